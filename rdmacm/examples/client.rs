@@ -19,18 +19,18 @@ fn send(server: SocketAddr, message: &str) -> Result<(), Box<dyn Error>> {
     let init = QueuePairInit { caps, signal_all: true, ..QueuePairInit::new(&cq) };
     let qp = id.create_qp(&pd, &init)?;
     id.connect(&ConnParam::default())?;
-    // A server may take its time to accept, or never do it.
+    // A server may accept late or never.
     channel.expect_event_timeout(EventType::Established, Duration::from_secs(10))?;
 
     let payload = Payload::Inline(message.as_bytes());
     let (operation, flags) = (SendOperation::Send, SendFlags::empty());
-    // SAFETY: an inline payload is copied; the device gets no memory of ours.
+    // SAFETY: an inline payload is copied; the device gets no memory of this program.
     unsafe { qp.post_send(&SendRequest { wr_id: 1, operation, payload, flags })? };
     let mut done = [Completion::default()];
-    // A server that dies is not heard of: the device goes on trying, some without end.
-    let came = cq.wait_timeout(&mut done, Duration::from_secs(10))?;
-    if came == 0 || !done[0].is_success() {
-        return Err("the server did not take the message".into());
+    // If the server's machine has failed, the device retries, and some devices without limit.
+    let count = cq.wait_timeout(&mut done, Duration::from_secs(10))?;
+    if count == 0 || !done[0].is_success() {
+        return Err("the server did not receive the message".into());
     }
 
     id.disconnect()?;

@@ -1,7 +1,7 @@
-//! A server that sends every message back, and a client that sends it one:
+//! A server that sends every message back, and a client that sends one message:
 //! `cargo run --example echo server 0.0.0.0:7471`
 //! `cargo run --example echo client 10.0.0.1:7471 hello`
-use rdmacm::endpoint::{Connection, Connector, Listener, Settings};
+use rdmacm::endpoint::{Connection, ConnectionConfig, Connector, Listener};
 use std::{error::Error, net::SocketAddr, thread, time::Duration};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -17,9 +17,9 @@ fn serve(connection: Connection) -> rdmacm::Result<()> {
 fn server(address: SocketAddr) -> rdmacm::Result<()> {
     let listener = Listener::bind(address)?;
     loop {
-        let incoming = listener.incoming()?;
+        let incoming = listener.accept()?;
         thread::spawn(move || {
-            let connection = incoming.accept(&Settings::default(), &[], TIMEOUT);
+            let connection = incoming.accept(&ConnectionConfig::default(), &[], TIMEOUT);
             if let Err(error) = connection.and_then(serve) {
                 eprintln!("{error}");
             }
@@ -29,9 +29,9 @@ fn server(address: SocketAddr) -> rdmacm::Result<()> {
 
 #[expect(clippy::print_stdout, reason = "a program for a terminal")]
 fn client(address: SocketAddr, text: &str) -> Result<(), Box<dyn Error>> {
-    let connection = Connector::new().timeout(TIMEOUT).connect(address)?;
+    let connection = Connector::new().total_timeout(TIMEOUT).connect(address)?;
     connection.post_bytes(text.as_bytes())?;
-    let answer = connection.recv_timeout(TIMEOUT)?.ok_or("the server said nothing")?;
+    let answer = connection.recv_timeout(TIMEOUT)?.ok_or("the server closed the connection")?;
     println!("{}", String::from_utf8_lossy(&answer));
     Ok(connection.close(TIMEOUT)?)
 }

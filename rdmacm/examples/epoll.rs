@@ -1,16 +1,16 @@
-//! The echo server in one thread, an epoll loop without any runtime:
+//! The echo server in one thread, an epoll loop without a runtime:
 //! `cargo run --example epoll 0.0.0.0:7471`, with clients of the example `echo`
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use rdmacm::endpoint::{Connecting, Connection, Incoming, Listener, Message, Settings};
+use rdmacm::endpoint::{Connecting, Connection, ConnectionConfig, Incoming, Listener, Message};
 use rdmacm::{ErrorKind, Result};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use std::{error::Error, net::SocketAddr};
 
 const LISTENER: u64 = 0;
-/// How long a client may take that has asked, to hear the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time in which an accepted connection must be established.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the result of a call that does not wait, or `None` if the call would have to wait.
 fn now<T>(result: Result<T>) -> Result<Option<T>> {
@@ -22,13 +22,13 @@ fn now<T>(result: Result<T>) -> Result<Option<T>> {
 
 struct Client {
     connection: Connection,
-    /// Messages to send back, when there are buffers.
+    /// Received messages that wait for a free buffer to be sent back.
     unanswered: VecDeque<Message>,
 }
 
 impl Client {
-    /// Does all that can be done now; whether the client has closed the connection.
-    fn go_on(&mut self) -> Result<bool> {
+    /// Receives and answers without waiting. Returns `true` if the client has closed the connection.
+    fn advance(&mut self) -> Result<bool> {
         while let Some(received) = now(self.connection.try_recv())? {
             match received {
                 Some(message) => self.unanswered.push_back(message),
@@ -48,36 +48,36 @@ impl Client {
 struct Server {
     epoll: Epoll,
     listener: Listener,
-    /// Clients that were accepted, and have not heard of it yet.
+    /// Accepted connections that are not established yet.
     accepted: HashMap<u64, Connecting>,
     clients: HashMap<u64, Client>,
 }
 
 impl Server {
-    /// Accepts, and waits for nothing: other clients have their turn.
+    /// Accepts a request without waiting, so that the loop serves other clients meanwhile.
     fn accept(
         &mut self,
         number: u64,
         incoming: Incoming,
     ) -> std::result::Result<(), Box<dyn Error>> {
-        let connecting = incoming.start(&Settings::default(), &[], PATIENCE)?;
+        let connecting = incoming.start_accept(&ConnectionConfig::default(), &[], TIMEOUT)?;
         self.epoll.add(&connecting, EpollEvent::new(EpollFlags::EPOLLIN, number))?;
         self.accepted.insert(number, connecting);
         Ok(())
     }
 
-    /// Does all that can be done for a client now; whether it has gone.
+    /// Serves a client without waiting. Returns `true` if the client has closed the connection.
     fn serve(&mut self, number: u64) -> Result<bool> {
         if let Some(connecting) = self.accepted.get_mut(&number) {
             let Some(connection) = now(connecting.try_wait())? else { return Ok(false) };
-            // Its descriptor is the same, which is in the loop already.
+            // The connection has the same descriptor, which the epoll instance has already.
             self.accepted.remove(&number);
             self.clients.insert(number, Client { connection, unanswered: VecDeque::new() });
         }
-        self.clients.get_mut(&number).map_or(Ok(true), Client::go_on)
+        self.clients.get_mut(&number).map_or(Ok(true), Client::advance)
     }
 
-    /// How long to sleep: not beyond the time that accepted clients have.
+    /// Returns the time until the first deadline of an accepted connection.
     fn timeout(&self) -> EpollTimeout {
         let first = self.accepted.values().filter_map(Connecting::deadline).min();
         first.map_or(EpollTimeout::NONE, |first| {
@@ -96,13 +96,13 @@ impl Server {
                 waited => waited?,
             };
             let mut due: Vec<_> = events[..count].iter().map(EpollEvent::data).collect();
-            // Whose time is over hears so when it is tried.
+            // An attempt whose deadline has passed returns the error when it is tried.
             let present = Some(Instant::now());
             let late = self.accepted.iter().filter(|(_, client)| client.deadline() <= present);
             due.extend(late.map(|(number, _)| *number));
             for which in due {
                 if which == LISTENER {
-                    while let Some(incoming) = now(self.listener.try_incoming())? {
+                    while let Some(incoming) = now(self.listener.try_accept())? {
                         number += 1;
                         self.accept(number, incoming).unwrap_or_else(|error| eprintln!("{error}"));
                     }
@@ -112,7 +112,7 @@ impl Server {
                     eprintln!("{error}");
                     true
                 });
-                // Dropped, it leaves the loop too.
+                // Dropping the connection closes the descriptor, which leaves the epoll instance.
                 if has_ended {
                     self.accepted.remove(&which);
                     self.clients.remove(&which);

@@ -1,8 +1,10 @@
-//! Copies a file to another machine: writes it into memory that the receiver has given, several
-//! pieces at a time, while the receiver writes those to disk that have come:
+//! Copies a file to another machine. The sender writes pieces into exported memory of the receiver,
+//! several at a time. The receiver writes the pieces that have arrived to disk:
 //! `cargo run --example file_copy receive 0.0.0.0:7471 COPY`
 //! `cargo run --example file_copy send 10.0.0.1:7471 FILE`
-use rdmacm::endpoint::{Connection, Connector, Export, Listener, Memory, Remote, Rights, Settings};
+use rdmacm::endpoint::{
+    Connection, ConnectionConfig, Connector, DmaMemory, Listener, RemoteAccess, RemoteMemory,
+};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::{error::Error, net::SocketAddr, process::ExitCode, time::Duration};
@@ -11,35 +13,33 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const PIECE: usize = 64 * 1024;
-/// So many pieces are on their way, or wait at the receiver. Each is a write and a message.
+/// The most pieces in flight or unprocessed at the receiver. Each is a write and a message.
 const WINDOW: u32 = 16;
-/// The first byte of a message. The rest is the request, or the reason why it is refused.
+/// The first byte of a message. The rest is the content, or the text of an error.
 const GOOD: u8 = 0;
 const BAD: u8 = 1;
 
-fn settings() -> Settings {
-    Settings {
-        send_buffers: 2 * WINDOW,
-        receive_buffers: 2 * WINDOW,
-        send_buffer_size: PIECE,
-        // The other side's death is noticed; and siw leaves no message lying that is not the last.
-        keep_alive: Some(Duration::from_secs(1)),
-        ..Settings::default()
-    }
+fn config() -> ConnectionConfig {
+    ConnectionConfig::new()
+        .send_buffers(2 * WINDOW)
+        .receive_buffers(2 * WINDOW)
+        .send_buffer_size(PIECE)
+        // Detects the failure of the other machine. On siw the peer also reads a delayed message.
+        .keep_alive_interval(Some(Duration::from_secs(1)))
 }
 
-fn say(connection: &Connection, kind: u8, bytes: &[u8]) -> Result<()> {
-    let mut buffer = connection.buffer_timeout(TIMEOUT)?;
+fn post(connection: &Connection, kind: u8, bytes: &[u8]) -> Result<()> {
+    let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
     buffer.copy_from(&[&[kind], bytes].concat())?;
-    Ok(connection.post(buffer)?)
+    Ok(connection.post_send(buffer)?)
 }
 
-fn hear(connection: &Connection) -> Result<Vec<u8>> {
-    let message = connection.recv_timeout(TIMEOUT)?.ok_or("the other side has gone too early")?;
+fn next(connection: &Connection) -> Result<Vec<u8>> {
+    let message = connection.recv_timeout(TIMEOUT)?.ok_or("the other side closed too early")?;
     match message.split_first() {
         Some((&GOOD, bytes)) => Ok(bytes.to_vec()),
         Some((&BAD, text)) => Err(String::from_utf8_lossy(text).into()),
-        _ => Err("the other side is no file_copy".into()),
+        _ => Err("the other side is not file_copy".into()),
     }
 }
 
@@ -47,34 +47,34 @@ fn number(bytes: &[u8]) -> Result<u64> {
     Ok(u64::from_be_bytes(bytes.try_into()?))
 }
 
-/// FNV-1a: finds what was damaged, not what was forged.
+/// Computes FNV-1a, which detects damage but no forgery.
 fn checksum(sum: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(sum, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Sends a file: first its length, then with each piece the checksum of all up to there.
+/// Sends a file: first its length, then each piece with the checksum of all bytes so far.
 fn send(address: &str, path: &str) -> Result<()> {
     let failed = |error| format!("{path}: {error}");
     let mut file = File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let address: SocketAddr = address.parse()?;
-    let connection = Connector::new().settings(settings()).timeout(TIMEOUT).connect(address)?;
-    say(&connection, GOOD, &length.to_be_bytes())?;
-    let window = Remote::from_bytes(&hear(&connection)?)?;
+    let connection = Connector::new().config(config()).total_timeout(TIMEOUT).connect(address)?;
+    post(&connection, GOOD, &length.to_be_bytes())?;
+    let window = RemoteMemory::from_bytes(&next(&connection)?)?;
     let (mut sent, mut written, mut sum) = (0, 0, 0);
     loop {
         while sent < length && sent.abs_diff(written) < window.len() {
-            let mut piece = connection.buffer_timeout(TIMEOUT)?;
+            let mut piece = connection.acquire_buffer_timeout(TIMEOUT)?;
             piece.set_len(PIECE.min(usize::try_from(length - sent)?))?;
             file.read_exact(&mut piece).map_err(failed)?;
             sum = checksum(sum, &piece);
             let place = sent % window.len();
             sent += piece.len() as u64;
             connection.post_write(piece, &window, place)?;
-            // Posted later, the message arrives when the piece is there.
-            say(&connection, GOOD, &sum.to_be_bytes())?;
+            // The message is posted later, so it arrives after the piece.
+            post(&connection, GOOD, &sum.to_be_bytes())?;
         }
-        written = number(&hear(&connection)?)?;
+        written = number(&next(&connection)?)?;
         show(written, length);
         if written == length {
             return Ok(connection.close(TIMEOUT)?);
@@ -88,47 +88,47 @@ fn show(written: u64, length: u64) {
     eprint!("\r[{bar:50}] {percent:3} %{}", if written == length { "\n" } else { "" });
 }
 
-/// Receives one file as `path`, where nothing changes before all of it is there.
+/// Receives one file as `path`, which does not change before the file is complete.
 fn receive(address: &str, path: &str) -> Result<()> {
-    let incoming = Listener::bind(address.parse::<SocketAddr>()?)?.incoming()?;
-    let connection = incoming.accept(&settings(), &[], TIMEOUT)?;
-    let memory = Memory::new(PIECE * WINDOW as usize)?;
-    let window = connection.export(&memory, Rights::WRITE)?;
+    let incoming = Listener::bind(address.parse::<SocketAddr>()?)?.accept()?;
+    let connection = incoming.accept(&config(), &[], TIMEOUT)?;
+    let memory = DmaMemory::new(PIECE * WINDOW as usize)?;
+    let window = connection.export(&memory, RemoteAccess::WRITE)?;
     let part = format!("{path}.part");
-    let received = take(&connection, &memory, &window, &part).and_then(|length| {
+    let received = take(&connection, &memory, &window.to_bytes(), &part).and_then(|length| {
         fs::rename(&part, path).map_err(|error| format!("{path}: {error}"))?;
-        say(&connection, GOOD, &length.to_be_bytes())
+        post(&connection, GOOD, &length.to_be_bytes())
     });
     if let Err(error) = &received {
-        // The sender may be gone, and the file never made.
-        let _ = say(&connection, BAD, format!("the receiver says: {error}").as_bytes());
+        // These may fail: the sender may have ended, and the file may not exist.
+        let _ = post(&connection, BAD, format!("the receiver says: {error}").as_bytes());
         let _ = fs::remove_file(&part);
     }
-    // The sender goes when it has heard that. Until then it writes, and must be able to.
+    // The sender closes the connection after the result, and may write to the memory before.
     while let Ok(Some(_)) = connection.recv_timeout(TIMEOUT) {}
     received
 }
 
-/// Writes what comes to a file; its length.
-fn take(connection: &Connection, memory: &Memory, window: &Export, path: &str) -> Result<u64> {
+/// Writes the received pieces to a file. Returns the length of the file.
+fn take(connection: &Connection, memory: &DmaMemory, window: &[u8], path: &str) -> Result<u64> {
     let failed = |error| format!("{path}: {error}");
-    let length = number(&hear(connection)?)?;
+    let length = number(&next(connection)?)?;
     let mut file = File::create(path).map_err(failed)?;
-    say(connection, GOOD, &window.descriptor())?;
+    post(connection, GOOD, window)?;
     let (mut place, mut left, mut sum) = (0, length, 0);
     while left > 0 {
-        let due = number(&hear(connection)?)?;
+        let due = number(&next(connection)?)?;
         let mut piece = vec![0; PIECE.min(usize::try_from(left)?)];
         memory.read(place, &mut piece)?;
         sum = checksum(sum, &piece);
         if sum != due {
-            return Err(format!("{path}: what has come is not what was sent").into());
+            return Err(format!("{path}: the received bytes have another checksum").into());
         }
         file.write_all(&piece).map_err(failed)?;
         place = (place + PIECE) % memory.len();
         left -= piece.len() as u64;
         if left > 0 {
-            say(connection, GOOD, &(length - left).to_be_bytes())?;
+            post(connection, GOOD, &(length - left).to_be_bytes())?;
         }
     }
     file.sync_all().map_err(failed)?;
@@ -138,7 +138,7 @@ fn take(connection: &Connection, memory: &Memory, window: &Export, path: &str) -
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        // The line of the bar ends.
+        // Ends the line of the progress bar.
         ["send", address, file] => send(address, file).inspect_err(|_| eprintln!()),
         ["receive", address, copy] => receive(address, copy),
         _ => Err("usage: file_copy send|receive ADDRESS:PORT FILE".into()),

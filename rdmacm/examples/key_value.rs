@@ -1,14 +1,14 @@
-//! A key-value store, whose clients read the table themselves, without the server's help; what they
-//! write goes to the server in messages:
+//! A key-value store. Clients read the table with one-sided reads, in which the server's program
+//! takes no part. They send new values to the server in messages:
 //! `cargo run --example key_value server 0.0.0.0:7471`
-//! `cargo run --example key_value client 10.0.0.1:7471 colour=red shape=round colour`
-use rdmacm::endpoint::{Connection, Connector, Incoming, Listener, Settings};
-use rdmacm::endpoint::{Memory, Remote, Rights};
+//! `cargo run --example key_value client 10.0.0.1:7471 color=red shape=round color`
+use rdmacm::endpoint::{Connection, ConnectionConfig, Connector, Incoming, Listener};
+use rdmacm::endpoint::{DmaMemory, RemoteAccess, RemoteMemory};
 use std::sync::{Arc, Mutex};
 use std::{error::Error, net::SocketAddr, process::ExitCode, thread, time::Duration};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
-/// The lengths of key and value, the two, zeros, and from `SUM` on a checksum.
+/// The lengths of key and value, the key, the value, zeros, and from `SUM` on a checksum.
 type Entry = [u8; ENTRY];
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -16,12 +16,12 @@ const ENTRIES: usize = 1024;
 const ENTRY: usize = 256;
 const SUM: usize = ENTRY - 8;
 
-/// The death of an idle peer is noticed; and siw leaves no message lying that is not the last.
-fn settings() -> Settings {
-    Settings { keep_alive: Some(Duration::from_secs(1)), ..Settings::default() }
+/// Keep-alive detects the failure of an idle peer. On siw the peer also reads a delayed message.
+fn config() -> ConnectionConfig {
+    ConnectionConfig::new().keep_alive_interval(Some(Duration::from_secs(1)))
 }
 
-/// FNV-1a, which is zero for zeros, of which a free entry is made.
+/// Computes FNV-1a from zero. The result is zero for a free entry, which consists of zeros.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
@@ -29,7 +29,8 @@ fn checksum(bytes: &[u8]) -> u64 {
 fn new_entry(key: &str, value: &str) -> Result<Entry> {
     let text = [key, value].concat();
     if key.is_empty() || text.len() > SUM - 2 {
-        return Err(format!("{key}: key and value must be there, and no more than fits").into());
+        let most = SUM - 2;
+        return Err(format!("{key:?}: the key is empty, or the entry exceeds {most} bytes").into());
     }
     let mut entry = [0; ENTRY];
     (entry[0], entry[1]) = (u8::try_from(key.len())?, u8::try_from(value.len())?);
@@ -39,8 +40,8 @@ fn new_entry(key: &str, value: &str) -> Result<Entry> {
     Ok(entry)
 }
 
-/// Where the entry of `key` is and what its value is, or where there is room for it: each key has a
-/// place, or one of those behind it where others were there first.
+/// Returns the place and the value of `key`, or a free place if there is no such key. The search
+/// begins at a place that the key determines, and continues while other keys are in the way.
 fn find(key: &str, read: impl Fn(usize) -> Result<Entry>) -> Result<(usize, Option<String>)> {
     let first = usize::try_from(checksum(key.as_bytes()) % ENTRIES as u64)?;
     for number in (first..ENTRIES).chain(0..first) {
@@ -58,11 +59,11 @@ fn find(key: &str, read: impl Fn(usize) -> Result<Entry>) -> Result<(usize, Opti
     Err("the table is full".into())
 }
 
-/// Writes what a client wants, as `key=value`.
-fn put(table: &Mutex<Memory>, message: &[u8]) -> Result<()> {
+/// Writes the entry that a client has sent as `key=value`.
+fn put(table: &Mutex<DmaMemory>, message: &[u8]) -> Result<()> {
     let (key, value) = std::str::from_utf8(message)?.split_once('=').ok_or("there is no value")?;
     let new = new_entry(key, value)?;
-    let mut table = table.lock().expect("nobody panics with it");
+    let mut table = table.lock().expect("no thread panics with the lock");
     let (place, _) = find(key, |place| {
         let mut entry = [0; ENTRY];
         table.read(place, &mut entry)?;
@@ -71,13 +72,14 @@ fn put(table: &Mutex<Memory>, message: &[u8]) -> Result<()> {
     Ok(table.write(place, &new)?)
 }
 
-/// Tells a client where the table is, when it asks with an empty message, and writes for it.
-fn serve(client: Incoming, table: &Mutex<Memory>) -> Result<()> {
-    let connection = client.accept(&settings(), &[], TIMEOUT)?;
-    let export = connection.export(&table.lock().expect("nobody panics with it"), Rights::READ)?;
+/// Serves a client. An empty message asks for the descriptor of the table, others are new entries.
+fn serve(client: Incoming, table: &Mutex<DmaMemory>) -> Result<()> {
+    let connection = client.accept(&config(), &[], TIMEOUT)?;
+    let export =
+        connection.export(&table.lock().expect("no thread panics with it"), RemoteAccess::READ)?;
     while let Some(message) = connection.recv()? {
         if message.is_empty() {
-            connection.post_bytes(&export.descriptor())?;
+            connection.post_bytes(&export.to_bytes())?;
         } else {
             let refusal = put(table, &message).err().map(|error| error.to_string());
             connection.post_bytes(refusal.unwrap_or_default().as_bytes())?;
@@ -88,38 +90,38 @@ fn serve(client: Incoming, table: &Mutex<Memory>) -> Result<()> {
 
 fn server(address: &str) -> Result<()> {
     let listener = Listener::bind(address.parse::<SocketAddr>()?)?;
-    let table = Arc::new(Mutex::new(Memory::new(ENTRY * ENTRIES)?));
+    let table = Arc::new(Mutex::new(DmaMemory::new(ENTRY * ENTRIES)?));
     loop {
-        let (client, table) = (listener.incoming()?, Arc::clone(&table));
+        let (client, table) = (listener.accept()?, Arc::clone(&table));
         thread::spawn(move || serve(client, &table).unwrap_or_else(|error| eprintln!("{error}")));
     }
 }
 
 fn ask(connection: &Connection, text: &str) -> Result<Vec<u8>> {
-    let mut question = connection.buffer_timeout(TIMEOUT)?;
+    let mut question = connection.acquire_buffer_timeout(TIMEOUT)?;
     question.copy_from(text.as_bytes())?;
-    connection.post(question)?;
-    Ok(connection.recv_timeout(TIMEOUT)?.ok_or("the server has gone")?.to_vec())
+    connection.post_send(question)?;
+    Ok(connection.recv_timeout(TIMEOUT)?.ok_or("the server closed the connection")?.to_vec())
 }
 
-/// Reads an entry; again, where the server was writing to it and parts of two have come.
-fn read(connection: &Connection, table: &Remote, place: usize) -> Result<Entry> {
+/// Reads an entry, and repeats that if the checksum shows that the server has written meanwhile.
+fn read(connection: &Connection, table: &RemoteMemory, place: usize) -> Result<Entry> {
     for _ in 0..100_000 {
-        let mut buffer = connection.buffer_timeout(TIMEOUT)?;
+        let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
         buffer.set_len(ENTRY)?;
         let buffer = connection.start_read(buffer, table, place as u64)?.wait_timeout(TIMEOUT)?;
         if buffer[SUM..] == checksum(&buffer[..SUM]).to_be_bytes() {
             return Ok(buffer[..].try_into()?);
         }
     }
-    Err("the entry does not come whole".into())
+    Err("the entry changed during each read".into())
 }
 
 #[expect(clippy::print_stdout, reason = "a program for a terminal")]
 fn client(address: &str, commands: &[&str]) -> Result<()> {
     let address: SocketAddr = address.parse()?;
-    let connection = Connector::new().settings(settings()).timeout(TIMEOUT).connect(address)?;
-    let table = Remote::from_bytes(&ask(&connection, "")?)?;
+    let connection = Connector::new().config(config()).total_timeout(TIMEOUT).connect(address)?;
+    let table = RemoteMemory::from_bytes(&ask(&connection, "")?)?;
     for command in commands {
         if command.contains('=') {
             let refusal = ask(&connection, command)?;

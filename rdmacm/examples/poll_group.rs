@@ -9,19 +9,19 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
 use std::{error::Error, net::SocketAddr, time::Duration};
 
-/// The time that a client has to go on after it was accepted.
+/// The time in which an accepted connection must be established.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct Server {
-    /// The group for the device over which clients have connected.
+    /// The group for the device over which clients connect.
     group: Option<PollGroup>,
     /// Messages that could not be sent back yet, by client.
     unanswered: HashMap<Member, VecDeque<Message>>,
 }
 
 impl Server {
-    /// Accepts a client. The first one decides on the device.
+    /// Accepts a client. The first client determines the device.
     fn accept(&mut self, incoming: Incoming) -> Result<()> {
         let group = match &mut self.group {
             Some(group) => group,
@@ -31,7 +31,7 @@ impl Server {
         Ok(())
     }
 
-    /// Handles all events that there are.
+    /// Handles all pending events.
     fn serve(&mut self) -> Result<()> {
         let Self { group: Some(group), unanswered } = self else { return Ok(()) };
         let mut events = Vec::new();
@@ -56,12 +56,12 @@ impl Server {
     }
 }
 
-/// Sends messages back, as far as there are buffers. [`Event::Writable`] tells of more.
+/// Sends messages back while buffers are free. [`Event::Writable`] reports that more are free.
 fn answer(group: &mut PollGroup, member: Member, messages: &mut VecDeque<Message>) -> Result<()> {
     while let Some(message) = messages.front() {
         match group.post_bytes(member, message) {
             Ok(()) => drop(messages.pop_front()),
-            // The client has gone: its last event is on the way.
+            // The connection has ended, and its last event follows.
             Err(error) if *error.kind() == ErrorKind::Disconnected => messages.clear(),
             Err(error) if *error.kind() == ErrorKind::WouldBlock => break,
             Err(error) => return Err(error),
@@ -84,7 +84,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
             polled => polled?,
         };
         loop {
-            match listener.try_incoming() {
+            match listener.try_accept() {
                 Ok(incoming) => {
                     server.accept(incoming).unwrap_or_else(|error| eprintln!("{error}"));
                 }

@@ -1,6 +1,5 @@
-//! Waits for a client and prints the message that it sends: `cargo run --example server
-//! 0.0.0.0:7471`
-#![expect(unsafe_code, reason = "posts a receive over memory that outlives it")]
+//! Waits for a client and prints its message: `cargo run --example server 0.0.0.0:7471`
+#![expect(unsafe_code, reason = "posts a receive into memory that outlives the receive")]
 use rdmacm::{cm::*, verbs::*};
 use std::{error::Error, net::SocketAddr};
 
@@ -10,10 +9,10 @@ fn receive(address: SocketAddr) -> Result<String, Box<dyn Error>> {
     listener.bind(address)?;
     listener.listen(1)?;
     let mut request = channel.expect_event(EventType::ConnectRequest)?;
-    // Declared before the id, and so dropped after it and its queue pair.
+    // Declared before the id, so it is dropped after the id and its queue pair.
     let buffer;
-    let id = request.take_request().expect("a request brings an id");
-    // One client is served: who comes now is rejected, and no event of theirs gets in the way.
+    let id = request.take_request().expect("a request has an id");
+    // Only one client is served. The kernel rejects other clients, and they raise no event here.
     drop(listener);
 
     let context = id.context()?;
@@ -23,16 +22,16 @@ fn receive(address: SocketAddr) -> Result<String, Box<dyn Error>> {
     let init = QueuePairInit { caps, signal_all: true, ..QueuePairInit::new(&cq) };
     let qp = id.create_qp(&pd, &init)?;
     buffer = MemoryRegion::alloc(&pd, 64, AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE)?;
-    // Before the client may send: a message needs a receive that waits for it.
-    // SAFETY: the buffer is not touched before the receive has completed, and dropped after that or
-    // after the queue pair.
+    // Posted before the client may send: each message needs a posted receive.
+    // SAFETY: the buffer is not accessed before the receive has completed. It is dropped after the
+    // receive has completed, or after the queue pair.
     unsafe { qp.post_recv(&ReceiveRequest { wr_id: 1, scatter: &[buffer.sge(..)?] })? };
 
     id.accept(&ConnParam::default())?;
     channel.expect_event(EventType::Established)?;
     channel.expect_event(EventType::Disconnected)?;
     id.disconnect()?;
-    // The message has come, or will not: disconnecting flushes what is posted.
+    // The receive has completed: disconnecting flushes it if no message has arrived.
     let mut done = [Completion::default()];
     cq.wait(&mut done)?;
     if !done[0].is_success() {

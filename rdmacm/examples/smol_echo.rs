@@ -2,27 +2,25 @@
 //! `cargo run --features smol --example smol_echo server 0.0.0.0:7471`
 //! `cargo run --features smol --example smol_echo client 10.0.0.1:7471 1000`
 use rdmacm::endpoint::smol::{Connection, Incoming, Listener};
-use rdmacm::endpoint::{Connector, Message, Settings};
+use rdmacm::endpoint::{ConnectionConfig, Connector, Message};
 use smol::{LocalExecutor, Timer, future::FutureExt, lock::Barrier};
 use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const MESSAGES: u32 = 10;
 
-/// Each connection has one message in flight, there or back.
-fn settings() -> Settings {
-    Settings {
-        send_buffers: 2,
-        receive_buffers: 2,
-        send_buffer_size: 64,
-        receive_buffer_size: 64,
-        ..Settings::default()
-    }
+/// Each connection has one message in flight, in either direction.
+fn config() -> ConnectionConfig {
+    ConnectionConfig::new()
+        .send_buffers(2)
+        .receive_buffers(2)
+        .send_buffer_size(64)
+        .receive_buffer_size(64)
 }
 
 /// Sends messages back until the client closes the connection.
 async fn serve(incoming: Incoming) -> rdmacm::Result<()> {
-    let connection = incoming.accept(&settings(), &[], TIMEOUT).await?;
+    let connection = incoming.accept(&config(), &[], TIMEOUT).await?;
     while let Some(message) = connection.recv().await? {
         connection.post_bytes(&message).await?;
     }
@@ -38,9 +36,10 @@ async fn server(executor: &LocalExecutor<'_>, address: SocketAddr) -> Result<(),
     }
 }
 
-/// Returns the next message. If there is none in time, the call that is dropped has taken none.
+/// Returns the next message, or an error after `TIMEOUT`. The dropped call has taken no message.
 async fn receive(connection: &Connection) -> Result<Message, Box<dyn Error>> {
-    let received = async { connection.recv().await?.ok_or_else(|| "the server has closed".into()) };
+    let received =
+        async { connection.recv().await?.ok_or_else(|| "the server closed the connection".into()) };
     let timeout = async { Err(format!("no answer {:?}", Timer::after(TIMEOUT).await).into()) };
     received.or(timeout).await
 }
@@ -51,14 +50,14 @@ async fn exchange(
     number: u32,
     all: Arc<Barrier>,
 ) -> Result<(), Box<dyn Error>> {
-    let connector = Connector::new().settings(settings()).timeout(TIMEOUT);
+    let connector = Connector::new().config(config()).total_timeout(TIMEOUT);
     let connection = Connection::connect(&connector, address).await?;
     all.wait().await;
     for round in 0..MESSAGES {
         let text = format!("message {round} of connection {number}");
         connection.post_bytes(text.as_bytes()).await?;
         if receive(&connection).await?[..] != *text.as_bytes() {
-            return Err(format!("connection {number} has had another answer").into());
+            return Err(format!("connection {number} received another answer").into());
         }
     }
     Ok(connection.close(TIMEOUT).await?)
@@ -75,7 +74,7 @@ async fn client(
     for task in begun.map(|exchange| executor.spawn(exchange)).collect::<Vec<_>>() {
         task.await?;
     }
-    println!("{connections} connections have had {MESSAGES} answers each");
+    println!("{connections} connections received {MESSAGES} answers each");
     Ok(())
 }
 

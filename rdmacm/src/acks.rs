@@ -1,21 +1,23 @@
-//! Counting acknowledged events against the number that the kernel says it reported.
+//! Counters of acknowledged events, for comparison with the number of events that the kernel reported.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use crate::concurrent::thread::{self, ThreadId};
-use crate::concurrent::{AtomicU32, Condvar, Mutex, MutexGuard};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
+use crate::sync::thread::{self, ThreadId};
+use crate::sync::{AtomicU32, Condvar, Mutex, MutexGuard};
 use crate::sys::process::Process;
 
-/// The events of one object that were handed to the program, and those that it is done with.
+/// The events of one object that were handed to the program, and those that it has acknowledged.
 ///
-/// The kernel counts what it has reported and tells the number when the object is destroyed; a
-/// waiting destroy returns when as many are acknowledged.
+/// The kernel counts the events that it reports, and returns their number when the object is destroyed. A waiting
+/// destroy returns when as many events are acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Acks {
     state: Mutex<State>,
-    /// How many events were handed out. Changed while `state` is locked.
+    /// Number of events that were handed out.
+    ///
+    /// Changed while `state` is locked.
     handed_out: AtomicU32,
     /// Changed while `state` is locked; wraps around with the kernel's counter.
     acknowledged: AtomicU32,
@@ -24,17 +26,21 @@ pub(crate) struct Acks {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many acknowledged events came after the object's last move.
+    /// Number of acknowledged events that arrived after the object's last move.
     recent: u32,
-    /// How often the object has moved.
+    /// Number of moves of the object.
     moves: u32,
-    /// Who received the events that are still out.
+    /// The receivers of the events that are not acknowledged yet.
     outstanding: Receivers,
-    /// The number of threads that wait for `Acks::acknowledged` to rise. A wakeup without waiters would cost a system call.
+    /// Number of threads that wait for `Acks::acknowledged` to rise.
+    ///
+    /// A wakeup without waiters would cost a system call.
     waiting: u32,
 }
 
-/// The receiving thread of each event. Usually there is one event at a time, for which nothing is allocated.
+/// The receiving thread of each event.
+///
+/// Usually there is one event at a time, which needs no allocation.
 #[derive(Debug, Default)]
 struct Receivers {
     one: Option<ThreadId>,
@@ -67,11 +73,12 @@ impl Receivers {
 
 /// An object whose events are counted.
 pub(crate) trait Counted: Send + Sync + 'static {
-    /// The count of its events.
+    /// Returns the counters of the object's events.
     fn acks(&self) -> &Acks;
 
-    /// Counts an event as handed to this thread, until the result is dropped. It is `recent` unless
-    /// it comes from where the object was before its last move.
+    /// Counts an event as handed to this thread, until the result is dropped.
+    ///
+    /// The event is `recent` unless it comes from the place where the object was before its last move.
     fn hand_out(self: &Arc<Self>, recent: bool) -> Unacknowledged
     where
         Self: Sized,
@@ -94,7 +101,7 @@ impl Counted for Acks {
 }
 
 impl Acks {
-    /// The number of events that were handed out.
+    /// Returns the number of events that were handed out.
     pub(crate) fn handed_out(&self) -> &AtomicU32 {
         &self.handed_out
     }
@@ -117,18 +124,19 @@ impl Acks {
         }
     }
 
-    /// The object has moved: every event so far is an earlier one.
+    /// Records that the object has moved: every event so far is an earlier one.
     pub(crate) fn moved(&self) {
         let mut state = self.lock();
         state.moves = state.moves.wrapping_add(1);
         state.recent = 0;
     }
 
-    /// Returns `true` if an event that this thread received is still out: waiting for it here would be
-    /// waiting for oneself.
+    /// Returns `true` if an event that this thread received is not acknowledged yet.
+    ///
+    /// Waiting for that event here would be a deadlock.
     pub(crate) fn held_by_this_thread(&self) -> bool {
-        // In this order: what is acknowledged by now was handed out before, and what this thread holds was
-        // too, so that the numbers are equal only where it holds nothing.
+        // The order matters: every acknowledged event was handed out before, and so was every event that this thread
+        // holds. So the numbers are equal only if the thread holds none.
         let acknowledged = self.acknowledged();
         acknowledged != self.handed_out.load(Ordering::Relaxed)
             && self.lock().outstanding.contains(thread::current().id())
@@ -156,12 +164,12 @@ impl Acks {
         let mut state = self.lock();
         state.waiting += 1;
         while behind(&state) {
-            state = unpoisoned(self.risen.wait(state));
+            state = ignore_poison(self.risen.wait(state));
         }
         state.waiting -= 1;
     }
 
-    /// Makes everybody else wait.
+    /// Locks the counters, so that all other threads wait.
     #[cfg(test)]
     pub(crate) fn hold(&self) -> impl Sized + '_ {
         self.lock()
@@ -172,17 +180,19 @@ impl Acks {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        unpoisoned(self.state.lock())
+        ignore_poison(self.state.lock())
     }
 }
 
 /// An event that is out. Dropping it acknowledges the event.
 #[derive(Debug)]
 pub(crate) struct Unacknowledged {
-    /// For which nobody waits once it is gone.
+    /// The object.
+    ///
+    /// If it no longer exists, no thread waits for the event.
     object: Weak<dyn Counted>,
     receiver: ThreadId,
-    /// How often the object had moved.
+    /// Number of the object's moves when the event was handed out.
     moves: u32,
     /// The process that received it.
     process: Process,
@@ -190,7 +200,7 @@ pub(crate) struct Unacknowledged {
 
 impl Drop for Unacknowledged {
     fn drop(&mut self) {
-        // A child has inherited the lock, which may be held in its parent, and nobody to unlock it.
+        // A child inherits the lock, which may be held in its parent; no thread of the child unlocks it.
         if !self.process.is_current() {
             return;
         }
@@ -235,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn every_receiver_is_known_until_its_event_is_acknowledged() {
+    fn holder_is_known_until_event_is_acknowledged() {
         let acks = Arc::new(Acks::default());
         let other = |acks: &Arc<Acks>| {
             thread::scope(|scope| scope.spawn(|| acks.hand_out(true)).join().expect("handed out"))
@@ -254,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_past_the_end_of_the_counter() {
+    fn acknowledgement_count_wraps() {
         let acks = Arc::new(Acks::default());
         acks.acknowledged.store(u32::MAX, Ordering::Relaxed);
         drop(acks.hand_out(true));
@@ -263,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_on_is_acknowledged_and_nobody_holds_it() {
+    fn passed_event_is_acknowledged_without_holder() {
         let acks = Arc::new(Acks::default());
         let event = acks.hand_out(true);
         acks.pass();
@@ -277,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_waits_for_earlier_events_only() {
+    fn move_waits_for_earlier_events_only() {
         let acks = Arc::new(Acks::default());
         let [early, late] = [(); 2].map(|()| acks.hand_out(true));
         drop(early);

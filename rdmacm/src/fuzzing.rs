@@ -1,7 +1,7 @@
-//! The entry points of the fuzz targets: one function for each kind of bytes that a kernel, a device or a peer provides.
+//! The entry points of the fuzz targets: one for each source of untrusted bytes.
 //!
-//! The module exists only in builds with `--cfg fuzzing`, as `cargo fuzz` and `cargo xtask fuzz` make them. It is not part of
-//! the library.
+//! The sources are the kernel, devices and peers. The module exists only in builds with `--cfg fuzzing`, as `cargo
+//! fuzz` and `cargo xtask fuzz` create them. It is not part of the library.
 
 pub use crate::addr::fuzzing::address;
 pub use crate::cm::fuzzing::{answers, events};

@@ -1,29 +1,41 @@
-//! librdmacm and the verbs under it in pure Rust, straight on the kernel's ABI: write commands on
-//! `/dev/infiniband/rdma_cm` and `/dev/infiniband/uverbsN`, and shared-memory rings for the data.
+//! librdmacm and libibverbs in pure Rust, directly on the kernel ABI.
 //!
-//! [`guide`] is where to begin, and who wants messages without `unsafe` needs [`endpoint`] alone. The features
-//! `smol`, `tokio` and `tracing` are not on by default.
+//! The library writes commands to `/dev/infiniband/rdma_cm` and `/dev/infiniband/uverbsN`, and transfers data through
+//! rings in shared memory.
 //!
-//! - [`device`]: which devices there are, their ports and links.
-//! - [`addr`]: addresses, and finding them by name.
-//! - [`cm`]: the connection manager: channels, ids, events.
-//! - [`verbs`]: what moves data: memory regions, completion queues, queue pairs.
-//! - [`endpoint`]: connections without `unsafe`, on top of all that.
+//! Begin with the [`guide`]. A program that needs messages without `unsafe` uses only [`endpoint`].
 //!
-//! A server that sends back what comes, and a client of it, without `unsafe`:
+//! | Module | Contents |
+//! |---|---|
+//! | [`endpoint`] | connections and datagram sockets without `unsafe`, for threads, event loops and tasks |
+//! | [`cm`] | the connection manager: event channels, ids and events |
+//! | [`verbs`] | data transfer: memory regions, completion queues, queue pairs |
+//! | [`device`] | devices, their ports and links |
+//! | [`addr`] | addresses, and the lookup of names |
+//!
+//! | Feature | Adds (none is on by default) |
+//! |---|---|
+//! | `tokio`, `smol` | the default runtime of [`endpoint::task`] |
+//! | `tracing` | spans and events of connections: see [`endpoint`](endpoint#statistics-and-traces) |
+//! | `futures-core` | streams of connection requests and messages |
+//! | `bytes` | a conversion of a received message to `Bytes` without a copy |
+//! | `serde` | serialization of addresses, GIDs, descriptors of memory and statistics |
+//!
+//! # Examples
+//!
+//! An echo server and its client, without `unsafe`:
 //!
 //! ```no_run
 #![doc = include_str!("../examples/echo.rs")]
 //! ```
 //!
-//! The level below, which most of librdmacm's functions are: a client that sends one message, by the
-//! [steps](cm) of the connection manager,
+//! On the level of librdmacm, a client that sends one message in the [steps](cm) of the connection manager:
 //!
 //! ```no_run
 #![doc = include_str!("../examples/client.rs")]
 //! ```
 //!
-//! and the server that receives it:
+//! And the server that receives the message:
 //!
 //! ```no_run
 #![doc = include_str!("../examples/server.rs")]
@@ -31,55 +43,49 @@
 //!
 //! # Objects
 //!
-//! Everything is owned and may be dropped in any order, from any thread: an object holds what it
-//! was made from. (A request that is posted holds nothing, see [`verbs`].) Dropping never waits for
-//! the program; where the C library waits for acknowledgements, `destroy` does. (The kernel may
-//! take its time with the id of an iWARP connection in the making, see [`cm::CmId`].) An event
-//! acknowledges itself when it is dropped.
+//! Objects are owned and may be dropped in any order and from any thread: each keeps the objects alive that it was created
+//! from. (A posted request keeps nothing alive: see [`verbs`].) Dropping an object does not wait for the program. Where a
+//! C function waits for acknowledgments of events, `destroy` does. (The kernel may block while it destroys the id of an
+//! iWARP connection that is not established yet: see [`cm::CmId`].) Dropping an event acknowledges it.
 //!
 //! # Memory
 //!
-//! A device writes to registered memory behind the compiler's back, so posting a request is
-//! `unsafe`, with a contract; not so for [buffers](verbs::BufferQueues) that are handed over, as [`endpoint`]
-//! does. [`MemoryRegion::alloc`](verbs::MemoryRegion::alloc) owns its memory
-//! and is accessed by copying.
+//! A device writes to registered memory without the compiler's knowledge, so posting a request is `unsafe` and has a
+//! contract. Posting a [buffer](verbs::BufferedQueuePair) that the program hands over is safe, and [`endpoint`] does so.
+//! [`MemoryRegion::alloc`](verbs::MemoryRegion::alloc) owns its memory, which the program accesses by copying.
 //!
 //! # Errors
 //!
-//! An [`Error`] says the operation, what it was applied to, and the errno as the kernel gave it; an
-//! [`ErrorKind`] is what a program would branch on.
+//! An [`Error`] names the operation, its object and the errno of the kernel. A program branches on its [`ErrorKind`].
 //!
-//! Two of them may come of any call that asks the kernel or posts, whether its own documentation repeats
-//! them or not: [`ErrorKind::WrongProcess`], see [Processes](#processes), and where a device was removed,
-//! of what is on it, [`ErrorKind::DeviceGone`].
+//! Any call that issues a command or posts a request may return two kinds of errors that its own documentation may not
+//! repeat: [`ErrorKind::NotOwner`] (see [processes](#processes)), and [`ErrorKind::DeviceRemoved`] after the removal of the
+//! device of the object.
 //!
 //! # Parameters
 //!
-//! A call with many parameters takes a struct of them, which has a default, or a `new` where something has
-//! to be named. A struct expression names those that are to be otherwise and ends with
-//! `..Default::default()`: one that does not is refused for the lack of a field `non_exhaustive`, which is
-//! not for programs to name. So fields can be added. A work request, and what has the format of a wire or
-//! of the kernel, as an address or a path, is complete: all of its fields are named.
+//! A call with many parameters takes a struct with a default, or with a `new` if a parameter is mandatory. A struct
+//! expression ends with `..Default::default()`; otherwise the compiler reports the missing field `non_exhaustive`, which
+//! programs must not name. In this way fields can be added later. Work requests, addresses, paths and other formats of the
+//! kernel or of the wire are complete: a program names all of their fields. The types of [`endpoint`] have setters instead.
 //!
 //! # Kernels
 //!
-//! The commands are those of Linux 3.11 and later; what came later still says so, and is
-//! [`ErrorKind::Unsupported`] on an older kernel, but for what such a kernel ignores
-//! ([ECE](cm::Ece)). The commands that were there before 3.11
-//! (`BIND_IP`, `RESOLVE_IP`, `QUERY_ROUTE`, `JOIN_IP_MCAST`) are in [`ucma_abi`] only.
+//! The commands are those of Linux 3.11 and later. A newer command is documented as such, and returns
+//! [`ErrorKind::Unsupported`] on an older kernel, except for data that an older kernel ignores ([ECE](cm::Ece)). The
+//! commands that Linux 3.11 replaced (`BIND_IP`, `RESOLVE_IP`, `QUERY_ROUTE`, `JOIN_IP_MCAST`) are in [`ucma_abi`] only.
 //!
 //! # Processes
 //!
-//! The kernel takes commands on an open file only from the credentials that opened it. After a fork
-//! every object belongs to the parent, and after a change of credentials (setuid, dropped
-//! capabilities, a new user namespace) a channel is of no use to the thread that changed: both are
-//! [`ErrorKind::WrongProcess`]. Open channels after dropping privileges.
+//! The kernel accepts commands on an open file only from the credentials that opened it. After a fork all objects belong
+//! to the parent. After a change of credentials (setuid, dropped capabilities, a new user namespace) a thread cannot use
+//! a channel that it opened before. Both cases return [`ErrorKind::NotOwner`]. Open channels after dropping privileges.
 //!
 //! # Names
 //!
-//! Functions and types have the C name as an alias: search these docs for `rdma_resolve_addr`.
-//! Structures of the kernel that appear in signatures are those of [`verbs_abi`], which is
-//! re-exported, as is [`ucma_abi`].
+//! Functions and types have the C name as an alias: search these docs for `rdma_resolve_addr`. Structures of the kernel
+//! that appear in signatures are those of [`verbs_abi`], which is re-exported together with [`ucma_abi`].
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acks;
 pub mod addr;
@@ -98,8 +104,8 @@ pub mod verbs;
 
 #[cfg(fuzzing)]
 use verbs_core::testing;
-use verbs_core::{concurrent, driver, drivers, engine, lock, work};
+use verbs_core::{driver, drivers, engine, lock, sync, work};
 
-pub use error::{DestroyError, Error, ErrorKind, Result, WrongProcess};
+pub use error::{DestroyError, Error, ErrorKind, NotOwner, Result, UnreachableReason};
 pub use registry::Token;
 pub use {ucma_abi, verbs_abi};

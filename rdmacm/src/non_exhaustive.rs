@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-/// The last field of a public struct that programs fill and that may grow. It is hidden and not for programs to
-/// name, so that their struct expressions end with the default and go on compiling when a field is added;
-/// `#[non_exhaustive]` would forbid the expressions altogether.
+/// The hidden last field of a public struct that programs fill and that may grow.
+///
+/// Programs must not name the field, so their struct expressions end with the default. They still compile when a field
+/// is added. `#[non_exhaustive]` would forbid the expressions altogether.
 ///
 /// ```
 /// use rdmacm::verbs::SharedReceiveQueueAttributes;

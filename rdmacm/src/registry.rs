@@ -1,22 +1,23 @@
-//! Finding the object that the kernel means: what goes into `uid` and `user_handle` in place of a
-//! pointer.
+//! A registry of objects by the numbers in `uid` and `user_handle`, which replace pointers.
 
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::{Arc, RwLock, Weak};
 
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 
-/// Names one object for the life of the process; never zero, and never given out twice. A forked
-/// child, which has no use for the objects of its parent, begins anew with its own.
+/// A number that names one object for the life of the process.
 ///
-/// An event carries the token of the id or completion queue that it belongs to, so that a program
-/// that keeps its objects in a map finds the one meant.
+/// A token is never zero and never reused. A forked child has no use for the objects of its parent, and starts with a
+/// new set of tokens.
+///
+/// An event carries the token of its id or completion queue. A program that keeps its objects in a map looks up the
+/// object with it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(NonZeroU64);
 
 impl Token {
-    /// The token as the number that the kernel holds.
+    /// Returns the token as the number that the kernel stores.
     pub fn get(self) -> u64 {
         self.0.get()
     }
@@ -38,7 +39,7 @@ impl fmt::Debug for Token {
 }
 
 impl fmt::Display for Token {
-    /// `7`, or `7.2` where the place is used for the third time.
+    /// Writes `7`, or `7.2` if the slot is used for the third time.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.get() & 0xffff_ffff)?;
         match (self.0.get() >> 32) - 1 {
@@ -48,7 +49,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// The living objects of one kind, by token. A late event for a dead one finds nothing.
+/// The living objects of one kind, by token. A late event for a dead object finds no entry.
 pub(crate) struct Registry<T> {
     slots: RwLock<Slots<T>>,
 }
@@ -59,8 +60,10 @@ struct Slots<T> {
 }
 
 struct Slot<T> {
-    /// Counted from 1: so a token is no number of 32 bits, as those of ports are, which events of a type
-    /// that is not known may carry in its place.
+    /// Number of uses of the slot, from 1.
+    ///
+    /// So a token never fits into 32 bits. An event of an unknown type may carry a number of 32 bits in its place, such
+    /// as a port number.
     generation: u32,
     object: Weak<T>,
 }
@@ -87,21 +90,21 @@ impl<T> Default for Registry<T> {
 impl<T> Registry<T> {
     /// Reserves a token for an object that is yet to be made.
     pub(crate) fn reserve(&self) -> Token {
-        let mut slots = unpoisoned(self.slots.write());
+        let mut slots = ignore_poison(self.slots.write());
         let index = slots.free.pop().unwrap_or_else(|| slots.add());
         Token::new(index, slots.slots[index as usize].generation)
     }
 
-    /// Makes `object` the one that `token`, reserved before, leads to.
+    /// Records `object` under `token`, which was reserved before.
     pub(crate) fn set(&self, token: Token, object: &Arc<T>) {
-        let mut slots = unpoisoned(self.slots.write());
+        let mut slots = ignore_poison(self.slots.write());
         let index = Token::index(token.get()).expect("a token has an index");
         slots.slots[index].object = Arc::downgrade(object);
     }
 
-    /// The object that the kernel's `number` leads to, if it lives.
+    /// Returns the object with the kernel's `number`, if it lives.
     pub(crate) fn get(&self, number: u64) -> Option<Arc<T>> {
-        let slots = unpoisoned(self.slots.read());
+        let slots = ignore_poison(self.slots.read());
         let slot = slots.slots.get(Token::index(number)?)?;
         if u64::from(slot.generation) != number >> 32 {
             return None;
@@ -115,19 +118,19 @@ impl<T> Registry<T> {
         Some((Token(NonZeroU64::new(number)?), object))
     }
 
-    /// The first living object that `wanted` accepts.
+    /// Returns the first living object that `wanted` accepts.
     pub(crate) fn find(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<Arc<T>> {
-        let slots = unpoisoned(self.slots.read());
+        let slots = ignore_poison(self.slots.read());
         slots.slots.iter().filter_map(|slot| slot.object.upgrade()).find(|object| wanted(object))
     }
 
-    /// Makes `token` lead nowhere, for ever.
+    /// Invalidates `token` permanently.
     pub(crate) fn remove(&self, token: Token) {
-        let mut slots = unpoisoned(self.slots.write());
+        let mut slots = ignore_poison(self.slots.write());
         let index = Token::index(token.get()).expect("a token has an index");
         let slot = &mut slots.slots[index];
         slot.object = Weak::new();
-        // A place whose generations are used up is retired, so that no token comes back.
+        // A slot whose generations are used up is retired, so that no token is reused.
         if let Some(next) = slot.generation.checked_add(1) {
             slot.generation = next;
             slots.free.push(u32::try_from(index).expect("indices are 32 bits"));
@@ -140,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_leads_to_its_object_until_it_is_removed() {
+    fn token_finds_object_until_removal() {
         let registry = Registry::default();
         let token = registry.reserve();
         assert!(registry.get(token.get()).is_none(), "nothing is there yet");
@@ -157,13 +160,13 @@ mod tests {
         let registry = Registry::<()>::default();
         for count in 1..=1000 {
             registry.reserve();
-            let capacity = unpoisoned(registry.slots.read()).slots.capacity();
+            let capacity = ignore_poison(registry.slots.read()).slots.capacity();
             assert!(capacity <= count + count / 8 + 16, "{capacity} slots for {count} objects");
         }
     }
 
     #[test]
-    fn an_old_token_does_not_lead_to_the_next_object_in_its_place() {
+    fn old_token_does_not_find_next_object_in_slot() {
         let registry = Registry::default();
         let old = registry.reserve();
         registry.remove(old);

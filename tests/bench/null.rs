@@ -1,5 +1,6 @@
-//! Posts and polls on the null driver, each kind in a function of its own, for a profiler that counts the instructions of
-//! functions: `cargo xtask bench null`.
+//! Posts and polls on the null driver, each kind in a function of its own: `cargo xtask bench null`.
+//!
+//! A profiler counts the instructions of the functions.
 //!
 //! # Safety
 //!
@@ -12,9 +13,9 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use rdmacm::verbs::{
-    AccessFlags, Buffer, BufferQueues, Completion, CompletionQueue, Context, MemoryRegion, Payload,
+    AccessFlags, BufferedQueuePair, Completion, CompletionQueue, Context, MemoryRegion, Payload,
     ProtectionDomain, QpState, QpType, QueuePair, QueuePairAttributes, QueuePairCaps,
-    QueuePairInit, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
+    QueuePairInit, ReceiveRequest, RegisteredBuffer, SendFlags, SendOperation, SendRequest, Sge,
 };
 use verbs_abi::{ib_uverbs_create_cq, ib_uverbs_ex_create_qp};
 use verbs_core::driver::{
@@ -94,7 +95,7 @@ fn receive(qp: &QueuePair, request: &ReceiveRequest<'_>, count: usize) -> Outcom
 
 #[inline(never)]
 fn receive_kept(qp: &QueuePair, request: &ReceiveRequest<'_>, count: usize) -> Outcome {
-    let mut queue = qp.receive_queue()?;
+    let mut queue = qp.lock_receive_queue()?;
     for _ in 0..count {
         // SAFETY: the driver accesses no memory.
         unsafe { queue.post(request) }?;
@@ -113,7 +114,7 @@ fn send(qp: &QueuePair, request: &SendRequest<'_>, count: usize) -> Outcome {
 
 #[inline(never)]
 fn send_kept(qp: &QueuePair, request: &SendRequest<'_>, count: usize) -> Outcome {
-    let mut queue = qp.send_queue()?;
+    let mut queue = qp.lock_send_queue()?;
     for _ in 0..count {
         // SAFETY: the driver accesses no memory.
         unsafe { queue.post(request) }?;
@@ -138,7 +139,7 @@ fn poll(cq: &CompletionQueue, count: usize) -> Outcome {
 #[inline(never)]
 fn poll_kept(cq: &CompletionQueue, count: usize) -> Outcome {
     let mut done = [Completion::default()];
-    let mut poller = cq.poller()?;
+    let mut poller = cq.lock_poller()?;
     let mut polled = 0;
     for _ in 0..count {
         polled += poller.poll(&mut done)?;
@@ -159,7 +160,7 @@ fn poll_empty(cq: &CompletionQueue, count: usize) -> Outcome {
 #[inline(never)]
 fn poll_empty_kept(cq: &CompletionQueue, count: usize) -> Outcome {
     let mut done = [Completion::default()];
-    let mut poller = cq.poller()?;
+    let mut poller = cq.lock_poller()?;
     let mut polled = 0;
     for _ in 0..count {
         polled += poller.poll(&mut done)?;
@@ -170,10 +171,10 @@ fn poll_empty_kept(cq: &CompletionQueue, count: usize) -> Outcome {
 /// Buffers that are posted without `unsafe`, as the safe tier does.
 fn buffers(context: &Context, pd: &ProtectionDomain, count: usize) -> Outcome {
     let [send_cq, recv_cq] = &completion_queues(context, count)?;
-    let mut queues = BufferQueues::new(queue_pair(pd, [send_cq, recv_cq], count)?)?;
+    let mut queues = BufferedQueuePair::new(queue_pair(pd, [send_cq, recv_cq], count)?)?;
     queues.reserve(2 * count);
-    let mut receives = Buffer::alloc(pd, count, MESSAGE)?;
-    let mut sends = Buffer::alloc(pd, count, MESSAGE)?;
+    let mut receives = RegisteredBuffer::alloc(pd, count, MESSAGE)?;
+    let mut sends = RegisteredBuffer::alloc(pd, count, MESSAGE)?;
     receive_buffer(&mut queues, &mut receives)?;
     send_buffer(&mut queues, &mut sends)?;
     poll_buffers(&mut queues, &mut receives, count)?;
@@ -181,37 +182,41 @@ fn buffers(context: &Context, pd: &ProtectionDomain, count: usize) -> Outcome {
 }
 
 #[inline(never)]
-fn receive_buffer(queues: &mut BufferQueues, buffers: &mut Vec<Buffer>) -> Outcome {
+fn receive_buffer(queues: &mut BufferedQueuePair, buffers: &mut Vec<RegisteredBuffer>) -> Outcome {
     while let Some(buffer) = buffers.pop() {
-        queues.receive(buffer)?;
+        queues.post_recv(buffer)?;
     }
     Ok(())
 }
 
 #[inline(never)]
-fn send_buffer(queues: &mut BufferQueues, buffers: &mut Vec<Buffer>) -> Outcome {
+fn send_buffer(queues: &mut BufferedQueuePair, buffers: &mut Vec<RegisteredBuffer>) -> Outcome {
     while let Some(buffer) = buffers.pop() {
-        queues.send(buffer, MESSAGE, SendOperation::Send)?;
+        queues.post_send(buffer, MESSAGE, SendOperation::Send)?;
     }
     Ok(())
 }
 
 #[inline(never)]
-fn poll_buffers(queues: &mut BufferQueues, buffers: &mut Vec<Buffer>, count: usize) -> Outcome {
-    let polled = queues.poll_received(|buffer, _| buffers.push(buffer))?;
+fn poll_buffers(
+    queues: &mut BufferedQueuePair,
+    buffers: &mut Vec<RegisteredBuffer>,
+    count: usize,
+) -> Outcome {
+    let polled = queues.poll_recv(|buffer, _| buffers.push(buffer))?;
     check(polled, count)
 }
 
 #[inline(never)]
-fn poll_buffers_empty(queues: &mut BufferQueues, count: usize) -> Outcome {
+fn poll_buffers_empty(queues: &mut BufferedQueuePair, count: usize) -> Outcome {
     let mut polled = 0;
     for _ in 0..count {
-        polled += queues.poll_received(|_, _| ())?;
+        polled += queues.poll_recv(|_, _| ())?;
     }
     check(polled, 0)
 }
 
-/// The driver alone.
+/// Runs the driver alone.
 fn driver(count: usize) -> Outcome {
     let (driver, file, is_removed) =
         (Null::default(), UverbsFile::silent(), AtomicBool::new(false));

@@ -1,6 +1,7 @@
-//! Posts and polls, each kind in a function of its own, for a profiler that counts the instructions
-//! of functions: what `valgrind --tool=callgrind` says that one of them costs, kernel not counted, is
-//! `COUNT` times what one request or poll does. `cargo xtask bench posts` has it count beside `posts.c`.
+//! Posts and polls, each kind in a function of its own, for a profiler that counts their instructions.
+//!
+//! `valgrind --tool=callgrind` reports the cost of each function without the kernel: `COUNT` times the cost of one
+//! request or poll. `cargo xtask bench posts` runs it beside `posts.c`.
 //!
 //! Connects to itself at ADDRESS, which chooses the device.
 #![expect(unsafe_code, reason = "posts requests over memory that outlives them")]
@@ -21,7 +22,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 const PORT: &str = "7475";
 
-/// How many requests go with one doorbell, and completions by one poll, in a list.
+/// Number of requests per doorbell, and of completions per poll, in a list.
 const LIST: usize = 16;
 
 /// The length of a message.
@@ -99,7 +100,7 @@ fn send_all(sender: &QueuePair, memory: &MemoryRegion, count: usize) -> Outcome 
     let operation = SendOperation::Read { remote_addr: memory.addr(), rkey: memory.rkey() };
     let read = request(operation);
     let read = SendRequest { flags: SendFlags::SIGNALED, ..read };
-    // SAFETY: nobody looks at the memory, which stays registered.
+    // SAFETY: no thread reads the memory, which stays registered.
     unsafe { sender.post_send(&read) }?;
     let mut done = [Completion::default()];
     while sender.send_cq().poll(&mut done)? == 0 {}
@@ -112,7 +113,7 @@ fn send_all(sender: &QueuePair, memory: &MemoryRegion, count: usize) -> Outcome 
 #[inline(never)]
 fn receive(qp: &QueuePair, request: &ReceiveRequest<'_>, count: usize) -> Outcome {
     for _ in 0..count {
-        // SAFETY: nobody looks at the memory, which stays registered.
+        // SAFETY: no thread reads the memory, which stays registered.
         unsafe { qp.post_recv(request) }?;
     }
     Ok(())
@@ -120,7 +121,7 @@ fn receive(qp: &QueuePair, request: &ReceiveRequest<'_>, count: usize) -> Outcom
 
 #[inline(never)]
 fn receive_kept(qp: &QueuePair, request: &ReceiveRequest<'_>, count: usize) -> Outcome {
-    let mut queue = qp.receive_queue()?;
+    let mut queue = qp.lock_receive_queue()?;
     for _ in 0..count {
         // SAFETY: as above.
         unsafe { queue.post(request) }?;
@@ -131,12 +132,12 @@ fn receive_kept(qp: &QueuePair, request: &ReceiveRequest<'_>, count: usize) -> O
 #[inline(never)]
 fn receive_list(qp: &QueuePair, request: &ReceiveRequest<'_>, count: usize) -> Outcome {
     for _ in 0..count / LIST {
-        let mut queue = qp.receive_queue()?;
+        let mut queue = qp.lock_receive_queue()?;
         for _ in 0..LIST {
             // SAFETY: as above.
             unsafe { queue.push(request) }?;
         }
-        queue.ring()?;
+        queue.ring_doorbell()?;
     }
     Ok(())
 }
@@ -162,7 +163,7 @@ fn send_inline(qp: &QueuePair, message: SendRequest<'_>, count: usize) -> Outcom
 
 #[inline(never)]
 fn send_kept(qp: &QueuePair, request: &SendRequest<'_>, count: usize) -> Outcome {
-    let mut queue = qp.send_queue()?;
+    let mut queue = qp.lock_send_queue()?;
     for _ in 0..count {
         // SAFETY: as above.
         unsafe { queue.post(request) }?;
@@ -173,12 +174,12 @@ fn send_kept(qp: &QueuePair, request: &SendRequest<'_>, count: usize) -> Outcome
 #[inline(never)]
 fn send_list(qp: &QueuePair, request: &SendRequest<'_>, count: usize) -> Outcome {
     for _ in 0..count / LIST {
-        let mut queue = qp.send_queue()?;
+        let mut queue = qp.lock_send_queue()?;
         for _ in 0..LIST {
             // SAFETY: as above.
             unsafe { queue.push(request) }?;
         }
-        queue.ring()?;
+        queue.ring_doorbell()?;
     }
     Ok(())
 }
@@ -200,7 +201,7 @@ fn poll(cq: &CompletionQueue, count: usize) -> Outcome {
 #[inline(never)]
 fn poll_kept(cq: &CompletionQueue, count: usize) -> Outcome {
     let mut done = [Completion::default()];
-    let mut poller = cq.poller()?;
+    let mut poller = cq.lock_poller()?;
     let mut polled = 0;
     for _ in 0..count {
         polled += poller.poll(&mut done)?;
@@ -221,7 +222,7 @@ fn poll_list(cq: &CompletionQueue, count: usize) -> Outcome {
 #[inline(never)]
 fn poll_list_kept(cq: &CompletionQueue, count: usize) -> Outcome {
     let mut done = [Completion::default(); LIST];
-    let mut poller = cq.poller()?;
+    let mut poller = cq.lock_poller()?;
     let mut polled = 0;
     for _ in 0..count / LIST {
         polled += poller.poll(&mut done)?;
@@ -242,7 +243,7 @@ fn poll_empty(cq: &CompletionQueue, count: usize) -> Outcome {
 #[inline(never)]
 fn poll_empty_kept(cq: &CompletionQueue, count: usize) -> Outcome {
     let mut done = [Completion::default()];
-    let mut poller = cq.poller()?;
+    let mut poller = cq.lock_poller()?;
     let mut polled = 0;
     for _ in 0..count {
         polled += poller.poll(&mut done)?;

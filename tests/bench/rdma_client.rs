@@ -1,6 +1,7 @@
-//! What the C program `rdma_client` does, call by call, with this library: makes an endpoint for a
-//! name, connects, sends 16 bytes inline, receives 16, disconnects, cleans up. The peer is the C
-//! program `rdma_server`.
+//! Makes the calls of the C program `rdma_client` with this library.
+//!
+//! Makes an endpoint for a name, connects, sends 16 bytes inline, receives 16, disconnects and cleans up. The peer is
+//! the C program `rdma_server`.
 #![expect(unsafe_code, reason = "posts requests over memory that outlives them")]
 
 use std::env;

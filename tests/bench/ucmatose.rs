@@ -1,6 +1,7 @@
-//! What the C program `ucmatose -C 0` does as a client, step by step, with this library: connects
-//! many ids in one loop of events, waits until the server disconnects them, cleans up. The peer is
-//! the C program as a server.
+//! Makes the client calls of the C program `ucmatose -C 0` with this library.
+//!
+//! Connects many ids in one event loop, waits until the server disconnects them, and cleans up. The peer is the C
+//! program as a server.
 
 use std::collections::BTreeMap;
 use std::env;

@@ -1,13 +1,16 @@
-//! Lets the kernel fail a program once, at each of its system calls by turns, in the machine that this runs in:
-//! `fault-driver TOOLS devices|all [WORD...]`, with the path of `rdmatools`. Words choose: `cmatose`, `client`, `ENODEV`
-//! and `KILL` together are the client of that scenario with these two faults; what no word is about is all there.
+//! Makes the kernel fail a program once, at each of its system calls by turns, on this machine.
 //!
-//! For each [scenario](plan::Scenario), each of its two sides and each [call](plan::CALLS): run N has the N-th call fail, or
-//! the program killed at it, until a run makes no N-th one. `devices` visits the calls on the nodes of the connection
-//! manager and of verbs, with one errno, and each fourth with a kill; `all` every call of the run, with every [fault](plan::Fault).
+//! Usage: `fault-driver TOOLS devices|all [WORD...]`, with the path of `rdmatools`. Words select: `cmatose`, `client`,
+//! `ENODEV` and `KILL` together are the client of that scenario with these two faults. A category without a word is
+//! complete.
 //!
-//! Each run must end by itself within its limit: well, or with an error that says what could not be done. Its peer must
-//! too, and the kernel must have no object more than before. Every run that does not is told of, and makes the exit
+//! For each [scenario](plan::Scenario), each of its two sides and each [call](plan::CALLS), run N fails the N-th call,
+//! or kills the program at it, until a run has no N-th call. `devices` visits the calls on the nodes of the connection
+//! manager and of verbs, with one errno, and each fourth with a kill. `all` visits every call of the run, with every
+//! [fault](plan::Fault).
+//!
+//! Each run must end by itself within its limit: successfully, or with an error that names the failed operation. Its
+//! peer must too, and the kernel must have no more objects than before. Every other run is reported and makes the exit
 //! status 1.
 
 mod plan;
@@ -75,12 +78,12 @@ fn walk(
     Ok(counts)
 }
 
-/// The nodes to which the calls belong that are visited; none where all calls are.
+/// Returns the nodes to which the visited calls belong; none if all calls are visited.
 fn nodes(extent: Extent) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     if extent == Extent::All {
         return Ok(Vec::new());
     }
-    let mut nodes = vec![PathBuf::from(device::rdma_cm().path())];
+    let mut nodes = vec![PathBuf::from(device::cm_char_device().path())];
     for device in device::list()? {
         nodes.extend(device.uverbs().map(|uverbs| PathBuf::from(uverbs.path())));
     }

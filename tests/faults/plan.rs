@@ -1,11 +1,11 @@
-//! What is run, and how it is made to fail.
+//! The runs, and the ways to make them fail.
 
 use std::fmt;
 
 /// Which calls of a run are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Those on device nodes.
+    /// Calls on device nodes.
     Devices,
     /// Every one.
     All,
@@ -18,7 +18,9 @@ impl Extent {
             .find_map(|(known, extent)| (known == name).then_some(extent))
     }
 
-    /// From one call that is visited with the fault to the next: in CI, which has no time to kill at each, some.
+    /// Returns the distance of the calls that are visited with the fault.
+    ///
+    /// CI has no time to kill at each call, and visits some of them.
     pub(crate) fn step(self, fault: Fault) -> u32 {
         match (self, fault) {
             (Self::Devices, Fault::Kill) => 4,
@@ -26,7 +28,7 @@ impl Extent {
         }
     }
 
-    /// What is walked where nothing else is asked for.
+    /// Returns the scenarios that are walked by default.
     fn scenarios(self) -> &'static [Scenario] {
         match self {
             Self::Devices => &SCENARIOS[..1],
@@ -49,7 +51,7 @@ impl Extent {
     }
 }
 
-/// What is walked.
+/// The selected scenarios, sides and faults.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) scenarios: Vec<&'static Scenario>,
@@ -58,7 +60,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Of the scenarios, of the sides and of the faults those that `words` name, or all where they name none.
+    /// Returns the scenarios, sides and faults that `words` name, or all of a category that is not named.
     pub(crate) fn new(extent: Extent, words: &[String]) -> Result<Self, String> {
         let mut words = words.to_vec();
         let all: Vec<_> = SCENARIOS.iter().collect();
@@ -81,14 +83,14 @@ impl Plan {
     }
 }
 
-/// Those of `all` whose names are among `words`, which lose them.
+/// Removes the names of elements of `all` from `words`, and returns the named elements.
 fn take<T: Copy>(words: &mut Vec<String>, all: &[T], name: impl Fn(&T) -> String) -> Vec<T> {
     let named = all.iter().copied().filter(|one| words.contains(&name(one))).collect();
     words.retain(|word| all.iter().all(|one| name(one) != *word));
     named
 }
 
-/// What happens at a call.
+/// A fault injected at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It is not made, and returns this.
@@ -98,7 +100,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// What makes strace do it.
+    /// Returns the option of strace that injects the fault.
     pub(crate) fn injection(self) -> String {
         match self {
             Self::Errno(name) => format!("error={name}"),
@@ -116,7 +118,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What reads, and what waits, as strace names it.
+/// Calls that read or wait, as strace names them.
 pub(crate) const READ: &str = "read";
 pub(crate) const POLL: &str = "poll,ppoll,epoll_wait,epoll_pwait";
 
@@ -149,14 +151,15 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// The server's arguments and the client's, without the port.
     arguments: [&'static [&'static str]; 2],
-    /// What gives both a port of their own.
+    /// Option that gives both programs a port of their own.
     port: Option<&'static str>,
-    /// What the server prints when a client can come. Otherwise it can as soon as the server, which has an id on the
-    /// device, sleeps.
+    /// Line that the server prints when it accepts clients.
+    ///
+    /// Without it the server is ready as soon as it, with an id on the device, sleeps.
     pub(crate) ready: Option<&'static str>,
     /// `true` if it waits for a time, in which nothing happens.
     pub(crate) pauses: bool,
-    /// `true` if each side hears when the other goes.
+    /// `true` if each side detects the end of the other.
     pub(crate) is_connected: bool,
 }
 
@@ -202,7 +205,7 @@ const ADDRESS: &str = "10.0.0.1";
 const GROUP: &str = "239.1.1.1";
 
 impl Scenario {
-    /// The arguments of `rdmatools`.
+    /// Returns the arguments of `rdmatools`.
     pub(crate) fn arguments(&self, side: Side, port: u16) -> Vec<String> {
         let own = match side {
             Side::Server => self.arguments[0],
@@ -220,7 +223,7 @@ impl Scenario {
 mod tests {
     use super::*;
 
-    /// The scenarios, sides and faults that are walked.
+    /// Returns the scenarios, sides and faults that are walked.
     fn walked(extent: Extent, words: &str) -> Result<[String; 3], String> {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
         let Plan { scenarios, sides, faults } = Plan::new(extent, &words)?;
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn words_choose_of_what_they_are_about() {
+    fn words_select_within_their_category() {
         let faults = "ENOMEM EINTR EIO EAGAIN ENODEV KILL";
         let all = ["rping cmatose udaddy mckey", "server client", faults];
         assert_eq!(walked(Extent::All, ""), Ok(all.map(str::to_owned)));

@@ -11,17 +11,17 @@ use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdmacm::device::{self, Resources};
+use rdmacm::device::{self, ResourceCounts};
 
 use crate::plan::{Fault, Scenario, Side};
 use crate::trace;
 use crate::verdict::{self, Ended, Verdict};
 
-/// How long a program may take: some hundred times what it does.
+/// Time limit of a program: some hundred times what it needs.
 const LIMIT: Duration = Duration::from_secs(40);
-/// How long a program that hears nothing of its peer's end is waited for.
+/// Time for which a program is waited for that cannot detect the end of its peer.
 const GRACE: Duration = Duration::from_millis(500);
-/// How often a condition is looked at.
+/// Interval between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(3);
 
 /// A call to let fail.
@@ -44,7 +44,9 @@ impl fmt::Display for Walk<'_> {
 }
 
 impl Walk<'_> {
-    /// Runs the programs, where `nodes`, unless there are none, say whose calls count. `None` if there was no such call.
+    /// Runs the programs, and returns `None` if the counted call did not happen.
+    ///
+    /// If `nodes` is not empty, only the calls on those nodes count.
     pub(crate) fn run(&self, nodes: &[PathBuf]) -> Result<Option<Verdict>, Box<dyn Error>> {
         let before = objects()?;
         let faulty = (self.call, self.fault, self.number);
@@ -79,7 +81,7 @@ impl Walk<'_> {
             Fault::Kill => faulty.is_killed(),
         };
         if !hit && !faulty.is_overdue {
-            // Else the walk would end here, and tell nothing of the calls behind this one.
+            // Otherwise the walk would end here, without results for the later calls.
             return match faulty.status.success() {
                 true => Ok(None),
                 false => {
@@ -96,8 +98,9 @@ impl Walk<'_> {
         Ok(Some(verdict.and_then(|fine| left_nothing(&before).map(|()| fine))))
     }
 
-    /// Waits until both have ended. Where no side hears that the other is gone, the one that was not made to fail is not
-    /// waited for.
+    /// Waits until both programs have ended.
+    ///
+    /// If neither side can detect the end of the other, the program without an injected fault is not waited for.
     fn attend(&self, server: &mut Program, client: &mut Program) -> Result<(), Box<dyn Error>> {
         let (faulty, peer) = match self.side {
             Side::Server => (server, client),
@@ -149,7 +152,7 @@ impl Program {
     fn waits_for_clients(
         &mut self,
         scenario: &Scenario,
-        before: &[Resources],
+        before: &[ResourceCounts],
     ) -> Result<bool, Box<dyn Error>> {
         let deadline = Instant::now() + LIMIT;
         while self.is_running()? && Instant::now() < deadline {
@@ -178,7 +181,7 @@ impl Program {
         Ok(self.child.try_wait()?.is_none())
     }
 
-    /// Waits for its end, but not for ever.
+    /// Waits for the end of the program, at most until the limit.
     fn wait(&mut self, limit: Duration) -> Result<(), Box<dyn Error>> {
         let deadline = Instant::now() + limit;
         while self.is_running()? && Instant::now() < deadline {
@@ -187,7 +190,7 @@ impl Program {
         Ok(())
     }
 
-    /// How it ended, or that it did not.
+    /// Waits for the end of the program, and kills it if it is overdue.
     fn end(mut self) -> Result<Ended, Box<dyn Error>> {
         self.wait(LIMIT)?;
         let is_overdue = self.is_running()?;
@@ -199,7 +202,7 @@ impl Program {
     }
 }
 
-/// A file to write to and to read, which goes with the last descriptor of it.
+/// Returns a file to write to and to read, which is deleted with its last descriptor.
 fn nameless_file() -> io::Result<File> {
     let path = env::temp_dir().join(format!("fault-output-{}", process::id()));
     let file = File::options().read(true).write(true).create_new(true).open(&path)?;
@@ -207,25 +210,26 @@ fn nameless_file() -> io::Result<File> {
     Ok(file)
 }
 
-/// What was written to it.
+/// Returns the text that was written to the file.
 fn text_of(file: &File) -> io::Result<String> {
     let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?];
     file.read_exact_at(&mut bytes, 0)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What each device has.
-fn objects() -> Result<Vec<Resources>, Box<dyn Error>> {
+/// Returns the object counts of each device.
+fn objects() -> Result<Vec<ResourceCounts>, Box<dyn Error>> {
     let devices = device::list()?;
     Ok(devices.iter().map(device::Device::resources).collect::<rdmacm::Result<_>>()?)
 }
 
-fn ids(objects: &[Resources]) -> u64 {
+fn ids(objects: &[ResourceCounts]) -> u64 {
     objects.iter().filter_map(|device| device.count("cm_id")).sum()
 }
 
-/// That the devices have what they had, at once or a little later: some of it goes in the kernel's own time.
-fn left_nothing(before: &[Resources]) -> Result<(), String> {
+/// Checks that the devices return to their earlier counts, possibly a little later. The kernel releases some objects
+/// asynchronously.
+fn left_nothing(before: &[ResourceCounts]) -> Result<(), String> {
     let deadline = Instant::now() + LIMIT;
     loop {
         let now = objects().map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! strace, which makes calls fail and says which it did.
+//! Runs of strace, which injects faults and reports the failed calls.
 
 use std::env;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::{self, Command};
 
 use crate::plan::Fault;
 
-/// What the programs wait by where they wait for a time only: it would make up most of the walk.
+/// Call with which the programs only pass time. It is excluded, since it would make up most of the walk.
 const PAUSE: &str = "clock_nanosleep";
 /// The last call that the language's runtime makes before a program's own `main`, and how it is made then.
 const START: &str = "sigaltstack";
@@ -16,15 +16,16 @@ const STARTED: &str = "sigaltstack({";
 /// A write to standard error.
 const WORDS: &str = " write(2, ";
 
-/// `program` under strace, without its pauses, and with call `number` of each thread going wrong where a fault is given.
-/// Its process is the one that the command starts: strace is its grandchild.
+/// Returns `program` under strace, without its pauses, with call `number` of each thread failing.
+///
+/// Without a fault no call fails. The started process is the program itself: strace is its grandchild.
 pub(crate) fn command(
     program: &Path,
     fault: Option<(&str, Fault, u32)>,
     nodes: &[PathBuf],
 ) -> Command {
     let mut strace = Command::new("strace");
-    // What only goes without pauses has nothing to tell, and may run after what has.
+    // A run without a fault has no result, and may follow a run that has: its trace is discarded.
     strace.args(["-D", "-f", "-o"]).arg(fault.map_or_else(|| "/dev/null".into(), |_| file()));
     // Signals go with stops that this does without.
     if !matches!(fault, Some((_, Fault::Kill, _))) {
@@ -46,7 +47,7 @@ pub(crate) fn command(
 /// A call that failed because it was made to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Injected {
-    /// What strace says of it.
+    /// Line of strace about the call.
     pub(crate) call: String,
     /// `true` if it was the program's own, and not one of its start.
     pub(crate) is_own: bool,
@@ -54,7 +55,9 @@ pub(crate) struct Injected {
     pub(crate) is_silenced: bool,
 }
 
-/// The first call that the program which has just ended was made to fail in, of those on `nodes` if there are any.
+/// Returns the first call with an injected fault of the program that has just ended.
+///
+/// If there are `nodes`, only calls on them count.
 pub(crate) fn injected(nodes: &[PathBuf]) -> io::Result<Option<Injected>> {
     let trace = fs::read_to_string(file())?;
     fs::remove_file(file())?;
@@ -90,7 +93,7 @@ mod tests {
     const FAILED: &str = "8   <... write resumed>) = -1 EIO (Input/output error) (INJECTED)\n";
 
     #[test]
-    fn what_failed_is_the_programs_own_once_it_has_started() {
+    fn fault_counts_after_program_start() {
         let found = |parts: &[&str]| first(&parts.concat(), false).map(|injected| injected.is_own);
         assert_eq!(found(&[]), None);
         assert_eq!(found(&[STARTED, PAUSED]), None);

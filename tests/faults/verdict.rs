@@ -1,4 +1,4 @@
-//! Whether a program that something failed in did what it should.
+//! Verdicts on programs in which a call failed.
 
 use std::fmt;
 use std::ops::Add;
@@ -34,7 +34,7 @@ pub(crate) type Verdict = Result<Fine, String>;
 pub(crate) enum Fine {
     /// It went on, and did what it was to do.
     WentOn,
-    /// It said what it could not do.
+    /// The program reported the operation that failed.
     Said,
     /// The loader or the language's runtime gave up before the program's own code ran.
     NotStarted,
@@ -47,12 +47,14 @@ pub(crate) enum Fine {
 /// The calls that wait, of those that are visited.
 const WAITS: [&str; 2] = [READ, POLL];
 
-/// What the allocator says.
+/// Beginning of the message of the allocator.
 const NO_MEMORY: &str = "memory allocation of ";
-/// What the runtime says where a thread cannot begin.
+/// Message of the runtime if a thread cannot start.
 const NO_STACK: &str = "failed to allocate an alternative stack";
 
-/// The end of the program that was made to fail, at a call that is known unless it was killed.
+/// Judges the end of the program in which a call failed.
+///
+/// The call is known unless the program was killed.
 pub(crate) fn of(
     name: &str,
     call: &str,
@@ -79,14 +81,14 @@ pub(crate) fn of(
         _ if goes_on => wrong("a signal ended what it only had to wait for again"),
         _ if aborted && ended.errors.contains(NO_MEMORY) => Ok(Fine::NoMemory),
         _ if aborted && ended.errors.contains(NO_STACK) => Ok(Fine::NotStarted),
-        Some(1) if says_what(name, &ended.errors) => Ok(Fine::Said),
+        Some(1) if names_operation(name, &ended.errors) => Ok(Fine::Said),
         Some(1) if injected.is_some_and(|injected| injected.is_silenced) => Ok(Fine::Said),
         Some(1) => wrong("it does not say what could not be done"),
         _ => wrong("it did not end as programs do"),
     }
 }
 
-/// The end of a peer whose other side went wrong.
+/// Judges the end of a peer whose other side failed.
 pub(crate) fn of_peer(name: &str, ended: &Ended) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("the peer {what}: {}, {}", ended.status, ended.errors));
     match ended.status.code() {
@@ -97,19 +99,19 @@ pub(crate) fn of_peer(name: &str, ended: &Ended) -> Result<(), String> {
     }
 }
 
-/// Returns `true` if `name` says what it could not do.
-fn says_what(name: &str, errors: &str) -> bool {
+/// Returns `true` if the error of `name` names the operation that failed.
+fn names_operation(name: &str, errors: &str) -> bool {
     let operation = last_words(name, errors).and_then(|words| words.strip_prefix("cannot "));
     operation.is_some_and(|operation| operation.contains(": "))
 }
 
-/// What the last line says of `name`.
+/// Returns the text after `name` in the last line.
 fn last_words<'a>(name: &str, errors: &'a str) -> Option<&'a str> {
     let line = errors.lines().last()?;
     line.strip_prefix("rdmatools ")?.strip_prefix(name)?.strip_prefix(": ")
 }
 
-/// How many faults had which end.
+/// Numbers of faults with each kind of end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     went_on: u32,
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_interrupted_goes_on() {
+    fn interrupted_wait_continues() {
         let injected = |is_own| Injected { call: String::new(), is_own, is_silenced: false };
         let judged = |call, is_own, ended: &Ended| {
             of("rping", call, Fault::Errno("EINTR"), Some(&injected(is_own)), ended).ok()
@@ -204,7 +206,7 @@ mod tests {
     const ERROR: &str = "rdmatools rping: cannot bind 10.0.0.1:7: Input/output error\n";
 
     #[test]
-    fn each_end_is_told_apart() {
+    fn each_end_is_classified() {
         assert_eq!(judged(true, &ended(0, "")), Some(Fine::WentOn));
         assert_eq!(judged(true, &ended(1 << 8, ERROR)), Some(Fine::Said));
         assert_eq!(
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_ends_well_or_says_why_not() {
+    fn peer_succeeds_or_reports_error() {
         assert!(of_peer("rping", &ended(0, "")).is_ok());
         assert!(of_peer("rping", &ended(1 << 8, ERROR)).is_ok());
         assert!(of_peer("rping", &ended(1 << 8, "")).is_err());

@@ -1,4 +1,4 @@
-//! Compares a table with what a header says: each check returns the differences it found.
+//! Compares a table with a header: each check returns the differences that it found.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,7 +43,7 @@ pub(crate) fn layout(table: &Table, measured: &BTreeMap<String, u64>) -> Vec<Dif
         .collect()
 }
 
-/// Structures, fields and constants that a kernel lacks though the table does not say so, or has before the table says.
+/// Structures, fields and constants that a kernel lacks or has contrary to the table.
 pub(crate) fn presence(kernel: &Kernel, table: &Table, header: &Header) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut compare = |what: String, since: Option<&str>, found: bool| {
@@ -103,7 +103,9 @@ pub(crate) fn unlisted(table: &Table, header: &Header) -> Vec<Difference> {
         .collect()
 }
 
-/// Fields that are not `AlignedU64` though the header says `__aligned_u64`; in a union they may be bytes.
+/// Fields that are not `AlignedU64` although they are `__aligned_u64` in the header.
+///
+/// In a union they may be bytes.
 pub(crate) fn aligned(table: &Table, header: &Header) -> Vec<Difference> {
     let mut differences = Vec::new();
     for row in &table.structs {
@@ -122,7 +124,7 @@ pub(crate) fn aligned(table: &Table, header: &Header) -> Vec<Difference> {
     differences
 }
 
-/// Where a field's designator points to in the header: the innermost body, and the member's name in it.
+/// Returns the innermost body and the member's name to which a field's designator points.
 fn place_of<'a, 'b>(
     header: &'a Header,
     row: &Struct,
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_table_has_no_difference() {
+    fn correct_table_has_no_difference() {
         let measured =
             facts(&right(), Target::Host).into_iter().map(|fact| (fact.what, fact.value)).collect();
         assert_eq!(layout(&right(), &measured), []);
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_offset_and_value_and_missing_field() {
+    fn wrong_or_missing_entries_are_reported() {
         let measured =
             facts(&right(), Target::Host).into_iter().map(|fact| (fact.what, fact.value)).collect();
         let mut table = wrong();
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_and_too_early() {
+    fn absent_and_early_entries_are_reported() {
         let differences = presence(&kernel(), &wrong(), &header());
         assert_eq!(
             whats(&differences),
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn left_out_members() {
+    fn omitted_members_are_reported() {
         let mut table = wrong();
         table.structs.truncate(1);
         assert_eq!(whats(&uncovered(&table, &header())), ["example.u.pair.b", "example.u.whole"]);
@@ -279,13 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn unlisted_structure_and_constant() {
+    fn unlisted_entries_are_reported() {
         let empty = Table::default();
         assert_eq!(whats(&unlisted(&empty, &header())), ["example", "EXAMPLE_SIZE"]);
     }
 
     #[test]
-    fn bare_u64() {
+    fn bare_u64_is_reported() {
         let mut table = wrong();
         table.structs.truncate(1);
         assert_eq!(whats(&aligned(&table, &header())), ["example.response"]);

@@ -1,4 +1,4 @@
-//! What a table states about C: expressions and the values they must have.
+//! Statements of a table about C: expressions and the values that they must have.
 
 use verbs_abi::layout::{Constant, Struct};
 
@@ -7,7 +7,7 @@ use crate::table::{Table, c_member, c_name, members};
 /// An expression of C and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fact {
-    /// What it is about: `rdma_ucm_bind.addr: offset`.
+    /// Subject of the fact: `rdma_ucm_bind.addr: offset`.
     pub(crate) what: String,
     /// The expression, an integer constant.
     pub(crate) expression: String,
@@ -21,7 +21,7 @@ impl Fact {
     }
 }
 
-/// Where structures are to be laid out.
+/// Architecture of a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     /// The machine that the tests run on.
@@ -30,7 +30,7 @@ pub(crate) enum Target {
     I386,
 }
 
-/// The facts of a table.
+/// Returns the facts of a table.
 pub(crate) fn facts(table: &Table, target: Target) -> Vec<Fact> {
     let structs = table.structs.iter().flat_map(|row| of_struct(row, target));
     structs.chain(table.constants.iter().map(of_constant)).collect()

@@ -13,10 +13,11 @@ use crate::header::Header;
 use crate::kernel::Kernel;
 use crate::table::Table;
 
-/// The values that a kernel's header gives to the facts of a table, by a program that prints them.
+/// Returns the values of a table's facts in a kernel's header, by a program that prints them.
 ///
 /// # Panics
-/// If the program does not compile: gcc's words name the member that is not there.
+///
+/// If the program does not compile: gcc's error names the missing member.
 pub(crate) fn measure(kernel: &Kernel, header: &Header, table: &Table) -> BTreeMap<String, u64> {
     let mut source = prelude(kernel, header, table);
     source.push_str("#include <stdio.h>\nint main(void)\n{\n");
@@ -41,7 +42,7 @@ pub(crate) fn measure(kernel: &Kernel, header: &Header, table: &Table) -> BTreeM
         .collect()
 }
 
-/// Asserts the facts of a table at compile time, for 32-bit x86; an error is what gcc says.
+/// Asserts the facts of a table at compile time, for 32-bit x86; an error has the output of gcc.
 pub(crate) fn assert_on_i386(
     kernel: &Kernel,
     header: &Header,
@@ -79,8 +80,10 @@ struct Work {
 }
 
 impl Work {
-    /// A directory with the source, and with `include/rdma` of the kernel: the rest of the headers is the host's, since
-    /// the kernel's public headers cannot be included before they are installed.
+    /// Makes a directory with the source, and with `include/rdma` of the kernel.
+    ///
+    /// The other headers are those of the host, since the kernel's public headers cannot be included before they are
+    /// installed.
     fn new(kernel: &Kernel, source: &str) -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -105,7 +108,7 @@ impl Drop for Work {
     }
 }
 
-/// Runs a command: what it prints, or what it says of its failure.
+/// Runs a command, and returns its output, or its error output if it failed.
 fn run(command: &mut Command) -> Result<String, String> {
     let Output { status, stdout, stderr } =
         command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

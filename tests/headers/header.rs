@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a header defines.
+/// Definitions of a header.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
     /// Name, as it is included.
@@ -17,7 +17,7 @@ pub(crate) struct Header {
     pub(crate) defines: Vec<String>,
 }
 
-/// What is between the braces of a structure or union.
+/// Text between the braces of a structure or union.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Body {
     /// `true` if the members share their place.
@@ -31,7 +31,7 @@ pub(crate) struct Body {
 pub(crate) struct Member {
     /// Its name; none for an anonymous structure or union.
     pub(crate) name: Option<String>,
-    /// Its type as written, empty if `body` says it.
+    /// Its type as written; empty if `body` has it.
     pub(crate) c_type: String,
     /// `true` if it is an array of no size, behind which something else lies.
     pub(crate) flexible: bool,
@@ -85,13 +85,13 @@ impl Header {
         self.constants().any(|constant| constant == name)
     }
 
-    /// Every constant that the header defines.
+    /// Returns every constant that the header defines.
     pub(crate) fn constants(&self) -> impl Iterator<Item = &str> {
         let values = self.enums.iter().flat_map(|(_, names)| names);
         values.chain(&self.defines).map(String::as_str)
     }
 
-    /// The body at a member of a structure, where the member is defined in place or is itself a structure of the header.
+    /// Returns the body of a structure's member that is defined in place or is a structure of the header.
     pub(crate) fn body_at(&self, name: &str, path: &str) -> Option<&Body> {
         let mut body = self.structs.get(name)?;
         for step in path.split('.').filter(|step| !step.is_empty()) {
@@ -100,7 +100,7 @@ impl Header {
         Some(body)
     }
 
-    /// The body of a member: its own, or that of the structure that it names.
+    /// Returns the body of a member: its own, or that of the structure that it names.
     fn body_of<'a>(&'a self, member: &'a Member) -> Option<&'a Body> {
         member.body.as_ref().or_else(|| {
             let (kind, name) = member.c_type.split_once(' ')?;
@@ -110,7 +110,7 @@ impl Header {
 }
 
 impl Body {
-    /// A member by its name, also out of anonymous structures and unions.
+    /// Finds a member by its name, also in anonymous structures and unions.
     pub(crate) fn find(&self, name: &str) -> Option<&Member> {
         self.members.iter().find_map(|member| match (&member.name, &member.body) {
             (Some(own), _) => (own == name).then_some(member),
@@ -224,7 +224,9 @@ fn members(tokens: &[String], at: &mut usize, union: bool) -> Body {
     body
 }
 
-/// The members of one declaration, `TYPE NAME, NAME[N];` without its semicolon, or what follows a body in place.
+/// Returns the members of one declaration without its semicolon: `TYPE NAME, NAME[N];`.
+///
+/// The declaration may also be the text that follows a body in place.
 fn declaration(tokens: &[String], body: Option<Body>) -> Vec<Member> {
     if tokens.is_empty() {
         return vec![Member { name: None, c_type: String::new(), flexible: false, body }];
@@ -284,7 +286,7 @@ mod tests {
     ";
 
     #[test]
-    fn structures_and_members() {
+    fn structures_and_members_are_read() {
         let header = Header::parse("example.h", TEXT);
         assert_eq!(header.structs.keys().collect::<Vec<_>>(), ["example", "other"]);
         let example = &header.structs["example"];
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn constants() {
+    fn constants_are_read() {
         let header = Header::parse("example.h", TEXT);
         let constants: Vec<&str> = header.constants().collect();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The kernels whose headers are at hand.
+//! The kernels whose headers are available.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,16 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Name of the environment variable that says where the headers are.
+    /// Name of the environment variable with the directory of the headers.
     const VARIABLE: &'static str = "RDMACM_UAPI_HEADERS";
 
-    /// The kernels that `RDMACM_UAPI_HEADERS` names: `6.1=DIR:6.12=DIR`, where `DIR` is the kernel's `include/uapi`, with
-    /// the kernel's own headers beside it in `DIR/..`.
+    /// Returns the kernels that `RDMACM_UAPI_HEADERS` names: `6.1=DIR:6.12=DIR`.
+    ///
+    /// `DIR` is the kernel's `include/uapi`, with the kernel's own headers beside it in `DIR/..`.
     ///
     /// # Panics
-    /// If it is not set, or names something else: a proof that was skipped would look like one that held.
+    ///
+    /// If the variable is not set, or names something else: a skipped comparison would look like a successful one.
     pub(crate) fn from_environment() -> Vec<Self> {
         let value = std::env::var(Self::VARIABLE).unwrap_or_else(|error| {
             panic!(
@@ -56,8 +58,9 @@ impl Kernel {
         self.directory_of(header) != self.own()
     }
 
-    /// The directory that holds a header: for RDMA that of the kernel's public headers or of its own, for the rest that
-    /// of the host.
+    /// Returns the directory of a header.
+    ///
+    /// An RDMA header is among the kernel's public headers or its own, any other header among those of the host.
     fn directory_of(&self, header: &str) -> PathBuf {
         if !header.starts_with("rdma/") {
             return PathBuf::from("/usr/include");
@@ -72,7 +75,7 @@ impl Kernel {
         self.uapi.join("..")
     }
 
-    /// A header, read as text.
+    /// Returns a header, read as text.
     pub(crate) fn header(&self, name: &str) -> Header {
         let text = read(&self.directory_of(name).join(name));
         if self.is_public(name) {
@@ -110,7 +113,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not VERSION=DIR")]
-    fn a_directory_alone_is_refused() {
+    fn directory_without_headers_is_refused() {
         Kernel::parse("/usr/include");
     }
 }

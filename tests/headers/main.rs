@@ -1,10 +1,10 @@
-//! The proof of layout: the tables of the two ABI crates against the kernel's own headers.
+//! Comparison of the tables of the two ABI crates with the kernel's own headers.
 //!
-//! A kernel's headers are read in two ways. As text, to see what is there at all: structures, members, constants. And by
-//! gcc, which says where everything lies: a C program made from the tables prints the numbers of this architecture, and
+//! A kernel's headers are read in two ways. As text, they show which structures, members and constants exist. gcc
+//! reports each offset and value: a C program made from the tables prints the numbers of this architecture, and
 //! assertions at compile time hold for 32-bit x86.
 //!
-//! `RDMACM_UAPI_HEADERS` says where the headers are: see [`kernel::Kernel::from_environment`].
+//! `RDMACM_UAPI_HEADERS` has the directory of the headers: see [`kernel::Kernel::from_environment`].
 
 mod check;
 mod fact;
@@ -45,7 +45,7 @@ fn for_each_header(mut visit: impl FnMut(&Kernel, &Table, &Header)) {
 
 #[test]
 #[ignore = "needs gcc and kernel headers: cargo xtask test"]
-fn everything_lies_where_the_kernel_has_it() {
+fn layout_matches_kernel_headers() {
     let mut differences = Vec::new();
     let mut counts: BTreeMap<String, [usize; 3]> = BTreeMap::new();
     let mut compared: BTreeMap<String, Vec<&str>> = BTreeMap::new();
@@ -81,7 +81,7 @@ fn everything_lies_where_the_kernel_has_it() {
 
 #[test]
 #[ignore = "needs gcc and kernel headers: cargo xtask test"]
-fn everything_lies_there_on_32_bit_x86_too() {
+fn layout_matches_kernel_headers_on_32_bit_x86() {
     for_each_header(|kernel, table, header| {
         gcc::assert_on_i386(kernel, header, &table.present(kernel, header)).unwrap_or_else(
             |error| panic!("{}, {}, 32-bit x86:\n{error}", kernel.name, header.name),
@@ -91,7 +91,7 @@ fn everything_lies_there_on_32_bit_x86_too() {
 
 #[test]
 #[ignore = "needs gcc and kernel headers: cargo xtask test"]
-fn what_a_kernel_lacks_says_since_when() {
+fn absent_entries_name_first_kernel() {
     let mut differences = Vec::new();
     for_each_header(|kernel, table, header| {
         differences.extend(check::presence(kernel, table, header));
@@ -101,7 +101,7 @@ fn what_a_kernel_lacks_says_since_when() {
 
 #[test]
 #[ignore = "needs gcc and kernel headers: cargo xtask test"]
-fn no_member_is_left_out() {
+fn tables_list_every_member() {
     let mut differences = Vec::new();
     for_each_header(|kernel, table, header| {
         differences.extend(check::uncovered(&table.present(kernel, header), header));
@@ -114,7 +114,7 @@ fn no_member_is_left_out() {
 
 #[test]
 #[ignore = "needs gcc and kernel headers: cargo xtask test"]
-fn aligned_u64_is_never_a_bare_one() {
+fn aligned_u64_is_never_bare() {
     let mut differences = Vec::new();
     for_each_header(|kernel, table, header| {
         differences.extend(check::aligned(&table.present(kernel, header), header));
@@ -124,7 +124,7 @@ fn aligned_u64_is_never_a_bare_one() {
 
 #[test]
 #[ignore = "needs gcc and kernel headers: cargo xtask test"]
-fn the_compiler_refuses_a_wrong_table() {
+fn compiler_refuses_wrong_table() {
     let mut refused = 0;
     for_each_header(|kernel, table, header| {
         let mut table = table.present(kernel, header);

@@ -17,24 +17,25 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// All rows of some crates.
+    /// Makes a table of all rows of some crates.
     pub(crate) fn new(layouts: &[&[&[Struct]]], constants: &[&[&[Constant]]]) -> Self {
         Self { structs: layouts.concat().concat(), constants: constants.concat().concat() }
     }
 
-    /// The headers that the rows name.
+    /// Returns the headers that the rows name.
     pub(crate) fn headers(&self) -> BTreeSet<&'static str> {
         let structs = self.structs.iter().map(|row| row.header);
         structs.chain(self.constants.iter().map(|row| row.header)).collect()
     }
 
-    /// The rows of one header.
+    /// Returns the rows of one header.
     pub(crate) fn of_header(&self, name: &str) -> Self {
         self.filter(|row| row.header == name, |row| row.header == name)
     }
 
-    /// The rows that a kernel should have and that its header has. That both are the same is the work of
-    /// [`check::presence`](crate::check::presence).
+    /// Returns the rows that a kernel should have and that its header has.
+    ///
+    /// [`check::presence`](crate::check::presence) verifies that both are the same.
     pub(crate) fn present(&self, kernel: &Kernel, header: &Header) -> Self {
         self.filter(
             |row| kernel.has(row.since) && header.structs.contains_key(c_name(row)),
@@ -54,17 +55,17 @@ impl Table {
     }
 }
 
-/// The name of the structure in the header: its own, or that of the structure that has it as a member.
+/// Returns the name of the structure in the header, or of the structure that has it as a member.
 pub(crate) fn c_name(row: &Struct) -> &'static str {
     row.member.map_or(row.name, |(outer, _)| outer)
 }
 
-/// The member of [`c_name`] that the structure is, empty if it has a name itself.
+/// Returns the member of [`c_name`] that the structure is, or an empty text if it has a name itself.
 pub(crate) fn c_member(row: &Struct) -> &'static str {
     row.member.map_or("", |(_, member)| member)
 }
 
-/// The fields that are members in C, with their designators.
+/// Returns the fields that are members in C, with their designators.
 pub(crate) fn members(row: &Struct) -> impl Iterator<Item = (&'static Field, &'static str)> {
     row.fields.iter().filter_map(|field| match field.place {
         Place::Member => Some((field, field.name)),

@@ -10,7 +10,10 @@ use rdmacm::addr::{Address, IbAddress};
 use rdmacm::cm::{CmId, EventChannel, EventType, PortSpace};
 use rdmacm::device::Gid;
 
-use crate::bed::{LONG, assert_invalid, channel, device, id, listen, resolve, rxe, rxe_v6, siw};
+use crate::fixtures::{
+    LONG, assert_invalid, channel, device, id, listen, resolve, roce, roce_ends, roce_ip,
+    roce_name, roce_v6, siw,
+};
 use crate::netdev::ip;
 
 /// A network device without RDMA, gone with the value.
@@ -55,32 +58,32 @@ fn binds_to(address: SocketAddr, device: &str) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_address_of_a_port_binds_to_its_device() {
-    binds_to(rxe(0), "rxe0");
-    binds_to(rxe_v6(0), "rxe0");
+fn port_address_binds_to_its_device() {
+    binds_to(roce(0), roce_name());
+    binds_to(roce_v6(0), roce_name());
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_address_of_siw_binds_to_it() {
+fn siw_address_binds_to_siw_device() {
     binds_to(siw(0), "siw0");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_wildcard_listener_has_no_device_and_its_requests_have() {
+fn wildcard_listener_gets_device_per_request() {
     let (ours, theirs) = (channel(), channel());
     // The kernel takes a loopback address for a wildcard.
     for wildcard in ["0.0.0.0:0", "[::]:0", "127.0.0.1:0", "[::1]:0"] {
         let (listener, bound) = listen(&theirs, address(wildcard));
         listener.context().expect_err("no device");
         let server = match bound.is_ipv4() {
-            true => rxe(bound.port()),
-            false => rxe_v6(bound.port()),
+            true => roce(bound.port()),
+            false => roce_v6(bound.port()),
         };
-        let client = crate::bed::ask(&ours, server, &rdmacm::cm::ConnParam::default());
-        let request = crate::bed::request(&theirs);
-        assert_eq!(request.context().expect("a device").device().name(), "rxe0");
+        let client = crate::fixtures::ask(&ours, server, &rdmacm::cm::ConnParam::default());
+        let request = crate::fixtures::request(&theirs);
+        assert_eq!(request.context().expect("a device").device().name(), roce_name());
         assert_eq!(request.local_addr().expect("query"), Some(server));
         assert_eq!(request.peer_addr().expect("query"), client.id.local_addr().expect("query"));
         request.reject(b"").expect("reject");
@@ -90,7 +93,7 @@ fn a_wildcard_listener_has_no_device_and_its_requests_have() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn listening_unbound_takes_a_port_of_every_address() {
+fn unbound_listen_takes_port_of_all_addresses() {
     let channel = channel();
     let id = id(&channel);
     id.listen(1).expect("listen");
@@ -101,27 +104,27 @@ fn listening_unbound_takes_a_port_of_every_address() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_port_in_use_is_refused() {
+fn port_in_use_is_refused() {
     let channel = channel();
-    let (_listener, taken) = listen(&channel, rxe(0));
+    let (_listener, taken) = listen(&channel, roce(0));
     let error = id(&channel).bind(taken).expect_err("it is taken");
     assert_eq!(error.errno(), libc::EADDRINUSE);
     let text = error.to_string();
     assert!(text.contains("bind id") && text.contains(&taken.to_string()), "{text}");
     // Another address is another port.
-    id(&channel).bind(rxe_v6(taken.port())).expect("bind");
+    id(&channel).bind(roce_v6(taken.port())).expect("bind");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_address_without_rdma_device_is_refused() {
+fn address_without_rdma_device_is_refused() {
     let _plain = Plain::new("plain0", "10.7.0.1/24");
     let channel = channel();
     let plain = address("10.7.0.1:0");
     let error = id(&channel).bind(plain).expect_err("no device");
     assert_eq!(error.errno(), libc::ENODEV, "{error}");
     assert!(error.to_string().contains("10.7.0.1"), "{error}");
-    let error = id(&channel).bind(address("10.99.0.1:0")).expect_err("nobody's address");
+    let error = id(&channel).bind(address("10.99.0.1:0")).expect_err("address should be unused");
     assert_eq!(error.errno(), libc::EADDRNOTAVAIL, "{error}");
     // Resolving the other way round.
     let error = failed_to_resolve(&channel, Some(plain), address("10.7.0.2:7471"));
@@ -132,7 +135,7 @@ fn an_address_without_rdma_device_is_refused() {
     assert_eq!(error.errno(), libc::ENETUNREACH, "{error}");
 }
 
-/// The error of the call, or of the event.
+/// Returns the error of the call, or of the event.
 fn failed_to_resolve(
     channel: &EventChannel,
     source: Option<SocketAddr>,
@@ -147,55 +150,59 @@ fn failed_to_resolve(
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_address_that_nobody_has_times_out() {
+fn unused_address_times_out() {
     let channel = channel();
     let id = id(&channel);
     let timeout = Duration::from_millis(300);
     id.resolve_addr(None, address("10.0.0.77:7471"), timeout).expect("start");
-    let error = channel.expect_event(EventType::AddrResolved).expect_err("nobody answers");
+    let error = channel.expect_event(EventType::AddrResolved).expect_err("no peer should answer");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error:?}");
     assert_eq!(error.errno(), libc::ETIMEDOUT);
     id.destroy().expect("destroy");
     // As an event, and with another id.
-    let id = crate::bed::id(&channel);
-    id.resolve_addr(Some(rxe(0).into()), address("10.0.0.78:7471"), timeout).expect("start");
+    let id = crate::fixtures::id(&channel);
+    id.resolve_addr(Some(roce(0).into()), address("10.0.0.78:7471"), timeout).expect("start");
     let event = channel.get_event().expect("an event");
     assert_eq!((event.event_type(), event.token()), (EventType::AddrError, id.token()));
     assert_eq!(event.status(), -libc::ETIMEDOUT);
     drop(event);
     // The failure is not for ever.
-    id.resolve_addr(None, rxe(7471), LONG).expect("start");
+    id.resolve_addr(None, roce(7471), LONG).expect("start");
     channel.expect_event(EventType::AddrResolved).expect("resolved");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_source_can_be_chosen() {
+fn source_address_can_be_chosen() {
     let (ours, theirs) = (channel(), channel());
-    let (_listener, server) = listen(&theirs, rxe(0));
+    let (_listener, server) = listen(&theirs, roce(0));
     let id = id(&ours);
-    let source = rxe(resolve(&ours, server).local_addr().expect("query").expect("bound").port());
+    let source = roce(resolve(&ours, server).local_addr().expect("query").expect("bound").port());
     id.resolve_addr(Some(source.into()), server, LONG).expect("resolve");
     ours.expect_event(EventType::AddrResolved).expect("resolved");
     assert_eq!(id.local_addr().expect("query"), Some(source));
-    let mixed = crate::bed::id(&ours).resolve_addr(Some(source.into()), rxe_v6(1), LONG);
-    assert_invalid(&mixed.expect_err("two families"), &["10.0.0.1", "fd00::1", "family"]);
+    let mixed = crate::fixtures::id(&ours).resolve_addr(Some(source.into()), roce_v6(1), LONG);
+    assert_invalid(
+        &mixed.expect_err("two families"),
+        &[roce_ip(), &roce_v6(0).ip().to_string(), "family"],
+    );
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_scope_names_the_interface_where_no_source_does() {
-    // The address is the other end's of v0's cable, whose own scope is v1.
-    let near = if_nametoindex("v0").expect("v0 is there");
-    let peer = SocketAddrV6::new(link_local("v1"), 7471, 0, near);
+fn scope_selects_interface_without_source() {
+    // The address is the other end's of the cable, whose own scope is another one.
+    let [end, other] = roce_ends();
+    let near = if_nametoindex(end).expect("the device should exist");
+    let peer = SocketAddrV6::new(link_local(other), 7471, 0, near);
     let channel = channel();
     let id = id(&channel);
     id.resolve_addr(None, peer, LONG).expect("resolve the address");
     channel.expect_event(EventType::AddrResolved).expect("address resolved");
-    assert_eq!(id.context().expect("a device").device().name(), "rxe0");
+    assert_eq!(id.context().expect("a device").device().name(), roce_name());
 }
 
-/// The link-local address of a network device.
+/// Returns the link-local address of a network device.
 fn link_local(netdev: &str) -> Ipv6Addr {
     let table = fs::read_to_string("/proc/net/if_inet6").expect("addresses");
     let mut lines = table.lines().filter(|line| line.ends_with(&format!(" {netdev}")));
@@ -205,7 +212,7 @@ fn link_local(netdev: &str) -> Ipv6Addr {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn infiniband_addresses_bind_to_every_port_of_their_service() {
+fn infiniband_address_binds_service_on_each_port() {
     let channel = channel();
     for (port_space, service) in [(PortSpace::Ib, PortSpace::Ib), (PortSpace::Tcp, PortSpace::Tcp)]
     {
@@ -226,7 +233,7 @@ fn infiniband_addresses_bind_to_every_port_of_their_service() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_service_of_another_port_space_is_refused() {
+fn service_of_other_port_space_is_refused() {
     let channel = channel();
     for (port_space, service) in [
         (PortSpace::Tcp, PortSpace::Udp),
@@ -244,14 +251,14 @@ fn a_service_of_another_port_space_is_refused() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn infiniband_addresses_lead_to_an_ethernet_port_and_no_further() {
+fn infiniband_address_has_no_route_on_ethernet() {
     let channel = channel();
-    let gid = device("rxe0").port(1).expect("a port").gids().expect("GIDs").next();
+    let gid = device(roce_name()).port(1).expect("a port").gids().expect("GIDs").next();
     let there = IbAddress::new(gid.expect("one at least").gid, PortSpace::Tcp, 7471);
     let error = id(&channel).bind(there).expect_err("there is no such InfiniBand port");
     assert_eq!(error.errno(), libc::ENODEV, "{error}");
     assert!(error.to_string().contains(&there.to_string()), "{error}");
-    // The kernel goes by the GID, and then has no network interface to find a path on.
+    // The kernel selects the device by the GID, and then has no network interface for the path.
     let id = id(&channel);
     id.resolve_addr(None, there, LONG).expect("resolve");
     channel.expect_event(EventType::AddrResolved).expect("resolved");
@@ -265,6 +272,6 @@ fn infiniband_addresses_lead_to_an_ethernet_port_and_no_further() {
     let nowhere = IbAddress::new(Gid([0xfe; 16]), PortSpace::Tcp, 7471);
     let error = failed_to_resolve(&channel, None, nowhere);
     assert_eq!(error.errno(), libc::ENODEV, "{error}");
-    let mixed = crate::bed::id(&channel).resolve_addr(Some(rxe(0).into()), there, LONG);
-    assert_invalid(&mixed.expect_err("two families"), &["10.0.0.1", "family"]);
+    let mixed = crate::fixtures::id(&channel).resolve_addr(Some(roce(0).into()), there, LONG);
+    assert_invalid(&mixed.expect_err("two families"), &[roce_ip(), "family"]);
 }

@@ -9,12 +9,12 @@ use rdmacm::verbs::{
 };
 use rdmacm_tests::heap::allocations;
 
-use crate::bed::{Connection, rxe, siw};
+use crate::fixtures::{Connection, roce, siw};
 use crate::io::Shape;
 use crate::kt::Kt;
 use crate::node::Node;
 
-fn posting_and_polling(address: std::net::SocketAddr) {
+fn count_post_and_poll_allocations(address: std::net::SocketAddr) {
     let caps = QueuePairCaps { max_inline_data: 16, ..QueuePairCaps::default() };
     let shape = Shape { caps, ..Shape::default() };
     let connection = Connection::to(address, shape, &ConnParam::default());
@@ -41,20 +41,20 @@ fn posting_and_polling(address: std::net::SocketAddr) {
                 unsafe { sender.post_send(&requests[round / 2 % 2]) }.expect("post a send");
             } else {
                 due = 4;
-                let mut receives = receiver.receive_queue().expect("receive queue");
-                let mut sends = sender.send_queue().expect("send queue");
+                let mut receives = receiver.lock_receive_queue().expect("receive queue");
+                let mut sends = sender.lock_send_queue().expect("send queue");
                 for request in &requests {
                     // SAFETY: as above.
                     unsafe { receives.push(&receive) }.expect("push a receive");
                     // SAFETY: as above.
                     unsafe { sends.push(request) }.expect("push a send");
                 }
-                receives.ring().expect("ring");
-                sends.ring().expect("ring");
+                receives.ring_doorbell().expect("ring");
+                sends.ring_doorbell().expect("ring");
             }
             while due > 0 {
                 for cq in [client.io.cq(), server.io.cq()] {
-                    let count = cq.poller().expect("poller").poll(&mut done).expect("poll");
+                    let count = cq.lock_poller().expect("poller").poll(&mut done).expect("poll");
                     assert!(done[..count].iter().all(Completion::is_success), "{done:?}");
                     due -= count;
                 }
@@ -68,20 +68,20 @@ fn posting_and_polling(address: std::net::SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn posting_and_polling_allocate_nothing() {
-    posting_and_polling(rxe(0));
+fn post_and_poll_allocate_nothing() {
+    count_post_and_poll_allocations(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn posting_and_polling_allocate_nothing_on_siw0() {
-    posting_and_polling(siw(0));
+fn post_and_poll_allocate_nothing_on_siw0() {
+    count_post_and_poll_allocations(siw(0));
 }
 
 /// There a list is collected for a command, in memory that stays as long as the queue: only a longer one allocates.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn posting_and_polling_allocate_once_on_kt0() {
+fn post_and_poll_allocate_once_on_kt0() {
     let kt = Kt::load();
     let [from, to] = Node::pair(&kt.context(), 16);
     let mut done = [Completion::default(); 32];

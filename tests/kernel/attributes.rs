@@ -1,4 +1,4 @@
-//! Every attribute of a queue pair, as the kernel passes it to `kt0`, which keeps what it is told.
+//! Every attribute of a queue pair, as the kernel passes it to `kt0`, which stores the values.
 
 use rdmacm::ErrorKind;
 use rdmacm::cm::ConnParam;
@@ -8,7 +8,7 @@ use rdmacm::verbs::{
 };
 use rdmacm::verbs_abi::{ib_mig_state, ib_uverbs_ah_attr, ib_uverbs_qp_dest};
 
-use crate::bed::{Connection, rxe, siw};
+use crate::fixtures::{Connection, roce, siw};
 use crate::io::Shape;
 use crate::kt::Kt;
 use crate::node::{Node, attributes};
@@ -37,7 +37,7 @@ fn leads_to(destination: &ib_uverbs_qp_dest, path: &ib_uverbs_ah_attr) -> bool {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_set_is_told() {
+fn query_returns_modified_attributes() {
     let kt = Kt::load();
     let Node { qp, .. } = Node::new(&kt.context(), QpType::IB_UVERBS_QPT_RC, 16);
     let access =
@@ -83,7 +83,7 @@ fn what_is_set_is_told() {
     modify(&qp, Attributes::to(QpState::IB_QPS_RTS).from_state(QpState::IB_QPS_SQD));
     let told = qp.query().expect("query");
     assert_eq!((told.qp_access_flags, told.min_rnr_timer), (AccessFlags::empty(), 3));
-    // What does not fit: the state that it is in, and what the device has.
+    // Values that do not fit the state, or the device.
     for attributes in [
         Attributes::to(QpState::IB_QPS_SQD).from_state(QpState::IB_QPS_SQD),
         Attributes::to(QpState::IB_QPS_INIT),
@@ -100,7 +100,7 @@ const MOST: u32 = 1_000_000;
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_rate_limit_goes_to_drivers_that_pace() {
+fn rate_limit_reaches_pacing_driver() {
     let kt = Kt::load();
     let context = kt.context();
     let node = Node::new(&context, QpType::IB_UVERBS_QPT_RC, 16);
@@ -125,8 +125,8 @@ fn a_rate_limit_goes_to_drivers_that_pace() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_rate_limit_is_refused_by_rxe_and_siw() {
-    for address in [rxe(0), siw(0)] {
+fn rate_limit_is_refused_by_rxe_and_siw() {
+    for address in [roce(0), siw(0)] {
         let connection = Connection::to(address, Shape::default(), &ConnParam::default());
         let qp = connection.client.io.qp();
         // Nor do they take what no kernel knows, or the bit without the number.
@@ -146,7 +146,7 @@ fn a_rate_limit_is_refused_by_rxe_and_siw() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn datagrams_have_a_key_and_no_peer() {
+fn datagram_qp_has_qkey_and_no_peer() {
     let kt = Kt::load();
     let Node { qp, .. } = Node::new(&kt.context(), QpType::IB_UVERBS_QPT_UD, 16);
     modify(&qp, Attributes::to(QpState::IB_QPS_INIT).pkey_index(0).port(1).qkey(0x1111_2222));

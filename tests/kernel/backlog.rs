@@ -9,32 +9,34 @@ use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::ucma_abi::ib_cm_sidr_status;
 use rdmacm_tests::wait_until;
 
-use crate::bed::{LONG, Side, ask, channel, id, ids, resolve, rxe, siw};
 use crate::channel::readable;
 use crate::endpoint_connect::objects_at;
+use crate::fixtures::{LONG, Side, ask, channel, id, ids, resolve, roce, roce_name, siw};
 use crate::io::Shape;
 
-/// How many requests have come to the kernel's connection manager. Those that are sent again are among them.
+/// Returns the number of requests that reached the kernel, including repeated ones.
 fn requests() -> u64 {
-    let path = "/sys/class/infiniband/rxe0/ports/1/cm_rx_msgs/req";
+    let path = &format!("/sys/class/infiniband/{}/ports/1/cm_rx_msgs/req", roce_name());
     let count = fs::read_to_string(path).expect("the kernel counts");
     count.trim().parse().expect("a number")
 }
 
-/// Gives `listener` room for so many requests; where it listens.
+/// Gives `listener` room for `room` requests, and returns its address.
 fn listen(listener: &CmId, address: SocketAddr, room: u32) -> SocketAddr {
     listener.bind(address).expect("bind");
     listener.listen(room).expect("listen");
     listener.local_addr().expect("query").expect("bound")
 }
 
-/// Has each client ask by `ours`, the next when it is known what became of the one before: those for which there is `room` are
-/// heard by `theirs`, when `is_heard` says so of as many, those `beyond` have `answer`, with these statuses.
-fn only_so_many_are_heard(
+/// Sends the requests of the clients by `ours`, each after the outcome of the one before is known.
+///
+/// As many as there is `room` for reach `theirs`: `is_counted` confirms each. Those `beyond` get `answer`; the statuses
+/// of these are returned.
+fn requests_fit_only_into_backlog(
     room: &[&CmId],
     beyond: [&CmId; 2],
     [ours, theirs]: [&EventChannel; 2],
-    is_heard: impl Fn(u64) -> bool,
+    is_counted: impl Fn(u64) -> bool,
     answer: EventType,
 ) -> [i32; 2] {
     let ask = |client: &CmId| client.connect(&ConnParam::default()).expect("ask");
@@ -45,7 +47,7 @@ fn only_so_many_are_heard(
     };
     for (asked, client) in (1..).zip(room) {
         ask(client);
-        wait_until("it is heard", || is_heard(asked));
+        wait_until("the request is counted", || is_counted(asked));
     }
     // There is room again when a request is read.
     let refused = beyond.map(|client| {
@@ -62,7 +64,7 @@ fn only_so_many_are_heard(
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn requests_beyond_it_are_rejected_on_siw() {
+fn requests_beyond_backlog_are_rejected_on_siw() {
     let (ours, theirs) = (channel(), channel());
     let listener = id(&theirs);
     // With room for one siw may miss the next that asks: see `CmId::listen`.
@@ -72,18 +74,19 @@ fn requests_beyond_it_are_rejected_on_siw() {
     let before = ids();
     let [first, second, beyond @ ..] = clients.each_ref().map(|side| &side.id);
     let (both, rejected) = ([&ours, &theirs], EventType::Rejected);
-    let is_heard = |asked| ids() == before + asked;
-    let status = only_so_many_are_heard(&[first, second], beyond, both, is_heard, rejected);
+    let is_counted = |asked| ids() == before + asked;
+    let status =
+        requests_fit_only_into_backlog(&[first, second], beyond, both, is_counted, rejected);
     assert_eq!(status, [-libc::ECONNRESET; 2]);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn questions_beyond_it_where_to_send_are_rejected() {
+fn datagram_requests_beyond_backlog_are_rejected() {
     let (ours, theirs) = (channel(), channel());
     let datagrams = |channel| CmId::new(channel, PortSpace::Udp).expect("create an id");
     let listener = datagrams(&theirs);
-    let address = listen(&listener, rxe(0), 1);
+    let address = listen(&listener, roce(0), 1);
     let clients = [(); 3].map(|()| {
         let client = datagrams(&ours);
         client.resolve_addr(None, address, LONG).expect("resolve the address");
@@ -94,30 +97,30 @@ fn questions_beyond_it_where_to_send_are_rejected() {
     });
     let [first, beyond @ ..] = clients.each_ref();
     let (both, unreachable) = ([&ours, &theirs], EventType::Unreachable);
-    let is_heard = |_| readable(&theirs, PollTimeout::ZERO);
-    let status = only_so_many_are_heard(&[first], beyond, both, is_heard, unreachable);
+    let is_counted = |_| readable(&theirs, PollTimeout::ZERO);
+    let status = requests_fit_only_into_backlog(&[first], beyond, both, is_counted, unreachable);
     let rejected = i32::try_from(ib_cm_sidr_status::IB_SIDR_REJECT.0).expect("a small number");
     assert_eq!(status, [rejected; 2]);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn requests_beyond_it_come_again_and_none_is_lost() {
+fn requests_beyond_backlog_are_repeated() {
     const CLIENTS: usize = 4;
     let (ours, theirs) = (channel(), channel());
     let before = ids();
     let listener = id(&theirs);
-    let address = listen(&listener, rxe(0), 1);
+    let address = listen(&listener, roce(0), 1);
     let heard = requests();
     let clients = [(); CLIENTS].map(|()| ask(&ours, address, &ConnParam::default()));
-    // One that is heard asks once more, and is told that it takes long.
+    // A client in the backlog repeats its request, and the server asks it to wait longer.
     wait_until("those without room ask for the third time", || {
         requests() > heard + 2 * CLIENTS as u64
     });
     let mut events = Vec::new();
     for _ in 0..CLIENTS {
         let event =
-            theirs.get_event_timeout(LONG).expect("read").expect("each asks until it is heard");
+            theirs.get_event_timeout(LONG).expect("read").expect("each request should arrive");
         assert_eq!(event.event_type(), EventType::ConnectRequest);
         events.push(event);
     }

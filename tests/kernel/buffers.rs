@@ -7,21 +7,23 @@ use rdmacm::Error;
 use rdmacm::cm::{CmId, ConnParam, EventType, PortSpace};
 use rdmacm::device::GidType;
 use rdmacm::verbs::{
-    AccessFlags, AddressHandle, Buffer, BufferQueues, BufferRefused, Completion, CompletionQueue,
-    Destination, GRH_LENGTH, MemoryRegion, ProtectionDomain, QueuePairCaps, QueuePairInit,
-    SendOperation,
+    AccessFlags, AddressHandle, BufferedQueuePair, Completion, CompletionQueue, Destination,
+    GRH_LENGTH, MemoryRegion, PostBufferError, ProtectionDomain, QueuePairCaps, QueuePairInit,
+    RegisteredBuffer, SendOperation,
 };
 use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 
-use crate::bed::{assert_invalid, channel, device, listen, request, resolve, rxe, siw};
 use crate::child::{forbid_writes_of_length, in_child};
 use crate::endpoint_connect::objects_at;
+use crate::fixtures::{
+    assert_invalid, channel, device, listen, request, resolve, roce, roce_name, siw,
+};
 
 /// Two buffers of 100 bytes each way, and completions in two queues.
 struct Side {
     id: CmId,
-    queues: BufferQueues,
-    buffers: Vec<Buffer>,
+    queues: BufferedQueuePair,
+    buffers: Vec<RegisteredBuffer>,
 }
 
 impl Side {
@@ -33,17 +35,17 @@ impl Side {
         let caps = QueuePairCaps { max_send_wr: 2, max_recv_wr: 2, ..QueuePairCaps::default() };
         let init = QueuePairInit { caps, recv_cq: &recv_cq, ..QueuePairInit::new(&send_cq) };
         let queues =
-            BufferQueues::new(id.create_qp(&pd, &init).expect("queue pair")).expect("queues");
-        let buffers = Buffer::alloc(&pd, 4, 100).expect("buffers");
+            BufferedQueuePair::new(id.create_qp(&pd, &init).expect("queue pair")).expect("queues");
+        let buffers = RegisteredBuffer::alloc(&pd, 4, 100).expect("buffers");
         Self { id, queues, buffers }
     }
 
-    fn buffer(&mut self) -> Buffer {
+    fn buffer(&mut self) -> RegisteredBuffer {
         self.buffers.pop().expect("a buffer")
     }
 
     /// Waits until something comes back.
-    fn back(&mut self) -> (Buffer, Completion) {
+    fn back(&mut self) -> (RegisteredBuffer, Completion) {
         let mut back = Vec::new();
         while self.queues.poll(|buffer, made| back.push((buffer, *made))).expect("poll") == 0 {
             thread::yield_now();
@@ -53,17 +55,17 @@ impl Side {
     }
 }
 
-/// Two connected sides, with a receive posted on each.
+/// Returns two connected sides, with a receive posted on each.
 fn connected(address: SocketAddr) -> [Side; 2] {
     let channels = [channel(), channel()];
     let (listener, server) = listen(&channels[1], address);
     let mut client = Side::new(resolve(&channels[0], server));
     let buffer = client.buffer();
-    client.queues.receive(buffer).expect("post");
+    client.queues.post_recv(buffer).expect("post");
     client.id.connect(&ConnParam::default()).expect("connect");
     let mut server = Side::new(request(&channels[1]));
     let buffer = server.buffer();
-    server.queues.receive(buffer).expect("post");
+    server.queues.post_recv(buffer).expect("post");
     server.id.accept(&ConnParam::default()).expect("accept");
     for channel in &channels {
         channel.expect_event(EventType::Established).expect("connected");
@@ -72,7 +74,7 @@ fn connected(address: SocketAddr) -> [Side; 2] {
     [client, server]
 }
 
-fn what_is_handed_over_comes_back(address: SocketAddr) {
+fn posted_buffers_come_back(address: SocketAddr) {
     let before = objects_at(address);
     let [mut client, mut server] = connected(address);
     for (from, to) in [(0, 1), (1, 0)] {
@@ -81,7 +83,7 @@ fn what_is_handed_over_comes_back(address: SocketAddr) {
         assert!(buffer.iter().all(|byte| *byte == 0), "it is fresh");
         let index = buffer.index();
         buffer[..5].copy_from_slice(b"hello");
-        sides[from].queues.send(buffer, 5, SendOperation::Send).expect("post");
+        sides[from].queues.post_send(buffer, 5, SendOperation::Send).expect("post");
         let (received, completion) = sides[to].back();
         assert!(completion.is_success(), "{completion:?}");
         assert_eq!((&received[..6], completion.byte_len()), (&b"hello\0"[..], 5));
@@ -97,11 +99,11 @@ fn what_is_handed_over_comes_back(address: SocketAddr) {
     let (remote_addr, rkey) = (memory.addr() + 8, memory.rkey());
     let mut buffer = client.buffer();
     buffer[..5].copy_from_slice(b"there");
-    client.queues.send(buffer, 5, SendOperation::Write { remote_addr, rkey }).expect("post");
+    client.queues.post_send(buffer, 5, SendOperation::Write { remote_addr, rkey }).expect("post");
     let (mut buffer, completion) = client.back();
     assert!(completion.is_success(), "{completion:?}");
     buffer.fill(0);
-    client.queues.send(buffer, 6, SendOperation::Read { remote_addr, rkey }).expect("post");
+    client.queues.post_send(buffer, 6, SendOperation::Read { remote_addr, rkey }).expect("post");
     let (buffer, completion) = client.back();
     assert!(completion.is_success(), "{completion:?}");
     assert_eq!(buffer[..6], *b"there\0");
@@ -112,49 +114,49 @@ fn what_is_handed_over_comes_back(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_what_is_handed_over_comes_back() {
-    what_is_handed_over_comes_back(rxe(0));
+fn rxe_posted_buffers_come_back() {
+    posted_buffers_come_back(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_what_is_handed_over_comes_back() {
-    what_is_handed_over_comes_back(siw(0));
+fn siw_posted_buffers_come_back() {
+    posted_buffers_come_back(siw(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_cannot_be_posted_is_given_back() {
-    let [mut client, _server] = connected(rxe(0));
+fn refused_post_returns_buffer() {
+    let [mut client, _server] = connected(roce(0));
     #[track_caller]
-    fn refused(result: Result<(), BufferRefused>, says: &str) -> Error {
-        let BufferRefused { buffer, error } = result.expect_err("it cannot be posted");
+    fn refused(result: Result<(), PostBufferError>, says: &str) -> Error {
+        let PostBufferError { buffer, error } = result.expect_err("it cannot be posted");
         assert_eq!(buffer.expect("it comes back").len(), 100);
         assert_invalid(&error, &[says]);
         error
     }
     let buffer = client.buffer();
-    refused(client.queues.send(buffer, 101, SendOperation::Send), "fewer bytes");
+    refused(client.queues.post_send(buffer, 101, SendOperation::Send), "fewer bytes");
     let invalidates = SendOperation::LocalInvalidate { rkey: 1 };
     let buffer = client.buffer();
-    refused(client.queues.send(buffer, 0, invalidates), "not one over a buffer");
+    refused(client.queues.post_send(buffer, 0, invalidates), "not one over a buffer");
     let context = client.id.context().expect("the id has a device");
     let other = ProtectionDomain::new(&context).expect("protection domain");
-    let mut others = Buffer::alloc(&other, 4, 100).expect("buffers");
+    let mut others = RegisteredBuffer::alloc(&other, 4, 100).expect("buffers");
     let mut other = || others.pop().expect("a buffer");
-    refused(client.queues.send(other(), 1, SendOperation::Send), "another protection domain");
-    refused(client.queues.receive(other()), "another protection domain");
+    refused(client.queues.post_send(other(), 1, SendOperation::Send), "another protection domain");
+    refused(client.queues.post_recv(other()), "another protection domain");
     for (count, length) in [(0, 1), (1, 0), (usize::MAX, 2), (2, usize::MAX)] {
-        let error = Buffer::alloc(client.queues.qp().pd(), count, length);
+        let error = RegisteredBuffer::alloc(client.queues.qp().pd(), count, length);
         error.expect_err("there are no such buffers");
     }
     // Two receives are all that there is room for.
     let buffer = client.buffer();
-    client.queues.receive(buffer).expect("post");
-    let many = Buffer::alloc(client.queues.qp().pd(), 100, 100).expect("buffers");
+    client.queues.post_recv(buffer).expect("post");
+    let many = RegisteredBuffer::alloc(client.queues.qp().pd(), 100, 100).expect("buffers");
     let mut posted = 2;
     for buffer in many {
-        match client.queues.receive(buffer) {
+        match client.queues.post_recv(buffer) {
             Ok(()) => posted += 1,
             full => {
                 assert_eq!(refused(full, "").errno(), libc::ENOMEM);
@@ -165,21 +167,22 @@ fn what_cannot_be_posted_is_given_back() {
     assert_eq!(client.queues.outstanding(), posted, "those that were posted");
 }
 
-/// A side that sends and receives datagrams, and where it is reached.
+/// Returns a side that sends and receives datagrams, and its address vector.
 fn datagram_side() -> (Side, ib_uverbs_ah_attr) {
     let channel = channel();
     let id = CmId::new(&channel, PortSpace::Udp).expect("create an id");
-    id.bind(rxe(0)).expect("bind");
+    id.bind(roce(0)).expect("bind");
     let context = id.context().expect("the id has a device");
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let cq = CompletionQueue::new(&context, 8, None).expect("completion queue");
     let caps = QueuePairCaps { max_send_wr: 4, max_recv_wr: 4, ..QueuePairCaps::default() };
     let init = QueuePairInit { caps, ..QueuePairInit::new(&cq) };
-    let queues = BufferQueues::new(id.create_qp(&pd, &init).expect("queue pair")).expect("queues");
-    let buffers = Buffer::alloc(&pd, 8, GRH_LENGTH + 8).expect("buffers");
+    let queues =
+        BufferedQueuePair::new(id.create_qp(&pd, &init).expect("queue pair")).expect("queues");
+    let buffers = RegisteredBuffer::alloc(&pd, 8, GRH_LENGTH + 8).expect("buffers");
     let gid = id.route().expect("route").local.gid;
-    let mut gids = device("rxe0").port(1).expect("port").gids().expect("GIDs");
-    let entry = gids.find(|entry| entry.gid == gid && entry.kind == Some(GidType::RoceV2));
+    let mut gids = device(roce_name()).port(1).expect("port").gids().expect("GIDs");
+    let entry = gids.find(|entry| entry.gid == gid && entry.gid_type == Some(GidType::RoceV2));
     let mut to = ib_uverbs_ah_attr { is_global: 1, port_num: 1, ..ib_uverbs_ah_attr::default() };
     to.grh.dgid = gid.0;
     to.grh.hop_limit = 64;
@@ -187,17 +190,19 @@ fn datagram_side() -> (Side, ib_uverbs_ah_attr) {
     (Side { id, queues, buffers }, to)
 }
 
-/// Who posts datagrams may let go of their address handles at once: rxe of Linux 6.12 sends by and by.
+/// A program may drop the address handle at once after it posts a datagram.
+///
+/// rxe of Linux 6.12 sends asynchronously.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn where_datagrams_go_is_held_until_they_are_sent() {
-    let before = objects_at(rxe(0));
+fn address_handle_lives_until_datagram_is_sent() {
+    let before = objects_at(roce(0));
     let (mut receiver, to) = datagram_side();
     let (mut sender, _) = datagram_side();
     for round in 0..10 {
         for _ in 0..4 {
             let buffer = receiver.buffer();
-            receiver.queues.receive(buffer).expect("post");
+            receiver.queues.post_recv(buffer).expect("post");
         }
         for number in 0..4 {
             let mut buffer = sender.buffer();
@@ -205,7 +210,7 @@ fn where_datagrams_go_is_held_until_they_are_sent() {
             let address = &AddressHandle::new(sender.queues.qp().pd(), &to).expect("a handle");
             let qp_num = receiver.queues.qp().number();
             let posted =
-                sender.queues.send_to(buffer, 8, address, qp_num, 0x0123_4567, Some(round));
+                sender.queues.post_send_to(buffer, 8, address, qp_num, 0x0123_4567, Some(round));
             posted.expect("post");
         }
         for side in [&mut sender, &mut receiver] {
@@ -228,9 +233,10 @@ fn where_datagrams_go_is_held_until_they_are_sent() {
     let buffer = sender.buffer();
     let destination = Destination { address: &address, qp_num: 1, qkey: 1 };
     let held_by_none = SendOperation::SendTo { destination, imm_data: None };
-    let refused = sender.queues.send(buffer, 8, held_by_none).expect_err("nothing would hold it");
+    let refused =
+        sender.queues.post_send(buffer, 8, held_by_none).expect_err("nothing would hold it");
     let buffer = refused.buffer.expect("it comes back");
-    let refused = sender.queues.send_to(buffer, 8, &address, 1, 1, None);
+    let refused = sender.queues.post_send_to(buffer, 8, &address, 1, 1, None);
     let refused = refused.expect_err("the address is of another domain");
     sender.buffers.push(refused.buffer.expect("it comes back"));
     drop(address);
@@ -239,16 +245,16 @@ fn where_datagrams_go_is_held_until_they_are_sent() {
     let pd = sender.queues.qp().pd().clone();
     let buffer = sender.buffer();
     let address = AddressHandle::new(&pd, &to).expect("a handle");
-    sender.queues.send_to(buffer, 8, &address, 1, 1, None).expect("post");
+    sender.queues.post_send_to(buffer, 8, &address, 1, 1, None).expect("post");
     drop(address);
     drop(sender);
     pd.destroy().expect("nothing is left of them");
     drop(receiver);
-    assert_eq!(objects_at(rxe(0)), before);
+    assert_eq!(objects_at(roce(0)), before);
 }
 
-/// What is posted when everything goes stays registered until the queue pair is destroyed.
-fn the_queue_pair_keeps_what_is_posted(address: SocketAddr) {
+/// Buffers that are still posted at the end stay registered until the queue pair is destroyed.
+fn queue_pair_keeps_posted_buffers(address: SocketAddr) {
     let before = objects_at(address);
     let [client, server] = connected(address);
     let regions = || objects_at(address).count("mr");
@@ -259,7 +265,7 @@ fn the_queue_pair_keeps_what_is_posted(address: SocketAddr) {
     assert_eq!(regions(), with_all, "the id and this have the queue pair");
     drop(id);
     assert_eq!(regions(), with_all, "this has the queue pair");
-    qp.destroy().expect("nobody else has it");
+    qp.destroy().expect("queue pair should have no other owner");
     assert_eq!(regions(), with_all.map(|count| count - 1));
     drop(server);
     assert_eq!(objects_at(address), before);
@@ -267,30 +273,32 @@ fn the_queue_pair_keeps_what_is_posted(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_the_queue_pair_keeps_what_is_posted() {
-    the_queue_pair_keeps_what_is_posted(rxe(0));
+fn rxe_queue_pair_keeps_posted_buffers() {
+    queue_pair_keeps_posted_buffers(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_the_queue_pair_keeps_what_is_posted() {
-    the_queue_pair_keeps_what_is_posted(siw(0));
+fn siw_queue_pair_keeps_posted_buffers() {
+    queue_pair_keeps_posted_buffers(siw(0));
 }
 
-/// The buffers of a queue pair stay registered as long as the kernel has the queue pair, which the device writes to until then.
-/// The kernel's refusal to destroy the queue pair shows that no command deregisters them before.
-fn memory_goes_after_its_queue_pair(address: SocketAddr) {
+/// The buffers of a queue pair stay registered as long as the kernel has the queue pair.
+///
+/// The device may write to them until then. The kernel's refusal to destroy the queue pair shows that no command
+/// deregisters them before.
+fn memory_is_released_after_queue_pair(address: SocketAddr) {
     // A header, the address of the response, and the queue pair.
     const DESTROY_QP: i32 = 8 + 8 + 8;
 
     let before = objects_at(address);
-    // What is kept for the device goes when the process ends.
+    // Memory that is kept for the device is freed when the process ends.
     in_child(|| {
         let channels = [channel(), channel()];
         let (_listener, server) = listen(&channels[1], address);
         let without = objects_at(address);
         let Side { id, mut queues, mut buffers } = Side::new(resolve(&channels[0], server));
-        queues.receive(buffers.remove(0)).expect("post");
+        queues.post_recv(buffers.remove(0)).expect("post");
         let qp = queues.qp().clone();
         drop((buffers, queues, id));
         thread::scope(|scope| {
@@ -308,12 +316,12 @@ fn memory_goes_after_its_queue_pair(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_memory_goes_after_its_queue_pair() {
-    memory_goes_after_its_queue_pair(rxe(0));
+fn rxe_memory_is_released_after_queue_pair() {
+    memory_is_released_after_queue_pair(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_memory_goes_after_its_queue_pair() {
-    memory_goes_after_its_queue_pair(siw(0));
+fn siw_memory_is_released_after_queue_pair() {
+    memory_is_released_after_queue_pair(siw(0));
 }

@@ -13,13 +13,13 @@ use nix::sys::signal::Signal;
 use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, EventChannel, EventType};
 
-use crate::bed::{Ending, LONG, channel, id, rxe};
 use crate::child::let_sigusr1_interrupt;
+use crate::fixtures::{Ending, LONG, channel, id, roce};
 
 /// Causes an event on `channel`, which is of the id.
 fn cause(channel: &EventChannel) -> CmId {
     let id = id(channel);
-    id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+    id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
     id
 }
 
@@ -36,7 +36,7 @@ fn would_block(channel: &EventChannel) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn without_blocking() {
+fn nonblocking_channel_returns_would_block() {
     let channel = channel();
     channel.set_nonblocking(true).expect("make it non-blocking");
     would_block(&channel);
@@ -54,25 +54,25 @@ fn without_blocking() {
     blocks(&channel);
 }
 
-/// That `get_event` waits for an event that is caused only when it does.
+/// Checks that `get_event` waits for an event that is caused only afterwards.
 fn blocks(channel: &EventChannel) {
     thread::scope(|scope| {
         let reader = scope.spawn(|| channel.get_event().expect("an event").token());
         // Whatever it does instead of waiting takes less than this.
-        let other = crate::bed::channel();
+        let other = crate::fixtures::channel();
         for _ in 0..5 {
             let _id = cause(&other);
             other.get_event().expect("an event");
             assert!(!reader.is_finished(), "it did not wait");
         }
         let id = cause(channel);
-        assert_eq!(reader.join().expect("the reader lives"), id.token());
+        assert_eq!(reader.join().expect("reader should not panic"), id.token());
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn blocking_before_and_after_a_deadline() {
+fn deadline_leaves_channel_blocking() {
     let channel = channel();
     blocks(&channel);
     let timeout = Duration::from_millis(50);
@@ -93,13 +93,13 @@ fn blocking_before_and_after_a_deadline() {
     assert_eq!(event.token(), id.token());
     let _id = cause(&channel);
     let error = channel.expect_event_timeout(EventType::Established, LONG).expect_err("another");
-    assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
     blocks(&channel);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn of_two_with_deadlines_one_gets_the_event() {
+fn one_of_two_timed_readers_gets_event() {
     let channel = channel();
     let timeout = Duration::from_millis(400);
     let started = Instant::now();
@@ -107,7 +107,7 @@ fn of_two_with_deadlines_one_gets_the_event() {
         let wait = || channel.get_event_timeout(timeout).expect("wait").map(|event| event.token());
         let readers = [scope.spawn(wait), scope.spawn(wait)];
         let id = cause(&channel);
-        (readers.map(|reader| reader.join().expect("the reader lives")), id)
+        (readers.map(|reader| reader.join().expect("reader should not panic")), id)
     });
     assert!(started.elapsed() >= timeout, "{:?}", started.elapsed());
     let got: Vec<_> = got.into_iter().flatten().collect();
@@ -116,7 +116,7 @@ fn of_two_with_deadlines_one_gets_the_event() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_deadline_holds_while_another_thread_reads_everything() {
+fn deadline_holds_while_other_thread_reads() {
     let channel = channel();
     let end = AtomicBool::new(false);
     let taken = AtomicUsize::new(0);
@@ -150,7 +150,7 @@ fn a_deadline_holds_while_another_thread_reads_everything() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn each_event_goes_to_one_of_two_readers() {
+fn each_event_reaches_one_of_two_readers() {
     const EACH: usize = 100;
     let channel = channel();
     let (ids, read) = thread::scope(|scope| {
@@ -160,7 +160,7 @@ fn each_event_goes_to_one_of_two_readers() {
         };
         let readers = [scope.spawn(read), scope.spawn(read)];
         let ids: Vec<CmId> = (0..2 * EACH).map(|_| cause(&channel)).collect();
-        (ids, readers.map(|reader| reader.join().expect("the reader lives")))
+        (ids, readers.map(|reader| reader.join().expect("reader should not panic")))
     });
     let read: HashSet<_> = read.concat().into_iter().collect();
     assert_eq!(read.len(), 2 * EACH, "an event came twice");
@@ -169,7 +169,7 @@ fn each_event_goes_to_one_of_two_readers() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_signal_ends_the_wait_and_nothing_is_lost() {
+fn signal_ends_wait_without_losing_events() {
     let_sigusr1_interrupt();
     for deadline in [false, true] {
         let channel = channel();
@@ -183,13 +183,13 @@ fn a_signal_ends_the_wait_and_nothing_is_lost() {
                 };
                 error.expect_err("a signal comes first")
             });
-            let thread = hear.recv().expect("the thread says who it is");
+            let thread = hear.recv().expect("thread should send its id");
             // A signal that comes before the thread waits interrupts nothing, so one more.
             while !waiter.is_finished() {
                 pthread_kill(thread, Signal::SIGUSR1).expect("signal");
                 thread::yield_now();
             }
-            let error = waiter.join().expect("the waiter lives");
+            let error = waiter.join().expect("waiter should not panic");
             assert_eq!(error.errno(), libc::EINTR, "{error}");
         });
         let id = cause(&channel);
@@ -199,7 +199,7 @@ fn a_signal_ends_the_wait_and_nothing_is_lost() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn under_a_hail_of_signals_every_event_arrives_once() {
+fn frequent_signals_lose_and_repeat_no_event() {
     const EVENTS: usize = 60;
     let_sigusr1_interrupt();
     let channel = channel();
@@ -220,7 +220,7 @@ fn under_a_hail_of_signals_every_event_arrives_once() {
             }
             tokens
         });
-        let thread = hear.recv().expect("the thread says who it is");
+        let thread = hear.recv().expect("thread should send its id");
         let causer = scope.spawn(|| {
             while !interrupted.load(Ordering::SeqCst) {
                 thread::yield_now();
@@ -231,8 +231,8 @@ fn under_a_hail_of_signals_every_event_arrives_once() {
             pthread_kill(thread, Signal::SIGUSR1).expect("signal");
             thread::yield_now();
         }
-        let ids = causer.join().expect("the causer lives");
-        let mut tokens = reader.join().expect("the reader lives");
+        let ids = causer.join().expect("causer should not panic");
+        let mut tokens = reader.join().expect("reader should not panic");
         let mut wanted: Vec<_> = ids.iter().map(CmId::token).collect();
         tokens.sort_unstable();
         wanted.sort_unstable();
@@ -242,7 +242,7 @@ fn under_a_hail_of_signals_every_event_arrives_once() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn readers_block_whatever_others_do_with_deadlines() {
+fn readers_block_beside_timed_readers() {
     let channel = channel();
     let end = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -18,9 +18,9 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Gid, Uid, fork, setresgid, setresuid};
 
-/// Runs `body` in a forked child, whose panic is the test's.
+/// Runs `body` in a forked child, and fails the test if it panics.
 ///
-/// The child leaves nothing behind but what the kernel keeps: drops that follow `body` do not run there.
+/// The child leaves only what the kernel keeps: drops that follow `body` do not run there.
 #[track_caller]
 pub(crate) fn in_child(body: impl FnOnce()) {
     let (mut said, says) = UnixStream::pair().expect("socket pair");
@@ -30,7 +30,7 @@ pub(crate) fn in_child(body: impl FnOnce()) {
     match unsafe { fork() }.expect("fork") {
         ForkResult::Child => {
             panic::set_hook(Box::new(move |panic| {
-                // There is nobody else to tell.
+                // The panic cannot be reported elsewhere.
                 let _ = write!(&says, "{panic}");
             }));
             let failed = panic::catch_unwind(AssertUnwindSafe(body)).is_err();
@@ -49,7 +49,7 @@ pub(crate) fn in_child(body: impl FnOnce()) {
 }
 
 /// Makes this process one of an ordinary user.
-pub(crate) fn become_nobody() {
+pub(crate) fn become_ordinary_user() {
     let (user, group) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
     setresgid(group, group, group).expect("change the group");
     setresuid(user, user, user).expect("change the user");
@@ -63,15 +63,15 @@ pub(crate) fn change_credentials_of_this_thread() {
     assert_eq!(changed, 0, "{}", nix::errno::Errno::last());
 }
 
-/// What `call` comes to in a thread whose commands the kernel refuses.
-pub(crate) fn by_a_stranger<T: Send>(call: impl FnOnce() -> T + Send) -> T {
+/// Runs `call` in a thread whose commands the kernel refuses, and returns its result.
+pub(crate) fn with_refused_commands<T: Send>(call: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let stranger = scope.spawn(|| {
             change_credentials_of_this_thread();
             forbid_ioctl_to_this_thread();
             call()
         });
-        stranger.join().expect("the thread lives")
+        stranger.join().expect("thread should not panic")
     })
 }
 

@@ -8,17 +8,17 @@ use nix::sys::pthread::{pthread_kill, pthread_self};
 use nix::sys::signal::Signal;
 use rdmacm::ErrorKind;
 use rdmacm::cm::ConnParam;
-use rdmacm::device::Resources;
+use rdmacm::device::ResourceCounts;
 use rdmacm::verbs::{
     Completion, CompletionChannel, CompletionQueue, Context, ProtectionDomain, QpState,
     QueuePairAttributes, QueuePairCaps, QueuePairInit, SendFlags, SendOperation, WcOpcode,
 };
 
-use crate::bed::{
-    Connection, LONG, announce, asleep, assert_invalid, channel, device, listen, objects, resolve,
-    rxe, siw,
-};
 use crate::child::let_sigusr1_interrupt;
+use crate::fixtures::{
+    Connection, LONG, announce, asleep, assert_invalid, channel, device, listen, objects, resolve,
+    roce, siw,
+};
 use crate::io::Shape;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
@@ -47,7 +47,7 @@ fn would_block(channel: &CompletionChannel) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn only_signalled_requests_complete_visibly() {
+fn only_signaled_requests_are_polled() {
     let connection = Connection::new(Shape::default());
     let io = &connection.client.io;
     let there = connection.server.io.written_at(0);
@@ -65,7 +65,7 @@ fn only_signalled_requests_complete_visibly() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_can_signal_all() {
+fn queue_pair_can_signal_all_requests() {
     let connection = Connection::new(Shape { signal_all: true, ..Shape::default() });
     let there = connection.server.io.written_at(0);
     for wr_id in 1..=40 {
@@ -77,7 +77,7 @@ fn a_queue_pair_can_signal_all() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn several_completions_are_polled_at_once_and_in_order() {
+fn completions_are_polled_in_order_in_one_call() {
     let connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &connection;
     for wr_id in 0..10 {
@@ -100,8 +100,10 @@ fn several_completions_are_polled_at_once_and_in_order() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_armed_queue_raises_one_event() {
-    let connection = Connection::new(Shape::default());
+fn armed_queue_raises_one_event() {
+    // Unsignaled requests may keep their places until a signaled one is polled.
+    let caps = QueuePairCaps { max_send_wr: 64, max_inline_data: 64, ..QueuePairCaps::default() };
+    let connection = Connection::new(Shape { caps, ..Shape::default() });
     let (channel, cq) = (connection.server.io.channel(), connection.server.io.cq());
     channel.set_nonblocking(true).expect("make it non-blocking");
     // Nobody has armed it.
@@ -123,7 +125,7 @@ fn an_armed_queue_raises_one_event() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn armed_for_solicited_completions_it_waits_for_one() {
+fn solicited_arming_ignores_other_completions() {
     let connection = Connection::new(Shape::default());
     let (channel, cq) = (connection.server.io.channel(), connection.server.io.cq());
     channel.set_nonblocking(true).expect("make it non-blocking");
@@ -156,9 +158,9 @@ fn armed_for_solicited_completions_it_waits_for_one() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn queues_that_share_a_channel_are_told_apart() {
+fn channel_event_names_its_queue() {
     let (ours, theirs) = (channel(), channel());
-    let (_listener, server) = listen(&theirs, rxe(0));
+    let (_listener, server) = listen(&theirs, roce(0));
     let id = resolve(&ours, server);
     let context = id.context().expect("context");
     let events = CompletionChannel::new(&context).expect("completion channel");
@@ -197,7 +199,7 @@ fn queues_that_share_a_channel_are_told_apart() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_wait_with_a_deadline_ends() {
+fn timed_wait_ends_at_deadline() {
     const SHORT: Duration = Duration::from_millis(20);
     let connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &connection;
@@ -218,18 +220,18 @@ fn a_wait_with_a_deadline_ends() {
             // It blocks still, though the deadlines have made the descriptor non-blocking.
             server.io.done(1);
         });
-        asleep(hears.recv().expect("the thread says who it is"));
+        asleep(hears.recv().expect("thread should send its id"));
         // Not even its turn comes.
         assert_eq!(cq.wait_timeout(&mut done, SHORT).expect("wait"), 0);
         deliver(1);
-        waiter.join().expect("the waiter lives");
+        waiter.join().expect("waiter should not panic");
         scope.spawn(|| {
             announce(&says);
             let mut done = [Completion::default()];
             assert_eq!(cq.wait_timeout(&mut done, Duration::MAX).expect("wait"), 1);
             assert_eq!((done[0].wr_id(), done[0].is_success()), (2, true));
         });
-        asleep(hears.recv().expect("the thread says who it is"));
+        asleep(hears.recv().expect("thread should send its id"));
         deliver(2);
     });
     channel.set_nonblocking(true).expect("do not block");
@@ -242,10 +244,10 @@ fn a_wait_with_a_deadline_ends() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_wait_with_a_deadline_ends_while_another_thread_keeps_the_poller() {
+fn timed_wait_ends_while_poller_is_held() {
     let connection = Connection::new(Shape::default());
     let cq = connection.client.io.cq();
-    let poller = cq.poller().expect("poller");
+    let poller = cq.lock_poller().expect("poller");
     let (says, hears) = mpsc::channel();
     let wait = || cq.wait_timeout(&mut [Completion::default()], Duration::from_millis(5));
     let error = wait().expect_err("it would wait for itself");
@@ -261,7 +263,7 @@ fn a_wait_with_a_deadline_ends_while_another_thread_keeps_the_poller() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn sizes_that_no_queue_has_are_refused_on_siw0_too() {
+fn invalid_queue_sizes_are_refused_also_on_siw0() {
     for name in ["rxe0", "siw0"] {
         let context = Context::open(&device(name)).expect("open");
         let most = context.query_device().expect("query the device").max_cqe;
@@ -276,7 +278,7 @@ fn sizes_that_no_queue_has_are_refused_on_siw0_too() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn destroying_a_queue_waits_for_its_event() {
+fn queue_destroy_waits_for_event() {
     let connection = Connection::new(Shape::default());
     let cq = connection.server.io.cq().clone();
     cq.request_notify(false).expect("arm");
@@ -291,7 +293,7 @@ fn destroying_a_queue_waits_for_its_event() {
         drop(connection);
         move || cq.destroy().map_err(rdmacm::Error::from)
     });
-    let queues = |objects: Resources| objects.count("cq").expect("counted");
+    let queues = |objects: ResourceCounts| objects.count("cq").expect("counted");
     while queues(objects()) + 2 > queues(before.clone()) {
         thread::yield_now();
     }
@@ -301,13 +303,13 @@ fn destroying_a_queue_waits_for_its_event() {
         assert!(!waiter.is_finished(), "it did not wait for the event");
     }
     drop(event);
-    waiter.join().expect("the waiter lives").expect("destroy");
+    waiter.join().expect("waiter should not panic").expect("destroy");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_in_use_is_not_destroyed_on_siw0_either() {
-    for address in [rxe(0), siw(0)] {
+fn object_in_use_stays_also_on_siw0() {
+    for address in [roce(0), siw(0)] {
         let connection = Connection::to(address, Shape::default(), &ConnParam::default());
         let io = &connection.client.io;
         let error = io.cq().clone().destroy().expect_err("a queue pair is on it");
@@ -324,7 +326,7 @@ fn what_is_in_use_is_not_destroyed_on_siw0_either() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn of_two_that_wait_each_gets_a_completion() {
+fn two_waiters_get_one_completion_each() {
     let connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &connection;
     for round in 0..20 {
@@ -336,7 +338,7 @@ fn of_two_that_wait_each_gets_a_completion() {
                 let say = say.clone();
                 scope.spawn(move || say.send(server.io.next().wr_id()).expect("the test listens"));
             }
-            // The second only when somebody has the first: by then the other one sleeps too.
+            // The second is posted only after the first was taken: by then the other thread sleeps too.
             for wr_id in 1..=2 {
                 client.io.post(wr_id, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
                 assert_eq!(hear.recv().expect("a completion"), wr_id, "round {round}");
@@ -349,7 +351,7 @@ fn of_two_that_wait_each_gets_a_completion() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_signal_ends_the_wait_and_nothing_is_lost() {
+fn signal_ends_wait_without_losing_completions() {
     let_sigusr1_interrupt();
     let connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &connection;
@@ -364,7 +366,7 @@ fn a_signal_ends_the_wait_and_nothing_is_lost() {
             let error = server.io.channel().get_event().expect_err("and another");
             assert_eq!(error.errno(), libc::EINTR, "{error}");
         });
-        let thread = hear.recv().expect("the thread says who it is");
+        let thread = hear.recv().expect("thread should send its id");
         // A signal that comes before the thread waits interrupts nothing, so one more.
         while !waiter.is_finished() {
             pthread_kill(thread, Signal::SIGUSR1).expect("signal");

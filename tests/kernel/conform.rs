@@ -5,11 +5,11 @@ use std::process::{Command, Output};
 
 use rdmacm_tests::skip;
 
-use crate::bed::{device, promised};
 use crate::child::{hide, in_child};
+use crate::fixtures::{device, promised, roce_name};
 use crate::permission::make;
 
-/// What the tool comes to with `arguments`, and what it says.
+/// Runs the tool with `arguments`, and returns its result and its text.
 fn run(arguments: &[&str]) -> (Output, String) {
     let mut command = Command::new(promised("RDMACM_TEST_RDMATOOLS"));
     let output = command.arg("conform").args(arguments).output().expect("run the tool");
@@ -17,7 +17,7 @@ fn run(arguments: &[&str]) -> (Output, String) {
     (output, said)
 }
 
-/// What it says where it is content.
+/// Returns the output of a successful run.
 fn conform(arguments: &[&str]) -> String {
     let (Output { status, stderr, .. }, said) = run(arguments);
     let bad: Vec<&str> = said.lines().filter(|line| !line.starts_with("ok ")).collect();
@@ -26,8 +26,8 @@ fn conform(arguments: &[&str]) -> String {
     said
 }
 
-/// Every check on `device`, which has `address`.
-fn is_as_it_was(device: &str, address: &str) {
+/// Runs every check on `device`, which has `address`.
+fn matches_recorded_results(device: &str, address: &str) {
     let said = conform(&["--all", address]);
     let kernel = promised("RDMACM_TEST_KERNEL");
     let path = format!("{}/conform/{kernel}-{device}.tap", env!("CARGO_MANIFEST_DIR"));
@@ -43,14 +43,14 @@ fn is_as_it_was(device: &str, address: &str) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_is_as_it_was() {
-    is_as_it_was("rxe", "10.0.0.1");
+fn rxe_matches_recorded_results() {
+    matches_recorded_results("rxe", "10.0.0.1");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_is_as_it_was() {
-    is_as_it_was("siw", "10.0.0.2");
+fn siw_matches_recorded_results() {
+    matches_recorded_results("siw", "10.0.0.2");
 }
 
 /// On one kernel: the tool's own tests show it for all that was recorded. What that kernel does not have, on one that has it.
@@ -75,7 +75,7 @@ fn each_check_can_fail() {
 /// A kernel that is held to another version does not do what is expected.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_violation_is_told_and_is_exit_status_1() {
+fn violation_is_printed_and_exits_with_1() {
     let other = match &promised("RDMACM_TEST_KERNEL")[..] {
         "6.1" | "6.12" => "6.18",
         _ => "6.12",
@@ -91,15 +91,16 @@ fn a_violation_is_told_and_is_exit_status_1() {
     assert!(said.contains("\nnot ok 1 - ucma.resolve_ib_service.implemented\n  ---\n"), "{said}");
     let (output, said) = run(&[&["--json"], &arguments[..]].concat());
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("\"result\": \"fail\""), "{said}");
+    let object: serde_json::Value = serde_json::from_str(&said).expect("valid JSON");
+    assert_eq!(object["results"][0]["result"], "fail", "{said}");
 }
 
-/// A node that cannot be opened is told of, and what needs another one is done.
+/// A node that cannot be opened is reported, and checks that need another node are done.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_node_that_cannot_be_opened_is_named() {
-    let node = device("rxe0").uverbs().expect("a verbs node").path();
-    let manager = rdmacm::device::rdma_cm();
+fn unopenable_node_is_named() {
+    let node = device(roce_name()).uverbs().expect("a verbs node").path();
+    let manager = rdmacm::device::cm_char_device();
     in_child(|| {
         hide("/dev/infiniband");
         let (output, said) = run(&[]);
@@ -107,7 +108,7 @@ fn a_node_that_cannot_be_opened_is_named() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(errors.contains("ENOENT; load the kernel's RDMA modules"), "{errors}");
         make(&manager.path(), manager.device_number().expect("known"), 0o666);
-        // A number of nobody's.
+        // An unused number.
         make(&node, libc::makedev(1, 200), 0o666);
         let said = conform(&["handle.max"]);
         assert!(said.contains(&format!("skipped: {node} cannot be opened: ENXIO")), "{said}");

@@ -1,4 +1,4 @@
-//! What two sides tell each other when they connect, and when they do not.
+//! Data that two sides exchange when they connect, and the errors when they do not.
 
 use std::thread;
 use std::time::Duration;
@@ -7,8 +7,9 @@ use rdmacm::cm::{CmId, ConnParam, EventData, EventType, PortSpace, RejectReason}
 use rdmacm::verbs::{QpState, SendFlags};
 use rdmacm::{Error, ErrorKind};
 
-use crate::bed::{
-    Connection, LONG, Side, ask, assert_invalid, channel, ids, listen, request, resolve, rxe, siw,
+use crate::fixtures::{
+    Connection, LONG, Side, ask, assert_invalid, channel, ids, is_card, listen, request, resolve,
+    roce, roce_name, siw,
 };
 use crate::io::Shape;
 use crate::modify::bring;
@@ -18,14 +19,14 @@ fn with_data(private_data: &[u8]) -> ConnParam {
     ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() }
 }
 
-/// `data` as it arrives: zeros fill the message's field.
+/// Returns `data` as it arrives: zeros fill the message's field.
 fn padded(data: &[u8], length: usize) -> Vec<u8> {
     let mut field = data.to_vec();
     field.resize(length, 0);
     field
 }
 
-/// The state that the kernel says the queue pair is in.
+/// Returns the state of the queue pair as the kernel reports it.
 fn state(side: &Side) -> QpState {
     side.io.qp().query().expect("query").qp_state
 }
@@ -51,7 +52,7 @@ fn private_data_travels_both_ways() {
         [(vec![], vec![]), (b"client".to_vec(), b"server".to_vec()), (full(56), full(196))]
     {
         let (ours, theirs) = (channel(), channel());
-        let (_listener, address) = listen(&theirs, rxe(0));
+        let (_listener, address) = listen(&theirs, roce(0));
         let client = ask(&ours, address, &with_data(&asked));
         let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
         assert_eq!(event.private_data(), padded(&asked, 56));
@@ -69,16 +70,19 @@ fn private_data_travels_both_ways() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_rejection_brings_reason_and_private_data() {
+fn rejection_carries_reason_and_private_data() {
     let (ours, theirs) = (channel(), channel());
-    let (_listener, address) = listen(&theirs, rxe(0));
+    let (_listener, address) = listen(&theirs, roce(0));
     let full: Vec<u8> = (1..=148).collect();
     for data in [&b""[..], b"no room", &full] {
         let client = ask(&ours, address, &ConnParam::default());
         request(&theirs).reject(data).expect("reject");
         let error = ours.expect_event(EventType::Established).expect_err("rejected");
         assert_eq!(error.errno(), libc::ECONNREFUSED);
-        assert!(error.to_string().contains("the program said no (reason 28)"), "{error}");
+        assert!(
+            error.to_string().contains("rejected by the peer application (reason 28)"),
+            "{error}"
+        );
         let (reason, said) = rejected(&error);
         assert_eq!((reason, reason.0), (RejectReason::CONSUMER_DEFINED, 28));
         assert_eq!(said, padded(data, 148));
@@ -96,25 +100,25 @@ fn a_rejection_brings_reason_and_private_data() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn nobody_listens() {
+fn connect_without_listener_is_rejected() {
     let (ours, theirs) = (channel(), channel());
-    // A port that was in use a moment ago is in use by nobody else.
-    let (listener, address) = listen(&theirs, rxe(0));
+    // A port that was in use a moment ago is free now.
+    let (listener, address) = listen(&theirs, roce(0));
     listener.destroy().expect("destroy");
     let client = ask(&ours, address, &ConnParam::default());
-    let error = ours.expect_event(EventType::Established).expect_err("nobody listens");
+    let error = ours.expect_event(EventType::Established).expect_err("no program should listen");
     let (reason, _) = rejected(&error);
     assert_eq!((reason, reason.0), (RejectReason::INVALID_SERVICE_ID, 8));
-    let said = format!("id {} to {address}: rejected by the peer: nobody", client.id.token());
+    let said = format!("id {} to {address}: rejected by the peer: no program", client.id.token());
     assert!(error.to_string().contains(&said), "{error}");
     assert_eq!(state(&client), QpState::IB_QPS_ERR);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_request_dropped_unanswered_is_rejected_and_gone() {
+fn dropped_request_is_rejected() {
     let (ours, theirs) = (channel(), channel());
-    let (listener, address) = listen(&theirs, rxe(0));
+    let (listener, address) = listen(&theirs, roce(0));
     let before = ids();
     let client = ask(&ours, address, &ConnParam::default());
     let event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
@@ -133,9 +137,9 @@ fn a_request_dropped_unanswered_is_rejected_and_gone() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_unwanted_event_of_expect_event_takes_its_request_along() {
+fn expect_event_drops_unexpected_request() {
     let (ours, theirs) = (channel(), channel());
-    let (listener, address) = listen(&theirs, rxe(0));
+    let (listener, address) = listen(&theirs, roce(0));
     let _client = ask(&ours, address, &ConnParam::default());
     let error = theirs.expect_event(EventType::Established).expect_err("a request came");
     let came = format!("RDMA_CM_EVENT_CONNECT_REQUEST of id {}, which listens", listener.token());
@@ -146,9 +150,9 @@ fn an_unwanted_event_of_expect_event_takes_its_request_along() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn parameters_arrive_from_the_local_point_of_view() {
+fn parameters_arrive_from_local_point_of_view() {
     let (ours, theirs) = (channel(), channel());
-    let (_listener, address) = listen(&theirs, rxe(0));
+    let (_listener, address) = listen(&theirs, roce(0));
     let asked = ConnParam {
         responder_resources: 3,
         initiator_depth: 5,
@@ -178,17 +182,17 @@ fn parameters_arrive_from_the_local_point_of_view() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_most_depth_is_what_both_can() {
+fn maximum_depth_is_limit_of_both_devices() {
     let connection = Connection::new(Shape::default());
     let device = connection.client.io.cq().context().query_device().expect("query");
     let most = u8::try_from(device.max_qp_rd_atom).expect("rxe has 128");
     assert_eq!(depths(&connection.client), (most, most));
     assert_eq!(depths(&connection.server), (most, most));
     connection.close();
-    // The one who accepts with all there is takes what the other asked for.
+    // A side that accepts with the maximum takes the depths of the request.
     let asked = ConnParam { responder_resources: 2, initiator_depth: 1, ..ConnParam::default() };
     let (ours, theirs) = (channel(), channel());
-    let (_listener, address) = listen(&theirs, rxe(0));
+    let (_listener, address) = listen(&theirs, roce(0));
     let _client = ask(&ours, address, &asked);
     let server = Side::new(request(&theirs), Shape::default());
     server.id.accept(&ConnParam::default()).expect("accept");
@@ -197,9 +201,9 @@ fn the_most_depth_is_what_both_can() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_answer_takes_no_more_than_the_request_offers_and_may_offer_more() {
+fn answer_depth_is_bounded_by_offer_of_request() {
     let (ours, theirs) = (channel(), channel());
-    let (_listener, address) = listen(&theirs, rxe(0));
+    let (_listener, address) = listen(&theirs, roce(0));
     // From the other side: the server may initiate 4, and is to respond to 1.
     let asked = ConnParam { responder_resources: 4, initiator_depth: 1, ..ConnParam::default() };
     let client = ask(&ours, address, &asked);
@@ -225,24 +229,25 @@ fn an_answer_takes_no_more_than_the_request_offers_and_may_offer_more() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_beyond_a_limit_is_refused_here() {
+fn values_beyond_limits_are_refused_locally() {
     let (ours, theirs) = (channel(), channel());
-    let (_listener, address) = listen(&theirs, rxe(0));
+    let (_listener, address) = listen(&theirs, roce(0));
     let client = Side::new(resolve(&ours, address), Shape::default());
     let error = client.id.connect(&with_data(&[1; 57])).expect_err("too long");
     assert_invalid(&error, &["connect", "id", "57 bytes", "56 are the most"]);
     assert_eq!(error.errno(), libc::EINVAL);
+    let most = if is_card() { "16" } else { "128" };
     let deep = ConnParam { responder_resources: 200, ..ConnParam::default() };
     let error = client.id.connect(&deep).expect_err("too deep");
-    assert_invalid(&error, &["responder resources of 200", "128"]);
+    assert_invalid(&error, &["responder resources of 200", most]);
     let deep = ConnParam { initiator_depth: 129, ..ConnParam::default() };
-    assert_invalid(&client.id.connect(&deep).expect_err("too deep"), &["129", "128"]);
+    assert_invalid(&client.id.connect(&deep).expect_err("too deep"), &["129", most]);
     // The kernel was not asked: the id can still connect.
     client.id.connect(&with_data(&[1; 56])).expect("connect");
     let server = Side::new(request(&theirs), Shape::default());
     let error = server.id.accept(&with_data(&[1; 197])).expect_err("too long");
     assert_invalid(&error, &["accept", "197 bytes", "196 are the most"]);
-    assert_invalid(&server.id.accept(&deep).expect_err("too deep"), &["129", "128"]);
+    assert_invalid(&server.id.accept(&deep).expect_err("too deep"), &["129", most]);
     server.id.accept(&with_data(&[1; 196])).expect("accept");
     ours.expect_event(EventType::Established).expect("connected");
 
@@ -257,11 +262,11 @@ fn what_is_beyond_a_limit_is_refused_here() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn private_data_has_the_same_limits_in_the_port_space_of_infiniband() {
+fn private_data_limits_hold_in_infiniband_port_space() {
     let (ours, theirs) = (channel(), channel());
     let of_infiniband = |channel| CmId::new(channel, PortSpace::Ib).expect("create an id");
     let listener = of_infiniband(&theirs);
-    listener.bind(rxe(0)).expect("bind");
+    listener.bind(roce(0)).expect("bind");
     listener.listen(0).expect("listen");
     let address = listener.local_addr().expect("query").expect("it is bound");
     let id = of_infiniband(&ours);
@@ -287,16 +292,16 @@ fn private_data_has_the_same_limits_in_the_port_space_of_infiniband() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn both_sides_know_both_addresses() {
+fn both_sides_report_both_addresses() {
     let connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &connection;
     let local = |side: &Side| side.id.local_addr().expect("query").expect("it has one");
     let peer = |side: &Side| side.id.peer_addr().expect("query").expect("it has one");
     assert_eq!(local(client), peer(server));
     assert_eq!(peer(client), local(server));
-    assert_eq!(local(client).ip(), rxe(0).ip());
+    assert_eq!(local(client).ip(), roce(0).ip());
     assert_ne!(local(client), local(server));
-    assert_eq!(client.id.context().expect("context").device().name(), "rxe0");
+    assert_eq!(client.id.context().expect("context").device().name(), roce_name());
     // One context for all ids of a device.
     assert_eq!(client.id.context().expect("open"), server.id.context().expect("open"));
     connection.close();
@@ -304,9 +309,9 @@ fn both_sides_know_both_addresses() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_answer_that_cannot_be_carried_out_is_an_error() {
+fn failed_transition_to_rts_is_connect_error() {
     let (ours, theirs) = (channel(), channel());
-    let (_listener, address) = listen(&theirs, rxe(0));
+    let (_listener, address) = listen(&theirs, roce(0));
     let client = ask(&ours, address, &ConnParam::default());
     // From ERR there is no way to RTS.
     bring(client.io.qp(), QpState::IB_QPS_ERR);
@@ -315,7 +320,7 @@ fn an_answer_that_cannot_be_carried_out_is_an_error() {
     let event = ours.get_event().expect("an event");
     assert_eq!((event.event_type(), event.token()), (EventType::ConnectError, client.id.token()));
     assert_eq!(event.status(), -libc::EINVAL);
-    // That the peer gives up is no news after that.
+    // The end of the peer raises no event after that.
     server.id.destroy().expect("destroy");
     let silence = ours.get_event_timeout(Duration::from_millis(200)).expect("wait");
     assert!(silence.is_none(), "{silence:?}");
@@ -325,9 +330,9 @@ fn an_answer_that_cannot_be_carried_out_is_an_error() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_peer_of_an_id_that_goes_early_is_told() {
+fn early_destroy_of_client_id_rejects_peer() {
     let (ours, theirs) = (channel(), channel());
-    let (_listener, address) = listen(&theirs, rxe(0));
+    let (_listener, address) = listen(&theirs, roce(0));
     // The client goes before it has read the answer.
     let client = ask(&ours, address, &ConnParam::default());
     let server = Side::new(request(&theirs), Shape::default());
@@ -340,7 +345,7 @@ fn the_peer_of_an_id_that_goes_early_is_told() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn either_side_can_end_it() {
+fn either_side_can_disconnect() {
     for client_first in [true, false] {
         let connection = Connection::new(Shape::default());
         let Connection { client, server, client_channel, server_channel } = &connection;
@@ -350,20 +355,24 @@ fn either_side_can_end_it() {
         };
         first.id.disconnect().expect("disconnect");
         assert_eq!(state(first), QpState::IB_QPS_ERR);
-        let event = hears_second.expect_event(EventType::Disconnected).expect("the other hears");
+        let event = hears_second
+            .expect_event(EventType::Disconnected)
+            .expect("other side should get the event");
         assert_eq!(event.token(), second.id.token());
         assert_eq!(state(second), QpState::IB_QPS_RTS);
         second.id.disconnect().expect("answer");
         assert_eq!(state(second), QpState::IB_QPS_ERR);
-        let event = hears_first.expect_event(EventType::Disconnected).expect("so does the first");
+        let event = hears_first
+            .expect_event(EventType::Disconnected)
+            .expect("first side should get the event");
         assert_eq!(event.token(), first.id.token());
     }
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_attempt_that_is_given_up_still_comes_to_something_on_siw_too() {
-    for address in [rxe(0), siw(0)] {
+fn abandoned_attempt_still_ends_in_event_also_on_siw() {
+    for address in [roce(0), siw(0)] {
         let (ours, theirs) = (channel(), channel());
         let (_listener, address) = listen(&theirs, address);
         let client = ask(&ours, address, &ConnParam::default());
@@ -373,9 +382,9 @@ fn an_attempt_that_is_given_up_still_comes_to_something_on_siw_too() {
             // On iWARP it takes until the peer has answered.
             let given_up = scope.spawn(|| client.id.disconnect());
             assert_eq!(flushed(client.io.next()), 1);
-            // Or it hears in time that nobody is there any more.
+            // Or the server detects in time that the client has left.
             let _ = server.id.accept(&ConnParam::default());
-            given_up.join().expect("the thread lives").expect("there is nothing to end");
+            given_up.join().expect("thread should not panic").expect("there is nothing to end");
         });
         let event = ours.get_event().expect("an event");
         assert_eq!(event.event_type(), EventType::ConnectError, "{event:?}");
@@ -384,13 +393,13 @@ fn an_attempt_that_is_given_up_still_comes_to_something_on_siw_too() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_end_of_the_timewait_state_is_told() {
+fn timewait_exit_is_reported() {
     let connection = Connection::new(Shape::default());
     let Connection { client, server, client_channel, server_channel } = &connection;
     client.id.disconnect().expect("disconnect");
-    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
     server.id.disconnect().expect("answer");
-    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
+    client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
     let event = client_channel.expect_event(EventType::TimewaitExit).expect("it is over");
     assert_eq!(event.token(), client.id.token());
     assert_eq!(event.data(), &EventData::None);
@@ -398,8 +407,11 @@ fn the_end_of_the_timewait_state_is_told() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn destroying_an_id_disconnects() {
+fn id_destroy_disconnects() {
     let connection = Connection::new(Shape::default());
     connection.client.id.destroy().expect("destroy");
-    connection.server_channel.expect_event(EventType::Disconnected).expect("the peer hears");
+    connection
+        .server_channel
+        .expect_event(EventType::Disconnected)
+        .expect("peer should get the event");
 }

@@ -1,5 +1,6 @@
-//! What containers keep from a process: system calls, files, devices and objects. It works all the same, or says what is
-//! missing.
+//! Resources that containers withhold from a process: system calls, files, devices and objects.
+//!
+//! The library works without them, or its error names the missing resource.
 
 use std::fs;
 use std::process;
@@ -11,37 +12,38 @@ use rdmacm::device;
 use rdmacm::verbs::{AccessFlags, Context, MemoryRegion, ProtectionDomain};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{Connection, device, id, rxe};
-use crate::child::{become_nobody, forbid_ioctl, in_child, read_only};
+use crate::child::{become_ordinary_user, forbid_ioctl, in_child, read_only};
+use crate::fixtures::{Connection, device, id, roce, roce_name};
 use crate::io::Shape;
-use crate::permission::remedied;
+use crate::permission::assert_hint;
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn without_ioctl_a_user_connects() {
+fn user_connects_without_ioctl() {
     in_child(|| {
         forbid_ioctl();
-        become_nobody();
+        become_ordinary_user();
         Connection::new(Shape::default()).close();
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn with_a_read_only_sys_a_user_connects() {
+fn user_connects_with_read_only_sysfs() {
     in_child(|| {
         read_only("/sys");
-        become_nobody();
-        fs::write("/sys/class/infiniband/rxe0/node_desc", "x").expect_err("it is read-only");
+        become_ordinary_user();
+        fs::write(format!("/sys/class/infiniband/{}/node_desc", roce_name()), "x")
+            .expect_err("it is read-only");
         Connection::new(Shape::default()).close();
     });
 }
 
-/// Where devices belong to a network namespace each, another one has none.
+/// If each device belongs to a network namespace, another namespace has none.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_device_of_another_network_namespace_is_kept() {
-    let known = device("rxe0");
+fn device_of_other_network_namespace_is_unusable() {
+    let known = device(roce_name());
     let set =
         |mode: &str| process::Command::new("rdma").args(["system", "set", "netns", mode]).status();
     let is_set = |mode| set(mode).expect("rdma").success();
@@ -52,9 +54,9 @@ fn a_device_of_another_network_namespace_is_kept() {
         assert_eq!(device::list().expect("list"), []);
         let error = Context::open(&known).expect_err("it is another namespace's");
         let node = known.uverbs().expect("a verbs node").path();
-        remedied(&error, libc::EPERM, [&node, "another network namespace"]);
+        assert_hint(&error, libc::EPERM, [&node, "another network namespace"]);
         let channel = EventChannel::new().expect("there is one connection manager");
-        let error = id(&channel).bind(rxe(0)).expect_err("there is no such address here");
+        let error = id(&channel).bind(roce(0)).expect_err("there is no such address here");
         assert_eq!((error.operation(), error.errno()), ("bind", libc::EADDRNOTAVAIL), "{error}");
     });
     Connection::new(Shape::default()).close();
@@ -64,7 +66,7 @@ fn a_device_of_another_network_namespace_is_kept() {
 /// Contexts and objects that the process's cgroup has no more of.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn limits_of_the_rdma_cgroup_are_named() {
+fn rdma_cgroup_limits_are_named_in_errors() {
     const ROOT: &str = "/tmp/rdmacm-cgroup";
     let group = format!("{ROOT}/few");
     fs::create_dir_all(ROOT).expect("a directory");
@@ -72,13 +74,14 @@ fn limits_of_the_rdma_cgroup_are_named() {
     mount(Some("none"), ROOT, Some("cgroup2"), MsFlags::empty(), nothing).expect("mount");
     fs::write(format!("{ROOT}/cgroup.subtree_control"), "+rdma").expect("the kernel has it");
     fs::create_dir(&group).expect("make a group");
-    fs::write(format!("{group}/rdma.max"), "rxe0 hca_handle=1 hca_object=3").expect("set limits");
+    let (name, limits) = (roce_name(), "hca_handle=1 hca_object=3");
+    fs::write(format!("{group}/rdma.max"), format!("{name} {limits}")).expect("set limits");
     in_child(|| {
         fs::write(format!("{group}/cgroup.procs"), process::id().to_string()).expect("join");
-        let (device, subject) = (device("rxe0"), "protection domain on rxe0");
+        let (device, subject) = (device(name), &format!("protection domain on {name}"));
         let context = Context::open(&device).expect("one may be");
         let error = Context::open(&device).expect_err("no second one");
-        remedied(&error, libc::EAGAIN, ["open the device rxe0", "hca_handle"]);
+        assert_hint(&error, libc::EAGAIN, [&format!("open the device {name}"), "hca_handle"]);
         let mut domains = Vec::new();
         let error = loop {
             match ProtectionDomain::new(&context) {
@@ -87,10 +90,10 @@ fn limits_of_the_rdma_cgroup_are_named() {
             }
             assert!(domains.len() <= 3, "more than there may be");
         };
-        remedied(&error, libc::EAGAIN, [subject, "hca_object"]);
+        assert_hint(&error, libc::EAGAIN, [subject, "hca_object"]);
         let region = MemoryRegion::alloc(&domains[0], 64, AccessFlags::empty());
-        remedied(&region.expect_err("nor a region"), libc::EAGAIN, ["64 bytes", "hca_object"]);
-        // What goes makes room.
+        assert_hint(&region.expect_err("nor a region"), libc::EAGAIN, ["64 bytes", "hca_object"]);
+        // A destroyed object makes room.
         drop(domains.pop());
         domains.push(ProtectionDomain::new(&context).expect("there is room"));
     });

@@ -10,15 +10,16 @@ use rdmacm::verbs::{
 };
 use rdmacm::verbs_abi::{ib_uverbs_ah_attr, ib_wc_flags};
 
-use crate::bed::{
-    Connection, LONG, Side, assert_invalid, channel, objects, request, rxe, rxe_v6, siw,
-};
 use crate::child::{hide, in_child};
+use crate::fixtures::{
+    Connection, LONG, NO_LISTENER, REJECTED, Side, assert_invalid, channel, objects, request, roce,
+    roce_v6, siw,
+};
 use crate::io::{Io, Shape};
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_port_space_has_its_types_of_queue_pairs() {
+fn port_space_determines_queue_pair_type() {
     use QpType as T;
     let channel = channel();
     let types = [
@@ -49,7 +50,7 @@ fn a_port_space_has_its_types_of_queue_pairs() {
                     assert_eq!((id.qp_type(), id.service()), (qp_type, service));
                     // Over IP addresses IPoIB needs an InfiniBand link, and there is none here.
                     let is_refused = space == PortSpace::IpoIb;
-                    let bound = id.bind(rxe(0)).map_err(|error| error.errno());
+                    let bound = id.bind(roce(0)).map_err(|error| error.errno());
                     assert_eq!(bound.err(), is_refused.then_some(libc::EINVAL), "{space:?}");
                 }
                 Err(error) => {
@@ -61,12 +62,12 @@ fn a_port_space_has_its_types_of_queue_pairs() {
     }
 }
 
-/// An id for datagrams.
+/// Returns an id for datagrams.
 pub(crate) fn id(channel: &EventChannel) -> CmId {
     CmId::new(channel, PortSpace::Udp).expect("create an id")
 }
 
-/// An id for datagrams that listens on a port of the kernel's choice of `address`.
+/// Makes an id for datagrams listen on a port of the kernel's choice of `address`.
 fn listen(listener: &CmId, address: SocketAddr) -> SocketAddr {
     listener.bind(address).expect("bind");
     listener.listen(0).expect("listen");
@@ -81,12 +82,12 @@ pub(crate) fn resolve(channel: &EventChannel, id: &CmId, server: SocketAddr) {
     channel.expect_event(EventType::RouteResolved).expect("route resolved");
 }
 
-/// A client that knows where its server is, and the server.
+/// A client with the resolved destination of its server, and the server.
 struct Pair {
     channel: EventChannel,
     client: Side,
     server: Side,
-    /// Where the client sends.
+    /// Destination of the client.
     peer: DatagramParam,
 }
 
@@ -107,7 +108,7 @@ impl Pair {
         Self { channel, client, server, peer }
     }
 
-    /// What the client sends to.
+    /// Returns the address handle for the destination of the client.
     fn handle(&self) -> AddressHandle {
         AddressHandle::new(self.client.io.qp().pd(), &self.peer.ah_attr).expect("address handle")
     }
@@ -124,7 +125,7 @@ fn send_to(destination: Destination<'_>, imm_data: Option<u32>) -> SendOperation
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn datagrams_go_both_ways() {
-    for address in [rxe(0), rxe_v6(0)] {
+    for address in [roce(0), roce_v6(0)] {
         let mut pair = Pair::new(address);
         assert_eq!(pair.client.id.service(), ServiceType::Datagram);
         assert_eq!(pair.server.id.port_space(), PortSpace::Udp);
@@ -159,7 +160,7 @@ fn datagrams_go_both_ways() {
     }
 }
 
-/// Sends what the server has received back to where it came from.
+/// Sends the bytes that the server has received back to their sender.
 fn reply(pair: &Pair, done: &Completion, text: &[u8]) {
     let header = pair.server.io.bytes(0..GRH_LENGTH).try_into().expect("40 bytes");
     let pd = pair.server.io.qp().pd();
@@ -182,13 +183,13 @@ fn reply(pair: &Pair, done: &Completion, text: &[u8]) {
     assert_eq!(error.errno(), libc::EINVAL);
 }
 
-/// Who sent a datagram is found without sysfs.
+/// The sender of a datagram is found without sysfs.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn datagrams_are_answered_where_sysfs_is_missing() {
+fn datagrams_are_answered_without_sysfs() {
     in_child(|| {
         hide("/sys");
-        let mut pair = Pair::new(rxe(0));
+        let mut pair = Pair::new(roce(0));
         let handle = pair.handle();
         let text = [7; 100];
         pair.client.io.fill(0, &text);
@@ -201,11 +202,11 @@ fn datagrams_are_answered_where_sysfs_is_missing() {
     });
 }
 
-/// As the specification has it: nothing is sent, and nobody is told.
+/// As the specification requires, nothing is sent and no side gets an error.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_datagram_longer_than_the_mtu_is_lost_without_a_word() {
-    let pair = Pair::new(rxe(0));
+fn datagram_beyond_mtu_is_dropped_silently() {
+    let pair = Pair::new(roce(0));
     let handle = pair.handle();
     let context = pair.client.io.qp().pd().context();
     let mtu = context.query_port(1).expect("query the port").active_mtu.bytes().expect("known");
@@ -225,7 +226,7 @@ fn a_datagram_longer_than_the_mtu_is_lost_without_a_word() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn private_data_within_the_limits_of_service_resolution() {
+fn private_data_obeys_limits_of_service_resolution() {
     let full = |length: u8| (1..=length).collect::<Vec<_>>();
     let with = |private_data: &[u8]| ConnParam {
         private_data: private_data.to_vec(),
@@ -240,7 +241,7 @@ fn private_data_within_the_limits_of_service_resolution() {
     for space in [PortSpace::Udp, PortSpace::Ib] {
         let id = || CmId::with_qp_type(&channel, space, QpType::IB_UVERBS_QPT_UD).expect("an id");
         let listener = id();
-        let address = listen(&listener, rxe(0));
+        let address = listen(&listener, roce(0));
         for (asked, answered) in [(vec![], vec![]), (full(3), full(5)), (full(180), full(136))] {
             for accepts in [true, false] {
                 let client = id();
@@ -273,9 +274,12 @@ fn private_data_within_the_limits_of_service_resolution() {
                     let event = channel.get_event().expect("an event");
                     assert_eq!((event.event_type(), event.status()), (EventType::Unreachable, 2));
                     assert_eq!(event.private_data(), padded(&answered, 136));
-                    let error = event.failure(EventType::Established).expect("a failure");
-                    assert!(matches!(error.kind(), ErrorKind::Unreachable(2)), "{error:?}");
-                    assert!(error.to_string().contains("the program said no"), "{error}");
+                    let error = event.error_for(EventType::Established).expect("a failure");
+                    assert!(matches!(error.kind(), ErrorKind::Unreachable(REJECTED)), "{error:?}");
+                    assert!(
+                        error.to_string().contains("rejected by the peer application"),
+                        "{error}"
+                    );
                 }
             }
         }
@@ -284,34 +288,34 @@ fn private_data_within_the_limits_of_service_resolution() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn nobody_listens() {
+fn resolution_without_listener_is_rejected() {
     let channel = channel();
     let client = id(&channel);
-    resolve(&channel, &client, rxe(7199));
+    resolve(&channel, &client, roce(7199));
     client.connect(&ConnParam::default()).expect("ask");
-    let error = channel.expect_event(EventType::Established).expect_err("nobody listens");
-    assert!(matches!(error.kind(), ErrorKind::Unreachable(1)), "{error:?}");
-    assert!(error.to_string().contains("nobody listens"), "{error}");
+    let error = channel.expect_event(EventType::Established).expect_err("no program should listen");
+    assert!(matches!(error.kind(), ErrorKind::Unreachable(NO_LISTENER)), "{error:?}");
+    assert!(error.to_string().contains("no program listens"), "{error}");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_unanswered_request_is_rejected_when_it_is_dropped() {
+fn dropped_request_is_rejected() {
     let channel = channel();
     let listener = id(&channel);
-    let address = listen(&listener, rxe(0));
+    let address = listen(&listener, roce(0));
     let client = id(&channel);
     resolve(&channel, &client, address);
     client.connect(&ConnParam::default()).expect("ask");
     drop(channel.expect_event(EventType::ConnectRequest).expect("asked"));
     let error = channel.expect_event(EventType::Established).expect_err("rejected");
-    assert!(matches!(error.kind(), ErrorKind::Unreachable(2)), "{error:?}");
+    assert!(matches!(error.kind(), ErrorKind::Unreachable(REJECTED)), "{error:?}");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn datagrams_have_no_connection() {
-    let pair = Pair::new(rxe(0));
+fn datagram_ids_refuse_connection_calls() {
+    let pair = Pair::new(roce(0));
     for side in [&pair.client, &pair.server] {
         let error = side.id.disconnect().expect_err("nothing to disconnect");
         assert_invalid(&error, &["disconnect", "datagrams"]);
@@ -327,7 +331,7 @@ fn datagrams_have_no_connection() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_has_no_datagrams() {
+fn siw_refuses_datagrams() {
     let channel = channel();
     let client = id(&channel);
     resolve(&channel, &client, siw(7199));
@@ -340,13 +344,13 @@ fn siw_has_no_datagrams() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn sends_that_the_queue_pair_cannot_carry_out() {
-    let pair = Pair::new(rxe(0));
+fn unsupported_sends_are_refused() {
+    let pair = Pair::new(roce(0));
     let (io, handle) = (&pair.client.io, pair.handle());
     let destination = pair.destination(&handle);
     let post = |io: &Io, operation| io.post(1, operation, 0..8, SendFlags::SIGNALED);
     for operation in [SendOperation::Send, io.written_at(0), io.read_at(0)] {
-        let error = post(io, operation).expect_err("to whom?");
+        let error = post(io, operation).expect_err("send should need a destination");
         assert_invalid(&error, &["post a send", "destination"]);
     }
     let connection = Connection::new(Shape::default());
@@ -366,8 +370,8 @@ fn sends_that_the_queue_pair_cannot_carry_out() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_wrong_key_or_number_or_length_loses_the_datagram() {
-    let pair = Pair::new(rxe(0));
+fn datagram_with_wrong_key_or_length_is_lost() {
+    let pair = Pair::new(roce(0));
     let handle = pair.handle();
     let right = pair.destination(&handle);
     let wrong = [
@@ -393,8 +397,8 @@ fn a_wrong_key_or_number_or_length_loses_the_datagram() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_address_handle_has_an_owner() {
-    let pair = Pair::new(rxe(0));
+fn address_handle_keeps_protection_domain() {
+    let pair = Pair::new(roce(0));
     let context = pair.client.id.context().expect("context");
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     // RoCE has global routes only.
@@ -403,10 +407,10 @@ fn an_address_handle_has_an_owner() {
     assert_eq!((error.errno(), error.operation()), (libc::EINVAL, "create"));
     let no_port = ib_uverbs_ah_attr { port_num: 7, ..pair.peer.ah_attr };
     assert_eq!(AddressHandle::new(&pd, &no_port).expect_err("no port").errno(), libc::EINVAL);
-    // The protection domain can go when all its address handles are gone, the failed ones too.
+    // The protection domain can be destroyed when all its address handles are destroyed, also the failed ones.
     let handle = AddressHandle::new(&pd, &pair.peer.ah_attr).expect("address handle");
     let clone = handle.clone();
-    let (handle, error) = handle.destroy().expect_err("a clone lives").into_parts();
+    let (handle, error) = handle.destroy().expect_err("a clone should keep it").into_parts();
     assert_eq!(error.errno(), libc::EBUSY);
     let (pd, error) = pd.destroy().expect_err("it is in use").into_parts();
     assert_eq!(error.errno(), libc::EBUSY);
@@ -418,12 +422,12 @@ fn an_address_handle_has_an_owner() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn datagram_ids_leave_nothing() {
+fn datagram_ids_leave_no_objects() {
     // The shared context stays, so that the kernel does not clean up by closing it.
-    let keeper = Pair::new(rxe(0));
+    let keeper = Pair::new(roce(0));
     let before = objects();
     for _ in 0..20 {
-        let pair = Pair::new(rxe_v6(0));
+        let pair = Pair::new(roce_v6(0));
         let handle = pair.handle();
         pair.server.io.receive(1, 0..100).expect("post a receive");
         let send = send_to(pair.destination(&handle), None);

@@ -14,7 +14,7 @@ use rdmacm::verbs::{
     SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, WcStatus,
 };
 
-use crate::bed::{Connection, Ending, LONG, Side, promised, rxe, siw};
+use crate::fixtures::{Connection, Ending, LONG, Side, promised, roce, siw};
 use crate::io::Shape;
 use crate::kt::Kt;
 use crate::node::{Node, QKEY, address, receive_shared};
@@ -34,7 +34,7 @@ fn drained(side: &Side) -> Vec<Completion> {
     all
 }
 
-/// The numbers of those that went well, and of those that were flushed.
+/// Returns the numbers of the successful requests, and of the flushed ones.
 fn numbers(completions: &[Completion]) -> (Vec<u64>, Vec<u64>) {
     let (well, flushed): (Vec<Completion>, Vec<_>) =
         completions.iter().partition(|completion| completion.is_success());
@@ -43,7 +43,7 @@ fn numbers(completions: &[Completion]) -> (Vec<u64>, Vec<u64>) {
     (numbers(&well), numbers(&flushed))
 }
 
-fn full_queues_come_back(address: SocketAddr) {
+fn full_queues_are_drained(address: SocketAddr) {
     let connection = Connection::to(address, shape(), &ConnParam::default());
     let Connection { client, server, .. } = &connection;
     // The server's receives are taken by three sends, and the rest of either queue is flushed.
@@ -69,21 +69,21 @@ fn full_queues_come_back(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn full_queues_come_back_on_rxe() {
-    full_queues_come_back(rxe(0));
+fn full_queues_are_drained_on_rxe() {
+    full_queues_are_drained(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn full_queues_come_back_on_siw0() {
-    full_queues_come_back(siw(0));
+fn full_queues_are_drained_on_siw0() {
+    full_queues_are_drained(siw(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn sends_that_nobody_receives_come_back() {
+fn sends_without_receive_are_flushed_by_drain() {
     let param = ConnParam { rnr_retry_count: 7, ..ConnParam::default() };
-    let connection = Connection::to(rxe(0), shape(), &param);
+    let connection = Connection::to(roce(0), shape(), &param);
     let io = &connection.client.io;
     let post = |wr_id: &u64| io.post(*wr_id, SendOperation::Send, 0..8, SIGNALED).is_ok();
     let sends = (0..).take_while(post).count();
@@ -96,20 +96,20 @@ fn sends_that_nobody_receives_come_back() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn who_has_a_queue_cannot_drain_and_nothing_has_changed() {
+fn drain_is_refused_while_thread_holds_queue() {
     let connection = Connection::new(shape());
     let Connection { client, server, .. } = &connection;
     let refused = || {
         let error = client.io.qp().drain(LONG, |_| ()).expect_err("it would wait for itself");
         assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     };
-    let sends = client.io.qp().send_queue().expect("send queue");
+    let sends = client.io.qp().lock_send_queue().expect("send queue");
     refused();
     drop(sends);
-    let receives = client.io.qp().receive_queue().expect("receive queue");
+    let receives = client.io.qp().lock_receive_queue().expect("receive queue");
     refused();
     drop(receives);
-    let poller = client.io.cq().poller().expect("poller");
+    let poller = client.io.cq().lock_poller().expect("poller");
     refused();
     drop(poller);
     server.io.receive(1, 0..8).expect("post a receive");
@@ -121,7 +121,7 @@ fn who_has_a_queue_cannot_drain_and_nothing_has_changed() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn another_thread_may_poll_or_keep_the_queue_too_long() {
+fn drain_tolerates_other_poller_until_deadline() {
     let connection = Connection::new(shape());
     let io = &connection.client.io;
     (0..8).for_each(|wr_id| io.receive(wr_id, 0..8).expect("post a receive"));
@@ -133,7 +133,7 @@ fn another_thread_may_poll_or_keep_the_queue_too_long() {
         let (over, polls) = (&over, &polls);
         let other = scope.spawn(move || {
             let mut taken = Vec::new();
-            let mut poller = io.cq().poller().expect("poller");
+            let mut poller = io.cq().lock_poller().expect("poller");
             started.send(()).expect("the test listens");
             while !over.load(Ordering::Relaxed) {
                 let mut some = [Completion::default(); 2];
@@ -150,13 +150,13 @@ fn another_thread_may_poll_or_keep_the_queue_too_long() {
         let qp = io.qp();
         let error = qp
             .drain(Duration::from_millis(5), |completion| drained.push(completion))
-            .expect_err("nobody polls");
+            .expect_err("drain should need a poller");
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
         assert!(drained.is_empty());
         polls.store(true, Ordering::Relaxed);
-        qp.drain(LONG, |completion| drained.push(completion)).expect("somebody polls");
+        qp.drain(LONG, |completion| drained.push(completion)).expect("drain should have a poller");
         drop(ending);
-        taken = other.join().expect("the thread lives");
+        taken = other.join().expect("thread should not panic");
     });
     // Neither has a marker of either drain.
     taken.extend(drained);
@@ -164,8 +164,8 @@ fn another_thread_may_poll_or_keep_the_queue_too_long() {
     connection.close();
 }
 
-/// Nothing but what the queue pair has taken comes back, and the rest is for others.
-fn a_queue_pair_that_shares(address: SocketAddr) {
+/// A drain returns only the receives that the queue pair has taken, and leaves the rest for others.
+fn srq_queue_pair_drain_returns_receives(address: SocketAddr) {
     let servers = Servers::new(address, 2, 8, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
     let [one, other] = &pairs[..] else { panic!("two") };
@@ -188,7 +188,7 @@ fn a_queue_pair_that_shares(address: SocketAddr) {
     one.server.io.post(9, SendOperation::Send, 0..8, SIGNALED).expect("it comes back");
     assert_eq!(numbers(&drained(&one.server)), (vec![], vec![9]));
     let events = one.server.io.qp().pd().context().async_events();
-    if address == rxe(0) && promised("RDMACM_TEST_KERNEL") != "6.1" {
+    if address == roce(0) && promised("RDMACM_TEST_KERNEL") != "6.1" {
         let is_the_last = |event: &AsyncEvent| {
             event.token() == Some(one.server.io.qp().token())
                 && event.event_type() == AsyncEventType::IB_EVENT_QP_LAST_WQE_REACHED
@@ -206,19 +206,19 @@ fn a_queue_pair_that_shares(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_that_shares_gives_back_what_it_took_on_rxe() {
-    a_queue_pair_that_shares(rxe(0));
+fn srq_queue_pair_drain_returns_receives_on_rxe() {
+    srq_queue_pair_drain_returns_receives(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_that_shares_gives_back_what_it_took_on_siw0() {
-    a_queue_pair_that_shares(siw(0));
+fn srq_queue_pair_drain_returns_receives_on_siw0() {
+    srq_queue_pair_drain_returns_receives(siw(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_that_shares_gives_back_what_it_took_on_kt0() {
+fn srq_queue_pair_drain_returns_receives_on_kt0() {
     let kt = Kt::load();
     let context = kt.context();
     let pd = ProtectionDomain::new(&context).expect("protection domain");
@@ -244,7 +244,7 @@ fn a_queue_pair_that_shares_gives_back_what_it_took_on_kt0() {
 /// The one that began first posts its markers last, and polls those of both.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_marker_outlasts_that_of_another_thread() {
+fn concurrent_drains_keep_their_markers() {
     let kt = Kt::load();
     let context = kt.context();
     let pd = ProtectionDomain::new(&context).expect("protection domain");
@@ -265,19 +265,19 @@ fn a_marker_outlasts_that_of_another_thread() {
                 all.push(completion.wr_id());
                 if completion.wr_id() == 7 {
                     polled.send(()).expect("the test listens");
-                    goes.recv().expect("the test goes on");
+                    goes.recv().expect("test should not panic");
                 }
             });
             drained.map(|()| all)
         });
         polls.recv().expect("the receive comes back");
-        let poller = send_cq.poller().expect("poller");
+        let poller = send_cq.lock_poller().expect("poller");
         let second = scope.spawn(|| qp.drain(Duration::ZERO, |_| panic!("it is taken"))).join();
-        let error = second.expect("the thread lives").expect_err("its marker is not polled");
+        let error = second.expect("it should not panic").expect_err("its marker is not polled");
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
         drop(poller);
-        go.send(()).expect("the thread lives");
-        let all = first.join().expect("the thread lives").expect("drain");
+        go.send(()).expect("it should not panic");
+        let all = first.join().expect("thread should not panic").expect("drain");
         assert_eq!(all, [7], "no marker is the program's");
     });
 }
@@ -285,7 +285,7 @@ fn a_marker_outlasts_that_of_another_thread() {
 /// The completion queue is full whenever something is to complete on it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_marker_that_was_lost_is_forgotten() {
+fn lost_marker_is_forgotten() {
     const SHORT: Duration = Duration::from_millis(5);
     let kt = Kt::load();
     let context = kt.context();
@@ -301,7 +301,7 @@ fn a_marker_that_was_lost_is_forgotten() {
     let (qp_num, qkey) = (filling.qp.number(), QKEY);
     let destination = Destination { address: &handle, qp_num, qkey };
     let fill = || {
-        let mut queue = filling.qp.send_queue().expect("send queue");
+        let mut queue = filling.qp.lock_send_queue().expect("send queue");
         let operation = SendOperation::SendTo { destination, imm_data: None };
         (0..2).for_each(|wr_id| Node::push(&mut queue, wr_id, operation, 1).expect("push"));
     };

@@ -7,58 +7,67 @@ use std::time::Duration;
 use nix::unistd::alarm;
 use rdmacm::ErrorKind;
 use rdmacm::cm::{ConnParam, EventType, RejectReason};
-use rdmacm::device::Resources;
-use rdmacm::endpoint::{Connection, Connector, Incoming, Listener, Memory, Rights, Settings};
+use rdmacm::device::ResourceCounts;
+use rdmacm::endpoint::{
+    Connection, ConnectionConfig, Connector, DmaMemory, Incoming, Listener, RemoteAccess,
+};
 use rdmacm::verbs::WcStatus;
 
-use crate::bed::{
-    LONG, announce, ask, asleep, assert_invalid, channel, device, rxe, rxe_v6, siw, siw_v6, stuck,
-};
 use crate::child::in_child;
-use crate::endpoint_end::to_low_peer;
+use crate::endpoint_close::to_low_peer;
 use crate::endpoint_messages::{filled, receives};
+use crate::fixtures::{
+    LONG, announce, ask, asleep, assert_invalid, channel, device, roce, roce_name, roce_v6, siw,
+    siw_v6, stuck,
+};
 use crate::netdev::Sysctl;
 
-/// A connection within this process: the side that connected, and the one that accepted.
-pub(crate) fn pair(address: SocketAddr, settings: &Settings) -> [Connection; 2] {
-    pair_of(address, [settings; 2])
+/// Returns a connection within this process: the side that connected, and the one that accepted.
+pub(crate) fn pair(address: SocketAddr, config: &ConnectionConfig) -> [Connection; 2] {
+    pair_of(address, [config; 2])
 }
 
-/// A connection whose sides have settings of their own.
-pub(crate) fn pair_of(address: SocketAddr, [ours, theirs]: [&Settings; 2]) -> [Connection; 2] {
+/// Returns a connection whose sides have config of their own.
+pub(crate) fn pair_of(
+    address: SocketAddr,
+    [ours, theirs]: [&ConnectionConfig; 2],
+) -> [Connection; 2] {
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let connector = Connector::new().settings(ours.clone()).timeout(LONG);
+    let connector = Connector::new().config(ours.clone()).total_timeout(LONG);
     thread::scope(|scope| {
         let client = scope.spawn(|| connector.connect(server).expect("connect"));
-        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        let incoming = listener.accept_timeout(LONG).expect("a request");
         let accepted = incoming.accept(theirs, &[], LONG).expect("accept");
-        [client.join().expect("the client lives"), accepted]
+        [client.join().expect("client should not panic"), accepted]
     })
 }
 
-/// What there is on the device that has `address`.
-pub(crate) fn objects_at(address: SocketAddr) -> Resources {
-    let name =
-        if address.ip() == siw(0).ip() || address.ip() == siw_v6(0).ip() { "siw0" } else { "rxe0" };
+/// Returns the object counts of the device that has `address`.
+pub(crate) fn objects_at(address: SocketAddr) -> ResourceCounts {
+    let name = if address.ip() == siw(0).ip() || address.ip() == siw_v6(0).ip() {
+        "siw0"
+    } else {
+        roce_name()
+    };
     device(name).resources().expect("count the objects")
 }
 
-fn both_sides_know_each_other(address: SocketAddr) {
+fn both_sides_report_peer_addresses(address: SocketAddr) {
     let before = objects_at(address);
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let mut others_port = 0;
     let [client, accepted] = thread::scope(|scope| {
-        let connector = Connector::new().source(address).type_of_service(8).private_data(b"ping");
+        let connector = Connector::new().local_addr(address).tos(8).private_data(b"ping");
         let client = scope.spawn(move || connector.connect(server).expect("connect"));
-        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        let incoming = listener.accept_timeout(LONG).expect("a request");
         assert!(incoming.private_data().starts_with(b"ping"));
-        assert_eq!(incoming.local_addr().expect("query"), Some(server));
-        others_port = incoming.peer_addr().expect("query").expect("an IP address").port();
-        let settings = Settings::default();
-        let accepted = incoming.accept(&settings, b"pong", LONG).expect("accept");
-        [client.join().expect("the client lives"), accepted]
+        assert_eq!(incoming.local_addr(), Some(server));
+        others_port = incoming.peer_addr().expect("an IP address").port();
+        let config = ConnectionConfig::default();
+        let accepted = incoming.accept(&config, b"pong", LONG).expect("accept");
+        [client.join().expect("client should not panic"), accepted]
     });
     assert_eq!(client.peer_addr(), Some(server));
     assert_eq!(accepted.local_addr(), Some(server));
@@ -80,25 +89,25 @@ fn both_sides_know_each_other(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_both_sides_know_each_other() {
-    both_sides_know_each_other(rxe(0));
-    both_sides_know_each_other(rxe_v6(0));
+fn rxe_both_sides_report_peer_addresses() {
+    both_sides_report_peer_addresses(roce(0));
+    both_sides_report_peer_addresses(roce_v6(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_both_sides_know_each_other() {
-    both_sides_know_each_other(siw(0));
-    both_sides_know_each_other(siw_v6(0));
+fn siw_both_sides_report_peer_addresses() {
+    both_sides_report_peer_addresses(siw(0));
+    both_sides_report_peer_addresses(siw_v6(0));
 }
 
-/// What the packets carry the peer has of the request, for its own.
+/// The peer takes the traffic class of its packets from the request.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_type_of_service_is_the_traffic_class_of_both() {
+fn tos_becomes_traffic_class_of_both_sides() {
     for (connector, class) in [
-        (Connector::new().type_of_service(0x28), 0x28),
-        (Connector::new().type_of_service(0x28).source(rxe(0)), 0x28),
+        (Connector::new().tos(0x28), 0x28),
+        (Connector::new().tos(0x28).local_addr(roce(0)), 0x28),
         (Connector::new(), 0),
     ] {
         let (_connection, peer) = to_low_peer(&connector);
@@ -106,33 +115,35 @@ fn the_type_of_service_is_the_traffic_class_of_both() {
     }
 }
 
-/// The peer's depths, from the other side's point of view: what it holds the other one may have outstanding.
+/// Returns the peer's depths from the other side's point of view.
+///
+/// The other side may have as many operations outstanding as the peer holds resources.
 fn depths(param: &ConnParam) -> [u8; 2] {
     [param.initiator_depth, param.responder_resources]
 }
 
-/// Each side hears of what the other one has of reads, be it proposed or accepted.
-fn the_depths_are_carried(address: SocketAddr) {
+/// Each side learns the read depths of the other one, both proposed and accepted.
+fn depths_are_negotiated(address: SocketAddr) {
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let proposed = Settings { responder_resources: 3, initiator_depth: 5, ..Settings::default() };
-    let own = Settings { responder_resources: 4, initiator_depth: 2, ..Settings::default() };
+    let proposed = ConnectionConfig::new().responder_resources(3).initiator_depth(5);
+    let own = ConnectionConfig::new().responder_resources(4).initiator_depth(2);
     thread::scope(|scope| {
-        let connector = Connector::new().settings(proposed);
+        let connector = Connector::new().config(proposed);
         let client = scope.spawn(move || connector.connect(server).expect("connect"));
-        let incoming = listener.incoming_timeout(LONG).expect("a request");
-        assert_eq!(depths(incoming.param()), [3, 5]);
+        let incoming = listener.accept_timeout(LONG).expect("a request");
+        assert_eq!(depths(incoming.conn_param()), [3, 5]);
         let accepted = incoming.accept(&own, &[], LONG).expect("accept");
-        let client = client.join().expect("the client lives");
+        let client = client.join().expect("client should not panic");
         // Both have some.
         for [reader, owner] in [[&client, &accepted], [&accepted, &client]] {
-            reader.post(filled(reader, b"hello")).expect("post");
+            reader.post_send(filled(reader, b"hello")).expect("post");
             receives(owner, b"hello");
-            let memory = Memory::new(8).expect("memory");
-            let export = owner.export(&memory, Rights::READ).expect("export");
+            let memory = DmaMemory::new(8).expect("memory");
+            let export = owner.export(&memory, RemoteAccess::READ).expect("export");
             let buffer = filled(reader, &[1; 8]);
             let read = reader
-                .start_read(buffer, &export.remote(), 0)
+                .start_read(buffer, &export.remote_memory(), 0)
                 .and_then(|read| read.wait_timeout(LONG))
                 .expect("read");
             assert_eq!(*read, [0; 8]);
@@ -141,9 +152,9 @@ fn the_depths_are_carried(address: SocketAddr) {
     let channel = channel();
     let param = ConnParam { responder_resources: 3, initiator_depth: 5, ..ConnParam::default() };
     let _asks = ask(&channel, server, &param);
-    let incoming = listener.incoming_timeout(LONG).expect("a request");
-    assert_eq!(depths(incoming.param()), [3, 5]);
-    let accepted = incoming.start(&own, &[], LONG).expect("accept");
+    let incoming = listener.accept_timeout(LONG).expect("a request");
+    assert_eq!(depths(incoming.conn_param()), [3, 5]);
+    let accepted = incoming.start_accept(&own, &[], LONG).expect("accept");
     let answer = channel.expect_event(EventType::Established).expect("it is accepted");
     // siw holds as many as are asked for, and says what this side has of it, where others say what the peer has.
     let expected = if address == siw(0) { [2, 5] } else { [4, 2] };
@@ -153,46 +164,48 @@ fn the_depths_are_carried(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_the_depths_are_carried() {
-    the_depths_are_carried(rxe(0));
+fn rxe_depths_are_negotiated() {
+    depths_are_negotiated(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_the_depths_are_carried() {
-    the_depths_are_carried(siw(0));
+fn siw_depths_are_negotiated() {
+    depths_are_negotiated(siw(0));
 }
 
-/// How often a message is sent again is for who has no buffer for it to say, be it by asking or by accepting.
+/// The side without a receive buffer decides how often a message is sent again.
+///
+/// This holds for a request and for an accept.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_message_is_sent_again_as_often_as_the_receiver_says() {
-    let patient = Settings::default();
-    let hasty = Settings { receive_buffers: 1, rnr_retry_count: 1, ..Settings::default() };
-    let [client, server] = pair_of(rxe(0), [&hasty, &patient]);
-    let [other_client, other_server] = pair_of(rxe(0), [&patient, &hasty]);
+fn rnr_retries_follow_receiver_setting() {
+    let patient = ConnectionConfig::default();
+    let hasty = ConnectionConfig::new().receive_buffers(1).rnr_retry_count(1);
+    let [client, server] = pair_of(roce(0), [&hasty, &patient]);
+    let [other_client, other_server] = pair_of(roce(0), [&patient, &hasty]);
     for [sender, receiver] in [[server, client], [other_client, other_server]] {
-        sender.post(filled(&sender, b"one")).expect("post");
+        sender.post_send(filled(&sender, b"one")).expect("post");
         let kept = receiver.recv_timeout(LONG).expect("receive").expect("a message");
         let error = sender
             .start_send(filled(&sender, b"two"))
             .and_then(|send| send.wait_timeout(LONG))
             .expect_err("no buffer");
-        let failed = ErrorKind::Failed(WcStatus::IB_WC_RNR_RETRY_EXC_ERR);
+        let failed = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_RNR_RETRY_EXC_ERR);
         assert_eq!(*error.kind(), failed, "{error}");
         drop(kept);
     }
 }
 
-/// What becomes of a client whose request `answer` answers.
+/// Returns the error of a client whose request `answer` answers.
 fn answered(address: SocketAddr, answer: impl FnOnce(Incoming)) -> rdmacm::Error {
     let before = objects_at(address);
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let error = thread::scope(|scope| {
         let client = scope.spawn(|| Connector::new().connect(server));
-        answer(listener.incoming_timeout(LONG).expect("a request"));
-        client.join().expect("the client lives").expect_err("no connection")
+        answer(listener.accept_timeout(LONG).expect("a request"));
+        client.join().expect("client should not panic").expect_err("no connection")
     });
     drop(listener);
     assert_eq!(objects_at(address), before);
@@ -201,16 +214,16 @@ fn answered(address: SocketAddr, answer: impl FnOnce(Incoming)) -> rdmacm::Error
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_a_rejection_brings_its_reason_and_private_data() {
+fn rxe_rejection_carries_reason_and_private_data() {
     for reason in [RejectReason::CONSUMER_DEFINED, RejectReason::VENDOR_OPTION_NOT_SUPPORTED] {
         let error =
-            answered(rxe(0), |incoming| incoming.reject(reason, b"no more").expect("reject"));
+            answered(roce(0), |incoming| incoming.reject(reason, b"no more").expect("reject"));
         let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
         assert_eq!(rejection.reason, reason);
         assert!(rejection.private_data.starts_with(b"no more\0"), "{rejection:?}");
     }
-    let error = answered(rxe(0), |incoming| {
-        assert_eq!(incoming.param().retry_count, Settings::default().retry_count);
+    let error = answered(roce(0), |incoming| {
+        assert_eq!(incoming.conn_param().retry_count, 6, "the documented default");
         let refused = incoming.reject(RejectReason::INVALID_SERVICE_ID, b"no").expect_err("no");
         assert_invalid(&refused, &["reject", "the kernel's own"]);
     });
@@ -220,7 +233,7 @@ fn rxe_a_rejection_brings_its_reason_and_private_data() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_a_rejection_brings_its_private_data() {
+fn siw_rejection_carries_private_data() {
     let reason = RejectReason::CONSUMER_DEFINED;
     let error = answered(siw(0), |incoming| incoming.reject(reason, b"no more").expect("reject"));
     let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
@@ -230,50 +243,50 @@ fn siw_a_rejection_brings_its_private_data() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_request_that_is_dropped_is_rejected() {
-    let error = answered(rxe(0), drop);
+fn dropped_request_is_rejected() {
+    let error = answered(roce(0), drop);
     assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_a_request_that_is_dropped_is_rejected() {
+fn siw_dropped_request_is_rejected() {
     let error = answered(siw(0), drop);
     assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn nobody_listens() {
-    let error = Connector::new().connect(rxe(7198)).expect_err("nobody listens");
+fn connect_without_listener_is_refused() {
+    let error = Connector::new().connect(roce(7198)).expect_err("no program should listen");
     let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
     assert_eq!(rejection.reason, RejectReason::INVALID_SERVICE_ID);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_nobody_listens() {
-    let error = Connector::new().connect(siw(7198)).expect_err("nobody listens");
+fn siw_connect_without_listener_is_refused() {
+    let error = Connector::new().connect(siw(7198)).expect_err("no program should listen");
     assert_eq!(error.errno(), libc::ECONNREFUSED, "{error}");
 }
 
 /// Each phase that can be late has its own deadline, and all have one together.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn nobody_answers() {
-    let before = objects_at(rxe(0));
-    let listener = Listener::bind(rxe(0)).expect("listen");
+fn unanswered_connect_ends_at_deadline() {
+    let before = objects_at(roce(0));
+    let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let short = Duration::from_millis(50);
     let with: [fn(Duration) -> Connector; 2] = [
-        |deadline| Connector::new().connect_timeout(deadline),
+        |deadline| Connector::new().response_timeout(deadline),
         // Of which resolving takes a part, all of it where the machine is slow.
-        |deadline| Connector::new().timeout(deadline),
+        |deadline| Connector::new().total_timeout(deadline),
     ];
     for with in with {
         let mut deadline = short;
         loop {
-            let error = with(deadline).connect(server).expect_err("nobody answers");
+            let error = with(deadline).connect(server).expect_err("no peer should answer");
             assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
             assert_eq!(error.subject().matches(&server.to_string()).count(), 1, "{error}");
             if error.subject().contains("ESTABLISHED") {
@@ -283,8 +296,9 @@ fn nobody_answers() {
             assert!(deadline < LONG, "{error}");
         }
         // The request is there, of a peer that is not: accepting finds out.
-        let incoming = listener.incoming().expect("it is there");
-        let late = incoming.accept(&Settings::default(), &[], LONG).expect_err("it is late");
+        let incoming = listener.accept().expect("it is there");
+        let late =
+            incoming.accept(&ConnectionConfig::default(), &[], LONG).expect_err("it is late");
         // The peer's rejection reaches the kernel before ACCEPT, which the kernel then refuses, or after it.
         match late.kind() {
             ErrorKind::Rejected(rejection) => {
@@ -295,23 +309,25 @@ fn nobody_answers() {
     }
     // A neighbour that does not exist.
     let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
-    let connector = Connector::new().source(rxe(0)).address_timeout(short);
-    let error = connector.connect(nobody).expect_err("nobody is there");
+    let connector = Connector::new().local_addr(roce(0)).resolve_addr_timeout(short);
+    let error = connector.connect(nobody).expect_err("no peer should be there");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
     assert!(error.subject().contains("ADDR_RESOLVED"), "{error}");
     assert!(error.subject().contains(&nobody.to_string()), "{error}");
-    let error = listener.incoming_timeout(short).expect_err("nobody asks");
+    let error = listener.accept_timeout(short).expect_err("no request should come");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
-    let error = listener.try_incoming().expect_err("nobody asks");
+    let error = listener.try_accept().expect_err("no request should come");
     assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
     drop(listener);
-    assert_eq!(objects_at(rxe(0)), before);
+    assert_eq!(objects_at(roce(0)), before);
 }
 
-/// siw does not give an attempt up before the peer has said something: the call comes back late, but of its deadline.
+/// siw does not end an attempt before the peer has answered.
+///
+/// The call returns late, with the error of its deadline.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_nobody_answers() {
+fn siw_unanswered_connect_reports_deadline() {
     let before = objects_at(siw(0));
     let listener = Listener::bind(siw(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
@@ -319,21 +335,24 @@ fn siw_nobody_answers() {
     let (says, hears) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         let client = scope.spawn(|| {
-            let connector = Connector::new().connect_timeout(short);
+            let connector = Connector::new().response_timeout(short);
             announce(&says);
             connector.connect(server)
         });
         let client_thread = hears.recv().expect("the thread begins");
-        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        let incoming = listener.accept_timeout(LONG).expect("a request");
         // It gives the attempt up when the time is over.
         thread::sleep(short);
         stuck(client_thread);
         drop(incoming);
-        let error = client.join().expect("the client lives").expect_err("nobody has answered");
+        let error = client
+            .join()
+            .expect("client should not panic")
+            .expect_err("no answer should have come");
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
         assert!(error.subject().contains("ESTABLISHED"), "{error}");
     });
-    let error = listener.incoming_timeout(short).expect_err("nobody asks");
+    let error = listener.accept_timeout(short).expect_err("no request should come");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
     drop(listener);
     assert_eq!(objects_at(siw(0)), before);
@@ -341,73 +360,76 @@ fn siw_nobody_answers() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_cannot_be_had_is_an_error() {
-    let before = objects_at(rxe(0));
-    let with = |settings| Connector::new().settings(settings).connect(rxe(7198));
-    let some = Settings::default();
+fn impossible_config_is_refused() {
+    let before = objects_at(roce(0));
+    let with = |config| Connector::new().config(config).connect(roce(7198));
+    let some = ConnectionConfig::default();
     for none in [
-        Settings { send_buffers: 0, ..some.clone() },
-        Settings { receive_buffers: 0, ..some.clone() },
-        Settings { send_buffer_size: 0, ..some.clone() },
-        Settings { receive_buffer_size: 0, ..some.clone() },
+        some.clone().send_buffers(0),
+        some.clone().receive_buffers(0),
+        some.clone().send_buffer_size(0),
+        some.clone().receive_buffer_size(0),
     ] {
-        assert_invalid(&with(none).expect_err("none of something"), &["a connection", "a buffer"]);
+        assert_invalid(
+            &with(none).expect_err("none of something"),
+            &["a connection", "is 0; the smallest is 1"],
+        );
     }
     for much in [
-        Settings { send_buffers: u32::MAX, ..some.clone() },
-        Settings { receive_buffers: 1 << 30, ..some.clone() },
-        Settings { send_buffer_size: usize::MAX, ..some.clone() },
-        Settings { receive_buffer_size: usize::MAX, ..some.clone() },
-        Settings { send_buffer_size: 1 << 32, ..some.clone() },
-        Settings { receive_buffer_size: 1 << 32, ..some },
+        some.clone().send_buffers(u32::MAX),
+        some.clone().receive_buffers(1 << 30),
+        some.clone().send_buffer_size(usize::MAX),
+        some.clone().receive_buffer_size(usize::MAX),
+        some.clone().send_buffer_size(1 << 32),
+        some.receive_buffer_size(1 << 32),
     ] {
         with(much).expect_err("more than there is");
     }
-    let error = Connector::new().private_data(&[1; 57]).connect(rxe(7198)).expect_err("too long");
+    let error = Connector::new().private_data(&[1; 57]).connect(roce(7198)).expect_err("too long");
     assert_invalid(&error, &["57"]);
-    assert_eq!(objects_at(rxe(0)), before);
+    assert_eq!(objects_at(roce(0)), before);
 }
 
 /// A thread that waits when its process forks is no child's to wait for.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_forked_child_does_not_listen() {
-    let listener = Listener::bind(rxe(0)).expect("listen");
+fn forked_child_cannot_listen() {
+    let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let (says, hears) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             announce(&says);
-            drop(listener.incoming_timeout(LONG).expect("a request"));
+            drop(listener.accept_timeout(LONG).expect("a request"));
         });
         asleep(hears.recv().expect("the thread begins"));
         in_child(|| {
             alarm::set(10);
-            for error in [listener.incoming(), listener.try_incoming()] {
+            for error in [listener.accept(), listener.try_accept()] {
                 let error = error.expect_err("it is the parent's");
-                assert!(matches!(error.kind(), ErrorKind::WrongProcess(_)), "{error}");
+                assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error}");
             }
         });
         Connector::new().connect(server).expect_err("it is not accepted");
-        waiter.join().expect("the thread lives");
+        waiter.join().expect("thread should not panic");
     });
 }
 
 /// A thread that waits for requests is woken by one, and so is one of two.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn several_threads_wait_for_requests() {
-    let listener = Listener::bind(rxe(0)).expect("listen");
+fn each_request_wakes_one_of_several_threads() {
+    let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let (says, hears) = std::sync::mpsc::channel();
-    // They stay until both are accepted: the end may overtake the last word of the handshake.
+    // Both connections are kept until both are accepted: the end may overtake the last message of the handshake.
     let clients = thread::scope(|scope| {
         for _ in 0..2 {
             let (says, listener) = (says.clone(), &listener);
             scope.spawn(move || {
                 announce(&says);
-                let incoming = listener.incoming_timeout(LONG).expect("a request");
-                incoming.accept(&Settings::default(), &[], LONG).expect("accept")
+                let incoming = listener.accept_timeout(LONG).expect("a request");
+                incoming.accept(&ConnectionConfig::default(), &[], LONG).expect("accept")
             });
         }
         (0..2).for_each(|_| asleep(hears.recv().expect("a thread begins")));
@@ -416,25 +438,25 @@ fn several_threads_wait_for_requests() {
     drop(clients);
 }
 
-/// What a listener has brought lives on without it.
+/// A request and its connection outlive their listener.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_request_outlives_its_listener() {
-    let listener = Listener::bind(rxe(0)).expect("listen");
+fn request_outlives_listener() {
+    let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     thread::scope(|scope| {
         let client = scope.spawn(|| Connector::new().connect(server).expect("connect"));
-        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        let incoming = listener.accept_timeout(LONG).expect("a request");
         drop(listener);
-        let accepted = incoming.accept(&Settings::default(), &[], LONG).expect("accept");
-        drop((accepted, client.join().expect("the client lives")));
+        let accepted = incoming.accept(&ConnectionConfig::default(), &[], LONG).expect("accept");
+        drop((accepted, client.join().expect("client should not panic")));
     });
 }
 
 /// The kernel chooses of RDMA's own ports, and iWARP needs that of TCP too.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_another_port_is_chosen_where_tcp_has_it() {
+fn siw_port_used_by_tcp_is_skipped() {
     const ROUNDS: u16 = 10;
     const FEW: [u16; 2] = [7400, 7401];
     let before = objects_at(siw(0));
@@ -445,18 +467,18 @@ fn siw_another_port_is_chosen_where_tcp_has_it() {
         let listener = Listener::bind(siw(0)).expect("there is a free one");
         assert_eq!(listener.local_addr(), Some(siw(FEW[1])));
         drop(listener);
-        let taken = Listener::bind(siw(FEW[0])).expect_err("nobody left that choice");
+        let taken = Listener::bind(siw(FEW[0])).expect_err("port should be taken");
         assert_eq!(taken.errno(), libc::EADDRINUSE, "{taken}");
     }
     for round in 1..=ROUNDS {
-        // TCP remembers whom a port was connected to.
-        let [client, _server] = pair(siw(FEW[1] + round), &Settings::default());
+        // TCP remembers the peers of a port.
+        let [client, _server] = pair(siw(FEW[1] + round), &ConnectionConfig::default());
         assert_eq!(client.local_addr(), Some(siw(FEW[1])));
     }
-    let asked = Connector::new().source(siw(FEW[0]));
+    let asked = Connector::new().local_addr(siw(FEW[0]));
     let listener = Listener::bind(siw(FEW[1] + ROUNDS + 1)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let taken = asked.connect(server).expect_err("nobody left that choice");
+    let taken = asked.connect(server).expect_err("port should be taken");
     assert_eq!(taken.errno(), libc::EADDRINUSE, "{taken}");
     // Both.
     let both = TcpListener::bind(siw(FEW[1])).expect("take it");

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use rdmacm::cm::RejectReason;
-use rdmacm::endpoint::{Connecting, Connection, Connector, Incoming, Listener, Settings};
+use rdmacm::endpoint::{Connecting, Connection, ConnectionConfig, Connector, Incoming, Listener};
 use rdmacm::{Error, ErrorKind};
 
-use crate::bed::{LONG, assert_invalid, rxe, siw};
 use crate::endpoint_connect::objects_at;
-use crate::endpoint_loop::now;
 use crate::endpoint_messages::{filled, receives};
+use crate::endpoint_nonblocking::now;
+use crate::fixtures::{LONG, assert_invalid, roce, siw};
 
 /// A side of a connection, in an event loop.
 enum Side {
@@ -30,17 +30,17 @@ fn sleep(fd: &impl AsFd, deadline: Option<Instant>) {
     poll(&mut fds, PollTimeout::try_from(rest).expect("it fits")).expect("poll");
 }
 
-/// An attempt to connect to `listener` that waits for `event`.
+/// Returns an attempt to connect to `listener` that waits for `event`.
 pub(crate) fn waiting_for(connector: &Connector, listener: &Listener, event: &str) -> Connecting {
     let server = listener.local_addr().expect("an IP address");
     for _ in 0..100 {
-        let mut connecting = connector.start(server).expect("start");
+        let mut connecting = connector.start_connect(server).expect("start");
         if event == "ADDR_RESOLVED" {
             return connecting;
         }
         loop {
             sleep(&connecting, connecting.deadline());
-            let later = connecting.try_wait().expect_err("nobody has answered");
+            let later = connecting.try_wait().expect_err("no answer should have come");
             assert_eq!(*later.kind(), ErrorKind::WouldBlock, "{later}");
             if later.subject().contains(event) {
                 return connecting;
@@ -49,22 +49,22 @@ pub(crate) fn waiting_for(connector: &Connector, listener: &Listener, event: &st
                 break;
             }
         }
-        // What it was to wait for has come too soon.
+        // The awaited event came too early.
         give_up(connecting, listener);
     }
     panic!("it never waits for {event}")
 }
 
-/// Drops an attempt to connect whose request nobody has looked at.
+/// Drops a connection attempt whose request no thread has read.
 fn give_up(connecting: Connecting, listener: &Listener) {
     thread::scope(|scope| {
         // siw waits until the peer has answered.
         scope.spawn(|| drop(connecting));
-        drop(listener.incoming_timeout(LONG).expect("a request"));
+        drop(listener.accept_timeout(LONG).expect("a request"));
     });
 }
 
-/// What becomes of an attempt.
+/// Waits for the result of an attempt.
 pub(crate) fn finish(mut connecting: Connecting) -> Result<Connection, Error> {
     loop {
         match connecting.try_wait() {
@@ -76,8 +76,8 @@ pub(crate) fn finish(mut connecting: Connecting) -> Result<Connection, Error> {
     }
 }
 
-/// One thread has many peers connect to itself, all at the same time.
-fn many_at_once(address: SocketAddr) {
+/// One thread connects many peers to itself, all at the same time.
+fn many_attempts_run_concurrently(address: SocketAddr) {
     const CLIENTS: usize = 20;
     let before = objects_at(address);
     let listener = Listener::bind(address).expect("listen");
@@ -91,7 +91,7 @@ fn many_at_once(address: SocketAddr) {
         let mut events = [EpollEvent::empty(); 8];
         let long = EpollTimeout::try_from(LONG).expect("it fits");
         let count = epoll.wait(&mut events, long).expect("wait");
-        assert!(count > 0, "it is asleep for ever");
+        assert!(count > 0, "descriptor should become readable");
         events.into_iter().take(count).map(|event| usize::try_from(event.data()).expect("it fits"))
     };
     const LISTENER: usize = usize::MAX >> 1;
@@ -99,8 +99,8 @@ fn many_at_once(address: SocketAddr) {
     let mut sides = Vec::new();
     for number in 0..CLIENTS {
         let private_data = [u8::try_from(number).expect("few")];
-        let connector = Connector::new().private_data(&private_data).timeout(LONG);
-        let connecting = connector.start(server).expect("start");
+        let connector = Connector::new().private_data(&private_data).total_timeout(LONG);
+        let connecting = connector.start_connect(server).expect("start");
         add(&connecting, number);
         sides.push(Side::Coming(connecting));
     }
@@ -109,9 +109,10 @@ fn many_at_once(address: SocketAddr) {
     while sides.len() < 2 * CLIENTS || sides.iter().any(|side| matches!(side, Side::Coming(_))) {
         for which in wait() {
             if which == LISTENER {
-                while let Some(incoming) = now(listener.try_incoming()) {
+                while let Some(incoming) = now(listener.try_accept()) {
                     let number = usize::from(incoming.private_data()[0]);
-                    let connecting = incoming.start(&Settings::default(), b"yes", LONG);
+                    let connecting =
+                        incoming.start_accept(&ConnectionConfig::default(), b"yes", LONG);
                     let connecting = connecting.expect("start");
                     accepted[number] = sides.len();
                     add(&connecting, sides.len());
@@ -140,7 +141,7 @@ fn many_at_once(address: SocketAddr) {
         let [client, server] = [&connections[number], &connections[other]];
         assert!(client.private_data().starts_with(b"yes"));
         assert_eq!(client.local_addr(), server.peer_addr());
-        client.post(filled(client, b"hello")).expect("post");
+        client.post_send(filled(client, b"hello")).expect("post");
         while !wait().any(|which| which == other) {}
         receives(server, b"hello");
     }
@@ -150,21 +151,21 @@ fn many_at_once(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_many_at_once() {
-    many_at_once(rxe(0));
+fn rxe_many_attempts_run_concurrently() {
+    many_attempts_run_concurrently(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_many_at_once() {
-    many_at_once(siw(0));
+fn siw_many_attempts_run_concurrently() {
+    many_attempts_run_concurrently(siw(0));
 }
 
-/// What is dropped, whatever it waits for, leaves nothing, and the peer hears of it.
-fn dropped_in_every_phase(address: SocketAddr) {
+/// A dropped attempt leaves no object in any phase, and the peer is notified.
+fn attempt_may_be_dropped_in_every_phase(address: SocketAddr) {
     let before = objects_at(address);
     let listener = Listener::bind(address).expect("listen");
-    let connector = Connector::new().timeout(LONG);
+    let connector = Connector::new().total_timeout(LONG);
     let objects = objects_at(address);
     for event in ["ADDR_RESOLVED", "ROUTE_RESOLVED"] {
         drop(waiting_for(&connector, &listener, event));
@@ -172,11 +173,12 @@ fn dropped_in_every_phase(address: SocketAddr) {
     }
     give_up(waiting_for(&connector, &listener, "ESTABLISHED"), &listener);
     assert_eq!(objects_at(address), objects);
-    // Either side goes before it has heard that the connection stands.
+    // Either side leaves before it gets the event of establishment.
     for accepter_goes in [true, false] {
         let connecting = waiting_for(&connector, &listener, "ESTABLISHED");
-        let incoming = listener.incoming_timeout(LONG).expect("a request");
-        let accepting = incoming.start(&Settings::default(), &[], LONG).expect("accept");
+        let incoming = listener.accept_timeout(LONG).expect("a request");
+        let accepting =
+            incoming.start_accept(&ConnectionConfig::default(), &[], LONG).expect("accept");
         let stays = if accepter_goes { [accepting, connecting] } else { [connecting, accepting] };
         let [goes, stays] = stays;
         drop(goes);
@@ -191,49 +193,51 @@ fn dropped_in_every_phase(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_dropped_in_every_phase() {
-    dropped_in_every_phase(rxe(0));
+fn rxe_attempt_may_be_dropped_in_every_phase() {
+    attempt_may_be_dropped_in_every_phase(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_dropped_in_every_phase() {
-    dropped_in_every_phase(siw(0));
+fn siw_attempt_may_be_dropped_in_every_phase() {
+    attempt_may_be_dropped_in_every_phase(siw(0));
 }
 
 /// Whatever an attempt waits for, it does so until the time for that is over, or for all together.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn every_phase_has_a_deadline() {
-    let before = objects_at(rxe(0));
-    let listener = Listener::bind(rxe(0)).expect("listen");
+fn every_phase_ends_at_deadline() {
+    let before = objects_at(roce(0));
+    let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
     let short = Duration::from_millis(20);
     let times_out = |connecting: Connecting, event: &str| {
         assert!(connecting.deadline().is_some());
-        let error = finish(connecting).expect_err("nobody answers");
+        let error = finish(connecting).expect_err("no peer should answer");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
         assert!(error.subject().contains(event), "{error}");
     };
-    for connector in [Connector::new().address_timeout(short), Connector::new().timeout(short)] {
-        let connector = connector.source(rxe(0));
-        times_out(connector.start(nobody).expect("start"), "ADDR_RESOLVED");
+    for connector in
+        [Connector::new().resolve_addr_timeout(short), Connector::new().total_timeout(short)]
+    {
+        let connector = connector.local_addr(roce(0));
+        times_out(connector.start_connect(nobody).expect("start"), "ADDR_RESOLVED");
     }
     // The kernel finds the route at once, but this is less.
-    let connector = Connector::new().route_timeout(Duration::ZERO).connect_timeout(short);
+    let connector = Connector::new().resolve_route_timeout(Duration::ZERO).response_timeout(short);
     let late = (0..100).find_map(|_| {
-        let connecting = connector.start(server).expect("start");
-        let error = finish(connecting).expect_err("nobody answers");
+        let connecting = connector.start_connect(server).expect("start");
+        let error = finish(connecting).expect_err("no peer should answer");
         let is_late = error.subject().contains("ROUTE_RESOLVED");
         if !is_late {
-            drop(listener.incoming_timeout(LONG).expect("its request"));
+            drop(listener.accept_timeout(LONG).expect("its request"));
         }
         is_late.then_some(error)
     });
     assert_eq!(*late.expect("it is late once").kind(), ErrorKind::TimedOut);
     // Who comes when all of it is over goes no further, whatever has come.
-    let mut late = Connector::new().timeout(short).start(server).expect("start");
+    let mut late = Connector::new().total_timeout(short).start_connect(server).expect("start");
     sleep(&late, None);
     while late.deadline().is_some_and(|deadline| Instant::now() < deadline) {
         thread::sleep(short);
@@ -241,28 +245,31 @@ fn every_phase_has_a_deadline() {
     let error = late.try_wait().expect_err("it is late");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     assert!(error.subject().contains("ADDR_RESOLVED"), "{error}");
-    let connector = Connector::new().connect_timeout(short);
-    times_out(connector.start(server).expect("start"), "ESTABLISHED");
-    drop(listener.incoming_timeout(LONG).expect("its request"));
+    let connector = Connector::new().response_timeout(short);
+    times_out(connector.start_connect(server).expect("start"), "ESTABLISHED");
+    drop(listener.accept_timeout(LONG).expect("its request"));
     // Who accepts waits for a peer that does not go on.
     let connecting = waiting_for(&Connector::new(), &listener, "ESTABLISHED");
-    let incoming = listener.incoming_timeout(LONG).expect("a request");
-    times_out(incoming.start(&Settings::default(), &[], short).expect("start"), "ESTABLISHED");
+    let incoming = listener.accept_timeout(LONG).expect("a request");
+    times_out(
+        incoming.start_accept(&ConnectionConfig::default(), &[], short).expect("start"),
+        "ESTABLISHED",
+    );
     drop((connecting, listener));
-    assert_eq!(objects_at(rxe(0)), before);
+    assert_eq!(objects_at(roce(0)), before);
 }
 
-/// The deadline is that of the phase, or that of all together where that is earlier.
+/// The deadline is that of the phase, or the total one if that is earlier.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_deadline_is_the_earlier_one() {
-    let listener = Listener::bind(rxe(0)).expect("listen");
+fn earlier_deadline_applies() {
+    let listener = Listener::bind(roce(0)).expect("listen");
     let minutes = |count: u64| Duration::from_secs(60 * count);
     let connector = Connector::new()
-        .address_timeout(minutes(10))
-        .route_timeout(minutes(20))
-        .connect_timeout(minutes(60))
-        .timeout(minutes(40));
+        .resolve_addr_timeout(minutes(10))
+        .resolve_route_timeout(minutes(20))
+        .response_timeout(minutes(60))
+        .total_timeout(minutes(40));
     for (event, least, most) in
         [("ADDR_RESOLVED", 9, 10), ("ROUTE_RESOLVED", 19, 20), ("ESTABLISHED", 39, 40)]
     {
@@ -273,16 +280,16 @@ fn the_deadline_is_the_earlier_one() {
     }
 }
 
-/// What becomes of an attempt to connect to `address` when `answer` has had its request.
+/// Returns the error of an attempt to connect to `address` whose request `answer` has handled.
 fn answered(address: SocketAddr, answer: impl FnOnce(Incoming)) -> Error {
     let listener = Listener::bind(address).expect("listen");
     let connecting = waiting_for(&Connector::new(), &listener, "ESTABLISHED");
-    answer(listener.incoming_timeout(LONG).expect("a request"));
+    answer(listener.accept_timeout(LONG).expect("a request"));
     finish(connecting).expect_err("no connection")
 }
 
-/// A peer that does not want, or is not there any more.
-fn peers_go(address: SocketAddr) {
+/// The peer rejects the request, drops it, or drops its listener.
+fn attempt_fails_when_peer_leaves(address: SocketAddr) {
     let before = objects_at(address);
     let reason = RejectReason::CONSUMER_DEFINED;
     let error = answered(address, |incoming| incoming.reject(reason, b"no more").expect("reject"));
@@ -299,7 +306,7 @@ fn peers_go(address: SocketAddr) {
             sleep(&listener, None);
         }
         drop(listener);
-        let error = finish(connecting).expect_err("nobody listens");
+        let error = finish(connecting).expect_err("no program should listen");
         let is_refused = error.errno() == libc::ECONNREFUSED;
         assert!(is_refused || matches!(error.kind(), ErrorKind::Rejected(_)), "{event}: {error}");
     }
@@ -308,12 +315,12 @@ fn peers_go(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_peers_go() {
-    peers_go(rxe(0));
+fn rxe_attempt_fails_when_peer_leaves() {
+    attempt_fails_when_peer_leaves(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_peers_go() {
-    peers_go(siw(0));
+fn siw_attempt_fails_when_peer_leaves() {
+    attempt_fails_when_peer_leaves(siw(0));
 }

@@ -11,29 +11,32 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::ErrorKind;
 use rdmacm::cm::{ConnParam, EventType, Membership};
-use rdmacm::endpoint::{Buffer, DatagramSettings, DatagramSocket, Peer, RemoteOperation};
+use rdmacm::endpoint::{Buffer, DatagramConfig, DatagramPeer, DatagramSocket, RemoteOperation};
 use rdmacm::verbs::WcStatus;
 use rdmacm_tests::heap::allocations;
 use rdmacm_tests::wait_until;
 
-use crate::bed::{LONG, announce, asleep, assert_invalid, channel, ids, objects, rxe, rxe_v6, siw};
 use crate::child::in_child;
 use crate::datagram::{id as udp, resolve};
-use crate::dice::Dice;
+use crate::fixtures::{
+    LONG, NO_LISTENER, announce, asleep, assert_invalid, channel, ids, objects, roce, roce_end,
+    roce_ip, roce_name, roce_v6, siw,
+};
 use crate::netdev::{ip, wait_until_usable};
 use crate::process::forked;
 use crate::removal::Own;
+use crate::rng::Rng;
 
-/// A socket on a port of the kernel's choice of `address`.
+/// Returns a socket on a port of the kernel's choice of `address`.
 pub(crate) fn socket(address: SocketAddr) -> DatagramSocket {
-    DatagramSocket::bind(address, &DatagramSettings::default()).expect("bind")
+    DatagramSocket::bind(address, &DatagramConfig::default()).expect("bind")
 }
 
 pub(crate) fn address(socket: &DatagramSocket) -> SocketAddr {
     socket.local_addr().expect("an IP address")
 }
 
-/// What a call that does not wait has got; `None` where it would have to.
+/// Returns the result of a call that does not wait; `None` if it returned `WouldBlock`.
 #[track_caller]
 pub(crate) fn now<T>(result: rdmacm::Result<T>) -> Option<T> {
     match result {
@@ -43,13 +46,13 @@ pub(crate) fn now<T>(result: rdmacm::Result<T>) -> Option<T> {
     }
 }
 
-/// The question of `from` for the queue pair of `to`.
-fn resolve_peer(from: &DatagramSocket, to: &DatagramSocket) -> RemoteOperation<Peer> {
+/// Starts to resolve the queue pair of `to` on `from`.
+fn resolve_peer(from: &DatagramSocket, to: &DatagramSocket) -> RemoteOperation<DatagramPeer> {
     from.start_resolve_peer(address(to)).expect("start")
 }
 
-/// `to`, which nothing has come to, as `from` has it: both by this thread.
-pub(crate) fn found(from: &DatagramSocket, to: &DatagramSocket) -> Peer {
+/// Resolves `to` on `from`, both in this thread, while `to` has received nothing.
+pub(crate) fn found(from: &DatagramSocket, to: &DatagramSocket) -> DatagramPeer {
     let mut resolution = resolve_peer(from, to);
     loop {
         if let Some(peer) = now(resolution.try_wait()) {
@@ -71,18 +74,18 @@ pub(crate) fn becomes_readable(sockets: &[&DatagramSocket]) {
     let watched = sockets.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
     let mut fds: Vec<_> = watched.collect();
     let long = PollTimeout::try_from(LONG).expect("it fits");
-    assert!(poll(&mut fds, long).expect("poll") > 0, "they are asleep for ever");
+    assert!(poll(&mut fds, long).expect("poll") > 0, "a descriptor should become readable");
 }
 
 pub(crate) fn filled(socket: &DatagramSocket, bytes: &[u8]) -> Buffer {
-    let mut buffer = socket.buffer_timeout(LONG).expect("a buffer");
+    let mut buffer = socket.acquire_buffer_timeout(LONG).expect("a buffer");
     buffer.copy_from(bytes).expect("it fits");
     buffer
 }
 
-/// Receives a datagram, which must be `bytes`; who has sent it.
+/// Receives a datagram, which must be `bytes`, and returns its sender.
 #[track_caller]
-pub(crate) fn receives(socket: &DatagramSocket, bytes: &[u8]) -> Peer {
+pub(crate) fn receives(socket: &DatagramSocket, bytes: &[u8]) -> DatagramPeer {
     let (message, sender) = socket.recv_from_timeout(LONG).expect("receive");
     assert!(*message == *bytes, "{message:?} is not what was sent");
     sender
@@ -92,12 +95,12 @@ pub(crate) fn receives(socket: &DatagramSocket, bytes: &[u8]) -> Peer {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn loop_wakes_beside_blocked_resolve() {
-    let (receiver, sender) = (socket(rxe(0)), socket(rxe(0)));
+    let (receiver, sender) = (socket(roce(0)), socket(roce(0)));
     let peer = found(&sender, &receiver);
     // A listener that does not answer.
     let theirs = channel();
     let silent = udp(&theirs);
-    silent.bind(rxe(0)).expect("bind");
+    silent.bind(roce(0)).expect("bind");
     silent.listen(0).expect("listen");
     let address = silent.local_addr().expect("query").expect("a bound id has an address");
     let (says, hears) = mpsc::channel();
@@ -110,7 +113,7 @@ fn loop_wakes_beside_blocked_resolve() {
         for round in 0..40_u8 {
             assert!(now(receiver.try_recv_from()).is_none());
             asleep(blocked_id);
-            sender.post_to(filled(&sender, &[round]), &peer).expect("post");
+            sender.post_send_to(filled(&sender, &[round]), &peer).expect("post");
             let (message, _) = loop {
                 match now(receiver.try_recv_from()) {
                     Some(received) => break received,
@@ -121,7 +124,8 @@ fn loop_wakes_beside_blocked_resolve() {
         }
         assert!(!blocked.is_finished(), "the peer does not answer");
         silent.destroy().expect("destroy");
-        let error = blocked.join().expect("the thread lives").expect_err("the peer is gone");
+        let error =
+            blocked.join().expect("thread should not panic").expect_err("peer should have left");
         assert!(matches!(error.kind(), ErrorKind::Unreachable(_)), "{error}");
     });
 }
@@ -151,8 +155,8 @@ fn datagrams_go_both_ways(bound: SocketAddr) {
         let (message, sender) = server.recv_from_timeout(LONG).expect("receive");
         assert_eq!((&*message, message.imm_data()), (text, imm_data));
         assert_eq!(sender.qp_num(), client.qp_num());
-        server.post_to(filled(&server, text), &sender).expect("answer");
-        assert_eq!(receives(&client, text), peer, "the answer is of whom it was asked");
+        server.post_send_to(filled(&server, text), &sender).expect("answer");
+        assert_eq!(receives(&client, text), peer, "answer should come from the peer");
     }
     server.flush_timeout(LONG).expect("flush");
     // One can be one's own peer.
@@ -160,7 +164,7 @@ fn datagrams_go_both_ways(bound: SocketAddr) {
         .start_resolve_peer(address(&client))
         .and_then(|resolution| resolution.wait_timeout(LONG))
         .expect("resolve");
-    client.post_to(filled(&client, b"own"), &own).expect("post");
+    client.post_send_to(filled(&client, b"own"), &own).expect("post");
     assert_eq!(receives(&client, b"own"), own);
     drop((client, server, peer, own));
     assert_eq!(objects(), before);
@@ -169,58 +173,55 @@ fn datagrams_go_both_ways(bound: SocketAddr) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_datagrams_go_both_ways() {
-    datagrams_go_both_ways(rxe(0));
-    datagrams_go_both_ways(rxe_v6(0));
+    datagrams_go_both_ways(roce(0));
+    datagrams_go_both_ways(roce_v6(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn sockets_that_cannot_be_as_on_siw() {
-    fn bind(address: SocketAddr, settings: &DatagramSettings) -> rdmacm::Result<DatagramSocket> {
-        DatagramSocket::bind(address, settings)
+fn impossible_sockets_are_refused_as_on_siw() {
+    fn bind(address: SocketAddr, config: &DatagramConfig) -> rdmacm::Result<DatagramSocket> {
+        DatagramSocket::bind(address, config)
     }
-    let default = DatagramSettings::default();
+    let default = DatagramConfig::default();
     let error = bind(siw(0), &default).expect_err("iWARP has no datagrams");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     for nowhere in [(Ipv4Addr::UNSPECIFIED, 0).into(), (Ipv6Addr::UNSPECIFIED, 0).into()] {
         let error = bind(nowhere, &default).expect_err("on no device");
         assert_invalid(&error, &["bind a datagram socket to", "name an address"]);
     }
-    for settings in [
-        DatagramSettings { send_buffers: 0, ..default.clone() },
-        DatagramSettings { receive_buffers: 0, ..default.clone() },
-    ] {
-        assert_invalid(&bind(rxe(0), &settings).expect_err("no buffers"), &["a buffer for each"]);
+    for config in [default.clone().send_buffers(0), default.clone().receive_buffers(0)] {
+        assert_invalid(&bind(roce(0), &config).expect_err("no buffers"), &["a buffer for each"]);
     }
-    let error = bind(([10, 0, 0, 99], 0).into(), &default).expect_err("nobody has the address");
+    let error = bind(([10, 0, 0, 99], 0).into(), &default).expect_err("address should be unused");
     assert_eq!(error.errno(), libc::EADDRNOTAVAIL, "{error}");
-    let first = socket(rxe(0));
+    let first = socket(roce(0));
     let error = bind(address(&first), &default).expect_err("taken");
     assert_eq!(error.errno(), libc::EADDRINUSE, "{error}");
-    let other = DatagramSettings { send_buffers: u32::MAX, ..default };
+    let other = default.send_buffers(u32::MAX);
     let before = objects();
-    bind(rxe(0), &other).expect_err("more than the device has");
+    bind(roce(0), &other).expect_err("more than the device has");
     assert_eq!(objects(), before);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn peers_that_cannot_be_found() {
-    let socket = socket(rxe(0));
+fn unresolvable_peers_are_reported() {
+    let socket = socket(roce(0));
     let before = objects();
     let error = socket
-        .start_resolve_peer(rxe(7199))
+        .start_resolve_peer(roce(7199))
         .and_then(|resolution| resolution.wait_timeout(LONG))
-        .expect_err("nobody listens");
-    assert_eq!(*error.kind(), ErrorKind::Unreachable(1), "{error}");
-    assert!(error.to_string().contains("cannot resolve 10.0.0.1:7199"), "{error}");
+        .expect_err("no program should listen");
+    assert_eq!(*error.kind(), ErrorKind::Unreachable(NO_LISTENER), "{error}");
+    assert!(error.to_string().contains(&format!("cannot resolve {}:7199", roce_ip())), "{error}");
     let error = socket
-        .start_resolve_peer(rxe_v6(7199))
+        .start_resolve_peer(roce_v6(7199))
         .and_then(|resolution| resolution.wait_timeout(LONG))
         .expect_err("of another family");
     assert_invalid(&error, &["resolve", "of another family"]);
-    // Nobody answers who is not called; and who waited no longer can ask again.
-    let silent = self::socket(rxe(0));
+    // A socket that makes no call does not answer; a caller that stopped waiting can ask again.
+    let silent = self::socket(roce(0));
     let timeout = Duration::from_millis(20);
     let error = socket
         .start_resolve_peer(address(&silent))
@@ -236,37 +237,37 @@ fn peers_that_cannot_be_found() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_does_not_fit_or_belong_is_refused() {
-    let settings = DatagramSettings { send_buffers: 2, ..DatagramSettings::default() };
-    let bind = || DatagramSocket::bind(rxe(0), &settings).expect("bind");
+fn oversized_and_foreign_buffers_are_refused() {
+    let config = DatagramConfig::new().send_buffers(2);
+    let bind = || DatagramSocket::bind(roce(0), &config).expect("bind");
     let (one, other) = (bind(), bind());
     let peer = found(&one, &other);
-    let mut buffer = one.try_buffer().expect("a buffer");
+    let mut buffer = one.try_acquire_buffer().expect("a buffer");
     assert_eq!((one.mtu(), buffer.capacity(), buffer.len()), (1024, 1024, 1024));
     let error = buffer.set_len(1025).expect_err("too long");
     assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
     let foreign = filled(&other, b"x");
-    let error = one.post_to(foreign, &peer).expect_err("a buffer of the other");
+    let error = one.post_send_to(foreign, &peer).expect_err("a buffer of the other");
     assert_invalid(&error, &["send on", "buffer"]);
-    let error = other.post_to(filled(&other, b"x"), &peer).expect_err("a peer of the other");
+    let error = other.post_send_to(filled(&other, b"x"), &peer).expect_err("a peer of the other");
     assert_invalid(&error, &["send on", "of another socket"]);
     // All buffers are there again, and no more than that.
-    let second = one.try_buffer().expect("a buffer");
-    assert!(now(one.try_buffer()).is_none());
-    let error = one.buffer_timeout(Duration::from_millis(1)).expect_err("there are two");
+    let second = one.try_acquire_buffer().expect("a buffer");
+    assert!(now(one.try_acquire_buffer()).is_none());
+    let error = one.acquire_buffer_timeout(Duration::from_millis(1)).expect_err("there are two");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     drop((buffer, second));
-    let both = [(); 2].map(|()| other.try_buffer().expect("a buffer"));
-    assert!(now(other.try_buffer()).is_none());
+    let both = [(); 2].map(|()| other.try_acquire_buffer().expect("a buffer"));
+    assert!(now(other.try_acquire_buffer()).is_none());
     drop(both);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_finds_no_buffer_is_lost() {
-    let settings = DatagramSettings { receive_buffers: 2, ..DatagramSettings::default() };
-    let server = DatagramSocket::bind(rxe(0), &settings).expect("bind");
-    let client = socket(rxe(0));
+fn datagram_without_receive_buffer_is_lost() {
+    let config = DatagramConfig::new().receive_buffers(2);
+    let server = DatagramSocket::bind(roce(0), &config).expect("bind");
+    let client = socket(roce(0));
     let peer = found(&client, &server);
     for number in 0..5 {
         drop(
@@ -285,19 +286,19 @@ fn what_finds_no_buffer_is_lost() {
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     assert_eq!((&*both[0], &*both[1]), (&[0][..], &[1][..]), "they are as they came");
     drop(both);
-    client.post_to(filled(&client, &[9]), &peer).expect("post");
+    client.post_send_to(filled(&client, &[9]), &peer).expect("post");
     receives(&server, &[9]);
 }
 
 /// Three threads send, each in its own way, and two receive, until the socket ends.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn many_threads_share_a_socket() {
+fn many_threads_share_one_socket() {
     const EACH: u32 = 100;
-    let settings = DatagramSettings { receive_buffers: 3 * EACH, ..DatagramSettings::default() };
-    let server = DatagramSocket::bind(rxe(0), &settings).expect("bind");
-    let settings = DatagramSettings { send_buffers: 3, ..DatagramSettings::default() };
-    let client = DatagramSocket::bind(rxe(0), &settings).expect("bind");
+    let config = DatagramConfig::new().receive_buffers(3 * EACH);
+    let server = DatagramSocket::bind(roce(0), &config).expect("bind");
+    let config = DatagramConfig::new().send_buffers(3);
+    let client = DatagramSocket::bind(roce(0), &config).expect("bind");
     let count = AtomicU32::new(0);
     let mut received = thread::scope(|scope| {
         let receivers = [(); 2].map(|()| {
@@ -333,7 +334,7 @@ fn many_threads_share_a_socket() {
                         );
                         continue;
                     }
-                    client.post_to(buffer, &peer).expect("post");
+                    client.post_send_to(buffer, &peer).expect("post");
                     if which == 1 {
                         client.flush_timeout(LONG).expect("flush");
                     }
@@ -352,9 +353,9 @@ fn many_threads_share_a_socket() {
 /// One thread with two sockets, asleep wherever there is nothing to do.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_descriptor_tells() {
-    let settings = DatagramSettings { send_buffers: 1, ..DatagramSettings::default() };
-    let bind = || DatagramSocket::bind(rxe(0), &settings).expect("bind");
+fn descriptor_reports_progress() {
+    let config = DatagramConfig::new().send_buffers(1);
+    let bind = || DatagramSocket::bind(roce(0), &config).expect("bind");
     let (client, server) = (bind(), bind());
     // Of the request, though the server has never been called.
     let mut resolution = resolve_peer(&client, &server);
@@ -368,15 +369,15 @@ fn the_descriptor_tells() {
         }
     };
     // Of a datagram, which another call may have polled.
-    client.post_to(filled(&client, b"first"), &peer).expect("post");
+    client.post_send_to(filled(&client, b"first"), &peer).expect("post");
     becomes_readable(&[&server]);
     receives(&server, b"first");
     assert!(now(server.try_recv_from()).is_none());
     assert!(!is_readable(&server), "there is nothing");
-    client.post_to(filled(&client, b"second"), &peer).expect("post");
+    client.post_send_to(filled(&client, b"second"), &peer).expect("post");
     becomes_readable(&[&server]);
-    let buffer = server.try_buffer().expect("a buffer");
-    assert!(now(server.try_buffer()).is_none(), "that has polled the datagram");
+    let buffer = server.try_acquire_buffer().expect("a buffer");
+    assert!(now(server.try_acquire_buffer()).is_none(), "that has polled the datagram");
     becomes_readable(&[&server]);
     let (message, sender) = now(server.try_recv_from()).expect("a datagram");
     assert_eq!(*message, *b"second");
@@ -386,12 +387,12 @@ fn the_descriptor_tells() {
     thread::scope(|scope| {
         scope.spawn(|| drop(buffer));
         let take = || loop {
-            match now(server.try_buffer()) {
+            match now(server.try_acquire_buffer()) {
                 Some(buffer) => return buffer,
                 None => becomes_readable(&[&server]),
             }
         };
-        server.post_to(take(), &sender).expect("post");
+        server.post_send_to(take(), &sender).expect("post");
         drop(take());
     });
     server.try_flush().expect("all is sent");
@@ -409,15 +410,17 @@ fn the_descriptor_tells() {
     }
 }
 
-/// An answer that another call has read makes the descriptor readable, also where the last one who asked has had his.
+/// An answer read by another call makes the descriptor readable.
+///
+/// This holds also if the last caller has already got its own answer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn each_of_several_answers_is_told_of() {
-    let [client, first, second] = [(); 3].map(|()| socket(rxe(0)));
+fn descriptor_reports_each_of_several_answers() {
+    let [client, first, second] = [(); 3].map(|()| socket(roce(0)));
     let mut resolution = resolve_peer(&client, &first);
     assert!(now(resolution.try_wait()).is_none());
     assert_eq!(found(&client, &second).qp_num(), second.qp_num());
-    // The question comes, with the client's steps before it, and then the answer: read by who wants something else.
+    // The request comes, after the client's steps, and then the answer: read by another call.
     loop {
         assert!(now(client.try_recv_from()).is_none());
         if is_readable(&first) {
@@ -438,9 +441,9 @@ fn each_of_several_answers_is_told_of() {
 /// After a resolution is dropped, its answer does not make the descriptor readable.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn dropped_resolution_is_cancelled() {
-    let [client, server] = [(); 2].map(|()| socket(rxe(0)));
-    // What is given up first may ask all the same.
+fn dropped_resolution_is_canceled() {
+    let [client, server] = [(); 2].map(|()| socket(roce(0)));
+    // The attempt that is dropped first may still send its request.
     for answered in [true, false] {
         let mut resolution = resolve_peer(&client, &server);
         assert!(now(resolution.try_wait()).is_none());
@@ -472,12 +475,12 @@ fn dropped_resolution_is_cancelled() {
     assert_eq!(found(&client, &server).qp_num(), server.qp_num());
 }
 
-/// What comes without end keeps nobody who does not wait.
+/// An endless stream of requests does not delay callers that do not wait.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_flood_of_questions_is_answered_bit_by_bit() {
+fn request_flood_is_answered_in_batches() {
     const PEERS: u64 = 100;
-    let server = socket(rxe(0));
+    let server = socket(roce(0));
     let channel = channel();
     let before = ids();
     let ask = |_| {
@@ -501,19 +504,19 @@ fn a_flood_of_questions_is_answered_bit_by_bit() {
     }
 }
 
-/// Whoever sleeps in a call when another thread ends the socket comes back from it.
+/// A thread that is blocked in a call returns when another thread ends the socket.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn sleepers_are_woken() {
-    let settings = DatagramSettings { send_buffers: 1, ..DatagramSettings::default() };
-    let bind = || DatagramSocket::bind(rxe(0), &settings).expect("bind");
+fn abort_wakes_blocked_calls() {
+    let config = DatagramConfig::new().send_buffers(1);
+    let bind = || DatagramSocket::bind(roce(0), &config).expect("bind");
     let (client, silent) = (bind(), bind());
-    let buffer = client.buffer().expect("the only one");
+    let buffer = client.acquire_buffer().expect("the only one");
     let (says, hears) = mpsc::channel();
     type Call = fn(&DatagramSocket, SocketAddr) -> rdmacm::Error;
     let calls: [Call; 4] = [
         |client, _| client.recv_from_timeout(LONG).expect_err("no datagram"),
-        |client, _| client.buffer_timeout(LONG).expect_err("no buffer"),
+        |client, _| client.acquire_buffer_timeout(LONG).expect_err("no buffer"),
         |client, silent| {
             client
                 .start_resolve_peer(silent)
@@ -550,18 +553,20 @@ fn sleepers_are_woken() {
     }
 }
 
-/// Two sockets, and peers of the first: the second one, and one that no datagram goes to, as its address is gone.
+/// Two sockets, and peers of the first: the second one, and one whose address has been removed.
 pub(crate) struct Nowhere {
     pub(crate) client: DatagramSocket,
     pub(crate) server: DatagramSocket,
-    pub(crate) back: Peer,
-    pub(crate) nowhere: Peer,
+    pub(crate) back: DatagramPeer,
+    pub(crate) nowhere: DatagramPeer,
 }
 
-/// That a send has failed for want of a route. rxe of Linux 6.12 says of it what it says of those behind it.
+/// Returns `true` if a send has failed for want of a route.
+///
+/// rxe of Linux 6.12 reports the failure with the status of the sends behind it.
 pub(crate) fn no_route(error: &rdmacm::Error) -> bool {
     let status = match error.kind() {
-        ErrorKind::Failed(status) => *status,
+        ErrorKind::WorkRequestFailed(status) => *status,
         _ => panic!("{error}"),
     };
     [WcStatus::IB_WC_LOC_QP_OP_ERR, WcStatus::IB_WC_WR_FLUSH_ERR].contains(&status)
@@ -569,14 +574,14 @@ pub(crate) fn no_route(error: &rdmacm::Error) -> bool {
 
 pub(crate) fn with_nowhere() -> Nowhere {
     let gone: IpAddr = "fd99::9".parse().expect("an address");
-    let change = |verb| ip(&["address", verb, "fd99::9/128", "dev", "v0", "nodad"]);
+    let change = |verb| ip(&["address", verb, "fd99::9/128", "dev", roce_end(), "nodad"]);
     change("add");
-    wait_until_usable("rxe0", gone);
-    let (client, server) = (socket(rxe_v6(0)), socket(rxe_v6(0)));
+    wait_until_usable(roce_name(), gone);
+    let (client, server) = (socket(roce_v6(0)), socket(roce_v6(0)));
     let leaves = socket((gone, 0).into());
     let back = found(&client, &server);
     let nowhere = found(&client, &leaves);
-    client.post_to(filled(&client, b"there"), &nowhere).expect("post");
+    client.post_send_to(filled(&client, b"there"), &nowhere).expect("post");
     receives(&leaves, b"there");
     drop(leaves);
     change("del");
@@ -599,7 +604,9 @@ pub(crate) fn with_nowhere() -> Nowhere {
 /// A send that fails here takes along what is posted with it, and nothing else.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_send_that_fails_is_not_the_end() {
+fn failed_send_leaves_socket_usable() {
+    // The documented default of `DatagramConfig::receive_buffers`.
+    const RECEIVES: u32 = 64;
     let Nowhere { client, server, back, nowhere } = with_nowhere();
     let own = found(&server, &client);
     for _ in 0..3 {
@@ -611,7 +618,7 @@ fn a_send_that_fails_is_not_the_end() {
                 .expect("send"),
         );
         receives(&server, b"back");
-        for number in 0..DatagramSettings::default().receive_buffers {
+        for number in 0..RECEIVES {
             let text = number.to_ne_bytes();
             drop(
                 server
@@ -620,12 +627,12 @@ fn a_send_that_fails_is_not_the_end() {
                     .expect("send"),
             );
         }
-        for number in 0..DatagramSettings::default().receive_buffers {
+        for number in 0..RECEIVES {
             receives(&client, &number.to_ne_bytes());
         }
-        client.flush_timeout(LONG).expect("who waited was told");
-        // One that nobody waits for is told of by the next flush, and only that.
-        client.post_to(filled(&client, b"lost"), &nowhere).expect("post");
+        client.flush_timeout(LONG).expect("flush should report it once");
+        // The next flush, and only that, reports one without a waiter.
+        client.post_send_to(filled(&client, b"lost"), &nowhere).expect("post");
         let error = client.flush_timeout(LONG).expect_err("it is lost");
         assert!(no_route(&error), "{error}");
         client.flush_timeout(LONG).expect("that was said");
@@ -636,13 +643,13 @@ fn a_send_that_fails_is_not_the_end() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn datagrams_allocate_nothing() {
-    let (client, other, server) = (socket(rxe(0)), socket(rxe_v6(0)), socket(rxe(0)));
+    let (client, other, server) = (socket(roce(0)), socket(roce_v6(0)), socket(roce(0)));
     let peer = found(&client, &server);
-    let six = socket(rxe_v6(0));
+    let six = socket(roce_v6(0));
     let others_peer = found(&other, &six);
     let round = || {
         for (client, server, peer) in [(&client, &server, &peer), (&other, &six, &others_peer)] {
-            client.post_to(filled(client, b"there"), peer).expect("post");
+            client.post_send_to(filled(client, b"there"), peer).expect("post");
             let sender = receives(server, b"there");
             drop(
                 server
@@ -653,17 +660,17 @@ fn datagrams_allocate_nothing() {
             receives(client, b"back");
         }
     };
-    // What is made for the first datagram of a sender.
+    // Objects for the first datagram of a sender.
     round();
     assert_eq!(allocations(|| (0..50).for_each(|_| round())), 0);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn as_many_senders_are_remembered_as_wanted() {
-    let settings = DatagramSettings { known_senders: 2, ..DatagramSettings::default() };
-    let server = DatagramSocket::bind(rxe(0), &settings).expect("bind");
-    let clients = [(); 3].map(|()| socket(rxe(0)));
+fn sender_cache_keeps_configured_count() {
+    let config = DatagramConfig::new().max_cached_peers(2);
+    let server = DatagramSocket::bind(roce(0), &config).expect("bind");
+    let clients = [(); 3].map(|()| socket(roce(0)));
     let peers = [0, 1, 2].map(|which: usize| found(&clients[which], &server));
     let hear = |which: usize| {
         let client = &clients[which];
@@ -691,20 +698,20 @@ fn as_many_senders_are_remembered_as_wanted() {
     assert_ne!(kept, again);
     // Who is kept can be answered all the same.
     for (sender, client) in [(kept, &clients[0]), (again, &clients[1])] {
-        server.post_to(filled(&server, b"to you"), &sender).expect("post");
+        server.post_send_to(filled(&server, b"to you"), &sender).expect("post");
         receives(client, b"to you");
     }
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_kept_outlives_its_socket() {
+fn message_and_buffer_outlive_socket() {
     let before = objects();
-    let (client, server) = (socket(rxe(0)), socket(rxe(0)));
+    let (client, server) = (socket(roce(0)), socket(roce(0)));
     let peer = found(&client, &server);
-    client.post_to(filled(&client, b"kept"), &peer).expect("post");
+    client.post_send_to(filled(&client, b"kept"), &peer).expect("post");
     let (message, sender) = server.recv_from_timeout(LONG).expect("receive");
-    let buffer = server.buffer().expect("a buffer");
+    let buffer = server.acquire_buffer().expect("a buffer");
     drop(server);
     assert_eq!(*message, *b"kept");
     client.abort();
@@ -722,19 +729,19 @@ fn what_is_kept_outlives_its_socket() {
 /// Sockets and what is of them, dropped in any order and by several threads in the middle of whatever they do.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn dropped_in_the_middle() {
+fn socket_may_be_dropped_at_any_time() {
     let before = objects();
-    let mut dice = Dice(0x0dd5_5eed_1234_5678);
+    let mut rng = Rng(0x0dd5_5eed_1234_5678);
     for round in 0..20 {
         let mut things: Vec<Box<dyn Any + Send>> = Vec::new();
-        let sockets = [socket(rxe(0)), socket(rxe(0))];
+        let sockets = [socket(roce(0)), socket(roce(0))];
         let peers = [found(&sockets[0], &sockets[1]), found(&sockets[1], &sockets[0])];
-        for _ in 0..dice.roll(12) {
-            let which = dice.roll(2);
+        for _ in 0..rng.roll(12) {
+            let which = rng.roll(2);
             let (from, to, peer) = (&sockets[which], &sockets[1 - which], &peers[which]);
-            match dice.roll(5) {
+            match rng.roll(5) {
                 0 => things.push(Box::new(filled(from, b"never sent"))),
-                1 => from.post_to(filled(from, &[1; 1000]), peer).expect("post"),
+                1 => from.post_send_to(filled(from, &[1; 1000]), peer).expect("post"),
                 2 => drop(
                     from.start_send_to(filled(from, b"sent"), peer)
                         .and_then(|send| send.wait_timeout(LONG))
@@ -742,7 +749,7 @@ fn dropped_in_the_middle() {
                 ),
                 3 => things.push(Box::new(resolve_peer(from, to))),
                 _ => {
-                    from.post_to(filled(from, b"received"), peer).expect("post");
+                    from.post_send_to(filled(from, b"received"), peer).expect("post");
                     things.push(Box::new(to.recv_from_timeout(LONG).expect("receive")));
                 }
             }
@@ -757,7 +764,7 @@ fn dropped_in_the_middle() {
         }
         things.extend(sockets.map(|socket| Box::new(socket) as _));
         things.extend(peers.map(|peer| Box::new(peer) as _));
-        dice.shuffle(&mut things);
+        rng.shuffle(&mut things);
         let others = things.split_off(things.len() / 2);
         thread::scope(|scope| {
             scope.spawn(|| drop(others));
@@ -769,11 +776,11 @@ fn dropped_in_the_middle() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_child_has_no_part_in_its_parents_socket() {
-    let (client, server) = (socket(rxe(0)), socket(rxe(0)));
+fn forked_child_cannot_use_socket() {
+    let (client, server) = (socket(roce(0)), socket(roce(0)));
     let peer = found(&client, &server);
     let group = client.join_multicast(([239, 1, 2, 200], 0), Membership::Full).expect("join");
-    client.post_to(filled(&client, b"before"), &peer).expect("post");
+    client.post_send_to(filled(&client, b"before"), &peer).expect("post");
     let sender = receives(&server, b"before");
     let buffer = filled(&client, b"the parent's");
     // The child takes a copy of them.
@@ -781,33 +788,33 @@ fn a_child_has_no_part_in_its_parents_socket() {
     let mut all = Some((client, server, group, childs, peer.clone()));
     in_child(|| {
         let (client, server, group, buffer, peer) = all.take().expect("they are there");
-        forked(client.buffer());
-        forked(server.post_to(buffer, &sender));
+        forked(client.acquire_buffer());
+        forked(server.post_send_to(buffer, &sender));
         forked(client.flush());
         forked(client.recv_from());
         forked(client.try_recv_from());
-        forked(client.resolve_peer(rxe(7199)));
+        forked(client.resolve_peer(roce(7199)));
         forked(client.join_multicast(([239, 1, 2, 201], 0), Membership::Full));
-        forked(group.check());
+        forked(group.check_membership());
         forked(group.leave());
         client.abort();
         drop((client, server, peer));
     });
     let (client, server, group, ..) = all.expect("only the child's are gone");
-    client.post_to(buffer, &peer).expect("post");
+    client.post_send_to(buffer, &peer).expect("post");
     receives(&server, b"the parent's");
-    group.check().expect("it is in the group");
-    server.post_to(filled(&server, b"and back"), &sender).expect("post");
+    group.check_membership().expect("it is in the group");
+    server.post_send_to(filled(&server, b"and back"), &sender).expect("post");
     receives(&client, b"and back");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_device_goes() {
-    let own = Own::rxe();
+fn device_removal_ends_socket() {
+    let own = Own::roce();
     let (client, server) = (socket(own.address), socket(own.address));
     let peer = found(&client, &server);
-    client.post_to(filled(&client, b"there"), &peer).expect("post");
+    client.post_send_to(filled(&client, b"there"), &peer).expect("post");
     receives(&server, b"there");
     let group = server.join_multicast(([239, 1, 2, 202], 0), Membership::Full).expect("join");
     let (says, hears) = mpsc::channel();
@@ -819,7 +826,7 @@ fn the_device_goes() {
         asleep(hears.recv().expect("it begins"));
         let deletion = own.delete();
         let error = receiver.join().expect("it comes back");
-        assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
         deletion
     });
     for result in [
@@ -828,11 +835,11 @@ fn the_device_goes() {
             .start_resolve_peer(address(&server))
             .and_then(|resolution| resolution.wait_timeout(LONG))
             .map(drop),
-        client.buffer_timeout(LONG).map(drop),
-        server.buffer().map(drop),
+        client.acquire_buffer_timeout(LONG).map(drop),
+        server.acquire_buffer().map(drop),
     ] {
-        let error = result.expect_err("the device is gone");
-        assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
+        let error = result.expect_err("device should be removed");
+        assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
     }
     assert!(deletion.waits(), "the sockets have it open");
     drop(group);

@@ -9,35 +9,37 @@ use std::time::Duration;
 
 use nix::poll::PollTimeout;
 use rdmacm::ErrorKind;
-use rdmacm::endpoint::{Connection, Connector, Settings};
+use rdmacm::endpoint::{Connection, ConnectionConfig, Connector};
 use rdmacm::verbs::{QpState, WcStatus};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{LONG, announce, asleep, assert_invalid, rxe, siw};
+use crate::endpoint_close::with_low_peer;
 use crate::endpoint_connect::{objects_at, pair};
-use crate::endpoint_end::with_low_peer;
-use crate::endpoint_loop::{eventually, is_readable, now};
 use crate::endpoint_messages::{filled, receives};
+use crate::endpoint_nonblocking::{eventually, is_readable, now};
+use crate::fixtures::{LONG, announce, asleep, assert_invalid, roce, siw};
 use crate::modify::bring;
 use crate::netdev::{Sysctl, run};
 
 /// Often.
 const EVERY: Duration = Duration::from_millis(1);
 
-/// Whether it waits in a call or in a loop, a connection hears that its idle peer is dead, if it looks after that.
+/// A connection with keep-alive detects the death of its idle peer.
+///
+/// It does so in a blocking call and in an event loop.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_death_of_an_idle_peer_is_heard_of() {
-    let before = objects_at(rxe(0));
+fn death_of_idle_peer_is_detected() {
+    let before = objects_at(roce(0));
     let (waits, first) = with_low_peer(Some(EVERY));
     let (loops, second) = with_low_peer(Some(EVERY));
     let (without, third) = with_low_peer(None);
     let (says, hears) = mpsc::channel();
-    let failed = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
+    let failed = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_RETRY_EXC_ERR);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             announce(&says);
-            waits.recv_timeout(LONG).expect_err("nobody is there")
+            waits.recv_timeout(LONG).expect_err("no peer should be there")
         });
         asleep(hears.recv().expect("the thread begins"));
         for peer in [&first, &second, &third] {
@@ -58,7 +60,7 @@ fn the_death_of_an_idle_peer_is_heard_of() {
         ended.close(LONG).expect("close");
     }
     drop((waits, loops, without, first, second, third));
-    assert_eq!(objects_at(rxe(0)), before);
+    assert_eq!(objects_at(roce(0)), before);
 }
 
 /// The network of the guest with itself, which loses everything until this goes.
@@ -82,49 +84,47 @@ impl Drop for Cut {
     }
 }
 
-/// TCP says so, when it has something to send.
+/// TCP reports it when it has something to send.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_the_silence_of_an_idle_peer_is_heard_of() {
-    let settings = Settings { keep_alive: Some(EVERY), ..Settings::default() };
-    let watched = pair(siw(0), &settings);
-    let unwatched = pair(siw(0), &Settings::default());
+fn siw_silence_of_idle_peer_is_detected() {
+    let config = ConnectionConfig::new().keep_alive_interval(Some(EVERY));
+    let watched = pair(siw(0), &config);
+    let unwatched = pair(siw(0), &ConnectionConfig::default());
     let cut = Cut::new();
     let end = watched[0].recv_timeout(LONG).expect("it ended");
     assert!(end.is_none(), "as if the peer had ended it");
     drop(cut);
     // A wire that works again, in time.
-    unwatched[0].post(filled(&unwatched[0], b"still there")).expect("post");
+    unwatched[0].post_send(filled(&unwatched[0], b"still there")).expect("post");
     receives(&unwatched[1], b"still there");
 }
 
-/// How many packets rxe has sent.
+/// Returns the number of packets that rxe has sent.
 fn packets() -> u64 {
     let counter = Path::new("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts");
     fs::read_to_string(counter).expect("read").trim().parse().expect("a number")
 }
 
-/// Looking after the peer takes nothing from messages, and the peer does not hear of it.
-fn messages_have_their_places(address: SocketAddr, has_looked: impl Fn()) {
+/// Probes take no buffer from messages, and the peer gets no message from them.
+fn probes_use_no_message_buffers(address: SocketAddr, has_looked: impl Fn()) {
     let before = objects_at(address);
-    let settings = Settings {
-        send_buffers: 1,
-        receive_buffers: 1,
-        keep_alive: Some(Duration::from_micros(100)),
-        ..Settings::default()
-    };
-    let both = pair(address, &settings);
+    let config = ConnectionConfig::new()
+        .send_buffers(1)
+        .receive_buffers(1)
+        .keep_alive_interval(Some(Duration::from_micros(100)));
+    let both = pair(address, &config);
     let [client, server] = &both;
     thread::scope(|scope| {
         let waiter = scope.spawn(|| receives(server, b"at last"));
         has_looked();
-        client.post(filled(client, b"at last")).expect("post");
+        client.post_send(filled(client, b"at last")).expect("post");
         waiter.join().expect("it comes");
     });
     for round in 0..100_u8 {
         let kept = filled(client, &[round; 4096]);
-        assert!(now(client.try_buffer()).is_none(), "there is one");
-        client.post(kept).expect("there is room for it");
+        assert!(now(client.try_acquire_buffer()).is_none(), "there is one");
+        client.post_send(kept).expect("there is room for it");
         receives(server, &[round; 4096]);
         let back = filled(server, &[round]);
         drop(server.start_send(back).and_then(|send| send.wait_timeout(LONG)).expect("send"));
@@ -141,8 +141,8 @@ fn messages_have_their_places(address: SocketAddr, has_looked: impl Fn()) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_messages_have_their_places() {
-    messages_have_their_places(rxe(0), || {
+fn rxe_probes_use_no_message_buffers() {
+    probes_use_no_message_buffers(roce(0), || {
         let first = packets();
         wait_until("it looks after its peer", || packets() > first + 20);
     });
@@ -150,15 +150,15 @@ fn rxe_messages_have_their_places() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_messages_have_their_places() {
-    messages_have_their_places(siw(0), || {});
+fn siw_probes_use_no_message_buffers() {
+    probes_use_no_message_buffers(siw(0), || {});
 }
 
-/// What would wake for ever who has the connection in a poll still.
-fn stops_with_the_connection(address: SocketAddr) {
+/// A timer that is not stopped would keep waking a caller that still polls the connection.
+fn probes_stop_with_connection(address: SocketAddr) {
     let before = timers();
-    let settings = Settings { keep_alive: Some(Duration::from_secs(1)), ..Settings::default() };
-    let [client, server] = pair(address, &settings);
+    let config = ConnectionConfig::new().keep_alive_interval(Some(Duration::from_secs(1)));
+    let [client, server] = pair(address, &config);
     assert_eq!(timers(), before + 2);
     drop(client);
     assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
@@ -167,27 +167,30 @@ fn stops_with_the_connection(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_it_stops_with_the_connection() {
-    stops_with_the_connection(rxe(0));
+fn rxe_probes_stop_with_connection() {
+    probes_stop_with_connection(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_it_stops_with_the_connection() {
-    stops_with_the_connection(siw(0));
+fn siw_probes_stop_with_connection() {
+    probes_stop_with_connection(siw(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn it_takes_some_time() {
+fn interval_bounds_are_checked() {
     let with = |keep_alive| {
-        let settings = Settings { keep_alive: Some(keep_alive), ..Settings::default() };
-        Connector::new().settings(settings).start(rxe(7198)).map(drop)
+        let config = ConnectionConfig::new().keep_alive_interval(Some(keep_alive));
+        Connector::new().config(config).start_connect(roce(7198)).map(drop)
     };
-    assert_invalid(&with(Duration::ZERO).expect_err("all the time"), &["keeps it alive"]);
-    let for_ever = Settings { keep_alive: Some(Duration::MAX), ..Settings::default() };
-    let [client, server]: [Connection; 2] = pair(rxe(0), &for_ever);
-    client.post(filled(&client, b"hello")).expect("post");
+    assert_invalid(
+        &with(Duration::ZERO).expect_err("all the time"),
+        &["the keep-alive interval is 0"],
+    );
+    let for_ever = ConnectionConfig::new().keep_alive_interval(Some(Duration::MAX));
+    let [client, server]: [Connection; 2] = pair(roce(0), &for_ever);
+    client.post_send(filled(&client, b"hello")).expect("post");
     receives(&server, b"hello");
 }
 
@@ -203,18 +206,18 @@ fn timers() -> usize {
 /// On iWARP the kernel of a server may overlook a first message until something else comes.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_who_connects_has_the_peer_look_until_that_says_something() {
+fn siw_client_probes_until_first_message() {
     let before = timers();
     for speaks in [true, false] {
-        let [client, server] = pair(siw(0), &Settings::default());
+        let [client, server] = pair(siw(0), &ConnectionConfig::default());
         assert_eq!(timers(), before + 1, "the client's");
         // Whatever the program waits for.
         assert!(is_readable(&client, PollTimeout::NONE));
         assert!(now(client.try_recv()).is_none());
         if speaks {
-            client.post(filled(&client, b"first")).expect("post");
+            client.post_send(filled(&client, b"first")).expect("post");
             receives(&server, b"first");
-            server.post(filled(&server, b"answer")).expect("post");
+            server.post_send(filled(&server, b"answer")).expect("post");
             receives(&client, b"answer");
         } else {
             // A few times only.

@@ -8,37 +8,37 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::ErrorKind;
 use rdmacm::cm::Membership;
-use rdmacm::endpoint::{DatagramSocket, Group, RemoteOperation};
+use rdmacm::endpoint::{DatagramSocket, MulticastGroup, RemoteOperation};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{LONG, assert_invalid, device, objects, rxe};
 use crate::endpoint_datagrams::{address, filled, found, receives, socket};
+use crate::fixtures::{LONG, assert_invalid, device, objects, roce, roce_end, roce_name};
 use crate::netdev::ip;
 
-/// A multicast group of its own for each test, as all of them run in one kernel.
+/// Returns a multicast group of its own for each test, as all of them run in one kernel.
 fn group(number: u8) -> SocketAddr {
     ([239, 1, 3, number], 0).into()
 }
 
-fn join(socket: &DatagramSocket, group: SocketAddr, membership: Membership) -> Group {
+fn join(socket: &DatagramSocket, group: SocketAddr, membership: Membership) -> MulticastGroup {
     socket
         .start_join_multicast(group, membership)
         .and_then(|join| join.wait_timeout(LONG))
         .expect("join")
 }
 
-fn start_join(socket: &DatagramSocket, number: u8) -> RemoteOperation<Group> {
+fn start_join(socket: &DatagramSocket, number: u8) -> RemoteOperation<MulticastGroup> {
     socket.start_join_multicast(group(number), Membership::Full).expect("start")
 }
 
 #[track_caller]
-fn hears_nothing(socket: &DatagramSocket) {
+fn receives_nothing(socket: &DatagramSocket) {
     let error = socket.try_recv_from().expect_err("nothing");
     assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
 }
 
 /// Has `sender` send `text` to `group`, and waits until it is sent.
-fn send(sender: &DatagramSocket, group: &Group, text: &[u8]) {
+fn send(sender: &DatagramSocket, group: &MulticastGroup, text: &[u8]) {
     drop(
         sender
             .start_send_to(filled(sender, text), group.peer())
@@ -49,10 +49,10 @@ fn send(sender: &DatagramSocket, group: &Group, text: &[u8]) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_group_reaches_its_full_members() {
+fn datagrams_reach_full_members() {
     let before = objects();
     let address = group(1);
-    let [first, second, sender, stranger] = [(); 4].map(|()| socket(rxe(0)));
+    let [first, second, sender, stranger] = [(); 4].map(|()| socket(roce(0)));
     let firsts = join(&first, address, Membership::Full);
     let seconds = join(&second, address, Membership::Full);
     let senders = join(&sender, address, Membership::SendOnly);
@@ -60,29 +60,29 @@ fn a_group_reaches_its_full_members() {
         assert_eq!((joined.address(), joined.peer().qp_num()), (address.into(), 0xff_ffff));
         let gid = joined.peer().gid().map(Ipv6Addr::from);
         assert_eq!(gid, Some(Ipv4Addr::new(239, 1, 3, 1).to_ipv6_mapped()));
-        joined.check().expect("it is in the group");
+        joined.check_membership().expect("it is in the group");
     }
     send(&sender, &senders, b"to all");
-    // What came to the group is answered to its sender alone, from the member's own address.
+    // A datagram to the group is answered to its sender alone, from the member's own address.
     for member in [&first, &second] {
         let from = receives(member, b"to all");
         assert_eq!(from.qp_num(), sender.qp_num());
-        member.post_to(filled(member, b"heard"), &from).expect("answer");
+        member.post_send_to(filled(member, b"heard"), &from).expect("answer");
         assert_eq!(receives(&sender, b"heard").qp_num(), member.qp_num());
     }
-    // The same sender by another way is the same.
+    // A sender is the same peer by either way.
     let directly = found(&sender, &first);
     send(&sender, &senders, b"by the group");
     let one = receives(&first, b"by the group");
-    sender.post_to(filled(&sender, b"directly"), &directly).expect("post");
+    sender.post_send_to(filled(&sender, b"directly"), &directly).expect("post");
     assert_eq!(receives(&first, b"directly"), one);
     receives(&second, b"by the group");
-    // Full members hear themselves; who has left hears no more, the others do.
+    // Full members receive their own datagrams. A member that left receives none, the others still do.
     firsts.leave().expect("leave");
     send(&second, &seconds, b"once more");
     receives(&second, b"once more");
     for other in [&first, &sender, &stranger] {
-        hears_nothing(other);
+        receives_nothing(other);
     }
     let firsts = join(&first, address, Membership::Full);
     send(&first, &firsts, b"back again");
@@ -93,10 +93,10 @@ fn a_group_reaches_its_full_members() {
     drop(firsts);
     send(&second, &seconds, b"the last");
     receives(&second, b"the last");
-    hears_nothing(&first);
+    receives_nothing(&first);
     // A group may outlive its socket.
     drop((first, second, sender, stranger));
-    seconds.check().expect("nothing was said");
+    seconds.check_membership().expect("nothing was said");
     senders.leave().expect("it is left with the socket");
     drop((seconds, one, directly));
     assert_eq!(objects(), before);
@@ -104,8 +104,8 @@ fn a_group_reaches_its_full_members() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn groups_that_cannot_be_joined() {
-    let member = socket(rxe(0));
+fn impossible_joins_are_refused() {
+    let member = socket(roce(0));
     let first = join(&member, group(2), Membership::Full);
     for membership in [Membership::Full, Membership::SendOnly] {
         let again = member.join_multicast(group(2), membership).expect_err("it is in the group");
@@ -114,29 +114,29 @@ fn groups_that_cannot_be_joined() {
     }
     // The kernel joins what is no group, and refuses to attach the queue pair to it.
     for _ in 0..2 {
-        let error = member.join_multicast(rxe(0), Membership::Full).expect_err("no group");
+        let error = member.join_multicast(roce(0), Membership::Full).expect_err("no group");
         assert_eq!(error.errno(), libc::EINVAL, "{error}");
     }
     let v6: SocketAddr = "[ff0e::1]:0".parse().expect("an address");
     let error = member.join_multicast(v6, Membership::Full).expect_err("not on RoCE v2");
     assert_eq!(error.errno(), 524, "{error}");
     // None of that has ended anything.
-    first.check().expect("it is in the group");
+    first.check_membership().expect("it is in the group");
     send(&member, &first, b"to all");
     receives(&member, b"to all");
     // Another socket may be in the same.
-    let other = socket(rxe(0));
+    let other = socket(roce(0));
     drop(join(&other, group(2), Membership::Full));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_join_that_fails_later_is_an_error() {
+fn late_join_failure_is_error() {
     let gone = Ipv4Addr::new(10, 0, 0, 78);
-    let change = |verb| ip(&["address", verb, &format!("{gone}/24"), "dev", "v0"]);
+    let change = |verb| ip(&["address", verb, &format!("{gone}/24"), "dev", roce_end()]);
     change("add");
     let has = || {
-        let mut gids = device("rxe0").port(1).expect("port").gids().expect("GIDs");
+        let mut gids = device(roce_name()).port(1).expect("port").gids().expect("GIDs");
         gids.any(|entry| entry.gid == gone.to_ipv6_mapped().into())
     };
     wait_until("rxe0 has the address", has);
@@ -152,23 +152,23 @@ fn a_join_that_fails_later_is_an_error() {
     }
 }
 
-/// Groups are joined without waiting, and are left where the operation is dropped.
+/// Groups are joined without waiting, and are left when the operation is dropped.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn joining_takes_no_waiting() {
-    let member = socket(rxe(0));
+fn join_needs_no_blocking_call() {
+    let member = socket(roce(0));
     let mut join_of_4 = start_join(&member, 4);
     let joined = loop {
         match join_of_4.try_wait() {
             Ok(joined) => break joined,
             Err(error) => assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}"),
         }
-        // Whoever reads the event, the descriptor tells.
-        hears_nothing(&member);
+        // The descriptor reports the event, whichever call reads it.
+        receives_nothing(&member);
         let mut fds = [PollFd::new(member.as_fd(), PollFlags::POLLIN)];
         let long = PollTimeout::try_from(LONG).expect("it fits");
-        assert!(poll(&mut fds, long).expect("poll") > 0, "it is asleep for ever");
-        hears_nothing(&member);
+        assert!(poll(&mut fds, long).expect("poll") > 0, "descriptor should become readable");
+        receives_nothing(&member);
     };
     send(&member, &joined, b"to all");
     receives(&member, b"to all");
@@ -197,9 +197,9 @@ fn joining_takes_no_waiting() {
 /// Threads that join, leave, send and receive on one socket.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn threads_join_and_leave() {
+fn threads_join_and_leave_concurrently() {
     let before = objects();
-    let (member, other) = (socket(rxe(0)), socket(rxe(0)));
+    let (member, other) = (socket(roce(0)), socket(roce(0)));
     let keeper = join(&member, group(30), Membership::Full);
     let others = join(&other, group(30), Membership::SendOnly);
     thread::scope(|scope| {
@@ -221,7 +221,7 @@ fn threads_join_and_leave() {
         }
         joiners.into_iter().for_each(|joiner| joiner.join().expect("it has left"));
     });
-    assert_eq!(address(&member).ip(), rxe(0).ip());
+    assert_eq!(address(&member).ip(), roce(0).ip());
     drop((keeper, others, member, other));
     assert_eq!(objects(), before);
 }

@@ -1,34 +1,34 @@
-//! The safe tier: messages for which there is no buffer, where the kernel ends the connection for that and does not say so.
+//! The safe tier: the kernel ends a connection whose message finds no buffer, without an error.
 
 use std::sync::{Mutex, RwLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use rdmacm::ErrorKind;
-use rdmacm::endpoint::{Connection, Memory, Message, Rights, Settings};
+use rdmacm::endpoint::{Connection, ConnectionConfig, DmaMemory, Message, RemoteAccess};
 
-use crate::bed::{LONG, siw};
 use crate::endpoint_connect::pair;
-use crate::endpoint_loop::becomes_readable;
 use crate::endpoint_messages::filled;
+use crate::endpoint_nonblocking::becomes_readable;
 use crate::endpoint_tokio;
 use crate::executor::{self, in_time, on_each_executor};
+use crate::fixtures::{LONG, siw};
 
-/// What this side's connection has in reserve.
+/// Receives that this side's connection keeps in reserve.
 const RESERVE: u32 = 2;
 
-fn buffers(receive_buffers: u32) -> Settings {
-    Settings { receive_buffers, ..Settings::default() }
+fn buffers(receive_buffers: u32) -> ConnectionConfig {
+    ConnectionConfig::new().receive_buffers(receive_buffers)
 }
 
-/// The same, and looked after so often that it happens in between.
-fn kept_alive(receive_buffers: u32) -> Settings {
-    Settings { keep_alive: Some(Duration::from_millis(1)), ..buffers(receive_buffers) }
+/// Returns a config with so short a keep-alive interval that probes happen between messages.
+fn kept_alive(receive_buffers: u32) -> ConnectionConfig {
+    buffers(receive_buffers).keep_alive_interval(Some(Duration::from_millis(1)))
 }
 
 fn post(connection: &Connection, numbers: impl IntoIterator<Item = u32>) {
     for number in numbers {
-        connection.post(filled(connection, &number.to_ne_bytes())).expect("post");
+        connection.post_send(filled(connection, &number.to_ne_bytes())).expect("post");
     }
 }
 
@@ -39,26 +39,32 @@ fn next(connection: &Connection) -> Option<(u32, Message)> {
 }
 
 #[track_caller]
-fn is_told(connection: &Connection) {
+fn assert_overrun(connection: &Connection) {
     let error = connection.recv_timeout(LONG).expect_err("messages are lost");
-    assert_eq!((error.kind(), error.errno()), (&ErrorKind::Overrun, libc::ENOBUFS), "{error}");
+    assert_eq!(
+        (error.kind(), error.errno()),
+        (&ErrorKind::ReceiveOverrun, libc::ENOBUFS),
+        "{error}"
+    );
     assert!(error.to_string().contains("no buffer"), "{error}");
     let error = connection.post_bytes(b"nobody is there").expect_err("it has ended");
-    assert_eq!(*error.kind(), ErrorKind::Overrun, "{error}");
+    assert_eq!(*error.kind(), ErrorKind::ReceiveOverrun, "{error}");
 }
 
-/// The kernel has ended the connection, of which the side that `sends` hears.
+/// Waits until the kernel has ended the connection, which the side that `sends` detects.
 #[track_caller]
 fn ends(sends: &Connection) {
-    assert!(next(sends).is_none(), "nobody tells the sender");
+    assert!(next(sends).is_none(), "sender should get no message");
 }
 
-/// Whether the program has looked before, looks in between, or only at the end.
+/// The overrun is reported whenever the program receives.
+///
+/// It may have received before, receive in between, or receive only at the end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_who_loses_messages_is_told() {
-    for (before, settings) in (0..=3).flat_map(|n| [(n, buffers(3)), (n, kept_alive(3))]) {
-        let [client, server] = pair(siw(0), &settings);
+fn siw_overrun_is_reported() {
+    for (before, config) in (0..=3).flat_map(|n| [(n, buffers(3)), (n, kept_alive(3))]) {
+        let [client, server] = pair(siw(0), &config);
         post(&client, 0..before);
         // Kept, so that what has come then is no more than there is room for.
         let kept: Vec<_> = (0..before).map(|_| next(&server).expect("a message")).collect();
@@ -72,8 +78,8 @@ fn siw_who_loses_messages_is_told() {
         for number in before..all {
             assert_eq!(next(&server).expect("a message").0, number, "all that had a buffer");
         }
-        is_told(&server);
-        is_told(&server);
+        assert_overrun(&server);
+        assert_overrun(&server);
         server.close(LONG).expect("nothing of this side is lost");
     }
 }
@@ -81,23 +87,25 @@ fn siw_who_loses_messages_is_told() {
 /// Buffers that are free again when it is too late make no difference.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_who_loses_messages_is_told_also_who_goes_on() {
+fn siw_overrun_is_reported_to_continuing_receiver() {
     let [client, server] = pair(siw(0), &buffers(1));
     post(&client, 0..3);
     let (_, kept) = next(&server).expect("a message");
     post(&client, [3]);
     ends(&client);
-    // Of the end this side has not heard yet.
+    // This side has not detected the end yet.
     drop(kept);
     assert_eq!(next(&server).expect("a message").0, 1);
     assert_eq!(next(&server).expect("a message").0, 2);
-    is_told(&server);
+    assert_overrun(&server);
 }
 
-/// As many messages as the settings say, and the end behind them, before this side looks.
+/// The peer sends as many messages as there are receive buffers, and then ends the connection.
+///
+/// This side receives only afterwards.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_who_has_all_messages_is_not_suspected() {
+fn siw_full_receive_queue_is_no_overrun() {
     for count in [1, 4] {
         let [client, server] = pair(siw(0), &buffers(count));
         post(&client, 0..count);
@@ -110,17 +118,19 @@ fn siw_who_has_all_messages_is_not_suspected() {
     }
 }
 
-/// A peer that has as many messages under way as there are buffers, whether they are answered while they are held or
-/// when their buffers are back, and that ends the connection with the last answer, or does not wait for it.
+/// The peer has as many messages in flight as there are buffers.
+///
+/// They are answered while they are held or after their buffers return. The peer ends the connection with the last
+/// answer, or does not wait for it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_who_is_answered_is_not_suspected() {
+fn siw_answered_messages_are_no_overrun() {
     const ROUNDS: u32 = 40;
     for turn in 0..24 {
         let (count, holds, waits) = ([1, 2, 5][turn % 3], turn / 3 % 2 == 0, turn / 6 % 2 == 0);
-        let settings = if turn / 12 == 0 { buffers(count) } else { kept_alive(count) };
-        let settings = Settings { send_buffers: 8, ..settings };
-        let [client, server] = pair(siw(0), &settings);
+        let config = if turn / 12 == 0 { buffers(count) } else { kept_alive(count) };
+        let config = config.send_buffers(8);
+        let [client, server] = pair(siw(0), &config);
         let all = count * ROUNDS;
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -128,7 +138,7 @@ fn siw_who_is_answered_is_not_suspected() {
                 while let Some((number, message)) = next(&server) {
                     assert_eq!(number, received);
                     received += 1;
-                    // Those of the last round nobody may wait for, and what the client ends with may cut messages off.
+                    // The client may not wait for the messages of the last round, and its end may cut messages off.
                     let held = holds.then_some(message);
                     let answered = server.post_bytes(&number.to_ne_bytes());
                     assert!(answered.is_ok() || received > all - count, "{answered:?}");
@@ -154,12 +164,12 @@ fn siw_who_is_answered_is_not_suspected() {
 /// One that takes all that is there, and then answers each and lets it go: nothing waits here while receives are missing.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_who_is_answered_by_batches_is_not_suspected() {
+fn siw_batched_answers_are_no_overrun() {
     for count in [2, 5, 16] {
         let [client, server] = pair(siw(0), &buffers(count));
-        let memory = Memory::new(64).expect("memory");
-        let export = server.export(&memory, Rights::READ).expect("export");
-        let remote = export.remote();
+        let memory = DmaMemory::new(64).expect("memory");
+        let export = server.export(&memory, RemoteAccess::READ).expect("export");
+        let remote = export.remote_memory();
         post(&client, 0..count);
         let batch: Vec<_> = (0..count).map(|_| next(&server).expect("a message")).collect();
         let answer = |(number, message): (u32, Message)| {
@@ -171,7 +181,7 @@ fn siw_who_is_answered_by_batches_is_not_suspected() {
             assert_eq!(next(&client).expect("an answer").0, number);
             post(&client, [count + number]);
         }
-        // What is sent before a read is there when that is answered, which takes no help of the server's.
+        // A message sent before a read has arrived when the read is answered, without help of the server.
         drop(
             client
                 .start_read(filled(&client, b"bytes"), &remote, 0)
@@ -187,33 +197,33 @@ fn siw_who_is_answered_by_batches_is_not_suspected() {
     }
 }
 
-/// A half that hears, and threads that give back the buffers of what it hears, before they answer by the other half.
+/// One thread receives, and others return the buffers of the messages before they answer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_halves_that_threads_use_are_told_of_a_loss_and_not_suspected() {
+fn siw_overrun_is_exact_with_several_threads() {
     const THREADS: usize = 3;
     const COUNT: u32 = 4;
     const ALL: u32 = 300;
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Peer {
-        /// Has as many messages under way as there are buffers.
+        /// Has as many messages in flight as there are buffers.
         Waits,
         /// Sends while the threads give back what they can.
         Races,
-        /// Sends until it hears of the end, before which they give nothing back.
+        /// Sends until it gets the end, before which the threads return no buffer.
         Floods,
     }
     let peers = [Peer::Waits, Peer::Races, Peer::Floods];
     for (turn, peer) in peers.into_iter().cycle().take(24).enumerate() {
-        let settings = if turn / 12 == 0 { buffers(COUNT) } else { kept_alive(COUNT) };
-        let [client, server] = pair(siw(0), &settings);
+        let config = if turn / 12 == 0 { buffers(COUNT) } else { kept_alive(COUNT) };
+        let [client, server] = pair(siw(0), &config);
         let (sends, hears) = (server.clone(), server);
         let (hand, take) = mpsc::channel::<(u32, Message)>();
         let (take, gate) = (Mutex::new(take), RwLock::new(()));
-        let next_work = || take.lock().expect("nobody panics").recv();
+        let next_work = || take.lock().expect("no thread should panic").recv();
         let answers = || {
             while let Ok((number, message)) = next_work() {
-                drop(gate.read().expect("nobody panics"));
+                drop(gate.read().expect("no thread should panic"));
                 drop(message);
                 if peer == Peer::Waits {
                     sends.post_bytes(&number.to_ne_bytes()).expect("answer");
@@ -235,7 +245,8 @@ fn siw_halves_that_threads_use_are_told_of_a_loss_and_not_suspected() {
             }
         };
         let (received, told) = thread::scope(|scope| {
-            let closed = (peer == Peer::Floods).then(|| gate.write().expect("nobody panics"));
+            let closed =
+                (peer == Peer::Floods).then(|| gate.write().expect("no thread should panic"));
             (0..THREADS).for_each(|_| drop(scope.spawn(answers)));
             let hearing = scope.spawn(hears);
             match peer {
@@ -259,17 +270,17 @@ fn siw_halves_that_threads_use_are_told_of_a_loss_and_not_suspected() {
             drop(closed);
             // Refused where the kernel has ended it.
             let _ended = client.close(LONG);
-            hearing.join().expect("it lives")
+            hearing.join().expect("thread should not panic")
         });
         let kind = told.as_ref().map(|error| error.kind());
         match peer {
             Peer::Waits => assert_eq!((received, kind), (ALL, None)),
             Peer::Races => match kind {
                 None => assert_eq!(received, ALL, "a loss looks like a good end"),
-                Some(kind) => assert_eq!(*kind, ErrorKind::Overrun),
+                Some(kind) => assert_eq!(*kind, ErrorKind::ReceiveOverrun),
             },
             Peer::Floods => {
-                assert_eq!((received, kind), (COUNT + RESERVE, Some(&ErrorKind::Overrun)));
+                assert_eq!((received, kind), (COUNT + RESERVE, Some(&ErrorKind::ReceiveOverrun)));
             }
         }
     }
@@ -278,7 +289,7 @@ fn siw_halves_that_threads_use_are_told_of_a_loss_and_not_suspected() {
 /// By an event loop, which the descriptor wakes for the end too.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_who_tries_is_told() {
+fn siw_overrun_is_reported_to_event_loop() {
     let [client, server] = pair(siw(0), &buffers(2));
     post(&client, 0..2 + RESERVE + 1);
     ends(&client);
@@ -293,13 +304,13 @@ fn siw_who_tries_is_told() {
             Err(error) => break error,
         }
     };
-    assert_eq!((received, error.kind()), (2 + RESERVE, &ErrorKind::Overrun));
+    assert_eq!((received, error.kind()), (2 + RESERVE, &ErrorKind::ReceiveOverrun));
 }
 
 /// By a task, which keeps all that has come and waits for more.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_a_task_that_waits_is_told() {
+fn siw_overrun_is_reported_to_task() {
     on_each_executor(siw(0), || async {
         let [client, server] = endpoint_tokio::pair(siw(0), &buffers(2)).await;
         let receiving = executor::spawn(async move {
@@ -318,7 +329,7 @@ fn siw_a_task_that_waits_is_told() {
             in_time(client.recv()).await.expect("receive").is_none(),
             "nobody tells the sender"
         );
-        let (received, error) = in_time(receiving).await.expect("it lives");
-        assert_eq!((received, error.kind()), (4, &ErrorKind::Overrun));
+        let (received, error) = in_time(receiving).await.expect("task should not panic");
+        assert_eq!((received, error.kind()), (4, &ErrorKind::ReceiveOverrun));
     });
 }

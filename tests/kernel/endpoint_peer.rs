@@ -1,35 +1,37 @@
-//! The safe tier: a peer that goes while somebody waits for it in whatever call.
+//! The safe tier: a peer that leaves while a thread waits for it, in each of the calls.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
 
-use rdmacm::endpoint::{Buffer, Connection, Remote, Rights, Settings};
+use rdmacm::endpoint::{Buffer, Connection, ConnectionConfig, RemoteAccess, RemoteMemory};
 use rdmacm::verbs::{QpState, WcStatus};
 use rdmacm::{ErrorKind, Result};
 
-use crate::bed::{LONG, Side, announce, asleep, rxe, siw};
+use crate::endpoint_close::with_low_peer;
 use crate::endpoint_connect::{objects_at, pair, pair_of};
-use crate::endpoint_end::with_low_peer;
 use crate::endpoint_keep_alive::Cut;
-use crate::endpoint_loop::now;
 use crate::endpoint_messages::filled;
+use crate::endpoint_nonblocking::now;
+use crate::fixtures::{LONG, Side, announce, asleep, roce, siw};
 use crate::modify::bring;
 use crate::netdev::Sysctl;
 
-/// Something of the peer's.
-fn theirs() -> Remote {
-    Remote::new(0x1000, 1, 8, Rights::READ | Rights::WRITE | Rights::ATOMIC).expect("it may be")
+/// Returns remote memory that the peer would have to access.
+fn theirs() -> RemoteMemory {
+    RemoteMemory::new(0x1000, 1, 8, RemoteAccess::READ | RemoteAccess::WRITE | RemoteAccess::ATOMIC)
+        .expect("it may be")
 }
 
-/// What a thread waits for: that it says so, or what it got.
+/// A waiting call: it announces that it will wait, and returns its result.
 pub(crate) type Call = (&'static str, fn(&Connection, &mut dyn FnMut()) -> Result<()>);
 
-/// All calls that wait, on a connection whose peer has no buffer for what was sent first: all that needs the peer waits
-/// behind that. Each says when it will wait.
+/// All calls that wait, on a connection whose peer has no buffer for the first message.
+///
+/// Every operation that needs the peer waits behind that message. Each call announces that it will wait.
 pub(crate) const CALLS: [Call; 10] = [
     ("send", |connection, waits| {
-        let buffer = connection.buffer()?;
+        let buffer = connection.acquire_buffer()?;
         waits();
         connection.start_send(buffer).and_then(|send| send.wait_timeout(LONG)).map(drop)
     }),
@@ -44,7 +46,7 @@ pub(crate) const CALLS: [Call; 10] = [
         Ok(())
     }),
     ("write", |connection, waits| {
-        let buffer = connection.buffer()?;
+        let buffer = connection.acquire_buffer()?;
         waits();
         connection
             .start_write(one(buffer), &theirs(), 0)
@@ -52,7 +54,7 @@ pub(crate) const CALLS: [Call; 10] = [
             .map(drop)
     }),
     ("read", |connection, waits| {
-        let buffer = connection.buffer()?;
+        let buffer = connection.acquire_buffer()?;
         waits();
         connection
             .start_read(one(buffer), &theirs(), 0)
@@ -72,15 +74,15 @@ pub(crate) const CALLS: [Call; 10] = [
     }),
     ("buffer", |connection, waits| {
         let mut taken = Vec::new();
-        while let Some(buffer) = now(connection.try_buffer()) {
+        while let Some(buffer) = now(connection.try_acquire_buffer()) {
             taken.push(buffer);
         }
         waits();
-        connection.buffer_timeout(LONG).map(drop)
+        connection.acquire_buffer_timeout(LONG).map(drop)
     }),
     ("post_bytes", |connection, waits| {
         let mut taken = Vec::new();
-        while let Some(buffer) = now(connection.try_buffer()) {
+        while let Some(buffer) = now(connection.try_acquire_buffer()) {
             taken.push(buffer);
         }
         waits();
@@ -98,8 +100,9 @@ fn one(mut buffer: Buffer) -> Buffer {
     buffer
 }
 
-/// Has each of the calls wait on a connection of its own, whose peer does not take `message`, until `goes` has happened.
-/// Each is to say one of `ends`.
+/// Makes each of the calls wait on a connection of its own until `goes` has happened.
+///
+/// The peer does not receive `message`. Each call must return one of `ends`.
 fn from_every_call<'a>(
     calls: impl IntoIterator<Item = (&'a Call, Connection)>,
     message: &[u8],
@@ -126,22 +129,22 @@ fn from_every_call<'a>(
     });
 }
 
-/// The same, with peers that have no buffer and are what `goes` makes of them.
+/// Runs [`from_every_call`] with peers of the low level that have no buffer, and passes them to `goes`.
 fn from_every_call_to_low_peers(goes: impl Fn(Vec<Side>) -> Vec<Side>, ends: &[ErrorKind]) {
-    let before = objects_at(rxe(0));
+    let before = objects_at(roce(0));
     let (connections, peers): (Vec<_>, Vec<_>) = CALLS.iter().map(|_| with_low_peer(None)).unzip();
     let mut left = Vec::new();
     from_every_call(CALLS.iter().zip(connections), b"nobody takes it", || left = goes(peers), ends);
     drop(left);
-    assert_eq!(objects_at(rxe(0)), before);
+    assert_eq!(objects_at(roce(0)), before);
 }
 
-const SILENCE: ErrorKind = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
+const SILENCE: ErrorKind = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_RETRY_EXC_ERR);
 
-/// Its queue pair goes before this side hears of it.
+/// The peer's queue pair is destroyed before this side gets the event.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_peer_ends_it() {
+fn disconnect_by_peer_ends_every_call() {
     let end = |peers| {
         drop(peers);
         Vec::new()
@@ -149,10 +152,10 @@ fn the_peer_ends_it() {
     from_every_call_to_low_peers(end, &[ErrorKind::Disconnected, SILENCE]);
 }
 
-/// Its queue pair is dead, of which nobody tells.
+/// The peer's queue pair is dead, which no event reports.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_peer_falls_silent() {
+fn silent_peer_ends_every_call() {
     let die = |peers: Vec<Side>| {
         peers.iter().for_each(|peer| bring(peer.io.qp(), QpState::IB_QPS_RESET));
         peers
@@ -163,17 +166,17 @@ fn the_peer_falls_silent() {
 /// The wire takes nothing any more, until TCP gives up: what is sent first is more than that keeps.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_the_wire_is_cut() {
+fn siw_cut_wire_ends_every_call() {
     // More than the largest packet; and siw of 6.1 lets all pairs together pin 8 MiB.
     const MESSAGE: usize = 96 << 10;
     let before = objects_at(siw(0));
     let kept = Sysctl::new("net/ipv4/tcp_wmem", "4096 4096 4096");
-    let [ours, theirs] = [2, 1].map(|send_buffers| Settings {
-        send_buffers,
-        receive_buffers: 1,
-        send_buffer_size: MESSAGE,
-        receive_buffer_size: MESSAGE,
-        ..Settings::default()
+    let [ours, theirs] = [2, 1].map(|send_buffers| {
+        ConnectionConfig::new()
+            .send_buffers(send_buffers)
+            .receive_buffers(1)
+            .send_buffer_size(MESSAGE)
+            .receive_buffer_size(MESSAGE)
     });
     // siw has no atomics.
     let calls = CALLS.iter().filter(|(name, _)| !["compare_swap", "fetch_add"].contains(name));
@@ -189,11 +192,11 @@ fn siw_the_wire_is_cut() {
     assert_eq!(objects_at(siw(0)), before);
 }
 
-/// Closing waits for the peer's answer when all was sent; that the peer is gone is one too.
+/// A close waits for the peer's answer when all messages are sent. The end of the peer counts as an answer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_peer_ends_it_instead_of_answering() {
-    let [client, server] = pair(rxe(0), &Settings::default());
+fn close_succeeds_when_peer_leaves_unanswered() {
+    let [client, server] = pair(roce(0), &ConnectionConfig::default());
     let (says, hears) = mpsc::channel();
     thread::scope(|scope| {
         let closes = scope.spawn(|| {
@@ -206,10 +209,10 @@ fn the_peer_ends_it_instead_of_answering() {
     });
 }
 
-/// The last message and the end come so close together that a thread which wakes late finds both.
-fn the_end_comes_after_the_message(address: SocketAddr) {
+/// The last message and the end come so close together that a thread that wakes late finds both.
+fn messages_precede_end(address: SocketAddr) {
     for round in 0..10 {
-        let [client, server] = pair(address, &Settings::default());
+        let [client, server] = pair(address, &ConnectionConfig::default());
         let (says, hears) = mpsc::channel();
         thread::scope(|scope| {
             let receiver = scope.spawn(|| {
@@ -219,7 +222,7 @@ fn the_end_comes_after_the_message(address: SocketAddr) {
                 assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
             });
             asleep(hears.recv().expect("the thread begins"));
-            client.post(filled(&client, &[round])).expect("post");
+            client.post_send(filled(&client, &[round])).expect("post");
             client.close(LONG).expect("close");
             receiver.join().expect("it receives");
         });
@@ -228,12 +231,12 @@ fn the_end_comes_after_the_message(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_the_end_comes_after_the_message() {
-    the_end_comes_after_the_message(rxe(0));
+fn rxe_messages_precede_end() {
+    messages_precede_end(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_the_end_comes_after_the_message() {
-    the_end_comes_after_the_message(siw(0));
+fn siw_messages_precede_end() {
+    messages_precede_end(siw(0));
 }

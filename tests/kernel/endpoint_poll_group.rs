@@ -1,31 +1,25 @@
-//! Poll groups: messages of many members, and what the group tells of them.
+//! Poll groups: messages of many members, and the events that the group reports of them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::poll_group::{End, Event, Member, Message, PollGroupConfig};
-use rdmacm::endpoint::{Connection, Connector, Listener, PollGroup, Settings};
+use rdmacm::endpoint::{Connection, ConnectionConfig, Connector, Listener, PollGroup};
 
-use crate::bed::{LONG, device, rxe, siw};
 use crate::child::in_child;
-use crate::dice::Dice;
 use crate::endpoint_connect::objects_at;
+use crate::fixtures::{LONG, device, roce, roce_name, siw};
+use crate::rng::Rng;
 
-/// A small group, for tests that count.
+/// Returns the config of a small group, for tests that count.
 pub(crate) fn small() -> PollGroupConfig {
-    PollGroupConfig {
-        receives: 16,
-        sends: 16,
-        sends_per_member: 8,
-        members: 8,
-        ..PollGroupConfig::default()
-    }
+    PollGroupConfig::new().receives(16).sends(16).sends_per_member(8).members(8)
 }
 
 /// A poll group, and the events that the test has not looked at.
@@ -36,7 +30,7 @@ pub(crate) struct Group {
 
 impl Group {
     pub(crate) fn new(address: SocketAddr, config: &PollGroupConfig) -> Self {
-        let name = if address.ip() == siw(0).ip() { "siw0" } else { "rxe0" };
+        let name = if address.ip() == siw(0).ip() { "siw0" } else { roce_name() };
         let group = PollGroup::new(&device(name), config).expect("poll group");
         Self { group, events: VecDeque::new() }
     }
@@ -76,7 +70,7 @@ impl Group {
         }
     }
 
-    /// The kind of the failure with which `member` ends.
+    /// Returns the kind of the failure with which `member` ends.
     #[track_caller]
     pub(crate) fn failure(&mut self, member: Member) -> ErrorKind {
         match self.end(member) {
@@ -91,7 +85,7 @@ impl Group {
         thread::scope(|scope| {
             let closes = scope.spawn(|| peer.close(LONG).expect("close"));
             assert!(matches!(self.end(member), End::Peer));
-            closes.join().expect("the peer lives");
+            closes.join().expect("peer should not panic");
         });
     }
 
@@ -104,47 +98,75 @@ impl Group {
         assert!(self.events.is_empty(), "{:?}", self.events);
     }
 
-    /// A plain connection to a new member.
+    /// Accepts a plain connection as a new member.
     #[track_caller]
     pub(crate) fn accepts(
         &mut self,
         listener: &Listener,
-        settings: &Settings,
+        config: &ConnectionConfig,
     ) -> (Connection, Member) {
         let server = listener.local_addr().expect("an IP address");
         thread::scope(|scope| {
-            let connector = Connector::new().settings(settings.clone()).timeout(LONG);
+            let connector = Connector::new().config(config.clone()).total_timeout(LONG);
             let client = scope.spawn(move || connector.connect(server).expect("connect"));
-            let incoming = listener.incoming_timeout(LONG).expect("a request");
+            let incoming = listener.accept_timeout(LONG).expect("a request");
             let member = self.group.add(incoming, b"welcome", LONG).expect("add");
             self.is_established(member);
-            (client.join().expect("the client lives"), member)
+            (client.join().expect("client should not panic"), member)
         })
     }
 
-    /// A plain connection that a new member has asked for.
+    /// Connects a new member to a plain connection.
     #[track_caller]
     pub(crate) fn connects(
         &mut self,
         listener: &Listener,
-        settings: &Settings,
+        config: &ConnectionConfig,
     ) -> (Connection, Member) {
         let server = listener.local_addr().expect("an IP address");
         let connector = Connector::new().private_data(b"hello");
         let member = self.group.connect(&connector, server).expect("connect");
         thread::scope(|scope| {
             let accepted = scope.spawn(|| {
-                let incoming = listener.incoming_timeout(LONG).expect("a request");
-                incoming.accept(settings, b"welcome", LONG).expect("accept")
+                let incoming = listener.accept_timeout(LONG).expect("a request");
+                incoming.accept(config, b"welcome", LONG).expect("accept")
             });
             self.is_established(member);
-            (accepted.join().expect("the server lives"), member)
+            (accepted.join().expect("server should not panic"), member)
         })
+    }
+
+    /// A connection of which both sides are members. Returns the side that has asked for it, and the other one.
+    #[track_caller]
+    pub(crate) fn connects_to_itself(&mut self, listener: &Listener) -> (Member, Member) {
+        let server = listener.local_addr().expect("an IP address");
+        let asking = self.group.connect(&Connector::new(), server).expect("connect");
+        let deadline = Instant::now() + LONG;
+        let incoming = loop {
+            match listener.try_accept() {
+                Ok(incoming) => break incoming,
+                Err(error) => assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}"),
+            }
+            assert!(Instant::now() < deadline, "no request within {LONG:?}");
+            let mut events = Vec::new();
+            self.group.wait(&mut events, Some(Duration::from_millis(10))).expect("wait");
+            assert!(events.is_empty(), "{events:?}");
+        };
+        let accepted = self.group.add(incoming, &[], LONG).expect("add");
+        let mut established = [self.next(), self.next()].map(|event| match event {
+            Event::Established(member) => member,
+            event => panic!("{event:?}"),
+        });
+        established.sort_unstable();
+        let mut both = [asking, accepted];
+        both.sort_unstable();
+        assert_eq!(established, both);
+        (asking, accepted)
     }
 }
 
 #[track_caller]
-pub(crate) fn hears(connection: &Connection, bytes: &[u8]) {
+pub(crate) fn receives_bytes(connection: &Connection, bytes: &[u8]) {
     let message = connection.recv_timeout(LONG).expect("receive").expect("a message");
     assert_eq!(*message, *bytes);
 }
@@ -153,9 +175,9 @@ fn messages_go_both_ways(address: SocketAddr) {
     let before = objects_at(address);
     let mut group = Group::new(address, &small());
     let listener = Listener::bind(address).expect("listen");
-    let settings = Settings::default();
-    let (first, one) = group.accepts(&listener, &settings);
-    let (second, two) = group.connects(&listener, &settings);
+    let config = ConnectionConfig::default();
+    let (first, one) = group.accepts(&listener, &config);
+    let (second, two) = group.connects(&listener, &config);
     assert_eq!(group.group.len(), 2);
     assert_eq!(group.group.peer_addr(one), first.local_addr());
     assert!(group.group.private_data(two).starts_with(b"welcome"));
@@ -165,23 +187,23 @@ fn messages_go_both_ways(address: SocketAddr) {
     let message = group.message(one);
     assert_eq!((&*message, message.member()), (&b"from the first"[..], one));
     group.group.post_bytes(two, b"to the second").expect("post");
-    hears(&second, b"to the second");
+    receives_bytes(&second, b"to the second");
     second.post_bytes(b"from the second").expect("post");
     assert_eq!(*group.message(two), *b"from the second");
-    let mut buffer = group.group.buffer(one).expect("a buffer");
+    let mut buffer = group.group.acquire_buffer(one).expect("a buffer");
     buffer.copy_from(&message).expect("it fits");
     drop(message);
-    group.group.post(buffer).expect("post");
-    hears(&first, b"from the first");
+    group.group.post_send(buffer).expect("post");
+    receives_bytes(&first, b"from the first");
     group.group.post_bytes(one, b"").expect("post");
-    hears(&first, b"");
+    receives_bytes(&first, b"");
     group.group.flush(one).expect("flush");
     let event = group.next();
     assert!(matches!(&event, Event::Sent(member) if *member == one), "{event:?}");
-    let counters = group.group.counters(one).expect("it has not ended");
+    let counters = group.group.stats(one).expect("it has not ended");
     assert_eq!((counters.messages_received, counters.messages_sent), (1, 2));
     group.is_closed_by(&first, one);
-    assert_eq!((group.group.len(), group.group.counters(one)), (1, None));
+    assert_eq!((group.group.len(), group.group.stats(one)), (1, None));
     drop((group, second, listener));
     assert_eq!(objects_at(address), before);
 }
@@ -189,7 +211,7 @@ fn messages_go_both_ways(address: SocketAddr) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_messages_go_both_ways() {
-    messages_go_both_ways(rxe(0));
+    messages_go_both_ways(roce(0));
 }
 
 #[test]
@@ -198,31 +220,29 @@ fn siw_messages_go_both_ways() {
     messages_go_both_ways(siw(0));
 }
 
-/// Bytes that tell which message of which connection they are.
+/// Returns bytes that identify a message and its connection.
 pub(crate) fn bytes(seed: u64, longest: usize) -> Vec<u8> {
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let length = dice.roll(longest + 1);
-    (0..length).map(|_| dice.number().to_le_bytes()[0]).collect()
+    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let length = rng.roll(longest + 1);
+    (0..length).map(|_| rng.number().to_le_bytes()[0]).collect()
 }
 
-/// Every member sends back what it gets, and no byte is lost or comes twice, whatever the sizes.
+/// Every member echoes its messages, and no byte is lost or repeated, for all sizes.
 fn echoes_are_whole(address: SocketAddr) {
     const PEERS: u64 = 8;
     const MESSAGES: u64 = 200;
     // Fewer buffers than messages in flight: members have to wait for places and buffers.
     let receives = if address.ip() == siw(0).ip() { 128 } else { 24 };
-    let config = PollGroupConfig {
-        receives,
-        sends: 6,
-        sends_per_member: 2,
-        max_held: 64,
-        members: 8,
-        ..PollGroupConfig::default()
-    };
+    let config = PollGroupConfig::new()
+        .receives(receives)
+        .sends(6)
+        .sends_per_member(2)
+        .max_held(64)
+        .members(8);
     let mut group = Group::new(address, &config);
     let listener = Listener::bind(address).expect("listen");
     let peers: Vec<_> =
-        (0..PEERS).map(|_| group.accepts(&listener, &Settings::default()).0).collect();
+        (0..PEERS).map(|_| group.accepts(&listener, &ConnectionConfig::default()).0).collect();
     thread::scope(|scope| {
         let workers = (0..).zip(&peers).map(|(number, peer)| {
             scope.spawn(move || {
@@ -231,12 +251,12 @@ fn echoes_are_whole(address: SocketAddr) {
                     peer.post_bytes(&bytes(number * MESSAGES + message, 4096)).expect("post");
                     // Never more than 12 in flight.
                     while message - answers >= 12 {
-                        hears(peer, &bytes(number * MESSAGES + answers, 4096));
+                        receives_bytes(peer, &bytes(number * MESSAGES + answers, 4096));
                         answers += 1;
                     }
                 }
                 for answer in answers..MESSAGES {
-                    hears(peer, &bytes(number * MESSAGES + answer, 4096));
+                    receives_bytes(peer, &bytes(number * MESSAGES + answer, 4096));
                 }
                 peer.close(LONG).expect("close");
             })
@@ -273,7 +293,7 @@ fn echoes_are_whole(address: SocketAddr) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_echoes_are_whole() {
-    echoes_are_whole(rxe(0));
+    echoes_are_whole(roce(0));
 }
 
 #[test]
@@ -282,41 +302,41 @@ fn siw_echoes_are_whole() {
     echoes_are_whole(siw(0));
 }
 
-/// A call that finds neither a place nor a buffer is told when it is worth trying again, once.
+/// A call that finds neither a send slot nor a buffer gets one event when it is worth trying again.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn writable_follows_would_block_once() {
-    let config = PollGroupConfig { sends: 3, sends_per_member: 2, ..small() };
-    let mut group = Group::new(rxe(0), &config);
-    let listener = Listener::bind(rxe(0)).expect("listen");
-    let settings = Settings::default();
-    let (first, one) = group.accepts(&listener, &settings);
-    let (_second, two) = group.accepts(&listener, &settings);
+    let config = small().sends(3).sends_per_member(2);
+    let mut group = Group::new(roce(0), &config);
+    let listener = Listener::bind(roce(0)).expect("listen");
+    let config = ConnectionConfig::default();
+    let (first, one) = group.accepts(&listener, &config);
+    let (_second, two) = group.accepts(&listener, &config);
     let blocks = |group: &mut Group, member| {
-        let error = group.group.buffer(member).expect_err("there is none");
+        let error = group.group.acquire_buffer(member).expect_err("there is none");
         assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
     };
-    let kept = [one, one, two].map(|member| group.group.buffer(member).expect("a buffer"));
+    let kept = [one, one, two].map(|member| group.group.acquire_buffer(member).expect("a buffer"));
     // The first has no place, and the second finds no buffer.
     [one, one, two, two].into_iter().for_each(|member| blocks(&mut group, member));
     group.is_quiet();
     let [mut sent, _kept, _also_kept] = kept;
     sent.copy_from(b"sent").expect("it fits");
-    group.group.post(sent).expect("post");
-    hears(&first, b"sent");
+    group.group.post_send(sent).expect("post");
+    receives_bytes(&first, b"sent");
     let writable = group.next();
     // First the one that has waited longest for a buffer, and then the next, as nothing was taken.
     assert!(matches!(&writable, Event::Writable(member) if *member == two), "{writable:?}");
     let writable = group.next();
     assert!(matches!(&writable, Event::Writable(member) if *member == one), "{writable:?}");
     group.is_quiet();
-    let taken = group.group.buffer(two).expect("a buffer");
+    let taken = group.group.acquire_buffer(two).expect("a buffer");
     blocks(&mut group, one);
     group.is_quiet();
     drop(taken);
     let writable = group.next();
     assert!(matches!(&writable, Event::Writable(member) if *member == one), "{writable:?}");
-    drop(group.group.buffer(one).expect("a buffer"));
+    drop(group.group.acquire_buffer(one).expect("a buffer"));
     group.is_quiet();
 }
 
@@ -343,7 +363,7 @@ fn polled(group: &mut Group) -> Event {
 fn descriptor_reports_events(address: SocketAddr) {
     let mut group = Group::new(address, &small());
     let listener = Listener::bind(address).expect("listen");
-    let (client, member) = group.accepts(&listener, &Settings::default());
+    let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
     for round in 0..100_u32 {
         let bytes = round.to_ne_bytes();
         client.post_bytes(&bytes).expect("post");
@@ -352,9 +372,9 @@ fn descriptor_reports_events(address: SocketAddr) {
             other => panic!("{other:?}"),
         }
         group.group.post_bytes(member, &bytes).expect("post");
-        hears(&client, &bytes);
+        receives_bytes(&client, &bytes);
     }
-    // Silent when all is told.
+    // Silent when all events are read.
     let settled = (0..10).any(|_| {
         let mut events = Vec::new();
         group.group.poll(&mut events).expect("poll");
@@ -362,7 +382,7 @@ fn descriptor_reports_events(address: SocketAddr) {
         !is_readable(&group.group, PollTimeout::ZERO)
     });
     assert!(settled, "the descriptor is readable for nothing");
-    // What a call of this side has caused is told too.
+    // Events that a call of this side has caused are reported too.
     group.group.flush(member).expect("flush");
     let sent = polled(&mut group);
     assert!(matches!(sent, Event::Sent(_)), "{sent:?}");
@@ -375,7 +395,7 @@ fn descriptor_reports_events(address: SocketAddr) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_descriptor_reports_events() {
-    descriptor_reports_events(rxe(0));
+    descriptor_reports_events(roce(0));
 }
 
 #[test]
@@ -388,11 +408,11 @@ fn siw_descriptor_reports_events() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn message_dropped_by_thread_wakes_group() {
-    let config = PollGroupConfig { receives: 2, ..small() };
+    let config = small().receives(2);
     for by_descriptor in [false, true] {
-        let mut group = Group::new(rxe(0), &config);
-        let listener = Listener::bind(rxe(0)).expect("listen");
-        let (client, member) = group.accepts(&listener, &Settings::default());
+        let mut group = Group::new(roce(0), &config);
+        let listener = Listener::bind(roce(0)).expect("listen");
+        let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
         (0..3_u8).for_each(|number| client.post_bytes(&[number]).expect("post"));
         let (gives, takes) = mpsc::channel::<Message>();
         let worker = thread::spawn(move || {
@@ -404,11 +424,11 @@ fn message_dropped_by_thread_wakes_group() {
         for number in 0..2 {
             let message = group.message(member);
             assert_eq!(*message, [number]);
-            gives.send(message).expect("the worker lives");
+            gives.send(message).expect("worker should not panic");
         }
         let third = if by_descriptor { polled(&mut group) } else { group.next() };
         assert!(matches!(&third, Event::Message(_, message) if **message == [2]), "{third:?}");
-        worker.join().expect("the worker lives");
+        worker.join().expect("worker should not panic");
     }
 }
 
@@ -416,17 +436,17 @@ fn message_dropped_by_thread_wakes_group() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn message_outlives_member_and_group() {
-    let before = objects_at(rxe(0));
-    let mut group = Group::new(rxe(0), &small());
-    let listener = Listener::bind(rxe(0)).expect("listen");
-    let (client, member) = group.accepts(&listener, &Settings::default());
+    let before = objects_at(roce(0));
+    let mut group = Group::new(roce(0), &small());
+    let listener = Listener::bind(roce(0)).expect("listen");
+    let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
     client.post_bytes(b"kept").expect("post");
     let message = group.message(member);
-    let buffer = group.group.buffer(member).expect("a buffer");
+    let buffer = group.group.acquire_buffer(member).expect("a buffer");
     group.is_closed_by(&client, member);
     // Its number may be another member's by now, which is not to be given its buffer.
-    let (client, other) = group.accepts(&listener, &Settings::default());
-    let error = group.group.post(buffer).expect_err("the member has ended");
+    let (client, other) = group.accepts(&listener, &ConnectionConfig::default());
+    let error = group.group.post_send(buffer).expect_err("the member has ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     client.post_bytes(b"other").expect("post");
     assert_eq!(*group.message(other), *b"other");
@@ -434,25 +454,25 @@ fn message_outlives_member_and_group() {
     drop((group, client, listener));
     assert_eq!(*message, *b"kept");
     drop(message);
-    assert_eq!(objects_at(rxe(0)), before);
+    assert_eq!(objects_at(roce(0)), before);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn forked_child_is_refused() {
-    let mut group = Group::new(rxe(0), &small());
-    let listener = Listener::bind(rxe(0)).expect("listen");
+    let mut group = Group::new(roce(0), &small());
+    let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let (client, member) = group.accepts(&listener, &Settings::default());
+    let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
     client.post_bytes(b"before").expect("post");
     let message = group.message(member);
-    let buffer = group.group.buffer(member).expect("a buffer");
+    let buffer = group.group.acquire_buffer(member).expect("a buffer");
     in_child(|| {
         let Group { group, .. } = &mut group;
         let refused = [
             group.wait(&mut Vec::new(), None).map(drop),
             group.poll(&mut Vec::new()).map(drop),
-            group.buffer(member).map(drop),
+            group.acquire_buffer(member).map(drop),
             group.post_bytes(member, b"no").map(drop),
             group.flush(member),
             group.close(member),
@@ -461,13 +481,13 @@ fn forked_child_is_refused() {
         ];
         for result in refused {
             let error = result.expect_err("the group is the parent's");
-            assert!(matches!(error.kind(), ErrorKind::WrongProcess(_)), "{error}");
+            assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error}");
         }
-        let error = group.post(buffer).expect_err("the group is the parent's");
-        assert!(matches!(error.kind(), ErrorKind::WrongProcess(_)), "{error}");
+        let error = group.post_send(buffer).expect_err("the group is the parent's");
+        assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error}");
         drop(message);
     });
     group.group.post_bytes(member, b"after").expect("post");
-    hears(&client, b"after");
+    receives_bytes(&client, b"after");
     in_child(|| drop(group));
 }

@@ -6,21 +6,23 @@ use std::time::Duration;
 
 use rdmacm::ErrorKind;
 use rdmacm::cm::{ConnParam, EventType, RejectReason};
-use rdmacm::endpoint::poll_group::{End, Event, PollGroupConfig};
-use rdmacm::endpoint::{Connector, Listener, PollGroup, Settings};
+use rdmacm::endpoint::poll_group::{End, Event};
+use rdmacm::endpoint::{ConnectionConfig, Connector, Listener, PollGroup};
 use rdmacm::verbs::{QpState, WcStatus};
 
-use crate::bed::{LONG, Side, ask, assert_invalid, channel, device, listen, request, rxe, siw};
 use crate::endpoint_connect::objects_at;
-use crate::endpoint_poll_group::{Group, hears, small};
+use crate::endpoint_poll_group::{Group, receives_bytes, small};
+use crate::fixtures::{
+    LONG, Side, ask, assert_invalid, channel, device, listen, request, roce, siw,
+};
 use crate::io::Shape;
 use crate::modify::bring;
 use crate::removal::Own;
 
-fn close_flushes(address: SocketAddr) {
+fn close_flushes_pending_sends(address: SocketAddr) {
     let mut group = Group::new(address, &small());
     let listener = Listener::bind(address).expect("listen");
-    let (client, member) = group.accepts(&listener, &Settings::default());
+    let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
     client.post_bytes(b"first").expect("post");
     assert_eq!(*group.message(member), *b"first");
     (0..8_u8).for_each(|number| group.group.post_bytes(member, &[number]).expect("post"));
@@ -29,7 +31,7 @@ fn close_flushes(address: SocketAddr) {
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     thread::scope(|scope| {
         let peer = scope.spawn(|| {
-            (0..8_u8).for_each(|number| hears(&client, &[number]));
+            (0..8_u8).for_each(|number| receives_bytes(&client, &[number]));
             assert!(client.recv_timeout(LONG).expect("receive").is_none());
             client.close(LONG).expect("close");
         });
@@ -43,22 +45,22 @@ fn close_flushes(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_close_flushes() {
-    close_flushes(rxe(0));
+fn rxe_close_flushes_pending_sends() {
+    close_flushes_pending_sends(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_close_flushes() {
-    close_flushes(siw(0));
+fn siw_close_flushes_pending_sends() {
+    close_flushes_pending_sends(siw(0));
 }
 
 /// The last messages of a peer come before its end.
-fn messages_come_before_end(address: SocketAddr) {
+fn messages_precede_end(address: SocketAddr) {
     let mut group = Group::new(address, &small());
     let listener = Listener::bind(address).expect("listen");
     for round in 0..20_u8 {
-        let (client, member) = group.accepts(&listener, &Settings::default());
+        let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
         (0..4_u8).for_each(|number| client.post_bytes(&[round, number]).expect("post"));
         thread::scope(|scope| {
             let closes = scope.spawn(|| client.close(LONG).expect("close"));
@@ -66,7 +68,7 @@ fn messages_come_before_end(address: SocketAddr) {
                 assert_eq!(*group.message(member), [round, number]);
             }
             assert!(matches!(group.end(member), End::Peer));
-            closes.join().expect("the client lives");
+            closes.join().expect("client should not panic");
         });
     }
     group.is_quiet();
@@ -74,55 +76,55 @@ fn messages_come_before_end(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_messages_come_before_end() {
-    messages_come_before_end(rxe(0));
+fn rxe_messages_precede_end() {
+    messages_precede_end(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_messages_come_before_end() {
-    messages_come_before_end(siw(0));
+fn siw_messages_precede_end() {
+    messages_precede_end(siw(0));
 }
 
 /// Members that are aborted with messages that the group has not polled leave their buffers to the next ones.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn late_completions_are_posted_again() {
-    let before = objects_at(rxe(0));
-    let mut group = Group::new(rxe(0), &small());
-    let listener = Listener::bind(rxe(0)).expect("listen");
+    let before = objects_at(roce(0));
+    let mut group = Group::new(roce(0), &small());
+    let listener = Listener::bind(roce(0)).expect("listen");
     for _ in 0..20 {
-        let (client, member) = group.accepts(&listener, &Settings::default());
+        let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
         (0..8_u8).for_each(|number| client.post_bytes(&[number]).expect("post"));
-        // What was acknowledged has completed at the group.
+        // Acknowledged messages have completed at the group.
         client.flush_timeout(LONG).expect("flush");
         group.group.post_bytes(member, b"under way").expect("post");
         group.group.abort(member).expect("abort");
         assert!(matches!(group.end(member), End::Local));
     }
-    let (client, member) = group.accepts(&listener, &Settings::default());
+    let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
     for number in 0..40_u8 {
         client.post_bytes(&[number]).expect("post");
         assert_eq!(*group.message(member), [number]);
     }
     drop((group, client, listener));
-    assert_eq!(objects_at(rxe(0)), before);
+    assert_eq!(objects_at(roce(0)), before);
 }
 
-/// The member that takes too many buffers ends, and the others go on.
-fn hoarder_ends(address: SocketAddr) {
-    let config = PollGroupConfig { max_held: 3, ..small() };
+/// The member that takes too many buffers ends, and the others continue.
+fn member_holding_all_buffers_ends(address: SocketAddr) {
+    let config = small().max_held(3);
     let mut group = Group::new(address, &config);
     let listener = Listener::bind(address).expect("listen");
-    let settings = Settings::default();
-    let (greedy, hoarder) = group.accepts(&listener, &settings);
-    let (modest, other) = group.accepts(&listener, &settings);
+    let config = ConnectionConfig::default();
+    let (greedy, hoarder) = group.accepts(&listener, &config);
+    let (modest, other) = group.accepts(&listener, &config);
     (0..3_u8).for_each(|number| greedy.post_bytes(&[number]).expect("post"));
     let held: Vec<_> = (0..3).map(|_| group.message(hoarder)).collect();
     modest.post_bytes(b"one").expect("post");
     assert_eq!(*group.message(other), *b"one");
     greedy.post_bytes(b"too many").expect("post");
-    assert_eq!(group.failure(hoarder), ErrorKind::Overrun);
+    assert_eq!(group.failure(hoarder), ErrorKind::ReceiveOverrun);
     assert!(held.iter().zip(0..).all(|(message, number)| **message == [number]));
     for number in 0..20_u8 {
         modest.post_bytes(&[number]).expect("post");
@@ -130,7 +132,7 @@ fn hoarder_ends(address: SocketAddr) {
     }
     drop(held);
     // A message that is dropped makes room for another one.
-    let (patient, member) = group.accepts(&listener, &settings);
+    let (patient, member) = group.accepts(&listener, &config);
     for number in 0..10_u8 {
         patient.post_bytes(&[number]).expect("post");
         assert_eq!(*group.message(member), [number]);
@@ -139,14 +141,14 @@ fn hoarder_ends(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_hoarder_ends() {
-    hoarder_ends(rxe(0));
+fn rxe_member_holding_all_buffers_ends() {
+    member_holding_all_buffers_ends(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_hoarder_ends() {
-    hoarder_ends(siw(0));
+fn siw_member_holding_all_buffers_ends() {
+    member_holding_all_buffers_ends(siw(0));
 }
 
 /// A message that finds no buffer ends its connection on iWARP, and the group reports that.
@@ -154,17 +156,17 @@ fn siw_hoarder_ends() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_starved_member_ends_with_overrun() {
     // With the reserve there are 10.
-    let config = PollGroupConfig { receives: 8, ..small() };
+    let config = small().receives(8);
     let mut group = Group::new(siw(0), &config);
     let listener = Listener::bind(siw(0)).expect("listen");
-    let settings = Settings::default();
-    let (client, member) = group.accepts(&listener, &settings);
+    let config = ConnectionConfig::default();
+    let (client, member) = group.accepts(&listener, &config);
     (0..10_u8).for_each(|number| client.post_bytes(&[number]).expect("post"));
     let held: Vec<_> = (0..10).map(|_| group.message(member)).collect();
     client.post_bytes(b"one too many").expect("post");
-    assert_eq!(group.failure(member), ErrorKind::Overrun);
+    assert_eq!(group.failure(member), ErrorKind::ReceiveOverrun);
     drop(held);
-    let (client, member) = group.accepts(&listener, &settings);
+    let (client, member) = group.accepts(&listener, &config);
     client.post_bytes(b"next").expect("post");
     assert_eq!(*group.message(member), *b"next");
     group.is_closed_by(&client, member);
@@ -174,10 +176,10 @@ fn siw_starved_member_ends_with_overrun() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_message_waits_for_buffer() {
-    let config = PollGroupConfig { receives: 2, ..small() };
-    let mut group = Group::new(rxe(0), &config);
-    let listener = Listener::bind(rxe(0)).expect("listen");
-    let (client, member) = group.accepts(&listener, &Settings::default());
+    let config = small().receives(2);
+    let mut group = Group::new(roce(0), &config);
+    let listener = Listener::bind(roce(0)).expect("listen");
+    let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
     for _ in 0..5 {
         (0..4_u8).for_each(|number| client.post_bytes(&[number]).expect("post"));
         let held: Vec<_> = (0..2).map(|_| group.message(member)).collect();
@@ -207,7 +209,7 @@ fn attempts_fail_as_connections_do(address: SocketAddr) {
     let rejected = thread::scope(|scope| {
         let member = group.group.connect(&connector, server).expect("connect");
         scope.spawn(|| {
-            let incoming = listener.incoming_timeout(LONG).expect("a request");
+            let incoming = listener.accept_timeout(LONG).expect("a request");
             incoming.reject(RejectReason::CONSUMER_DEFINED, b"no").expect("reject");
         });
         group.failure(member)
@@ -229,7 +231,7 @@ fn attempts_fail_as_connections_do(address: SocketAddr) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_attempts_fail_as_connections_do() {
-    attempts_fail_as_connections_do(rxe(0));
+    attempts_fail_as_connections_do(roce(0));
 }
 
 #[test]
@@ -242,40 +244,43 @@ fn siw_attempts_fail_as_connections_do() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn unanswered_attempt_times_out() {
-    let mut group = Group::new(rxe(0), &small());
-    let listener = Listener::bind(rxe(0)).expect("listen");
+    let mut group = Group::new(roce(0), &small());
+    let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let short = Duration::from_millis(200);
-    for connector in [Connector::new().connect_timeout(short), Connector::new().timeout(short)] {
+    for connector in
+        [Connector::new().response_timeout(short), Connector::new().total_timeout(short)]
+    {
         let member = group.group.connect(&connector, server).expect("connect");
         assert_eq!(group.failure(member), ErrorKind::TimedOut);
     }
     // A peer that is accepted and does not go on.
-    let other = Listener::bind(rxe(0)).expect("listen");
+    let other = Listener::bind(roce(0)).expect("listen");
     let low = channel();
     let _client = ask(&low, other.local_addr().expect("an IP address"), &ConnParam::default());
-    let incoming = other.incoming_timeout(LONG).expect("a request");
+    let incoming = other.accept_timeout(LONG).expect("a request");
     let member = group.group.add(incoming, &[], short).expect("add");
     assert_eq!(group.failure(member), ErrorKind::TimedOut);
     // The group goes on.
-    let listener = Listener::bind(rxe(0)).expect("listen");
-    let (client, member) = group.accepts(&listener, &Settings::default());
+    let listener = Listener::bind(roce(0)).expect("listen");
+    let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
     client.post_bytes(b"hello").expect("post");
     assert_eq!(*group.message(member), *b"hello");
 }
 
-/// A peer whose queue pair is dead, of which no event tells: a message to it fails when the retries are used up. A flush
-/// of the others is no reason.
+/// A message to a peer whose queue pair is dead fails when the retries are used up.
+///
+/// No event reports the death of the queue pair. The flush of the other messages is not reported as the cause.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn silent_peer_ends_member_with_its_status() {
-    let config = PollGroupConfig { retry_count: 2, ..small() };
+    let config = small().retry_count(2);
     let kept_alive = Duration::from_millis(100);
     for keep_alive_interval in [None, Some(kept_alive)] {
-        let config = PollGroupConfig { keep_alive_interval, ..config.clone() };
-        let mut group = Group::new(rxe(0), &config);
+        let config = config.clone().keep_alive_interval(keep_alive_interval);
+        let mut group = Group::new(roce(0), &config);
         let channel = channel();
-        let (_listener, server) = listen(&channel, rxe(0));
+        let (_listener, server) = listen(&channel, roce(0));
         let connector = Connector::new().ack_timeout(8);
         let member = group.group.connect(&connector, server).expect("connect");
         let peer = thread::scope(|scope| {
@@ -286,13 +291,13 @@ fn silent_peer_ends_member_with_its_status() {
                 peer
             });
             group.is_established(member);
-            peer.join().expect("the peer lives")
+            peer.join().expect("peer should not panic")
         });
         bring(peer.io.qp(), QpState::IB_QPS_RESET);
         if keep_alive_interval.is_none() {
             (0..3_u8).for_each(|number| group.group.post_bytes(member, &[number]).expect("post"));
         }
-        let failed = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
+        let failed = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_RETRY_EXC_ERR);
         assert_eq!(group.failure(member), failed);
         group.is_quiet();
     }
@@ -302,33 +307,33 @@ fn silent_peer_ends_member_with_its_status() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn oversized_message_ends_member() {
-    let config = PollGroupConfig { receives: 2, receive_buffer_size: 64, ..small() };
-    let mut group = Group::new(rxe(0), &config);
-    let listener = Listener::bind(rxe(0)).expect("listen");
+    let config = small().receives(2).receive_buffer_size(64);
+    let mut group = Group::new(roce(0), &config);
+    let listener = Listener::bind(roce(0)).expect("listen");
     for _ in 0..4 {
-        let (client, member) = group.accepts(&listener, &Settings::default());
+        let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
         client.post_bytes(&[7; 100]).expect("post");
-        let failed = ErrorKind::Failed(WcStatus::IB_WC_LOC_LEN_ERR);
+        let failed = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_LOC_LEN_ERR);
         assert_eq!(group.failure(member), failed);
     }
 }
 
-/// A group that has no room refuses a member, rejects its peer, and goes on.
+/// A group that has no room refuses a member, rejects its peer, and continues.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_full_group_refuses_member() {
-    let config = PollGroupConfig { sends: 1024, members: 0, ..small() };
+    let config = small().sends(1024).members(0);
     let mut group = Group::new(siw(0), &config);
     let listener = Listener::bind(siw(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let error = group.group.connect(&Connector::new(), server).expect_err("there is no room");
     assert_invalid(&error, &["completion queue", "1 members"]);
     let alike = thread::scope(|scope| {
-        let client = scope.spawn(|| Connector::new().timeout(LONG).connect(server).map(drop));
-        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        let client = scope.spawn(|| Connector::new().total_timeout(LONG).connect(server).map(drop));
+        let incoming = listener.accept_timeout(LONG).expect("a request");
         let error = group.group.add(incoming, &[], LONG).expect_err("there is no room");
         assert_invalid(&error, &["completion queue", "1 members"]);
-        client.join().expect("the client lives")
+        client.join().expect("client should not panic")
     });
     assert_eq!(alike.expect_err("it is rejected").errno(), libc::ECONNREFUSED);
     assert!(group.group.is_empty());
@@ -338,13 +343,14 @@ fn siw_full_group_refuses_member() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_group_grows() {
-    let config = PollGroupConfig { sends: 1, members: 0, ..small() };
-    let mut group = Group::new(rxe(0), &config);
-    let listener = Listener::bind(rxe(0)).expect("listen");
-    let members: Vec<_> = (0..12).map(|_| group.accepts(&listener, &Settings::default())).collect();
+    let config = small().sends(1).members(0);
+    let mut group = Group::new(roce(0), &config);
+    let listener = Listener::bind(roce(0)).expect("listen");
+    let members: Vec<_> =
+        (0..12).map(|_| group.accepts(&listener, &ConnectionConfig::default())).collect();
     for (client, member) in &members {
         group.group.post_bytes(*member, b"hello").expect("post");
-        hears(client, b"hello");
+        receives_bytes(client, b"hello");
         group.group.flush(*member).expect("flush");
         let sent = group.next();
         assert!(matches!(sent, Event::Sent(_)), "{sent:?}");
@@ -355,12 +361,12 @@ fn rxe_group_grows() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_member_of_another_device_is_refused() {
-    let mut group = Group::new(rxe(0), &small());
+    let mut group = Group::new(roce(0), &small());
     let listener = Listener::bind(siw(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     thread::scope(|scope| {
-        scope.spawn(|| Connector::new().timeout(LONG).connect(server).expect_err("rejected"));
-        let incoming = listener.incoming_timeout(LONG).expect("a request");
+        scope.spawn(|| Connector::new().total_timeout(LONG).connect(server).expect_err("rejected"));
+        let incoming = listener.accept_timeout(LONG).expect("a request");
         assert_eq!(incoming.device().expect("a device").name(), "siw0");
         let error = group.group.add(incoming, &[], LONG).expect_err("another device");
         assert_invalid(&error, &["over siw0", "over rxe0"]);
@@ -372,32 +378,34 @@ fn siw_member_of_another_device_is_refused() {
     }
 }
 
-fn removal_ends_all(own: &Own) {
+/// Removal of the device ends all members, on both sides of each connection.
+///
+/// Both sides are in one group, so that the first event in its channel is the removal. A peer with a channel of its own
+/// may disconnect a member before the kernel reports the removal to that member.
+fn removal_ends_all_members(own: &Own) {
     let group = PollGroup::new(&device(own.name), &small());
     let mut group = Group { group: group.expect("poll group"), events: Default::default() };
     let listener = Listener::bind(own.address).expect("listen");
-    let (client, one) = group.accepts(&listener, &Settings::default());
-    let (other, two) = group.accepts(&listener, &Settings::default());
-    client.post_bytes(b"kept").expect("post");
+    let (client, one) = group.connects_to_itself(&listener);
+    let (other, two) = group.connects_to_itself(&listener);
+    group.group.post_bytes(client, b"kept").expect("post");
     let message = group.message(one);
     let deletion = own.delete();
-    let mut ended = [group.next(), group.next()].map(|event| match event {
-        Event::Ended(member, End::Failed(error)) => {
-            assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
-            member
+    for _ in [one, two, client, other] {
+        match group.next() {
+            Event::Ended(_, End::Failed(error)) => {
+                assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
+            }
+            event => panic!("{event:?}"),
         }
-        // The other side uses the device too, and may have ended before.
-        Event::Ended(member, End::Peer) => member,
-        event => panic!("{event:?}"),
-    });
-    ended.sort_unstable();
-    assert_eq!(ended, [one, two]);
-    let error = group.group.wait(&mut Vec::new(), Some(LONG)).expect_err("the device is gone");
-    assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
-    let error = group.group.poll(&mut Vec::new()).expect_err("the device is gone");
-    assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
+    }
+    assert!(group.group.is_empty());
+    let error = group.group.wait(&mut Vec::new(), None).expect_err("the device was removed");
+    assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
+    let error = group.group.poll(&mut Vec::new()).expect_err("the device was removed");
+    assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
     assert_eq!(*message, *b"kept");
-    drop((client, other, listener, group, message));
+    drop((listener, group, message));
     deletion.finish();
     own.comes_back();
 }
@@ -405,11 +413,35 @@ fn removal_ends_all(own: &Own) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_removal_ends_all_members() {
-    removal_ends_all(&Own::rxe());
+    removal_ends_all_members(&Own::roce());
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_removal_ends_all_members() {
-    removal_ends_all(&Own::siw());
+    removal_ends_all_members(&Own::siw());
+}
+
+/// The kernel reports the removal of a software device to ids alone, and waits for the contexts.
+fn removal_waits_for_group_without_members(own: &Own) {
+    let mut group = PollGroup::new(&device(own.name), &small()).expect("poll group");
+    let deletion = own.delete();
+    let count = group.wait(&mut Vec::new(), Some(Duration::from_millis(200))).expect("wait");
+    assert_eq!(count, 0);
+    assert!(deletion.waits());
+    drop(group);
+    deletion.finish();
+    own.comes_back();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_removal_waits_for_group_without_members() {
+    removal_waits_for_group_without_members(&Own::roce());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_removal_waits_for_group_without_members() {
+    removal_waits_for_group_without_members(&Own::siw());
 }

@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::poll_group::{End, Event, Member, PollGroupConfig};
-use rdmacm::endpoint::{Connector, Listener, Settings};
+use rdmacm::endpoint::{ConnectionConfig, Connector, Listener};
 
 use rdmacm_tests::heap::kept;
 
-use crate::bed::{LONG, rxe, siw};
 use crate::endpoint_connect::objects_at;
-use crate::endpoint_poll_group::{Group, bytes, hears};
+use crate::endpoint_poll_group::{Group, bytes, receives_bytes};
+use crate::fixtures::{LONG, roce, siw};
 
 fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
 }
 
-/// Has `group` echo until the other side says that it is done, and no member is left.
+/// Echoes on `group` until the other side is done and no member is left.
 fn serve(group: &mut Group, listener: &Listener, is_done: &AtomicBool) {
     let mut unanswered = HashMap::<Member, Vec<Vec<u8>>>::new();
     loop {
-        while let Ok(incoming) = listener.try_incoming() {
+        while let Ok(incoming) = listener.try_accept() {
             group.group.add(incoming, &[], LONG).expect("add");
         }
         let mut events = Vec::new();
@@ -58,25 +58,25 @@ fn serve(group: &mut Group, listener: &Listener, is_done: &AtomicBool) {
     }
 }
 
-/// What a member of the asking side is about to get back.
+/// Message that a member of the requesting side expects back.
 struct Asked {
     seed: u64,
     rounds: u64,
 }
 
-/// A group of clients and a group of servers, `count` members each at once. A part of them ends, and others come.
+/// Runs a group of clients and a group of servers with `count` members each.
+///
+/// Some of the members end, and others connect.
 fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
     let before = objects_at(address);
-    let config = PollGroupConfig {
-        receives: 4096,
-        sends: 2048,
-        receive_buffer_size: 512,
-        send_buffer_size: 512,
-        sends_per_member: 2,
-        max_held: 8,
-        members: 4096,
-        ..PollGroupConfig::default()
-    };
+    let config = PollGroupConfig::new()
+        .receives(4096)
+        .sends(2048)
+        .receive_buffer_size(512)
+        .send_buffer_size(512)
+        .sends_per_member(2)
+        .max_held(8)
+        .members(4096);
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let is_done = AtomicBool::new(false);
@@ -86,7 +86,7 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
             serve(&mut group, &listener, &is_done);
         });
         let mut group = Group::new(address, &config);
-        let connector = Connector::new().timeout(LONG);
+        let connector = Connector::new().total_timeout(LONG);
         let mut asked = HashMap::new();
         let mut idle = Vec::new();
         let (mut started, mut connecting, mut closed) = (0, 0, 0);
@@ -152,7 +152,7 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_thousand_members_come_and_go() {
-    members_come_and_go(rxe(0), 1000, 2);
+    members_come_and_go(roce(0), 1000, 2);
 }
 
 #[test]
@@ -167,20 +167,20 @@ fn siw_many_members_come_and_go() {
 fn members_share_queues_and_descriptors() {
     let shared = || ["cq", "srq", "pd", "mr"].map(count);
     let (before, opened) = (shared(), descriptors());
-    let mut group = Group::new(rxe(0), &PollGroupConfig::default());
+    let mut group = Group::new(roce(0), &PollGroupConfig::default());
     let (now, new) = (shared(), [2, 1, 1, 1]);
     assert!((0..4).all(|place| now[place] == before[place] + new[place]), "{before:?}, {now:?}");
     // The device has two more, as long as it is open.
     assert!(descriptors() <= opened + 6, "{opened} before, {} now", descriptors());
-    let mut peers = Group::new(rxe(0), &PollGroupConfig::default());
-    let listener = Listener::bind(rxe(0)).expect("listen");
+    let mut peers = Group::new(roce(0), &PollGroupConfig::default());
+    let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let (empty, opened) = (shared(), descriptors());
     for _ in 0..50 {
         let client = peers.group.connect(&Connector::new(), server).expect("connect");
         let joined = thread::scope(|scope| {
             let peers = scope.spawn(|| peers.is_established(client));
-            let incoming = listener.incoming_timeout(LONG).expect("a request");
+            let incoming = listener.accept_timeout(LONG).expect("a request");
             let member = group.group.add(incoming, &[], LONG).expect("add");
             group.is_established(member);
             peers.join().expect("it connects");
@@ -195,7 +195,7 @@ fn members_share_queues_and_descriptors() {
 }
 
 fn count(name: &str) -> u64 {
-    objects_at(rxe(0)).count(name).unwrap_or(0)
+    objects_at(roce(0)).count(name).unwrap_or(0)
 }
 
 /// Bytes of the heap that one more member has at most. Its queues, which the driver maps, are not of the heap.
@@ -203,16 +203,16 @@ const HEAP: isize = 2048;
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn idle_member_has_little() {
+fn idle_member_uses_little_memory() {
     const MEMBERS: isize = 200;
-    let config = PollGroupConfig { receives: 64, sends: 64, ..PollGroupConfig::default() };
-    let listener = Listener::bind(rxe(0)).expect("listen");
+    let config = PollGroupConfig::new().receives(64).sends(64);
+    let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let mut group = Group::new(rxe(0), &config);
+    let mut group = Group::new(roce(0), &config);
     thread::scope(|scope| {
         let (says, hears) = std::sync::mpsc::channel::<()>();
         scope.spawn(move || {
-            let mut peers = Group::new(rxe(0), &config);
+            let mut peers = Group::new(roce(0), &config);
             for _ in 0..2 * MEMBERS {
                 let client = peers.group.connect(&Connector::new(), server).expect("connect");
                 peers.is_established(client);
@@ -221,12 +221,12 @@ fn idle_member_has_little() {
         });
         let mut join = || {
             for _ in 0..MEMBERS {
-                let incoming = listener.incoming_timeout(LONG).expect("a request");
+                let incoming = listener.accept_timeout(LONG).expect("a request");
                 let member = group.group.add(incoming, &[], LONG).expect("add");
                 group.is_established(member);
             }
         };
-        // What grows with the first of them.
+        // Allocations that grow with the first members.
         join();
         let ((), bytes) = kept(join);
         assert!(bytes / MEMBERS <= HEAP, "{} bytes of the heap for a member", bytes / MEMBERS);
@@ -238,25 +238,25 @@ fn idle_member_has_little() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn plain_connections_are_served() {
-    let listener = Listener::bind(rxe(0)).expect("listen");
+    let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let is_done = AtomicBool::new(false);
-    let config = PollGroupConfig { receives: 64, sends: 16, ..PollGroupConfig::default() };
+    let config = PollGroupConfig::new().receives(64).sends(16);
     thread::scope(|scope| {
         let servers = scope.spawn(|| {
-            let mut group = Group::new(rxe(0), &config);
+            let mut group = Group::new(roce(0), &config);
             serve(&mut group, &listener, &is_done);
         });
         let clients = (0..4_u64).map(|client| {
             scope.spawn(move || {
                 for round in 0..10 {
-                    let settings = Settings { send_buffers: 4, ..Settings::default() };
-                    let connector = Connector::new().settings(settings).timeout(LONG);
+                    let config = ConnectionConfig::new().send_buffers(4);
+                    let connector = Connector::new().config(config).total_timeout(LONG);
                     let connection = connector.connect(server).expect("connect");
                     for message in 0..1 + (client + round) % 7 {
                         let bytes = bytes(client << 32 | round << 16 | message, 4096);
                         connection.post_bytes(&bytes).expect("post");
-                        hears(&connection, &bytes);
+                        receives_bytes(&connection, &bytes);
                     }
                     match (client + round) % 2 {
                         0 => connection.close(LONG).expect("close"),

@@ -1,56 +1,68 @@
-//! The safe tier: reads and changes of the peer's memory that are under way while the program does other things.
+//! The safe tier: reads and changes of the peer's memory in flight while the program does other work.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use nix::poll::PollTimeout;
 use rdmacm::endpoint::{
-    Buffer, Connection, Export, Memory, Message, Remote, RemoteOperation, Rights, Settings,
+    Buffer, Connection, ConnectionConfig, DmaMemory, ExportedMemory, Message, RemoteAccess,
+    RemoteMemory, RemoteOperation,
 };
 use rdmacm::{ErrorKind, Result};
 
-use crate::bed::{LONG, assert_invalid, rxe, siw};
 use crate::endpoint_connect::pair;
 use crate::endpoint_keep_alive::Cut;
-use crate::endpoint_loop::{becomes_readable, eventually, is_readable, now, settles};
 use crate::endpoint_messages::{filled, receives};
+use crate::endpoint_nonblocking::{becomes_readable, eventually, is_readable, now, settles};
+use crate::fixtures::{LONG, assert_invalid, roce, siw};
 
-/// A pair of which the second side has exported memory, in which each byte says where it is.
-fn exported(address: SocketAddr, settings: &Settings) -> ([Connection; 2], Memory, Export) {
-    let [client, server] = pair(address, settings);
-    client.post(filled(&client, b"hello")).expect("post");
+/// Returns a pair whose second side has exported memory.
+///
+/// Each byte of the memory has its offset as its value.
+fn exported(
+    address: SocketAddr,
+    config: &ConnectionConfig,
+) -> ([Connection; 2], DmaMemory, ExportedMemory) {
+    let [client, server] = pair(address, config);
+    client.post_send(filled(&client, b"hello")).expect("post");
     receives(&server, b"hello");
     client.flush_timeout(LONG).expect("flush");
-    let mut memory = Memory::new(128).expect("memory");
+    let mut memory = DmaMemory::new(128).expect("memory");
     memory.write(0, &(0..128).collect::<Vec<_>>()).expect("within");
     // siw has no atomics.
-    let atomic = if address.ip() == rxe(0).ip() { Rights::ATOMIC } else { Rights::empty() };
-    let export = server.export(&memory, Rights::READ | atomic).expect("export");
+    let atomic =
+        if address.ip() == roce(0).ip() { RemoteAccess::ATOMIC } else { RemoteAccess::empty() };
+    let export = server.export(&memory, RemoteAccess::READ | atomic).expect("export");
     ([client, server], memory, export)
 }
 
-fn start(client: &Connection, remote: &Remote, offset: u8) -> Result<RemoteOperation<Buffer>> {
-    let mut buffer = client.buffer_timeout(LONG).expect("a buffer");
+fn start(
+    client: &Connection,
+    remote: &RemoteMemory,
+    offset: u8,
+) -> Result<RemoteOperation<Buffer>> {
+    let mut buffer = client.acquire_buffer_timeout(LONG).expect("a buffer");
     buffer.set_len(4).expect("it fits");
     client.start_read(buffer, remote, u64::from(offset))
 }
 
-/// Messages for which the peer has no buffer, until it lets go of what is returned: behind them nothing is done on rxe.
+/// Sends messages for which the peer has no buffer, until the returned message is dropped. rxe executes nothing behind
+/// them.
 fn held_up(client: &Connection, server: &Connection) -> Message {
-    client.post(filled(client, b"first")).expect("post");
+    client.post_send(filled(client, b"first")).expect("post");
     let held = server.recv_timeout(LONG).expect("receive").expect("a message");
     client.flush_timeout(LONG).expect("flush");
-    client.post(filled(client, b"second")).expect("post");
+    client.post_send(filled(client, b"second")).expect("post");
     held
 }
 
-fn reads_are_under_way(address: SocketAddr) {
-    let ([client, _server], _memory, export) = exported(address, &Settings::default());
-    let remote = export.remote();
+fn reads_run_concurrently(address: SocketAddr) {
+    let ([client, _server], _memory, export) = exported(address, &ConnectionConfig::default());
+    let remote = export.remote_memory();
     let mut pending: Vec<_> =
         (0..16).map(|number| start(&client, &remote, number * 8).expect("start")).collect();
-    assert!(now(client.try_buffer()).is_none(), "all are on their way");
-    // In any order, by who does not wait and by who does.
+    assert!(now(client.try_acquire_buffer()).is_none(), "all are on their way");
+    // In any order, by calls that wait and calls that do not.
     let buffer = eventually(&client, || pending[9].try_wait());
     assert_eq!(*buffer, [72, 73, 74, 75]);
     let error = pending[9].try_wait().expect_err("it is over");
@@ -63,36 +75,37 @@ fn reads_are_under_way(address: SocketAddr) {
         };
         assert_eq!(*buffer, [0, 1, 2, 3].map(|place| number * 8 + place));
     }
-    // Nobody needs to hear of it.
+    // No call needs to read its result.
     drop(start(&client, &remote, 0).expect("start"));
-    let all: Vec<_> = (0..16).map(|_| client.buffer_timeout(LONG).expect("it is back")).collect();
+    let all: Vec<_> =
+        (0..16).map(|_| client.acquire_buffer_timeout(LONG).expect("it is back")).collect();
     assert!(all.iter().all(|buffer| buffer.len() == buffer.capacity()));
     let [mut first, ..] = <[_; 16]>::try_from(all).expect("16 of them");
     first.set_len(4).expect("it fits");
     let error = client.start_read(first, &remote, 125).expect_err("beyond the end");
     assert_invalid(&error, &["4 bytes at offset 125"]);
-    drop(client.try_buffer().expect("what is refused is back"));
+    drop(client.try_acquire_buffer().expect("what is refused is back"));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_reads_are_under_way() {
-    reads_are_under_way(rxe(0));
+fn rxe_reads_run_concurrently() {
+    reads_run_concurrently(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_reads_are_under_way() {
-    reads_are_under_way(siw(0));
+fn siw_reads_run_concurrently() {
+    reads_run_concurrently(siw(0));
 }
 
 /// It makes the descriptor readable when it is done, and not before, whichever call has polled it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_descriptor_tells_of_it() {
-    let settings = Settings { receive_buffers: 1, ..Settings::default() };
-    let ([client, server], memory, export) = exported(rxe(0), &settings);
-    let remote = export.remote();
+fn descriptor_reports_completed_operation() {
+    let config = ConnectionConfig::new().receive_buffers(1);
+    let ([client, server], memory, export) = exported(roce(0), &config);
+    let remote = export.remote_memory();
     for polls in [false, true] {
         let held = held_up(&client, &server);
         let mut read = start(&client, &remote, 40).expect("start");
@@ -119,7 +132,7 @@ fn the_descriptor_tells_of_it() {
         assert_eq!(now(added.try_wait()), Some(first));
         becomes_readable(&client);
         assert_eq!(*now(read.try_wait()).expect("it is done"), [40, 41, 42, 43]);
-        // What nobody has tried to have the descriptor tells nobody of.
+        // The descriptor does not report results for which no call has tried.
         let kept = start(&client, &remote, 44).expect("start");
         client.flush_timeout(LONG).expect("flush");
         settles(&client, || assert!(now(client.try_recv()).is_none()));
@@ -127,31 +140,33 @@ fn the_descriptor_tells_of_it() {
     }
 }
 
-/// Also of its failure, when another call has heard of the end.
+/// The descriptor also reports its failure, when another call has detected the end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_the_descriptor_tells_of_its_failure() {
-    let ([client, _server], _memory, export) = exported(siw(0), &Settings::default());
+fn siw_descriptor_reports_failed_operation() {
+    let ([client, _server], _memory, export) = exported(siw(0), &ConnectionConfig::default());
     let cut = Cut::new();
-    let mut read = start(&client, &export.remote(), 0).expect("start");
+    let mut read = start(&client, &export.remote_memory(), 0).expect("start");
     assert!(now(read.try_wait()).is_none());
     assert!(eventually(&client, || client.try_recv()).is_none(), "TCP has given up");
     becomes_readable(&client);
-    let error = read.try_wait().expect_err("nobody has answered");
+    let error = read.try_wait().expect_err("no answer should have come");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     // The completion of the flushed read may raise its event after the end, which a later call reads.
     settles(&client, || assert!(client.try_recv().expect("receive").is_none(), "the end"));
     drop(cut);
 }
 
-/// Of one that is dropped when it is done, which nobody has heard, nothing is told any more.
+/// A dropped operation that is done makes no descriptor readable later.
+///
+/// No call has seen its result before.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_given_up_is_not_told_of() {
-    let settings = Settings { receive_buffers: 1, ..Settings::default() };
-    let ([client, server], _memory, export) = exported(rxe(0), &settings);
+fn descriptor_ignores_dropped_operation() {
+    let config = ConnectionConfig::new().receive_buffers(1);
+    let ([client, server], _memory, export) = exported(roce(0), &config);
     let held = held_up(&client, &server);
-    let mut read = start(&client, &export.remote(), 0).expect("start");
+    let mut read = start(&client, &export.remote_memory(), 0).expect("start");
     settles(&client, || assert!(now(read.try_wait()).is_none()));
     drop(held);
     receives(&server, b"second");
@@ -165,15 +180,15 @@ fn what_is_given_up_is_not_told_of() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_cannot_begin_does_not() {
-    let settings = Settings { receive_buffers: 1, send_buffers: 2, ..Settings::default() };
-    let ([client, server], memory, export) = exported(rxe(0), &settings);
-    let remote = export.remote();
-    let reads = server.export(&memory, Rights::READ).expect("export").remote();
+fn refused_operation_never_starts() {
+    let config = ConnectionConfig::new().receive_buffers(1).send_buffers(2);
+    let ([client, server], memory, export) = exported(roce(0), &config);
+    let remote = export.remote_memory();
+    let reads = server.export(&memory, RemoteAccess::READ).expect("export").remote_memory();
     let error = client.start_fetch_add(&reads, 0, 1).expect_err("not given");
     assert_eq!(error.errno(), libc::EACCES, "{error}");
     let held = held_up(&client, &server);
-    let last = client.try_buffer().expect("a buffer");
+    let last = client.try_acquire_buffer().expect("a buffer");
     assert!(now(client.start_fetch_add(&remote, 0, 1)).is_none(), "no buffer for the answer");
     drop(last);
     // Nor is it done that was begun, where the time is over, or the connection.
@@ -187,8 +202,8 @@ fn what_cannot_begin_does_not() {
     assert_eq!(*ended.try_wait().expect_err("it has ended").kind(), ErrorKind::Disconnected);
     let error = ended.try_wait().expect_err("it is over");
     assert_invalid(&error, &["returned already"]);
-    let none = Settings { initiator_depth: 0, ..Settings::default() };
-    let [client, _server] = pair(rxe(0), &none);
+    let none = ConnectionConfig::new().initiator_depth(0);
+    let [client, _server] = pair(roce(0), &none);
     let error = start(&client, &remote, 0).expect_err("no depth");
     assert_invalid(&error, &["initiator depth"]);
 }

@@ -6,36 +6,38 @@ use std::thread;
 
 use ::tokio::runtime::Builder;
 use rdmacm::endpoint::tokio;
-use rdmacm::endpoint::{Connecting, Connection, Connector, Listener, Settings};
+use rdmacm::endpoint::{Connecting, Connection, ConnectionConfig, Connector, Listener};
 use rdmacm::{Error, ErrorKind, Result};
 
-use crate::bed::{LONG, announce, asleep};
 use crate::endpoint_connect::pair;
 use crate::endpoint_connecting::{finish, waiting_for};
-use crate::endpoint_loop::{eventually, now};
 use crate::endpoint_messages::{filled, receives};
+use crate::endpoint_nonblocking::{eventually, now};
 use crate::executor::in_time;
+use crate::fixtures::{LONG, announce, asleep};
 use crate::removal::Own;
 
-/// What a thread waits for on a connection.
+/// A call in which a thread waits on a connection.
 type Call = fn(&Connection) -> Result<Option<()>>;
 
-fn is_gone(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::DeviceGone(_))
+fn is_removal(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::DeviceRemoved(_))
 }
 
-/// That a connection is over: the device is gone, or the other side was before, which uses it too.
+/// Checks that a connection has ended.
+///
+/// The device was removed, or the other side, which uses it too, ended earlier.
 #[track_caller]
 fn is_over<T>(result: Result<Option<T>>) {
     match result {
-        Ok(end) => assert!(end.is_none(), "it goes on"),
+        Ok(end) => assert!(end.is_none(), "connection should have ended"),
         Err(error) => {
-            assert!(is_gone(&error) || *error.kind() == ErrorKind::Disconnected, "{error}");
+            assert!(is_removal(&error) || *error.kind() == ErrorKind::Disconnected, "{error}");
         }
     }
 }
 
-/// That an attempt is over, for one of the same reasons.
+/// Checks that an attempt has failed, for one of the same reasons.
 #[track_caller]
 fn has_failed(connecting: Connecting) {
     let error = match finish(connecting) {
@@ -47,32 +49,32 @@ fn has_failed(connecting: Connecting) {
         error.kind(),
         ErrorKind::Rejected(_) | ErrorKind::Unreachable(_) | ErrorKind::Disconnected
     );
-    assert!(is_gone(&error) || other_was_first, "{error}");
+    assert!(is_removal(&error) || other_was_first, "{error}");
 }
 
 /// Connections, attempts and a listener, all of them waited for.
-fn everybody_hears_of_it(own: &Own) {
+fn removal_ends_every_call(own: &Own) {
     let listener = Listener::bind(own.address).expect("listen");
     let server: SocketAddr = listener.local_addr().expect("an IP address");
-    let settings = Settings { send_buffers: 1, ..Settings::default() };
-    let waits = pair(own.address, &settings);
-    let [loops, quiet] = pair(own.address, &settings);
-    waits[0].post(filled(&waits[0], b"kept")).expect("post");
+    let config = ConnectionConfig::new().send_buffers(1);
+    let waits = pair(own.address, &config);
+    let [loops, quiet] = pair(own.address, &config);
+    waits[0].post_send(filled(&waits[0], b"kept")).expect("post");
     let message = waits[1].recv_timeout(LONG).expect("receive").expect("a message");
-    let buffer = waits[1].buffer().expect("the only one");
-    let connector = Connector::new().timeout(LONG);
+    let buffer = waits[1].acquire_buffer().expect("the only one");
+    let connector = Connector::new().total_timeout(LONG);
     let unanswered = waiting_for(&connector, &listener, "ESTABLISHED");
-    let request = listener.incoming_timeout(LONG).expect("a request");
+    let request = listener.accept_timeout(LONG).expect("a request");
     let unfinished = waiting_for(&connector, &listener, "ESTABLISHED");
-    let incoming = listener.incoming_timeout(LONG).expect("a request");
-    let accepting = incoming.start(&settings, &[], LONG).expect("start");
-    let resolving = connector.start(server).expect("start");
+    let incoming = listener.accept_timeout(LONG).expect("a request");
+    let accepting = incoming.start_accept(&config, &[], LONG).expect("start");
+    let resolving = connector.start_connect(server).expect("start");
     assert!(now(loops.try_recv()).is_none());
 
     let (says, hears) = mpsc::channel();
     let deletion = thread::scope(|scope| {
         let receive: Call = |connection| Ok(connection.recv_timeout(LONG)?.map(drop));
-        let take: Call = |connection| connection.buffer_timeout(LONG).map(drop).map(Some);
+        let take: Call = |connection| connection.acquire_buffer_timeout(LONG).map(drop).map(Some);
         let sleepers: Vec<_> = [(&waits[0], receive), (&waits[1], receive), (&waits[1], take)]
             .into_iter()
             .map(|(connection, call)| {
@@ -85,7 +87,7 @@ fn everybody_hears_of_it(own: &Own) {
             .collect();
         let listens = scope.spawn(|| {
             announce(&says);
-            listener.incoming_timeout(LONG).expect_err("nobody asks")
+            listener.accept_timeout(LONG).expect_err("no request should come")
         });
         (0..4).for_each(|_| asleep(hears.recv().expect("a thread begins")));
         let deletion = own.delete();
@@ -93,7 +95,7 @@ fn everybody_hears_of_it(own: &Own) {
             is_over(sleeper.join().expect("it comes back"));
         }
         let error = listens.join().expect("it comes back");
-        assert!(is_gone(&error), "{error}");
+        assert!(is_removal(&error), "{error}");
         deletion
     });
     eventually(&loops, || match loops.try_recv() {
@@ -106,10 +108,10 @@ fn everybody_hears_of_it(own: &Own) {
     for attempt in [unanswered, unfinished, accepting, resolving] {
         has_failed(attempt);
     }
-    request.accept(&settings, &[], LONG).expect_err("its device is gone");
-    // What was not waited for says so too.
+    request.accept(&config, &[], LONG).expect_err("device should be removed");
+    // Calls that did not wait report it too.
     is_over(quiet.recv_timeout(LONG));
-    is_over(quiet.buffer().map(Some));
+    is_over(quiet.acquire_buffer().map(Some));
     for connection in [&loops, &quiet] {
         connection.close(LONG).expect("nothing was lost");
     }
@@ -120,36 +122,36 @@ fn everybody_hears_of_it(own: &Own) {
     drop(buffer);
     deletion.finish();
     own.comes_back();
-    let [client, server] = pair(own.address, &settings);
-    client.post(filled(&client, b"again")).expect("post");
+    let [client, server] = pair(own.address, &config);
+    client.post_send(filled(&client, b"again")).expect("post");
     receives(&server, b"again");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn everybody_on_rxe_hears_of_it() {
-    everybody_hears_of_it(&Own::rxe());
+fn removal_ends_every_call_on_rxe() {
+    removal_ends_every_call(&Own::roce());
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn everybody_on_siw_hears_of_it() {
-    everybody_hears_of_it(&Own::siw());
+fn removal_ends_every_call_on_siw() {
+    removal_ends_every_call(&Own::siw());
 }
 
-/// What waits for the peer's answer to the end, when the device goes.
+/// Calls that wait for the peer's answer to the end return when the device is removed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn who_closes_does_not_wait_for_a_device_that_is_gone() {
-    let own = Own::rxe();
+fn close_does_not_wait_for_removed_device() {
+    let own = Own::roce();
     // The peers do not look after their connections, and so do not answer.
-    let [waits, silent] = pair(own.address, &Settings::default());
-    let [unheard, idle] = pair(own.address, &Settings::default());
-    // Several, of which some are told by their queue of what was posted when the device is gone already.
+    let [waits, silent] = pair(own.address, &ConnectionConfig::default());
+    let [unheard, idle] = pair(own.address, &ConnectionConfig::default());
+    // Several connections: some of their queues report posted requests after the removal of the device.
     let (try_to, mute): (Vec<_>, Vec<_>) =
-        (0..16).map(|_| <(_, _)>::from(pair(own.address, &Settings::default()))).unzip();
+        (0..16).map(|_| <(_, _)>::from(pair(own.address, &ConnectionConfig::default()))).unzip();
     for tries in &try_to {
-        assert!(now(tries.try_close()).is_none(), "nobody answers");
+        assert!(now(tries.try_close()).is_none(), "no peer should answer");
     }
     let (says, hears) = mpsc::channel();
     let deletion = thread::scope(|scope| {
@@ -165,7 +167,7 @@ fn who_closes_does_not_wait_for_a_device_that_is_gone() {
     for tries in &try_to {
         eventually(tries, || tries.try_close());
     }
-    // Those that have not heard of it.
+    // Connections that have not detected it.
     unheard.close(LONG).expect("nothing was lost");
     idle.try_close().expect("nothing was lost");
     drop((waits, silent, try_to, mute, unheard, idle));
@@ -173,21 +175,22 @@ fn who_closes_does_not_wait_for_a_device_that_is_gone() {
     own.comes_back();
 }
 
-/// That the device is gone the descriptor tells once; a listener that has passed from a thread to a task knows it.
+/// The descriptor reports the removal of the device once. A listener that is passed from a thread to a task still knows
+/// it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_listener_whose_device_is_gone_is_passed_on() {
-    let own = Own::rxe();
+fn removal_is_known_after_listener_conversion() {
+    let own = Own::roce();
     let listener = Listener::bind(own.address).expect("listen");
     let deletion = own.delete();
-    let error = listener.incoming_timeout(LONG).expect_err("nobody asks");
-    assert!(is_gone(&error), "{error}");
+    let error = listener.accept_timeout(LONG).expect_err("no request should come");
+    assert!(is_removal(&error), "{error}");
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let listener = tokio::Listener::from_blocking(listener).expect("the runtime watches it");
         for _ in 0..2 {
-            let error = in_time(listener.accept()).await.expect_err("nobody asks");
-            assert!(is_gone(&error), "{error}");
+            let error = in_time(listener.accept()).await.expect_err("no request should come");
+            assert!(is_removal(&error), "{error}");
         }
     });
     drop(runtime);

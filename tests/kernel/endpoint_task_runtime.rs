@@ -1,5 +1,6 @@
-//! A runtime that is written here, as a program may write one for an executor that the library does not know: each
-//! descriptor, each deadline and each piece of blocking work has a thread of its own.
+//! A runtime for an executor that the library does not know, as a program may write it.
+//!
+//! Each descriptor, each deadline and each piece of blocking work has a thread of its own.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -17,16 +18,16 @@ use rdmacm::ErrorKind;
 use rdmacm::endpoint::task::{
     BlockingWork, Connection, Descriptor, Listener, RegisteredFd, Runtime, Sleep,
 };
-use rdmacm::endpoint::{self, Connector, Memory, Rights, Settings};
+use rdmacm::endpoint::{self, ConnectionConfig, Connector, DmaMemory, RemoteAccess};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{LONG, rxe, siw};
 use crate::endpoint_connect::objects_at;
+use crate::fixtures::{LONG, roce, siw};
 
 #[derive(Debug)]
 struct Threads;
 
-/// Whether something has happened, and the waker of the task that waits for it.
+/// Flag of an event, and the waker of the task that waits for it.
 #[derive(Debug, Default)]
 struct Event(Mutex<(bool, Option<Waker>)>);
 
@@ -41,7 +42,7 @@ impl Event {
         }
     }
 
-    /// Ready once for each time that it has happened, or for several.
+    /// Returns `Ready` once for each event, or once for several.
     fn poll(&self, context: &Context<'_>) -> Poll<()> {
         let (has_happened, waker) = &mut *self.0.lock().expect("no thread panics");
         if std::mem::take(has_happened) {
@@ -120,7 +121,7 @@ impl Wake for Unparks {
     }
 }
 
-/// The executor: it runs one task, within a time that no test needs.
+/// Runs one task to its end, within a generous time limit.
 fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unparks(thread::current())));
     let mut future = pin!(future);
@@ -134,27 +135,29 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A server and a client with three tasks each, on threads of their own, on one connection.
+/// Runs a server and a client with three tasks each on one connection.
+///
+/// Each side has a thread of its own.
 fn tasks_exchange_messages(address: SocketAddr) {
     const EACH: u32 = 200;
     let before = objects_at(address);
     let listener = endpoint::Listener::bind(address).expect("listen");
     let listener = Listener::from_blocking_with(listener, Arc::new(Threads)).expect("watch");
     let server = listener.local_addr().expect("an IP address");
-    let settings = Settings { send_buffers: 2, receive_buffers: 8, ..Settings::default() };
-    let theirs = settings.clone();
+    let config = ConnectionConfig::new().send_buffers(2).receive_buffers(8);
+    let theirs = config.clone();
     let accepting = thread::spawn(move || {
         block_on(async {
             listener.accept().await.expect("a request").accept(&theirs, &[], LONG).await
         })
     });
-    let connector = Connector::new().settings(settings).timeout(LONG);
+    let connector = Connector::new().config(config).total_timeout(LONG);
     let client = block_on(Connection::connect_with(&connector, server, Arc::new(Threads)));
     let client = client.expect("connect");
     let server = accepting.join().expect("it has accepted").expect("accept");
     let export = block_on(async {
-        let memory = Memory::new(64).expect("memory");
-        server.export(&memory, Rights::READ).await.expect("export")
+        let memory = DmaMemory::new(64).expect("memory");
+        server.export(&memory, RemoteAccess::READ).await.expect("export")
     });
     block_on(export.revoke()).expect("revoke");
     thread::scope(|scope| {
@@ -195,7 +198,7 @@ fn tasks_exchange_messages(address: SocketAddr) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_own_runtime_serves_tasks() {
-    tasks_exchange_messages(rxe(0));
+    tasks_exchange_messages(roce(0));
 }
 
 #[test]
@@ -207,13 +210,13 @@ fn siw_own_runtime_serves_tasks() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn own_runtime_ends_attempt_at_deadline() {
-    let before = objects_at(rxe(0));
-    let listener = endpoint::Listener::bind(rxe(0)).expect("listen");
+    let before = objects_at(roce(0));
+    let listener = endpoint::Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let connector = Connector::new().timeout(Duration::from_millis(50));
+    let connector = Connector::new().total_timeout(Duration::from_millis(50));
     let connected = block_on(Connection::connect_with(&connector, server, Arc::new(Threads)));
     let error = connected.expect_err("no task accepts");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     drop(listener);
-    wait_until("nothing is left", || objects_at(rxe(0)) == before);
+    wait_until("nothing is left", || objects_at(roce(0)) == before);
 }

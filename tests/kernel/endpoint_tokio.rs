@@ -10,43 +10,43 @@ use std::thread;
 use std::time::Duration;
 
 use rdmacm::ErrorKind;
-use rdmacm::device::Resources;
+use rdmacm::device::ResourceCounts;
 use rdmacm::endpoint::tokio::{Connection, Listener};
-use rdmacm::endpoint::{Buffer, Connector, Memory, Rights, Settings};
+use rdmacm::endpoint::{Buffer, ConnectionConfig, Connector, DmaMemory, RemoteAccess};
 use tokio::runtime::Builder;
 use tokio::task;
 
-use crate::bed::{LONG, assert_invalid, rxe, siw};
 use crate::endpoint_connect::{self, objects_at};
 use crate::endpoint_messages;
 use crate::executor::{self, in_time, on_each_executor, tokios};
+use crate::fixtures::{LONG, assert_invalid, roce, siw};
 
-/// A connection within this process: the side that connected, and the one that accepted.
-pub(crate) async fn pair(address: SocketAddr, settings: &Settings) -> [Connection; 2] {
+/// Returns a connection within this process: the side that connected, and the one that accepted.
+pub(crate) async fn pair(address: SocketAddr, config: &ConnectionConfig) -> [Connection; 2] {
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let theirs = settings.clone();
+    let theirs = config.clone();
     let accepting = executor::spawn(async move {
         let incoming = listener.accept().await.expect("a request");
         // It goes here and now, and not when there is a thread for it.
         drop(listener.into_blocking());
         incoming.accept(&theirs, b"pong", LONG).await.expect("accept")
     });
-    let connector = Connector::new().settings(settings.clone()).timeout(LONG);
+    let connector = Connector::new().config(config.clone()).total_timeout(LONG);
     let client = Connection::connect(&connector, server).await.expect("connect");
     [client, accepting.await.expect("it has accepted")]
 }
 
-/// A buffer with `bytes`.
+/// Returns a buffer with `bytes`.
 pub(crate) async fn filled(connection: &Connection, bytes: &[u8]) -> Buffer {
-    let mut buffer = connection.buffer().await.expect("a buffer");
+    let mut buffer = connection.acquire_buffer().await.expect("a buffer");
     buffer.copy_from(bytes).expect("it fits");
     buffer
 }
 
 /// Sends a message.
 pub(crate) async fn send(connection: &Connection, bytes: &[u8]) {
-    connection.post(filled(connection, bytes).await).expect("post");
+    connection.post_send(filled(connection, bytes).await).expect("post");
 }
 
 /// Receives a message, which must be `bytes`.
@@ -57,7 +57,7 @@ pub(crate) async fn receives(connection: &Connection, bytes: &[u8]) {
 
 fn messages_go_both_ways(address: SocketAddr) {
     on_each_executor(address, move || async move {
-        let [client, server] = pair(address, &Settings::default()).await;
+        let [client, server] = pair(address, &ConnectionConfig::default()).await;
         assert_eq!(
             (client.peer_addr(), client.local_addr()),
             (server.local_addr(), server.peer_addr())
@@ -73,12 +73,12 @@ fn messages_go_both_ways(address: SocketAddr) {
             receives(&client, &text).await;
         }
         in_time(server.flush()).await.expect("flush");
-        // The peer goes on for as long as there are messages, and hears of the end after them.
+        // The peer continues while there are messages, and gets the end after them.
         send(&client, b"last").await;
         let closing = executor::spawn(async move { client.close(LONG).await });
         receives(&server, b"last").await;
         assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
-        in_time(closing).await.expect("it lives").expect("close");
+        in_time(closing).await.expect("task should not panic").expect("close");
         server.close(LONG).await.expect("close");
     });
 }
@@ -86,7 +86,7 @@ fn messages_go_both_ways(address: SocketAddr) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_tasks_exchange_messages() {
-    messages_go_both_ways(rxe(0));
+    messages_go_both_ways(roce(0));
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn siw_tasks_exchange_messages() {
     messages_go_both_ways(siw(0));
 }
 
-/// Waits until there are only so many objects as there were: what is dropped goes off the thread.
-pub(crate) async fn eventually_as(address: SocketAddr, before: &Resources) {
+/// Waits until the objects are as before: drops run on another thread.
+pub(crate) async fn eventually_as(address: SocketAddr, before: &ResourceCounts) {
     let wait = async {
         while objects_at(address) != *before {
             executor::sleep(Duration::from_millis(2)).await;
@@ -105,28 +105,28 @@ pub(crate) async fn eventually_as(address: SocketAddr, before: &Resources) {
     in_time(wait).await;
 }
 
-/// How a task sends a message.
+/// A way in which a task sends a message.
 type Way = fn(Arc<Connection>, Buffer) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Three tasks send, each in its own way and with fewer buffers than there are tasks, and three receive, until the
 /// connection ends.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn many_tasks_share_a_connection() {
+fn many_tasks_share_one_connection() {
     const EACH: u32 = 60;
     const WAYS: [Way; 3] = [
-        |client, buffer| Box::pin(async move { client.post(buffer).expect("post") }),
+        |client, buffer| Box::pin(async move { client.post_send(buffer).expect("post") }),
         |client, buffer| Box::pin(async move { drop(client.send(buffer).await.expect("send")) }),
         |client, buffer| {
             Box::pin(async move {
-                client.post(buffer).expect("post");
+                client.post_send(buffer).expect("post");
                 client.flush().await.expect("flush");
             })
         },
     ];
-    on_each_executor(rxe(0), || async {
-        let settings = Settings { send_buffers: 2, receive_buffers: 4, ..Settings::default() };
-        let [client, server] = pair(rxe(0), &settings).await.map(Arc::new);
+    on_each_executor(roce(0), || async {
+        let config = ConnectionConfig::new().send_buffers(2).receive_buffers(4);
+        let [client, server] = pair(roce(0), &config).await.map(Arc::new);
         let receivers = [(); 3].map(|()| {
             let server = Arc::clone(&server);
             executor::spawn(async move {
@@ -160,19 +160,23 @@ fn many_tasks_share_a_connection() {
     });
 }
 
-/// Tasks that wait for a buffer have it from whoever drops one, or sends one that comes back: in this runtime or not.
+/// Tasks that wait for a buffer get one that is dropped, or one that returns from a send.
+///
+/// The buffer may come from this runtime or from outside.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn tasks_that_want_a_buffer_are_told() {
-    on_each_executor(rxe(0), || async {
-        let [client, server] =
-            pair(rxe(0), &Settings { send_buffers: 2, ..Settings::default() }).await;
+fn free_buffer_wakes_waiting_task() {
+    on_each_executor(roce(0), || async {
+        let [client, server] = pair(roce(0), &ConnectionConfig::new().send_buffers(2)).await;
         let client = Arc::new(client);
-        let mut held =
-            [client.buffer().await.expect("one"), client.buffer().await.expect("two")].map(Some);
+        let mut held = [
+            client.acquire_buffer().await.expect("one"),
+            client.acquire_buffer().await.expect("two"),
+        ]
+        .map(Some);
         let waits = |client: &Arc<Connection>| {
             let client = Arc::clone(client);
-            executor::spawn(async move { drop(client.buffer().await.expect("a buffer")) })
+            executor::spawn(async move { drop(client.acquire_buffer().await.expect("a buffer")) })
         };
         let both = [waits(&client), waits(&client)];
         // They wait before there is one, if there is more than one thread too.
@@ -183,10 +187,10 @@ fn tasks_that_want_a_buffer_are_told() {
         for waiting in both {
             in_time(waiting).await.expect("it had a buffer");
         }
-        let third = in_time(client.buffer()).await.expect("it is back");
+        let third = in_time(client.acquire_buffer()).await.expect("it is back");
         let both = [waits(&client), waits(&client)];
         executor::sleep(Duration::from_millis(5)).await;
-        client.post(second.take().expect("it is there")).expect("post");
+        client.post_send(second.take().expect("it is there")).expect("post");
         for waiting in both {
             in_time(waiting).await.expect("it had a buffer");
         }
@@ -195,21 +199,21 @@ fn tasks_that_want_a_buffer_are_told() {
     });
 }
 
-/// Whatever tasks wait for, all of them hear of the end: by the peer, by its death, by this side.
-fn everybody_hears_of_the_end(address: SocketAddr) {
+/// All waiting tasks are woken at the end: by the peer, by its death, or by this side.
+fn end_wakes_all_tasks(address: SocketAddr) {
     on_each_executor(address, move || async move {
         for way in 0..4 {
-            let settings = Settings { send_buffers: 1, ..Settings::default() };
-            let [client, server] = pair(address, &settings).await;
+            let config = ConnectionConfig::new().send_buffers(1);
+            let [client, server] = pair(address, &config).await;
             let client = Arc::new(client);
-            let held = client.buffer().await.expect("a buffer");
+            let held = client.acquire_buffer().await.expect("a buffer");
             let (mut receiving, mut taking) = (Vec::new(), Vec::new());
             for _ in 0..2 {
                 let who = Arc::clone(&client);
                 receiving
                     .push(executor::spawn(async move { who.recv().await.map(|m| m.is_none()) }));
                 let who = Arc::clone(&client);
-                taking.push(executor::spawn(async move { who.buffer().await.map(drop) }));
+                taking.push(executor::spawn(async move { who.acquire_buffer().await.map(drop) }));
             }
             executor::sleep(Duration::from_millis(5)).await;
             match way {
@@ -220,17 +224,18 @@ fn everybody_hears_of_the_end(address: SocketAddr) {
                     let who = Arc::clone(&client);
                     let closing = executor::spawn(async move { who.close(LONG).await });
                     assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
-                    in_time(closing).await.expect("it lives").expect("close");
+                    in_time(closing).await.expect("task should not panic").expect("close");
                 }
             }
             for waiting in receiving {
-                match in_time(waiting).await.expect("it lives") {
+                match in_time(waiting).await.expect("task should not panic") {
                     Ok(is_end) => assert!(is_end, "there was no message"),
                     Err(error) => assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}"),
                 }
             }
             for waiting in taking {
-                let error = in_time(waiting).await.expect("it lives").expect_err("no buffer");
+                let error =
+                    in_time(waiting).await.expect("task should not panic").expect_err("no buffer");
                 assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
             }
             client.close(LONG).await.expect("it has ended");
@@ -241,55 +246,55 @@ fn everybody_hears_of_the_end(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_all_tasks_hear_of_the_end() {
-    everybody_hears_of_the_end(rxe(0));
+fn rxe_end_wakes_all_tasks() {
+    end_wakes_all_tasks(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_all_tasks_hear_of_the_end() {
-    everybody_hears_of_the_end(siw(0));
+fn siw_end_wakes_all_tasks() {
+    end_wakes_all_tasks(siw(0));
 }
 
 /// Two tasks of each side close one connection.
-fn everybody_closes(address: SocketAddr) {
+fn all_tasks_may_close(address: SocketAddr) {
     on_each_executor(address, || async move {
-        let both = pair(address, &Settings::default()).await.map(Arc::new);
+        let both = pair(address, &ConnectionConfig::default()).await.map(Arc::new);
         let closing = both.iter().chain(&both).map(|connection| {
             let connection = Arc::clone(connection);
             executor::spawn(async move { connection.close(LONG).await })
         });
         for closing in closing.collect::<Vec<_>>() {
-            in_time(closing).await.expect("it lives").expect("close");
+            in_time(closing).await.expect("task should not panic").expect("close");
         }
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_all_tasks_close() {
-    everybody_closes(rxe(0));
+fn rxe_all_tasks_may_close() {
+    all_tasks_may_close(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_all_tasks_close() {
-    everybody_closes(siw(0));
+fn siw_all_tasks_may_close() {
+    all_tasks_may_close(siw(0));
 }
 
 /// A task for which there is always a buffer does not keep its thread.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn task_that_never_waits_lets_others_run() {
-    on_each_executor(rxe(0), || async {
-        let [client, _server] = pair(rxe(0), &Settings::default()).await;
+    on_each_executor(roce(0), || async {
+        let [client, _server] = pair(roce(0), &ConnectionConfig::default()).await;
         let has_run = Arc::new(AtomicBool::new(false));
         let sets = Arc::clone(&has_run);
         let other = executor::spawn(async move { sets.store(true, Ordering::Relaxed) });
         let mut calls = 0;
         // On more than one thread the other task may begin late, although it is let.
         while !has_run.load(Ordering::Relaxed) {
-            drop(client.buffer().await.expect("a buffer"));
+            drop(client.acquire_buffer().await.expect("a buffer"));
             calls += 1;
             assert!(calls < 10_000_000, "the other task should run");
         }
@@ -305,9 +310,9 @@ fn awaiting_accepts(address: SocketAddr) {
         let connecting =
             executor::spawn(async move { Connection::connect(&Connector::new(), server).await });
         let incoming = in_time(listener.accept()).await.expect("a request");
-        assert_eq!(incoming.local_addr().expect("an address"), Some(server));
+        assert_eq!(incoming.local_addr(), Some(server));
         let accepted = in_time(incoming.into_future()).await.expect("accept");
-        let connected = in_time(connecting).await.expect("it lives").expect("connect");
+        let connected = in_time(connecting).await.expect("task should not panic").expect("connect");
         send(&accepted, b"welcome").await;
         receives(&connected, b"welcome").await;
     });
@@ -316,7 +321,7 @@ fn awaiting_accepts(address: SocketAddr) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_awaited_request_is_accepted() {
-    awaiting_accepts(rxe(0));
+    awaiting_accepts(roce(0));
 }
 
 #[test]
@@ -325,13 +330,13 @@ fn siw_awaited_request_is_accepted() {
     awaiting_accepts(siw(0));
 }
 
-/// What a task posts while another one closes the connection arrives, or is refused.
+/// A message posted while another task closes the connection arrives, or is refused.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn closing_loses_nothing_that_another_task_posts() {
-    on_each_executor(rxe(0), || async {
+fn tokio_close_delivers_concurrent_posts() {
+    on_each_executor(roce(0), || async {
         for number in 0..20 {
-            let [client, server] = pair(rxe(0), &Settings::default()).await.map(Arc::new);
+            let [client, server] = pair(roce(0), &ConnectionConfig::default()).await.map(Arc::new);
             let posts = Arc::clone(&client);
             let posting = executor::spawn(async move {
                 let mut posted = 0;
@@ -350,23 +355,23 @@ fn closing_loses_nothing_that_another_task_posts() {
                 received
             });
             in_time(client.close(LONG)).await.expect("nothing is lost");
-            let posted: u32 = in_time(posting).await.expect("it lives");
-            let received = in_time(receiving).await.expect("it lives");
+            let posted: u32 = in_time(posting).await.expect("task should not panic");
+            let received = in_time(receiving).await.expect("task should not panic");
             assert_eq!(received, posted, "connection {number}");
         }
     });
 }
 
 /// Connections that tasks have end with their runtime; those that live elsewhere outlive it.
-fn a_runtime_ends(address: SocketAddr) {
+fn runtime_may_end_before_connections(address: SocketAddr) {
     let before = objects_at(address);
     for runtime in tokios() {
-        let [lives, peer] = runtime.block_on(pair(address, &Settings::default()));
-        let both = runtime.block_on(pair(address, &Settings::default()));
+        let [lives, peer] = runtime.block_on(pair(address, &ConnectionConfig::default()));
+        let both = runtime.block_on(pair(address, &ConnectionConfig::default()));
         for connection in both {
             // In the middle of everything.
             runtime.spawn(async move {
-                connection.post(filled(&connection, b"nobody answers").await).expect("post");
+                connection.post_send(filled(&connection, b"nobody answers").await).expect("post");
                 loop {
                     let received = connection.recv().await;
                     if !received.is_ok_and(|message| message.is_some()) {
@@ -382,14 +387,14 @@ fn a_runtime_ends(address: SocketAddr) {
         runtime.spawn(async move {
             // Nobody is there.
             let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
-            drop(Connection::connect(&Connector::new().source(address), nobody).await);
+            drop(Connection::connect(&Connector::new().local_addr(address), nobody).await);
         });
         runtime.block_on(async { executor::sleep(Duration::from_millis(20)).await });
         drop(runtime);
         let other = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let error = other.block_on(lives.recv()).expect_err("there is nothing, and nobody watches");
         assert_eq!(error.errno(), libc::ECANCELED, "{error}");
-        // What does not have to wait does not need it.
+        // A call that does not have to wait does not need it.
         other.block_on(send(&lives, b"still there"));
         let [lives, peer] = [lives, peer].map(Connection::into_blocking);
         endpoint_messages::receives(&peer, b"still there");
@@ -400,23 +405,23 @@ fn a_runtime_ends(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_a_runtime_ends_with_connections_alive() {
-    a_runtime_ends(rxe(0));
+fn rxe_runtime_may_end_before_connections() {
+    runtime_may_end_before_connections(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_a_runtime_ends_with_connections_alive() {
-    a_runtime_ends(siw(0));
+fn siw_runtime_may_end_before_connections() {
+    runtime_may_end_before_connections(siw(0));
 }
 
 /// A connection of threads becomes one of tasks, and back, with what is in it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn tasks_and_threads_pass_a_connection_on() {
-    let [client, server] = endpoint_connect::pair(rxe(0), &Settings::default());
-    client.post(endpoint_messages::filled(&client, b"one")).expect("post");
-    client.post(endpoint_messages::filled(&client, b"two")).expect("post");
+fn connection_converts_between_tasks_and_threads() {
+    let [client, server] = endpoint_connect::pair(roce(0), &ConnectionConfig::default());
+    client.post_send(endpoint_messages::filled(&client, b"one")).expect("post");
+    client.post_send(endpoint_messages::filled(&client, b"two")).expect("post");
     endpoint_messages::receives(&server, b"one");
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let server = runtime.block_on(async {
@@ -426,7 +431,7 @@ fn tasks_and_threads_pass_a_connection_on() {
         server.into_blocking()
     });
     endpoint_messages::receives(&client, b"three");
-    client.post(endpoint_messages::filled(&client, b"four")).expect("post");
+    client.post_send(endpoint_messages::filled(&client, b"four")).expect("post");
     endpoint_messages::receives(&server, b"four");
     server.recv_timeout(Duration::ZERO).expect_err("there is nothing");
 }
@@ -436,8 +441,8 @@ fn tasks_and_threads_pass_a_connection_on() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tokio_clones_share_connection() {
-    on_each_executor(rxe(0), || async {
-        let [client, server] = pair(rxe(0), &Settings::default()).await;
+    on_each_executor(roce(0), || async {
+        let [client, server] = pair(roce(0), &ConnectionConfig::default()).await;
         let clone = client.clone();
         let waiting = executor::spawn(async move {
             receives(&clone, b"to the task").await;
@@ -462,27 +467,27 @@ fn tokio_clones_share_connection() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn tasks_have_deadlines() {
-    on_each_executor(rxe(0), move || async move {
-        let listener = Listener::bind(rxe(0)).expect("listen");
+fn task_calls_end_at_deadline() {
+    on_each_executor(roce(0), move || async move {
+        let listener = Listener::bind(roce(0)).expect("listen");
         let server = listener.local_addr().expect("an IP address");
         let short = Duration::from_millis(30);
         // The second one may be late before it has asked.
         for (connector, asks) in [
-            (Connector::new().connect_timeout(short), true),
-            (Connector::new().timeout(short), false),
+            (Connector::new().response_timeout(short), true),
+            (Connector::new().total_timeout(short), false),
         ] {
             let connected = Connection::connect(&connector, server).await;
-            let error = connected.expect_err("nobody answers");
+            let error = connected.expect_err("no peer should answer");
             assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
             if asks {
                 drop(listener.accept().await.expect("it is there"));
             }
         }
         drop(executor::timeout(short, listener.accept()).await);
-        executor::timeout(short, listener.accept()).await.expect_err("nobody asks");
+        executor::timeout(short, listener.accept()).await.expect_err("no request should come");
         drop(listener);
-        let [client, server] = pair(rxe(0), &Settings::default()).await;
+        let [client, server] = pair(roce(0), &ConnectionConfig::default()).await;
         for number in 0..3 {
             executor::timeout(Duration::from_millis(1), server.recv())
                 .await
@@ -490,18 +495,18 @@ fn tasks_have_deadlines() {
             send(&client, &[number]).await;
             receives(&server, &[number]).await;
         }
-        // The peer does not hear of it before its program does.
+        // The peer does not detect it before its program does.
         let error = client.close(short).await.expect_err("the peer does not answer");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
         drop((client, server));
     });
 }
 
-/// The time for a connection begins with the call, also where that has to wait for a thread.
+/// The time for a connection begins with the call, also if the call has to wait for a thread.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn deadlines_begin_with_the_call() {
-    let before = objects_at(rxe(0));
+fn deadline_starts_with_call() {
+    let before = objects_at(roce(0));
     let runtime = Builder::new_current_thread().max_blocking_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let short = Duration::from_millis(200);
@@ -509,7 +514,7 @@ fn deadlines_begin_with_the_call() {
     async fn late<F: Future>(short: Duration, begun: F) -> F::Output {
         let (ends, ended) = mpsc::channel::<()>();
         let busy =
-            executor::spawn_blocking(move || ended.recv().expect_err("nobody says anything"));
+            executor::spawn_blocking(move || ended.recv().expect_err("channel should be closed"));
         // In this thread too: when `begun` has begun.
         let over = executor::spawn(async move {
             executor::sleep(2 * short).await;
@@ -521,47 +526,50 @@ fn deadlines_begin_with_the_call() {
         outcome
     }
     runtime.block_on(async {
-        let listener = Listener::bind(rxe(0)).expect("listen");
+        let listener = Listener::bind(roce(0)).expect("listen");
         let server = listener.local_addr().expect("an IP address");
         // Whoever asks is accepted.
         let accepting = task::spawn(async move {
             let incoming = listener.accept().await.expect("a request");
-            let accepted = incoming.accept(&Settings::default(), &[], LONG).await;
+            let accepted = incoming.accept(&ConnectionConfig::default(), &[], LONG).await;
             drop(accepted);
             listener
         });
-        let connector = Connector::new().timeout(short);
+        let connector = Connector::new().total_timeout(short);
         let error = late(short, Connection::connect(&connector, server)).await;
         let error = error.expect_err("it is late");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
-        assert!(!accepting.is_finished(), "nobody has asked");
+        assert!(!accepting.is_finished(), "no request should have come");
         let asked = Connection::connect(&Connector::new(), server).await.expect("connect");
-        let listener = in_time(accepting).await.expect("it lives");
+        let listener = in_time(accepting).await.expect("task should not panic");
         drop(asked);
 
         let asking = thread::spawn(move || Connector::new().connect(server));
         let incoming = in_time(listener.accept()).await.expect("a request");
-        let settings = Settings::default();
-        let error = late(short, incoming.accept(&settings, &[], short)).await;
+        let config = ConnectionConfig::default();
+        let error = late(short, incoming.accept(&config, &[], short)).await;
         let error = error.expect_err("it is late");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
-        let refused = asking.join().expect("it lives").expect_err("nobody has accepted");
+        let refused = asking
+            .join()
+            .expect("thread should not panic")
+            .expect_err("no peer should have accepted");
         assert!(matches!(refused.kind(), ErrorKind::Rejected(_)), "{refused}");
     });
     drop(runtime);
-    assert_eq!(objects_at(rxe(0)), before);
+    assert_eq!(objects_at(roce(0)), before);
 }
 
-/// Tasks, too, make no reads where the two sides have settled on none.
+/// Tasks, too, issue no reads if the two sides have negotiated none.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn tasks_do_not_wait_for_reads_that_were_not_settled_on() {
-    on_each_executor(rxe(0), || async {
-        let settings = Settings { initiator_depth: 0, ..Settings::default() };
-        let [client, server] = pair(rxe(0), &settings).await;
-        let memory = Memory::new(64).expect("memory");
-        let export = server.export(&memory, Rights::all()).await.expect("export");
-        let remote = export.remote();
+fn task_reads_without_depth_are_refused() {
+    on_each_executor(roce(0), || async {
+        let config = ConnectionConfig::new().initiator_depth(0);
+        let [client, server] = pair(roce(0), &config).await;
+        let memory = DmaMemory::new(64).expect("memory");
+        let export = server.export(&memory, RemoteAccess::all()).await.expect("export");
+        let remote = export.remote_memory();
         let read = in_time(client.read(filled(&client, &[0; 8]).await, &remote, 0)).await.map(drop);
         let added = in_time(client.fetch_add(&remote, 0, 1)).await.map(drop);
         for refused in [read, added] {
@@ -580,7 +588,7 @@ struct Ends {
 
 impl Wake for Ends {
     fn wake(self: Arc<Self>) {
-        let connection = self.connection.lock().expect("nobody panics").take();
+        let connection = self.connection.lock().expect("no thread should panic").take();
         if let Some(connection) = connection {
             // Done here where there is no runtime, and begun where there is one.
             let _ = pin!(connection.abort()).poll(&mut Context::from_waker(Waker::noop()));
@@ -589,13 +597,13 @@ impl Wake for Ends {
     }
 }
 
-/// What a waker does may come back to the connection, also while that is aborted.
+/// A waker may call back into the connection, also while the connection is aborted.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_waker_comes_back_to_a_connection_that_ends() {
+fn waker_may_reenter_during_abort() {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
-    let both = endpoint_connect::pair(rxe(0), &Settings::default());
+    let both = endpoint_connect::pair(roce(0), &ConnectionConfig::default());
     let [client, _server] = runtime.block_on(async {
         both.map(|one| Arc::new(Connection::from_blocking(one).expect("it is watched")))
     });

@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use rdmacm::ErrorKind;
 use rdmacm::cm::Membership;
-use rdmacm::endpoint::tokio::{DatagramSocket, Group};
-use rdmacm::endpoint::{Buffer, DatagramSettings, Peer};
+use rdmacm::endpoint::tokio::{DatagramSocket, MulticastGroup};
+use rdmacm::endpoint::{Buffer, DatagramConfig, DatagramPeer};
 use tokio::runtime::Builder;
 
-use crate::bed::{objects, rxe, rxe_v6, siw};
 use crate::endpoint_datagrams;
 use crate::endpoint_tokio::eventually_as;
-use crate::endpoint_tokio_dropped::{Point, until_dropped};
+use crate::endpoint_tokio_cancel::{Point, until_dropped};
 use crate::executor::{self, Task, in_time, on_each_executor};
+use crate::fixtures::{NO_LISTENER, objects, roce, roce_v6, siw};
 
-/// A multicast group of its own for each test, as all of them run in one kernel.
+/// Returns a multicast group of its own for each test, as all of them run in one kernel.
 fn group(number: u8) -> SocketAddr {
     ([239, 1, 6, number], 0).into()
 }
 
-fn settings() -> DatagramSettings {
-    DatagramSettings { send_buffers: 2, ..DatagramSettings::default() }
+fn config() -> DatagramConfig {
+    DatagramConfig::new().send_buffers(2)
 }
 
 async fn socket(address: SocketAddr) -> DatagramSocket {
-    in_time(DatagramSocket::bind(address, &settings())).await.expect("bind")
+    in_time(DatagramSocket::bind(address, &config())).await.expect("bind")
 }
 
 fn address(socket: &DatagramSocket) -> SocketAddr {
@@ -34,23 +34,23 @@ fn address(socket: &DatagramSocket) -> SocketAddr {
 }
 
 async fn filled(socket: &DatagramSocket, bytes: &[u8]) -> Buffer {
-    let mut buffer = in_time(socket.buffer()).await.expect("a buffer");
+    let mut buffer = in_time(socket.acquire_buffer()).await.expect("a buffer");
     buffer.copy_from(bytes).expect("it fits");
     buffer
 }
 
-async fn send(socket: &DatagramSocket, bytes: &[u8], peer: &Peer) {
-    in_time(socket.post_to(filled(socket, bytes).await, peer)).await.expect("post");
+async fn send(socket: &DatagramSocket, bytes: &[u8], peer: &DatagramPeer) {
+    in_time(socket.post_send_to(filled(socket, bytes).await, peer)).await.expect("post");
 }
 
-/// Receives a datagram, which must be `bytes`; who has sent it.
-async fn receives(socket: &DatagramSocket, bytes: &[u8]) -> Peer {
+/// Receives a datagram, which must be `bytes`, and returns its sender.
+async fn receives(socket: &DatagramSocket, bytes: &[u8]) -> DatagramPeer {
     let (message, sender) = in_time(socket.recv_from()).await.expect("receive");
     assert!(*message == *bytes, "{message:?} is not what was sent");
     sender
 }
 
-/// A task that has a socket answer everybody with the same, and its address.
+/// Starts a task that answers each datagram with the same bytes; returns it and its address.
 async fn echoes(local: SocketAddr) -> (Task<()>, SocketAddr) {
     let server = socket(local).await;
     let at = address(&server);
@@ -63,9 +63,9 @@ async fn echoes(local: SocketAddr) -> (Task<()>, SocketAddr) {
     (executor::spawn(echo), at)
 }
 
-/// Two sockets, the second one as the first has it.
-async fn pair() -> (DatagramSocket, Arc<DatagramSocket>, Peer) {
-    let (client, server) = (socket(rxe(0)).await, Arc::new(socket(rxe(0)).await));
+/// Returns two sockets, and the second one as a peer of the first.
+async fn pair() -> (DatagramSocket, Arc<DatagramSocket>, DatagramPeer) {
+    let (client, server) = (socket(roce(0)).await, Arc::new(socket(roce(0)).await));
     let at = address(&server);
     // It answers while something is awaited of it.
     let serving = Arc::clone(&server);
@@ -79,8 +79,8 @@ async fn pair() -> (DatagramSocket, Arc<DatagramSocket>, Peer) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tasks_exchange_datagrams() {
-    for local in [rxe(0), rxe_v6(0)] {
-        on_each_executor(rxe(0), move || async move {
+    for local in [roce(0), roce_v6(0)] {
+        on_each_executor(roce(0), move || async move {
             let (mut serving, at) = echoes(local).await;
             let client = socket(local).await;
             let peer = in_time(client.resolve_peer(at)).await.expect("resolve");
@@ -93,7 +93,7 @@ fn tasks_exchange_datagrams() {
                 assert_eq!(receives(&client, &text).await, peer);
             }
             in_time(client.flush()).await.expect("flush");
-            let counters = client.counters().expect("count");
+            let counters = client.stats().expect("count");
             assert_eq!((counters.messages_sent, counters.messages_received), (20, 20));
             serving.abort();
             client.abort().await;
@@ -104,20 +104,21 @@ fn tasks_exchange_datagrams() {
 /// Peers that cannot be found, or are of no use here.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn tasks_are_told_what_is_wrong_as_on_siw() {
-    on_each_executor(rxe(0), || async {
-        let iwarp = DatagramSocket::bind(siw(0), &settings()).await;
+fn invalid_task_calls_are_refused_as_on_siw() {
+    on_each_executor(roce(0), || async {
+        let iwarp = DatagramSocket::bind(siw(0), &config()).await;
         let error = iwarp.expect_err("iWARP has no datagrams");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
         let (client, server, peer) = pair().await;
-        let error = in_time(client.resolve_peer(rxe(7199))).await.expect_err("nobody listens");
-        assert_eq!(*error.kind(), ErrorKind::Unreachable(1), "{error}");
+        let error =
+            in_time(client.resolve_peer(roce(7199))).await.expect_err("no program should listen");
+        assert_eq!(*error.kind(), ErrorKind::Unreachable(NO_LISTENER), "{error}");
         let buffer = filled(&server, b"x").await;
-        let error = server.post_to(buffer, &peer).await.expect_err("a peer of another");
-        assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
+        let error = server.post_send_to(buffer, &peer).await.expect_err("a peer of another");
+        assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
         let buffer = filled(&server, b"x").await;
         let error = client.send_to(buffer, &peer).await.expect_err("a buffer of another");
-        assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
         let joined = client.join_multicast(group(1), Membership::Full).await.expect("join");
         let again = client
             .join_multicast(group(1), Membership::Full)
@@ -130,12 +131,12 @@ fn tasks_are_told_what_is_wrong_as_on_siw() {
     });
 }
 
-/// Whatever tasks wait for, all of them hear of the end.
+/// All waiting tasks are woken when the socket ends, in every call.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn all_tasks_hear_of_the_end_of_a_socket() {
-    on_each_executor(rxe(0), || async {
-        let (client, silent) = (Arc::new(socket(rxe(0)).await), socket(rxe(0)).await);
+fn end_of_socket_wakes_all_tasks() {
+    on_each_executor(roce(0), || async {
+        let (client, silent) = (Arc::new(socket(roce(0)).await), socket(roce(0)).await);
         let held = [filled(&client, b"").await, filled(&client, b"").await];
         let at = address(&silent);
         let calls = (0..6).map(|which| {
@@ -143,7 +144,7 @@ fn all_tasks_hear_of_the_end_of_a_socket() {
             executor::spawn(async move {
                 match which / 2 {
                     0 => client.recv_from().await.map(drop),
-                    1 => client.buffer().await.map(drop),
+                    1 => client.acquire_buffer().await.map(drop),
                     _ => client.resolve_peer(at).await.map(drop),
                 }
             })
@@ -152,7 +153,8 @@ fn all_tasks_hear_of_the_end_of_a_socket() {
         executor::sleep(Duration::from_millis(5)).await;
         client.abort().await;
         for call in calls {
-            let error = in_time(call).await.expect("it lives").expect_err("it has ended");
+            let error =
+                in_time(call).await.expect("task should not panic").expect_err("it has ended");
             assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
         }
         let error =
@@ -165,10 +167,10 @@ fn all_tasks_hear_of_the_end_of_a_socket() {
 /// A socket of threads becomes one of tasks, and back, with what is in it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn tasks_and_threads_pass_a_socket_on() {
-    let [client, server] = [(); 2].map(|()| endpoint_datagrams::socket(rxe(0)));
+fn socket_converts_between_tasks_and_threads() {
+    let [client, server] = [(); 2].map(|()| endpoint_datagrams::socket(roce(0)));
     let peer = endpoint_datagrams::found(&client, &server);
-    client.post_to(endpoint_datagrams::filled(&client, b"one"), &peer).expect("post");
+    client.post_send_to(endpoint_datagrams::filled(&client, b"one"), &peer).expect("post");
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let server = runtime.block_on(async {
         let server = DatagramSocket::from_blocking(server).expect("the runtime watches it");
@@ -177,14 +179,14 @@ fn tasks_and_threads_pass_a_socket_on() {
         server.into_blocking()
     });
     assert_eq!(endpoint_datagrams::receives(&client, b"two"), peer);
-    client.post_to(endpoint_datagrams::filled(&client, b"three"), &peer).expect("post");
+    client.post_send_to(endpoint_datagrams::filled(&client, b"three"), &peer).expect("post");
     endpoint_datagrams::receives(&server, b"three");
 }
 
-/// That all buffers of the socket are there, and no more.
+/// Checks that all buffers of the socket are available, and no more.
 async fn has_all_buffers(socket: &DatagramSocket) {
     let all = [filled(socket, b"").await, filled(socket, b"").await];
-    let none = executor::timeout(Duration::ZERO, socket.buffer()).await;
+    let none = executor::timeout(Duration::ZERO, socket.acquire_buffer()).await;
     none.expect_err("there is no other one");
     drop(all);
 }
@@ -192,10 +194,10 @@ async fn has_all_buffers(socket: &DatagramSocket) {
 async fn binding() {
     let before = objects();
     for point in Point::all() {
-        let bound = until_dropped(DatagramSocket::bind(rxe(0), &settings()), point).await;
+        let bound = until_dropped(DatagramSocket::bind(roce(0), &config()), point).await;
         let is_bound = bound.is_some();
         drop(bound.map(|bound| bound.expect("bind")));
-        eventually_as(rxe(0), &before).await;
+        eventually_as(roce(0), &before).await;
         if is_bound {
             break;
         }
@@ -203,15 +205,15 @@ async fn binding() {
 }
 
 async fn resolving() {
-    let (mut serving, at) = echoes(rxe(0)).await;
-    let client = socket(rxe(0)).await;
+    let (mut serving, at) = echoes(roce(0)).await;
+    let client = socket(roce(0)).await;
     let before = objects();
     for point in Point::all() {
         let resolved = until_dropped(client.resolve_peer(at), point).await;
         let is_resolved = resolved.is_some();
         drop(resolved.map(|peer| peer.expect("resolve")));
-        // The id that asked is gone, and so is the one that is asked.
-        eventually_as(rxe(0), &before).await;
+        // The ids of the request are destroyed on both sides.
+        eventually_as(roce(0), &before).await;
         if is_resolved {
             break;
         }
@@ -232,7 +234,7 @@ async fn receiving() {
             let receiving =
                 executor::spawn(async move { until_dropped(waits.recv_from(), point).await });
             posts.await;
-            in_time(receiving).await.expect("it lives")
+            in_time(receiving).await.expect("task should not panic")
         };
         match &received {
             Some(received) => assert_eq!(*received.as_ref().expect("receive").0, [number]),
@@ -252,7 +254,7 @@ async fn taking() {
         let held = [filled(&client, b"").await, filled(&client, b"").await];
         let taken = {
             let dropped = executor::spawn(async move { drop(held) });
-            let taken = until_dropped(client.buffer(), point).await;
+            let taken = until_dropped(client.acquire_buffer(), point).await;
             dropped.await.expect("it has dropped them");
             taken.is_some()
         };
@@ -266,7 +268,9 @@ async fn taking() {
     }
 }
 
-/// Sending, posting and flushing, first to a peer whose address handle is to be made, and then to one that has it.
+/// Sends, posts and flushes.
+///
+/// The first peer has no address handle yet, the second one has it.
 async fn sending() {
     let (client, server, peer) = pair().await;
     for is_first in [true, false] {
@@ -287,7 +291,7 @@ async fn sending() {
             let is_sent = sent.is_some();
             drop(sent.map(|buffer| buffer.expect("send")));
             let buffer = filled(&client, &[number, 2]).await;
-            let posted = until_dropped(client.post_to(buffer, &peer), point).await;
+            let posted = until_dropped(client.post_send_to(buffer, &peer), point).await;
             if let Some(posted) = &posted {
                 posted.as_ref().expect("post");
             }
@@ -298,7 +302,7 @@ async fn sending() {
             }
             let flushed = until_dropped(client.flush(), point).await;
             send(&client, b"end", &peer).await;
-            // What was sent for certain comes, in order, and nothing twice.
+            // Messages that were certainly sent arrive in order, and none twice.
             let mut came = Vec::new();
             loop {
                 let (datagram, _) = in_time(server.recv_from()).await.expect("receive");
@@ -321,8 +325,8 @@ async fn sending() {
 }
 
 async fn joining() {
-    let member = socket(rxe(0)).await;
-    let is_in = |joined: &Group| joined.check().is_ok();
+    let member = socket(roce(0)).await;
+    let is_in = |joined: &MulticastGroup| joined.check_membership().is_ok();
     for point in Point::all() {
         let joined = until_dropped(member.join_multicast(group(3), Membership::Full), point).await;
         let is_joined = joined.is_some();
@@ -347,7 +351,7 @@ async fn aborting() {
             receives(&server, b"nothing has happened").await;
             client.abort().await;
         }
-        in_time(client.recv_from()).await.expect_err("this side has ended it");
+        in_time(client.recv_from()).await.expect_err("this side should have ended it");
         if aborted {
             break;
         }
@@ -359,17 +363,17 @@ macro_rules! dropped {
         #[test]
         #[ignore = "needs the test bed: cargo xtask test"]
         fn $name() {
-            on_each_executor(rxe(0), $test);
+            on_each_executor(roce(0), $test);
         }
     )*};
 }
 
 dropped! {
-    binding_is_dropped: binding;
-    resolving_is_dropped: resolving;
-    receiving_is_dropped: receiving;
-    taking_is_dropped: taking;
-    sending_is_dropped: sending;
-    joining_is_dropped: joining;
-    aborting_is_dropped: aborting;
+    dropped_bind_leaves_nothing: binding;
+    dropped_resolve_leaves_nothing: resolving;
+    dropped_recv_loses_nothing: receiving;
+    dropped_acquire_loses_no_buffer: taking;
+    dropped_send_completes: sending;
+    dropped_join_leaves_group: joining;
+    dropped_abort_completes: aborting;
 }

@@ -4,45 +4,47 @@ use std::net::SocketAddr;
 
 use rdmacm::cm::Membership;
 use rdmacm::endpoint::tokio::{Connection, DatagramSocket};
-use rdmacm::endpoint::{Buffer, DatagramSettings, Memory, Rights, Settings};
+use rdmacm::endpoint::{Buffer, ConnectionConfig, DatagramConfig, DmaMemory, RemoteAccess};
 use rdmacm_tests::heap;
 use tokio::runtime::Builder;
 use tokio::task;
 
-use crate::bed::{rxe, siw};
 use crate::endpoint_tokio::{filled, pair};
 use crate::executor::in_time;
+use crate::fixtures::{roce, siw};
 
-/// Of 8 bytes.
+/// Acquires a buffer of 8 bytes.
 async fn word(connection: &Connection) -> Buffer {
-    let mut buffer = connection.buffer().await.expect("a buffer");
+    let mut buffer = connection.acquire_buffer().await.expect("a buffer");
     buffer.set_len(8).expect("it fits");
     buffer
 }
 
 async fn echoes(server: Connection) {
     while let Some(message) = server.recv().await.expect("receive") {
-        let mut answer = server.buffer().await.expect("a buffer");
+        let mut answer = server.acquire_buffer().await.expect("a buffer");
         answer.copy_from(&message).expect("it fits");
-        server.post(answer).expect("post");
+        server.post_send(answer).expect("post");
     }
 }
 
-/// All calls that are made for messages, and for memory of the peer: each has to wait here, as one thread does all.
+/// Makes all calls for messages and remote memory.
+///
+/// Each has to wait, since one thread does all.
 async fn on_a_connection(address: SocketAddr) {
-    let [client, server] = pair(address, &Settings::default()).await;
-    let memory = Memory::new(64).expect("memory");
-    let export = server.export(&memory, Rights::all()).await.expect("export");
-    let remote = export.remote();
+    let [client, server] = pair(address, &ConnectionConfig::default()).await;
+    let memory = DmaMemory::new(64).expect("memory");
+    let export = server.export(&memory, RemoteAccess::all()).await.expect("export");
+    let remote = export.remote_memory();
     let server = task::spawn(echoes(server));
     let has_atomics = address.ip() != siw(0).ip();
     let mut before = 0;
     for round in 0..60 {
-        // What is made for the first messages only.
+        // Objects that are made for the first messages only.
         if round == 10 {
             before = heap::count();
         }
-        client.post(filled(&client, b"one").await).expect("post");
+        client.post_send(filled(&client, b"one").await).expect("post");
         client.flush().await.expect("flush");
         drop(client.send(filled(&client, b"two").await).await.expect("send"));
         for text in [b"one", b"two"] {
@@ -58,40 +60,40 @@ async fn on_a_connection(address: SocketAddr) {
     }
     assert_eq!(heap::count() - before, 0, "of 50 rounds");
     drop(client);
-    server.await.expect("it has heard of the end");
+    server.await.expect("server should get the end");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_messages_of_tasks_allocate_nothing() {
-    alone(on_a_connection(rxe(0)));
+fn rxe_task_messages_allocate_nothing() {
+    alone(on_a_connection(roce(0)));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_messages_of_tasks_allocate_nothing() {
+fn siw_task_messages_allocate_nothing() {
     alone(on_a_connection(siw(0)));
 }
 
-/// Runs it in this thread, whose allocations are counted.
+/// Runs the test in this thread, whose allocations are counted.
 fn alone(test: impl Future<Output = ()>) {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(in_time(test));
 }
 
 async fn on_sockets() {
-    let settings = DatagramSettings::default();
+    let config = DatagramConfig::default();
     let [client, server] = [
-        DatagramSocket::bind(rxe(0), &settings).await.expect("bind"),
-        DatagramSocket::bind(rxe(0), &settings).await.expect("bind"),
+        DatagramSocket::bind(roce(0), &config).await.expect("bind"),
+        DatagramSocket::bind(roce(0), &config).await.expect("bind"),
     ];
     let at = server.local_addr().expect("an IP address");
     let serving = task::spawn(async move {
         loop {
             let (datagram, sender) = server.recv_from().await.expect("receive");
-            let mut answer = server.buffer().await.expect("a buffer");
+            let mut answer = server.acquire_buffer().await.expect("a buffer");
             answer.copy_from(&datagram).expect("it fits");
-            server.post_to(answer, &sender).await.expect("post");
+            server.post_send_to(answer, &sender).await.expect("post");
         }
     });
     let peer = client.resolve_peer(at).await.expect("resolve");
@@ -103,7 +105,7 @@ async fn on_sockets() {
             before = heap::count();
         }
         for peer in [&peer, group.peer()] {
-            let mut buffer = client.buffer().await.expect("a buffer");
+            let mut buffer = client.acquire_buffer().await.expect("a buffer");
             buffer.copy_from(b"there and back").expect("it fits");
             drop(client.send_to(buffer, peer).await.expect("send"));
             let (answer, _) = client.recv_from().await.expect("receive");
@@ -117,6 +119,6 @@ async fn on_sockets() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn datagrams_of_tasks_allocate_nothing() {
+fn task_datagrams_allocate_nothing() {
     alone(on_sockets());
 }

@@ -15,34 +15,36 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::cm::{CmId, ConnParam, Membership};
 use rdmacm::endpoint::tokio::{Connection, DatagramSocket, Incoming, Listener};
-use rdmacm::endpoint::{self, Buffer, Connector, DatagramSettings, Remote, Rights, Settings};
+use rdmacm::endpoint::{
+    self, Buffer, ConnectionConfig, Connector, DatagramConfig, RemoteAccess, RemoteMemory,
+};
 use rdmacm::verbs::{QpState, WcStatus};
 use rdmacm::{Error, ErrorKind, Result};
 use tokio::runtime::Builder;
 
-use crate::bed::{LONG, Side, ask, channel, rxe, siw};
 use crate::child::in_child;
+use crate::endpoint_close::with_low_peer;
 use crate::endpoint_connect::objects_at;
-use crate::endpoint_end::with_low_peer;
 use crate::endpoint_keep_alive::Cut;
 use crate::endpoint_tokio::{filled, pair};
 use crate::executor::{self, Task, in_time, on_each_executor, tokios};
+use crate::fixtures::{DEFAULT_SEND_BUFFERS, LONG, NO_LISTENER, Side, ask, channel, roce, siw};
 use crate::modify::bring;
 use crate::removal::Own;
 
 type Ends<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
-/// What a task waits for.
-pub(crate) type Call = fn(Arc<Connection>, Remote) -> Ends<()>;
+/// A call in which a task waits.
+pub(crate) type Call = fn(Arc<Connection>, RemoteMemory) -> Ends<()>;
 
 /// One byte.
 async fn one(connection: &Connection) -> Result<Buffer> {
-    let mut buffer = connection.buffer().await?;
+    let mut buffer = connection.acquire_buffer().await?;
     buffer.set_len(1)?;
     Ok(buffer)
 }
 
-/// What comes of `call` without waiting.
+/// Polls `call` once, without waiting.
 async fn at_once<F: Future>(call: F) -> Poll<F::Output> {
     let mut call = pin!(call);
     poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await
@@ -59,8 +61,8 @@ pub(crate) const CALLS: [(&str, Call); 10] = [
     ("buffer", |connection, _| {
         Box::pin(async move {
             let mut taken = Vec::new();
-            for _ in 0..=Settings::default().send_buffers {
-                taken.push(connection.buffer().await?);
+            for _ in 0..=DEFAULT_SEND_BUFFERS {
+                taken.push(connection.acquire_buffer().await?);
             }
             Ok(())
         })
@@ -68,7 +70,7 @@ pub(crate) const CALLS: [(&str, Call); 10] = [
     ("post_bytes", |connection, _| {
         Box::pin(async move {
             let mut taken = Vec::new();
-            while let Poll::Ready(buffer) = at_once(connection.buffer()).await {
+            while let Poll::Ready(buffer) = at_once(connection.acquire_buffer()).await {
                 taken.push(buffer?);
             }
             // A buffer may come back.
@@ -105,27 +107,31 @@ pub(crate) const CALLS: [(&str, Call); 10] = [
     ("close", |connection, _| Box::pin(async move { connection.close(LONG).await })),
 ];
 
-/// Those of them that do not need a peer which has taken what was sent before: on iWARP a message that finds no buffer is the end.
+/// Calls that do not need a peer which received the earlier messages.
+///
+/// On iWARP a message without a buffer is the end.
 pub(crate) const IDLE: &[(&str, Call)] = CALLS.split_at(3).0;
 
-/// Something of the peer's, which it comes to only when it takes messages.
-fn theirs() -> Remote {
-    Remote::new(0x1000, 1, 8, Rights::all()).expect("it may be")
+/// Returns remote memory that the peer can access only if it receives messages.
+fn theirs() -> RemoteMemory {
+    RemoteMemory::new(0x1000, 1, 8, RemoteAccess::all()).expect("it may be")
 }
 
-pub(crate) const SILENCE: ErrorKind = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
+pub(crate) const SILENCE: ErrorKind = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_RETRY_EXC_ERR);
 
 /// Begins a call, which must wait; what comes of it.
 pub(crate) async fn waits<T: Send + 'static>(mut call: Ends<T>) -> Task<Result<T>> {
     let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).map(drop)));
-    assert!(first.await.is_pending(), "it waits for nobody");
+    assert!(first.await.is_pending(), "call should be pending");
     executor::spawn(call)
 }
 
 /// Calls that wait, each for what it is to say.
 pub(crate) type Waiters = Vec<(&'static str, Task<Result<()>>)>;
 
-/// Has each of `calls` wait on its connection, whose peer does not take two messages (if it can be sent such).
+/// Makes each of `calls` wait on its connection.
+///
+/// The peer does not receive two messages, if it can be sent any.
 pub(crate) async fn wait_in_every_call(
     calls: &[(&'static str, Call)],
     connections: Vec<Connection>,
@@ -135,7 +141,7 @@ pub(crate) async fn wait_in_every_call(
     for ((name, call), connection) in calls.iter().zip(connections) {
         if sends {
             for _ in 0..2 {
-                connection.post(filled(&connection, b"nobody takes it").await).expect("post");
+                connection.post_send(filled(&connection, b"nobody takes it").await).expect("post");
             }
         }
         waiters.push((*name, waits(call(Arc::new(connection), theirs())).await));
@@ -143,10 +149,10 @@ pub(crate) async fn wait_in_every_call(
     waiters
 }
 
-/// Each of them is to say one of `ends`, or that there are no more messages.
+/// Checks that each of the calls returns one of `ends`, or the end of the messages.
 pub(crate) async fn end(waiters: Waiters, ends: &[ErrorKind]) {
     for (name, waiter) in waiters {
-        match in_time(waiter).await.expect("it lives") {
+        match in_time(waiter).await.expect("task should not panic") {
             Ok(()) => assert_eq!(name, "recv"),
             Err(error) => assert!(ends.contains(error.kind()), "{name}: {error}"),
         }
@@ -166,7 +172,7 @@ async fn from_every_call(
     end(waiters, ends).await;
 }
 
-/// A connection whose peer is on the other level, for each of the calls.
+/// Returns a connection for each of the calls, with a peer on the low level.
 async fn with_low_peers() -> (Vec<Connection>, Vec<Side>) {
     let make = || CALLS.iter().map(|_| with_low_peer(None)).unzip();
     let (connections, peers): (Vec<_>, Vec<_>) =
@@ -177,8 +183,8 @@ async fn with_low_peers() -> (Vec<Connection>, Vec<Side>) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_peer_ends_it() {
-    on_each_executor(rxe(0), || async {
+fn disconnect_by_peer_ends_every_task() {
+    on_each_executor(roce(0), || async {
         let (connections, peers) = with_low_peers().await;
         let goes = async { executor::spawn_blocking(|| drop(peers)).await.expect("they go") };
         let ends = [ErrorKind::Disconnected, SILENCE];
@@ -188,8 +194,8 @@ fn the_peer_ends_it() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_peer_falls_silent() {
-    on_each_executor(rxe(0), || async {
+fn silent_peer_ends_every_task() {
+    on_each_executor(roce(0), || async {
         let (connections, peers) = with_low_peers().await;
         let goes =
             async { peers.iter().for_each(|peer| bring(peer.io.qp(), QpState::IB_QPS_RESET)) };
@@ -198,29 +204,33 @@ fn the_peer_falls_silent() {
     });
 }
 
-/// Runs as a process of its own: takes `count` connections, and one more request that it does not answer, and lives until it hears
-/// something.
+/// Runs as a process of its own that takes `count` connections.
+///
+/// It takes one more request that it does not answer, and lives until the test sends something.
 fn lives_and_dies(mut tells: UnixStream, address: SocketAddr, count: usize) {
     let listener = endpoint::Listener::bind(address).expect("listen");
     let port = listener.local_addr().expect("an IP address").port();
-    tells.write_all(&port.to_ne_bytes()).expect("tell");
-    let settings = Settings { receive_buffers: 1, ..Settings::default() };
+    tells.write_all(&port.to_ne_bytes()).expect("write to the test");
+    let config = ConnectionConfig::new().receive_buffers(1);
     let accept = |_| {
-        let incoming = listener.incoming_timeout(LONG).expect("a request");
-        incoming.accept(&settings, &[], LONG).expect("accept")
+        let incoming = listener.accept_timeout(LONG).expect("a request");
+        incoming.accept(&config, &[], LONG).expect("accept")
     };
     let accepted: Vec<_> = (0..count).map(accept).collect();
-    let unanswered = listener.incoming_timeout(LONG).expect("a request");
-    tells.write_all(&[1]).expect("tell");
-    // This process has the other end too, and hears of no end.
+    let unanswered = listener.accept_timeout(LONG).expect("a request");
+    tells.write_all(&[1]).expect("write to the test");
+    // This process has the other end too, and gets no end of file.
     tells.set_read_timeout(Some(LONG)).expect("set a deadline");
-    tells.read_exact(&mut [0]).expect("hear");
+    tells.read_exact(&mut [0]).expect("read from the test");
     // Nothing of it is ended by the process.
     mem::forget((listener, accepted, unanswered));
 }
 
-/// A process that is killed, for all that is seen of it: its kernel takes everything away at once.
-fn the_peers_process_dies(address: SocketAddr, calls: &'static [(&'static str, Call)]) {
+/// Ends the peer process as if it were killed: its kernel releases all its objects at once.
+fn killed_peer_process_ends_every_task(
+    address: SocketAddr,
+    calls: &'static [(&'static str, Call)],
+) {
     let before = objects_at(address);
     for runtime in tokios() {
         let (mut ours, theirs) = UnixStream::pair().expect("socket pair");
@@ -231,9 +241,9 @@ fn the_peers_process_dies(address: SocketAddr, calls: &'static [(&'static str, C
             ours.read_exact(&mut port).expect("it listens");
             let server = SocketAddr::new(address.ip(), u16::from_ne_bytes(port));
             let test = runtime.spawn(async move {
-                let settings = Settings { retry_count: 2, ..Settings::default() };
+                let config = ConnectionConfig::new().retry_count(2);
                 // A quarter of a second, three times: so long the calls wait, however busy the machine is.
-                let connector = Connector::new().ack_timeout(16).settings(settings);
+                let connector = Connector::new().ack_timeout(16).config(config);
                 let mut connections = Vec::new();
                 for _ in calls {
                     let connected = in_time(Connection::connect(&connector, server)).await;
@@ -244,14 +254,16 @@ fn the_peers_process_dies(address: SocketAddr, calls: &'static [(&'static str, C
                 let goes = async {
                     let dies = move || {
                         ours.read_exact(&mut [0]).expect("it has the last request");
-                        ours.write_all(&[1]).expect("tell");
+                        ours.write_all(&[1]).expect("write to the test");
                     };
                     executor::spawn_blocking(dies).await.expect("it dies");
                 };
                 let sends = address.ip() != siw(0).ip();
                 let ends = [ErrorKind::Disconnected, SILENCE];
                 from_every_call(calls, connections, sends, &ends, goes).await;
-                was_refused(&in_time(connecting).await.expect("it lives").expect_err("nobody"));
+                was_refused(
+                    &in_time(connecting).await.expect("task should not panic").expect_err("nobody"),
+                );
             });
             runtime.block_on(test).expect("the test has ended well");
             child.join().expect("the child has ended well");
@@ -261,7 +273,7 @@ fn the_peers_process_dies(address: SocketAddr, calls: &'static [(&'static str, C
     }
 }
 
-/// That the peer, or its kernel, has said no.
+/// Checks that the peer, or its kernel, has rejected the request.
 #[track_caller]
 fn was_refused(error: &Error) {
     let is_refused = match error.kind() {
@@ -273,30 +285,30 @@ fn was_refused(error: &Error) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_the_peers_process_dies() {
-    the_peers_process_dies(rxe(0), &CALLS);
+fn rxe_killed_peer_process_ends_every_task() {
+    killed_peer_process_ends_every_task(roce(0), &CALLS);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_the_peers_process_dies() {
-    the_peers_process_dies(siw(0), IDLE);
+fn siw_killed_peer_process_ends_every_task() {
+    killed_peer_process_ends_every_task(siw(0), IDLE);
 }
 
-/// TCP gives up, when it has something to send: of an idle connection what looks after the peer.
+/// TCP gives up when it has something to send. On an idle connection that is a keep-alive probe.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_the_wire_is_cut() {
+fn siw_cut_wire_ends_every_task() {
     on_each_executor(siw(0), || async {
         let keep_alive = Some(Duration::from_millis(1));
-        let looks = Settings { keep_alive, ..Settings::default() };
+        let looks = ConnectionConfig::new().keep_alive_interval(keep_alive);
         let (mut idle, mut peers) = (Vec::new(), Vec::new());
         for _ in IDLE {
             let [client, server] = pair(siw(0), &looks).await;
             idle.push(client);
             peers.push(server);
         }
-        let [asks, _peer] = pair(siw(0), &Settings::default()).await;
+        let [asks, _peer] = pair(siw(0), &ConnectionConfig::default()).await;
         let idle = wait_in_every_call(IDLE, idle, false).await;
         let cut = Cut::new();
         let read: Vec<_> = CALLS.into_iter().filter(|(name, _)| *name == "read").collect();
@@ -307,33 +319,33 @@ fn siw_the_wire_is_cut() {
     });
 }
 
-/// Closing waits for the peer's answer when all was sent; that the peer is gone is one too.
+/// A close waits for the peer's answer when all messages are sent. The end of the peer counts as an answer.
 fn instead_of_answering(address: SocketAddr) {
     on_each_executor(address, move || async move {
-        let [client, server] = pair(address, &Settings::default()).await;
+        let [client, server] = pair(address, &ConnectionConfig::default()).await;
         client.send(filled(&client, b"taken").await).await.expect("send");
         let closing = async move { client.close(LONG).await };
-        // On iWARP nobody answers.
+        // On iWARP no answer comes.
         let closing = executor::spawn(closing);
         executor::yield_now().await;
         drop(server.into_blocking());
-        in_time(closing).await.expect("it lives").expect("nothing was lost");
+        in_time(closing).await.expect("task should not panic").expect("nothing was lost");
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_the_peer_ends_it_instead_of_answering() {
-    instead_of_answering(rxe(0));
+fn rxe_close_succeeds_when_peer_leaves_unanswered() {
+    instead_of_answering(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_the_peer_ends_it_instead_of_answering() {
+fn siw_close_succeeds_when_peer_leaves_unanswered() {
     instead_of_answering(siw(0));
 }
 
-/// The request is dropped by who has taken it, or with the listener.
+/// The peer drops the request after taking it, or together with the listener.
 fn instead_of_accepting(address: SocketAddr) {
     on_each_executor(address, move || async move {
         for is_taken in [true, false] {
@@ -349,23 +361,25 @@ fn instead_of_accepting(address: SocketAddr) {
             let listener =
                 executor::spawn_blocking(move || readable(listener)).await.expect("it asks");
             if is_taken {
-                drop(listener.incoming().expect("a request"));
+                drop(listener.accept().expect("a request"));
             }
             drop(listener);
-            was_refused(&in_time(connecting).await.expect("it lives").expect_err("refused"));
+            was_refused(
+                &in_time(connecting).await.expect("task should not panic").expect_err("refused"),
+            );
         }
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_the_peer_goes_instead_of_accepting() {
-    instead_of_accepting(rxe(0));
+fn rxe_connect_fails_when_peer_leaves() {
+    instead_of_accepting(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_the_peer_goes_instead_of_accepting() {
+fn siw_connect_fails_when_peer_leaves() {
     instead_of_accepting(siw(0));
 }
 
@@ -377,16 +391,17 @@ fn is_readable(fd: &impl AsFd) {
 }
 
 async fn accept(incoming: Incoming) -> Result<Connection> {
-    incoming.accept(&Settings::default(), &[], LONG).await
+    incoming.accept(&ConnectionConfig::default(), &[], LONG).await
 }
 
-/// A peer that asks, and is gone before it has heard the answer, or before anybody has looked at its request: that ends the
-/// attempt to accept it, and nothing else.
+/// The peer leaves before it gets the answer, or before its request is read.
+///
+/// The accept attempt fails, and nothing else does.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_peer_asks_and_goes() {
-    on_each_executor(rxe(0), || async {
-        let listener = Arc::new(Listener::bind(rxe(0)).expect("listen"));
+fn late_accept_fails_when_peer_left() {
+    on_each_executor(roce(0), || async {
+        let listener = Arc::new(Listener::bind(roce(0)).expect("listen"));
         let server = listener.local_addr().expect("an IP address");
         let asks = move || {
             let channel = channel();
@@ -398,7 +413,8 @@ fn the_peer_asks_and_goes() {
             let listens = async move { listens.accept().await };
             let listening = waits(Box::pin(listens)).await;
             let (answers, side) = executor::spawn_blocking(asks).await.expect("it asks");
-            let incoming = in_time(listening).await.expect("it lives").expect("a request");
+            let incoming =
+                in_time(listening).await.expect("task should not panic").expect("a request");
             let Side { id, io } = side;
             let goes = move || {
                 if is_answered {
@@ -411,11 +427,11 @@ fn the_peer_asks_and_goes() {
             let goes = if is_answered {
                 executor::spawn_blocking(goes)
             } else {
-                executor::spawn_blocking(goes).await.expect("it goes");
+                executor::spawn_blocking(goes).await.expect("blocking task should not panic");
                 executor::spawn_blocking(|| {})
             };
             let error = in_time(accept(incoming)).await.map(drop);
-            goes.await.expect("it goes");
+            goes.await.expect("blocking task should not panic");
             // Accepted a moment before: then the connection has ended.
             if let Err(error) = error {
                 assert_ne!(*error.kind(), ErrorKind::TimedOut, "{error}");
@@ -426,24 +442,24 @@ fn the_peer_asks_and_goes() {
         let connecting = executor::spawn(connect);
         let incoming = in_time(listener.accept()).await.expect("a request");
         let accepted = in_time(accept(incoming)).await.expect("accept");
-        drop(in_time(connecting).await.expect("it lives").expect("connect"));
+        drop(in_time(connecting).await.expect("task should not panic").expect("connect"));
         assert!(in_time(accepted.recv()).await.expect("receive").is_none(), "the end");
     });
 }
 
-/// What becomes of all that a task may wait for, when the device goes.
+/// Every call in which a task may wait ends when the device is removed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_device_goes() {
-    let own = Own::rxe();
+fn device_removal_ends_every_task() {
+    let own = Own::roce();
     let address = own.address;
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let deletion = runtime.block_on(async {
-        let [client, server] = pair(address, &Settings::default()).await.map(Arc::new);
+        let [client, server] = pair(address, &ConnectionConfig::default()).await.map(Arc::new);
         let listener = Listener::bind(address).expect("listen");
-        let settings = DatagramSettings::default();
-        let socket = Arc::new(DatagramSocket::bind(address, &settings).await.expect("bind"));
-        let silent = DatagramSocket::bind(address, &settings).await.expect("bind");
+        let config = DatagramConfig::default();
+        let socket = Arc::new(DatagramSocket::bind(address, &config).await.expect("bind"));
+        let silent = DatagramSocket::bind(address, &config).await.expect("bind");
         let at = silent.local_addr().expect("an IP address");
         let mut waiters = Vec::new();
         for (_, call) in IDLE {
@@ -461,23 +477,27 @@ fn the_device_goes() {
         let resolving = async move { resolves.resolve_peer(at).await.map(drop) };
         let resolving = waits(Box::pin(resolving)).await;
         let deletion = own.delete();
-        let unresolved = in_time(resolving).await.expect("it lives").expect_err("no device");
-        // The peer may be the first to lose it: then nobody listens there.
-        let is_known = matches!(unresolved.kind(), ErrorKind::DeviceGone(_))
-            || *unresolved.kind() == ErrorKind::Unreachable(1);
+        let unresolved =
+            in_time(resolving).await.expect("task should not panic").expect_err("no device");
+        // The peer may lose the device first: then it has no listener.
+        let is_known = matches!(unresolved.kind(), ErrorKind::DeviceRemoved(_))
+            || *unresolved.kind() == ErrorKind::Unreachable(NO_LISTENER);
         assert!(is_known, "{unresolved}");
         for waiter in waiters {
-            let error = in_time(waiter).await.expect("it lives").expect_err("the device is gone");
-            assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
+            let error = in_time(waiter)
+                .await
+                .expect("task should not panic")
+                .expect_err("device should be removed");
+            assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
         }
         let group = SocketAddr::from(([239, 1, 7, 1], 0));
         for result in [
             in_time(server.flush()).await,
-            in_time(silent.buffer()).await.map(drop),
+            in_time(silent.acquire_buffer()).await.map(drop),
             in_time(silent.join_multicast(group, Membership::Full)).await.map(drop),
         ] {
             if let Err(error) = result {
-                assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
+                assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
             }
         }
         deletion

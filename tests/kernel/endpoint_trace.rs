@@ -1,4 +1,4 @@
-//! The safe tier: what it tells a subscriber of `tracing`.
+//! The safe tier: the spans and events that a subscriber of `tracing` gets.
 
 use std::fmt::{self, Write};
 use std::net::SocketAddr;
@@ -8,42 +8,42 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rdmacm::cm::RejectReason;
-use rdmacm::endpoint::{Connector, Incoming, Listener, Settings};
+use rdmacm::endpoint::{ConnectionConfig, Connector, Incoming, Listener};
 use rdmacm::verbs::QpState;
 use rdmacm::{Error, ErrorKind};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
 
-use crate::bed::{LONG, rxe, siw};
 use crate::child::in_child;
+use crate::endpoint_close::with_low_peer;
 use crate::endpoint_connect::pair;
 use crate::endpoint_datagrams::{self, found, socket};
-use crate::endpoint_end::with_low_peer;
 use crate::endpoint_messages::{filled, receives};
+use crate::fixtures::{LONG, roce, siw};
 use crate::limit::descriptors;
 use crate::modify::bring;
 use crate::netdev::Sysctl;
 use crate::removal::Own;
 
-/// Takes down what is said, as text.
+/// Records spans and events as text.
 #[derive(Default)]
 struct Notes {
     said: Mutex<Vec<String>>,
 }
 
 impl Notes {
-    fn say(&self, name: &str, fields: Fields) -> u64 {
+    fn record_line(&self, name: &str, fields: Fields) -> u64 {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.push(format!("{name}:{}", fields.0));
         u64::try_from(said.len()).expect("few")
     }
 
-    /// What is said in what `run` does.
+    /// Returns the result of `run` and the records of its execution.
     fn of<T>(run: impl FnOnce() -> T) -> (T, Vec<String>) {
         let notes = Arc::new(Self::default());
-        // Where there is one subscriber alone, tracing asks the thread that first comes by whether anybody listens: it may be
-        // one without.
+        // With a single subscriber, tracing caches its interest from the first thread that reaches a span. That thread
+        // may have no subscriber.
         let _other = Dispatch::new(Self::default());
         let result = dispatcher::with_default(&Dispatch::new(Arc::clone(&notes)), run);
         let said = notes.said.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -51,7 +51,7 @@ impl Notes {
     }
 }
 
-/// Fields with their values; of numbers that nobody knows beforehand that there are any.
+/// Fields with their values; for numbers that vary, only that there is one.
 struct Fields(String);
 
 impl Visit for Fields {
@@ -74,19 +74,19 @@ impl Subscriber for Notes {
     fn new_span(&self, span: &Attributes<'_>) -> Id {
         let mut fields = Fields(String::new());
         span.record(&mut fields);
-        Id::from_u64(self.say(span.metadata().name(), fields))
+        Id::from_u64(self.record_line(span.metadata().name(), fields))
     }
 
     fn record(&self, _: &Id, values: &Record<'_>) {
         let mut fields = Fields(String::new());
         values.record(&mut fields);
-        self.say("it", fields);
+        self.record_line("it", fields);
     }
 
     fn event(&self, event: &Event<'_>) {
         let mut fields = Fields(String::new());
         event.record(&mut fields);
-        self.say(if event.parent().is_some() { "it" } else { "nobody" }, fields);
+        self.record_line(if event.parent().is_some() { "it" } else { "nobody" }, fields);
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
@@ -96,17 +96,17 @@ impl Subscriber for Notes {
     fn exit(&self, _: &Id) {}
 }
 
-/// What is said of an event.
+/// Returns the record of a kernel event.
 fn event(of: &str) -> String {
     format!("it: message=event kind=RDMA_CM_EVENT_{of}")
 }
 
-/// What is said of a change.
+/// Returns the record of a state change.
 fn state(of: &str) -> String {
     format!("it: message=state state={of}")
 }
 
-fn a_connection_tells(address: SocketAddr) {
+fn connection_life_is_traced(address: SocketAddr) {
     let listener = || Listener::bind(address).expect("listen");
     let (listener, listening) = Notes::of(listener);
     let server = listener.local_addr().expect("an IP address");
@@ -115,27 +115,27 @@ fn a_connection_tells(address: SocketAddr) {
         ["listener: id=some", &format!("it: local={server}"), &state("listening")]
     );
     // siw leaves no message lying when more comes.
-    let settings = Settings { keep_alive: Some(Duration::from_secs(1)), ..Settings::default() };
+    let config = ConnectionConfig::new().keep_alive_interval(Some(Duration::from_secs(1)));
     let ((local, asked), (peer, answered)) = thread::scope(|scope| {
         let connects = || {
-            let connection = Connector::new().settings(settings.clone()).timeout(LONG);
+            let connection = Connector::new().config(config.clone()).total_timeout(LONG);
             let connection = connection.connect(server).expect("connect");
-            connection.post(filled(&connection, b"hello")).expect("post");
+            connection.post_send(filled(&connection, b"hello")).expect("post");
             receives(&connection, b"hello");
             connection.close(LONG).expect("close");
             connection.local_addr().expect("an IP address")
         };
         let client = scope.spawn(move || Notes::of(connects));
         let serves = || {
-            let incoming = listener.incoming_timeout(LONG).expect("a request");
-            let connection = incoming.accept(&settings, &[], LONG).expect("accept");
+            let incoming = listener.accept_timeout(LONG).expect("a request");
+            let connection = incoming.accept(&config, &[], LONG).expect("accept");
             receives(&connection, b"hello");
-            connection.post(filled(&connection, b"hello")).expect("post");
+            connection.post_send(filled(&connection, b"hello")).expect("post");
             assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "it has closed");
             connection.peer_addr().expect("an IP address")
         };
         let served = Notes::of(serves);
-        (client.join().expect("the client lives"), served)
+        (client.join().expect("client should not panic"), served)
     });
     assert_eq!(local, peer);
     assert_eq!(
@@ -175,27 +175,27 @@ fn a_connection_tells(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_a_connection_tells_what_becomes_of_it() {
-    a_connection_tells(rxe(0));
+fn rxe_connection_life_is_traced() {
+    connection_life_is_traced(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_a_connection_tells_what_becomes_of_it() {
-    a_connection_tells(siw(0));
+fn siw_connection_life_is_traced() {
+    connection_life_is_traced(siw(0));
 }
 
 /// A connection whose peer falls silent, and its end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_tells_why_it_failed() {
+fn connection_failure_is_traced() {
     let ((error, peer), said) = Notes::of(|| {
         let (connection, peer) = with_low_peer(None);
         bring(peer.io.qp(), QpState::IB_QPS_RESET);
         let sent = connection
             .start_send(filled(&connection, b"hello"))
             .and_then(|send| send.wait_timeout(LONG));
-        (sent.expect_err("nobody answers"), peer)
+        (sent.expect_err("no peer should answer"), peer)
     });
     let last = [state(&format!("failed error={}", error.kind())), state("closed")];
     assert_eq!(said.last_chunk(), Some(&last), "{said:?}");
@@ -204,11 +204,11 @@ fn a_connection_tells_why_it_failed() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_socket_tells_what_becomes_of_it() {
+fn socket_life_is_traced() {
     let ((addresses, peer), said) = Notes::of(|| {
-        let [asks, answers] = [(); 2].map(|()| socket(rxe(0)));
+        let [asks, answers] = [(); 2].map(|()| socket(roce(0)));
         let peer = found(&asks, &answers);
-        asks.post_to(endpoint_datagrams::filled(&asks, b"hello"), &peer).expect("post");
+        asks.post_send_to(endpoint_datagrams::filled(&asks, b"hello"), &peer).expect("post");
         endpoint_datagrams::receives(&answers, b"hello");
         ([&asks, &answers].map(endpoint_datagrams::address), peer)
     });
@@ -236,22 +236,22 @@ fn a_socket_tells_what_becomes_of_it() {
     drop(peer);
 }
 
-/// A listener, a connection and a socket, each of them once, whoever hears of it first.
+/// A listener, a connection and a socket each report it once, whichever call detects it first.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn all_tell_that_their_device_is_gone() {
-    let own = Own::rxe();
+fn device_removal_is_traced_once_per_object() {
+    let own = Own::roce();
     let ((deletion, client, ended), said) = Notes::of(|| {
         let listener = Listener::bind(own.address).expect("listen");
-        // The client is made in another thread, where nobody listens.
-        let [client, server] = pair(own.address, &Settings::default());
+        // The client is made in another thread, which has no subscriber.
+        let [client, server] = pair(own.address, &ConnectionConfig::default());
         let socket = socket(own.address);
         let deletion = own.delete();
         let is_gone = |error: Error| {
-            assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
+            assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
         };
-        is_gone(listener.incoming_timeout(LONG).expect_err("the device is gone"));
-        is_gone(socket.recv_from_timeout(LONG).expect_err("the device is gone"));
+        is_gone(listener.accept_timeout(LONG).expect_err("device should be removed"));
+        is_gone(socket.recv_from_timeout(LONG).expect_err("device should be removed"));
         // The kernel may take the client's end first, and say goodbye for it.
         let ended = match server.recv_timeout(LONG) {
             Ok(message) => usize::from(message.is_none()),
@@ -274,39 +274,40 @@ fn all_tell_that_their_device_is_gone() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_attempt_tells_why_it_failed() {
-    let listener = Listener::bind(rxe(0)).expect("listen");
+fn failed_attempt_is_traced() {
+    let listener = Listener::bind(roce(0)).expect("listen");
     let nobody = listener.local_addr().expect("an IP address");
     drop(listener);
     let (failed, said) = Notes::of(|| Connector::new().connect(nobody).map(drop));
-    let error = failed.expect_err("nobody listens");
+    let error = failed.expect_err("no program should listen");
     let last = [event("REJECTED status=8"), state(&format!("failed error={error}"))];
     assert_eq!(said.last_chunk(), Some(&last), "{said:?}");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_attempt_that_cannot_begin_tells_why() {
+fn attempt_failing_at_start_is_traced() {
     let nowhere = SocketAddr::from(([192, 0, 2, 1], 0));
-    let connector = Connector::new().source(nowhere);
-    let (failed, said) = Notes::of(|| connector.connect(rxe(7471)).map(drop));
+    let connector = Connector::new().local_addr(nowhere);
+    let (failed, said) = Notes::of(|| connector.connect(roce(7471)).map(drop));
     let error = failed.expect_err("no device has the address");
-    let peer = format!("it: peer={}", rxe(7471));
+    let peer = format!("it: peer={}", roce(7471));
     let failed = state(&format!("failed error={error}"));
     assert_eq!(said, ["connection: id=some".to_owned(), peer, failed]);
 }
 
-/// Also what fails when its id is there already, for want of descriptors to wait with.
+/// The id of such an attempt already exists when its descriptors cannot be made.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_attempt_without_descriptors_tells_why() {
+fn attempt_without_descriptors_is_traced() {
     in_child(|| {
         let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("ask for the limit");
         let (used, mut told) = (descriptors(), 0);
         let limit = |limit| setrlimit(Resource::RLIMIT_NOFILE, limit, most).expect("set the limit");
         for more in 0.. {
             limit(used + more);
-            let (started, said) = Notes::of(|| Connector::new().start(rxe(7471)).map(drop));
+            let (started, said) =
+                Notes::of(|| Connector::new().start_connect(roce(7471)).map(drop));
             limit(most);
             let Err(error) = started else { break };
             assert_eq!(error.errno(), libc::EMFILE, "{error}");
@@ -319,12 +320,13 @@ fn an_attempt_without_descriptors_tells_why() {
     });
 }
 
-/// Also what fails when all is there.
+/// The connection is already established when epoll refuses its descriptors.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_that_nobody_can_wait_for_tells_why() {
-    let (finished, said) = of_a_request(rxe(0), |incoming| {
-        let connecting = incoming.start(&Settings::default(), &[], LONG).expect("accept");
+fn failed_epoll_registration_is_traced() {
+    let (finished, said) = trace_of_request(roce(0), |incoming| {
+        let connecting =
+            incoming.start_accept(&ConnectionConfig::default(), &[], LONG).expect("accept");
         let _none = Sysctl::new("fs/epoll/max_user_watches", "0");
         connecting.wait().map(drop)
     });
@@ -337,20 +339,22 @@ fn a_connection_that_nobody_can_wait_for_tells_why() {
     assert_eq!(failed, state(&format!("failed error={error}")));
 }
 
-/// What is said of a request from its coming on, to who does `with` with it, and what it does.
-fn of_a_request<T>(address: SocketAddr, with: impl FnOnce(Incoming) -> T) -> (T, Vec<String>) {
-    // Its span is only where somebody listens.
+/// Returns the records of a request from its arrival on.
+///
+/// `with` handles the request, and its result is returned too.
+fn trace_of_request<T>(address: SocketAddr, with: impl FnOnce(Incoming) -> T) -> (T, Vec<String>) {
+    // Its span exists only if there is a subscriber.
     let (listener, _) = Notes::of(|| Listener::bind(address).expect("listen"));
     let server = listener.local_addr().expect("an IP address");
     thread::scope(|scope| {
-        let client = scope.spawn(move || Connector::new().timeout(LONG).connect(server));
+        let client = scope.spawn(move || Connector::new().total_timeout(LONG).connect(server));
         let ((outcome, peer), mut said) = Notes::of(|| {
-            let incoming = listener.incoming_timeout(LONG).expect("a request");
-            let peer = incoming.peer_addr().expect("it has one").expect("an IP address");
+            let incoming = listener.accept_timeout(LONG).expect("a request");
+            let peer = incoming.peer_addr().expect("an IP address");
             (with(incoming), peer)
         });
-        // Rejected, or told of the end.
-        drop(client.join().expect("it lives"));
+        // Rejected, or ended.
+        drop(client.join().expect("thread should not panic"));
         let peer = format!("it: peer={peer}");
         let first = [event("CONNECT_REQUEST status=0"), "connection: id=some".to_owned(), peer];
         assert_eq!(said.drain(..3).collect::<Vec<_>>(), first);
@@ -360,26 +364,26 @@ fn of_a_request<T>(address: SocketAddr, with: impl FnOnce(Incoming) -> T) -> (T,
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_request_tells_that_it_is_rejected() {
+fn rejected_request_is_traced() {
     let (rejected, said) =
-        of_a_request(rxe(0), |incoming| incoming.reject(RejectReason::CONSUMER_DEFINED, &[]));
+        trace_of_request(roce(0), |incoming| incoming.reject(RejectReason::CONSUMER_DEFINED, &[]));
     rejected.expect("reject");
     assert_eq!(said, [state("rejected")]);
-    let ((), said) = of_a_request(rxe(0), drop);
+    let ((), said) = trace_of_request(roce(0), drop);
     assert_eq!(said, [state("rejected")]);
 }
 
 /// Whichever step of it is the one that fails.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_request_tells_why_it_could_not_be_accepted() {
-    let settings = Settings::default();
-    let none = Settings { receive_buffers: 0, ..settings.clone() };
-    for (settings, private_data, timeout) in
-        [(&settings, 0, Duration::ZERO), (&none, 0, LONG), (&settings, 252, LONG)]
+fn failed_accept_is_traced() {
+    let config = ConnectionConfig::default();
+    let none = config.clone().receive_buffers(0);
+    for (config, private_data, timeout) in
+        [(&config, 0, Duration::ZERO), (&none, 0, LONG), (&config, 252, LONG)]
     {
-        let (accepted, said) = of_a_request(rxe(0), |incoming| {
-            incoming.accept(settings, &vec![0; private_data], timeout).map(drop)
+        let (accepted, said) = trace_of_request(roce(0), |incoming| {
+            incoming.accept(config, &vec![0; private_data], timeout).map(drop)
         });
         let error = accepted.expect_err("it is refused");
         assert_eq!(said, [state(&format!("failed error={error}"))]);
@@ -388,15 +392,15 @@ fn a_request_tells_why_it_could_not_be_accepted() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_attempt_tells_that_it_is_given_up() {
-    let ((), said) = of_a_request(rxe(0), |incoming| {
-        drop(incoming.start(&Settings::default(), &[], LONG).expect("accept"));
+fn abandoned_attempt_is_traced() {
+    let ((), said) = trace_of_request(roce(0), |incoming| {
+        drop(incoming.start_accept(&ConnectionConfig::default(), &[], LONG).expect("accept"));
     });
     assert_eq!(said, [state("accepting"), state("given up")]);
     // Nobody is there.
     let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
-    let connector = Connector::new().source(rxe(0));
-    let (started, said) = Notes::of(|| connector.start(nobody).map(drop));
+    let connector = Connector::new().local_addr(roce(0));
+    let (started, said) = Notes::of(|| connector.start_connect(nobody).map(drop));
     started.expect("it begins");
     let peer = format!("it: peer={nobody}");
     let rest = [state("resolving"), state("given up")];

@@ -6,7 +6,6 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
-use nix::sys::utsname::uname;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::device::{self, Device, DriverId, GidType, LinkLayer, NodeType, PortState, Transport};
 use rdmacm::verbs::{
@@ -16,8 +15,11 @@ use rdmacm::verbs::{
 use rdmacm::{Error, ErrorKind};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{Connection, LONG, channel, device, listen, promised, request, resolve, rxe};
 use crate::child::{forbid_ioctl, forbid_netlink, forbid_writing_to_the_next_file, hide, in_child};
+use crate::fixtures::{
+    Connection, LONG, channel, device, kernel_version, listen, promised, request, resolve, roce,
+    roce_end, roce_ip, roce_name, roce_v6,
+};
 use crate::io::Shape;
 
 fn names(devices: &[Device]) -> String {
@@ -26,14 +28,12 @@ fn names(devices: &[Device]) -> String {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_kernel_is_the_one_promised() {
-    let name = uname().expect("ask the kernel for its name");
-    let release = name.release().to_str().expect("a text");
-    let version: Vec<&str> = release.split('.').take(2).collect();
-    assert_eq!(version.join("."), promised("RDMACM_TEST_KERNEL"));
+fn kernel_is_promised_version() {
+    let (major, minor) = kernel_version();
+    assert_eq!(format!("{major}.{minor}"), promised("RDMACM_TEST_KERNEL"));
 }
 
-/// What both ways of asking tell.
+/// Checks the facts that both sources report.
 fn check_devices(devices: &[Device]) {
     assert_eq!(names(devices), promised("RDMACM_TEST_DEVICES"));
     for device in devices {
@@ -41,6 +41,10 @@ fn check_devices(devices: &[Device]) {
             "rxe0" => {
                 let (driver, node_type) = (DriverId::RDMA_DRIVER_RXE, NodeType::RDMA_NODE_IB_CA);
                 (driver, node_type, Transport::InfiniBand, 2)
+            }
+            "mlx5_0" => {
+                let (driver, node_type) = (DriverId::RDMA_DRIVER_MLX5, NodeType::RDMA_NODE_IB_CA);
+                (driver, node_type, Transport::InfiniBand, 1)
             }
             "siw0" => {
                 let (driver, node_type) = (DriverId::RDMA_DRIVER_SIW, NodeType::RDMA_NODE_RNIC);
@@ -60,7 +64,7 @@ fn check_devices(devices: &[Device]) {
     }
     let guids: HashSet<_> = devices.iter().map(Device::node_guid).collect();
     assert_eq!(guids.len(), devices.len(), "{devices:?}");
-    let manager = device::rdma_cm();
+    let manager = device::cm_char_device();
     assert_eq!(manager.abi_version(), Some(4));
     let file = fs::metadata(manager.path()).expect("the node is there");
     assert_eq!(manager.device_number(), Some(file.rdev()));
@@ -68,7 +72,7 @@ fn check_devices(devices: &[Device]) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_devices_are_those_promised() {
+fn devices_are_as_promised() {
     let devices = device::list().expect("list");
     check_devices(&devices);
     for device in &devices {
@@ -78,12 +82,12 @@ fn the_devices_are_those_promised() {
     }
     let indices: HashSet<_> = devices.iter().map(Device::index).collect();
     assert_eq!(indices.len(), devices.len(), "{devices:?}");
-    assert!(device::copies_on_fork().expect("ask"));
+    assert!(device::supports_copy_on_fork().expect("ask"));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn netlink_alone_tells_everything() {
+fn netlink_alone_lists_all_devices() {
     let devices = device::list().expect("list");
     in_child(|| {
         hide("/sys");
@@ -96,7 +100,7 @@ fn netlink_alone_tells_everything() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn sysfs_alone_is_enough() {
+fn sysfs_alone_lists_all_devices() {
     in_child(|| {
         forbid_netlink();
         let alone = device::list().expect("list");
@@ -110,7 +114,7 @@ fn sysfs_alone_is_enough() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_manager_of_another_abi_version_is_refused() {
+fn rdma_cm_of_other_abi_version_is_refused() {
     in_child(|| {
         forbid_netlink();
         hide("/sys/class/misc");
@@ -126,7 +130,7 @@ fn a_connection_manager_of_another_abi_version_is_refused() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn verbs_of_another_abi_version_are_refused() {
+fn verbs_of_other_abi_version_are_refused() {
     in_child(|| {
         forbid_netlink();
         hide("/sys/class/infiniband_verbs");
@@ -136,14 +140,16 @@ fn verbs_of_another_abi_version_are_refused() {
     });
 }
 
-/// A driver whose rings are not known: the rest works, and so does a connection between queue pairs of the program's own.
+/// The version of the driver's rings is unknown.
+///
+/// Everything else works, and so does a connection between queue pairs of the program's own.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rings_of_another_version_are_left_alone() {
+fn rings_of_unknown_version_are_not_used() {
     in_child(|| {
         show_another_version();
         let (ours, theirs) = (channel(), channel());
-        let (_listener, address) = listen(&theirs, rxe(0));
+        let (_listener, address) = listen(&theirs, roce(0));
         let client = resolve(&ours, address);
         let context = client.context().expect("it has a device");
         assert!(context.query_device().expect("query the device").max_qp > 0);
@@ -161,23 +167,24 @@ fn rings_of_another_version_are_left_alone() {
     });
 }
 
-/// A driver that wants more than the plain command to open its device: the connection manager serves queue pairs that the
-/// program has by other means.
+/// The driver needs more than the plain command to open its device.
+///
+/// The connection manager serves queue pairs that the program has by other means.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_device_that_cannot_be_opened_has_its_connections() {
+fn unopenable_device_serves_external_queue_pairs() {
     for errno in [libc::EINVAL, libc::EFAULT] {
         in_child(|| {
             show_another_version();
             let (ours, theirs) = (channel(), channel());
-            let (_listener, address) = listen(&theirs, rxe(0));
+            let (_listener, address) = listen(&theirs, roce(0));
             let client = resolve(&ours, address);
             forbid_writing_to_the_next_file(errno);
             expect_unknown(&client.context().expect_err("its driver wants more"));
             let most = ConnParam { qp_num: 0x11, ..ConnParam::default() };
-            let error = client.connect(&most).expect_err("nobody knows what the device can");
+            let error = client.connect(&most).expect_err("device limits should be unknown");
             assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
-            assert!(error.to_string().contains("rxe0"), "{error}");
+            assert!(error.to_string().contains(roce_name()), "{error}");
             let rejected = resolve(&ours, address);
             let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..most.clone() };
             rejected.connect(&depths).expect("connect");
@@ -190,11 +197,11 @@ fn a_device_that_cannot_be_opened_has_its_connections() {
     }
 }
 
-/// Asks a peer where to send datagrams, of which nothing is outstanding.
+/// Sends a service resolution request to a peer, of which nothing is outstanding.
 fn asks_where_to_send(ours: &EventChannel, theirs: &EventChannel, param: &ConnParam) {
     let [asks, listener] =
         [ours, theirs].map(|channel| CmId::new(channel, PortSpace::Udp).expect("create an id"));
-    listener.bind(rxe(0)).expect("bind");
+    listener.bind(roce(0)).expect("bind");
     listener.listen(0).expect("listen");
     let address = listener.local_addr().expect("query").expect("a bound id has an address");
     asks.resolve_addr(None, address, LONG).expect("resolve the address");
@@ -209,7 +216,7 @@ fn asks_where_to_send(ours: &EventChannel, theirs: &EventChannel, param: &ConnPa
 /// Has rxe0 be a device of which rdmacm knows no rings.
 fn show_another_version() {
     let class = "/sys/class/infiniband_verbs";
-    let uverbs = device("rxe0").uverbs().expect("it has verbs").name().to_owned();
+    let uverbs = device(roce_name()).uverbs().expect("it has verbs").name().to_owned();
     let directory = format!("{class}/{uverbs}");
     let number = fs::read_to_string(format!("{directory}/dev")).expect("read");
     forbid_netlink();
@@ -221,7 +228,7 @@ fn show_another_version() {
     }
 }
 
-/// An error that names the device and its driver.
+/// Checks that an error names the device and its driver.
 fn expect_unknown(error: &Error) {
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     for part in ["rxe0", "RDMA_DRIVER_RXE", "ABI version 9"] {
@@ -243,16 +250,16 @@ fn connect_named(ours: &EventChannel, theirs: &EventChannel, client: CmId, depth
     client.establish().expect("establish");
     theirs.expect_event(EventType::Established).expect("the server is connected");
     client.disconnect().expect("disconnect");
-    theirs.expect_event(EventType::Disconnected).expect("the server hears of it");
+    theirs.expect_event(EventType::Disconnected).expect("server should get the event");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn without_either_there_is_an_error_with_a_remedy() {
+fn missing_netlink_and_sysfs_is_error_with_hint() {
     in_child(|| {
         hide("/sys");
         forbid_netlink();
-        let error = device::list().expect_err("there is nobody to ask");
+        let error = device::list().expect_err("no source should answer");
         assert_eq!(error.errno(), libc::EPERM);
         assert!(error.to_string().contains("mount sysfs"), "{error}");
         // The channel needs neither.
@@ -262,32 +269,32 @@ fn without_either_there_is_an_error_with_a_remedy() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn ports_and_their_tables() {
-    let port = device("rxe0").port(1).expect("rxe0 has a port");
+fn port_attributes_and_tables_are_read() {
+    let port = device(roce_name()).port(1).expect("rxe0 has a port");
     assert_eq!(port.state(), Some(PortState::IB_PORT_ACTIVE));
     assert_eq!(port.link_layer(), Some(LinkLayer::IB_LINK_LAYER_ETHERNET));
-    assert_eq!(port.netdev(), Some("v0"));
+    assert_eq!(port.netdev(), Some(roce_end()));
     assert_eq!(port.pkeys().expect("P_Keys").first(), Some(&0xffff));
-    for address in ["::ffff:10.0.0.1", "fd00::1"] {
+    for address in [format!("::ffff:{}", roce_ip()), roce_v6(0).ip().to_string()] {
         let wanted: std::net::Ipv6Addr = address.parse().expect("an address");
         let mut table = port.gids().expect("GIDs");
-        let entry = table.find(|entry| entry.gid == wanted.into()).expect(address);
-        assert_eq!(entry.kind, Some(GidType::RoceV2), "{entry:?}");
-        assert_eq!(entry.netdev.as_deref(), Some("v0"), "{entry:?}");
+        let entry = table.find(|entry| entry.gid == wanted.into()).expect(&address);
+        assert_eq!(entry.gid_type, Some(GidType::RoceV2), "{entry:?}");
+        assert_eq!(entry.netdev.as_deref(), Some(roce_end()), "{entry:?}");
     }
-    assert_eq!(device("rxe0").port(2).expect_err("there is one port").errno(), libc::EINVAL);
+    assert_eq!(device(roce_name()).port(2).expect_err("there is one port").errno(), libc::EINVAL);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_port_of_siw_and_its_tables() {
+fn siw_port_attributes_and_tables_are_read() {
     let port = device("siw0").port(1).expect("siw0 has a port");
     assert_eq!(port.state(), Some(PortState::IB_PORT_ACTIVE));
     assert_eq!(port.netdev(), Some("v1"));
-    assert_eq!(port.pkeys().expect("P_Keys"), []);
+    assert!(port.pkeys().expect("P_Keys").is_empty());
 }
 
-/// A port's GID table as the ioctl lists it, which is as sysfs shows it.
+/// Checks that a port's GID table from the ioctl equals the one in sysfs.
 fn check_gids(name: &str) {
     let device = device(name);
     let port = device.port(1).expect("it has a port");
@@ -306,7 +313,7 @@ fn check_gids(name: &str) {
         });
         assert_eq!(context.gids(1).expect("by ioctl alone"), unnamed.collect::<Vec<_>>());
         forbid_ioctl();
-        let error = context.gids(1).expect_err("there is nobody to ask");
+        let error = context.gids(1).expect_err("no source should answer");
         assert_eq!(error.errno(), libc::ENOENT, "{error}");
         assert!(error.to_string().contains("mount sysfs"), "{error}");
     });
@@ -315,19 +322,19 @@ fn check_gids(name: &str) {
         forbid_ioctl();
         assert_eq!(ours.gids(1).expect("by sysfs"), by_sysfs);
         let error = context.gids(1).expect_err("it is the parent's");
-        assert!(matches!(error.kind(), ErrorKind::WrongProcess(_)), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error}");
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_ioctl_and_sysfs_have_one_gid_table() {
-    check_gids("rxe0");
+fn ioctl_and_sysfs_gid_tables_agree() {
+    check_gids(roce_name());
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_ioctl_and_sysfs_have_one_gid_table_of_siw() {
+fn ioctl_and_sysfs_gid_tables_agree_on_siw() {
     check_gids("siw0");
 }
 
@@ -338,7 +345,8 @@ fn long_gid_table_is_read_whole() {
     const ADDRESSES: usize = 100;
     // One process changes all addresses: each start of `ip` costs the guest as much as the rest of the test.
     let change = |verb: &str, options: &str| {
-        let line = |number| format!("address {verb} fd00:1::{number:x}/64 dev v0 {options}\n");
+        let end = roce_end();
+        let line = |number| format!("address {verb} fd00:1::{number:x}/64 dev {end} {options}\n");
         let lines: String = (1..=ADDRESSES).map(line).collect();
         let mut ip = Command::new("ip");
         let mut ip = ip.args(["-6", "-batch", "-"]).stdin(Stdio::piped()).spawn().expect("ip");
@@ -347,7 +355,7 @@ fn long_gid_table_is_read_whole() {
         drop(input);
         assert!(ip.wait().expect("wait for ip").success(), "ip address {verb}");
     };
-    let device = device("rxe0");
+    let device = device(roce_name());
     let port = device.port(1).expect("port 1 should be there");
     let context = Context::open(&device).expect("open");
     let table = || context.gids(1).expect("GIDs");

@@ -11,8 +11,8 @@ use rdmacm_tests::wait_until;
 use smol::future::FutureExt;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::bed::LONG;
 use crate::endpoint_connect::objects_at;
+use crate::fixtures::LONG;
 
 /// Tokio with one thread, and with two.
 pub(crate) fn tokios() -> [Runtime; 2] {
@@ -103,7 +103,7 @@ pub(crate) fn spawn_blocking<T: Send + 'static>(
     }
 }
 
-/// A task, which goes on if this is dropped. Awaiting it returns its output, or panics as it did.
+/// A task that continues if this handle is dropped. Awaiting it returns its output, or panics as the task did.
 pub(crate) enum Task<T> {
     Tokio(tokio::task::JoinHandle<T>),
     Smol(Option<smol::Task<T>>),

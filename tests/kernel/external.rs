@@ -1,4 +1,4 @@
-//! Queue pairs that the program looks after itself.
+//! Queue pairs that the program manages itself.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use rdmacm::cm::{CmId, ConnParam, Ece, EventChannel, EventType, RejectReason};
 use rdmacm::verbs::{QpState, QueuePair, SendFlags, SendOperation};
 use rdmacm::verbs_abi::ib_event_type;
 
-use crate::bed::{Connection, assert_invalid, channel, id, listen, request, resolve, rxe};
+use crate::fixtures::{Connection, assert_invalid, channel, id, listen, request, resolve, roce};
 use crate::io::{Io, Shape};
 
-/// A queue pair on the device of `id`, which does not know of it.
+/// Creates a queue pair on the device of `id`, unknown to the id.
 fn external(id: &CmId) -> Io {
     Io::with(id, Shape::default(), QueuePair::new)
 }
@@ -25,12 +25,12 @@ fn go(id: &CmId, io: &Io, states: &[QpState]) {
 
 const CONNECTED: [QpState; 3] = [QpState::IB_QPS_INIT, QpState::IB_QPS_RTR, QpState::IB_QPS_RTS];
 
-/// One read or atomic each way.
+/// Returns parameters with one read or atomic in each direction.
 fn shallow() -> ConnParam {
     ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() }
 }
 
-/// The same for a queue pair that the id does not know of.
+/// Returns parameters for a queue pair that the id does not own.
 fn named(io: &Io) -> ConnParam {
     ConnParam { qp_num: io.qp().number(), ..shallow() }
 }
@@ -48,7 +48,7 @@ struct Established {
 impl Established {
     fn new() -> Self {
         let (ours, theirs) = (channel(), channel());
-        let (_listener, address) = listen(&theirs, rxe(0));
+        let (_listener, address) = listen(&theirs, roce(0));
         let client = resolve(&ours, address);
         let from = external(&client);
         go(&client, &from, &[QpState::IB_QPS_INIT]);
@@ -70,7 +70,7 @@ impl Established {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn both_sides_bring_their_own() {
+fn both_sides_connect_own_queue_pairs() {
     let Established { client, from, server, to, ours, theirs } = Established::new();
     to.receive(1, 0..64).expect("post a receive");
     from.post(2, SendOperation::Send, 0..64, SendFlags::SIGNALED).expect("post a send");
@@ -78,9 +78,9 @@ fn both_sides_bring_their_own() {
     from.done(2);
     // Ending the connection leaves the queue pairs alone.
     client.disconnect().expect("disconnect");
-    theirs.expect_event(EventType::Disconnected).expect("the server hears");
+    theirs.expect_event(EventType::Disconnected).expect("server should get the event");
     server.disconnect().expect("disconnect");
-    ours.expect_event(EventType::Disconnected).expect("the client hears");
+    ours.expect_event(EventType::Disconnected).expect("client should get the event");
     assert_eq!(from.qp().query().expect("query").qp_state, QpState::IB_QPS_RTS);
     client.destroy().expect("destroy");
     server.destroy().expect("destroy");
@@ -88,7 +88,7 @@ fn both_sides_bring_their_own() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_the_library_looks_after_is_not_the_programs_to_confirm() {
+fn establish_is_refused_with_library_queue_pair() {
     let connection = Connection::new(Shape::default());
     let error = connection.client.id.establish().expect_err("it has one of its own");
     assert_invalid(&error, &["establish", "queue pair of its own"]);
@@ -105,10 +105,12 @@ struct Asked {
 }
 
 impl Asked {
-    /// A request with `param` that nobody has answered, and what its event said.
+    /// Creates a request with `param` that no side has answered.
+    ///
+    /// The contents of its event are returned with it.
     fn new(param: &ConnParam, ece: Option<Ece>) -> (Self, ConnParam) {
         let (ours, theirs) = (channel(), channel());
-        let (listener, address) = listen(&theirs, rxe(0));
+        let (listener, address) = listen(&theirs, roce(0));
         let client = resolve(&ours, address);
         let from = external(&client);
         if let Some(ece) = ece {
@@ -128,11 +130,11 @@ impl Asked {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn confirming_once_more_is_refused_and_does_no_harm() {
+fn second_establish_is_refused() {
     let connection = Established::new();
     let client = &connection.client;
     assert_eq!(client.establish().expect_err("again").errno(), libc::EINVAL);
-    // There is a connection to end, and somebody to wait for.
+    // There is a connection to end, and a peer to wait for.
     client.migrate_to_sync().expect("make it synchronous");
     client.set_timeout(Some(Duration::ZERO));
     let error = client.disconnect().expect_err("the peer has not answered");
@@ -141,7 +143,7 @@ fn confirming_once_more_is_refused_and_does_no_harm() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn data_before_the_confirmation_establishes() {
+fn early_data_establishes_connection() {
     let (Asked { client, from, server, ours, theirs }, _) = Asked::new(&shallow(), None);
     let to = external(&server);
     go(&server, &to, &CONNECTED);
@@ -172,7 +174,7 @@ fn data_before_the_confirmation_establishes() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn vendors_negotiate_over_the_connection() {
+fn ece_is_negotiated() {
     let ece = Ece { vendor_id: 0x15_b3c1, options: 0x8000_0001 };
     let (asked, _) = Asked::new(&shallow(), Some(ece));
     assert_eq!(asked.server.remote_ece().expect("external"), ece);
@@ -189,7 +191,7 @@ fn vendors_negotiate_over_the_connection() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_vendors_options_can_be_the_reason_of_a_rejection() {
+fn ece_can_be_reject_reason() {
     let (asked, _) = Asked::new(&shallow(), None);
     assert_eq!(asked.server.remote_ece().expect("external"), Ece::default());
     let error = asked.server.reject_ece(&[1; 149]).expect_err("too long");
@@ -204,7 +206,7 @@ fn a_vendors_options_can_be_the_reason_of_a_rejection() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn vendors_have_nothing_to_say_of_the_librarys_queue_pairs() {
+fn ece_is_refused_with_library_queue_pair() {
     let connection = Connection::new(Shape::default());
     let ece = Ece { vendor_id: 1, options: 0 };
     let error = connection.client.id.set_local_ece(ece).expect_err("it has one of its own");
@@ -221,7 +223,7 @@ fn vendors_have_nothing_to_say_of_the_librarys_queue_pairs() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_said_of_the_programs_queue_pair_arrives() {
+fn external_queue_pair_parameters_arrive() {
     let param = ConnParam { srq: true, retry_count: 200, rnr_retry_count: 200, ..shallow() };
     let (asked, said) = Asked::new(&param, None);
     assert_eq!((said.qp_num, said.srq), (asked.from.qp().number(), true));

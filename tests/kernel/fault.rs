@@ -10,18 +10,18 @@ use rdmacm::verbs::{
     SendRequest, Sge, WcStatus,
 };
 
-use crate::bed::{Connection, Side, assert_invalid, promised, rxe};
+use crate::fixtures::{Connection, Side, assert_invalid, promised, roce};
 use crate::io::Shape;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-/// A connection that gives up at once on a peer that is not ready.
+/// Returns a connection that does not retry if its peer is not ready.
 fn connection() -> Connection {
     let param = ConnParam { retry_count: 1, rnr_retry_count: 1, ..ConnParam::default() };
-    Connection::to(rxe(0), Shape::default(), &param)
+    Connection::to(roce(0), Shape::default(), &param)
 }
 
-/// That the next completion is the failure of `wr_id`, and that the queue pair goes to ERR.
+/// Checks that the next completion is the failure of `wr_id`, and that the queue pair goes to ERR.
 #[track_caller]
 pub(crate) fn failed(side: &Side, wr_id: u64, status: WcStatus) {
     let completion = side.io.next();
@@ -36,7 +36,7 @@ pub(crate) fn failed(side: &Side, wr_id: u64, status: WcStatus) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_wrong_key_is_a_remote_access_error() {
+fn wrong_key_is_remote_access_error() {
     for read in [false, true] {
         let connection = connection();
         let Connection { client, server, .. } = &connection;
@@ -56,7 +56,7 @@ fn a_wrong_key_is_a_remote_access_error() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn beyond_the_peers_memory_is_a_remote_access_error() {
+fn access_beyond_region_is_remote_access_error() {
     let mut connection = connection();
     let Connection { client, server, .. } = &mut connection;
     let end = server.io.memory().len();
@@ -69,7 +69,7 @@ fn beyond_the_peers_memory_is_a_remote_access_error() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn memory_that_peers_may_not_write_is_not_written() {
+fn write_without_access_is_refused() {
     let connection = connection();
     let Connection { client, server, .. } = &connection;
     let mut closed =
@@ -92,7 +92,7 @@ fn memory_that_peers_may_not_write_is_not_written() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_region_that_is_gone_is_a_remote_access_error() {
+fn destroyed_region_is_remote_access_error() {
     let connection = connection();
     let Connection { client, server, .. } = &connection;
     let access =
@@ -109,7 +109,7 @@ fn a_region_that_is_gone_is_a_remote_access_error() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_piece_beyond_its_region_is_refused_here() {
+fn sge_beyond_region_is_refused_locally() {
     let connection = connection();
     let region = connection.client.io.memory();
     let length = region.len();
@@ -129,7 +129,7 @@ fn a_piece_beyond_its_region_is_refused_here() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_piece_made_by_hand_beyond_its_region_fails_in_the_device() {
+fn manual_sge_beyond_region_fails_in_device() {
     // Sent from.
     let sending = connection();
     let Connection { client, server, .. } = &sending;
@@ -167,7 +167,7 @@ fn a_piece_made_by_hand_beyond_its_region_fails_in_the_device() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_message_longer_than_its_receive_fails_on_both_sides() {
+fn oversized_message_fails_on_both_sides() {
     let mut connection = connection();
     let Connection { client, server, .. } = &mut connection;
     server.io.fill(0, &[0xee; 128]);
@@ -182,7 +182,7 @@ fn a_message_longer_than_its_receive_fails_on_both_sides() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_peer_that_is_never_ready_ends_the_retries() {
+fn send_to_unready_peer_exhausts_retries() {
     let connection = connection();
     let Connection { client, .. } = &connection;
     client.io.post(1, SendOperation::Send, 0..64, SIGNALED).expect("post a send");
@@ -192,19 +192,19 @@ fn a_peer_that_is_never_ready_ends_the_retries() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn disconnecting_flushes_what_is_posted() {
+fn disconnect_flushes_posted_requests() {
     let connection = connection();
     let Connection { client, server, client_channel, server_channel } = &connection;
     for side in [client, server] {
         (0..5).for_each(|wr_id| side.io.receive(wr_id, 0..8).expect("post a receive"));
     }
     client.id.disconnect().expect("disconnect");
-    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
     server.id.disconnect().expect("answer");
-    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
+    client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
     for side in [client, server] {
         (0..5).for_each(|wr_id| failed(side, wr_id, WcStatus::IB_WC_WR_FLUSH_ERR));
-        // What is posted later comes back too: so one learns that all before it has.
+        // A request posted later is flushed too, which shows that all earlier ones are.
         side.io.post(6, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
         failed(side, 6, WcStatus::IB_WC_WR_FLUSH_ERR);
         side.io.receive(7, 0..8).expect("post a receive");
@@ -214,14 +214,14 @@ fn disconnecting_flushes_what_is_posted() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_programs_own_memory_is_written_in_place_and_copied_by_nobody() {
+fn registered_program_memory_is_not_copied() {
     let mut connection = connection();
     let Connection { client, server, .. } = &mut connection;
     let mut memory = vec![0xee_u8; 300];
     let start = NonNull::from(&mut memory[100..200]).cast();
     let access =
         AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
-    // SAFETY: the bytes stay allocated until the region is dropped, and nobody borrows them before.
+    // SAFETY: the bytes stay allocated until the region is dropped, and are not borrowed before.
     let mut region = unsafe { MemoryRegion::register(server.io.qp().pd(), start, 100, access) }
         .expect("memory region");
     assert_eq!((region.len(), region.as_ptr()), (100, start));
@@ -238,7 +238,7 @@ fn the_programs_own_memory_is_written_in_place_and_copied_by_nobody() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn regions_that_cannot_be_are_refused() {
+fn impossible_regions_are_refused() {
     let connection = connection();
     let pd = connection.client.io.qp().pd();
     let error = MemoryRegion::alloc(pd, 0, AccessFlags::empty()).expect_err("no bytes");

@@ -1,4 +1,4 @@
-//! Many more requests than a listener has room for, at once, and clients who mean it among them.
+//! Many more requests than a listener has room for, at once, with honest clients among them.
 
 use std::collections::HashMap;
 use std::env;
@@ -10,28 +10,32 @@ use std::time::Duration;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{Ending, LONG, channel, id, ids, resolve, rxe};
+use crate::fixtures::{Ending, LONG, channel, id, ids, resolve, roce};
 
-/// How many connections a client who means it makes.
+/// Number of connections that an honest client makes.
 const SERIOUS: usize = 3;
 const ROOM: u32 = 8;
-/// Who finds no room asks again after some seconds, up to fifteen times.
+/// Time limit of a client.
+///
+/// A request that finds no room is repeated after some seconds, up to fifteen times.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How many requests: enough to fill the listener's queue, or so many.
+/// Returns the number of requests.
+///
+/// They fill the listener's queue, or the number is from the environment.
 fn requests() -> usize {
     let count = env::var("RDMACM_TEST_FLOOD").unwrap_or_else(|_| "40".to_owned());
     count.parse().expect("a number of requests")
 }
 
-/// Names a queue pair that nobody else has.
+/// Returns parameters with a queue pair number that no other client has.
 fn param(private_data: &[u8]) -> ConnParam {
     static LAST: AtomicU32 = AtomicU32::new(0x100);
     let qp_num = LAST.fetch_add(1, Ordering::Relaxed);
     ConnParam { qp_num, private_data: private_data.to_vec(), ..ConnParam::default() }
 }
 
-/// Accepts who means it and rejects the others, until the end.
+/// Accepts honest clients and rejects the others, until the end.
 fn serve(channel: &EventChannel, is_over: &AtomicBool) {
     let mut accepted = Vec::new();
     while !is_over.load(Ordering::SeqCst) {
@@ -73,7 +77,7 @@ fn flood(server: SocketAddr, count: usize) {
     }
 }
 
-fn mean_it(server: SocketAddr) {
+fn connect_honestly(server: SocketAddr) {
     let channel = channel();
     let next = |wanted| channel.expect_event_timeout(wanted, PATIENCE).expect("it comes");
     for _ in 0..SERIOUS {
@@ -88,11 +92,11 @@ fn mean_it(server: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn all_are_answered_and_who_means_it_is_served() {
+fn request_flood_leaves_honest_client_served() {
     let before = ids();
     let theirs = channel();
     let listener = id(&theirs);
-    listener.bind(rxe(0)).expect("bind");
+    listener.bind(roce(0)).expect("bind");
     listener.listen(ROOM).expect("listen");
     let server = listener.local_addr().expect("query").expect("bound");
     let is_over = AtomicBool::new(false);
@@ -100,7 +104,7 @@ fn all_are_answered_and_who_means_it_is_served() {
         scope.spawn(|| serve(&theirs, &is_over));
         let _ending = Ending(&is_over);
         let floods = [(); 2].map(|()| scope.spawn(|| flood(server, requests() / 2)));
-        mean_it(server);
+        connect_honestly(server);
         floods.into_iter().for_each(|flood| flood.join().expect("each is answered"));
     });
     drop((listener, theirs));

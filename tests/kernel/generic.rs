@@ -13,7 +13,7 @@ use rdmacm::verbs::{
     SharedReceiveQueueAttributes, WcOpcode, WcStatus,
 };
 
-use crate::bed::{Ending, LONG, assert_invalid};
+use crate::fixtures::{Ending, LONG, assert_invalid};
 use crate::kt::Kt;
 use crate::node::{Node, QKEY, address, completed, receive_shared};
 
@@ -24,16 +24,16 @@ fn with(status: WcStatus, wr_ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Wc
     wr_ids.into_iter().map(|wr_id| (wr_id, status)).collect()
 }
 
-/// That `error` is the driver's, and says how many requests are not posted.
+/// Checks that `error` is the driver's, and that it has the number of requests that were not posted.
 #[track_caller]
 fn assert_unposted(error: &rdmacm::Error, errno: i32, expected: usize) {
-    let ErrorKind::Unposted { unposted, .. } = error.kind() else { panic!("{error}") };
+    let ErrorKind::PartiallyPosted { unposted, .. } = error.kind() else { panic!("{error}") };
     assert_eq!((error.errno(), *unposted), (errno, expected), "{error}");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_device_comes_and_goes() {
+fn device_opens_after_module_reload() {
     for _ in 0..2 {
         let kt = Kt::load();
         let context = kt.context();
@@ -46,7 +46,7 @@ fn the_device_comes_and_goes() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn lists_arrive_in_their_order() {
+fn request_lists_arrive_in_order() {
     let kt = Kt::load();
     let [from, to] = Node::pair(&kt.context(), 64);
     for round in 0..3 {
@@ -60,7 +60,7 @@ fn lists_arrive_in_their_order() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_list_longer_than_a_command_arrives() {
+fn list_longer_than_command_arrives() {
     let kt = Kt::load();
     let [from, to] = Node::pair(&kt.context(), 1024);
     to.receive(0..1024).expect("post receives");
@@ -76,20 +76,20 @@ fn a_list_longer_than_a_command_arrives() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_first_request_that_is_refused_is_known() {
+fn first_refused_request_is_reported() {
     let kt = Kt::load();
     let [from, to] = Node::pair(&kt.context(), 16);
     from.send(0..14).expect("post sends");
     assert_unposted(&from.send(14..18).expect_err("the queue is full"), libc::ENOMEM, 2);
     assert_unposted(&from.send([18]).expect_err("the queue is full"), libc::ENOMEM, 1);
-    assert_eq!(from.completed(), [], "nobody receives");
+    assert_eq!(from.completed(), [], "no send should complete");
     to.receive(0..16).expect("post receives");
     assert_eq!(from.completed(), with(SUCCESS, 0..16));
     assert_eq!(to.completed(), with(SUCCESS, 0..16));
     to.receive(0..10).expect("post receives");
     assert_unposted(&to.receive(10..17).expect_err("the queue is full"), libc::ENOMEM, 1);
     // More than the queue ever holds are not collected at all.
-    let mut queue = from.qp.send_queue().expect("send queue");
+    let mut queue = from.qp.lock_send_queue().expect("send queue");
     for wr_id in 0..16 {
         Node::push(&mut queue, wr_id, SendOperation::Send, 1).expect("push");
     }
@@ -101,7 +101,7 @@ fn the_first_request_that_is_refused_is_known() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_a_state_does_not_allow_is_said() {
+fn post_in_wrong_state_names_state() {
     let kt = Kt::load();
     let node = Node::new(&kt.context(), QpType::IB_UVERBS_QPT_RC, 16);
     assert_eq!(node.qp.caps().max_inline_data, 0);
@@ -127,7 +127,7 @@ fn what_a_state_does_not_allow_is_said() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn every_operation_completes_as_what_it_was() {
+fn every_operation_completes_with_its_opcode() {
     let kt = Kt::load();
     let [from, to] = Node::pair(&kt.context(), 16);
     let (remote_addr, rkey) = (4096, 7);
@@ -150,9 +150,9 @@ fn every_operation_completes_as_what_it_was() {
     ];
     to.receive(0..4).expect("post receives");
     for (operation, opcode) in operations {
-        let mut queue = from.qp.send_queue().expect("send queue");
+        let mut queue = from.qp.lock_send_queue().expect("send queue");
         Node::push(&mut queue, 5, operation, 8).expect("push");
-        queue.ring().expect("ring");
+        queue.ring_doorbell().expect("ring");
         let done = completed(&from.cq);
         assert_eq!((done[0].opcode(), done[0].qp_num()), (opcode, from.qp.number()));
         assert!(done[0].is_success() && done.len() == 1, "{done:?}");
@@ -172,17 +172,17 @@ fn every_operation_completes_as_what_it_was() {
             (3, message, None, Some(rkey)),
         ]
     );
-    let mut queue = from.qp.send_queue().expect("send queue");
+    let mut queue = from.qp.lock_send_queue().expect("send queue");
     let error = Node::push_nothing(&mut queue, SendOperation::LocalInvalidate { rkey });
     let error = error.expect_err("no command carries it");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     drop(queue);
     // Longer than the receive: both sides see it, and what waited behind comes back.
     to.receive([2, 3]).expect("post receives");
-    let mut queue = from.qp.send_queue().expect("send queue");
+    let mut queue = from.qp.lock_send_queue().expect("send queue");
     Node::push(&mut queue, 6, SendOperation::Send, 65).expect("push");
     Node::push(&mut queue, 7, SendOperation::Send, 1).expect("push");
-    queue.ring().expect("ring");
+    queue.ring_doorbell().expect("ring");
     assert_eq!(from.completed(), [(6, WcStatus::IB_WC_REM_INV_REQ_ERR), (7, FLUSHED)]);
     let failed = completed(&to.cq).into_iter();
     let failed = failed.map(|done| (done.wr_id(), done.status(), done.vendor_err()));
@@ -193,7 +193,7 @@ fn every_operation_completes_as_what_it_was() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn datagrams_go_by_address_handle() {
+fn datagrams_follow_address_handle() {
     let kt = Kt::load();
     let context = kt.context();
     let [from, to] = [(); 2].map(|()| Node::new(&context, QpType::IB_UVERBS_QPT_UD, 16));
@@ -204,10 +204,10 @@ fn datagrams_go_by_address_handle() {
     to.receive([1]).expect("post a receive");
     let destination = Destination { address: &handle, qp_num: to.qp.number(), qkey: QKEY };
     let operation = SendOperation::SendTo { destination, imm_data: Some(0x0102_0304) };
-    let mut queue = from.qp.send_queue().expect("send queue");
+    let mut queue = from.qp.lock_send_queue().expect("send queue");
     Node::push(&mut queue, 2, operation, 8).expect("push");
     Node::push(&mut queue, 3, operation, 8).expect("push");
-    queue.ring().expect("ring");
+    queue.ring_doorbell().expect("ring");
     let done = completed(&to.cq);
     let [received] = done[..] else { panic!("{done:?}") };
     assert_eq!((received.wr_id(), received.byte_len()), (1, 48));
@@ -225,7 +225,7 @@ fn datagrams_go_by_address_handle() {
 /// sends again once it was taken back to RTS.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_send_that_fails_leaves_an_unreliable_queue_pair_in_sqe() {
+fn failed_send_leaves_unreliable_queue_pair_in_sqe() {
     const FOREIGN: u32 = u32::MAX;
     let kt = Kt::load();
     let context = kt.context();
@@ -241,12 +241,12 @@ fn a_send_that_fails_leaves_an_unreliable_queue_pair_in_sqe() {
                 QpType::IB_UVERBS_QPT_UD => SendOperation::SendTo { destination, imm_data: None },
                 _ => SendOperation::Send,
             };
-            let mut queue = node.qp.send_queue().expect("send queue");
+            let mut queue = node.qp.lock_send_queue().expect("send queue");
             for wr_id in wr_ids {
                 let piece = Sge { addr: 0.into(), length: 8, lkey };
                 Node::push_gathered(&mut queue, *wr_id, operation, &[piece]).expect("push");
             }
-            queue.ring().expect("ring");
+            queue.ring_doorbell().expect("ring");
         };
         let state = |node: &Node| node.qp.query().expect("query").qp_state;
         from.receive([20, 21]).expect("post receives");
@@ -254,7 +254,7 @@ fn a_send_that_fails_leaves_an_unreliable_queue_pair_in_sqe() {
         send(&from, &to, &[1, 2], FOREIGN);
         assert_eq!(from.completed(), [(1, WcStatus::IB_WC_LOC_PROT_ERR), (2, FLUSHED)]);
         assert_eq!(state(&from), QpState::IB_QPS_SQE);
-        // What is posted is flushed, and what comes is received.
+        // Posted sends are flushed, and arriving messages are received.
         send(&from, &to, &[3], 0);
         assert_eq!(from.completed(), with(FLUSHED, [3]));
         assert_eq!(to.completed(), []);
@@ -278,10 +278,10 @@ fn a_send_that_fails_leaves_an_unreliable_queue_pair_in_sqe() {
     // Of a reliable one everything fails.
     let [from, to] = Node::pair(&context, 16);
     from.receive([20]).expect("post a receive");
-    let mut queue = from.qp.send_queue().expect("send queue");
+    let mut queue = from.qp.lock_send_queue().expect("send queue");
     let piece = Sge { addr: 0.into(), length: 8, lkey: FOREIGN };
     Node::push_gathered(&mut queue, 1, SendOperation::Send, &[piece]).expect("push");
-    queue.ring().expect("ring");
+    queue.ring_doorbell().expect("ring");
     assert_eq!(from.completed(), [(1, WcStatus::IB_WC_LOC_PROT_ERR), (20, FLUSHED)]);
     assert_eq!(from.qp.query().expect("query").qp_state, QpState::IB_QPS_ERR);
     assert_eq!(to.completed(), []);
@@ -289,7 +289,7 @@ fn a_send_that_fails_leaves_an_unreliable_queue_pair_in_sqe() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_with_a_flag_that_the_driver_offers() {
+fn queue_pair_accepts_flag_of_driver() {
     let kt = Kt::load();
     let context = kt.context();
     let pd = ProtectionDomain::new(&context).expect("protection domain");
@@ -307,7 +307,7 @@ fn a_queue_pair_with_a_flag_that_the_driver_offers() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_shared_receive_queue_is_posted_to_by_command() {
+fn shared_receive_queue_posts_by_command() {
     let kt = Kt::load();
     let context = kt.context();
     let pd = ProtectionDomain::new(&context).expect("protection domain");
@@ -338,10 +338,12 @@ fn a_shared_receive_queue_is_posted_to_by_command() {
     assert_eq!(shared.query().expect("query").max_wr, 64);
 }
 
-/// Also with an errno that only the kernel has a name for, ENOTSUPP, and with that of a device that is gone.
+/// The errno may be any number.
+///
+/// It may be ENOTSUPP, for which only the kernel has a name, or the one of a removed device.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_refused_is_not_posted_whatever_the_errno() {
+fn refused_request_is_not_posted_for_any_errno() {
     for (refusal, errno) in [(c"refusal=524", 524), (c"refusal=5", libc::EIO)] {
         let kt = Kt::load_with(refusal);
         let context = kt.context();
@@ -359,7 +361,7 @@ fn what_is_refused_is_not_posted_whatever_the_errno() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn who_waits_is_woken() {
+fn completion_wakes_waiting_thread() {
     let kt = Kt::load();
     let [from, to] = Node::pair(&kt.context(), 16);
     let mut done = [Completion::default(); 4];
@@ -404,7 +406,7 @@ fn queues_are_drained() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_full_completion_queue_is_drained() {
+fn full_completion_queue_is_drained() {
     let kt = Kt::load();
     let [from, to] = Node::pair(&kt.context(), 16);
     from.receive(0..16).expect("post receives");
@@ -419,10 +421,10 @@ fn a_full_completion_queue_is_drained() {
     assert_eq!(done, 32);
 }
 
-/// Another queue pair keeps the completion queue busy: each completion has it post once more.
+/// Another queue pair keeps the completion queue busy: each completion makes it post again.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn draining_ends_while_others_complete() {
+fn drain_ends_despite_other_completions() {
     const SHORT: Duration = Duration::from_millis(5);
     let kt = Kt::load();
     let context = kt.context();
@@ -436,7 +438,7 @@ fn draining_ends_while_others_complete() {
     let operation = SendOperation::SendTo { destination, imm_data: None };
     let until = Instant::now() + LONG / 6;
     let go_on = || {
-        let mut queue = busy.qp.send_queue().expect("send queue");
+        let mut queue = busy.qp.lock_send_queue().expect("send queue");
         if Instant::now() < until {
             Node::push(&mut queue, 1, operation, 8).expect("push");
         }
@@ -449,7 +451,7 @@ fn draining_ends_while_others_complete() {
     thread::scope(|scope| {
         let _ending = Ending(&over);
         scope.spawn(|| {
-            let _queue = node.qp.send_queue().expect("send queue");
+            let _queue = node.qp.lock_send_queue().expect("send queue");
             says.send(()).expect("the test listens");
             while !over.load(Ordering::SeqCst) {
                 thread::yield_now();
@@ -465,7 +467,7 @@ fn draining_ends_while_others_complete() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_completion_queue_changes_its_size() {
+fn completion_queue_is_resized() {
     let kt = Kt::load();
     let [from, to] = Node::pair(&kt.context(), 16);
     assert_eq!(from.cq.capacity(), 32);
@@ -481,10 +483,10 @@ fn a_completion_queue_changes_its_size() {
     assert_eq!(from.completed(), with(SUCCESS, 0..16));
 }
 
-/// Of every type that the kernel passes on. It raises GID_CHANGE itself, and there are no queues for WQ_FATAL.
+/// These are all types that the kernel passes on. It raises GID_CHANGE itself, and there are no queues for WQ_FATAL.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn every_event_reaches_what_it_is_about() {
+fn every_event_reaches_its_object() {
     let kt = Kt::load();
     let context = kt.context();
     let pd = ProtectionDomain::new(&context).expect("protection domain");
@@ -510,10 +512,10 @@ fn every_event_reaches_what_it_is_about() {
     }
 }
 
-/// A driver whose rings are not known: everything but those works.
+/// The rings of the driver are unknown: everything but its queues works.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_driver_with_rings_of_its_own_is_told_apart() {
+fn driver_with_unknown_rings_is_detected() {
     let kt = Kt::load_with(c"rings=1");
     let context: Context = kt.context();
     let pd = ProtectionDomain::new(&context).expect("protection domain");

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use rdmacm::cm::ConnParam;
-use rdmacm::endpoint::Settings;
+use rdmacm::endpoint::ConnectionConfig;
 use rdmacm_tests::heap::live;
 use rdmacm_tests::wait_until;
 use tokio::runtime::Builder;
 
-use crate::bed::{Connection, rxe, siw};
 use crate::endpoint_connect::pair;
 use crate::endpoint_tokio;
+use crate::fixtures::{Connection, roce, siw};
 use crate::io::Shape;
 
 /// The process has no more on its heap after this many connections than it had after a tenth of them.
@@ -30,7 +30,7 @@ fn leave_nothing(connect: impl Fn()) {
     });
 }
 
-fn connections_of_the_low_level_leave_nothing(address: SocketAddr) {
+fn low_level_connections_free_heap(address: SocketAddr) {
     let connect = || Connection::to(address, Shape::default(), &ConnParam::default());
     leave_nothing(|| connect().close());
     leave_nothing(|| drop(connect()));
@@ -38,45 +38,47 @@ fn connections_of_the_low_level_leave_nothing(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_connections_of_the_low_level_leave_nothing_on_the_heap() {
-    connections_of_the_low_level_leave_nothing(rxe(0));
+fn rxe_low_level_connections_free_heap() {
+    low_level_connections_free_heap(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_connections_of_the_low_level_leave_nothing_on_the_heap() {
-    connections_of_the_low_level_leave_nothing(siw(0));
+fn siw_low_level_connections_free_heap() {
+    low_level_connections_free_heap(siw(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_connections_leave_nothing_on_the_heap() {
-    leave_nothing(|| drop(pair(rxe(0), &Settings::default())));
+fn rxe_connections_free_heap() {
+    leave_nothing(|| drop(pair(roce(0), &ConnectionConfig::default())));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_connections_leave_nothing_on_the_heap() {
-    leave_nothing(|| drop(pair(siw(0), &Settings::default())));
+fn siw_connections_free_heap() {
+    leave_nothing(|| drop(pair(siw(0), &ConnectionConfig::default())));
 }
 
-/// On a runtime each: one that goes on frees what it knows of a descriptor when it has some more to free.
-fn connections_of_tasks_leave_nothing(address: SocketAddr) {
-    let settings = Settings::default();
+/// Each round has a runtime of its own.
+///
+/// A living runtime frees the data of a descriptor only when it has more to free.
+fn task_connections_free_heap(address: SocketAddr) {
+    let config = ConnectionConfig::default();
     leave_nothing(|| {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        drop(runtime.block_on(endpoint_tokio::pair(address, &settings)));
+        drop(runtime.block_on(endpoint_tokio::pair(address, &config)));
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_connections_of_tasks_leave_nothing_on_the_heap() {
-    connections_of_tasks_leave_nothing(rxe(0));
+fn rxe_task_connections_free_heap() {
+    task_connections_free_heap(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_connections_of_tasks_leave_nothing_on_the_heap() {
-    connections_of_tasks_leave_nothing(siw(0));
+fn siw_task_connections_free_heap() {
+    task_connections_free_heap(siw(0));
 }

@@ -1,9 +1,10 @@
-//! Queue pair, completion queue and memory of one side of a connection, and the posting of requests over that memory.
+//! Queue pair, completion queue and memory of one side, and the posting of requests over that memory.
 //!
 //! # Safety
 //!
-//! Requests name memory of [`Io`]'s own region only, by checked ranges. The region goes away only after the queue pair has: where somebody
-//! else holds the queue pair still, the region is leaked. Its bytes are reached by the region's copying, which copes with a device.
+//! Requests name memory of [`Io`]'s own region only, by checked ranges. The region is destroyed only after the queue
+//! pair. If another owner still holds the queue pair, the region is leaked. Its bytes are accessed by the region's
+//! copying, which tolerates concurrent access by a device.
 #![expect(unsafe_code, reason = "posts requests over memory that outlives their queue pair")]
 
 use std::mem::ManuallyDrop;
@@ -14,20 +15,20 @@ use rdmacm::Result;
 use rdmacm::cm::CmId;
 use rdmacm::verbs::{
     AccessFlags, BindRequest, Completion, CompletionChannel, CompletionQueue, MemoryRegion,
-    Payload, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, ReceiveQueue,
-    ReceiveRequest, SendFlags, SendOperation, SendQueue, SendRequest, Sge, WcStatus,
+    Payload, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, ReceiveQueueGuard,
+    ReceiveRequest, SendFlags, SendOperation, SendQueueGuard, SendRequest, Sge, WcStatus,
 };
 
-use crate::bed::LONG;
+use crate::fixtures::LONG;
 
-/// What an [`Io`] is to hold.
+/// Contents of an [`Io`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) caps: QueuePairCaps,
     pub(crate) completions: u32,
     pub(crate) memory: usize,
     pub(crate) signal_all: bool,
-    /// What the memory allows.
+    /// Access that the memory allows.
     pub(crate) access: AccessFlags,
 }
 
@@ -41,7 +42,7 @@ impl Default for Shape {
     }
 }
 
-/// What it takes to move data.
+/// Objects for moving data.
 #[derive(Debug)]
 pub(crate) struct Io {
     qp: ManuallyDrop<QueuePair>,
@@ -96,20 +97,20 @@ impl Io {
         self.memory.write(offset, bytes).expect("within the memory");
     }
 
-    /// A part of the memory.
+    /// Returns a part of the memory.
     pub(crate) fn bytes(&self, part: Range<usize>) -> Vec<u8> {
         let mut bytes = vec![0; part.len()];
         self.memory.read(part.start, &mut bytes).expect("within the memory");
         bytes
     }
 
-    /// Writing to the memory at `offset`, for the peer.
+    /// Returns a write to the memory at `offset`, for the peer.
     pub(crate) fn written_at(&self, offset: u64) -> SendOperation<'static> {
         let remote_addr = self.memory.addr() + offset;
         SendOperation::Write { remote_addr, rkey: self.memory.rkey() }
     }
 
-    /// Reading from the memory at `offset`, for the peer.
+    /// Returns a read of the memory at `offset`, for the peer.
     pub(crate) fn read_at(&self, offset: u64) -> SendOperation<'static> {
         let remote_addr = self.memory.addr() + offset;
         SendOperation::Read { remote_addr, rkey: self.memory.rkey() }
@@ -122,7 +123,7 @@ impl Io {
 
     /// Posts a receive into parts of the memory.
     pub(crate) fn receive_into(&self, wr_id: u64, parts: &[Range<usize>]) -> Result<()> {
-        // SAFETY: the request is over the memory, which lives until the queue pair is gone and is reached by copying only.
+        // SAFETY: the request is over the memory, which lives until the queue pair is destroyed and is reached by copying only.
         self.with_receive(wr_id, parts, |request| unsafe { self.qp.post_recv(request) })
     }
 
@@ -190,7 +191,7 @@ impl Io {
     /// Pushes a request over parts of the memory.
     pub(crate) fn push_parts(
         &self,
-        queue: &mut SendQueue<'_>,
+        queue: &mut SendQueueGuard<'_>,
         wr_id: u64,
         operation: SendOperation<'_>,
         parts: &[Range<usize>],
@@ -204,7 +205,7 @@ impl Io {
     /// Pushes a receive into a part of the memory.
     pub(crate) fn push_receive(
         &self,
-        queue: &mut ReceiveQueue<'_>,
+        queue: &mut ReceiveQueueGuard<'_>,
         wr_id: u64,
         part: Range<usize>,
     ) -> Result<()> {
@@ -240,7 +241,7 @@ impl Io {
         parts.iter().map(piece).collect()
     }
 
-    /// The next completion, slept for.
+    /// Sleeps for the next completion, and returns it.
     pub(crate) fn next(&self) -> Completion {
         let mut completion = [Completion::default()];
         let came = self.cq.wait_timeout(&mut completion, LONG).expect("wait for a completion");
@@ -248,7 +249,7 @@ impl Io {
         completion[0]
     }
 
-    /// The next completion, which must be the success of `wr_id`.
+    /// Returns the next completion, which must be the success of `wr_id`.
     #[track_caller]
     pub(crate) fn done(&self, wr_id: u64) -> Completion {
         let completion = self.next();
@@ -257,7 +258,7 @@ impl Io {
         completion
     }
 
-    /// A completion that is there already.
+    /// Returns a completion that is already there.
     pub(crate) fn polled(&self) -> Option<Completion> {
         let mut completion = [Completion::default()];
         match self.cq.poll(&mut completion).expect("poll") {
@@ -269,7 +270,7 @@ impl Io {
 
 impl Drop for Io {
     fn drop(&mut self) {
-        // SAFETY: the field is taken once, here, and the object is gone after it.
+        // SAFETY: the field is taken once, here, and the object is not used after it.
         let qp = unsafe { ManuallyDrop::take(&mut self.qp) };
         if qp.destroy().is_ok() {
             // SAFETY: as above.
@@ -280,7 +281,7 @@ impl Drop for Io {
 
 /// Pushes a request that carries its bytes.
 pub(crate) fn push_inline(
-    queue: &mut SendQueue<'_>,
+    queue: &mut SendQueueGuard<'_>,
     wr_id: u64,
     operation: SendOperation<'_>,
     bytes: &[u8],
@@ -290,7 +291,7 @@ pub(crate) fn push_inline(
     unsafe { queue.push(&inline(wr_id, operation, bytes, flags)) }
 }
 
-/// A request that carries its bytes.
+/// Returns a request that carries its bytes.
 fn inline<'a>(
     wr_id: u64,
     operation: SendOperation<'a>,

@@ -9,8 +9,8 @@ use rdmacm::verbs::{
     AccessFlags, MemoryRegion, MemoryWindowType, ReceiveRequest, SendFlags, SendOperation, WcStatus,
 };
 
-use crate::bed::{Connection, Side, assert_invalid, rxe, siw};
 use crate::fault::failed;
+use crate::fixtures::{Connection, Side, assert_invalid, roce, siw};
 use crate::io::Shape;
 use crate::window::{bind_to, window, written_to};
 
@@ -30,13 +30,13 @@ fn connection() -> Connection {
         retry_count: 1,
         ..ConnParam::default()
     };
-    let mut connection = Connection::to(rxe(0), Shape::default(), &param);
+    let mut connection = Connection::to(roce(0), Shape::default(), &param);
     connection.client.io.fill(0, &[0xaa; 4096]);
     connection
 }
 
 fn region(side: &Side, iova: u64) -> MemoryRegion {
-    MemoryRegion::alloc_at(side.io.qp().pd(), LENGTH, iova, access()).expect("memory region")
+    MemoryRegion::alloc_with_iova(side.io.qp().pd(), LENGTH, iova, access()).expect("memory region")
 }
 
 fn bytes(region: &MemoryRegion, at: usize) -> [u8; 8] {
@@ -48,7 +48,7 @@ fn bytes(region: &MemoryRegion, at: usize) -> [u8; 8] {
 /// From 0 on, in the midst, and to the last but one page of all.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn peers_and_requests_go_by_the_regions_addresses() {
+fn peers_and_requests_use_iova() {
     for iova in [0, 0x1234_5000, u64::MAX << 14] {
         let connection = connection();
         let Connection { client, server, .. } = &connection;
@@ -89,7 +89,7 @@ fn peers_and_requests_go_by_the_regions_addresses() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn no_other_address_is_the_regions() {
+fn addresses_outside_iova_are_refused() {
     const IOVA: u64 = 0x7000_0000;
     for outside in [Some(IOVA - 1), Some(IOVA + LENGTH as u64 - 7), None] {
         let connection = connection();
@@ -106,14 +106,15 @@ fn no_other_address_is_the_regions() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_programs_memory_keeps_its_place_in_the_page() {
+fn iova_keeps_page_offset_of_memory() {
     let connection = connection();
     let pd = connection.server.io.qp().pd();
     let mut memory = [0_u8; 64];
     let start = NonNull::from(&mut memory[..]).cast::<u8>();
     let place = start.as_ptr().expose_provenance() as u64 % 4096;
-    // SAFETY: the memory lives until the region is dropped, and nobody borrows it before.
-    let register = |iova| unsafe { MemoryRegion::register_at(pd, start, 64, iova, access()) };
+    // SAFETY: the memory lives until the region is dropped, and is not borrowed before.
+    let register =
+        |iova| unsafe { MemoryRegion::register_with_iova(pd, start, 64, iova, access()) };
     let error = register(0x5000_0000 + (place + 1) % 4096).expect_err("elsewhere in the page");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     let region = register(0x5000_0000 + place).expect("memory region");
@@ -125,13 +126,14 @@ fn the_programs_memory_keeps_its_place_in_the_page() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn addresses_that_wrap_around_are_refused() {
+fn wrapping_iova_is_refused() {
     let connection = connection();
     let pd = connection.server.io.qp().pd();
     for (iova, length) in
         [(u64::MAX - 4095, 4096), (u64::MAX - 4095, 5000), (u64::MAX - 8191, 8192)]
     {
-        let error = MemoryRegion::alloc_at(pd, length, iova, access()).expect_err("it wraps");
+        let error =
+            MemoryRegion::alloc_with_iova(pd, length, iova, access()).expect_err("it wraps");
         assert_invalid(&error, &["register", &format!("{length} bytes"), "wrap around"]);
     }
     connection.close();
@@ -140,18 +142,18 @@ fn addresses_that_wrap_around_are_refused() {
 /// siw would take the region, and know it by its own addresses.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw0_knows_memory_by_its_own_addresses() {
+fn iova_is_refused_on_siw0() {
     let connection = Connection::to(siw(0), Shape::default(), &ConnParam::default());
     let pd = connection.server.io.qp().pd();
     let access = Shape::default().access;
-    let error = MemoryRegion::alloc_at(pd, 4096, 0, access).expect_err("another address");
+    let error = MemoryRegion::alloc_with_iova(pd, 4096, 0, access).expect_err("another address");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     assert!(error.to_string().contains("4096 bytes of memory"), "{error}");
     let mut memory = [0_u8; 64];
     let start = NonNull::from(&mut memory[..]).cast::<u8>();
     let own = start.as_ptr().expose_provenance() as u64;
-    // SAFETY: the memory lives until the region is dropped, and nobody borrows it before.
-    let region = unsafe { MemoryRegion::register_at(pd, start, 64, own, access) };
+    // SAFETY: the memory lives until the region is dropped, and is not borrowed before.
+    let region = unsafe { MemoryRegion::register_with_iova(pd, start, 64, own, access) };
     assert_eq!(region.expect("its own address").addr(), own);
     connection.close();
 }

@@ -5,16 +5,13 @@ use std::fs::{self, File};
 use std::io;
 use std::thread;
 
-use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
-use nix::mount::{MsFlags, mount};
 use rdmacm::device::Device;
 use rdmacm::verbs::Context;
+use rdmacm_tests::{DEBUGFS, mount_debugfs};
 use verbs_abi::ib_event_type;
 
-use crate::bed;
-
-const DEBUGFS: &str = "/sys/kernel/debug";
+use crate::fixtures;
 
 /// The module, loaded. It goes when this is dropped, when no context of the device may be open.
 #[derive(Debug)]
@@ -29,20 +26,19 @@ impl Kt {
 
     /// Loads it with parameters.
     pub(crate) fn load_with(parameters: &CStr) -> Self {
-        match mount(Some("none"), DEBUGFS, Some("debugfs"), MsFlags::empty(), None::<&str>) {
-            Ok(()) | Err(Errno::EBUSY) => {}
-            Err(errno) => panic!("mount debugfs: {errno}"),
-        }
-        let module = File::open(bed::promised("RDMACM_TEST_MODULE")).expect("open the module");
+        mount_debugfs();
+        let module = File::open(fixtures::promised("RDMACM_TEST_MODULE")).expect("open the module");
         finit_module(&module, parameters, ModuleInitFlags::empty()).expect("load the module");
-        Self { device: bed::device("kt0") }
+        Self { device: fixtures::device("kt0") }
     }
 
     pub(crate) fn context(&self) -> Context {
         Context::open(&self.device).expect("open kt0")
     }
 
-    /// How many objects of a kind there are on the device: `context`, `pd`, `mr`, `mw`, `ah`, `cq`, `srq`, `qp` or `xrcd`.
+    /// Returns the number of objects of a kind on the device.
+    ///
+    /// The kinds are `context`, `pd`, `mr`, `mw`, `ah`, `cq`, `srq`, `qp` and `xrcd`.
     #[track_caller]
     pub(crate) fn count(&self, kind: &str) -> u32 {
         let counts = fs::read_to_string(file("counts")).expect("read the counts");

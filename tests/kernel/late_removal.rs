@@ -1,32 +1,37 @@
-//! A device that goes where the kernel tells rdma_cm of it after ib_uverbs, which waits for every context: run in a guest
-//! that has loaded rdma_cm first, as `modprobe rdma_ucm` does.
+//! Removal of a device that the kernel reports to rdma_cm only after ib_uverbs.
+//!
+//! ib_uverbs waits for every context. These tests run in a guest that has loaded rdma_cm first, as `modprobe rdma_ucm`
+//! does.
 
 use std::thread;
 use std::time::Duration;
 
 use rdmacm::ErrorKind;
 use rdmacm::cm::{ConnParam, EventType};
-use rdmacm::endpoint::{Listener, Settings};
+use rdmacm::endpoint::{ConnectionConfig, Listener};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{Connection, LONG, channel, id};
 use crate::endpoint_connect::pair;
-use crate::endpoint_loop::now;
 use crate::endpoint_messages::{filled, receives};
+use crate::endpoint_nonblocking::now;
+use crate::fixtures::{Connection, LONG, channel, id};
 use crate::io::Shape;
 use crate::removal::Own;
 
-fn hear_when_the_last_context_is_closed(own: &Own) {
+fn removal_event_follows_last_context(own: &Own) {
     let channel = channel();
     let bound = id(&channel);
     bound.bind(own.address).expect("bind");
     let connection = Connection::to(own.address, Shape::default(), &ConnParam::default());
     let deletion = own.delete();
     wait_until("the device is no longer listed", || !own.exists());
-    assert!(channel.get_event_timeout(Duration::ZERO).expect("look").is_none(), "nobody is told");
+    assert!(
+        channel.get_event_timeout(Duration::ZERO).expect("look").is_none(),
+        "no event should come"
+    );
     bound.local_addr().expect("the id has a device still");
     let context = connection.client.id.context().expect("it has a device");
-    assert!(!context.is_gone(), "nobody has said so");
+    assert!(!context.is_device_removed(), "removal should be unknown");
     drop(context);
     assert!(deletion.waits(), "the driver cannot take a context from its user");
     let Connection { client, server, .. } = connection;
@@ -42,23 +47,24 @@ fn hear_when_the_last_context_is_closed(own: &Own) {
     own.comes_back();
 }
 
-/// The safe tier: a connection goes on, and hears of nothing; what is new is refused. The device goes when the last
-/// of it has.
-fn a_connection_goes_on(own: &Own) {
-    let [client, server] = pair(own.address, &Settings::default());
+/// A connection of the safe tier continues without an event, and new objects are refused.
+///
+/// The device is removed when the last of its objects is dropped.
+fn connection_survives_late_removal(own: &Own) {
+    let [client, server] = pair(own.address, &ConnectionConfig::default());
     let listener = Listener::bind(own.address).expect("listen");
     let deletion = own.delete();
     wait_until("the device is no longer listed", || !own.exists());
     for number in 0..20 {
-        client.post(filled(&client, &[number; 100])).expect("post");
+        client.post_send(filled(&client, &[number; 100])).expect("post");
         receives(&server, &[number; 100]);
-        server.post(filled(&server, &[number; 100])).expect("post");
+        server.post_send(filled(&server, &[number; 100])).expect("post");
         receives(&client, &[number; 100]);
     }
-    assert!(now(client.try_recv()).is_none(), "nobody is told");
-    assert!(now(listener.try_incoming()).is_none(), "nor who listens");
+    assert!(now(client.try_recv()).is_none(), "no event should come");
+    assert!(now(listener.try_accept()).is_none(), "listener should get no request");
     assert!(deletion.waits(), "the driver cannot take a context from its user");
-    server.post(filled(&server, b"kept")).expect("post");
+    server.post_send(filled(&server, b"kept")).expect("post");
     let kept = client.recv_timeout(LONG).expect("receive").expect("a message");
     thread::scope(|scope| {
         let closing = scope.spawn(|| client.close(LONG).expect("close"));
@@ -70,9 +76,9 @@ fn a_connection_goes_on(own: &Own) {
     assert!(deletion.waits(), "there is memory of it");
     assert_eq!(*kept, *b"kept");
     drop(kept);
-    // Who listens has no context of it, and hears when the last one is closed.
-    let error = listener.incoming_timeout(LONG).expect_err("the device is gone");
-    assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
+    // A listener has no context of the device, and gets the event when the last context is closed.
+    let error = listener.accept_timeout(LONG).expect_err("device should be removed");
+    assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
     drop(listener);
     deletion.finish();
     own.comes_back();
@@ -80,24 +86,24 @@ fn a_connection_goes_on(own: &Own) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_of_the_safe_tier_goes_on() {
-    a_connection_goes_on(&Own::rxe());
+fn endpoint_connection_continues() {
+    connection_survives_late_removal(&Own::roce());
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_of_the_safe_tier_goes_on_over_siw() {
-    a_connection_goes_on(&Own::siw());
+fn endpoint_connection_continues_over_siw() {
+    connection_survives_late_removal(&Own::siw());
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn ids_hear_of_it_when_the_last_context_is_closed() {
-    hear_when_the_last_context_is_closed(&Own::rxe());
+fn ids_get_removal_event_after_last_context() {
+    removal_event_follows_last_context(&Own::roce());
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn ids_of_siw_hear_of_it_when_the_last_context_is_closed() {
-    hear_when_the_last_context_is_closed(&Own::siw());
+fn siw_ids_get_removal_event_after_last_context() {
+    removal_event_follows_last_context(&Own::siw());
 }

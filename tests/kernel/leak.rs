@@ -7,15 +7,15 @@ use std::sync::mpsc::{Sender, channel as queue};
 use std::thread;
 
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
-use rdmacm::device::Resources;
+use rdmacm::device::ResourceCounts;
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, MemoryRegion, Payload,
     ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, ReceiveRequest, SendFlags,
     SendOperation, SendRequest,
 };
 
-use crate::bed::{LONG, channel, id, listen, objects, rxe};
-use crate::dice::Dice;
+use crate::fixtures::{LONG, channel, id, listen, objects, roce};
+use crate::rng::Rng;
 
 /// Large enough that a region left behind by each connection shows in the sum.
 const REGION: usize = 64 * 1024;
@@ -23,16 +23,16 @@ const REGION: usize = 64 * 1024;
 /// Whatever can be dropped.
 type Thing = Box<dyn Any + Send>;
 
-/// What the process and the kernel hold.
+/// Resources of the process and the kernel.
 #[derive(Debug, PartialEq)]
 struct Held {
-    objects: Resources,
+    objects: ResourceCounts,
     descriptors: Vec<String>,
     /// Mappings of device files.
     rings: Vec<String>,
 }
 
-/// What there is now, and how many bytes of address space have no file.
+/// Returns the current resources, and the bytes of address space without a file.
 fn held() -> (Held, usize) {
     let objects = objects();
     // The directory's own descriptor is one of those listed and has no link any more.
@@ -84,8 +84,8 @@ impl Half {
 
     fn receive(&self) {
         let scatter = [self.memory.sge(..).expect("all of it")];
-        // SAFETY: the region lives until the queue pair is gone or the request has completed: `exchange` waits for that, and
-        // in `abandoned` connections no message comes and nobody looks at the region.
+        // SAFETY: the region lives until the queue pair is destroyed or the request has completed: `exchange` waits for
+        // that, and in `abandoned` connections no message comes and no thread reads the region.
         unsafe { self.qp.post_recv(&ReceiveRequest { wr_id: 1, scatter: &scatter }) }
             .expect("post a receive");
     }
@@ -135,14 +135,14 @@ fn exchange(from: &mut Half, to: &Half, number: usize, things: &mut Vec<Thing>) 
     assert_eq!(arrived, text);
 }
 
-/// How far a connection gets. Each has what those before it have.
+/// Number of stages of a connection. Each has the objects of those before it.
 const STAGES: usize = 8;
 
-/// Connects as far as `stage` says: all that was made on the way, and the channels.
+/// Connects up to `stage`, and returns all objects made on the way, and the channels.
 fn connect(number: usize, stage: usize) -> (Vec<Thing>, [EventChannel; 2]) {
     let mut things: Vec<Thing> = Vec::new();
     let channels = [channel(), channel()];
-    let (listener, address) = listen(&channels[1], rxe(0));
+    let (listener, address) = listen(&channels[1], roce(0));
     steps(number, stage, [&channels[0], &channels[1]], address, &mut things);
     things.push(Box::new(listener));
     (things, channels)
@@ -202,7 +202,7 @@ fn steps(
 fn make_and_drop(
     count: usize,
     kept: usize,
-    dice: &mut Dice,
+    rng: &mut Rng,
     stage: impl Fn(usize) -> usize,
 ) -> Vec<[EventChannel; 2]> {
     let mut keep = Vec::new();
@@ -223,10 +223,10 @@ fn make_and_drop(
                 things.push(Box::new(ours));
                 things.push(Box::new(theirs));
             }
-            dice.shuffle(&mut things);
+            rng.shuffle(&mut things);
             for thing in things {
-                match dice.roll(7) {
-                    worker @ 0..6 => workers[worker].send(thing).expect("the worker lives"),
+                match rng.roll(7) {
+                    worker @ 0..6 => workers[worker].send(thing).expect("worker should not panic"),
                     _ => drop(thing),
                 }
             }
@@ -248,22 +248,22 @@ fn table_length(channel: &EventChannel) -> u64 {
     }
 }
 
-/// That doing it `count` times leaves what was there before.
+/// Checks that `count` rounds leave the resources as they were.
 ///
-/// The kernel takes what is left on a channel or a context when it closes. So that nothing escapes notice, one context stays open
-/// all the time, and some channels until the first look.
+/// The kernel reclaims objects of a channel or context when it closes. So that no leak escapes, one context stays open
+/// all the time, and some channels until the first count.
 fn leaves_nothing(count: usize, seed: u64, stage: impl Fn(usize) -> usize) {
-    let mut dice = Dice(seed);
+    let mut rng = Rng(seed);
     let (closed, _) = held();
     let channel = channel();
     let keeper = id(&channel);
-    keeper.bind(rxe(0)).expect("bind");
+    keeper.bind(roce(0)).expect("bind");
     let context = keeper.context().expect("context");
     // Threads, buffers and tables come into being.
-    make_and_drop(2 * STAGES, 0, &mut dice, &stage);
+    make_and_drop(2 * STAGES, 0, &mut rng, &stage);
     let (before, anonymous) = held();
     let places = table_length(&channel);
-    let kept = make_and_drop(count, 100, &mut dice, &stage);
+    let kept = make_and_drop(count, 100, &mut rng, &stage);
     assert_eq!(objects(), before.objects);
     drop(kept);
     let (after, now) = held();
@@ -280,12 +280,12 @@ fn leaves_nothing(count: usize, seed: u64, stage: impl Fn(usize) -> usize) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_thousand_connections() {
+fn thousand_connections_leave_nothing() {
     leaves_nothing(1000, 0x9e37_79b9_7f4a_7c15, |_| STAGES - 1);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn connections_abandoned_at_every_stage() {
+fn abandoned_connections_leave_nothing() {
     leaves_nothing(40 * STAGES, 0x2545_f491_4f6c_dd1d, |number| number % STAGES);
 }

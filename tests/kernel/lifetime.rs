@@ -1,4 +1,4 @@
-//! Who waits for whom when ids and events go.
+//! Waiting and ownership when ids and events are destroyed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -9,36 +9,36 @@ use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 use rdmacm::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePairInit};
 use rdmacm::{Error, ErrorKind};
 
-use crate::bed::{
+use crate::fixtures::{
     Ending, LONG, Side, ask, assert_invalid, channel, device, id, ids, listen, objects, request,
-    resolve, rxe,
+    resolve, roce, roce_name,
 };
 use crate::io::Shape;
 
 /// An id, and the event that its address is resolved.
 fn with_event(channel: &EventChannel) -> (CmId, Event) {
     let id = id(channel);
-    id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+    id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
     let event = channel.expect_event(EventType::AddrResolved).expect("resolved");
     (id, event)
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_made_before_an_id_serves_all_of_them() {
-    let shared = Context::shared(&device("rxe0")).expect("open");
+fn shared_context_objects_serve_several_ids() {
+    let shared = Context::shared(&device(roce_name())).expect("open");
     let pd = ProtectionDomain::new(&shared).expect("protection domain");
     let cq = CompletionQueue::new(&shared, 16, None).expect("completion queue");
     let init = QueuePairInit::new(&cq);
     let channel = channel();
-    let (_listener, server) = listen(&channel, rxe(0));
+    let (_listener, server) = listen(&channel, roce(0));
     for _ in 0..2 {
         let id = resolve(&channel, server);
         assert_eq!(id.context().expect("open"), shared);
         id.create_qp(&pd, &init).expect("of the same context");
     }
     // While one that the program opened is its own.
-    let own = Context::open(&device("rxe0")).expect("open");
+    let own = Context::open(&device(roce_name())).expect("open");
     assert_ne!(own, shared);
     let pd = ProtectionDomain::new(&own).expect("protection domain");
     let error = resolve(&channel, server).create_qp(&pd, &init).expect_err("another context");
@@ -47,7 +47,7 @@ fn what_is_made_before_an_id_serves_all_of_them() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_dropped_event_is_acknowledged() {
+fn dropped_event_is_acknowledged() {
     let channel = channel();
     let before = ids();
     let (id, event) = with_event(&channel);
@@ -57,7 +57,7 @@ fn a_dropped_event_is_acknowledged() {
     assert_eq!(ids(), before);
 }
 
-/// That destroying `id` waits until `event`, which another thread received, is dropped.
+/// Checks that destroying `id` waits until `event`, which another thread received, is dropped.
 fn waits_for(event: Event, id: CmId) {
     let before = ids();
     let dropped = AtomicBool::new(false);
@@ -82,7 +82,7 @@ fn waits_for(event: Event, id: CmId) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn destroy_waits_for_an_event_of_another_thread() {
+fn destroy_waits_for_event_of_other_thread() {
     let channel = channel();
     let (id, event) = with_event(&channel);
     waits_for(event, id);
@@ -90,9 +90,9 @@ fn destroy_waits_for_an_event_of_another_thread() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn destroy_waits_for_a_request_of_another_thread() {
+fn destroy_waits_for_request_of_other_thread() {
     let (ours, theirs) = (channel(), channel());
-    let (listener, address) = listen(&theirs, rxe(0));
+    let (listener, address) = listen(&theirs, roce(0));
     let _client = ask(&ours, address, &ConnParam::default());
     let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
     // The request's event is the listener's, even when the request is taken.
@@ -103,7 +103,7 @@ fn destroy_waits_for_a_request_of_another_thread() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_thread_does_not_wait_for_itself() {
+fn destroy_with_own_event_is_refused() {
     let channel = channel();
     let before = ids();
     let (id, event) = with_event(&channel);
@@ -124,7 +124,7 @@ fn a_thread_does_not_wait_for_itself() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn events_of_other_ids_are_no_hindrance() {
+fn events_of_other_ids_do_not_block_destroy() {
     let channel = channel();
     let (_other, event) = with_event(&channel);
     let (id, own) = with_event(&channel);
@@ -135,13 +135,13 @@ fn events_of_other_ids_are_no_hindrance() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn dropping_never_waits() {
+fn drop_never_waits() {
     let channel = channel();
     let before = ids();
     let (id, event) = with_event(&channel);
     drop(id);
     assert_eq!(ids(), before);
-    // What the event says outlives its id.
+    // The contents of the event outlive its id.
     assert_eq!(event.event_type(), EventType::AddrResolved);
     // Neither for an event that another thread holds.
     let (id, event) = with_event(&channel);
@@ -156,14 +156,14 @@ fn dropping_never_waits() {
     drop(id);
     assert_eq!(ids(), before);
     end.send(()).expect("the holder waits");
-    holder.join().expect("the holder lives");
+    holder.join().expect("holder should not panic");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_taken_request_outlives_its_listener() {
+fn request_outlives_listener() {
     let (ours, theirs) = (channel(), channel());
-    let (listener, address) = listen(&theirs, rxe(0));
+    let (listener, address) = listen(&theirs, roce(0));
     let client = ask(&ours, address, &ConnParam::default());
     let server = request(&theirs);
     listener.destroy().expect("destroy");
@@ -176,9 +176,9 @@ fn a_taken_request_outlives_its_listener() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn requests_that_nobody_read_go_with_their_listener() {
+fn unread_requests_are_destroyed_with_listener() {
     let (ours, theirs) = (channel(), channel());
-    let (listener, address) = listen(&theirs, rxe(0));
+    let (listener, address) = listen(&theirs, roce(0));
     let before = ids();
     let client = ask(&ours, address, &ConnParam::default());
     while ids() < before + 2 {
@@ -195,12 +195,12 @@ fn requests_that_nobody_read_go_with_their_listener() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn events_that_nobody_read_go_with_their_id() {
+fn unread_events_are_destroyed_with_id() {
     let channel = channel();
     channel.set_nonblocking(true).expect("make it non-blocking");
     for destroy in [true, false] {
         let id = id(&channel);
-        id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+        id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
         // An id that has a device has its event too.
         while id.context().is_err() {
             thread::yield_now();
@@ -216,7 +216,7 @@ fn events_that_nobody_read_go_with_their_id() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_event_keeps_its_tokens_when_its_ids_place_is_used_again() {
+fn event_keeps_token_after_id_slot_is_reused() {
     let channel = channel();
     let (id, event) = with_event(&channel);
     let old = id.token();
@@ -226,8 +226,7 @@ fn an_event_keeps_its_tokens_when_its_ids_place_is_used_again() {
     assert_eq!((event.token(), second.token()), (old, next.token()));
 }
 
-/// Runs `body` while two threads read `channel` and drop what comes. The body is told how many
-/// events they saw.
+/// Runs `body` while two threads read `channel` and drop the events. The body gets their number.
 fn while_drained(channel: &EventChannel, body: impl FnOnce(&AtomicUsize)) {
     let (end, seen) = (AtomicBool::new(false), AtomicUsize::new(0));
     let drain = || {
@@ -244,26 +243,27 @@ fn while_drained(channel: &EventChannel, body: impl FnOnce(&AtomicUsize)) {
     });
 }
 
-/// Lets a little more time pass in each round than in the one before, from none to that which an event takes: in some round it comes
-/// at the very moment.
+/// Waits a little longer in each round, from no time to the duration of an event.
+///
+/// So in some round the event comes at the critical moment.
 fn delay(round: usize) {
     (0..round % 100).for_each(|_| thread::yield_now());
 }
 
-/// At least `least` rounds, and as many more as it takes until an event was seen.
+/// Returns at least `least` rounds, and as many more as are needed until an event was seen.
 fn rounds(least: usize, seen: &AtomicUsize) -> impl Iterator<Item = usize> {
     (0..).take_while(move |round| *round < least || seen.load(Ordering::SeqCst) == 0)
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn ids_go_while_their_events_arrive() {
+fn ids_may_be_destroyed_while_events_arrive() {
     let channel = channel();
     let before = ids();
     while_drained(&channel, |seen| {
         for round in rounds(300, seen) {
             let id = id(&channel);
-            id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+            id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
             delay(round);
             match round % 3 {
                 0 => id.destroy().map_err(Error::from).expect("destroy"),
@@ -283,12 +283,12 @@ fn ids_go_while_their_events_arrive() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn listeners_go_while_their_requests_arrive() {
+fn listeners_may_be_destroyed_amid_requests() {
     let (ours, theirs) = (channel(), channel());
     let before = ids();
     while_drained(&theirs, |seen| {
         for round in rounds(200, seen) {
-            let (listener, address) = listen(&theirs, rxe(0));
+            let (listener, address) = listen(&theirs, roce(0));
             let client = ask(&ours, address, &ConnParam::default());
             delay(round);
             match round % 2 {

@@ -1,13 +1,14 @@
 //! A process that may have too little: what it lacks is named, and nothing half-made is left.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use rdmacm::endpoint::{DatagramSettings, DatagramSocket, Listener};
-use rdmacm::{Error, ErrorKind, Result};
+use rdmacm::endpoint::{DatagramConfig, DatagramSocket, Listener};
+use rdmacm::{Error, Result};
 
-use crate::bed::{objects, rxe};
-use crate::child::{become_nobody, in_child};
+use crate::child::{become_ordinary_user, in_child};
+use crate::fixtures::{objects, roce};
 
 /// Raises the limit of `resource`, of which the process has `used` so much, by `step` until `make` has success. Before
 /// that each failure is one that `is_right`, and leaves nothing.
@@ -19,7 +20,7 @@ fn raise<T>(
     is_right: fn(&Error) -> bool,
 ) {
     in_child(|| {
-        become_nobody();
+        become_ordinary_user();
         // The allocator keeps it for the bookkeeping: without any it would end the process.
         drop((0..1000).map(|_| Box::new([0_u8; 100])).collect::<Vec<_>>());
         let (_, most) = getrlimit(resource).expect("ask for the limit");
@@ -38,15 +39,13 @@ fn raise<T>(
     });
 }
 
-/// The numbers below which each descriptor may be open.
+/// Returns the lowest number that no descriptor has. There may be higher ones: earlier tests leave holes.
 pub(crate) fn descriptors() -> u64 {
-    let entries = fs::read_dir("/proc/self/fd").expect("list the descriptors");
-    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u64>().ok();
-    let last = entries.filter_map(|entry| number(entry.expect("an entry"))).max();
-    last.expect("the directory's own")
+    let lowest = fs::File::open("/dev/null").expect("a descriptor is left");
+    lowest.as_raw_fd().try_into().expect("descriptors are not negative")
 }
 
-/// The bytes of the process's address space.
+/// Returns the bytes of the process's address space.
 fn address_space() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("read");
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("its size");
@@ -55,27 +54,25 @@ fn address_space() -> u64 {
 }
 
 fn names(error: &Error, errno: i32, limit: &str) -> bool {
-    error.errno() == errno
-        && matches!(error.kind(), ErrorKind::Remedy { remedy, .. } if remedy.contains(limit))
+    error.errno() == errno && error.hint().is_some_and(|hint| hint.contains(limit))
 }
 
 fn socket() -> Result<DatagramSocket> {
-    let settings =
-        DatagramSettings { send_buffers: 4, receive_buffers: 4, ..DatagramSettings::default() };
-    DatagramSocket::bind(rxe(0), &settings)
+    let config = DatagramConfig::new().send_buffers(4).receive_buffers(4);
+    DatagramSocket::bind(roce(0), &config)
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn descriptors_are_too_few() {
+fn descriptor_limit_is_named_in_errors() {
     let is_right = |error: &Error| names(error, libc::EMFILE, "RLIMIT_NOFILE");
     raise(Resource::RLIMIT_NOFILE, descriptors, 1, socket, is_right);
-    raise(Resource::RLIMIT_NOFILE, descriptors, 1, || Listener::bind(rxe(0)), is_right);
+    raise(Resource::RLIMIT_NOFILE, descriptors, 1, || Listener::bind(roce(0)), is_right);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn memory_to_lock_is_too_little() {
+fn memlock_limit_is_named_in_errors() {
     let is_right = |error: &Error| {
         [libc::EPERM, libc::ENOMEM].iter().any(|errno| names(error, *errno, "RLIMIT_MEMLOCK"))
     };
@@ -84,7 +81,7 @@ fn memory_to_lock_is_too_little() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn address_space_is_too_small() {
+fn address_space_limit_is_reported() {
     // Who lacks it knows no more than that there is none.
     let is_right = |error: &Error| error.errno() == libc::ENOMEM && !error.operation().is_empty();
     raise(Resource::RLIMIT_AS, address_space, 4096, socket, is_right);

@@ -2,15 +2,15 @@
 
 use rdmacm::verbs::{AccessFlags, Context, MemoryRegion, ProtectionDomain};
 
-use crate::bed::device;
+use crate::fixtures::{device, roce_name};
 
 const LENGTH: usize = 64;
 
 /// At every distance from a word's border, and shorter and longer than words.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn every_part_is_copied_and_no_other() {
-    let context = Context::open(&device("rxe0")).expect("open");
+fn copies_change_only_their_range() {
+    let context = Context::open(&device(roce_name())).expect("open");
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let mut region = MemoryRegion::alloc(&pd, LENGTH, AccessFlags::empty()).expect("memory region");
     let mut model = [0; LENGTH];

@@ -13,13 +13,13 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::unistd::Pid;
 use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 use rdmacm::verbs::{SendFlags, SendOperation};
-use rdmacm::{ErrorKind, Token, WrongProcess};
+use rdmacm::{ErrorKind, NotOwner, Token};
 
-use crate::bed::{
-    Connection, LONG, Side, announce, ask, asleep, channel, id, ids, listen, request, resolve, rxe,
-    rxe_v6,
-};
 use crate::child::{change_credentials_of_this_thread, in_child};
+use crate::fixtures::{
+    Connection, LONG, Side, announce, ask, asleep, channel, id, ids, listen, request, resolve,
+    roce, roce_v6,
+};
 use crate::io::Shape;
 
 fn wait(channel: &EventChannel) -> bool {
@@ -27,10 +27,10 @@ fn wait(channel: &EventChannel) -> bool {
     poll(&mut fds, PollTimeout::NONE).expect("poll") > 0
 }
 
-/// An id that has an event waiting on `channel`.
+/// Returns an id that has an event waiting on `channel`.
 fn with_pending_event(channel: &EventChannel) -> CmId {
     let id = id(channel);
-    id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+    id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
     wait(channel);
     id
 }
@@ -41,7 +41,7 @@ fn empty(channel: &EventChannel) {
     assert!(event.is_none(), "{event:?}");
 }
 
-/// The token of the next event, which is of `wanted` type.
+/// Returns the token of the next event, which is of `wanted` type.
 #[track_caller]
 fn next(channel: &EventChannel, wanted: EventType) -> Token {
     channel.expect_event(wanted).expect("an event").token()
@@ -49,7 +49,7 @@ fn next(channel: &EventChannel, wanted: EventType) -> Token {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn pending_events_move_along_and_later_ones_follow() {
+fn pending_and_later_events_move() {
     let (old, new) = (channel(), channel());
     let staying = with_pending_event(&old);
     let id = with_pending_event(&old);
@@ -102,7 +102,7 @@ fn in_edge_triggered_epoll(channel: &EventChannel, says: &Sender<Pid>) -> Event 
     }
 }
 
-/// Reads as those do that hear of edges.
+/// Reads as an edge-triggered event loop does.
 fn until_it_would_block(channel: &EventChannel) -> Option<Event> {
     let mut last = None;
     loop {
@@ -116,7 +116,7 @@ fn until_it_would_block(channel: &EventChannel) -> Option<Event> {
     }
 }
 
-/// That a thread that sleeps on the new channel hears of the event that an id brings along.
+/// Checks that a thread that sleeps on the new channel gets the event that an id brings along.
 fn is_woken(sleep: Sleep, pending: impl Fn(&EventChannel) -> CmId) {
     for _ in 0..10 {
         let (old, new) = (channel(), channel());
@@ -124,9 +124,9 @@ fn is_woken(sleep: Sleep, pending: impl Fn(&EventChannel) -> CmId) {
         let id = pending(&old);
         thread::scope(|scope| {
             let sleeper = scope.spawn(|| sleep(&new, &says).token());
-            asleep(hears.recv().expect("the thread says who it is"));
+            asleep(hears.recv().expect("thread should send its id"));
             id.migrate(&new).expect("migrate");
-            assert_eq!(sleeper.join().expect("the sleeper lives"), id.token());
+            assert_eq!(sleeper.join().expect("sleeper should not panic"), id.token());
         });
         assert!(new.get_event_timeout(std::time::Duration::ZERO).expect("look").is_none());
     }
@@ -134,7 +134,7 @@ fn is_woken(sleep: Sleep, pending: impl Fn(&EventChannel) -> CmId) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn who_sleeps_on_the_new_channel_is_woken() {
+fn migration_wakes_reader_of_new_channel() {
     for sleep in [in_get_event, with_deadline, in_poll, in_edge_triggered_epoll] {
         is_woken(sleep, with_pending_event);
     }
@@ -142,7 +142,7 @@ fn who_sleeps_on_the_new_channel_is_woken() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn who_sleeps_is_woken_without_a_loopback_interface() {
+fn migration_wakes_reader_without_loopback() {
     in_child(|| {
         unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
         // There are no addresses in it; a device there is.
@@ -154,13 +154,13 @@ fn who_sleeps_is_woken_without_a_loopback_interface() {
         };
         let before = ids();
         is_woken(in_get_event, pending);
-        assert_eq!(ids(), before, "what woke them is gone");
+        assert_eq!(ids(), before, "wakeup ids should be destroyed");
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn several_sleepers_share_what_comes() {
+fn several_readers_share_moved_events() {
     let (old, new) = (channel(), channel());
     let moving: Vec<_> = (0..4).map(|_| with_pending_event(&old)).collect();
     let (says, hears) = mpsc::channel();
@@ -174,13 +174,15 @@ fn several_sleepers_share_what_comes() {
             })
             .collect();
         for _ in &sleepers {
-            asleep(hears.recv().expect("the thread says who it is"));
+            asleep(hears.recv().expect("thread should send its id"));
         }
         for id in &moving {
             id.migrate(&new).expect("migrate");
         }
-        let mut woken: Vec<_> =
-            sleepers.into_iter().map(|sleeper| sleeper.join().expect("it lives")).collect();
+        let mut woken: Vec<_> = sleepers
+            .into_iter()
+            .map(|sleeper| sleeper.join().expect("thread should not panic"))
+            .collect();
         woken.sort_unstable();
         let mut tokens: Vec<_> = moving.iter().map(CmId::token).collect();
         tokens.sort_unstable();
@@ -189,17 +191,18 @@ fn several_sleepers_share_what_comes() {
     empty(&new);
 }
 
-/// What moves while one of the sleepers has read what wakes them all, and has not come to it yet. In three runs of the test
-/// above each thread's first commands return late.
+/// Events move while one of the readers has read the wakeup of them all and does not act on it yet.
+///
+/// In three runs of the test above the first commands of each thread return late.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn sleepers_share_what_comes_while_one_is_slow_to_wake() {
+fn readers_share_moved_events_if_one_wakes_late() {
     for _ in 0..3 {
         let late = "inject=write:delay_exit=300000:when=1..3";
         let status = Command::new("timeout")
             .args(["60", "strace", "-f", "-o", "/dev/null", "-e", "trace=write", "-e", late])
             .arg(env::current_exe().expect("the test's program"))
-            .args(["--ignored", "--exact", "migrate::several_sleepers_share_what_comes"])
+            .args(["--ignored", "--exact", "migrate::several_readers_share_moved_events"])
             .stdout(Stdio::null())
             .status();
         assert!(status.expect("start timeout and strace").success());
@@ -208,11 +211,11 @@ fn sleepers_share_what_comes_while_one_is_slow_to_wake() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn requests_that_were_not_read_move_with_their_listener() {
-    for address in [rxe(0), rxe_v6(0), ([0; 4], 0).into()] {
+fn unread_requests_move_with_listener() {
+    for address in [roce(0), roce_v6(0), ([0; 4], 0).into()] {
         let [ours, old, new, newest] = [(); 4].map(|()| channel());
         let (listener, bound) = listen(&old, address);
-        let server = if address.is_ipv6() { rxe_v6(bound.port()) } else { rxe(bound.port()) };
+        let server = if address.is_ipv6() { roce_v6(bound.port()) } else { roce(bound.port()) };
         let early = ask(&ours, server, &ConnParam::default());
         wait(&old);
         listener.migrate(&new).expect("migrate");
@@ -233,24 +236,24 @@ fn requests_that_were_not_read_move_with_their_listener() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn requests_that_were_not_read_go_with_a_listener_that_has_moved() {
+fn unread_requests_end_with_moved_listener() {
     let [ours, old, new] = [(); 3].map(|()| channel());
-    let (listener, server) = listen(&old, rxe(0));
+    let (listener, server) = listen(&old, roce(0));
     let _client = ask(&ours, server, &ConnParam::default());
     wait(&old);
     listener.migrate(&new).expect("migrate");
     listener.destroy().expect("destroy");
     empty(&new);
-    let error = ours.expect_event(EventType::Established).expect_err("nobody answers any more");
+    let error = ours.expect_event(EventType::Established).expect_err("no peer should answer");
     assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
 }
 
 /// The kernel knows a request by no number until it is accepted.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn each_request_gets_a_channel_of_its_own() {
+fn each_request_moves_to_own_channel() {
     let (ours, listening) = (channel(), channel());
-    let (_listener, server) = listen(&listening, rxe(0));
+    let (_listener, server) = listen(&listening, roce(0));
     let clients = [(); 3].map(|()| ask(&ours, server, &ConnParam::default()));
     let servers = clients.each_ref().map(|_| {
         let id = request(&listening);
@@ -275,7 +278,7 @@ fn each_request_gets_a_channel_of_its_own() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_goes_on_elsewhere() {
+fn connection_continues_on_new_channel() {
     let connection = Connection::new(Shape::default());
     let new = channel();
     connection.client.id.migrate(&new).expect("migrate");
@@ -291,9 +294,9 @@ fn a_connection_goes_on_elsewhere() {
 /// The answer of the peer moves unread: the queue pair and the confirmation are the reader's.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_answer_moves_before_it_is_carried_out() {
+fn unread_answer_moves_with_id() {
     let [ours, theirs, new] = [(); 3].map(|()| channel());
-    let (_listener, address) = listen(&theirs, rxe(0));
+    let (_listener, address) = listen(&theirs, roce(0));
     let client = ask(&ours, address, &ConnParam::default());
     let server = Side::new(request(&theirs), Shape::default());
     server.id.accept(&ConnParam::default()).expect("accept");
@@ -306,7 +309,7 @@ fn an_answer_moves_before_it_is_carried_out() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn waits_for_an_event_of_another_thread() {
+fn migration_waits_for_event_of_other_thread() {
     let (old, new) = (channel(), channel());
     let id = with_pending_event(&old);
     let event = old.get_event().expect("an event");
@@ -319,7 +322,7 @@ fn waits_for_an_event_of_another_thread() {
             id.migrate(new).expect("migrate");
             assert!(dropped.load(Ordering::SeqCst), "it did not wait for the event");
         });
-        asleep(hears.recv().expect("the thread says who it is"));
+        asleep(hears.recv().expect("thread should send its id"));
         // The kernel has moved it already.
         id.resolve_route(LONG).expect("commands are not kept waiting");
         assert_eq!(next(new, EventType::RouteResolved), id.token());
@@ -332,7 +335,7 @@ fn waits_for_an_event_of_another_thread() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_thread_does_not_wait_for_itself() {
+fn migration_with_own_event_is_refused() {
     let (old, new) = (channel(), channel());
     let id = with_pending_event(&old);
     let event = old.get_event().expect("an event");
@@ -348,17 +351,17 @@ fn a_thread_does_not_wait_for_itself() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn new_credentials_take_ids_along() {
+fn ids_move_to_channel_with_new_credentials() {
     let (old, theirs) = (channel(), channel());
-    let (_listener, server) = listen(&theirs, rxe(0));
+    let (_listener, server) = listen(&theirs, roce(0));
     let id = resolve(&old, server);
     thread::scope(|scope| {
         scope.spawn(|| {
             change_credentials_of_this_thread();
             let error = id.resolve_route(LONG).expect_err("not from these credentials");
-            let credentials = WrongProcess::Credentials;
+            let credentials = NotOwner::Credentials;
             assert!(
-                matches!(error.kind(), ErrorKind::WrongProcess(how) if *how == credentials),
+                matches!(error.kind(), ErrorKind::NotOwner(how) if *how == credentials),
                 "{error}"
             );
             let new = channel();
@@ -371,13 +374,13 @@ fn new_credentials_take_ids_along() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_child_does_not_take_its_parents_ids() {
+fn forked_child_cannot_migrate_ids() {
     let old = channel();
     let id = with_pending_event(&old);
     in_child(|| {
         let error = id.migrate(&channel()).expect_err("it is the parent's");
-        let forked = WrongProcess::Forked;
-        assert!(matches!(error.kind(), ErrorKind::WrongProcess(how) if *how == forked), "{error}");
+        let forked = NotOwner::Forked;
+        assert!(matches!(error.kind(), ErrorKind::NotOwner(how) if *how == forked), "{error}");
     });
     assert_eq!(next(&old, EventType::AddrResolved), id.token());
     id.destroy().expect("destroy");

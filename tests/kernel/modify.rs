@@ -8,7 +8,7 @@ use rdmacm::verbs::{
     AccessFlags, Completion, QpState, QueuePair, QueuePairAttributes, SendFlags, SendOperation,
 };
 
-use crate::bed::{Ending, assert_invalid, channel, listen, resolve, rxe};
+use crate::fixtures::{Ending, assert_invalid, channel, listen, resolve, roce};
 use crate::io::{Io, Shape};
 use crate::siw::{connected, flushed};
 
@@ -19,12 +19,13 @@ pub(crate) fn bring(qp: &QueuePair, state: QpState) {
     qp.modify(&QueuePairAttributes::to(state)).expect("modify");
 }
 
-/// siw turns away the doorbell of a post while it changes anything about the queue pair. It leaves every
-/// hundredth request of a queue pair to a thread of its own, which gives up for good where it finds
-/// a change under way, so each has fewer.
+/// siw refuses the doorbell of a post while it modifies the queue pair.
+///
+/// It leaves every hundredth request of a queue pair to a thread of its own, which gives up permanently if it finds a
+/// change in progress. So each queue pair has fewer requests.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn no_post_is_lost_beside_a_change_of_rights_on_siw() {
+fn access_changes_lose_no_post_on_siw() {
     for _ in 0..6 {
         let connection = connected(Shape::default());
         let (client, server) = (&connection.client.io, &connection.server.io);
@@ -50,12 +51,12 @@ fn no_post_is_lost_beside_a_change_of_rights_on_siw() {
     }
 }
 
-/// rxe is told of a receive that is posted in ERR.
+/// rxe gets a receive that is posted in ERR.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_late_receive_does_not_bring_err_back() {
+fn late_receive_does_not_restore_err() {
     let channel = channel();
-    let (_listener, address) = listen(&channel, rxe(0));
+    let (_listener, address) = listen(&channel, roce(0));
     let id = resolve(&channel, address);
     let io = Io::with(&id, Shape::default(), QueuePair::new);
     let init = id.init_qp_attr(QpState::IB_QPS_INIT).expect("attributes");
@@ -85,7 +86,7 @@ fn a_late_receive_does_not_bring_err_back() {
 /// siw takes a step out of ERR, and stays there.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn err_is_the_end_on_siw() {
+fn err_state_is_final_on_siw() {
     let connection = connected(Shape::default());
     let io = &connection.client.io;
     bring(io.qp(), QpState::IB_QPS_ERR);

@@ -1,4 +1,4 @@
-//! Multicast groups: who is in one, and what is left when it is left.
+//! Multicast groups: their members, and the objects that remain after a leave.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
@@ -14,12 +14,14 @@ use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 use rdmacm::{ErrorKind, Result};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{LONG, Side, assert_invalid, channel, device, ids, objects, resolve, rxe};
 use crate::child::in_child;
+use crate::fixtures::{
+    LONG, Side, assert_invalid, channel, device, ids, objects, resolve, roce, roce_end, roce_name,
+};
 use crate::io::{Io, Shape};
 use crate::netdev::ip;
 
-/// A multicast group of its own for each test, as all of them run in one kernel.
+/// Returns a multicast group of its own for each test, as all of them run in one kernel.
 fn group(number: u8) -> SocketAddr {
     ([239, 1, 2, number], 0).into()
 }
@@ -31,14 +33,14 @@ fn gid(group: SocketAddr) -> Gid {
     }
 }
 
-/// An id for datagrams, bound to rxe0.
+/// Returns an id for datagrams, bound to rxe0.
 fn bound(channel: &EventChannel) -> CmId {
     let id = CmId::new(channel, PortSpace::Udp).expect("create an id");
-    id.bind(rxe(0)).expect("bind");
+    id.bind(roce(0)).expect("bind");
     id
 }
 
-/// The same with a queue pair and with receives posted.
+/// Makes a side with a queue pair, and with receives posted.
 fn side(channel: &EventChannel) -> Side {
     let side = Side::new(bound(channel), Shape::default());
     for wr_id in 0..4 {
@@ -55,7 +57,7 @@ fn join(channel: &EventChannel, id: &CmId, group: SocketAddr, membership: Member
     event
 }
 
-/// Where `event` says that datagrams to the group go, as of `io`.
+/// Returns the destination of datagrams to the group, as `event` names it, for `io`.
 fn handle(io: &Io, event: &Event) -> (AddressHandle, u32, u32) {
     let to = event.datagram().expect("where to send");
     let handle = AddressHandle::new(io.qp().pd(), &to.ah_attr).expect("address handle");
@@ -69,7 +71,7 @@ fn send(io: &Io, (handle, qp_num, qkey): &(AddressHandle, u32, u32), number: u32
     io.post(99, operation, 0..8, SendFlags::empty()).expect("post a send");
 }
 
-/// The number that the next datagram brings.
+/// Receives the next datagram, and returns its number.
 fn received(io: &Io) -> u32 {
     let done = io.next();
     assert!(done.is_success(), "{done:?}");
@@ -83,7 +85,7 @@ fn errno<T>(result: Result<T>) -> Option<i32> {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_group_reaches_its_full_members() {
+fn datagrams_reach_full_members() {
     let channel = channel();
     let group = group(1);
     let [first, second, sender, stranger] = [(); 4].map(|()| side(&channel));
@@ -106,7 +108,7 @@ fn a_group_reaches_its_full_members() {
         let error = other.io.qp().detach_multicast(gid(group), 0).expect_err("not attached");
         assert_eq!(error.errno(), libc::EINVAL);
     }
-    // Full members send too, and hear themselves.
+    // Full members send too, and receive their own datagrams.
     let event = join(&channel, &first.id, group, Membership::Full);
     let to = handle(&first.io, &event);
     send(&first.io, &to, 3);
@@ -116,7 +118,7 @@ fn a_group_reaches_its_full_members() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_group_is_left_as_often_as_it_was_joined() {
+fn group_needs_one_leave_per_join() {
     let channel = channel();
     let (once, twice) = (group(2), group(3));
     let member = side(&channel);
@@ -141,14 +143,14 @@ fn a_group_is_left_as_often_as_it_was_joined() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn ids_that_cannot_join() {
+fn impossible_joins_are_refused() {
     let channel = channel();
     let (full, group) = (Membership::Full, group(4));
     let fresh = CmId::new(&channel, PortSpace::Udp).expect("create an id");
     assert_eq!(errno(fresh.join_multicast(group, full)), Some(libc::EINVAL), "no device");
     fresh.bind(([0, 0, 0, 0], 0)).expect("bind");
     assert_eq!(errno(fresh.join_multicast(group, full)), Some(libc::EINVAL), "no device");
-    let connected = resolve(&channel, rxe(7199));
+    let connected = resolve(&channel, roce(7199));
     let error = connected.join_multicast(group, full).expect_err("for connections");
     assert_invalid(&error, &["join the multicast group 239.1.2.4:0", "connections"]);
     let listener = bound(&channel);
@@ -168,12 +170,12 @@ fn ids_that_cannot_join() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_programs_own_queue_pair_is_its_own_to_attach() {
+fn external_queue_pair_is_attached_by_program() {
     let channel = channel();
     let group = group(5);
     let id = bound(&channel);
     let event = join(&channel, &id, group, Membership::Full);
-    // Made after the event was read: nobody has attached it.
+    // Made after the event was read: no call has attached it.
     let io = Io::new(&id, Shape::default());
     assert_eq!(errno(io.qp().detach_multicast(gid(group), 0)), Some(libc::EINVAL));
     io.qp().attach_multicast(gid(group), 0).expect("attach");
@@ -188,7 +190,7 @@ fn the_programs_own_queue_pair_is_its_own_to_attach() {
     drop(io);
     let (qp, error) = qp.destroy().expect_err("it is attached").into_parts();
     assert_eq!(error.errno(), libc::EBUSY);
-    let error = qp.attach_multicast(gid(rxe(0)), 0).expect_err("no group");
+    let error = qp.attach_multicast(gid(roce(0)), 0).expect_err("no group");
     assert_eq!(error.errno(), libc::EINVAL);
     qp.detach_multicast(gid(group), 0).expect("detach");
     qp.destroy().expect("destroy");
@@ -196,11 +198,11 @@ fn the_programs_own_queue_pair_is_its_own_to_attach() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_that_cannot_be_attached_is_an_error() {
+fn failed_attach_is_error() {
     let channel = channel();
     let member = side(&channel);
     // The kernel joins what is no group, and refuses to attach to it.
-    let address = rxe(0);
+    let address = roce(0);
     member.id.join_multicast(address, Membership::Full).expect("join");
     let event = channel.get_event().expect("an event");
     assert_eq!(
@@ -208,7 +210,7 @@ fn a_queue_pair_that_cannot_be_attached_is_an_error() {
         (EventType::MulticastError, Some(address.into()))
     );
     assert_eq!(event.status(), -libc::EINVAL);
-    let error = event.failure(EventType::MulticastJoin).expect("a failure");
+    let error = event.error_for(EventType::MulticastJoin).expect("a failure");
     assert_eq!(error.errno(), libc::EINVAL);
     drop(event);
     member.id.leave_multicast(address).expect("leave");
@@ -218,9 +220,9 @@ fn a_queue_pair_that_cannot_be_attached_is_an_error() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_join_that_fails_later_is_an_event() {
+fn late_join_failure_is_event() {
     let address = Ipv4Addr::new(10, 0, 0, 77);
-    let change = |verb| ip(&["address", verb, &format!("{address}/24"), "dev", "v0"]);
+    let change = |verb| ip(&["address", verb, &format!("{address}/24"), "dev", roce_end()]);
     let channel = channel();
     let id = CmId::new(&channel, PortSpace::Udp).expect("create an id");
     change("add");
@@ -228,7 +230,7 @@ fn a_join_that_fails_later_is_an_event() {
     change("del");
     let group = group(6);
     let is_gone = || {
-        let mut gids = device("rxe0").port(1).expect("port").gids().expect("gids");
+        let mut gids = device(roce_name()).port(1).expect("port").gids().expect("gids");
         !gids.any(|entry| entry.gid == Gid::from(address.to_ipv6_mapped()))
     };
     wait_until("rxe0 has lost the address", is_gone);
@@ -244,7 +246,7 @@ fn a_join_that_fails_later_is_an_event() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn leaving_and_destroying_wait_for_events() {
+fn leave_and_destroy_wait_for_events() {
     let channel = channel();
     let group = group(7);
     let member = bound(&channel);
@@ -285,7 +287,7 @@ fn leaving_and_destroying_wait_for_events() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn leaving_early_gives_up_joining() {
+fn early_leave_cancels_join() {
     let channel = channel();
     let member = side(&channel);
     for number in 0..20 {
@@ -301,7 +303,7 @@ fn leaving_early_gives_up_joining() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn events_are_read_while_groups_are_left() {
+fn leave_is_safe_while_events_are_read() {
     let (ours, rounds) = (channel(), 100);
     let member = side(&ours);
     // Its destroy ends the reader.
@@ -329,7 +331,7 @@ fn events_are_read_while_groups_are_left() {
             }
         }
         last.join_multicast(group(8), Membership::SendOnly).expect("join");
-        reader.join().expect("the reader lives");
+        reader.join().expect("reader should not panic");
     });
     assert_eq!(still_attached, [0; 0]);
     member.id.destroy().expect("every event was counted");
@@ -342,7 +344,7 @@ fn read_until(channel: &EventChannel, last: &CmId) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn threads_join_and_leave_one_group() {
+fn threads_join_and_leave_same_group() {
     let (ours, group) = (channel(), group(161));
     let (member, last) = (bound(&ours), bound(&ours));
     thread::scope(|scope| {
@@ -356,10 +358,10 @@ fn threads_join_and_leave_one_group() {
             })
         });
         for thread in members {
-            thread.join().expect("the thread lives");
+            thread.join().expect("thread should not panic");
         }
         last.join_multicast(group, Membership::SendOnly).expect("join");
-        reader.join().expect("the reader lives");
+        reader.join().expect("reader should not panic");
     });
     assert_eq!(errno(member.leave_multicast(group)), Some(libc::EADDRNOTAVAIL));
     member.destroy().expect("every event was counted");
@@ -367,7 +369,7 @@ fn threads_join_and_leave_one_group() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn one_membership_ends_while_another_begins() {
+fn leave_and_join_of_same_group_may_overlap() {
     let (ours, group) = (channel(), group(162));
     let (member, last) = (side(&ours), bound(&ours));
     for round in 0..100 {
@@ -381,7 +383,7 @@ fn one_membership_ends_while_another_begins() {
             }
             member.id.leave_multicast(group).expect("leave");
             last.join_multicast(group, Membership::SendOnly).expect("join");
-            reader.join().expect("the reader lives");
+            reader.join().expect("reader should not panic");
         });
         last.leave_multicast(group).expect("leave");
         member.io.qp().detach_multicast(gid(group), 0).expect("it was attached");
@@ -391,7 +393,7 @@ fn one_membership_ends_while_another_begins() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_id_that_goes_leaves_its_groups_and_nothing_else() {
+fn id_destroy_leaves_its_groups_only() {
     let channel = channel();
     let keeper = side(&channel);
     let before = objects();
@@ -437,21 +439,21 @@ fn an_id_that_goes_leaves_its_groups_and_nothing_else() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_id_that_resolves_the_group_finds_its_device() {
+fn resolving_group_address_finds_device() {
     let channel = channel();
     let id = CmId::new(&channel, PortSpace::Udp).expect("create an id");
     let group = group(160);
-    let source = Some(rxe(0).into());
+    let source = Some(roce(0).into());
     id.resolve_addr(source, group, LONG).expect("resolve the address");
     channel.expect_event(EventType::AddrResolved).expect("address resolved");
-    assert_eq!(id.context().expect("context").device().name(), "rxe0");
+    assert_eq!(id.context().expect("context").device().name(), roce_name());
     let event = join(&channel, &id, group, Membership::Full);
     assert_eq!(Gid(event.datagram().expect("where to send").ah_attr.grh.dgid), gid(group));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_child_leaves_its_parents_groups_alone() {
+fn forked_child_cannot_leave_groups() {
     let channel = channel();
     let group = group(170);
     let member = side(&channel);
@@ -470,7 +472,7 @@ fn a_child_leaves_its_parents_groups_alone() {
             AddressHandle::new(qp.pd(), &attributes).map(drop),
         ] {
             let error = refused.expect_err("it is the parent's");
-            assert!(matches!(error.kind(), ErrorKind::WrongProcess(_)), "{error:?}");
+            assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error:?}");
         }
         member.id.destroy_qp();
     });

@@ -21,7 +21,7 @@ pub(crate) struct Sysctl {
 }
 
 impl Sysctl {
-    /// That at `path` below `/proc/sys`.
+    /// Sets the variable at `path` below `/proc/sys`.
     #[track_caller]
     pub(crate) fn new(path: &str, value: &str) -> Self {
         let path = format!("/proc/sys/{path}");
@@ -51,15 +51,15 @@ pub(crate) fn wait_until_usable(device: &str, address: IpAddr) {
     wait_until("the device can be used", || has_gid(device, wanted));
 }
 
-/// Waits until the device can be used whose GIDs do not matter.
+/// Waits until a device can be used whose GIDs do not matter.
 pub(crate) fn wait_until_active(device: &str) {
-    let port = || crate::bed::device(device).port(1).expect("it has a port");
+    let port = || crate::fixtures::device(device).port(1).expect("it has a port");
     wait_until("the port is active", || port().state() == Some(PortState::IB_PORT_ACTIVE));
 }
 
 fn has_gid(device: &str, wanted: Ipv6Addr) -> bool {
-    let port = crate::bed::device(device).port(1).expect("it has a port");
+    let port = crate::fixtures::device(device).port(1).expect("it has a port");
     let mut gids = port.gids().expect("GIDs");
     port.state() == Some(PortState::IB_PORT_ACTIVE)
-        && gids.any(|entry| entry.gid == wanted.into() && entry.kind == Some(GidType::RoceV2))
+        && gids.any(|entry| entry.gid == wanted.into() && entry.gid_type == Some(GidType::RoceV2))
 }

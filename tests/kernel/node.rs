@@ -1,15 +1,15 @@
-//! Queue pairs of `kt0`, which need no connection manager, and what is posted to them.
+//! Queue pairs of `kt0`, which need no connection manager, and the requests posted to them.
 //!
 //! # Safety
 //!
-//! Requests name memory by addresses that are nobody's: `kt0` moves no byte, and looks at lengths only.
+//! Requests name memory by addresses that belong to no object: `kt0` moves no byte, and reads lengths only.
 #![expect(unsafe_code, reason = "posts requests to a device that touches no memory")]
 
 use rdmacm::Result;
 use rdmacm::verbs::{
     Completion, CompletionChannel, CompletionQueue, Context, Payload, ProtectionDomain, QpState,
-    QpType, QueuePair, QueuePairAttributes, QueuePairCaps, QueuePairInit, ReceiveQueue,
-    ReceiveRequest, SendFlags, SendOperation, SendQueue, SendRequest, Sge, SharedReceiveQueue,
+    QpType, QueuePair, QueuePairAttributes, QueuePairCaps, QueuePairInit, ReceiveQueueGuard,
+    ReceiveRequest, SendFlags, SendOperation, SendQueueGuard, SendRequest, Sge, SharedReceiveQueue,
     WcStatus,
 };
 use verbs_abi::{ib_mtu, ib_qp_attr_mask, ib_uverbs_ah_attr, ib_uverbs_qp_attr};
@@ -48,7 +48,7 @@ impl Node {
         Self { qp, cq, pd: pd.clone() }
     }
 
-    /// Two connected queue pairs.
+    /// Returns two connected queue pairs.
     pub(crate) fn pair(context: &Context, depth: u32) -> [Self; 2] {
         let nodes = [(); 2].map(|()| Self::new(context, QpType::IB_UVERBS_QPT_RC, depth));
         nodes[0].connect(nodes[1].qp.number());
@@ -69,7 +69,7 @@ impl Node {
 
     /// Pushes a send of `length` bytes.
     pub(crate) fn push(
-        queue: &mut SendQueue<'_>,
+        queue: &mut SendQueueGuard<'_>,
         wr_id: u64,
         operation: SendOperation<'_>,
         length: u32,
@@ -77,16 +77,16 @@ impl Node {
         Self::push_gathered(queue, wr_id, operation, &[Sge { addr: 0.into(), length, lkey: 0 }])
     }
 
-    /// The same without a payload.
+    /// Pushes a request without a payload.
     pub(crate) fn push_nothing(
-        queue: &mut SendQueue<'_>,
+        queue: &mut SendQueueGuard<'_>,
         operation: SendOperation<'_>,
     ) -> Result<()> {
         Self::push_gathered(queue, 0, operation, &[])
     }
 
     pub(crate) fn push_gathered(
-        queue: &mut SendQueue<'_>,
+        queue: &mut SendQueueGuard<'_>,
         wr_id: u64,
         operation: SendOperation<'_>,
         pieces: &[Sge],
@@ -98,19 +98,19 @@ impl Node {
 
     /// Posts sends of a byte each, by one command; their numbers are `wr_ids`.
     pub(crate) fn send(&self, wr_ids: impl IntoIterator<Item = u64>) -> Result<()> {
-        let mut queue = self.qp.send_queue()?;
+        let mut queue = self.qp.lock_send_queue()?;
         wr_ids
             .into_iter()
             .try_for_each(|wr_id| Self::push(&mut queue, wr_id, SendOperation::Send, 1))?;
-        queue.ring()
+        queue.ring_doorbell()
     }
 
-    pub(crate) fn push_receive(queue: &mut ReceiveQueue<'_>, wr_id: u64) -> Result<()> {
+    pub(crate) fn push_receive(queue: &mut ReceiveQueueGuard<'_>, wr_id: u64) -> Result<()> {
         Self::push_scattered(queue, wr_id, &[Sge { addr: 0.into(), length: 64, lkey: 0 }])
     }
 
     pub(crate) fn push_scattered(
-        queue: &mut ReceiveQueue<'_>,
+        queue: &mut ReceiveQueueGuard<'_>,
         wr_id: u64,
         scatter: &[Sge],
     ) -> Result<()> {
@@ -120,18 +120,18 @@ impl Node {
 
     /// Posts receives, by one command.
     pub(crate) fn receive(&self, wr_ids: impl IntoIterator<Item = u64>) -> Result<()> {
-        let mut queue = self.qp.receive_queue()?;
+        let mut queue = self.qp.lock_receive_queue()?;
         wr_ids.into_iter().try_for_each(|wr_id| Self::push_receive(&mut queue, wr_id))?;
-        queue.ring()
+        queue.ring_doorbell()
     }
 
-    /// The completions that there are: number and status.
+    /// Returns the numbers and statuses of the pending completions.
     pub(crate) fn completed(&self) -> Vec<(u64, WcStatus)> {
         completed(&self.cq).iter().map(|done| (done.wr_id(), done.status())).collect()
     }
 }
 
-/// The completions that there are.
+/// Returns the pending completions.
 pub(crate) fn completed(cq: &CompletionQueue) -> Vec<Completion> {
     let mut done = vec![Completion::default(); cq.capacity() as usize];
     let count = cq.poll(&mut done).expect("poll");
@@ -146,7 +146,7 @@ pub(crate) fn receive_shared(queue: &SharedReceiveQueue, wr_id: u64) -> Result<(
     unsafe { queue.post_recv(&ReceiveRequest { wr_id, scatter: &scatter }) }
 }
 
-/// What brings a queue pair of a type to the next state.
+/// Returns the attributes that take a queue pair of a type to the next state.
 pub(crate) fn attributes(qp_type: QpType, state: QpState, peer: u32) -> QueuePairAttributes {
     use ib_qp_attr_mask as M;
     let datagrams = qp_type == QpType::IB_UVERBS_QPT_UD;
@@ -195,7 +195,7 @@ pub(crate) fn attributes(qp_type: QpType, state: QpState, peer: u32) -> QueuePai
     attributes.into()
 }
 
-/// The address of `kt0` itself.
+/// Returns the address of `kt0` itself.
 pub(crate) fn address() -> ib_uverbs_ah_attr {
     ib_uverbs_ah_attr { dlid: 1, port_num: 1, ..ib_uverbs_ah_attr::default() }
 }

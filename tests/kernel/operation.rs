@@ -1,4 +1,4 @@
-//! Every operation of a send queue: what it moves, what the completions say, and who does not have it.
+//! Every operation of a send queue: its effect, its completions, and the devices that lack it.
 
 use rdmacm::ErrorKind;
 use rdmacm::cm::ConnParam;
@@ -7,14 +7,14 @@ use rdmacm::verbs::{
     SendFlags, SendOperation, WcOpcode, WcStatus,
 };
 
-use crate::bed::{Connection, Side, assert_invalid, promised, rxe, siw};
 use crate::fault::failed;
+use crate::fixtures::{Connection, Side, assert_invalid, promised, roce, siw};
 use crate::io::Shape;
 use crate::transfer::pattern;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-/// Memory that peers may do everything with that the kernel knows of.
+/// Returns a shape whose memory grants peers every access that the kernel knows.
 fn shape() -> Shape {
     let mut access = Shape::default().access | AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC;
     if knows_flush() {
@@ -35,7 +35,7 @@ fn connection() -> Connection {
         retry_count: 1,
         ..ConnParam::default()
     };
-    Connection::to(rxe(0), shape(), &param)
+    Connection::to(roce(0), shape(), &param)
 }
 
 #[track_caller]
@@ -52,7 +52,7 @@ fn number(side: &Side, at: usize) -> u64 {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn immediate_data_comes_with_a_send() {
+fn immediate_data_arrives_with_send() {
     let mut connection = connection();
     let Connection { client, server, .. } = &mut connection;
     for length in [0, 1, 5, 1024, 1025, 4000] {
@@ -84,7 +84,7 @@ fn immediate_data_comes_with_a_send() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn immediate_data_comes_with_a_write() {
+fn immediate_data_arrives_with_write() {
     let mut connection = connection();
     let Connection { client, server, .. } = &mut connection;
     for length in [0, 1, 1024, 1025, 3000] {
@@ -113,7 +113,7 @@ fn immediate_data_comes_with_a_write() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn atomics_change_the_peers_memory_and_return_what_was_there() {
+fn atomics_change_memory_and_return_old_value() {
     let mut connection = connection();
     let Connection { client, server, .. } = &mut connection;
     let (remote_addr, rkey) = (server.io.memory().addr() + 16, server.io.memory().rkey());
@@ -153,7 +153,7 @@ fn atomics_change_the_peers_memory_and_return_what_was_there() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn atomics_that_cannot_be_are_refused_here() {
+fn invalid_atomics_are_refused_locally() {
     let connection = connection();
     let Connection { client, server, .. } = &connection;
     let (addr, rkey) = (server.io.memory().addr(), server.io.memory().rkey());
@@ -186,8 +186,8 @@ fn atomics_that_cannot_be_are_refused_here() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn flags_that_are_not_known_are_refused_here_for_siw_too() {
-    for address in [rxe(0), siw(0)] {
+fn unknown_flags_are_refused_locally_also_on_siw() {
+    for address in [roce(0), siw(0)] {
         let connection = Connection::to(address, Shape::default(), &ConnParam::default());
         let client = &connection.client;
         // The next bit is the kernel's for an inline payload, which the pieces would be taken for.
@@ -207,7 +207,7 @@ fn flags_that_are_not_known_are_refused_here_for_siw_too() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn atomics_need_the_peers_leave() {
+fn atomics_need_remote_atomic_access() {
     let connection = connection();
     let Connection { client, server, .. } = &connection;
     let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE
@@ -226,7 +226,7 @@ fn atomics_need_the_peers_leave() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_atomic_write_is_there_or_the_kernel_is_too_old() {
+fn atomic_write_works_unless_kernel_is_too_old() {
     let mut connection = connection();
     let Connection { client, server, .. } = &mut connection;
     server.io.fill(0, &[0xee; 64]);
@@ -250,7 +250,7 @@ fn an_atomic_write_is_there_or_the_kernel_is_too_old() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_flush_completes_or_the_kernel_is_too_old() {
+fn flush_works_unless_kernel_is_too_old() {
     let connection = connection();
     let Connection { client, server, .. } = &connection;
     let (remote_addr, rkey) = (server.io.memory().addr(), server.io.memory().rkey());
@@ -270,10 +270,10 @@ fn a_flush_completes_or_the_kernel_is_too_old() {
     connection.close();
 }
 
-/// What rxe would carry out as nothing.
+/// rxe would execute such a flush as a no-op.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_flush_without_a_placement_is_refused() {
+fn flush_without_placement_is_refused() {
     let connection = connection();
     let Connection { client, server, .. } = &connection;
     let (remote_addr, rkey) = (server.io.memory().addr(), server.io.memory().rkey());
@@ -288,7 +288,7 @@ fn a_flush_without_a_placement_is_refused() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn memory_that_is_not_persistent_is_not_flushed_to_persistence() {
+fn persistence_flush_of_plain_memory_is_refused() {
     let connection = connection();
     let Connection { client, server, .. } = &connection;
     let (remote_addr, rkey) = (server.io.memory().addr(), server.io.memory().rkey());
@@ -305,7 +305,7 @@ fn memory_that_is_not_persistent_is_not_flushed_to_persistence() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_siw0_lacks_is_said_before_anything_is_stored() {
+fn operations_missing_on_siw0_are_refused_early() {
     let connection = Connection::to(siw(0), Shape::default(), &ConnParam::default());
     let Connection { client, server, .. } = &connection;
     let (remote_addr, rkey) = (server.io.memory().addr(), server.io.memory().rkey());
@@ -338,7 +338,7 @@ fn what_siw0_lacks_is_said_before_anything_is_stored() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_send_that_invalidates_takes_a_region_away_on_siw0() {
+fn send_with_invalidate_revokes_region_on_siw0() {
     let caps = QueuePairCaps { max_inline_data: 16, ..QueuePairCaps::default() };
     let shape = Shape { caps, ..Shape::default() };
     let connection = Connection::to(siw(0), shape, &ConnParam::default());
@@ -365,10 +365,10 @@ fn a_send_that_invalidates_takes_a_region_away_on_siw0() {
 /// rxe and siw add up the bytes of a message in a signed word.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn messages_of_two_gigabytes_are_refused_by_rxe_and_siw() {
+fn two_gigabyte_messages_are_refused_on_rxe_and_siw() {
     const MOST: u32 = u32::MAX >> 1;
     let caps = QueuePairCaps { max_send_sge: 2, max_recv_sge: 2, ..QueuePairCaps::default() };
-    for address in [rxe(0), siw(0)] {
+    for address in [roce(0), siw(0)] {
         let shape = Shape { caps, ..Shape::default() };
         let connection = Connection::to(address, shape, &ConnParam::default());
         let Connection { client, server, .. } = &connection;

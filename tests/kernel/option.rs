@@ -1,13 +1,15 @@
-//! Options of an id, where their effect can be seen.
+//! Options of an id whose effect can be observed.
 
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PathRecord, PortSpace};
 use rdmacm::verbs::QpType;
 use rdmacm::verbs_abi::{ib_path_flags, ib_path_rec_data};
 
-use crate::bed::{LONG, Side, assert_invalid, channel, id, listen, request, resolve, rxe, siw};
+use crate::fixtures::{
+    LONG, Side, assert_invalid, channel, id, listen, request, resolve, roce, siw,
+};
 use crate::io::Shape;
 
-/// An id whose address is resolved, and its route not.
+/// Returns an id whose address is resolved, but not its route.
 fn addressed(channel: &EventChannel, server: std::net::SocketAddr) -> CmId {
     let id = id(channel);
     id.resolve_addr(None, server, LONG).expect("resolve the address");
@@ -33,11 +35,11 @@ fn connect(id: CmId, channels: [&EventChannel; 2]) -> (Side, Side) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn ids_share_an_address_until_one_listens() {
+fn ids_share_address_until_one_listens() {
     let channel = channel();
     let [first, second, third] = [id(&channel), id(&channel), id(&channel)];
     first.set_reuseaddr(true).expect("set");
-    first.bind(rxe(0)).expect("bind");
+    first.bind(roce(0)).expect("bind");
     let shared = first.local_addr().expect("query").expect("bound");
     let error = third.bind(shared).expect_err("it does not want to share");
     assert_eq!(error.errno(), libc::EADDRINUSE, "{error}");
@@ -55,7 +57,7 @@ fn ids_share_an_address_until_one_listens() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn one_port_serves_each_family_by_itself() {
+fn one_port_serves_each_family_separately() {
     let channel = channel();
     let wildcard = |v6: bool, port| match v6 {
         true => std::net::SocketAddr::from(([0_u16; 8], port)),
@@ -82,9 +84,9 @@ fn one_port_serves_each_family_by_itself() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_queue_pair_gets_the_ack_timeout() {
+fn queue_pair_gets_ack_timeout() {
     let (ours, theirs) = (channel(), channel());
-    let (_listener, server) = listen(&theirs, rxe(0));
+    let (_listener, server) = listen(&theirs, roce(0));
     let id = addressed(&ours, server);
     let error = id.set_ack_timeout(32).expect_err("six bits");
     assert_invalid(&error, &["set the ACK timeout of id", "32", "31 is the most"]);
@@ -110,9 +112,9 @@ fn the_queue_pair_gets_the_ack_timeout() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_type_of_service_is_the_traffic_class_of_both_sides() {
+fn tos_becomes_traffic_class_of_both_sides() {
     let (ours, theirs) = (channel(), channel());
-    let (_listener, server) = listen(&theirs, rxe(0));
+    let (_listener, server) = listen(&theirs, roce(0));
     let id = addressed(&ours, server);
     id.set_tos(0x28).expect("set");
     resolve_route(&ours, &id);
@@ -125,7 +127,7 @@ fn the_type_of_service_is_the_traffic_class_of_both_sides() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_leaves_the_type_of_service_to_tcp() {
+fn siw_leaves_tos_to_tcp() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, server) = listen(&theirs, siw(0));
     let id = addressed(&ours, server);
@@ -134,9 +136,9 @@ fn siw_leaves_the_type_of_service_to_tcp() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_path_stands_for_a_resolved_route() {
+fn path_record_replaces_route_resolution() {
     let (ours, theirs) = (channel(), channel());
-    let (_listener, server) = listen(&theirs, rxe(0));
+    let (_listener, server) = listen(&theirs, roce(0));
     let known = resolve(&ours, server).route().expect("route").paths;
     let path = ib_path_rec_data::from(&known[0]);
     let early = id(&ours);
@@ -158,7 +160,7 @@ fn a_path_stands_for_a_resolved_route() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn options_of_an_id_whose_device_does_not_matter() {
+fn options_may_be_set_before_device_is_known() {
     let channel = channel();
     let id = id(&channel);
     id.set_tos(1).expect("set");

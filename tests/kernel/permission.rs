@@ -8,18 +8,18 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::stat::{Mode, SFlag, mknod};
 use rdmacm::cm::EventChannel;
 use rdmacm::verbs::{AccessFlags, CompletionChannel, Context, MemoryRegion};
-use rdmacm::{Error, ErrorKind, WrongProcess};
+use rdmacm::{Error, ErrorKind, NotOwner};
 
-use crate::bed::{Connection, channel, device, id, rxe};
-use crate::child::{become_nobody, hide, in_child};
+use crate::child::{become_ordinary_user, hide, in_child};
+use crate::fixtures::{Connection, channel, device, id, roce, roce_name};
 use crate::io::Shape;
 
 const MANAGER: &str = "/dev/infiniband/rdma_cm";
 
-/// That the error is `errno`, and names the node and what to do.
+/// Checks that the error is `errno`, and that it names the node and a hint.
 #[track_caller]
-pub(crate) fn remedied(error: &Error, errno: i32, parts: [&str; 2]) {
-    assert!(matches!(error.kind(), ErrorKind::Remedy { .. }), "{error:?}");
+pub(crate) fn assert_hint(error: &Error, errno: i32, parts: [&str; 2]) {
+    assert!(error.hint().is_some(), "{error}");
     assert_eq!(error.errno(), errno, "{error}");
     let text = error.to_string();
     assert!(parts.iter().all(|part| text.contains(part)), "{parts:?} are not in {text:?}");
@@ -33,42 +33,42 @@ pub(crate) fn make(path: &str, number: u64, mode: u32) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_missing_node_is_named_with_the_remedy() {
-    let device = device("rxe0");
+fn missing_node_is_named_with_hint() {
+    let device = device(roce_name());
     let node = device.uverbs().expect("a verbs node").path();
     in_child(|| {
         hide("/dev/infiniband");
         let error = EventChannel::new().expect_err("no node");
-        remedied(&error, libc::ENOENT, [MANAGER, "modprobe rdma_ucm"]);
+        assert_hint(&error, libc::ENOENT, [MANAGER, "modprobe rdma_ucm"]);
         let error = Context::open(&device).expect_err("no node");
-        remedied(&error, libc::ENOENT, [&node, "modprobe rdma_ucm"]);
+        assert_hint(&error, libc::ENOENT, [&node, "modprobe rdma_ucm"]);
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_closed_node_is_named_with_the_remedy() {
-    let device = device("rxe0");
+fn forbidden_node_is_named_with_hint() {
+    let device = device(roce_name());
     let verbs = device.uverbs().expect("a verbs node").clone();
-    let manager = rdmacm::device::rdma_cm();
+    let manager = rdmacm::device::cm_char_device();
     in_child(|| {
         hide("/dev/infiniband");
         make(MANAGER, manager.device_number().expect("known"), 0o600);
         make(&verbs.path(), verbs.device_number().expect("known"), 0o600);
         // Root may.
         drop(channel());
-        become_nobody();
+        become_ordinary_user();
         let error = EventChannel::new().expect_err("closed");
-        remedied(&error, libc::EACCES, [MANAGER, "read and write permission"]);
+        assert_hint(&error, libc::EACCES, [MANAGER, "read and write permission"]);
         let error = Context::open(&device).expect_err("closed");
-        remedied(&error, libc::EACCES, [&verbs.path(), "read and write permission"]);
+        assert_hint(&error, libc::EACCES, [&verbs.path(), "read and write permission"]);
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn another_device_under_the_name_is_not_used() {
-    let device = device("rxe0");
+fn other_device_at_node_path_is_not_used() {
+    let device = device(roce_name());
     let verbs = device.uverbs().expect("a verbs node").clone();
     in_child(|| {
         hide("/dev/infiniband");
@@ -87,51 +87,51 @@ fn another_device_under_the_name_is_not_used() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_ordinary_user_connects() {
+fn ordinary_user_connects() {
     in_child(|| {
-        become_nobody();
+        become_ordinary_user();
         Connection::new(Shape::default()).close();
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_privileged_port_is_no_matter_of_credentials() {
+fn privileged_port_is_not_credential_error() {
     in_child(|| {
-        become_nobody();
+        become_ordinary_user();
         let channel = channel();
-        let error = id(&channel).bind(rxe(80)).expect_err("not for an ordinary user");
+        let error = id(&channel).bind(roce(80)).expect_err("not for an ordinary user");
         assert!(matches!(error.kind(), ErrorKind::Os(libc::EACCES)), "{error:?}");
-        id(&channel).bind(rxe(8080)).expect("that one is");
+        id(&channel).bind(roce(8080)).expect("an unprivileged port should be allowed");
     });
-    id(&channel()).bind(rxe(80)).expect("root may");
-    // The same errno, for the other reason.
+    id(&channel()).bind(roce(80)).expect("root may");
+    // The credentials are the reason for this EACCES.
     let channel = channel();
     in_child(|| {
         let error = id_error(&channel);
         let kind = error.kind();
-        assert!(matches!(kind, ErrorKind::WrongProcess(WrongProcess::Forked)), "{error:?}");
+        assert!(matches!(kind, ErrorKind::NotOwner(NotOwner::Forked)), "{error:?}");
         assert_eq!(error.errno(), libc::EACCES);
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn limits_of_the_process_are_told_by_their_errno() {
+fn process_limits_are_named_by_errno() {
     in_child(|| {
-        become_nobody();
+        become_ordinary_user();
         let connection = Connection::new(Shape::default());
         let context = connection.client.io.cq().context();
         setrlimit(Resource::RLIMIT_NOFILE, 0, 0).expect("set a limit");
         let error = EventChannel::new().expect_err("no descriptor is left");
-        remedied(&error, libc::EMFILE, [MANAGER, "ulimit -n"]);
+        assert_hint(&error, libc::EMFILE, [MANAGER, "ulimit -n"]);
         let error = CompletionChannel::new(context).expect_err("no descriptor is left");
-        remedied(&error, libc::EMFILE, ["a completion channel", "ulimit -n"]);
+        assert_hint(&error, libc::EMFILE, ["a completion channel", "ulimit -n"]);
         let pd = connection.client.io.qp().pd();
         for (limit, errno) in [(4096, libc::ENOMEM), (0, libc::EPERM)] {
             setrlimit(Resource::RLIMIT_MEMLOCK, limit, limit).expect("set a limit");
             let region = MemoryRegion::alloc(pd, 1 << 16, AccessFlags::empty());
-            remedied(&region.expect_err("too much"), errno, ["register 65536", "ulimit -l"]);
+            assert_hint(&region.expect_err("too much"), errno, ["register 65536", "ulimit -l"]);
         }
         connection.close();
     });

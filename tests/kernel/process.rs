@@ -1,4 +1,4 @@
-//! What belongs to the process that opened it: children, and threads with other credentials.
+//! Objects that belong to the process that opened them: children, and threads with other credentials.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -15,21 +15,22 @@ use rdmacm::verbs::{
     QueuePairCaps, QueuePairInit, SendFlags, SendOperation, SharedReceiveQueueAttributes,
     XrcDomain,
 };
-use rdmacm::{Error, ErrorKind, WrongProcess};
+use rdmacm::{Error, ErrorKind, NotOwner};
 
-use crate::bed::{
-    Connection, Ending, LONG, announce, asleep, channel, device, id, ids, listen, objects, rxe,
-};
 use crate::child::{change_credentials_of_this_thread, in_child};
+use crate::fixtures::{
+    Connection, Ending, LONG, announce, asleep, channel, device, id, ids, listen, objects, roce,
+    roce_name,
+};
 use crate::io::Shape;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
 #[track_caller]
-fn wrong_process<T>(result: Result<T, Error>, how: WrongProcess) {
+fn wrong_process<T>(result: Result<T, Error>, how: NotOwner) {
     let Err(error) = result else { panic!("it had success") };
     match error.kind() {
-        ErrorKind::WrongProcess(found) => assert_eq!(*found, how, "{error}"),
+        ErrorKind::NotOwner(found) => assert_eq!(*found, how, "{error}"),
         _ => panic!("{error:?}"),
     }
     assert_eq!(error.errno(), libc::EACCES);
@@ -37,7 +38,7 @@ fn wrong_process<T>(result: Result<T, Error>, how: WrongProcess) {
 
 #[track_caller]
 pub(crate) fn forked<T>(result: Result<T, Error>) {
-    wrong_process(result, WrongProcess::Forked);
+    wrong_process(result, NotOwner::Forked);
 }
 
 /// Moves a message each way.
@@ -53,7 +54,7 @@ fn exchange(connection: &Connection) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_childs_calls_are_refused() {
+fn forked_child_calls_are_refused() {
     let connection = Connection::new(Shape::default());
     let Connection { client, client_channel: channel, .. } = &connection;
     let fresh = id(channel);
@@ -64,8 +65,8 @@ fn a_childs_calls_are_refused() {
         forked(channel.get_event_timeout(Duration::from_secs(1)));
         forked(channel.expect_event(EventType::Established));
         forked(channel.set_nonblocking(true));
-        forked(fresh.bind(rxe(0)));
-        forked(fresh.resolve_addr(None, rxe(1), LONG));
+        forked(fresh.bind(roce(0)));
+        forked(fresh.resolve_addr(None, roce(1), LONG));
         forked(fresh.resolve_route(LONG));
         forked(fresh.listen(0));
         forked(fresh.context());
@@ -88,7 +89,7 @@ fn a_childs_calls_are_refused() {
         forked(QueuePair::new(io.qp().pd(), &init));
         forked(io.qp().query());
         forked(MemoryWindow::new(io.qp().pd(), MemoryWindowType::IB_MW_TYPE_1));
-        forked(AddressHandle::new(io.qp().pd(), &crate::by_hand::address()));
+        forked(AddressHandle::new(io.qp().pd(), &crate::manual_qp::address()));
         forked(XrcDomain::new(context));
         forked(io.cq().resize(8));
         // Not to the rings either, which the child shares.
@@ -112,7 +113,7 @@ fn a_childs_calls_are_refused() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_child_of_a_process_that_waits_does_not_wait_for_it() {
+fn forked_child_skips_locks_of_waiting_parent() {
     let connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &connection;
     server.io.receive(1, 0..8).expect("post a receive");
@@ -123,7 +124,7 @@ fn a_child_of_a_process_that_waits_does_not_wait_for_it() {
             let mut done = [rdmacm::verbs::Completion::default()];
             assert_eq!(server.io.cq().wait_timeout(&mut done, LONG).expect("wait"), 1);
         });
-        asleep(hears.recv().expect("the thread says who it is"));
+        asleep(hears.recv().expect("thread should send its id"));
         in_child(|| {
             // Where it waits for what the parent's thread holds, it waits for ever.
             alarm::set(10);
@@ -138,7 +139,7 @@ fn a_child_of_a_process_that_waits_does_not_wait_for_it() {
 /// Most of the time one of the parent's threads has what a call of the child would wait for.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_child_of_a_process_that_is_busy_does_not_wait_for_it() {
+fn forked_child_skips_locks_of_busy_parent() {
     let connection = Connection::new(Shape::default());
     let (io, server) = (&connection.client.io, &connection.server.io);
     let rights = QueuePairAttributes::default().access(AccessFlags::from_bits_retain(7));
@@ -174,7 +175,7 @@ fn a_child_of_a_process_that_is_busy_does_not_wait_for_it() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_child_does_not_wait_for_who_makes_an_ids_shared_queue() {
+fn forked_child_skips_lock_of_srq_creation() {
     let connection = Connection::new(Shape::default());
     let id = &connection.client.id;
     let attributes = SharedReceiveQueueAttributes { max_wr: 1, ..Default::default() };
@@ -201,15 +202,15 @@ fn a_child_does_not_wait_for_who_makes_an_ids_shared_queue() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_childs_drops_do_nothing() {
+fn drop_in_forked_child_is_noop() {
     let connection = Connection::new(Shape::default());
     let channel = channel();
     let id = id(&channel);
-    id.resolve_addr(None, rxe(1), LONG).expect("resolve the address");
+    id.resolve_addr(None, roce(1), LONG).expect("resolve the address");
     let event = channel.expect_event(EventType::AddrResolved).expect("resolved");
-    let (_listener, address) = listen(&channel, rxe(0));
-    let ours = crate::bed::channel();
-    let client = crate::bed::ask(&ours, address, &ConnParam::default());
+    let (_listener, address) = listen(&channel, roce(0));
+    let ours = crate::fixtures::channel();
+    let client = crate::fixtures::ask(&ours, address, &ConnParam::default());
     let request = channel.expect_event(EventType::ConnectRequest).expect("a request");
     let before = objects();
     // The child has its own copy of what is taken.
@@ -230,7 +231,7 @@ fn a_childs_drops_do_nothing() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_childs_destroys_are_refused() {
+fn destroy_in_forked_child_is_refused() {
     let mut connection = Some(Connection::new(Shape::default()));
     let channel = channel();
     let mut id = Some(id(&channel));
@@ -263,7 +264,7 @@ fn a_childs_destroys_are_refused() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_child_cannot_change_how_its_parent_waits() {
+fn forked_child_cannot_change_blocking_mode() {
     let channel = channel();
     let connection = Connection::new(Shape::default());
     in_child(|| {
@@ -283,15 +284,15 @@ fn a_child_cannot_change_how_its_parent_waits() {
             assert!(!reader.is_finished(), "it did not wait");
         }
         let id = id(&channel);
-        id.resolve_addr(None, rxe(1), LONG).expect("resolve the address");
-        assert_eq!(reader.join().expect("the reader lives"), id.token());
+        id.resolve_addr(None, roce(1), LONG).expect("resolve the address");
+        assert_eq!(reader.join().expect("reader should not panic"), id.token());
     });
     connection.close();
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_child_connects_with_what_it_opens_itself() {
+fn forked_child_connects_with_own_objects() {
     let connection = Connection::new(Shape::default());
     in_child(|| {
         let own = Connection::new(Shape::default());
@@ -309,8 +310,8 @@ fn a_child_connects_with_what_it_opens_itself() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_child_does_not_wait_for_what_its_parents_threads_hold() {
-    let (rxe0, is_over) = (device("rxe0"), AtomicBool::new(false));
+fn forked_child_skips_locks_of_parent_threads() {
+    let (rxe0, is_over) = (device(roce_name()), AtomicBool::new(false));
     thread::scope(|scope| {
         let _ending = Ending(&is_over);
         // The list of contexts is locked while a device is opened, and that of ids while one is made.
@@ -349,37 +350,37 @@ fn in_changed_thread(body: impl FnOnce() + Send) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn other_credentials_are_told_apart_from_other_refusals() {
+fn credential_error_differs_from_other_refusals() {
     let channel = channel();
-    let (listener, _) = listen(&channel, rxe(0));
+    let (listener, _) = listen(&channel, roce(0));
     let id = id(&channel);
     in_changed_thread(|| {
-        let credentials = WrongProcess::Credentials;
+        let credentials = NotOwner::Credentials;
         wrong_process(CmId::new(&channel, PortSpace::Tcp), credentials);
         wrong_process(channel.get_event(), credentials);
-        wrong_process(id.bind(rxe(0)), credentials);
-        wrong_process(id.resolve_addr(None, rxe(1), LONG), credentials);
+        wrong_process(id.bind(roce(0)), credentials);
+        wrong_process(id.resolve_addr(None, roce(1), LONG), credentials);
         wrong_process(listener.local_addr(), credentials);
-        // What it opens itself is its own.
+        // The child may use the objects that it opens itself.
         Connection::new(Shape::default()).close();
     });
     // The others are not concerned.
-    id.bind(rxe(0)).expect("bind");
+    id.bind(roce(0)).expect("bind");
     listener.destroy().expect("destroy");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_id_comes_back_from_a_destroy_with_other_credentials() {
+fn destroy_with_other_credentials_returns_id() {
     let channel = channel();
     let before = ids();
     let id = id(&channel);
-    id.bind(rxe(0)).expect("bind");
+    id.bind(roce(0)).expect("bind");
     assert_eq!(ids(), before + 1);
     let mut back = None;
     in_changed_thread(|| {
         let (id, error) = id.destroy().expect_err("refused").into_parts();
-        wrong_process(Err::<(), _>(error), WrongProcess::Credentials);
+        wrong_process(Err::<(), _>(error), NotOwner::Credentials);
         back = Some(id);
     });
     let id = back.expect("it came back");
@@ -390,12 +391,12 @@ fn an_id_comes_back_from_a_destroy_with_other_credentials() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_id_dropped_with_other_credentials_goes_with_the_next_command() {
+fn id_dropped_with_other_credentials_ends_later() {
     let channel = channel();
     let other = id(&channel);
     let before = ids();
     let id = id(&channel);
-    id.bind(rxe(0)).expect("bind");
+    id.bind(roce(0)).expect("bind");
     in_changed_thread(|| drop(id));
     assert_eq!(ids(), before + 1);
     assert_eq!(other.local_addr().expect("query"), None);
@@ -404,7 +405,7 @@ fn an_id_dropped_with_other_credentials_goes_with_the_next_command() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn verbs_do_not_mind_other_credentials() {
+fn verbs_work_with_other_credentials() {
     let connection = Connection::new(Shape::default());
     let before = objects();
     in_changed_thread(|| {
@@ -435,12 +436,12 @@ fn verbs_do_not_mind_other_credentials() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_user_namespace_is_other_credentials() {
+fn user_namespace_counts_as_other_credentials() {
     in_child(|| {
         let channel = channel();
         let connection = Connection::new(Shape::default());
         unshare(CloneFlags::CLONE_NEWUSER).expect("a user namespace");
-        wrong_process(CmId::new(&channel, PortSpace::Tcp), WrongProcess::Credentials);
+        wrong_process(CmId::new(&channel, PortSpace::Tcp), NotOwner::Credentials);
         exchange(&connection);
         drop::<EventChannel>(channel);
     });

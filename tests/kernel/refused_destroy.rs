@@ -6,12 +6,12 @@ use std::ops::Range;
 use rdmacm::endpoint::PollGroup;
 use rdmacm::endpoint::poll_group::PollGroupConfig;
 use rdmacm::verbs::{
-    AccessFlags, Buffer, BufferQueues, CompletionQueue, MemoryRegion, ProtectionDomain, QpState,
-    QueuePair, QueuePairAttributes, QueuePairInit,
+    AccessFlags, BufferedQueuePair, CompletionQueue, MemoryRegion, ProtectionDomain, QpState,
+    QueuePair, QueuePairAttributes, QueuePairInit, RegisteredBuffer,
 };
 
-use crate::bed::device;
 use crate::child::in_child;
+use crate::fixtures::device;
 use crate::kt::{Kept, Kt};
 
 /// More than the allocator takes from memory that it has, and than anything else is mapped for.
@@ -28,7 +28,7 @@ fn is_mapped(range: &Range<usize>) -> bool {
     mapped.any(|mapped| mapped.start <= range.start && range.end <= mapped.end)
 }
 
-/// A queue pair of `kt0` to which receives can be posted.
+/// Returns a queue pair of `kt0` to which receives can be posted.
 fn initialized(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePair {
     let qp = QueuePair::new(pd, &QueuePairInit::new(cq)).expect("queue pair");
     let init = QueuePairAttributes::to(QpState::IB_QPS_INIT);
@@ -48,11 +48,11 @@ fn posted_buffers_outlive_refused_queue_pair() {
         let context = kt.context();
         let pd = ProtectionDomain::new(&context).expect("protection domain");
         let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
-        let mut queues = BufferQueues::new(initialized(&pd, &cq)).expect("queues");
-        let buffer = Buffer::alloc(&pd, 1, LENGTH).expect("a buffer").pop().expect("one");
+        let mut queues = BufferedQueuePair::new(initialized(&pd, &cq)).expect("queues");
+        let buffer = RegisteredBuffer::alloc(&pd, 1, LENGTH).expect("a buffer").pop().expect("one");
         let start = buffer.as_ptr().addr();
         let memory = start..start + LENGTH;
-        queues.receive(buffer).expect("post a receive");
+        queues.post_recv(buffer).expect("post a receive");
 
         let keeping = kt.keep(Kept::QueuePairs);
         drop(queues);
@@ -63,18 +63,18 @@ fn posted_buffers_outlive_refused_queue_pair() {
     assert_eq!((kt.count("qp"), kt.count("mr"), kt.count("context")), (0, 0, 0));
 }
 
-/// The buffers go with their queue pair where the kernel destroys it.
+/// The buffers are freed with their queue pair if the kernel destroys it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn posted_buffers_go_with_their_queue_pair() {
+fn posted_buffers_are_freed_with_queue_pair() {
     let kt = Kt::load();
     let context = kt.context();
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
-    let mut queues = BufferQueues::new(initialized(&pd, &cq)).expect("queues");
-    let buffer = Buffer::alloc(&pd, 1, LENGTH).expect("a buffer").pop().expect("one");
+    let mut queues = BufferedQueuePair::new(initialized(&pd, &cq)).expect("queues");
+    let buffer = RegisteredBuffer::alloc(&pd, 1, LENGTH).expect("a buffer").pop().expect("one");
     let start = buffer.as_ptr().addr();
-    queues.receive(buffer).expect("post a receive");
+    queues.post_recv(buffer).expect("post a receive");
     drop(queues);
     assert_eq!((kt.count("qp"), kt.count("mr")), (0, 0));
     assert!(!is_mapped(&(start..start + LENGTH)), "it is freed");

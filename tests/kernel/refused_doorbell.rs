@@ -1,36 +1,36 @@
-//! Buffers whose request gets into the queue, and the kernel is not told.
+//! Buffers whose request is in the queue, but whose doorbell the kernel refused.
 
 use std::net::SocketAddr;
 
 use rdmacm::cm::{CmId, ConnParam, EventType};
-use rdmacm::endpoint::Settings;
+use rdmacm::endpoint::ConnectionConfig;
 use rdmacm::verbs::{
-    Buffer, BufferQueues, BufferRefused, CompletionQueue, ProtectionDomain, QueuePairInit,
-    SendOperation,
+    BufferedQueuePair, CompletionQueue, PostBufferError, ProtectionDomain, QueuePairInit,
+    RegisteredBuffer, SendOperation,
 };
-use rdmacm::{ErrorKind, WrongProcess};
+use rdmacm::{ErrorKind, NotOwner};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{Side, channel, listen, request, resolve, rxe, siw};
-use crate::child::by_a_stranger;
+use crate::child::with_refused_commands;
 use crate::endpoint_connect::pair;
 use crate::endpoint_messages::{filled, receives};
+use crate::fixtures::{Side, channel, listen, request, resolve, roce, siw};
 use crate::io::Shape;
 
-/// What becomes of a buffer that `post` posts in a thread whose commands the kernel refuses.
+/// Returns the error and the buffer of a `post` in a thread whose commands the kernel refuses.
 fn refused(
-    queues: &mut BufferQueues,
-    post: impl FnOnce(&mut BufferQueues) -> Result<(), BufferRefused> + Send,
-) -> Option<Buffer> {
-    let posted = by_a_stranger(|| post(queues));
-    let BufferRefused { buffer, error } = posted.expect_err("the kernel refuses it");
+    queues: &mut BufferedQueuePair,
+    post: impl FnOnce(&mut BufferedQueuePair) -> Result<(), PostBufferError> + Send,
+) -> Option<RegisteredBuffer> {
+    let posted = with_refused_commands(|| post(queues));
+    let PostBufferError { buffer, error } = posted.expect_err("the kernel refuses it");
     let kind = error.kind();
-    assert!(matches!(kind, ErrorKind::WrongProcess(WrongProcess::Credentials)), "{error}");
+    assert!(matches!(kind, ErrorKind::NotOwner(NotOwner::Credentials)), "{error}");
     buffer
 }
 
 /// Waits for buffers that come back; which they are.
-fn back(queues: &mut BufferQueues, count: usize) -> Vec<usize> {
+fn back(queues: &mut BufferedQueuePair, count: usize) -> Vec<usize> {
     let mut back = Vec::new();
     wait_until("they come back", || {
         queues.poll(|buffer, _| back.push(buffer.index())).expect("poll");
@@ -41,7 +41,7 @@ fn back(queues: &mut BufferQueues, count: usize) -> Vec<usize> {
     back
 }
 
-fn connected(address: SocketAddr) -> (CmId, BufferQueues, Vec<Buffer>, Side) {
+fn connected(address: SocketAddr) -> (CmId, BufferedQueuePair, Vec<RegisteredBuffer>, Side) {
     let (ours, theirs) = (channel(), channel());
     let (_listener, server) = listen(&theirs, address);
     let id = resolve(&ours, server);
@@ -49,7 +49,7 @@ fn connected(address: SocketAddr) -> (CmId, BufferQueues, Vec<Buffer>, Side) {
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
     let qp = id.create_qp(&pd, &QueuePairInit::new(&cq)).expect("queue pair");
-    let mut buffers = Buffer::alloc(&pd, 5, 64).expect("buffers");
+    let mut buffers = RegisteredBuffer::alloc(&pd, 5, 64).expect("buffers");
     buffers.reverse();
     id.connect(&ConnParam::default()).expect("connect");
     let server = Side::new(request(&theirs), Shape::default());
@@ -58,21 +58,25 @@ fn connected(address: SocketAddr) -> (CmId, BufferQueues, Vec<Buffer>, Side) {
     for channel in [&ours, &theirs] {
         channel.expect_event(EventType::Established).expect("connected");
     }
-    (id, BufferQueues::new(qp).expect("queues"), buffers, server)
+    (id, BufferedQueuePair::new(qp).expect("queues"), buffers, server)
 }
 
-/// What the kernel was not told of stands in the queue: it goes out with what comes next, and nobody may have its
-/// buffer before.
-fn a_send_stays(address: SocketAddr) -> (CmId, BufferQueues, Vec<Buffer>, Side) {
+/// A request without a doorbell stays in the queue. It is sent with the next one, and its buffer returns only
+/// afterwards.
+fn send_stays_queued_after_refusal(
+    address: SocketAddr,
+) -> (CmId, BufferedQueuePair, Vec<RegisteredBuffer>, Side) {
     let (id, mut queues, mut buffers, server) = connected(address);
     let mut next = || buffers.pop().expect("a buffer");
-    queues.send(next(), 8, SendOperation::Send).expect("post a send");
+    queues.post_send(next(), 8, SendOperation::Send).expect("post a send");
     server.io.done(1);
     assert_eq!(back(&mut queues, 1), [0]);
     let buffer = next();
-    assert!(refused(&mut queues, |queues| queues.send(buffer, 8, SendOperation::Send)).is_none());
+    assert!(
+        refused(&mut queues, |queues| queues.post_send(buffer, 8, SendOperation::Send)).is_none()
+    );
     assert_eq!(queues.outstanding(), 1);
-    queues.send(next(), 8, SendOperation::Send).expect("post a send");
+    queues.post_send(next(), 8, SendOperation::Send).expect("post a send");
     server.io.done(2);
     server.io.done(3);
     assert_eq!(back(&mut queues, 2), [1, 2]);
@@ -81,47 +85,48 @@ fn a_send_stays(address: SocketAddr) -> (CmId, BufferQueues, Vec<Buffer>, Side) 
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_send_stays_in_the_queue_of_rxe() {
-    let (id, mut queues, mut buffers, server) = a_send_stays(rxe(0));
-    // A receive on a queue pair in ERR, which rxe must be told of.
+fn send_stays_queued_after_refusal_on_rxe() {
+    let (id, mut queues, mut buffers, server) = send_stays_queued_after_refusal(roce(0));
+    // A receive on a queue pair in ERR, for which rxe needs a doorbell.
     id.disconnect().expect("disconnect");
     let buffer = buffers.pop().expect("a buffer");
-    assert!(refused(&mut queues, |queues| queues.receive(buffer)).is_none());
+    assert!(refused(&mut queues, |queues| queues.post_recv(buffer)).is_none());
     assert_eq!(queues.outstanding(), 1);
-    queues.receive(buffers.pop().expect("a buffer")).expect("post a receive");
+    queues.post_recv(buffers.pop().expect("a buffer")).expect("post a receive");
     assert_eq!(back(&mut queues, 2), [3, 4]);
     drop(server);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_send_stays_in_the_queue_of_siw() {
-    a_send_stays(siw(0));
+fn send_stays_queued_after_refusal_on_siw() {
+    send_stays_queued_after_refusal(siw(0));
 }
 
 /// siw is asked whether there is a connection before the first send gets into the queue.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_does_not_get_into_the_queue_of_siw_comes_back() {
+fn refused_send_is_returned_on_siw() {
     let (_id, mut queues, mut buffers, _server) = connected(siw(0));
     let buffer = buffers.pop().expect("a buffer");
-    let posted = by_a_stranger(|| queues.send(buffer, 8, SendOperation::Send));
+    let posted = with_refused_commands(|| queues.post_send(buffer, 8, SendOperation::Send));
     let refused = posted.expect_err("the kernel refuses it");
-    assert!(matches!(refused.error.kind(), ErrorKind::Unposted { .. }), "{}", refused.error);
+    assert!(matches!(refused.error.kind(), ErrorKind::PartiallyPosted { .. }), "{}", refused.error);
     assert_eq!(refused.buffer.map(|buffer| buffer.index()), Some(0));
     assert_eq!(queues.outstanding(), 0);
 }
 
-/// What goes out with the next message is counted as sent.
+/// A message that is sent with the next one is counted as sent.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_message_that_the_kernel_was_not_told_of_is_counted() {
-    let [client, server] = pair(rxe(0), &Settings::default());
+fn message_sent_by_later_doorbell_is_counted() {
+    let [client, server] = pair(roce(0), &ConnectionConfig::default());
     let buffer = filled(&client, b"untold");
-    let error = by_a_stranger(|| client.post(buffer)).expect_err("the kernel refuses it");
-    assert!(matches!(error.kind(), ErrorKind::WrongProcess(_)), "{error}");
-    client.post(filled(&client, b"told")).expect("post");
+    let error =
+        with_refused_commands(|| client.post_send(buffer)).expect_err("the kernel refuses it");
+    assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error}");
+    client.post_send(filled(&client, b"told")).expect("post");
     receives(&server, b"untold");
     receives(&server, b"told");
-    assert_eq!(client.counters().expect("count").messages_sent, 2);
+    assert_eq!(client.stats().expect("count").messages_sent, 2);
 }

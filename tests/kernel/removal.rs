@@ -14,30 +14,34 @@ use rdmacm::verbs::{
 use rdmacm::{Error, ErrorKind};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{
-    Connection, LONG, Side, announce, ask, asleep, channel, connect, id, listen, request, resolve,
+use crate::fixtures::{
+    Connection, LONG, Side, announce, ask, asleep, channel, connect, id, is_card, listen, request,
+    resolve,
 };
 use crate::io::Shape;
 use crate::netdev::{ip, run, wait_until_active, wait_until_usable};
 
 /// A device of the test's own, over a network device of its own.
 pub(crate) struct Own {
-    kind: link::LinkKind,
+    kind: link::LinkType,
     pub(crate) name: &'static str,
     pub(crate) netdev: &'static str,
     pub(crate) address: SocketAddr,
 }
 
 impl Own {
-    pub(crate) fn rxe() -> Self {
-        Self::new(link::LinkKind::Rxe, "rxe7")
+    pub(crate) fn roce() -> Self {
+        match is_card() {
+            true => Self::new(link::LinkType::Other("mlx5_card"), "mlx5_7"),
+            false => Self::new(link::LinkType::Rxe, "rxe7"),
+        }
     }
 
     pub(crate) fn siw() -> Self {
-        Self::new(link::LinkKind::Siw, "siw7")
+        Self::new(link::LinkType::Siw, "siw7")
     }
 
-    fn new(kind: link::LinkKind, name: &'static str) -> Self {
+    fn new(kind: link::LinkType, name: &'static str) -> Self {
         let own = Self { kind, name, netdev: "own0", address: ([10, 6, 0, 1], 0).into() };
         ip(&["link", "add", own.netdev, "type", "dummy"]);
         ip(&["address", "add", "10.6.0.1/24", "dev", own.netdev]);
@@ -49,19 +53,19 @@ impl Own {
     pub(crate) fn add_link(&self) {
         link::add(self.name, self.kind, self.netdev).expect("add the link");
         match self.kind {
-            link::LinkKind::Siw => wait_until_active(self.name),
+            link::LinkType::Siw => wait_until_active(self.name),
             _ => wait_until_usable(self.name, self.address.ip()),
         }
     }
 
-    /// That the process can use the device when it comes again.
+    /// Checks that the process can use the device when it is added again.
     pub(crate) fn comes_back(&self) {
         assert!(!self.exists());
         self.add_link();
         Connection::to(self.address, Shape::default(), &ConnParam::default()).close();
     }
 
-    /// Begins to delete the link, which waits until nobody has the device open.
+    /// Begins to delete the link, which waits until no process has the device open.
     pub(crate) fn delete(&self) -> Deletion {
         let (says, hears) = mpsc::channel();
         let name = self.name;
@@ -90,64 +94,70 @@ impl Deletion {
 
     #[track_caller]
     pub(crate) fn finish(self) {
-        self.0.recv_timeout(LONG).expect("nobody has the device open").expect("delete the link");
+        self.0
+            .recv_timeout(LONG)
+            .expect("device should be closed everywhere")
+            .expect("delete the link");
     }
 }
 
 #[track_caller]
-fn gone<T>(result: Result<T, Error>) {
-    gone_with(libc::ENXIO, result);
+fn assert_removed<T>(result: Result<T, Error>) {
+    assert_removed_with(libc::ENXIO, result);
 }
 
 #[track_caller]
-fn gone_with<T>(errno: i32, result: Result<T, Error>) {
+fn assert_removed_with<T>(errno: i32, result: Result<T, Error>) {
     let Err(error) = result else { panic!("it had success") };
-    assert!(matches!(error.kind(), ErrorKind::DeviceGone(found) if *found == errno), "{error:?}");
-    assert!(error.to_string().contains("the device is gone"), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::DeviceRemoved(found) if *found == errno),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("the device was removed"), "{error}");
 }
 
-/// That what is made in the context of `side`, whose device is removed, is of no more use.
-fn is_marked(side: &Side) {
+/// Checks that objects in the context of `side`, whose device is removed, cannot be used any more.
+fn assert_context_is_unusable(side: &Side) {
     let context = side.id.context().expect("it is as it was");
-    assert!(context.is_gone());
+    assert!(context.is_device_removed());
     let pd = side.io.qp().pd();
-    let gone = |result: Result<(), Error>| gone_with(libc::EIO, result);
-    gone(context.query_device().map(drop));
-    gone(context.query_port(1).map(drop));
-    gone(ProtectionDomain::new(&context).map(drop));
-    gone(CompletionChannel::new(&context).map(drop));
-    gone(CompletionQueue::new(&context, 1, None).map(drop));
-    gone(MemoryRegion::alloc(pd, 64, AccessFlags::empty()).map(drop));
-    gone(QueuePair::new(pd, &QueuePairInit::new(side.io.cq())).map(drop));
-    gone(side.io.qp().query().map(drop));
-    gone(side.io.receive(1, 0..8));
-    gone(side.io.post(2, SendOperation::Send, 0..8, SendFlags::SIGNALED));
-    gone(side.io.qp().send_queue().map(drop));
-    gone(side.io.qp().receive_queue().map(drop));
-    gone(side.io.cq().request_notify(false));
+    let assert_removed = |result: Result<(), Error>| assert_removed_with(libc::EIO, result);
+    assert_removed(context.query_device().map(drop));
+    assert_removed(context.query_port(1).map(drop));
+    assert_removed(ProtectionDomain::new(&context).map(drop));
+    assert_removed(CompletionChannel::new(&context).map(drop));
+    assert_removed(CompletionQueue::new(&context, 1, None).map(drop));
+    assert_removed(MemoryRegion::alloc(pd, 64, AccessFlags::empty()).map(drop));
+    assert_removed(QueuePair::new(pd, &QueuePairInit::new(side.io.cq())).map(drop));
+    assert_removed(side.io.qp().query().map(drop));
+    assert_removed(side.io.receive(1, 0..8));
+    assert_removed(side.io.post(2, SendOperation::Send, 0..8, SendFlags::SIGNALED));
+    assert_removed(side.io.qp().lock_send_queue().map(drop));
+    assert_removed(side.io.qp().lock_receive_queue().map(drop));
+    assert_removed(side.io.cq().request_notify(false));
     // It is not handed out again. As long as the node is there, another one is.
     assert_ne!(Context::shared(context.device()).ok().as_ref(), Some(&context));
-    // What was posted before has completed by now, or does as the queue pair fails.
+    // Earlier requests have completed by now, or complete when the queue pair fails.
     side.io.cq().poll(&mut [Completion::default()]).expect("poll");
 }
 
-/// The error that the next event on `channel` is, which tells of the removal.
+/// Returns the error of the next event on `channel`, which reports the removal.
 #[track_caller]
-fn bad_news(channel: &EventChannel) -> Error {
+fn removal_error(channel: &EventChannel) -> Error {
     let event = channel.expect_event_timeout(EventType::Established, LONG);
     let error = event.expect_err("bad news");
-    assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error:?}");
+    assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error:?}");
     error
 }
 
-/// A listener on every device of the time, and a device that comes after it.
-fn serves_what_comes_later(own: impl FnOnce() -> Own) {
+/// Listens on every device, adds a device, and checks that it is served too.
+fn later_device_is_usable(own: impl FnOnce() -> Own) {
     let (ours, theirs) = (channel(), channel());
     let (_listener, any) = listen(&theirs, (Ipv4Addr::UNSPECIFIED, 0).into());
     let before = device::list().expect("list");
     let own = own();
     assert!(before.iter().all(|device| device.name() != own.name));
-    let context = Context::open(&crate::bed::device(own.name)).expect("open");
+    let context = Context::open(&crate::fixtures::device(own.name)).expect("open");
     context.query_device().expect("query");
     let client = ask(&ours, (own.address.ip(), any.port()).into(), &ConnParam::default());
     let server = Side::new(request(&theirs), Shape::default());
@@ -165,20 +175,20 @@ fn serves_what_comes_later(own: impl FnOnce() -> Own) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_comes_later_is_found() {
-    serves_what_comes_later(Own::rxe);
+fn later_device_is_found() {
+    later_device_is_usable(Own::roce);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_siw_device_that_comes_later_is_found() {
-    serves_what_comes_later(Own::siw);
+fn later_siw_device_is_found() {
+    later_device_is_usable(Own::siw);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn ids_without_verbs_hear_of_it_and_can_go() {
-    let own = Own::rxe();
+fn ids_without_verbs_get_removal_event() {
+    let own = Own::roce();
     let channel = channel();
     let (listener, server) = listen(&channel, own.address);
     let bound = id(&channel);
@@ -191,7 +201,7 @@ fn ids_without_verbs_hear_of_it_and_can_go() {
     let mut told: Vec<_> = ids
         .iter()
         .map(|_| {
-            let error = bad_news(&channel);
+            let error = removal_error(&channel);
             error.subject().to_owned()
         })
         .collect();
@@ -199,12 +209,12 @@ fn ids_without_verbs_hear_of_it_and_can_go() {
     told.dedup();
     assert_eq!(told.len(), ids.len(), "{told:?}");
     for id in &ids {
-        gone(id.local_addr());
-        gone(id.context());
-        gone(id.listen(0));
-        gone(id.bind(own.address));
-        gone(id.resolve_addr(None, server, LONG));
-        gone(id.resolve_route(LONG));
+        assert_removed(id.local_addr());
+        assert_removed(id.context());
+        assert_removed(id.listen(0));
+        assert_removed(id.bind(own.address));
+        assert_removed(id.resolve_addr(None, server, LONG));
+        assert_removed(id.resolve_route(LONG));
     }
     drop(ids.pop());
     for id in ids {
@@ -215,9 +225,9 @@ fn ids_without_verbs_hear_of_it_and_can_go() {
 /// Between the kernel's new state of an id and its event of that, commands are refused as if the program were mistaken.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_refused_meanwhile_says_so() {
+fn commands_during_removal_report_removal() {
     for _ in 0..4 {
-        let own = Own::rxe();
+        let own = Own::roce();
         let channel = channel();
         let (_listener, server) = listen(&channel, own.address);
         let ids: Vec<_> = (0..50).map(|_| resolve(&channel, server)).collect();
@@ -227,8 +237,8 @@ fn what_is_refused_meanwhile_says_so() {
         // No sleep: the time in between is short.
         assert!((0..1_000_000).any(|_| !own.exists()), "the kernel goes on listing it");
         for id in &ids {
-            gone_with(libc::ENXIO, id.resolve_route(LONG));
-            gone_with(libc::ENXIO, id.listen(0));
+            assert_removed_with(libc::ENXIO, id.resolve_route(LONG));
+            assert_removed_with(libc::ENXIO, id.listen(0));
         }
         drop(ids);
         deletion.finish();
@@ -237,17 +247,18 @@ fn what_is_refused_meanwhile_says_so() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn everybody_who_waits_for_requests_hears_of_it() {
-    let own = Own::rxe();
+fn removal_wakes_all_request_waiters() {
+    let own = Own::roce();
     let listener = CmId::new_sync(PortSpace::Tcp).expect("an id");
     listener.bind(own.address).expect("bind");
     listener.listen(1).expect("listen");
     listener.set_timeout(Some(LONG));
-    let wait = |listener: &CmId| gone_with(libc::ENODEV, listener.get_request().map(drop));
+    let wait =
+        |listener: &CmId| assert_removed_with(libc::ENODEV, listener.get_request().map(drop));
     thread::scope(|scope| {
         let waiting = [(); 3].map(|()| scope.spawn(|| wait(&listener)));
         own.delete().finish();
-        waiting.into_iter().for_each(|waiting| waiting.join().expect("it heard of it"));
+        waiting.into_iter().for_each(|waiting| waiting.join().expect("thread should not panic"));
     });
     wait(&listener);
 }
@@ -255,8 +266,8 @@ fn everybody_who_waits_for_requests_hears_of_it() {
 /// The kernel destroys no queue pair that is in a group, and the id cannot leave that any more.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_in_a_group_is_destroyed_all_the_same() {
-    let own = Own::rxe();
+fn queue_pair_in_group_is_destroyed_after_removal() {
+    let own = Own::roce();
     let channel = channel();
     let id = CmId::new(&channel, PortSpace::Udp).expect("create an id");
     id.bind(own.address).expect("bind");
@@ -264,14 +275,14 @@ fn a_queue_pair_in_a_group_is_destroyed_all_the_same() {
     id.join_multicast(([239, 1, 3, 1], 0), Membership::Full).expect("join");
     drop(channel.expect_event_timeout(EventType::MulticastJoin, LONG).expect("joined"));
     let deletion = own.delete();
-    bad_news(&channel);
+    removal_error(&channel);
     id.destroy().expect("destroy");
     qp.destroy().expect("it is in no group any more");
     deletion.finish();
 }
 
-/// The sides of a connection hear of it, and hold the device until they let go of what they have.
-fn holds_the_device(own: &Own) {
+/// Both sides of a connection get the removal event, and hold the device until they drop their objects.
+fn device_is_held_by_descriptors(own: &Own) {
     let connection = Connection::to(own.address, Shape::default(), &ConnParam::default());
     let deletion = own.delete();
     for (side, channel) in [
@@ -289,13 +300,13 @@ fn holds_the_device(own: &Own) {
         assert_eq!((event.token(), event.status()), (side.id.token(), 0));
     }
     for side in [&connection.client, &connection.server] {
-        // The kernel does it a moment after it has told.
+        // The kernel does it a moment after the event.
         wait_until("the id is closed", || side.id.local_addr().is_err());
-        gone(side.id.local_addr());
-        gone(side.id.connect(&ConnParam::default()));
-        gone(side.id.disconnect());
-        gone(side.id.reject(b""));
-        is_marked(side);
+        assert_removed(side.id.local_addr());
+        assert_removed(side.id.connect(&ConnParam::default()));
+        assert_removed(side.id.disconnect());
+        assert_removed(side.id.reject(b""));
+        assert_context_is_unusable(side);
     }
     let Connection { client, server, .. } = connection;
     client.id.destroy().expect("destroy");
@@ -308,21 +319,21 @@ fn holds_the_device(own: &Own) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_hears_of_it_and_its_descriptors_hold_the_device() {
-    holds_the_device(&Own::rxe());
+fn connection_descriptors_delay_removal() {
+    device_is_held_by_descriptors(&Own::roce());
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_over_siw_hears_of_it_and_its_descriptors_hold_the_device() {
-    holds_the_device(&Own::siw());
+fn siw_connection_descriptors_delay_removal() {
+    device_is_held_by_descriptors(&Own::siw());
 }
 
-/// Every thread that waits for requests hears of it, and whoever asks later.
+/// Every thread that waits for requests gets the error, and so does each later call.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_listener_says_so_to_all_who_wait() {
-    let own = Own::rxe();
+fn removal_is_reported_to_all_listener_threads() {
+    let own = Own::roce();
     let listener = Listener::bind(own.address).expect("listen");
     let (says, hears) = mpsc::channel();
     thread::scope(|scope| {
@@ -330,44 +341,44 @@ fn a_listener_says_so_to_all_who_wait() {
             let (says, listener) = (says.clone(), &listener);
             scope.spawn(move || {
                 announce(&says);
-                listener.incoming_timeout(LONG)
+                listener.accept_timeout(LONG)
             })
         });
         (0..3).for_each(|_| asleep(hears.recv().expect("a thread begins")));
-        let error = listener.try_incoming().expect_err("nobody asks");
+        let error = listener.try_accept().expect_err("no request should come");
         assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
         own.delete().finish();
         for waiter in waiters {
-            gone_with(libc::ENODEV, waiter.join().expect("the thread lives"));
+            assert_removed_with(libc::ENODEV, waiter.join().expect("thread should not panic"));
         }
     });
-    gone_with(libc::ENODEV, listener.incoming());
-    gone_with(libc::ENODEV, listener.incoming_timeout(LONG));
-    gone_with(libc::ENODEV, listener.try_incoming());
+    assert_removed_with(libc::ENODEV, listener.accept());
+    assert_removed_with(libc::ENODEV, listener.accept_timeout(LONG));
+    assert_removed_with(libc::ENODEV, listener.try_accept());
     drop(listener);
     own.comes_back();
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_device_that_comes_again_is_another() {
-    let own = Own::rxe();
-    let first = crate::bed::device(own.name);
+fn readded_device_is_different() {
+    let own = Own::roce();
+    let first = crate::fixtures::device(own.name);
     Connection::to(own.address, Shape::default(), &ConnParam::default()).close();
     own.delete().finish();
     drop(own);
-    let own = Own::rxe();
-    let second = crate::bed::device(own.name);
+    let own = Own::roce();
+    let second = crate::fixtures::device(own.name);
     assert_ne!(first.index(), second.index());
-    assert_eq!(first.resources().expect_err("it is gone").errno(), libc::EINVAL);
+    assert_eq!(first.resources().expect_err("device should be removed").errno(), libc::EINVAL);
     Connection::to(own.address, Shape::default(), &ConnParam::default()).close();
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn links_that_cannot_be_are_refused() {
-    let own = Own::rxe();
-    let kind = link::LinkKind::Rxe;
+fn impossible_links_are_refused() {
+    let own = Own::roce();
+    let kind = link::LinkType::Rxe;
     let errno = |result: rdmacm::Result<()>| result.expect_err("refused").errno();
     assert_eq!(errno(link::add("rxe8", kind, "nowhere0")), libc::ENODEV);
     assert_eq!(errno(link::add("rxe8", kind, own.netdev)), libc::EEXIST);
@@ -378,7 +389,7 @@ fn links_that_cannot_be_are_refused() {
     assert!(listed.contains(&own.name.to_owned()), "{listed:?}");
 }
 
-/// The address of the bond's own device, and of nobody else.
+/// The address of the bond's own device alone.
 const BOND: &str = "10.7.0.1:0";
 
 /// A device over a bond whose hardware address is that of the active one of its two network devices.
@@ -395,7 +406,7 @@ impl Bond {
         }
         ip(&["address", "add", "10.7.0.1/24", "dev", "bond7"]);
         ip(&["link", "set", "bond7", "up"]);
-        link::add("rxe8", link::LinkKind::Rxe, "bond7").expect("add the link");
+        link::add("rxe8", link::LinkType::Rxe, "bond7").expect("add the link");
         wait_until_usable("rxe8", Self::address().ip());
         Self
     }
@@ -415,7 +426,7 @@ impl Drop for Bond {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_id_hears_that_its_hardware_address_is_another() {
+fn hardware_address_change_is_reported() {
     let _bond = Bond::new();
     let channel = channel();
     let bound = id(&channel);
@@ -434,7 +445,7 @@ fn an_id_hears_that_its_hardware_address_is_another() {
     ids.sort_unstable();
     assert_eq!(told, ids);
     // Each is as good as before.
-    assert!(!client.id.context().expect("a device").is_gone());
+    assert!(!client.id.context().expect("a device").is_device_removed());
     for side in [&client, &server] {
         assert_eq!(side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_RTS);
     }

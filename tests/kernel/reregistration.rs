@@ -1,17 +1,17 @@
-//! Regions that change: what they allow, whose they are, and what is under them.
+//! Regions that change: their access, their protection domain, and their memory.
 #![expect(unsafe_code, reason = "changes regions, over which no request is outstanding")]
 
 use std::ptr::{self, NonNull};
 
 use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
-    AccessFlags, Context, MemoryRegion, ProtectionDomain, Reregistration, SendFlags, SendOperation,
-    WcStatus,
+    AccessFlags, Context, MemoryRegion, ProtectionDomain, ReregisterOptions, SendFlags,
+    SendOperation, WcStatus,
 };
 use rdmacm::{Error, ErrorKind};
 
-use crate::bed::{Connection, assert_invalid, device, promised, rxe, siw};
 use crate::fault::failed;
+use crate::fixtures::{Connection, assert_invalid, device, promised, roce, siw};
 use crate::io::Shape;
 use crate::kt::Kt;
 
@@ -19,7 +19,7 @@ const LOCAL: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
 const WRITE: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
 
 /// Changes a region that owns its memory.
-fn change(region: &mut MemoryRegion, change: Reregistration<'_>) -> Result<(), Error> {
+fn change(region: &mut MemoryRegion, change: ReregisterOptions<'_>) -> Result<(), Error> {
     // SAFETY: the region owns its memory, and every request that named it has completed.
     unsafe { region.reregister(&change) }
 }
@@ -37,16 +37,16 @@ fn unsupported(result: Result<(), Error>) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_region_that_allows_more_and_less() {
+fn access_of_region_can_be_changed() {
     let connection = Connection::to(
-        rxe(0),
+        roce(0),
         Shape::default(),
         &ConnParam { retry_count: 1, ..ConnParam::default() },
     );
     let Connection { client, server, .. } = &connection;
     let mut region = MemoryRegion::alloc(server.io.qp().pd(), 64, LOCAL).expect("memory region");
     let access = Some(LOCAL | WRITE);
-    let opened = change(&mut region, Reregistration { access, ..Reregistration::default() });
+    let opened = change(&mut region, ReregisterOptions { access, ..ReregisterOptions::default() });
     if !known() {
         return unsupported(opened);
     }
@@ -57,21 +57,23 @@ fn a_region_that_allows_more_and_less() {
     };
     client.io.post(1, write(&region), 0..64, SendFlags::SIGNALED).expect("post");
     client.io.done(1);
-    // Rights that go with others only.
+    // Access flags that go with others only.
     let access = Some(WRITE);
-    let error = change(&mut region, Reregistration { access, ..Reregistration::default() })
+    let error = change(&mut region, ReregisterOptions { access, ..ReregisterOptions::default() })
         .expect_err("writing by peers needs writing here");
     assert_eq!(error.errno(), libc::EINVAL);
     let mut pinned_to_read =
         MemoryRegion::alloc(region.pd(), 64, AccessFlags::empty()).expect("memory region");
     let access = Some(LOCAL);
-    let error = change(&mut pinned_to_read, Reregistration { access, ..Reregistration::default() })
-        .expect_err("the pages may be for reading only");
+    let error =
+        change(&mut pinned_to_read, ReregisterOptions { access, ..ReregisterOptions::default() })
+            .expect_err("the pages may be for reading only");
     assert_eq!(error.errno(), libc::EACCES, "{error}");
-    let error = change(&mut region, Reregistration::default()).expect_err("nothing to change");
+    let error = change(&mut region, ReregisterOptions::default()).expect_err("nothing to change");
     assert_eq!(error.errno(), libc::EINVAL);
     let access = Some(LOCAL);
-    change(&mut region, Reregistration { access, ..Reregistration::default() }).expect("close");
+    change(&mut region, ReregisterOptions { access, ..ReregisterOptions::default() })
+        .expect("close");
     client.io.post(2, write(&region), 0..64, SendFlags::SIGNALED).expect("post");
     failed(client, 2, WcStatus::IB_WC_REM_ACCESS_ERR);
     connection.close();
@@ -79,14 +81,14 @@ fn a_region_that_allows_more_and_less() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_region_that_moves_to_another_protection_domain() {
+fn region_moves_to_other_protection_domain() {
     let connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &connection;
     let context = server.io.cq().context();
     let other = ProtectionDomain::new(context).expect("protection domain");
     let mut region = MemoryRegion::alloc(&other, 64, LOCAL | WRITE).expect("memory region");
     let pd = Some(server.io.qp().pd());
-    let moved = change(&mut region, Reregistration { pd, ..Reregistration::default() });
+    let moved = change(&mut region, ReregisterOptions { pd, ..ReregisterOptions::default() });
     if !known() {
         return unsupported(moved);
     }
@@ -100,7 +102,7 @@ fn a_region_that_moves_to_another_protection_domain() {
     let foreign = Context::open(context.device()).expect("open");
     let foreign = ProtectionDomain::new(&foreign).expect("protection domain");
     let pd = Some(&foreign);
-    let error = change(&mut region, Reregistration { pd, ..Reregistration::default() })
+    let error = change(&mut region, ReregisterOptions { pd, ..ReregisterOptions::default() })
         .expect_err("foreign");
     assert_invalid(&error, &["another context"]);
     connection.close();
@@ -108,28 +110,29 @@ fn a_region_that_moves_to_another_protection_domain() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn regions_of_siw_do_not_change() {
+fn siw_refuses_reregistration() {
     let connection = Connection::to(siw(0), Shape::default(), &ConnParam::default());
     let pd = connection.server.io.qp().pd();
     let mut region = MemoryRegion::alloc(pd, 64, LOCAL).expect("memory region");
     let access = Some(LOCAL | WRITE);
-    unsupported(change(&mut region, Reregistration { access, ..Reregistration::default() }));
+    unsupported(change(&mut region, ReregisterOptions { access, ..ReregisterOptions::default() }));
     connection.close();
 }
 
-/// Also what is under it, which neither rxe nor siw changes.
+/// The memory under the region changes too, which neither rxe nor siw supports.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_region_of_kt0_takes_other_memory() {
+fn memory_of_region_can_be_changed_on_kt0() {
     let kt = Kt::load();
     let context = kt.context();
     let [pd, other] = [(); 2].map(|()| ProtectionDomain::new(&context).expect("domain"));
-    let mut region = MemoryRegion::alloc_at(&pd, 4096, 1 << 20, LOCAL).expect("memory region");
+    let mut region =
+        MemoryRegion::alloc_with_iova(&pd, 4096, 1 << 20, LOCAL).expect("memory region");
     let mut memory = vec![0_u8; 10_000];
     let start = NonNull::from(&mut memory[7..]).cast::<u8>();
     let (pd_now, access) = (Some(&other), Some(LOCAL | WRITE));
     let memory_now = Some((start, 9000));
-    let all = Reregistration { pd: pd_now, access, memory: memory_now, ..Default::default() };
+    let all = ReregisterOptions { pd: pd_now, access, memory: memory_now, ..Default::default() };
     change(&mut region, all).expect("re-register");
     assert_eq!((region.as_ptr(), region.len(), region.pd()), (start, 9000, &other));
     assert_eq!(region.addr(), start.as_ptr().expose_provenance() as u64);
@@ -148,28 +151,30 @@ fn a_region_of_kt0_takes_other_memory() {
         [((none, 4096), libc::EFAULT), ((last, 4096), libc::EINVAL), ((start, 0), libc::EINVAL)]
     {
         let memory = Some(memory);
-        let error = change(&mut region, Reregistration { memory, ..Reregistration::default() })
-            .expect_err("no such memory");
+        let error =
+            change(&mut region, ReregisterOptions { memory, ..ReregisterOptions::default() })
+                .expect_err("no such memory");
         assert_eq!(error.errno(), errno, "{error}");
         assert_eq!((region.as_ptr(), region.len()), (start, 9000));
     }
-    // What it does not name stays.
+    // Attributes that it does not name stay.
     let access = Some(LOCAL);
-    change(&mut region, Reregistration { access, ..Reregistration::default() }).expect("close");
+    change(&mut region, ReregisterOptions { access, ..ReregisterOptions::default() })
+        .expect("close");
     assert_eq!((region.as_ptr(), region.len(), region.pd()), (start, 9000, &other));
     region.destroy().expect("deregister");
     assert_eq!(kt.count("mr"), 0);
     other.destroy().expect("nothing is in it any more");
 }
 
-/// Also those that the driver does not know, or the kernel: it says so.
+/// Flags that the driver or the kernel does not know are passed on too, and refused by it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn every_right_is_passed_on_by_siw0_too() {
+fn all_access_flags_reach_driver_also_on_siw0() {
     use AccessFlags as A;
     const NO: i32 = libc::EOPNOTSUPP;
     const INVALID: i32 = libc::EINVAL;
-    // A bit of those that drivers need not know, and one of those that nobody knows.
+    // A bit that drivers need not know, and an unknown bit.
     let (optional, unknown) = (A::from_bits_retain(1 << 21), A::from_bits_retain(1 << 10));
     let kt = Kt::load();
     for (name, others) in [

@@ -7,7 +7,7 @@ use rdmacm::ErrorKind;
 use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{Completion, QueuePairCaps, SendFlags, SendOperation};
 
-use crate::bed::{Connection, Ending, siw};
+use crate::fixtures::{Connection, Ending, siw};
 use crate::io::Shape;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
@@ -28,7 +28,7 @@ fn deliver(connection: &Connection, numbers: std::ops::Range<u64>) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_on_the_queue_stays_there() {
+fn queued_completions_survive_resize() {
     let connection = Connection::new(shape());
     let cq = connection.server.io.cq();
     deliver(&connection, 0..10);
@@ -50,7 +50,7 @@ fn what_is_on_the_queue_stays_there() {
         connection.server.io.done(number);
     }
     assert!(connection.server.io.polled().is_none());
-    // It wakes who sleeps on it still.
+    // It wakes a thread that still sleeps on it.
     cq.request_notify(false).expect("arm");
     cq.resize(100).expect("larger");
     deliver(&connection, 30..31);
@@ -61,7 +61,7 @@ fn what_is_on_the_queue_stays_there() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_is_resized_while_others_poll_it_and_post() {
+fn queue_is_resized_amid_polls_and_posts() {
     let connection = Connection::new(shape());
     let Connection { client, server, .. } = &connection;
     let cq = server.io.cq();
@@ -69,7 +69,7 @@ fn a_queue_is_resized_while_others_poll_it_and_post() {
     thread::scope(|scope| {
         let over = &over;
         let poller = scope.spawn(|| {
-            let mut poller = cq.poller().expect("poller");
+            let mut poller = cq.lock_poller().expect("poller");
             let mut due = 0..400;
             while !due.is_empty() {
                 let mut some = [Completion::default(); 3];
@@ -96,17 +96,17 @@ fn a_queue_is_resized_while_others_poll_it_and_post() {
             client.io.post(number, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
             client.io.done(number);
         }
-        poller.join().expect("the poller lives");
+        poller.join().expect("poller should not panic");
     });
     connection.close();
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn who_polls_cannot_resize() {
+fn resize_is_refused_while_thread_polls() {
     let connection = Connection::new(shape());
     let cq = connection.server.io.cq();
-    let poller = cq.poller().expect("poller");
+    let poller = cq.lock_poller().expect("poller");
     let error = cq.resize(10).expect_err("it would wait for itself");
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     drop(poller);
@@ -116,7 +116,7 @@ fn who_polls_cannot_resize() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_does_not_resize() {
+fn siw_refuses_resize() {
     let connection = Connection::to(siw(0), shape(), &ConnParam::default());
     let cq = connection.server.io.cq();
     let before = cq.capacity();

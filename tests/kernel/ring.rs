@@ -6,7 +6,7 @@ use std::thread;
 use rdmacm::ErrorKind;
 use rdmacm::verbs::{Completion, QueuePairCaps, SendFlags, SendOperation, WcOpcode};
 
-use crate::bed::{Connection, assert_invalid};
+use crate::fixtures::{Connection, assert_invalid};
 use crate::io::Shape;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
@@ -23,7 +23,7 @@ fn shape(requests: u32) -> Shape {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn many_rounds_around_small_rings() {
+fn small_rings_survive_many_rounds() {
     for requests in [1, 2, 3, 7] {
         let connection = Connection::new(shape(requests));
         let Connection { client, server, .. } = &connection;
@@ -55,7 +55,7 @@ fn fill(mut post: impl FnMut(u64) -> rdmacm::Result<()>) -> u64 {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_full_send_queue_loses_nothing() {
+fn full_send_queue_loses_nothing() {
     let connection = Connection::new(shape(10));
     let Connection { client, server, .. } = &connection;
     let wanted = u64::from(client.io.qp().caps().max_send_wr);
@@ -83,7 +83,7 @@ fn a_full_send_queue_loses_nothing() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_full_receive_queue_loses_nothing() {
+fn full_receive_queue_loses_nothing() {
     let connection = Connection::new(shape(10));
     let Connection { client, server, .. } = &connection;
     for _ in 0..3 {
@@ -102,7 +102,7 @@ fn a_full_receive_queue_loses_nothing() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn two_threads_post_and_two_poll() {
+fn two_threads_post_while_two_poll() {
     const EACH: u64 = 200;
     const ALL: usize = 400;
     let mut shape = shape(12);
@@ -170,7 +170,7 @@ fn two_threads_post_and_two_poll() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn sizes_that_no_queue_pair_has_are_refused() {
+fn invalid_queue_pair_sizes_are_refused() {
     let connection = Connection::new(Shape::default());
     let Connection { client, .. } = &connection;
     let (pd, cq) = (client.io.qp().pd(), client.io.cq());

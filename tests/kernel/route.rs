@@ -1,4 +1,4 @@
-//! What the kernel knows of the way to a peer.
+//! Routes of the kernel to a peer.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use rdmacm::addr::IbAddress;
 use rdmacm::cm::{EventType, PortSpace};
 use rdmacm::device::Gid;
 
-use crate::bed::{LONG, channel, id, listen, resolve, rxe, rxe_v6, siw};
+use crate::fixtures::{LONG, channel, id, listen, resolve, roce, roce_end, roce_v6, siw};
 use crate::netdev::ip;
 
-/// The GID that stands for an IP address on RoCE.
+/// Returns the GID that stands for an IP address on RoCE.
 fn gid(ip: IpAddr) -> Gid {
     match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().into(),
@@ -20,9 +20,9 @@ fn gid(ip: IpAddr) -> Gid {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_route_grows_with_what_is_known() {
+fn route_fills_as_id_is_resolved() {
     let (ours, theirs) = (channel(), channel());
-    for address in [rxe(0), rxe_v6(0)] {
+    for address in [roce(0), roce_v6(0)] {
         let (_listener, server) = listen(&theirs, address);
         let id = id(&ours);
         let route = id.route().expect("route");
@@ -52,20 +52,20 @@ fn a_route_grows_with_what_is_known() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_path_leads_from_here_to_there() {
+fn path_has_gids_of_both_ends() {
     // Nobody has the address, but the kernel does not have to ask for it.
-    ip(&["neigh", "replace", "10.0.0.88", "lladdr", "02:00:00:00:00:88", "dev", "v0"]);
+    ip(&["neigh", "replace", "10.0.0.88", "lladdr", "02:00:00:00:00:88", "dev", roce_end()]);
     let there = SocketAddr::from(([10, 0, 0, 88], 7471));
     let route = resolve(&channel(), there).route().expect("route");
     let [path] = route.paths[..] else { panic!("{route:?}") };
-    assert_eq!((path.sgid, path.dgid), (gid(rxe(0).ip()), gid(there.ip())));
+    assert_eq!((path.sgid, path.dgid), (gid(roce(0).ip()), gid(there.ip())));
     assert_eq!((route.local.gid, route.peer.gid), (path.sgid, path.dgid));
-    ip(&["neigh", "delete", "10.0.0.88", "dev", "v0"]);
+    ip(&["neigh", "delete", "10.0.0.88", "dev", roce_end()]);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_has_no_paths() {
+fn siw_route_has_no_paths() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, server) = listen(&theirs, siw(0));
     let route = resolve(&ours, server).route().expect("route");

@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! Requests name memory of [`Shared`]'s own region only, by checked ranges. The region goes away only after the queue has: where somebody
-//! else holds the queue still, the region is leaked. Its bytes are reached by the region's copying, which copes with a device.
+//! Requests name memory of [`Shared`]'s own region only, by checked ranges. The region is destroyed only after the
+//! queue. If another owner still holds the queue, the region is leaked. Its bytes are accessed by the region's copying,
+//! which tolerates concurrent access by a device.
 #![expect(unsafe_code, reason = "posts requests over memory that outlives their queue")]
 
 use std::mem::ManuallyDrop;
@@ -17,10 +18,10 @@ use rdmacm::verbs::{
     QueuePairInit, ReceiveRequest, Sge, SharedReceiveQueue, SharedReceiveQueueAttributes, WcStatus,
 };
 
-use crate::bed::{Side, listen, request, resolve};
+use crate::fixtures::{Side, listen, request, resolve};
 use crate::io::{Io, Shape};
 
-/// A shared receive queue, its memory, and a completion queue for those who receive from it.
+/// A shared receive queue, its memory, and a completion queue for the queue pairs that receive from it.
 #[derive(Debug)]
 pub(crate) struct Shared {
     queue: ManuallyDrop<SharedReceiveQueue>,
@@ -49,13 +50,13 @@ impl Shared {
     /// Posts a receive into a part of the memory.
     pub(crate) fn receive(&self, wr_id: u64, part: Range<usize>) -> Result<()> {
         let scatter = [self.memory.sge(part).expect("within the memory")];
-        // SAFETY: the piece is of the memory, which lives until the queue is gone and is reached by copying only.
+        // SAFETY: the piece is of the memory, which lives until the queue is destroyed and is reached by copying only.
         unsafe { self.queue.post_recv(&ReceiveRequest { wr_id, scatter: &scatter }) }
     }
 
     /// Posts receives into parts of the memory as one list; how many went in.
     pub(crate) fn receive_list(&self, list: &[(u64, Range<usize>)]) -> (usize, Result<()>) {
-        let mut queue = match self.queue.receive_queue() {
+        let mut queue = match self.queue.lock_receive_queue() {
             Ok(queue) => queue,
             Err(error) => return (0, Err(error)),
         };
@@ -68,17 +69,17 @@ impl Shared {
                 return (count, pushed);
             }
         }
-        (list.len(), queue.ring())
+        (list.len(), queue.ring_doorbell())
     }
 
-    /// A part of the memory.
+    /// Returns a part of the memory.
     pub(crate) fn bytes(&self, part: Range<usize>) -> Vec<u8> {
         let mut bytes = vec![0; part.len()];
         self.memory.read(part.start, &mut bytes).expect("within the memory");
         bytes
     }
 
-    /// The next completion, slept for, which must be a success.
+    /// Returns the next completion, slept for, which must be a success.
     #[track_caller]
     pub(crate) fn done(&self) -> Completion {
         let mut done = [Completion::default()];
@@ -99,7 +100,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: the field is taken once, here, and the object is gone after it.
+        // SAFETY: the field is taken once, here, and the object is not used after it.
         let queue = unsafe { ManuallyDrop::take(&mut self.queue) };
         if queue.destroy().is_ok() {
             // SAFETY: as above.
@@ -140,7 +141,7 @@ pub(crate) struct Servers {
 impl Servers {
     /// Makes `count` connections to `address`, whose servers share a queue of `max_wr` requests.
     pub(crate) fn new(address: SocketAddr, count: usize, max_wr: u32, param: &ConnParam) -> Self {
-        let (ours, theirs) = (crate::bed::channel(), crate::bed::channel());
+        let (ours, theirs) = (crate::fixtures::channel(), crate::fixtures::channel());
         let (listener, address) = listen(&theirs, address);
         let shared = Shared::new(&resolve(&ours, address), max_wr);
         let connect = || {
@@ -161,9 +162,9 @@ impl Servers {
     pub(crate) fn close(self) {
         for Pair { client, server } in self.pairs {
             client.id.disconnect().expect("disconnect");
-            self.theirs.expect_event(EventType::Disconnected).expect("the server hears of it");
+            self.theirs.expect_event(EventType::Disconnected).expect("server should get the event");
             server.id.disconnect().expect("disconnect");
-            self.ours.expect_event(EventType::Disconnected).expect("the client hears of it");
+            self.ours.expect_event(EventType::Disconnected).expect("client should get the event");
             client.id.destroy().expect("destroy");
             server.id.destroy().expect("destroy");
         }

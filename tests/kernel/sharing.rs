@@ -7,7 +7,7 @@ use rdmacm::verbs::{
     Completion, CompletionChannel, CompletionQueue, QueuePairInit, SendFlags, SendOperation,
 };
 
-use crate::bed::{Side, assert_invalid, channel, id, listen, request, resolve, rxe, siw};
+use crate::fixtures::{Side, assert_invalid, channel, id, listen, request, resolve, roce, siw};
 use crate::io::{Io, Shape};
 
 /// One side of a connection, whose completions go to `cq`.
@@ -18,7 +18,9 @@ fn side(id: CmId, cq: &CompletionQueue) -> Side {
     Side { id, io }
 }
 
-/// Two connections, one queue for the two clients and one for the two servers: the numbers tell whose a completion is.
+/// Two connections share one queue for the clients and one for the servers.
+///
+/// The numbers identify the owner of a completion.
 fn two_connections_share_queues(address: SocketAddr) {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, address);
@@ -79,7 +81,7 @@ fn two_connections_share_queues(address: SocketAddr) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn two_connections_share_queues_on_rxe() {
-    two_connections_share_queues(rxe(0));
+    two_connections_share_queues(roce(0));
 }
 
 #[test]
@@ -88,7 +90,7 @@ fn two_connections_share_queues_on_siw() {
     two_connections_share_queues(siw(0));
 }
 
-fn every_vector(address: SocketAddr) {
+fn every_completion_vector_works(address: SocketAddr) {
     let channel = channel();
     let id = id(&channel);
     id.bind(address).expect("bind");
@@ -96,23 +98,23 @@ fn every_vector(address: SocketAddr) {
     let vectors = context.completion_vectors();
     assert!(vectors >= 1);
     for vector in 0..vectors {
-        CompletionQueue::on_vector(&context, 8, None, vector).expect("completion queue");
+        CompletionQueue::with_comp_vector(&context, 8, None, vector).expect("completion queue");
     }
     for vector in [vectors, u32::MAX] {
-        let error =
-            CompletionQueue::on_vector(&context, 8, None, vector).expect_err("there is none");
+        let error = CompletionQueue::with_comp_vector(&context, 8, None, vector)
+            .expect_err("there is none");
         assert_invalid(&error, &["vector", &vector.to_string(), &vectors.to_string()]);
     }
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn every_completion_vector_of_rxe() {
-    every_vector(rxe(0));
+fn every_completion_vector_works_on_rxe() {
+    every_completion_vector_works(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn every_completion_vector_of_siw() {
-    every_vector(siw(0));
+fn every_completion_vector_works_on_siw() {
+    every_completion_vector_works(siw(0));
 }

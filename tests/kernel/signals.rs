@@ -1,4 +1,4 @@
-//! Signals for threads that wait: who has them in hand ends no wait that the program would only begin again.
+//! Signals in threads that wait: a handled signal ends no wait that the program would only repeat.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -13,16 +13,16 @@ use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, Sockadd
 use nix::unistd::{Pid, gettid};
 use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, EventType, PortSpace};
-use rdmacm::endpoint::{Connector, DatagramSettings, DatagramSocket, Listener, Settings};
+use rdmacm::endpoint::{ConnectionConfig, Connector, DatagramConfig, DatagramSocket, Listener};
 use rdmacm::verbs::{Completion, Context};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{Connection, LONG, asleep, channel, device, id, rxe, siw};
 use crate::child::let_sigusr1_interrupt;
+use crate::endpoint_close::with_low_peer;
 use crate::endpoint_datagrams;
-use crate::endpoint_end::with_low_peer;
 use crate::endpoint_messages::filled;
 use crate::endpoint_peer::CALLS;
+use crate::fixtures::{Connection, LONG, asleep, channel, device, id, roce, roce_name, siw};
 use crate::io::Shape;
 
 /// A thread: its number, and its handle.
@@ -50,13 +50,13 @@ fn hail((number, thread): Thread) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn they_end_no_call_of_the_safe_tier() {
+fn signals_end_no_endpoint_call() {
     let_sigusr1_interrupt();
     let (connections, peers): (Vec<_>, Vec<_>) = CALLS.iter().map(|_| with_low_peer(None)).unzip();
     thread::scope(|scope| {
         let mut waiters = Vec::new();
         for ((name, call), connection) in CALLS.iter().zip(&connections) {
-            connection.post(filled(connection, b"nobody takes it")).expect("post");
+            connection.post_send(filled(connection, b"nobody takes it")).expect("post");
             let (says, hears) = mpsc::channel();
             let waiter = scope.spawn(move || call(connection, &mut || announce(&says)));
             hail(hears.recv().expect("the thread begins"));
@@ -74,16 +74,16 @@ fn they_end_no_call_of_the_safe_tier() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn they_end_no_call_of_a_datagram_socket() {
+fn signals_end_no_datagram_call() {
     let_sigusr1_interrupt();
-    let settings = DatagramSettings { send_buffers: 1, ..DatagramSettings::default() };
-    let client = DatagramSocket::bind(rxe(0), &settings).expect("bind");
-    let silent = endpoint_datagrams::socket(rxe(0));
+    let config = DatagramConfig::new().send_buffers(1);
+    let client = DatagramSocket::bind(roce(0), &config).expect("bind");
+    let silent = endpoint_datagrams::socket(roce(0));
     let address = endpoint_datagrams::address(&silent);
-    let buffer = client.buffer().expect("the only one");
+    let buffer = client.acquire_buffer().expect("the only one");
     let calls: [(&str, &(dyn Fn() -> rdmacm::Result<()> + Sync)); 3] = [
         ("recv_from", &|| client.recv_from_timeout(LONG).map(drop)),
-        ("buffer", &|| client.buffer_timeout(LONG).map(drop)),
+        ("buffer", &|| client.acquire_buffer_timeout(LONG).map(drop)),
         ("resolve", &|| {
             client
                 .start_resolve_peer(address)
@@ -113,26 +113,26 @@ fn they_end_no_call_of_a_datagram_socket() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn they_end_neither_who_listens_nor_who_connects() {
+fn signals_end_neither_accept_nor_connect() {
     let_sigusr1_interrupt();
-    let listener = Listener::bind(rxe(0)).expect("listen");
+    let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let (says, hears) = mpsc::channel();
     let also_says = says.clone();
     thread::scope(|scope| {
         let listens = scope.spawn(|| {
             announce(&says);
-            listener.incoming_timeout(LONG).expect("a request")
+            listener.accept_timeout(LONG).expect("a request")
         });
         hail(hears.recv().expect("the thread begins"));
         let connects = scope.spawn(move || {
             announce(&also_says);
-            Connector::new().timeout(LONG).connect(server).expect("connect")
+            Connector::new().total_timeout(LONG).connect(server).expect("connect")
         });
         let client = hears.recv().expect("the thread begins");
         let incoming = listens.join().expect("it comes back");
         hail(client);
-        let accepted = incoming.accept(&Settings::default(), &[], LONG).expect("accept");
+        let accepted = incoming.accept(&ConnectionConfig::default(), &[], LONG).expect("accept");
         drop((connects.join().expect("it comes back"), accepted));
     });
 }
@@ -175,7 +175,7 @@ impl FullBacklog {
 /// On iWARP the kernel connects within the CONNECT command, which a signal interrupts.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_signals_do_not_end_connecting() {
+fn siw_signals_do_not_end_connect() {
     let_sigusr1_interrupt();
     let silent = FullBacklog::new(7211);
     let server = silent.address;
@@ -183,7 +183,10 @@ fn siw_signals_do_not_end_connecting() {
     thread::scope(|scope| {
         let connects = scope.spawn(move || {
             announce(&says);
-            Connector::new().timeout(LONG).connect(server).expect_err("no RDMA server listens")
+            Connector::new()
+                .total_timeout(LONG)
+                .connect(server)
+                .expect_err("no RDMA server listens")
         });
         let thread = hears.recv().expect("the thread begins");
         silent.wait_for_request();
@@ -197,7 +200,7 @@ fn siw_signals_do_not_end_connecting() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_signals_keep_deadline_of_connecting() {
+fn siw_signals_keep_connect_deadline() {
     let_sigusr1_interrupt();
     let silent = FullBacklog::new(7212);
     let server = silent.address;
@@ -206,7 +209,7 @@ fn siw_signals_keep_deadline_of_connecting() {
     thread::scope(|scope| {
         let connects = scope.spawn(move || {
             announce(&says);
-            Connector::new().timeout(timeout).connect(server).expect_err("no server answers")
+            Connector::new().total_timeout(timeout).connect(server).expect_err("no server answers")
         });
         let (_, thread) = hears.recv().expect("the thread begins");
         silent.wait_for_request();
@@ -221,11 +224,11 @@ fn siw_signals_keep_deadline_of_connecting() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn they_end_no_destroy() {
+fn signals_end_no_destroy() {
     let_sigusr1_interrupt();
     let channel = channel();
     let id = id(&channel);
-    id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+    id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
     let event = channel.expect_event(EventType::AddrResolved).expect("address resolved");
     let (says, hears) = mpsc::channel();
     thread::scope(|scope| {
@@ -242,12 +245,12 @@ fn they_end_no_destroy() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn they_interrupt_who_waits_on_the_low_level() {
+fn signals_interrupt_low_level_waits() {
     let_sigusr1_interrupt();
     let listener = CmId::new_sync(PortSpace::Tcp).expect("create an id");
-    listener.bind(rxe(0)).expect("bind");
+    listener.bind(roce(0)).expect("bind");
     listener.listen(0).expect("listen");
-    let context = Context::open(&device("rxe0")).expect("open");
+    let context = Context::open(&device(roce_name())).expect("open");
     let asynchronous = context.async_events();
     let connection = Connection::new(Shape::default());
     let (cq, completions) = (connection.server.io.cq(), connection.server.io.channel());

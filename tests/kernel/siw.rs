@@ -1,7 +1,8 @@
-//! Software iWARP, where it differs from software RoCE.
+//! Software iWARP and its differences from software RoCE.
 //!
 //! The side that connected sends first, as iWARP demands. There is no "receiver not ready": a send needs a receive, or
-//! ends the connection. And a write that completed has been sent, but is there for certain only with the message behind it.
+//! ends the connection. And a write that completed has been sent, but has certainly arrived only with the message
+//! behind it.
 
 use std::iter;
 use std::net::TcpListener;
@@ -9,14 +10,14 @@ use std::os::fd::AsFd;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::cm::{ConnParam, EventType};
-use rdmacm::device::Resources;
+use rdmacm::device::ResourceCounts;
 use rdmacm::verbs::{
     Completion, CompletionChannel, CompletionQueue, QpState, QueuePair, QueuePairCaps,
     QueuePairInit, SendFlags, SendOperation, WcStatus,
 };
 use rdmacm::{Error, ErrorKind};
 
-use crate::bed::{
+use crate::fixtures::{
     Connection, Side, ask, assert_invalid, channel, device, id, listen, request, resolve, siw,
 };
 use crate::io::Shape;
@@ -32,13 +33,13 @@ fn with_data(private_data: &[u8]) -> ConnParam {
     ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() }
 }
 
-/// How many objects there are on siw0.
-fn objects() -> Resources {
+/// Returns the object counts of siw0.
+fn objects() -> ResourceCounts {
     device("siw0").resources().expect("count the objects")
 }
 
 /// Sends a message without bytes, behind which everything that was posted before is there.
-pub(crate) fn tell(from: &Side, to: &Side) {
+pub(crate) fn send_empty(from: &Side, to: &Side) {
     to.io.receive_into(100, &[]).expect("post a receive");
     from.io.post_parts(101, SendOperation::Send, &[], SIGNALED).expect("post a send");
     to.io.done(100);
@@ -47,7 +48,7 @@ pub(crate) fn tell(from: &Side, to: &Side) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn inline_bytes_up_to_the_limit() {
+fn inline_data_arrives_up_to_limit() {
     let caps = QueuePairCaps { max_inline_data: 80, ..QueuePairCaps::default() };
     let connection = connected(Shape { caps, ..Shape::default() });
     let Connection { client, server, .. } = &connection;
@@ -62,7 +63,7 @@ fn inline_bytes_up_to_the_limit() {
         let there = server.io.written_at(1000);
         client.io.post_inline(3, there, &bytes, SIGNALED).expect("post a write");
         client.io.done(3);
-        tell(client, server);
+        send_empty(client, server);
         assert_eq!(server.io.bytes(1000..1000 + length), bytes);
     }
     let refused = client.io.post_inline(4, SendOperation::Send, &[0; 81], SIGNALED);
@@ -70,13 +71,13 @@ fn inline_bytes_up_to_the_limit() {
     let refused = client.io.post_inline(5, server.io.read_at(0), &[], SIGNALED);
     assert_invalid(&refused.expect_err("reads are not inline"), &["read"]);
     // Nothing of the refused ones is in the queue.
-    tell(client, server);
+    send_empty(client, server);
     connection.close();
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn pieces_are_gathered_and_scattered_in_their_order() {
+fn sges_are_gathered_and_scattered_in_order() {
     let caps = QueuePairCaps { max_send_sge: 6, max_recv_sge: 6, ..QueuePairCaps::default() };
     let mut connection = connected(Shape { caps, memory: 8192, ..Shape::default() });
     let Connection { client, server, .. } = &mut connection;
@@ -95,7 +96,7 @@ fn pieces_are_gathered_and_scattered_in_their_order() {
     server.io.fill(0, &[0; 8192]);
     client.io.post_parts(3, server.io.written_at(2000), &from, SIGNALED).expect("post a write");
     client.io.done(3);
-    tell(client, server);
+    send_empty(client, server);
     assert!(server.io.bytes(2000..2000 + gathered.len()) == gathered);
 
     let seven = vec![0..1; 7];
@@ -110,13 +111,13 @@ fn pieces_are_gathered_and_scattered_in_their_order() {
     assert_invalid(&refused.expect_err("a fence"), &["fence", "read"]);
     server.io.post_parts(8, client.io.read_at(0), &[], SIGNALED).expect("a read of nothing");
     server.io.done(8);
-    tell(client, server);
+    send_empty(client, server);
     connection.close();
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_fenced_send_carries_what_the_read_before_it_brought() {
+fn fenced_send_carries_bytes_of_earlier_read() {
     let mut connection = connected(Shape::default());
     let Connection { client, server, .. } = &mut connection;
     for round in 0..200 {
@@ -135,7 +136,7 @@ fn a_fenced_send_carries_what_the_read_before_it_brought() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn only_signalled_requests_complete_visibly() {
+fn only_signaled_requests_are_polled() {
     let connection = connected(Shape::default());
     let Connection { client, server, .. } = &connection;
     for wr_id in 1..=64 {
@@ -159,7 +160,7 @@ fn only_signalled_requests_complete_visibly() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_armed_queue_raises_one_event() {
+fn armed_queue_raises_one_event() {
     let connection = connected(Shape::default());
     let (client, server) = (&connection.client, &connection.server);
     let (events, cq) = (server.io.channel(), server.io.cq());
@@ -195,7 +196,7 @@ fn an_armed_queue_raises_one_event() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn many_rounds_around_small_rings() {
+fn small_rings_survive_many_rounds() {
     for requests in [1, 2, 3, 7] {
         let caps = QueuePairCaps {
             max_send_wr: requests,
@@ -227,7 +228,7 @@ fn many_rounds_around_small_rings() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_full_send_queue_loses_nothing() {
+fn full_send_queue_loses_nothing() {
     // Both sides' memory and what other tests have not let go of yet is within RLIMIT_MEMLOCK, which
     // siw counts even for root.
     const LENGTH: usize = 3 << 20;
@@ -246,13 +247,13 @@ fn a_full_send_queue_loses_nothing() {
     };
     assert_invalid(&error, &["the queue is full", "2 requests"]);
     (0..posted).for_each(|wr_id| assert!(client.io.done(wr_id).is_success()));
-    tell(client, server);
+    send_empty(client, server);
     connection.close();
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn nothing_is_sent_before_the_connection_stands() {
+fn send_before_establishment_is_refused() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, siw(0));
     let client = Side::new(resolve(&ours, address), Shape::default());
@@ -277,22 +278,22 @@ fn nothing_is_sent_before_the_connection_stands() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_read_that_was_not_negotiated_blocks_nothing() {
+fn unnegotiated_read_blocks_nothing() {
     let none = ConnParam { initiator_depth: 0, responder_resources: 0, ..ConnParam::default() };
     let connection = Connection::to(siw(0), Shape::default(), &none);
     let Connection { client, server, .. } = &connection;
-    tell(client, server);
+    send_empty(client, server);
     for _ in 0..3 {
         let refused = client.io.post(1, server.io.read_at(0), 0..8, SIGNALED);
         assert_invalid(&refused.expect_err("no depth"), &["read", "initiator depth"]);
-        tell(client, server);
+        send_empty(client, server);
     }
     connection.close();
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_answer_goes_no_deeper_than_the_request() {
+fn answer_depth_is_bounded_by_request() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, siw(0));
     for offered in 0..2 {
@@ -303,7 +304,7 @@ fn an_answer_goes_no_deeper_than_the_request() {
         server.id.accept(&answer).expect("accept");
         ours.expect_event(EventType::Established).expect("connected");
         theirs.expect_event(EventType::Established).expect("connected");
-        tell(&client, &server);
+        send_empty(&client, &server);
         for wr_id in 0..4 {
             let posted = server.io.post(wr_id, client.io.read_at(0), 0..8, SIGNALED);
             match offered {
@@ -314,14 +315,14 @@ fn an_answer_goes_no_deeper_than_the_request() {
         for wr_id in (0..4).take(4 * usize::from(offered)) {
             server.io.done(wr_id);
         }
-        tell(&client, &server);
+        send_empty(&client, &server);
         client.id.disconnect().expect("disconnect");
-        ours.expect_event(EventType::Disconnected).expect("the client hears");
-        theirs.expect_event(EventType::Disconnected).expect("the server hears");
+        ours.expect_event(EventType::Disconnected).expect("client should get the event");
+        theirs.expect_event(EventType::Disconnected).expect("server should get the event");
     }
 }
 
-/// The next completion, which must be the flush of a request.
+/// Returns the number of the request of `completion`, which must be a flush.
 #[track_caller]
 pub(crate) fn flushed(completion: Completion) -> u64 {
     assert_eq!(completion.status(), WcStatus::IB_WC_WR_FLUSH_ERR, "{completion:?}");
@@ -330,10 +331,10 @@ pub(crate) fn flushed(completion: Completion) -> u64 {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_posted_comes_back_when_the_connection_ends() {
+fn posted_requests_are_flushed_at_end() {
     let connection = connected(Shape::default());
     let Connection { client, server, client_channel, server_channel } = &connection;
-    tell(client, server);
+    send_empty(client, server);
     for wr_id in 1..=3 {
         client.io.receive(wr_id, 0..8).expect("post a receive");
         server.io.receive(wr_id, 0..8).expect("post a receive");
@@ -354,7 +355,7 @@ fn what_is_posted_comes_back_when_the_connection_ends() {
     // The kernel has flushed, or nearly so, and the library does not know before the event is read.
     post(server, 4);
     post(server, 6);
-    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
     back(server, &[4, 5, 6, 7]);
     post(server, 8);
     back(server, &[8, 9]);
@@ -363,12 +364,12 @@ fn what_is_posted_comes_back_when_the_connection_ends() {
     // On this side the library has said it first.
     post(client, 4);
     back(client, &[4, 5]);
-    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
+    client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
     post(client, 6);
     back(client, &[6, 7]);
 }
 
-/// How many of the one channel have something to be read, now or before long.
+/// Returns the number of channels, 0 or 1, that are readable now or before long.
 fn readable(channel: &CompletionChannel) -> i32 {
     let timeout = PollTimeout::from(10_000_u16);
     poll(&mut [PollFd::new(channel.as_fd(), PollFlags::POLLIN)], timeout).expect("poll")
@@ -376,10 +377,10 @@ fn readable(channel: &CompletionChannel) -> i32 {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn who_sleeps_hears_of_what_the_kernel_does_not_flush() {
+fn injected_flush_wakes_waiting_thread() {
     let connection = connected(Shape::default());
     let Connection { client, server, server_channel, .. } = &connection;
-    tell(client, server);
+    send_empty(client, server);
     server.io.receive(1, 0..8).expect("post a receive");
     client.id.disconnect().expect("disconnect");
     assert_eq!(flushed(server.io.next()), 1);
@@ -392,10 +393,10 @@ fn who_sleeps_hears_of_what_the_kernel_does_not_flush() {
         arm();
         server.io.polled().is_some()
     } {}
-    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
     for wr_id in 2..5 {
         // Not by a read, which would wait for ever.
-        assert_eq!(readable(events), 1, "nobody was woken");
+        assert_eq!(readable(events), 1, "the channel should be readable");
         assert_eq!(events.get_event().expect("an event").token(), cq.token());
         assert_eq!(flushed(server.io.polled().expect("it is there")), wr_id);
         assert!(server.io.polled().is_none());
@@ -416,7 +417,7 @@ fn rejected(error: &Error) -> (i32, &[u8]) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn private_data_has_the_length_that_was_sent() {
+fn private_data_keeps_its_length() {
     let full = (1..=251).collect::<Vec<_>>();
     for (asked, answered) in [(&[][..], &[][..]), (b"client", b"server!"), (&full, &full)] {
         let (ours, theirs) = (channel(), channel());
@@ -455,25 +456,25 @@ fn private_data_has_the_length_that_was_sent() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn accepting_what_stands_does_no_harm() {
+fn accept_of_established_connection_is_refused() {
     let connection = connected(Shape::default());
     let Connection { client, server, .. } = &connection;
-    tell(client, server);
+    send_empty(client, server);
     for side in [server, client] {
         let refused = side.id.accept(&ConnParam::default()).expect_err("nothing to accept");
         assert_invalid(&refused, &["accept id", "no request", "accepted already"]);
     }
-    tell(server, client);
+    send_empty(server, client);
     connection.close();
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn nobody_listens() {
+fn connect_without_listener_is_rejected() {
     let channel = channel();
     let client = Side::new(resolve(&channel, siw(7199)), Shape::default());
-    // The command takes as long as TCP takes, and tells it.
-    let error = client.id.connect(&ConnParam::default()).expect_err("nobody listens");
+    // The command takes as long as TCP takes, and returns the result.
+    let error = client.id.connect(&ConnParam::default()).expect_err("no program should listen");
     assert_eq!(error.errno(), libc::ECONNREFUSED, "{error}");
     let id = client.id.token();
     let said = format!("cannot connect id {id} to 10.0.0.2:7199: Connection refused");
@@ -482,7 +483,7 @@ fn nobody_listens() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_wildcard_listener_needs_the_port_of_tcp() {
+fn wildcard_listener_needs_tcp_port() {
     let channel = channel();
     let taken = TcpListener::bind(siw(0)).expect("bind");
     let port = taken.local_addr().expect("address").port();
@@ -503,19 +504,19 @@ fn a_wildcard_listener_needs_the_port_of_tcp() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_that_siw_does_not_know_is_refused() {
+fn unknown_siw_queue_pair_is_refused() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, siw(0));
     let client = resolve(&ours, address);
     let unknown = ConnParam { qp_num: 0xfff_fff, ..ConnParam::default() };
-    // What others have made the kernel say is not this test's.
+    // Log lines of the kernel that other tests caused are ignored.
     let before = complaints();
     let error = client.connect(&unknown).expect_err("there is no such queue pair");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     assert_eq!(complaints(), before);
 }
 
-/// What the kernel has said of queue pairs that are not there, and of its own faults.
+/// Returns the kernel's log lines about missing queue pairs, and about its own faults.
 fn complaints() -> Vec<String> {
     let log = std::process::Command::new("dmesg").output().expect("run dmesg").stdout;
     let log = String::from_utf8_lossy(&log);
@@ -525,12 +526,12 @@ fn complaints() -> Vec<String> {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn connections_leave_nothing_behind() {
+fn connections_leave_no_objects() {
     connected(Shape::default()).close();
     let before = objects();
     for _ in 0..20 {
         let connection = connected(Shape::default());
-        tell(&connection.client, &connection.server);
+        send_empty(&connection.client, &connection.server);
         connection.close();
     }
     assert_eq!(objects(), before);
@@ -539,7 +540,7 @@ fn connections_leave_nothing_behind() {
 /// The header's value for "no key" is the offset of the 145th page of a context.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn more_queues_than_there_are_keys_below_the_one_that_stands_for_none() {
+fn queues_skip_mmap_key_that_means_none() {
     let channel = channel();
     let id = id(&channel);
     id.bind(siw(0)).expect("bind");
@@ -554,7 +555,7 @@ fn more_queues_than_there_are_keys_below_the_one_that_stands_for_none() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn sizes_that_no_queue_pair_has_are_refused() {
+fn invalid_queue_pair_sizes_are_refused() {
     let connection = connected(Shape::default());
     let Connection { client, .. } = &connection;
     let (pd, cq) = (client.io.qp().pd(), client.io.cq());

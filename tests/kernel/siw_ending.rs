@@ -1,4 +1,4 @@
-//! Software iWARP when a connection ends: what was under way arrives or comes back, once.
+//! Software iWARP at the end of a connection: each request in flight arrives or is flushed, once.
 
 use std::iter;
 use std::time::Duration;
@@ -9,21 +9,23 @@ use rdmacm::verbs::{
     QueuePairInit, SendFlags, SendOperation, WcOpcode, WcStatus,
 };
 
-use crate::bed::{Connection, LONG, Side, assert_invalid, channel, listen, request, resolve, siw};
+use crate::fixtures::{
+    Connection, LONG, Side, assert_invalid, channel, listen, request, resolve, siw,
+};
 use crate::io::{Io, Shape, receive_nothing};
 use crate::modify::bring;
-use crate::siw::{connected, flushed, tell};
+use crate::siw::{connected, flushed, send_empty};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn reads_under_way_come_back() {
+fn reads_in_flight_are_flushed() {
     // No more than others have: siw counts memory against RLIMIT_MEMLOCK even for root.
     const LENGTH: usize = 3 << 20;
     let connection = connected(Shape { memory: LENGTH, ..Shape::default() });
     let Connection { client, server, client_channel, server_channel } = &connection;
-    tell(client, server);
+    send_empty(client, server);
     for wr_id in 1..=16 {
         client.io.post(wr_id, server.io.read_at(0), 0..LENGTH, SIGNALED).expect("post a read");
     }
@@ -31,42 +33,42 @@ fn reads_under_way_come_back() {
     // The call has flushed what was under way.
     let back = (1..=17).map_while(|_| client.io.polled()).map(|completion| completion.wr_id());
     assert_eq!(back.collect::<Vec<_>>(), (1..=16).collect::<Vec<_>>());
-    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
-    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
+    server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn reads_of_the_side_that_hears_come_back() {
+fn reads_are_flushed_when_peer_disconnects() {
     const LENGTH: usize = 3 << 20;
     let connection = connected(Shape { memory: LENGTH, ..Shape::default() });
     let Connection { client, server, client_channel, server_channel } = &connection;
-    tell(client, server);
+    send_empty(client, server);
     for wr_id in 1..=16 {
         server.io.post(wr_id, client.io.read_at(0), 0..LENGTH, SIGNALED).expect("post a read");
     }
     client.id.disconnect().expect("disconnect");
-    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
     let back = iter::from_fn(|| server.io.polled()).map(|completion| completion.wr_id());
     assert_eq!(back.collect::<Vec<_>>(), (1..=16).collect::<Vec<_>>());
-    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
+    client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
 }
 
-/// What the kernel does not complete: it has ended the queue pair with the connection.
+/// The kernel does not complete these requests: it has ended the queue pair with the connection.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_sent_after_the_peer_has_gone_comes_back() {
+fn sends_after_peer_left_are_flushed() {
     let connection = connected(Shape::default());
     let Connection { client, server, server_channel, .. } = &connection;
-    tell(client, server);
+    send_empty(client, server);
     server.io.receive(1, 0..8).expect("post a receive");
     client.id.disconnect().expect("disconnect");
     assert_eq!(flushed(server.io.next()), 1);
-    // Whether it needs the doorbell or not.
+    // Both with a needed doorbell and without.
     for wr_id in 2..=4 {
         server.io.post(wr_id, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
     }
-    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
     for wr_id in 5..=6 {
         server.io.post(wr_id, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
     }
@@ -76,12 +78,12 @@ fn what_is_sent_after_the_peer_has_gone_comes_back() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_was_sent_arrives() {
+fn completed_sends_arrive_before_end() {
     const LENGTH: usize = 64 << 10;
     let caps = QueuePairCaps { max_recv_wr: 17, ..QueuePairCaps::default() };
     let connection = connected(Shape { caps, memory: LENGTH, ..Shape::default() });
     let Connection { client, server, client_channel, server_channel } = &connection;
-    tell(client, server);
+    send_empty(client, server);
     (0..17).for_each(|wr_id| server.io.receive(wr_id, 0..LENGTH).expect("post a receive"));
     for wr_id in 0..16 {
         client.io.post(wr_id, SendOperation::Send, 0..LENGTH, SIGNALED).expect("post a send");
@@ -92,14 +94,14 @@ fn what_was_sent_arrives() {
         assert_eq!(server.io.done(wr_id).byte_len() as usize, LENGTH);
     }
     assert_eq!(flushed(server.io.next()), 16);
-    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
-    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
+    server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
 }
 
-/// A wrong key, one without the right to write, one whose region is gone.
+/// The keys are a wrong one, one without write access, and one whose region is destroyed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn memory_that_the_peer_may_not_touch_ends_the_connection() {
+fn forbidden_remote_access_ends_connection() {
     let write =
         AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
     for (read, access, change, gone) in [
@@ -110,7 +112,7 @@ fn memory_that_the_peer_may_not_touch_ends_the_connection() {
     ] {
         let connection = connected(Shape::default());
         let Connection { client, server, client_channel, server_channel } = &connection;
-        tell(client, server);
+        send_empty(client, server);
         let region = MemoryRegion::alloc(server.io.qp().pd(), 64, access).expect("memory region");
         let (remote_addr, rkey) = (region.addr(), region.rkey() ^ change);
         let kept = (!gone).then_some(region);
@@ -119,8 +121,8 @@ fn memory_that_the_peer_may_not_touch_ends_the_connection() {
             false => SendOperation::Write { remote_addr, rkey },
         };
         client.io.post(1, operation, 0..64, SIGNALED).expect("post");
-        client_channel.expect_event(EventType::Disconnected).expect("the client hears");
-        server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+        client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
+        server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
         client.id.disconnect().expect("disconnect");
         // The peer's refusal says no reason that the kernel reports, and a write is sent by then.
         let completion = client.io.next();
@@ -140,10 +142,10 @@ fn memory_that_the_peer_may_not_touch_ends_the_connection() {
 /// Reading needs no right.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn memory_without_any_right_is_read() {
+fn read_needs_no_access_flag() {
     let connection = connected(Shape::default());
     let Connection { client, server, .. } = &connection;
-    tell(client, server);
+    send_empty(client, server);
     let region = MemoryRegion::alloc(server.io.qp().pd(), 64, AccessFlags::empty());
     let mut region = region.expect("memory region");
     region.write(0, b"not for peers").expect("within the region");
@@ -157,34 +159,36 @@ fn memory_without_any_right_is_read() {
 /// There is no word for "not ready".
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_message_that_nobody_receives_ends_the_connection() {
+fn message_without_receive_ends_connection() {
     let connection = connected(Shape::default());
     let Connection { client, server, client_channel, server_channel } = &connection;
-    tell(client, server);
+    send_empty(client, server);
     client.io.post(1, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
-    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
-    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
+    server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
     server.io.receive(2, 0..8).expect("a queue pair in ERR takes requests");
     assert_eq!(flushed(server.io.next()), 2);
     // It was sent.
     client.io.done(1);
 }
 
-/// What the kernel tells either side of an end is the same, whether the client has ended the connection in good order
-/// or a message of its found no receive.
+/// The kernel reports the same end to both sides for each cause.
+///
+/// The client disconnects, or its message finds no receive.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn nobody_says_why() {
+fn end_has_no_reason() {
     let told = [true, false].map(|in_good_order| {
         let connection = connected(Shape::default());
         let Connection { client, server, client_channel, server_channel } = &connection;
-        tell(client, server);
+        send_empty(client, server);
         match in_good_order {
             true => client.id.disconnect().expect("disconnect"),
             false => client.io.post(1, SendOperation::Send, 0..8, SIGNALED).expect("post a send"),
         }
         [(client, client_channel), (server, server_channel)].map(|(side, events)| {
-            let event = events.expect_event(EventType::Disconnected).expect("it hears");
+            let event =
+                events.expect_event(EventType::Disconnected).expect("side should get the event");
             side.io.receive(2, 0..8).expect("a queue pair in ERR takes requests");
             let mut flush = side.io.next();
             if flush.wr_id() == 1 {
@@ -207,7 +211,7 @@ fn nobody_says_why() {
 /// Its own queue pair has nothing to do with it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_of_a_queue_pair_that_the_id_does_not_know_ends_too() {
+fn external_queue_pair_ends_with_connection() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, siw(0));
     let client = resolve(&ours, address);
@@ -222,21 +226,21 @@ fn a_connection_of_a_queue_pair_that_the_id_does_not_know_ends_too() {
     let _later = Io::new(&client, Shape::default());
     client.connect(&ConnParam::default()).expect_err("it is connected");
     client.disconnect().expect("disconnect");
-    theirs.expect_event(EventType::Disconnected).expect("the server hears");
-    ours.expect_event(EventType::Disconnected).expect("the client hears");
+    theirs.expect_event(EventType::Disconnected).expect("server should get the event");
+    ours.expect_event(EventType::Disconnected).expect("client should get the event");
 }
 
-/// Once by each side and once more: the kernel ends it with the first, and says that the others went well.
+/// Each side disconnects repeatedly. The kernel ends the connection with the first call, and lets the others succeed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_is_ended_once() {
+fn repeated_disconnects_end_connection_once() {
     let connection = connected(Shape::default());
     let Connection { client, server, client_channel, server_channel } = &connection;
     client.id.disconnect().expect("disconnect");
     client.id.disconnect().expect("before the event is read");
-    client_channel.expect_event(EventType::Disconnected).expect("the client hears");
+    client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
     server.id.disconnect().expect("before the event is read");
-    server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+    server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
     for side in [client, server] {
         side.id.disconnect().expect("where it is over");
     }
@@ -249,7 +253,7 @@ fn a_connection_is_ended_once() {
 /// siw gives a new queue pair the lowest number that is free.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn completions_of_a_number_that_is_in_use_again_are_not_lost() {
+fn reused_queue_pair_number_loses_no_completions() {
     let connection = connected(Shape::default());
     let (pd, cq) = (connection.client.io.qp().pd(), connection.client.io.cq());
     let caps = QueuePairCaps::default();
@@ -265,7 +269,7 @@ fn completions_of_a_number_that_is_in_use_again_are_not_lost() {
     bring(&gone, QpState::IB_QPS_ERR);
     gone.destroy().expect("destroy");
     bring(&stays, QpState::IB_QPS_ERR);
-    // What is made now to wake who sleeps has the number of the one that is gone.
+    // The queue pair that wakes sleepers now has the number of the destroyed one.
     cq.request_notify(false).expect("arm");
     receive_nothing(&stays, 3).expect("post a receive");
     let all: Vec<_> = (0..4).map_while(|_| connection.client.io.polled()).collect();
@@ -273,10 +277,10 @@ fn completions_of_a_number_that_is_in_use_again_are_not_lost() {
     assert_eq!(all, [(gone_number, 1), (gone_number, 2), (number, 3)]);
 }
 
-/// What the library completes itself takes no more room than the completion queue has, and more when that is polled.
+/// Injected completions take no more room than the completion queue has; polling frees room for more.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn requests_that_nobody_polls_are_refused_when_there_are_too_many() {
+fn unpolled_flushes_limit_further_posts() {
     let connection = connected(Shape { completions: 4, ..Shape::default() });
     let io = &connection.client.io;
     io.qp().modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
@@ -287,7 +291,7 @@ fn requests_that_nobody_polls_are_refused_when_there_are_too_many() {
     };
     (0..capacity).for_each(|wr_id| post(wr_id).expect("there is room"));
     for wr_id in [capacity, capacity + 1] {
-        let error = post(wr_id).expect_err("nobody has polled");
+        let error = post(wr_id).expect_err("completion queue should be full");
         assert_invalid(&error, &["the completion queue holds all the flush errors that it can"]);
         assert_eq!(error.errno(), libc::ENOMEM);
     }

@@ -13,8 +13,10 @@ use rdmacm::verbs::{
 };
 use rdmacm::{Error, ErrorKind};
 
-use crate::bed::{Side, assert_invalid, channel, device, id, listen, request, resolve, rxe, siw};
 use crate::child::in_child;
+use crate::fixtures::{
+    Side, assert_invalid, channel, device, id, listen, request, resolve, roce, roce_name, siw,
+};
 use crate::io::Shape;
 use crate::process::forked;
 use crate::shared::{Pair, Servers, Shared, receive_nothing, receive_too_much};
@@ -26,14 +28,16 @@ fn send(from: &Side, number: u64) {
     sent.expect("post a send");
 }
 
-/// The place of receive `wr_id`.
+/// Returns the place of receive `wr_id`.
 fn place(wr_id: u64) -> Range<usize> {
     let start = usize::try_from(wr_id % 100).expect("small") * 8;
     start..start + 8
 }
 
-/// Whoever receives takes the request that was posted first, and its completion says who that is.
-fn two_queue_pairs_share_one(address: SocketAddr) {
+/// The queue pair that receives takes the oldest posted request.
+///
+/// The completion names that queue pair.
+fn two_queue_pairs_share_queue(address: SocketAddr) {
     let servers = Servers::new(address, 2, 16, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
     for (number, who) in (0..200).zip([0, 1, 1, 0, 1].into_iter().cycle()) {
@@ -60,14 +64,14 @@ fn two_queue_pairs_share_one(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn two_queue_pairs_share_one_on_rxe() {
-    two_queue_pairs_share_one(rxe(0));
+fn two_queue_pairs_share_queue_on_rxe() {
+    two_queue_pairs_share_queue(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn two_queue_pairs_share_one_on_siw() {
-    two_queue_pairs_share_one(siw(0));
+fn two_queue_pairs_share_queue_on_siw() {
+    two_queue_pairs_share_queue(siw(0));
 }
 
 /// Posts until the queue is full; how many went in.
@@ -83,8 +87,8 @@ fn fill(shared: &Shared) -> u64 {
     panic!("the queue has no end");
 }
 
-/// Around the ring, and full, with the size that the driver has made of it.
-fn a_full_queue_loses_nothing(address: SocketAddr) {
+/// Fills the queue, in the size that the driver chose, and receives around the ring.
+fn full_queue_loses_nothing(address: SocketAddr) {
     let servers = Servers::new(address, 1, 10, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
     let attributes = shared.queue().attributes();
@@ -92,7 +96,7 @@ fn a_full_queue_loses_nothing(address: SocketAddr) {
     assert_eq!(shared.queue().query().expect("query"), attributes);
     for _ in 0..3 {
         let count = fill(shared);
-        assert_eq!(count, attributes.max_wr.into());
+        assert_eq!(count, u64::from(attributes.max_wr));
         for number in 0..count {
             send(&pairs[0].client, number * 3);
             assert_eq!(shared.done().wr_id(), number);
@@ -108,20 +112,20 @@ fn a_full_queue_loses_nothing(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_full_queue_loses_nothing_on_rxe() {
-    a_full_queue_loses_nothing(rxe(0));
+fn full_queue_loses_nothing_on_rxe() {
+    full_queue_loses_nothing(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_full_queue_loses_nothing_on_siw() {
-    a_full_queue_loses_nothing(siw(0));
+fn full_queue_loses_nothing_on_siw() {
+    full_queue_loses_nothing(siw(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_message_waits_for_a_receive() {
-    let servers = Servers::new(rxe(0), 2, 4, &ConnParam::default());
+fn message_waits_for_receive() {
+    let servers = Servers::new(roce(0), 2, 4, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
     // Both try again and again, and each gets one.
     for (number, Pair { client, .. }) in (0..).zip(pairs) {
@@ -140,14 +144,14 @@ fn a_message_waits_for_a_receive() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_message_without_a_receive_fails_when_its_retries_are_over() {
+fn message_without_receive_fails_after_retries() {
     let param = ConnParam { rnr_retry_count: 0, ..ConnParam::default() };
-    let servers = Servers::new(rxe(0), 2, 4, &param);
+    let servers = Servers::new(roce(0), 2, 4, &param);
     let [failing, other] = &servers.pairs[..] else { panic!("two") };
     send(&failing.client, 1);
     let failed = failing.client.io.next();
     assert_eq!((failed.wr_id(), failed.status()), (1, WcStatus::IB_WC_RNR_RETRY_EXC_ERR));
-    // The queue is none the worse for it, nor is who else receives from it.
+    // The queue stays usable, and so do the other queue pairs.
     servers.shared.receive(2, place(2)).expect("post a receive");
     send(&other.client, 3);
     assert_eq!(servers.shared.done().qp_num(), other.server.io.qp().number());
@@ -157,7 +161,7 @@ fn a_message_without_a_receive_fails_when_its_retries_are_over() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_message_without_a_receive_ends_a_connection_of_siw() {
+fn message_without_receive_ends_siw_connection() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, siw(0));
     let client = Side::new(resolve(&ours, address), Shape::default());
@@ -171,17 +175,17 @@ fn a_message_without_a_receive_ends_a_connection_of_siw() {
     send(&client, 1);
     theirs.expect_event(EventType::Disconnected).expect("the connection ends");
     ours.expect_event(EventType::Disconnected).expect("the connection ends");
-    // What is posted stays, for others.
-    assert_eq!(fill(&shared), shared.queue().attributes().max_wr.into());
+    // Posted receives stay, for others.
+    assert_eq!(fill(&shared), u64::from(shared.queue().attributes().max_wr));
 }
 
-/// That an object could not be destroyed, and why.
+/// Checks that an object could not be destroyed, and that the error has the reason.
 #[track_caller]
 fn busy(error: &Error) {
     assert!(matches!(error.kind(), ErrorKind::Os(libc::EBUSY)), "{error:?}");
 }
 
-fn destroyed_in_the_wrong_order(name: &str, address: SocketAddr) {
+fn destroy_in_wrong_order_is_refused(name: &str, address: SocketAddr) {
     let resources = || device(name).resources().expect("count the objects");
     let before = resources();
     let channel = channel();
@@ -207,7 +211,7 @@ fn destroyed_in_the_wrong_order(name: &str, address: SocketAddr) {
     let (clone, error) = srq.clone().destroy().expect_err("there is another").into_parts();
     busy(&error);
     drop(clone);
-    srq.destroy().expect("nobody has it any more");
+    srq.destroy().expect("queue should have no other owner");
     pd.destroy().expect("nothing is made in it");
     drop((cq, context, id));
     assert_eq!(resources(), before);
@@ -215,18 +219,18 @@ fn destroyed_in_the_wrong_order(name: &str, address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn destroyed_in_the_wrong_order_on_rxe() {
-    destroyed_in_the_wrong_order("rxe0", rxe(0));
+fn destroy_in_wrong_order_is_refused_on_rxe() {
+    destroy_in_wrong_order_is_refused(roce_name(), roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn destroyed_in_the_wrong_order_on_siw() {
-    destroyed_in_the_wrong_order("siw0", siw(0));
+fn destroy_in_wrong_order_is_refused_on_siw() {
+    destroy_in_wrong_order_is_refused("siw0", siw(0));
 }
 
 /// Attributes that no queue has are refused, with the kernel's errno.
-fn sizes_that_no_queue_has(address: SocketAddr) {
+fn invalid_queue_sizes_are_refused(address: SocketAddr) {
     let channel = channel();
     let id = id(&channel);
     id.bind(address).expect("bind");
@@ -263,21 +267,21 @@ fn sizes_that_no_queue_has(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn sizes_that_no_queue_has_on_rxe() {
-    sizes_that_no_queue_has(rxe(0));
+fn invalid_queue_sizes_are_refused_on_rxe() {
+    invalid_queue_sizes_are_refused(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn sizes_that_no_queue_has_on_siw() {
-    sizes_that_no_queue_has(siw(0));
+fn invalid_queue_sizes_are_refused_on_siw() {
+    invalid_queue_sizes_are_refused(siw(0));
 }
 
 /// Larger and smaller, with requests in it, some of them behind the end of the ring.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_is_posted_stays_when_the_size_changes() {
-    let servers = Servers::new(rxe(0), 1, 7, &ConnParam::default());
+fn posted_receives_survive_resize() {
+    let servers = Servers::new(roce(0), 1, 7, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
     let take = |number: u64| {
         send(&pairs[0].client, 7 * number);
@@ -306,7 +310,7 @@ fn what_is_posted_stays_when_the_size_changes() {
     servers.close();
 }
 
-fn a_size_that_cannot_be(address: SocketAddr) {
+fn impossible_resize_is_refused(address: SocketAddr) {
     let channel = channel();
     let id = id(&channel);
     id.bind(address).expect("bind");
@@ -314,7 +318,7 @@ fn a_size_that_cannot_be(address: SocketAddr) {
     let srq = id.create_srq(None, attributes).expect("shared receive queue");
     let error = srq.resize(4).expect_err("refused");
     match error.kind() {
-        ErrorKind::Os(libc::EINVAL) => assert_eq!(address, rxe(0), "{error}"),
+        ErrorKind::Os(libc::EINVAL) => assert_eq!(address, roce(0), "{error}"),
         ErrorKind::Unsupported(_) => assert_eq!(address, siw(0), "{error}"),
         _ => panic!("{error:?}"),
     }
@@ -322,7 +326,7 @@ fn a_size_that_cannot_be(address: SocketAddr) {
     assert_eq!(srq.query().expect("query"), srq.attributes());
 }
 
-fn a_queue_pair_that_shares_has_no_receive_queue(address: SocketAddr) {
+fn srq_queue_pair_has_no_receive_queue(address: SocketAddr) {
     let channel = channel();
     let id = id(&channel);
     id.bind(address).expect("bind");
@@ -350,14 +354,16 @@ fn a_queue_pair_that_shares_has_no_receive_queue(address: SocketAddr) {
     assert!(id.srq().is_none());
 }
 
-/// The queue of an id is its queue pair's, and the peer hears of it, but on iWARP.
-fn an_ids_queue(address: SocketAddr) {
+/// The queue of an id belongs to its queue pair.
+///
+/// The request informs the peer about it, except on iWARP.
+fn id_creates_and_owns_queue(address: SocketAddr) {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, address);
     let attributes = SharedReceiveQueueAttributes::default();
     let error = id(&ours).create_srq(None, attributes).expect_err("no device");
     assert_invalid(&error, &["not bound to a device"]);
-    let says = address.ip() == rxe(0).ip();
+    let says = address.ip() == roce(0).ip();
     for with in [true, false] {
         let client = resolve(&ours, address);
         let made = with.then(|| client.create_srq(None, attributes).expect("shared receive queue"));
@@ -370,7 +376,7 @@ fn an_ids_queue(address: SocketAddr) {
         let own = client.create_ep_qp(&EndpointQpInit::default()).expect("queue pair");
         assert_eq!(own.srq(), made.as_ref());
         assert!(own.recv_cq().capacity() >= 16);
-        // What the program says does not count where the id has a queue pair.
+        // The program's value is ignored if the id has a queue pair.
         let lie = ConnParam { srq: !with, ..ConnParam::default() };
         client.connect(&lie).expect("connect");
         let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
@@ -392,48 +398,48 @@ fn an_ids_queue(address: SocketAddr) {
             busy(&error);
             client.destroy_qp();
             drop(own);
-            srq.destroy().expect("nobody has it any more");
+            srq.destroy().expect("queue should have no other owner");
         }
     }
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_ids_queue_on_rxe() {
-    an_ids_queue(rxe(0));
+fn id_creates_and_owns_queue_on_rxe() {
+    id_creates_and_owns_queue(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_ids_queue_on_siw() {
-    an_ids_queue(siw(0));
+fn id_creates_and_owns_queue_on_siw() {
+    id_creates_and_owns_queue(siw(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_size_that_cannot_be_on_rxe() {
-    a_size_that_cannot_be(rxe(0));
+fn impossible_resize_is_refused_on_rxe() {
+    impossible_resize_is_refused(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_size_that_cannot_be_on_siw() {
-    a_size_that_cannot_be(siw(0));
+fn impossible_resize_is_refused_on_siw() {
+    impossible_resize_is_refused(siw(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_that_shares_has_no_receive_queue_on_rxe() {
-    a_queue_pair_that_shares_has_no_receive_queue(rxe(0));
+fn srq_queue_pair_has_no_receive_queue_on_rxe() {
+    srq_queue_pair_has_no_receive_queue(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_that_shares_has_no_receive_queue_on_siw() {
-    a_queue_pair_that_shares_has_no_receive_queue(siw(0));
+fn srq_queue_pair_has_no_receive_queue_on_siw() {
+    srq_queue_pair_has_no_receive_queue(siw(0));
 }
 
-fn a_list_goes_in_as_far_as_there_is_room(address: SocketAddr) {
+fn list_is_posted_until_queue_is_full(address: SocketAddr) {
     let servers = Servers::new(address, 1, 4, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
     let room = shared.queue().attributes().max_wr;
@@ -447,8 +453,8 @@ fn a_list_goes_in_as_far_as_there_is_room(address: SocketAddr) {
         pairs[0].client.io.done(*wr_id);
     }
     // Who has the queue for himself has it once.
-    let mut held = shared.queue().receive_queue().expect("nobody has it");
-    held.ring().expect("nothing is pushed");
+    let mut held = shared.queue().lock_receive_queue().expect("queue should be unlocked");
+    held.ring_doorbell().expect("nothing is pushed");
     for refused in [shared.receive(1, 0..8), shared.queue().resize(9)] {
         let error = refused.expect_err("this thread has it");
         assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
@@ -460,22 +466,22 @@ fn a_list_goes_in_as_far_as_there_is_room(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_list_goes_in_as_far_as_there_is_room_on_rxe() {
-    a_list_goes_in_as_far_as_there_is_room(rxe(0));
+fn list_is_posted_until_queue_is_full_on_rxe() {
+    list_is_posted_until_queue_is_full(roce(0));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_list_goes_in_as_far_as_there_is_room_on_siw() {
-    a_list_goes_in_as_far_as_there_is_room(siw(0));
+fn list_is_posted_until_queue_is_full_on_siw() {
+    list_is_posted_until_queue_is_full(siw(0));
 }
 
 /// Two threads post to one queue, and every request is taken once.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn two_threads_post() {
+fn receives_of_two_threads_are_taken_once() {
     const EACH: u64 = 200;
-    let servers = Servers::new(rxe(0), 2, 400, &ConnParam::default());
+    let servers = Servers::new(roce(0), 2, 400, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
     thread::scope(|scope| {
         for first in [0, EACH] {
@@ -499,14 +505,14 @@ fn two_threads_post() {
     servers.close();
 }
 
-/// A ring that cannot be mapped leaves no queue behind, or one that says so.
+/// A ring that cannot be mapped leaves no queue, or one that reports the error.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_ring_that_finds_no_room_in_the_address_space() {
+fn failed_ring_mapping_leaves_no_queue() {
     in_child(|| {
         let channel = channel();
         let id = id(&channel);
-        id.bind(rxe(0)).expect("bind");
+        id.bind(roce(0)).expect("bind");
         let attributes = SharedReceiveQueueAttributes::default();
         let srq = id.create_srq(None, attributes).expect("shared receive queue");
         receive_nothing(&srq, 1).expect("post a receive");
@@ -532,8 +538,8 @@ fn a_ring_that_finds_no_room_in_the_address_space() {
 /// In a forked child nothing reaches the kernel or the ring, which the child shares.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_childs_calls_are_refused() {
-    let servers = Servers::new(rxe(0), 1, 4, &ConnParam::default());
+fn forked_child_calls_are_refused() {
+    let servers = Servers::new(roce(0), 1, 4, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
     let srq = shared.queue();
     shared.receive(1, place(1)).expect("post a receive");

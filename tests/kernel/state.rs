@@ -10,13 +10,15 @@ use rdmacm::verbs::{
     QueuePairCaps, QueuePairInit, SendFlags, SendOperation, WcStatus,
 };
 
-use crate::bed::{
+use crate::fixtures::{
     Connection, LONG, Side, ask, assert_invalid, channel, device, id, listen, request, resolve,
-    rxe, siw,
+    roce, roce_name, siw,
 };
 use crate::io::{Shape, receive_nothing};
 
-/// That the kernel, or the library, found the call out of place, and that the error says which call on what.
+/// Checks that the kernel, or the library, refused the call in this state.
+///
+/// The error names the call and the id.
 #[track_caller]
 fn misplaced(result: Result<(), Error>, operation: &str, id: &CmId) {
     let error = result.expect_err("out of place");
@@ -27,7 +29,7 @@ fn misplaced(result: Result<(), Error>, operation: &str, id: &CmId) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn before_the_address_is_resolved() {
+fn calls_before_resolved_address_are_refused() {
     let channel = channel();
     let id = id(&channel);
     for result in [id.connect(&ConnParam::default()), id.accept(&ConnParam::default())] {
@@ -40,33 +42,33 @@ fn before_the_address_is_resolved() {
     assert_invalid(&id.disconnect().expect_err("no connection"), &["not bound to a device"]);
     misplaced(id.resolve_route(LONG), "resolve the route of", &id);
     // None of it did harm.
-    id.resolve_addr(None, rxe(7471), LONG).expect("resolve");
+    id.resolve_addr(None, roce(7471), LONG).expect("resolve");
     channel.expect_event(EventType::AddrResolved).expect("resolved");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn before_the_route_is_resolved() {
+fn calls_before_resolved_route_are_refused() {
     let channel = channel();
     let id = id(&channel);
-    id.resolve_addr(None, rxe(7471), LONG).expect("resolve");
+    id.resolve_addr(None, roce(7471), LONG).expect("resolve");
     channel.expect_event(EventType::AddrResolved).expect("resolved");
     let error = id.connect(&ConnParam::default()).expect_err("there is no queue pair");
     assert_invalid(&error, &["no queue pair"]);
     let side = Side::new(id, Shape::default());
     misplaced(side.id.connect(&ConnParam::default()), "connect", &side.id);
     misplaced(side.id.resolve_route(Duration::ZERO), "resolve the route of", &side.id);
-    misplaced(side.id.resolve_addr(None, rxe(7471), LONG), "resolve the address", &side.id);
+    misplaced(side.id.resolve_addr(None, roce(7471), LONG), "resolve the address", &side.id);
     side.id.resolve_route(LONG).expect("resolve the route");
     channel.expect_event(EventType::RouteResolved).expect("resolved");
     misplaced(side.id.resolve_route(LONG), "resolve the route of", &side.id);
-    misplaced(side.id.bind(rxe(0)), "bind", &side.id);
+    misplaced(side.id.bind(roce(0)), "bind", &side.id);
     misplaced(side.id.listen(0), "listen on", &side.id);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn on_a_connection() {
+fn invalid_calls_on_connection_are_refused() {
     let connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &connection;
     let param = ConnParam::default();
@@ -76,8 +78,8 @@ fn on_a_connection() {
     assert_invalid(&client.id.accept(&param).expect_err("not asked"), &["no request"]);
     for side in [client, server] {
         misplaced(side.id.listen(0), "listen on", &side.id);
-        misplaced(side.id.bind(rxe(0)), "bind", &side.id);
-        misplaced(side.id.resolve_addr(None, rxe(1), LONG), "resolve the address", &side.id);
+        misplaced(side.id.bind(roce(0)), "bind", &side.id);
+        misplaced(side.id.resolve_addr(None, roce(1), LONG), "resolve the address", &side.id);
     }
     // None of it did harm.
     server.io.receive(1, 0..8).expect("post a receive");
@@ -89,21 +91,21 @@ fn on_a_connection() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn on_a_listener() {
+fn invalid_calls_on_listener_are_refused() {
     let channel = channel();
-    let (listener, _) = listen(&channel, rxe(0));
+    let (listener, _) = listen(&channel, roce(0));
     let param = ConnParam::default();
-    misplaced(listener.bind(rxe(0)), "bind", &listener);
+    misplaced(listener.bind(roce(0)), "bind", &listener);
     misplaced(listener.connect(&param), "connect", &listener);
     misplaced(listener.accept(&param), "accept", &listener);
-    misplaced(listener.resolve_addr(None, rxe(1), LONG), "resolve the address", &listener);
+    misplaced(listener.resolve_addr(None, roce(1), LONG), "resolve the address", &listener);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn after_a_rejection() {
+fn calls_after_rejection_are_refused() {
     let (ours, theirs) = (channel(), channel());
-    let (_listener, address) = listen(&theirs, rxe(0));
+    let (_listener, address) = listen(&theirs, roce(0));
     let client = ask(&ours, address, &ConnParam::default());
     let unwanted = Side::new(request(&theirs), Shape::default());
     unwanted.id.reject(b"").expect("reject");
@@ -116,9 +118,9 @@ fn after_a_rejection() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn queue_pairs_where_none_can_be() {
+fn impossible_queue_pairs_are_refused() {
     let channel = channel();
-    let (_listener, address) = listen(&channel, rxe(0));
+    let (_listener, address) = listen(&channel, roce(0));
     let side = Side::new(resolve(&channel, address), Shape::default());
     let (pd, cq) = (side.io.qp().pd(), side.io.cq());
     let caps = QueuePairCaps::default();
@@ -128,7 +130,7 @@ fn queue_pairs_where_none_can_be() {
     let error = id(&channel).create_qp(pd, &init).expect_err("no device");
     assert_invalid(&error, &["not bound to a device"]);
     // Objects of two openings of a device do not mix.
-    let other = Context::open(&device("rxe0")).expect("open");
+    let other = Context::open(&device(roce_name())).expect("open");
     let foreign = ProtectionDomain::new(&other).expect("protection domain");
     let error = resolve(&channel, address).create_qp(&foreign, &init).expect_err("foreign");
     assert_invalid(&error, &["another context"]);
@@ -141,8 +143,8 @@ fn queue_pairs_where_none_can_be() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_with_flags_that_rxe_and_siw_do_not_offer() {
-    for address in [rxe(0), siw(0)] {
+fn queue_pair_flags_are_refused_on_rxe_and_siw() {
+    for address in [roce(0), siw(0)] {
         let channel = channel();
         let (_listener, address) = listen(&channel, address);
         let id = resolve(&channel, address);
@@ -167,9 +169,9 @@ fn a_queue_pair_with_flags_that_rxe_and_siw_do_not_offer() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn of_two_threads_one_makes_the_queue_pair() {
+fn one_of_two_threads_creates_queue_pair() {
     let channel = channel();
-    let (_listener, address) = listen(&channel, rxe(0));
+    let (_listener, address) = listen(&channel, roce(0));
     for _ in 0..10 {
         let id = resolve(&channel, address);
         let context = id.context().expect("context");
@@ -180,7 +182,7 @@ fn of_two_threads_one_makes_the_queue_pair() {
         let made = thread::scope(|scope| {
             let make = || id.create_qp(&pd, &init);
             let makers = [scope.spawn(make), scope.spawn(make)];
-            makers.map(|maker| maker.join().expect("the maker lives"))
+            makers.map(|maker| maker.join().expect("maker should not panic"))
         });
         let (made, refused): (Vec<_>, Vec<_>) = made.into_iter().partition(Result::is_ok);
         let [Ok(made)] = &made[..] else { panic!("{made:?}") };
@@ -192,9 +194,9 @@ fn of_two_threads_one_makes_the_queue_pair() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_can_be_replaced_before_it_connects() {
+fn queue_pair_can_be_replaced_before_connect() {
     let channel = channel();
-    let (_listener, address) = listen(&channel, rxe(0));
+    let (_listener, address) = listen(&channel, roce(0));
     let id = resolve(&channel, address);
     let first = Side::new(id, Shape::default());
     // Of what is kept nothing would go, and the second would not be in its place.
@@ -210,14 +212,14 @@ fn a_queue_pair_can_be_replaced_before_it_connects() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn posting_in_the_wrong_state() {
+fn post_in_wrong_state_is_refused() {
     let channel = channel();
-    let (_listener, address) = listen(&channel, rxe(0));
+    let (_listener, address) = listen(&channel, roce(0));
     let side = Side::new(resolve(&channel, address), Shape::default());
     // INIT: receives, but no sends.
     side.io.receive(1, 0..8).expect("post a receive");
     let send = |wr_id| side.io.post(wr_id, SendOperation::Send, 0..8, SendFlags::SIGNALED);
-    let error = send(2).expect_err("nobody to send to");
+    let error = send(2).expect_err("peer should be unknown");
     assert_invalid(&error, &["post a send", "IB_QPS_INIT", "IB_QPS_RTS"]);
     assert_eq!(error.errno(), libc::EINVAL);
     // RESET: neither.

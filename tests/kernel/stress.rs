@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 
-use crate::bed::{LONG, channel, id, listen, objects, rxe};
-use crate::dice::Dice;
+use crate::fixtures::{LONG, channel, id, listen, objects, roce};
+use crate::rng::Rng;
 
-/// How long two threads do things at random: long enough for thousands of each thing, or so many seconds.
+/// Returns the duration of the random operations.
+///
+/// It is enough for thousands of each, or the number of seconds from the environment.
 fn time() -> Duration {
     let seconds = env::var("RDMACM_TEST_STRESS_SECONDS").unwrap_or_else(|_| "10".to_owned());
     Duration::from_secs(seconds.parse().expect("a number of seconds"))
@@ -24,7 +26,7 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Playground {
     channels: [EventChannel; 3],
     ids: Mutex<Vec<Arc<CmId>>>,
@@ -35,7 +37,7 @@ struct Playground {
 impl Playground {
     fn new() -> Self {
         let channels = [(); 3].map(|()| channel());
-        let (listener, server) = listen(&channels[0], rxe(0));
+        let (listener, server) = listen(&channels[0], roce(0));
         Self { channels, ids: Mutex::default(), listener, server }
     }
 
@@ -43,24 +45,24 @@ impl Playground {
         self.ids.lock().expect("no thread panics").push(Arc::new(id));
     }
 
-    /// Some id, which others may be at as well.
-    fn some_id(&self, dice: &mut Dice) -> Option<Arc<CmId>> {
+    /// Returns a random id, which other threads may use as well.
+    fn some_id(&self, rng: &mut Rng) -> Option<Arc<CmId>> {
         let ids = self.ids.lock().expect("no thread panics");
-        (!ids.is_empty()).then(|| Arc::clone(&ids[dice.roll(ids.len())]))
+        (!ids.is_empty()).then(|| Arc::clone(&ids[rng.roll(ids.len())]))
     }
 
-    fn take_id(&self, dice: &mut Dice) -> Option<Arc<CmId>> {
+    fn take_id(&self, rng: &mut Rng) -> Option<Arc<CmId>> {
         let mut ids = self.ids.lock().expect("no thread panics");
         (!ids.is_empty()).then(|| {
-            let place = dice.roll(ids.len());
+            let place = rng.roll(ids.len());
             ids.swap_remove(place)
         })
     }
 
-    /// One thing at random.
-    fn step(&self, dice: &mut Dice, held: &mut Vec<Event>) {
-        let channel = &self.channels[dice.roll(3)];
-        match dice.roll(8) {
+    /// Does one random operation.
+    fn step(&self, rng: &mut Rng, held: &mut Vec<Event>) {
+        let channel = &self.channels[rng.roll(3)];
+        match rng.roll(8) {
             0 if self.ids.lock().expect("no thread panics").len() < 64 => {
                 let id = id(channel);
                 id.resolve_addr(None, self.server, LONG).expect("resolve the address");
@@ -69,7 +71,7 @@ impl Playground {
             1 => {
                 // Who waits holds nothing that the other one may wait for.
                 held.clear();
-                if let Some(id) = self.some_id(dice) {
+                if let Some(id) = self.some_id(rng) {
                     migrated(&id, channel);
                 }
             }
@@ -80,15 +82,15 @@ impl Playground {
             3 => {
                 held.clear();
                 // Where the other thread is at it, the last one of the two drops it.
-                if let Some(id) = self.take_id(dice).and_then(Arc::into_inner) {
+                if let Some(id) = self.take_id(rng).and_then(Arc::into_inner) {
                     id.destroy().expect("destroy");
                 }
             }
-            4 => drop(self.take_id(dice)),
-            5 => held.truncate(dice.roll(4)),
+            4 => drop(self.take_id(rng)),
+            5 => held.truncate(rng.roll(4)),
             _ => {
                 if let Some(mut event) = channel.get_event_timeout(Duration::ZERO).expect("look") {
-                    self.react(&mut event, dice);
+                    self.react(&mut event, rng);
                     held.push(event);
                 }
             }
@@ -96,12 +98,12 @@ impl Playground {
     }
 
     /// Takes the next step of the connection that the event is about.
-    fn react(&self, event: &mut Event, dice: &mut Dice) {
+    fn react(&self, event: &mut Event, rng: &mut Rng) {
         let param = ConnParam { qp_num: 1, ..ConnParam::default() };
         if let Some(request) = event.take_request() {
             // Wherever the listener was when it came, it is on the channel that it was read from.
             request.local_addr().expect("a command reaches it");
-            if dice.roll(2) == 0 {
+            if rng.roll(2) == 0 {
                 misplaced_at_most(request.accept(&param));
             }
             return self.add(request);
@@ -117,7 +119,7 @@ impl Playground {
     }
 }
 
-/// That a call failed, if it did, because its id or its peer was somewhere else already.
+/// Checks that a call, if it failed, failed because its id or its peer was already in another state.
 fn misplaced_at_most(result: rdmacm::Result<()>) {
     if let Err(error) = result {
         assert_eq!(error.errno(), libc::EINVAL, "{error}");
@@ -126,13 +128,13 @@ fn misplaced_at_most(result: rdmacm::Result<()>) {
 
 fn migrated(id: &CmId, channel: &EventChannel) {
     if let Err(error) = id.migrate(channel) {
-        assert!(matches!(error.kind(), ErrorKind::DeviceGone(_)), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
     }
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn two_threads_do_everything_at_random() {
+fn two_threads_survive_random_operations() {
     let before = (objects(), descriptors());
     let playground = Playground::new();
     let end = Instant::now() + time();
@@ -140,16 +142,16 @@ fn two_threads_do_everything_at_random() {
         let play = |seed| {
             let playground = &playground;
             scope.spawn(move || {
-                let (mut dice, mut held, mut steps) = (Dice(seed), Vec::new(), 0);
+                let (mut rng, mut held, mut steps) = (Rng(seed), Vec::new(), 0);
                 while Instant::now() < end {
-                    playground.step(&mut dice, &mut held);
+                    playground.step(&mut rng, &mut held);
                     steps += 1;
                 }
                 steps
             })
         };
         let players = [play(0x9e37_79b9_7f4a_7c15), play(0x2545_f491_4f6c_dd1d)];
-        players.map(|player| player.join().expect("the player lives")).into_iter().sum()
+        players.map(|player| player.join().expect("player should not panic")).into_iter().sum()
     });
     assert!(steps > 1000, "only {steps} steps");
     drop(playground);
@@ -158,14 +160,14 @@ fn two_threads_do_everything_at_random() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn ten_thousand_ids() {
+fn ten_thousand_ids_leave_nothing() {
     const COUNT: usize = 10_000;
     const MOVED: usize = 20;
     let before = (objects(), descriptors());
     let (old, new) = (channel(), channel());
     let ids: Vec<_> = (0..COUNT).map(|_| id(&old)).collect();
     for id in &ids {
-        id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
+        id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
     }
     // The kernel looks through all that is pending for each that moves.
     let moved = || ids.iter().step_by(MOVED);

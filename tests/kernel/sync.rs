@@ -17,18 +17,18 @@ use rdmacm::verbs::{
 };
 use rdmacm::{Error, ErrorKind};
 
-use crate::bed::{
-    Connection, LONG, Side, announce, ask, asleep, assert_invalid, channel, id, ids, listen,
-    objects, request, resolve, rxe, rxe_v6, siw, siw_v6,
-};
 use crate::channel::readable;
 use crate::child::let_sigusr1_interrupt;
+use crate::fixtures::{
+    Connection, LONG, Side, announce, ask, asleep, assert_invalid, channel, id, ids, listen,
+    objects, request, resolve, roce, roce_end, roce_ip, roce_v6, siw, siw_v6,
+};
 use crate::io::Shape;
 use crate::netdev::ip;
 
 const SHORT: Duration = Duration::from_millis(30);
 
-/// A synchronous id that waits long, and not without end. Requests that it brings have its time limit.
+/// Returns a synchronous id with a long time limit. Its requests inherit the limit.
 fn new() -> CmId {
     let id = CmId::new_sync(PortSpace::Tcp).expect("create an id");
     assert_eq!(id.timeout(), None);
@@ -44,7 +44,7 @@ fn listener(address: SocketAddr) -> (CmId, SocketAddr) {
     (listener, bound)
 }
 
-/// An id that is ready to connect to `server`.
+/// Returns an id that is ready to connect to `server`.
 fn resolved(server: SocketAddr) -> CmId {
     let id = new();
     id.resolve_addr(None, server, LONG).expect("resolve the address");
@@ -66,9 +66,9 @@ fn with_data(private_data: &[u8]) -> ConnParam {
     ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() }
 }
 
-/// That the private data of the last event begins with `data`.
+/// Checks that the private data of the last event begins with `data`.
 #[track_caller]
-fn told(id: &CmId, event_type: EventType, data: &[u8]) {
+fn assert_last_event(id: &CmId, event_type: EventType, data: &[u8]) {
     let event = id.last_event().expect("an event is kept");
     assert_eq!(event.event_type(), event_type);
     assert_eq!(&event.private_data()[..data.len()], data);
@@ -78,7 +78,7 @@ fn timed_out(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut)
 }
 
-/// A connection from its first step to its last, each side in a thread of its own.
+/// Runs a connection from its first step to its last, each side in a thread of its own.
 fn whole_life(address: SocketAddr) {
     let (listener, address) = listener(address);
     assert!(listener.is_sync());
@@ -88,7 +88,7 @@ fn whole_life(address: SocketAddr) {
             let says = says;
             let server = side(listener.get_request().expect("a request"));
             assert!(server.id.is_sync());
-            told(&server.id, EventType::ConnectRequest, b"client");
+            assert_last_event(&server.id, EventType::ConnectRequest, b"client");
             server.io.receive(1, 0..8).expect("post a receive");
             server.id.accept(&with_data(b"server")).expect("accept");
             assert_eq!(last(&server.id), EventType::Established);
@@ -101,9 +101,9 @@ fn whole_life(address: SocketAddr) {
         });
         let client = side(resolved(address));
         client.id.connect(&with_data(b"client")).expect("connect");
-        told(&client.id, EventType::Established, b"server");
-        // siw tells the client before it has its own ear at the server's socket, and does not look for
-        // what has come in between: that lies there until more comes.
+        assert_last_event(&client.id, EventType::Established, b"server");
+        // siw notifies the client before it reads from the server's socket, and does not check for bytes that
+        // came in between: they stay unread until more come.
         assert_eq!(hears.recv(), Ok("accepted"));
         client.io.post(2, SendOperation::Send, 0..8, SendFlags::SIGNALED).expect("post a send");
         client.io.done(2);
@@ -117,9 +117,9 @@ fn whole_life(address: SocketAddr) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_without_events() {
+fn connection_works_without_events() {
     let before = objects();
-    for address in [rxe(0), rxe_v6(0)] {
+    for address in [roce(0), roce_v6(0)] {
         whole_life(address);
     }
     assert_eq!(objects(), before);
@@ -127,7 +127,7 @@ fn a_connection_without_events() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_without_events_over_siw() {
+fn connection_works_without_events_over_siw() {
     for address in [siw(0), siw_v6(0)] {
         whole_life(address);
     }
@@ -135,8 +135,8 @@ fn a_connection_without_events_over_siw() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rejections_are_errors_with_reason_and_private_data() {
-    let (listener, address) = listener(rxe(0));
+fn rejection_error_has_reason_and_private_data() {
+    let (listener, address) = listener(roce(0));
     thread::scope(|scope| {
         scope.spawn(|| {
             let unwanted = listener.get_request().expect("a request");
@@ -151,14 +151,14 @@ fn rejections_are_errors_with_reason_and_private_data() {
         assert_eq!(rejection.reason, RejectReason::CONSUMER_DEFINED);
         assert_eq!(&rejection.private_data[..3], b"no\0");
         assert_eq!(error.errno(), libc::ECONNREFUSED);
-        told(&client.id, EventType::Rejected, b"no");
+        assert_last_event(&client.id, EventType::Rejected, b"no");
         client.id.disconnect().expect("there is nothing to end");
         client.id.destroy().expect("destroy");
     });
     listener.destroy().expect("destroy");
     let client = side(resolved(address));
-    let error = client.id.connect(&ConnParam::default()).expect_err("nobody listens");
-    assert!(error.to_string().contains("nobody listens on the port"), "{error}");
+    let error = client.id.connect(&ConnParam::default()).expect_err("no program should listen");
+    assert!(error.to_string().contains("no program listens on the port"), "{error}");
     assert_eq!(error.errno(), libc::ECONNREFUSED);
 }
 
@@ -166,17 +166,17 @@ fn rejections_are_errors_with_reason_and_private_data() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_resolutions_are_errors() {
     let id = new();
-    // On the wire, and nobody has the address.
+    // On the wire, and the address is unused.
     let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
-    let error = id.resolve_addr(None, nobody, SHORT).expect_err("nobody answers");
+    let error = id.resolve_addr(None, nobody, SHORT).expect_err("no peer should answer");
     assert!(timed_out(&error), "{error}");
     assert_eq!(error.errno(), libc::ETIMEDOUT);
     assert_eq!(last(&id), EventType::AddrError);
     // The call is over, and the next one takes place.
-    id.resolve_addr(None, rxe(7471), LONG).expect("resolve the address");
-    let error = id.resolve_addr(None, rxe(7471), LONG).expect_err("it is resolved");
+    id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
+    let error = id.resolve_addr(None, roce(7471), LONG).expect_err("it is resolved");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
-    assert!(id.last_event().is_none(), "what came before is gone");
+    assert!(id.last_event().is_none(), "last event should be cleared");
     id.resolve_route(LONG).expect("resolve the route");
     let error = new().get_request().map(drop).expect_err("it does not listen");
     assert_invalid(&error, &["does not listen"]);
@@ -184,23 +184,23 @@ fn failed_resolutions_are_errors() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_deadline_ends_the_wait_and_not_the_operation() {
+fn deadline_ends_wait_but_not_operation() {
     let theirs = channel();
-    let (_listener, address) = listen(&theirs, rxe(0));
+    let (_listener, address) = listen(&theirs, roce(0));
     let client = side(resolved(address));
     client.id.set_timeout(Some(SHORT));
-    let error = client.id.connect(&ConnParam::default()).expect_err("nobody accepts");
+    let error = client.id.connect(&ConnParam::default()).expect_err("no peer should accept");
     assert!(timed_out(&error), "{error}");
     let error = client.id.disconnect().expect_err("it still connects");
     assert_invalid(&error, &["RDMA_CM_EVENT_ESTABLISHED", "finish"]);
     assert_eq!(error.errno(), libc::EALREADY);
-    assert!(timed_out(&client.id.finish().expect_err("nobody accepts")));
+    assert!(timed_out(&client.id.wait_pending().expect_err("no peer should accept")));
     let server = side(request(&theirs));
     server.id.accept(&with_data(b"late")).expect("accept");
     client.id.set_timeout(None);
-    client.id.finish().expect("accepted");
-    told(&client.id, EventType::Established, b"late");
-    assert_invalid(&client.id.finish().expect_err("it is done"), &["no call"]);
+    client.id.wait_pending().expect("accepted");
+    assert_last_event(&client.id, EventType::Established, b"late");
+    assert_invalid(&client.id.wait_pending().expect_err("it is done"), &["no call"]);
     // Abandoned in the middle.
     let client = side(resolved(address));
     client.id.set_timeout(Some(Duration::ZERO));
@@ -210,8 +210,8 @@ fn a_deadline_ends_the_wait_and_not_the_operation() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_acceptance_that_nobody_confirms_is_an_error() {
-    let (listener, address) = listener(rxe(0));
+fn unconfirmed_accept_is_error() {
+    let (listener, address) = listener(roce(0));
     let ours = channel();
     let client = ask(&ours, address, &ConnParam::default());
     let server = side(listener.get_request().expect("a request"));
@@ -221,7 +221,7 @@ fn an_acceptance_that_nobody_confirms_is_an_error() {
         assert!(readable(&ours, PollTimeout::from(10_000_u16)));
         assert!(!accepts.is_finished(), "it waits");
         drop(client);
-        let error = accepts.join().expect("it does not panic").expect_err("the peer is gone");
+        let error = accepts.join().expect("it does not panic").expect_err("peer should have left");
         let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error:?}") };
         assert_eq!(rejection.reason, RejectReason::CONSUMER_DEFINED);
     });
@@ -232,38 +232,38 @@ fn an_acceptance_that_nobody_confirms_is_an_error() {
     listener.destroy().expect("destroy");
 }
 
-/// The kernel says so of a connection on RoCE when the hardware address of the neighbour changes.
+/// The kernel raises this event on RoCE when the hardware address of the neighbor changes.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_connection_that_is_called_unreachable_stands_until_it_is_ended() {
+fn unreachable_event_keeps_connection() {
     for is_read in [true, false] {
         let connection = Connection::new(Shape::default());
         let Connection { client, server, client_channel, server_channel } = &connection;
-        let neighbour = "10.0.0.1";
-        ip(&["neigh", "replace", neighbour, "lladdr", "02:00:00:00:00:99", "dev", "v0"]);
+        let neighbour = roce_ip();
+        ip(&["neigh", "replace", neighbour, "lladdr", "02:00:00:00:00:99", "dev", roce_end()]);
         assert!(readable(client_channel, PollTimeout::from(10_000_u16)));
         if is_read {
             let event = client_channel.get_event().expect("an event");
             assert_eq!(event.event_type(), EventType::Unreachable);
         }
-        ip(&["neigh", "del", neighbour, "dev", "v0"]);
+        ip(&["neigh", "del", neighbour, "dev", roce_end()]);
         client.id.migrate_to_sync().expect("make it synchronous");
         client.id.set_timeout(Some(Duration::ZERO));
         assert!(timed_out(&client.id.disconnect().expect_err("the peer has not answered")));
-        server_channel.expect_event(EventType::Disconnected).expect("the server hears");
+        server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
         server.id.disconnect().expect("disconnect");
         client.id.set_timeout(Some(LONG));
-        client.id.finish().expect("the peer has answered");
+        client.id.wait_pending().expect("the peer has answered");
         assert_eq!(last(&client.id), EventType::Disconnected);
     }
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_deadline_for_requests() {
-    let (listener, address) = listener(rxe(0));
+fn get_request_ends_at_deadline() {
+    let (listener, address) = listener(roce(0));
     listener.set_timeout(Some(SHORT));
-    assert!(timed_out(&listener.get_request().map(drop).expect_err("nobody asks")));
+    assert!(timed_out(&listener.get_request().map(drop).expect_err("no request should come")));
     let ours = channel();
     let _client = ask(&ours, address, &ConnParam::default());
     listener.set_timeout(Some(LONG));
@@ -276,10 +276,10 @@ fn a_deadline_for_requests() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn signals_interrupt_and_nothing_is_lost() {
+fn signals_interrupt_without_losing_events() {
     let_sigusr1_interrupt();
     let theirs = channel();
-    let (_listener, address) = listen(&theirs, rxe(0));
+    let (_listener, address) = listen(&theirs, roce(0));
     let client = side(resolved(address));
     for deadline in [None, Some(LONG)] {
         client.id.set_timeout(deadline);
@@ -289,29 +289,29 @@ fn signals_interrupt_and_nothing_is_lost() {
                 say.send(pthread_self()).expect("the test listens");
                 match deadline {
                     None => client.id.connect(&ConnParam::default()),
-                    Some(_) => client.id.finish(),
+                    Some(_) => client.id.wait_pending(),
                 }
                 .expect_err("a signal comes first")
             });
-            let thread = hear.recv().expect("the thread says who it is");
+            let thread = hear.recv().expect("thread should send its id");
             while !waiter.is_finished() {
                 pthread_kill(thread, Signal::SIGUSR1).expect("signal");
                 thread::yield_now();
             }
-            let error = waiter.join().expect("the waiter lives");
+            let error = waiter.join().expect("waiter should not panic");
             assert_eq!(error.errno(), libc::EINTR, "{error}");
         });
     }
     let server = side(request(&theirs));
     server.id.accept(&ConnParam::default()).expect("accept");
-    client.id.finish().expect("accepted");
+    client.id.wait_pending().expect("accepted");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn one_thread_waits_at_a_time() {
+fn second_waiting_thread_is_refused() {
     let (theirs, other) = (channel(), channel());
-    let (_listener, address) = listen(&theirs, rxe(0));
+    let (_listener, address) = listen(&theirs, roce(0));
     let client = side(resolved(address));
     let (says, hears) = mpsc::channel();
     let id = &client.id;
@@ -320,22 +320,22 @@ fn one_thread_waits_at_a_time() {
             announce(&says);
             id.connect(&ConnParam::default())
         });
-        asleep(hears.recv().expect("the thread says who it is"));
+        asleep(hears.recv().expect("thread should send its id"));
         let server = side(request(&theirs));
-        for error in [id.disconnect(), id.finish(), id.migrate(&other)] {
+        for error in [id.disconnect(), id.wait_pending(), id.migrate(&other)] {
             let error = error.expect_err("another thread waits");
             assert_invalid(&error, &["another thread"]);
             assert_eq!(error.errno(), libc::EBUSY);
         }
         server.id.accept(&ConnParam::default()).expect("accept");
-        waiter.join().expect("the waiter lives").expect("connected");
+        waiter.join().expect("waiter should not panic").expect("connected");
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn each_request_goes_to_one_of_two_threads() {
-    let (listener, address) = listener(rxe(0));
+    let (listener, address) = listener(roce(0));
     let (ours, other) = (channel(), channel());
     let (says, hears) = mpsc::channel();
     thread::scope(|scope| {
@@ -347,21 +347,21 @@ fn each_request_goes_to_one_of_two_threads() {
             })
         });
         for _ in &servers {
-            asleep(hears.recv().expect("the thread says who it is"));
+            asleep(hears.recv().expect("thread should send its id"));
         }
         let error = listener.migrate(&other).expect_err("threads wait");
         assert_eq!(error.errno(), libc::EBUSY, "{error}");
         let _clients = [(); 2].map(|()| ask(&ours, address, &ConnParam::default()));
-        let [one, two] = servers.map(|server| server.join().expect("the server lives"));
+        let [one, two] = servers.map(|server| server.join().expect("server should not panic"));
         assert_ne!(one.token(), two.token());
     });
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn to_a_channel_and_back() {
+fn id_moves_to_channel_and_back() {
     let (ours, theirs) = (channel(), channel());
-    let (listener, address) = listen(&theirs, rxe(0));
+    let (listener, address) = listen(&theirs, roce(0));
     // A channel's id with an event that was not read.
     let client = side(resolve(&ours, address));
     let error = client.id.get_request().map(drop).expect_err("it has a channel");
@@ -378,7 +378,7 @@ fn to_a_channel_and_back() {
     assert!(!client.id.is_sync());
     server.id.migrate(&theirs).expect("give it a channel");
     server.id.accept(&ConnParam::default()).expect("accept");
-    // What the deadline had cut short comes here.
+    // The event that the deadline cut short comes here.
     ours.expect_event(EventType::Established).expect("connected");
     theirs.expect_event(EventType::Established).expect("connected");
     server.id.migrate_to_sync().expect("make it synchronous");
@@ -394,7 +394,7 @@ fn to_a_channel_and_back() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn one_thread_of_two_makes_an_id_synchronous() {
+fn one_of_two_threads_makes_id_synchronous() {
     let ours = channel();
     let id = id(&ours);
     for _ in 0..50 {
@@ -406,7 +406,7 @@ fn one_thread_of_two_makes_an_id_synchronous() {
         thread::scope(|scope| {
             let other = scope.spawn(try_it);
             let here = try_it();
-            assert_ne!(here, other.join().expect("the thread lives"));
+            assert_ne!(here, other.join().expect("thread should not panic"));
         });
         id.migrate(&ours).expect("give it a channel");
     }
@@ -414,14 +414,14 @@ fn one_thread_of_two_makes_an_id_synchronous() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_call_and_a_move_take_turns() {
+fn call_and_migration_exclude_each_other() {
     let ours = channel();
     for _ in 0..50 {
         let id = new();
         thread::scope(|scope| {
             let mover = scope.spawn(|| id.migrate(&ours));
-            let resolved = id.resolve_addr(None, rxe(7471), LONG);
-            let moved = mover.join().expect("the thread lives");
+            let resolved = id.resolve_addr(None, roce(7471), LONG);
+            let moved = mover.join().expect("thread should not panic");
             for error in [resolved.err(), moved.err()].into_iter().flatten() {
                 assert_eq!(error.errno(), libc::EBUSY, "{error}");
             }
@@ -431,10 +431,10 @@ fn a_call_and_a_move_take_turns() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn datagrams_are_accepted_at_once() {
+fn datagram_accept_does_not_wait() {
     let listener = CmId::new_sync(PortSpace::Udp).expect("create an id");
     listener.set_timeout(Some(LONG));
-    listener.bind(rxe(0)).expect("bind");
+    listener.bind(roce(0)).expect("bind");
     listener.listen(0).expect("listen");
     let address = listener.local_addr().expect("query").expect("a bound id has an address");
     thread::scope(|scope| {
@@ -449,8 +449,8 @@ fn datagrams_are_accepted_at_once() {
         client.resolve_route(LONG).expect("resolve the route");
         let client = side(client);
         client.id.connect(&ConnParam::default()).expect("ask");
-        told(&client.id, EventType::Established, b"here");
-        let server = server.join().expect("the server lives");
+        assert_last_event(&client.id, EventType::Established, b"here");
+        let server = server.join().expect("server should not panic");
         let event = client.id.last_event().expect("an event is kept");
         assert_eq!(event.datagram().expect("where to send").qp_num, server.io.qp().number());
     });
@@ -458,9 +458,9 @@ fn datagrams_are_accepted_at_once() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn groups_are_joined_when_the_call_returns() {
+fn join_completes_before_call_returns() {
     let id = CmId::new_sync(PortSpace::Udp).expect("create an id");
-    id.bind(rxe(0)).expect("bind");
+    id.bind(roce(0)).expect("bind");
     let member = side(id);
     let group = SocketAddr::from(([239, 1, 1, 1], 0));
     member.id.join_multicast(group, Membership::Full).expect("join");
@@ -474,13 +474,13 @@ fn groups_are_joined_when_the_call_returns() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_failure_of_another_group_ends_no_join() {
+fn failure_of_other_group_ends_no_join() {
     let ours = channel();
     let id = CmId::new(&ours, PortSpace::Udp).expect("create an id");
-    id.bind(rxe(0)).expect("bind");
+    id.bind(roce(0)).expect("bind");
     let member = side(id);
     // The kernel joins what is no group, and refuses to attach to it.
-    member.id.join_multicast(rxe(0), Membership::Full).expect("join");
+    member.id.join_multicast(roce(0), Membership::Full).expect("join");
     assert!(readable(&ours, PollTimeout::NONE));
     member.id.migrate_to_sync().expect("make it synchronous");
     let group = SocketAddr::from(([239, 1, 1, 4], 0));
@@ -491,16 +491,16 @@ fn the_failure_of_another_group_ends_no_join() {
         (EventType::MulticastJoin, Some(group.into()))
     );
     // A failure of its own does end it.
-    let error = member.id.join_multicast(rxe(0), Membership::Full).expect_err("no group");
+    let error = member.id.join_multicast(roce(0), Membership::Full).expect_err("no group");
     assert_eq!(error.errno(), libc::EINVAL);
     assert_eq!(last(&member.id), EventType::MulticastError);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_join_is_given_up_by_leaving() {
+fn leave_cancels_join() {
     let id = CmId::new_sync(PortSpace::Udp).expect("create an id");
-    id.bind(rxe(0)).expect("bind");
+    id.bind(roce(0)).expect("bind");
     let group = SocketAddr::from(([239, 1, 1, 2], 0));
     id.set_timeout(Some(Duration::ZERO));
     // The kernel may be faster than that.
@@ -514,18 +514,18 @@ fn a_join_is_given_up_by_leaving() {
     for part in ["RDMA_CM_EVENT_MULTICAST_JOIN", "239.1.1.2", "CmId::finish"] {
         assert!(error.to_string().contains(part), "{error}");
     }
-    assert_eq!(id.unfinished(), Some(EventType::MulticastJoin));
+    assert_eq!(id.pending_event(), Some(EventType::MulticastJoin));
     let other = SocketAddr::from(([239, 1, 1, 3], 0));
     assert_eq!(id.leave_multicast(other).expect_err("not joined").errno(), libc::EADDRNOTAVAIL);
-    assert_eq!(id.unfinished(), Some(EventType::MulticastJoin));
+    assert_eq!(id.pending_event(), Some(EventType::MulticastJoin));
     id.leave_multicast(group).expect("leave");
-    assert_eq!(id.unfinished(), None);
+    assert_eq!(id.pending_event(), None);
     id.set_timeout(None);
     id.join_multicast(group, Membership::Full).expect("join");
     id.destroy().expect("destroy");
 }
 
-/// What `getaddrinfo` finds for `address`, to listen there or to connect to it.
+/// Resolves `address` by `getaddrinfo`, to listen there or to connect to it.
 fn found(address: SocketAddr, flags: AddrInfoFlags) -> AddrInfo {
     let hints =
         AddrInfoHints { flags, port_space: Some(PortSpace::Tcp), ..AddrInfoHints::default() };
@@ -536,11 +536,11 @@ fn found(address: SocketAddr, flags: AddrInfoFlags) -> AddrInfo {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn endpoints_have_what_they_need() {
+fn create_ep_makes_needed_objects() {
     let before = objects();
     let caps = QueuePairCaps { max_send_wr: 3, max_recv_wr: 4, ..QueuePairCaps::default() };
     let qp = EndpointQpInit { caps, ..EndpointQpInit::default() };
-    for address in [rxe(0), rxe_v6(0)] {
+    for address in [roce(0), roce_v6(0)] {
         let passive = found(address, AddrInfoFlags::PASSIVE);
         let listener = CmId::create_ep(&passive, Some(&qp)).expect("create an endpoint");
         assert!(listener.qp().is_none());
@@ -550,7 +550,7 @@ fn endpoints_have_what_they_need() {
         thread::scope(|scope| {
             let server = scope.spawn(|| {
                 let server = listener.get_request().expect("a request");
-                told(&server, EventType::ConnectRequest, b"header and data");
+                assert_last_event(&server, EventType::ConnectRequest, b"header and data");
                 server.accept(&ConnParam::default()).expect("accept");
                 server
             });
@@ -559,7 +559,7 @@ fn endpoints_have_what_they_need() {
             let client = CmId::create_ep(&active, Some(&qp)).expect("create an endpoint");
             client.set_timeout(Some(LONG));
             client.connect(&with_data(b"and data")).expect("connect");
-            let server = server.join().expect("the server lives");
+            let server = server.join().expect("server should not panic");
             let made = objects();
             let count =
                 |kind| made.count(kind).expect("counted") - before.count(kind).expect("counted");
@@ -579,9 +579,9 @@ fn endpoints_have_what_they_need() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn endpoints_take_what_they_are_given() {
+fn create_ep_uses_given_objects() {
     let theirs = channel();
-    let (_listener, address) = listen(&theirs, rxe(0));
+    let (_listener, address) = listen(&theirs, roce(0));
     let mut active = found(address, AddrInfoFlags::empty());
     let bare = CmId::create_ep(&active, None).expect("create an endpoint");
     assert!(bare.qp().is_none());

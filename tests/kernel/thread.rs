@@ -1,9 +1,9 @@
-//! What may go from thread to thread, said to the compiler.
+//! Types that may pass between threads, checked by the compiler.
 
 use rdmacm::cm::{
     CmId, ConnParam, DatagramParam, EndpointQpInit, Event, EventChannel, EventData, Rejection,
 };
-use rdmacm::device::{Chardev, Device, Port, Resources};
+use rdmacm::device::{CharDevice, Device, Port, ResourceCounts};
 use rdmacm::endpoint::{Buffer, Connection, Connector, Incoming, Listener, Message};
 use rdmacm::verbs::{
     Completion, CompletionChannel, CompletionEvent, CompletionQueue, Context, MemoryRegion,
@@ -25,6 +25,6 @@ const _: () = {
     shared::<SendRequest<'static>>();
     shared::<(Connector, Listener, Incoming, Connection)>();
     shared::<(Buffer, Message)>();
-    shared::<(Device, Port, Chardev, Resources)>();
+    shared::<(Device, Port, CharDevice, ResourceCounts)>();
     shared::<(Error, DestroyError<CmId>, Token)>();
 };

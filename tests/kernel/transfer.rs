@@ -1,4 +1,4 @@
-//! What moves over a connection: sends, writes and reads of every shape.
+//! Transfers over a connection: sends, writes and reads of every shape.
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ops::Range;
@@ -7,7 +7,7 @@ use nix::net::if_::if_nametoindex;
 use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{QueuePairCaps, SendFlags, SendOperation, WcOpcode};
 
-use crate::bed::{Connection, Side, assert_invalid, device, rxe_v6};
+use crate::fixtures::{Connection, Side, assert_invalid, device, roce_end, roce_name, roce_v6};
 use crate::io::Shape;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
@@ -25,7 +25,7 @@ fn large() -> Shape {
     Shape { memory: (1 << 20) + 3 * GUARD, ..Shape::default() }
 }
 
-/// Where `length` bytes lie, neither at an even address.
+/// Returns the range of `length` bytes in the memory, which begins at an odd address.
 fn place(length: usize) -> Range<usize> {
     GUARD + 1..GUARD + 1 + length
 }
@@ -38,7 +38,7 @@ fn prepare(from: &mut Side, to: &mut Side, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// That the bytes are there, and the bytes around them untouched.
+/// Checks that the bytes have arrived, and that the bytes around them are untouched.
 #[track_caller]
 fn check(to: &Side, bytes: &[u8]) {
     let Range { start, end } = place(bytes.len());
@@ -84,8 +84,8 @@ fn read(from: &mut Side, to: &mut Side, length: usize) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn over_ipv6_too() {
-    let mut connection = Connection::to(rxe_v6(0), large(), &ConnParam::default());
+fn transfers_work_over_ipv6() {
+    let mut connection = Connection::to(roce_v6(0), large(), &ConnParam::default());
     let peer = connection.client.id.peer_addr().expect("query").expect("there is a peer");
     assert!(peer.is_ipv6(), "{peer}");
     let Connection { client, server, .. } = &mut connection;
@@ -97,11 +97,11 @@ fn over_ipv6_too() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn over_a_link_local_address_too() {
-    let port = device("rxe0").port(1).expect("rxe0 has a port");
+fn transfers_work_over_link_local_address() {
+    let port = device(roce_name()).port(1).expect("rxe0 has a port");
     let mut addresses = port.gids().expect("GIDs").map(|entry| Ipv6Addr::from(entry.gid));
     let address = addresses.find(Ipv6Addr::is_unicast_link_local).expect("there is one");
-    let scope = if_nametoindex("v0").expect("v0 is there");
+    let scope = if_nametoindex(roce_end()).expect("the device should exist");
     let address = SocketAddrV6::new(address, 0, 0, scope);
     let mut connection = Connection::to(address.into(), large(), &ConnParam::default());
     let Connection { client, server, .. } = &mut connection;
@@ -116,7 +116,7 @@ fn over_a_link_local_address_too() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn inline_bytes_up_to_the_limit() {
+fn inline_data_arrives_up_to_limit() {
     let caps = QueuePairCaps { max_inline_data: 200, ..QueuePairCaps::default() };
     let mut connection = Connection::new(Shape { caps, ..Shape::default() });
     let Connection { client, server, .. } = &mut connection;
@@ -157,7 +157,7 @@ fn inline_bytes_up_to_the_limit() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn pieces_are_gathered_and_scattered_in_their_order() {
+fn sges_are_gathered_and_scattered_in_order() {
     let caps = QueuePairCaps { max_send_sge: 5, max_recv_sge: 6, ..QueuePairCaps::default() };
     let mut connection = Connection::new(Shape { caps, memory: 8192, ..Shape::default() });
     let Connection { client, server, .. } = &mut connection;
@@ -203,7 +203,7 @@ fn pieces_are_gathered_and_scattered_in_their_order() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_fenced_send_carries_what_the_read_before_it_brought() {
+fn fenced_send_carries_bytes_of_earlier_read() {
     let mut connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &mut connection;
     for round in 0..200 {

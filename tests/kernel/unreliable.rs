@@ -1,4 +1,6 @@
-//! Queue pairs that are connected by hand: unreliable connections, and what the kernel says of every attribute.
+//! Queue pairs that are connected by hand.
+//!
+//! They are unreliable connections, and the kernel reports every attribute.
 
 use std::thread;
 
@@ -9,19 +11,19 @@ use rdmacm::verbs::{
 };
 use rdmacm_tests::try_again;
 
-use crate::bed::assert_invalid;
-use crate::by_hand::{self, ACCESS, connect, first_packet, io, modify};
+use crate::fixtures::assert_invalid;
 use crate::io::{Io, Shape};
+use crate::manual_qp::{self, ACCESS, connect, first_packet, io, modify};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
 fn connected(qp_type: QpType) -> [Io; 2] {
-    by_hand::connected(qp_type, Shape { memory: 8192, ..Shape::default() })
+    manual_qp::connected(qp_type, Shape { memory: 8192, ..Shape::default() })
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn messages_of_unreliable_connections_are_lost_without_a_receive() {
+fn uc_message_without_receive_is_lost() {
     for attempt in 1.. {
         let [from, to] = connected(QpType::IB_UVERBS_QPT_UC);
         // Without a receive the message is lost, and neither side learns of it.
@@ -41,7 +43,7 @@ fn messages_of_unreliable_connections_are_lost_without_a_receive() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_unreliable_connections_do_not() {
+fn unsupported_uc_operations_are_refused() {
     let [from, to] = connected(QpType::IB_UVERBS_QPT_UC);
     let (remote_addr, rkey) = (to.memory().addr(), to.memory().rkey());
     let swap = SendOperation::CompareSwap { remote_addr, rkey, compare: 0, swap: 0 };
@@ -64,7 +66,7 @@ fn what_unreliable_connections_do_not() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_kernel_says_what_a_queue_pair_was_told() {
+fn query_returns_attributes_of_connection() {
     for qp_type in [QpType::IB_UVERBS_QPT_RC, QpType::IB_UVERBS_QPT_UC] {
         let [one, other] = connected(qp_type);
         let answer = one.qp().query().expect("query");
@@ -87,7 +89,7 @@ fn the_kernel_says_what_a_queue_pair_was_told() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn every_state_and_back_to_the_first() {
+fn queue_pair_passes_all_states_back_to_reset() {
     let [one, other] = connected(QpType::IB_UVERBS_QPT_RC);
     let state = |io: &Io| io.qp().query().expect("query").qp_state;
     // The send queue rests, and goes on.
@@ -114,12 +116,12 @@ fn every_state_and_back_to_the_first() {
     let refused = one.post(5, SendOperation::Send, 0..8, SIGNALED).expect_err("RESET");
     assert_invalid(&refused, &["IB_QPS_RESET"]);
     assert_invalid(&one.receive(5, 0..8).expect_err("RESET"), &["IB_QPS_RESET"]);
-    one.qp().drain(crate::bed::LONG, |_| panic!("nothing is posted")).expect("drain");
+    one.qp().drain(crate::fixtures::LONG, |_| panic!("nothing is posted")).expect("drain");
     // A step that is none, and attributes that are missing.
     let attributes = QueuePairAttributes::to(QpState::IB_QPS_RTS);
     let error = one.qp().modify(&attributes).expect_err("not from RESET");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
-    // The same once more, with another peer.
+    // Again, with another peer.
     let third = io(QpType::IB_UVERBS_QPT_RC, Shape::default());
     connect(one.qp(), third.qp());
     connect(third.qp(), one.qp());
@@ -129,10 +131,10 @@ fn every_state_and_back_to_the_first() {
     one.done(7);
 }
 
-/// Beside the rights of the memory, which allows all of it.
+/// The access flags of the queue pair apply besides those of the memory, which allows all of it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_pair_has_rights_of_its_own() {
+fn queue_pair_has_own_access_flags() {
     let write = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
     for (access, reads) in [(AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ, true), (write, false)] {
         let [from, to] = connected(QpType::IB_UVERBS_QPT_RC);
@@ -151,7 +153,7 @@ fn a_queue_pair_has_rights_of_its_own() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn queues_hold_what_they_say() {
+fn queues_hold_reported_capacity() {
     for asked in [1, 3, 10, 16, 100] {
         let caps = QueuePairCaps {
             max_send_wr: asked,

@@ -9,8 +9,8 @@ use rdmacm::verbs::{
     QueuePairInit, SendFlags, SendOperation, WcOpcode, WcStatus,
 };
 
-use crate::bed::{Connection, Side, assert_invalid, promised, rxe};
 use crate::fault::failed;
+use crate::fixtures::{Connection, Side, assert_invalid, promised, roce};
 use crate::io::{Shape, post_bind};
 use crate::kt::Kt;
 use crate::node::Node;
@@ -19,11 +19,11 @@ const SIGNALED: SendFlags = SendFlags::SIGNALED;
 pub(crate) const WRITE: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
 const READ: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ;
 
-/// A connection over memory that peers reach through windows only.
+/// Returns a connection over memory that peers reach through windows only.
 pub(crate) fn connection() -> Connection {
     let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE | AccessFlags::IB_UVERBS_ACCESS_MW_BIND;
     let param = ConnParam { retry_count: 1, ..ConnParam::default() };
-    let mut connection = Connection::to(rxe(0), Shape { access, ..Shape::default() }, &param);
+    let mut connection = Connection::to(roce(0), Shape { access, ..Shape::default() }, &param);
     connection.client.io.fill(0, &[0xaa; 4096]);
     connection.server.io.fill(0, &[0xee; 4096]);
     connection
@@ -50,7 +50,7 @@ pub(crate) fn bind(side: &Side, window: &MemoryWindow, part: Range<usize>, acces
     bind_to(side, window, side.io.memory(), part, access);
 }
 
-/// The same of another region.
+/// Binds a window to a part of another region.
 pub(crate) fn bind_to(
     side: &Side,
     window: &MemoryWindow,
@@ -65,26 +65,26 @@ pub(crate) fn bind_to(
     assert_eq!(window.rkey() >> 8, before >> 8);
 }
 
-/// Writing eight bytes to the memory of `side` at `offset` by `rkey`.
+/// Returns a write of eight bytes to the memory of `side` at `offset` by `rkey`.
 fn write_at(side: &Side, offset: u64, rkey: u32) -> SendOperation<'static> {
     SendOperation::Write { remote_addr: side.io.memory().addr() + offset, rkey }
 }
 
-/// That the peer writes to an address through a window.
+/// Checks that the peer can write to an address through a window.
 pub(crate) fn written_to(connection: &Connection, remote_addr: u64, rkey: u32) {
     let write = SendOperation::Write { remote_addr, rkey };
     connection.client.io.post(1, write, 0..8, SIGNALED).expect("post");
     connection.client.io.done(1);
 }
 
-/// The same within the memory, where the bytes then are.
+/// Checks that the peer can write at an offset of the memory, where the bytes then are.
 fn written(connection: &Connection, offset: usize, rkey: u32) {
     let server = &connection.server;
     written_to(connection, server.io.memory().addr() + offset as u64, rkey);
     assert_eq!(server.io.bytes(offset..offset + 8), [0xaa; 8]);
 }
 
-/// That the peer is refused, and has written nothing.
+/// Checks that the peer's write is refused, and has changed nothing.
 fn refused(connection: Connection, offset: usize, rkey: u32) {
     let Connection { client, server, .. } = &connection;
     let before = server.io.bytes(0..4096);
@@ -96,7 +96,7 @@ fn refused(connection: Connection, offset: usize, rkey: u32) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_window_of_type_1_moves_with_each_bind() {
+fn type_1_window_moves_with_each_bind() {
     let connection = connection();
     let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_1);
     bind(&connection.server, &window, 64..128, WRITE);
@@ -114,13 +114,13 @@ fn a_window_of_type_1_moves_with_each_bind() {
     connection.client.io.post(5, read, 200..208, SIGNALED).expect("post a read");
     connection.client.io.done(5);
     assert_eq!(connection.client.io.bytes(200..208), [0xaa; 8]);
-    // The key of before is gone.
+    // The earlier key is invalid.
     refused(connection, 64, first);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn beside_the_region_of_a_window_peers_are_refused() {
+fn access_outside_window_is_refused() {
     for part in [64..72, 56..64] {
         let connection = connection();
         let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_1);
@@ -139,7 +139,7 @@ fn beside_the_region_of_a_window_peers_are_refused() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_window_that_is_bound_to_nothing_or_gone_allows_nothing() {
+fn unbound_or_destroyed_window_grants_nothing() {
     let unbound = connection();
     let window_1 = window(&unbound.server, MemoryWindowType::IB_MW_TYPE_1);
     refused(unbound, 0, window_1.rkey());
@@ -154,7 +154,7 @@ fn a_window_that_is_bound_to_nothing_or_gone_allows_nothing() {
     bind(&destroyed.server, &window_3, 0..64, WRITE);
     let rkey = window_3.rkey();
     let clone = window_3.clone();
-    let error = window_3.destroy().expect_err("a clone of it lives");
+    let error = window_3.destroy().expect_err("a clone should keep it");
     assert_eq!(error.error().errno(), libc::EBUSY);
     drop(error);
     written(&destroyed, 0, rkey);
@@ -162,31 +162,31 @@ fn a_window_that_is_bound_to_nothing_or_gone_allows_nothing() {
     refused(destroyed, 16, rkey);
 }
 
-/// That a key is no bound window's as far as the library knows: the kernel would not survive it.
-fn taken_back(side: &Side, rkey: u32) {
+/// Checks that the library knows no bound window with this key: the kernel would not survive its use.
+fn assert_invalidated(side: &Side, rkey: u32) {
     let again = side.io.post_bare(9, SendOperation::LocalInvalidate { rkey });
     assert_invalid(&again.expect_err("it is not bound"), &["no memory window", "taken back"]);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_window_of_type_2_is_taken_back_here() {
+fn type_2_window_is_invalidated_locally() {
     let connection = connection();
     let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_2);
     let server = &connection.server;
     bind(server, &window, 64..128, WRITE);
     let first = window.rkey();
     written(&connection, 64, first);
-    taken_back(server, first - 1);
+    assert_invalidated(server, first - 1);
     server.io.post_bare(3, SendOperation::LocalInvalidate { rkey: first }).expect("post");
     assert_eq!(server.io.done(3).opcode(), WcOpcode::IB_UVERBS_WC_LOCAL_INV);
     bind(server, &window, 512..640, WRITE);
     written(&connection, 512, window.rkey());
-    taken_back(server, first);
-    taken_back(server, server.io.memory().rkey());
+    assert_invalidated(server, first);
+    assert_invalidated(server, server.io.memory().rkey());
     server.io.post_bare(5, SendOperation::LocalInvalidate { rkey: window.rkey() }).expect("post");
     server.io.done(5);
-    taken_back(server, window.rkey());
+    assert_invalidated(server, window.rkey());
     let nothing = binding(4, &window, server.io.memory(), 0..0, WRITE);
     assert_invalid(&post_bind(server.io.qp(), &nothing).expect_err("nothing"), &["type 2"]);
     refused(connection, 64, first);
@@ -194,7 +194,7 @@ fn a_window_of_type_2_is_taken_back_here() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_window_of_type_2_is_taken_back_by_the_peer() {
+fn type_2_window_is_invalidated_by_peer() {
     let connection = connection();
     let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_2);
     let Connection { client, server, .. } = &connection;
@@ -209,11 +209,11 @@ fn a_window_of_type_2_is_taken_back_by_the_peer() {
     assert_eq!(received.byte_len(), 8);
     let sent = client.io.done(4);
     assert_eq!((sent.opcode(), sent.invalidated_rkey()), (WcOpcode::IB_UVERBS_WC_SEND, None));
-    taken_back(server, rkey);
+    assert_invalidated(server, rkey);
     refused(connection, 64, rkey);
 }
 
-/// What the completion says of a bind that is refused.
+/// Returns the status of a bind that is refused.
 fn not_bound() -> WcStatus {
     match promised("RDMACM_TEST_KERNEL").as_str() {
         "6.1" => WcStatus::IB_WC_MW_BIND_ERR,
@@ -224,7 +224,7 @@ fn not_bound() -> WcStatus {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn binds_that_cannot_be_fail_here() {
+fn impossible_binds_fail_locally() {
     // A region without the right to it.
     let closed = Connection::new(Shape::default());
     let window_1 = window(&closed.server, MemoryWindowType::IB_MW_TYPE_1);
@@ -270,7 +270,7 @@ fn binds_that_cannot_be_fail_here() {
 /// The commands alone: no command binds, and no byte moves there.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn windows_of_kt0_are_made_and_destroyed() {
+fn windows_are_created_and_destroyed_on_kt0() {
     let kt = Kt::load();
     let context = kt.context();
     let node = Node::new(&context, QpType::IB_UVERBS_QPT_RC, 16);

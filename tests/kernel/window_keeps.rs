@@ -1,4 +1,4 @@
-//! What a memory window keeps: the regions and the queue pairs that it may be bound to.
+//! Objects that a memory window keeps: the regions and the queue pairs that it may be bound to.
 
 use std::fs;
 
@@ -7,12 +7,12 @@ use rdmacm::verbs::{
     QueuePairInit, WcStatus,
 };
 
-use crate::bed::{Side, objects};
+use crate::fixtures::{Side, objects};
 use crate::io::post_bind;
 use crate::node::attributes;
 use crate::window::{WRITE, bind, bind_to, binding, connection, window, written_to};
 
-/// A region that a window may be bound to.
+/// Returns a region that a window may be bound to.
 fn region(side: &Side) -> MemoryRegion {
     let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE | AccessFlags::IB_UVERBS_ACCESS_MW_BIND;
     MemoryRegion::alloc(side.io.qp().pd(), PAGES, access).expect("memory region")
@@ -20,17 +20,20 @@ fn region(side: &Side) -> MemoryRegion {
 
 const PAGES: usize = 16 << 12;
 
-/// How many such regions are pinned beyond `before`.
+/// Returns the number of regions that are pinned beyond `before`.
 fn pinned(before: usize) -> usize {
     let status = fs::read_to_string("/proc/self/status").expect("how much is pinned");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:")).expect("it is told");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmPin:"))
+        .expect("value should be reported");
     let kilobytes = line.split_whitespace().next().expect("a number");
     kilobytes.parse::<usize>().expect("a number") * 1024 / PAGES - before
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_region_stays_as_long_as_its_windows() {
+fn region_lives_as_long_as_windows() {
     let connection = connection();
     let side = &connection.server;
     let before = pinned(0);
@@ -62,7 +65,7 @@ fn a_region_stays_as_long_as_its_windows() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_window_that_moves_lets_go_of_regions() {
+fn moved_window_releases_regions() {
     let connection = connection();
     let side = &connection.server;
     let before = pinned(0);
@@ -87,7 +90,7 @@ fn a_window_that_moves_lets_go_of_regions() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_region_goes_with_the_last_window_that_is_bound_to_it() {
+fn region_is_released_with_last_bound_window() {
     let connection = connection();
     let side = &connection.server;
     let before = pinned(0);
@@ -109,7 +112,7 @@ fn a_region_goes_with_the_last_window_that_is_bound_to_it() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_window_keeps_the_queue_pair_that_has_bound_it() {
+fn window_keeps_binding_queue_pair() {
     let connection = connection();
     let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_2);
     bind(&connection.server, &window, 64..128, WRITE);
@@ -117,7 +120,7 @@ fn a_window_keeps_the_queue_pair_that_has_bound_it() {
     let before = count();
     let qp = connection.server.io.qp().clone();
     connection.close();
-    // The client's has gone.
+    // The client's queue pair is destroyed.
     assert_eq!(count(), before - 1);
     let qp = qp.destroy().expect_err("the window has it").into_parts().0;
     window.destroy().expect("destroy");
@@ -127,7 +130,7 @@ fn a_window_keeps_the_queue_pair_that_has_bound_it() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_window_keeps_the_queue_pair_that_has_bound_it_when_another_bind_fails() {
+fn failed_bind_keeps_earlier_binding_queue_pair() {
     let connection = connection();
     let side = &connection.server;
     let cq = CompletionQueue::new(side.io.cq().context(), 4, None).expect("completion queue");

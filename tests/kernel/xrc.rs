@@ -13,19 +13,19 @@ use rdmacm::cm::{CmId, ConnParam, EventType, PortSpace};
 use rdmacm::verbs::{
     AsyncEventType, CompletionQueue, Context, ProtectionDomain, QpState, QpType, QueuePair,
     QueuePairInit, SendOperation, SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode,
-    WcStatus, XrcDomain, XrcDomainSharing, XrcTarget,
+    WcStatus, XrcDomain, XrcOpenMode, XrcTarget,
 };
 use rdmacm::{Error, ErrorKind};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{LONG, assert_invalid, channel, device, request, rxe};
 use crate::child::in_child;
+use crate::fixtures::{LONG, assert_invalid, channel, device, request, roce, roce_name};
 use crate::kt::Kt;
 use crate::node::{Node, attributes, completed, receive_shared};
 
 const TARGET: QpType = QpType::IB_UVERBS_QPT_XRC_TGT;
 
-/// A file that names a domain. It is gone when this is dropped.
+/// A file that names a domain. Dropping it removes the file.
 struct Name(PathBuf);
 
 impl Name {
@@ -35,7 +35,7 @@ impl Name {
         Self(path)
     }
 
-    fn open(&self, context: &Context, sharing: XrcDomainSharing) -> rdmacm::Result<XrcDomain> {
+    fn open(&self, context: &Context, sharing: XrcOpenMode) -> rdmacm::Result<XrcDomain> {
         XrcDomain::open(context, File::open(&self.0).expect("open the file"), sharing)
     }
 }
@@ -62,18 +62,18 @@ fn queue(domain: &XrcDomain, limit: u32) -> (SharedReceiveQueue, CompletionQueue
     let pd = ProtectionDomain::new(domain.context()).expect("protection domain");
     let cq = CompletionQueue::new(domain.context(), 16, None).expect("completion queue");
     let attributes = SharedReceiveQueueAttributes { limit, ..Default::default() };
-    let made = SharedReceiveQueue::in_domain(domain, &pd, &cq, attributes);
+    let made = SharedReceiveQueue::with_xrc_domain(domain, &pd, &cq, attributes);
     (made.expect("shared receive queue"), cq)
 }
 
-/// What `ibv_create_xrc_rcv_qp(3)` promises: the queue pair lasts until the last process lets go of it.
+/// As `ibv_create_xrc_rcv_qp(3)` promises, the queue pair lives until the last process closes it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_target_lasts_until_the_last_process_lets_go() {
+fn target_lives_until_last_process_closes() {
     let kt = Kt::load();
     let name = Name::new("last");
     let context = kt.context();
-    let domain = name.open(&context, XrcDomainSharing::Create).expect("create the domain");
+    let domain = name.open(&context, XrcOpenMode::Create).expect("create the domain");
     let target = XrcTarget::new(&domain).expect("make a target");
     let (srq, cq) = queue(&domain, 0);
     let number = target.number();
@@ -84,14 +84,14 @@ fn a_target_lasts_until_the_last_process_lets_go() {
         let other = scope.spawn(move || {
             in_child(|| {
                 let context = Context::open(&device("kt0")).expect("open kt0");
-                let domain = name.open(&context, XrcDomainSharing::Join).expect("join");
+                let domain = name.open(&context, XrcOpenMode::Join).expect("join");
                 let target = XrcTarget::open(&domain, number).expect("register");
                 assert_eq!(target.number(), number);
                 assert_eq!(target.query().expect("query").qp_state, QpState::IB_QPS_INIT);
                 go(&target, &[QpState::IB_QPS_RTR]);
                 theirs.write_all(&[1]).expect("say that it is registered");
                 theirs.read_exact(&mut [0]).expect("wait");
-                // The one who made it has let go.
+                // Its creator has closed it.
                 assert_eq!(target.query().expect("query").qp_state, QpState::IB_QPS_RTR);
                 go(&target, &[QpState::IB_QPS_RTS]);
                 let (srq, cq) = queue(&domain, 0);
@@ -123,26 +123,26 @@ fn a_target_lasts_until_the_last_process_lets_go() {
         ours.write_all(&[1]).expect("let it end");
         other.join().expect("the other process is content");
     });
-    wait_until("the other process is gone", || kt.count("context") == 1);
+    wait_until("the other process has ended", || kt.count("context") == 1);
     assert_eq!([kt.count("xrcd"), kt.count("qp"), kt.count("srq")], [0; 3]);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_domain_is_shared_by_its_file() {
+fn domain_is_shared_by_file() {
     let kt = Kt::load();
     let [first, second] = [kt.context(), kt.context()];
     let [name, other] = [Name::new("one"), Name::new("other")];
-    let absent = name.open(&first, XrcDomainSharing::Join).expect_err("nobody has made it");
+    let absent = name.open(&first, XrcOpenMode::Join).expect_err("domain should be absent");
     // No limit is why.
     assert_eq!(*absent.kind(), ErrorKind::Os(libc::EAGAIN), "{absent}");
-    let made = name.open(&first, XrcDomainSharing::JoinOrCreate).expect("create");
-    let joined = name.open(&second, XrcDomainSharing::JoinOrCreate).expect("join");
-    let twice = name.open(&second, XrcDomainSharing::Join).expect("join");
+    let made = name.open(&first, XrcOpenMode::JoinOrCreate).expect("create");
+    let joined = name.open(&second, XrcOpenMode::JoinOrCreate).expect("join");
+    let twice = name.open(&second, XrcOpenMode::Join).expect("join");
     assert_eq!(kt.count("xrcd"), 1);
-    let present = name.open(&second, XrcDomainSharing::Create).expect_err("it is there");
+    let present = name.open(&second, XrcOpenMode::Create).expect_err("it is there");
     assert_errno(&present, Errno::EINVAL);
-    let apart = other.open(&second, XrcDomainSharing::Create).expect("another file");
+    let apart = other.open(&second, XrcOpenMode::Create).expect("another file");
     let private = XrcDomain::new(&second).expect("a private domain");
     assert_eq!(kt.count("xrcd"), 3);
     // A target is found in its domain only.
@@ -168,17 +168,17 @@ fn a_domain_is_shared_by_its_file() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn domain_without_open_file_is_refused() {
-    let context = Context::open(&device("rxe0")).expect("open");
-    for sharing in [XrcDomainSharing::Join, XrcDomainSharing::JoinOrCreate] {
+    let context = Context::open(&device(roce_name())).expect("open");
+    for sharing in [XrcOpenMode::Join, XrcOpenMode::JoinOrCreate] {
         let error = XrcDomain::open(&context, AT_FDCWD, sharing).expect_err("it is no file");
         assert_errno(&error, Errno::EBADF);
-        assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
     }
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn each_handle_of_a_target_counts() {
+fn each_handle_of_target_counts() {
     let kt = Kt::load();
     let context = kt.context();
     let domain = XrcDomain::new(&context).expect("a domain");
@@ -188,7 +188,7 @@ fn each_handle_of_a_target_counts() {
     assert_ne!(second.token(), third.token());
     let (target, error) = {
         let clone = target.clone();
-        let refused = clone.unregister().expect_err("a clone lives");
+        let refused = clone.unregister().expect_err("a clone should keep it");
         let (_, error) = refused.into_parts();
         (target, error)
     };
@@ -201,7 +201,10 @@ fn each_handle_of_a_target_counts() {
     go(&second, &[QpState::IB_QPS_INIT]);
     second.unregister().expect("let go");
     assert_eq!(kt.count("qp"), 0);
-    assert_errno(&XrcTarget::open(&domain, number).expect_err("it is gone"), Errno::EINVAL);
+    assert_errno(
+        &XrcTarget::open(&domain, number).expect_err("target should be destroyed"),
+        Errno::EINVAL,
+    );
     let node = Node::new(&context, QpType::IB_UVERBS_QPT_RC, 1);
     for number in [node.qp.number(), 0, u32::MAX] {
         let error = XrcTarget::open(&domain, number).expect_err("no target");
@@ -214,12 +217,12 @@ fn each_handle_of_a_target_counts() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn events_of_a_target_go_to_who_made_it() {
+fn target_events_reach_creator() {
     let kt = Kt::load();
     let name = Name::new("events");
     let [first, second] = [kt.context(), kt.context()];
-    let made = name.open(&first, XrcDomainSharing::Create).expect("create");
-    let joined = name.open(&second, XrcDomainSharing::Join).expect("join");
+    let made = name.open(&first, XrcOpenMode::Create).expect("create");
+    let joined = name.open(&second, XrcOpenMode::Join).expect("join");
     let target = XrcTarget::new(&made).expect("make a target");
     let opened = XrcTarget::open(&joined, target.number()).expect("register");
     kt.raise(AsyncEventType::IB_EVENT_COMM_EST, target.number());
@@ -238,7 +241,7 @@ fn events_of_a_target_go_to_who_made_it() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_queue_in_a_domain_is_reached_by_number() {
+fn queue_in_domain_is_reached_by_number() {
     let kt = Kt::load();
     let context = kt.context();
     let domain = XrcDomain::new(&context).expect("a domain");
@@ -276,7 +279,7 @@ fn a_queue_in_a_domain_is_reached_by_number() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn an_initiator_only_sends() {
+fn initiator_only_sends() {
     let kt = Kt::load();
     let context = kt.context();
     let domain = XrcDomain::new(&context).expect("a domain");
@@ -289,7 +292,7 @@ fn an_initiator_only_sends() {
     }
     assert_eq!(target.query().expect("query").dest_qp_num, node.qp.number());
     assert_invalid(&node.receive([1]).expect_err("it only sends"), &["only sends"]);
-    let mut queue = node.qp.send_queue().expect("send queue");
+    let mut queue = node.qp.lock_send_queue().expect("send queue");
     let (remote_addr, rkey, imm_data) = (0, 1, 2);
     for operation in [
         SendOperation::Send,
@@ -301,7 +304,7 @@ fn an_initiator_only_sends() {
     }
     Node::push(&mut queue, 2, SendOperation::Write { remote_addr, rkey }, 1).expect("push");
     Node::push(&mut queue, 3, SendOperation::Read { remote_addr, rkey }, 1).expect("push");
-    queue.ring().expect("ring");
+    queue.ring_doorbell().expect("ring");
     drop(queue);
     let success = WcStatus::IB_WC_SUCCESS;
     assert_eq!(node.completed(), [(2, success), (3, success)]);
@@ -309,7 +312,7 @@ fn an_initiator_only_sends() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_does_not_go_together_is_refused() {
+fn mismatched_types_and_domains_are_refused() {
     let kt = Kt::load();
     let [context, other] = [kt.context(), kt.context()];
     let domain = XrcDomain::new(&context).expect("a domain");
@@ -329,33 +332,35 @@ fn what_does_not_go_together_is_refused() {
     assert_invalid(&with(QpType::IB_UVERBS_QPT_XRC_INI, Some(&basic)), &["only sends"]);
     let elsewhere = ProtectionDomain::new(&other).expect("protection domain");
     let attributes = SharedReceiveQueueAttributes::default();
-    let error = SharedReceiveQueue::in_domain(&domain, &elsewhere, &cq, attributes);
+    let error = SharedReceiveQueue::with_xrc_domain(&domain, &elsewhere, &cq, attributes);
     assert_invalid(&error.expect_err("of two contexts"), &["different contexts"]);
     for attributes in [
         SharedReceiveQueueAttributes { max_wr: 0, ..attributes },
         SharedReceiveQueueAttributes { max_wr: 100_000, ..attributes },
         SharedReceiveQueueAttributes { max_sge: 100, ..attributes },
     ] {
-        let error = SharedReceiveQueue::in_domain(&domain, pd, &cq, attributes);
+        let error = SharedReceiveQueue::with_xrc_domain(&domain, pd, &cq, attributes);
         assert_errno(&error.expect_err("beyond the device"), Errno::EINVAL);
     }
     let target = XrcTarget::new(&domain).expect("make a target");
     let step = crate::node::attributes(TARGET, QpState::IB_QPS_RTS, 1);
     assert_errno(&target.modify(&step).expect_err("INIT comes first"), Errno::EINVAL);
-    let rxe = Context::open(&device("rxe0")).expect("open rxe0");
+    let rxe = Context::open(&device(roce_name())).expect("open rxe0");
     assert_errno(&XrcDomain::new(&rxe).expect_err("rxe has no XRC"), Errno::EOPNOTSUPP);
-    // What failed has left nothing.
+    // Failed calls leave no object.
     assert_eq!([kt.count("srq"), kt.count("qp"), kt.count("xrcd")], [2, 1, 1]);
 }
 
-/// The connection manager does not look at the queue pairs: these are nobody's, on a device without XRC.
+/// The connection manager does not look at the queue pairs.
+///
+/// Their numbers name none, on a device without XRC.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn connections_are_made_between_the_two_types() {
+fn initiator_connects_to_target() {
     let (ours, theirs) = (channel(), channel());
     let id = |channel, qp_type| CmId::with_qp_type(channel, PortSpace::Ib, qp_type);
     let listener = id(&theirs, TARGET).expect("create an id");
-    listener.bind(rxe(0)).expect("bind");
+    listener.bind(roce(0)).expect("bind");
     listener.listen(1).expect("listen");
     let address = listener.local_addr().expect("query").expect("a bound id has an address");
     let connect = |qp_type, qp_num| {
@@ -379,9 +384,9 @@ fn connections_are_made_between_the_two_types() {
     let step = client.init_qp_attr(QpState::IB_QPS_RTR).expect("attributes");
     assert_eq!(step.dest_qp_num, 0x22);
     client.disconnect().expect("disconnect");
-    theirs.expect_event(EventType::Disconnected).expect("the server hears");
+    theirs.expect_event(EventType::Disconnected).expect("server should get the event");
     server.disconnect().expect("disconnect");
-    ours.expect_event(EventType::Disconnected).expect("the client hears");
+    ours.expect_event(EventType::Disconnected).expect("client should get the event");
     // Nobody else reaches a target.
     let _stranger = connect(QpType::IB_UVERBS_QPT_RC, 0x33);
     let error = ours.expect_event(EventType::Established).expect_err("it is for initiators");

@@ -60,8 +60,9 @@ impl Graph {
         }
     }
 
-    /// The files from which `file` imports. A re-export of a module below it is none, unless the
-    /// file uses the name itself.
+    /// Returns the files from which `file` imports.
+    ///
+    /// A re-export of a module below the file does not count, unless the file uses the name itself.
     fn targets(&self, module: &[String], file: &str, found: &Imports) -> BTreeSet<String> {
         let mut targets = BTreeSet::new();
         let used = found.uses.iter().filter(|used| {
@@ -85,7 +86,7 @@ impl Graph {
         targets
     }
 
-    /// The path from the root of the crate; `None` for one of another crate.
+    /// Returns the path from the root of the crate; `None` for one of another crate.
     fn absolute(&self, base: &[String], segments: &[String]) -> Option<Vec<String>> {
         let (first, rest) = segments.split_first()?;
         let mut base = base.to_vec();
@@ -114,24 +115,25 @@ impl Graph {
         Some([base.as_slice(), rest].concat())
     }
 
-    /// The `use` by which `module` has `name`.
+    /// Returns the `use` by which `module` binds `name`.
     fn bound(&self, module: &[String], name: &str) -> Option<&Use> {
         self.modules.get(module)?.uses.iter().find(|used| used.name == name)
     }
 
-    /// The innermost module that `path` names.
+    /// Returns the innermost module that `path` names.
     fn deepest<'a>(&self, path: &'a [String]) -> &'a [String] {
         let length =
             (0..=path.len()).rev().find(|length| self.modules.contains_key(&path[..*length]));
         &path[..length.unwrap_or(0)]
     }
 
-    /// The file that defines the item which the module `from` calls `path`, through re-exports; `None`
-    /// if another crate defines it.
+    /// Returns the file that defines the item which the module `from` calls `path`.
+    ///
+    /// Re-exports are followed. `None` if another crate defines the item.
     fn resolve(&self, from: &[String], path: &[String], depth: usize) -> Option<String> {
         let module = self.deepest(path);
         let bound = path.get(module.len()).and_then(|name| self.bound(module, name));
-        // What a module imports for itself is visible to the modules inside of it.
+        // Imports of a module are visible to the modules inside of it.
         let bound = bound.filter(|bound| bound.is_exported || from.starts_with(module));
         match bound.filter(|_| depth > 0) {
             None => Some(self.modules[module].file.clone()),
@@ -143,19 +145,19 @@ impl Graph {
         }
     }
 
-    /// The imports of files: pairs of the file that imports and the one that it imports from.
+    /// Returns the imports of files, as pairs of the importing file and the imported one.
     pub(crate) fn edges(&self) -> impl Iterator<Item = (&str, &str)> {
         self.imports.iter().flat_map(|(from, targets)| {
             targets.iter().map(move |target| (from.as_str(), target.as_str()))
         })
     }
 
-    /// The files.
+    /// Returns the files.
     pub(crate) fn files(&self) -> impl Iterator<Item = &str> {
         self.imports.keys().map(String::as_str)
     }
 
-    /// The files that import from themselves through other files of their room.
+    /// Returns the files that import from themselves through other files of their room.
     pub(crate) fn circular(&self) -> BTreeSet<&str> {
         let reaches_itself = |start: &&str| {
             let mut reached = BTreeSet::new();
@@ -170,7 +172,7 @@ impl Graph {
     }
 }
 
-/// The room of a file: its outermost folder, or its own name.
+/// Returns the room of a file: its outermost folder, or its own name.
 pub(crate) fn room(file: &str) -> &str {
     file.split(['/', '.']).next().unwrap_or(file)
 }
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn facade_is_no_import_unless_it_uses_the_name() {
+    fn facade_is_import_only_if_name_is_used() {
         let files: &[_] = &[
             ("lib.rs", "mod a; mod b;"),
             ("a/mod.rs", "mod inner; pub use inner::Inner;"),
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn cycle_of_three_files_is_found_and_ring_of_rooms_is_none() {
+    fn file_cycle_is_found_and_room_cycle_is_not() {
         let files: &[_] = &[
             ("lib.rs", "mod a; mod b;"),
             ("a/mod.rs", "mod x; mod y; mod z; mod w;"),

@@ -249,8 +249,9 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a `cfg` predicate holds where neither tests nor documentation are built; `None` if that
-/// depends on something else.
+/// Returns `true` if a `cfg` predicate holds in plain builds, without tests and documentation.
+///
+/// `None` if that depends on other settings.
 fn holds(predicate: &[Token]) -> Option<bool> {
     let (first, rest) = predicate.split_first()?;
     let parts = || {

@@ -56,7 +56,7 @@ fn word(text: &str) -> usize {
     text.find(|character| !is_word(character)).unwrap_or(text.len())
 }
 
-/// The length of a block comment, which may contain others.
+/// Returns the length of a block comment, which may contain others.
 fn block_comment(text: &str) -> usize {
     let mut depth = 0;
     let mut at = 0;
@@ -74,7 +74,7 @@ fn block_comment(text: &str) -> usize {
     at
 }
 
-/// The length of the string literal that `text` begins with, if it begins with one.
+/// Returns the length of the string literal at the beginning of `text`, if there is one.
 fn string(text: &str) -> Option<usize> {
     let prefix = ["br", "cr", "r", "b", "c", ""];
     prefix.into_iter().find_map(|prefix| {
@@ -93,7 +93,7 @@ fn string(text: &str) -> Option<usize> {
     })
 }
 
-/// The length up to and including the `end` that no backslash escapes.
+/// Returns the length up to and including the `end` that no backslash escapes.
 fn escaped(text: &str, end: char) -> usize {
     let mut characters = text.char_indices();
     while let Some((at, character)) = characters.next() {
@@ -106,7 +106,7 @@ fn escaped(text: &str, end: char) -> usize {
     text.len()
 }
 
-/// The length of a character literal or of a lifetime.
+/// Returns the length of a character literal or of a lifetime.
 fn quote(text: &str) -> usize {
     let mut characters = text[1..].chars();
     let (first, second) = (characters.next(), characters.next());

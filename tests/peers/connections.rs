@@ -1,5 +1,6 @@
-//! `rdma_server` and `rdma_client`, which exchange one message each; and `ucmatose`, which makes
-//! many connections, and `cmtime`, which times them.
+//! `rdma_server` and `rdma_client`, `ucmatose`, and `cmtime`.
+//!
+//! The first two exchange one message each, `ucmatose` makes many connections, and `cmtime` times them.
 
 use std::env;
 use std::fs;
@@ -32,15 +33,15 @@ fn exchange(server: Program, client: Program, address: &str) {
     printed(server, &["rdma_server: start", "rdma_server: end 0"]);
 }
 
-pub(crate) fn a_hundred_connections_that_migrate(server: Program, client: Program) {
+pub(crate) fn hundred_connections_migrate(server: Program, client: Program) {
     connect(server, client, V4, &["-c", "100", "-m"]);
 }
 
-pub(crate) fn connections_with_a_type_of_service(server: Program, client: Program) {
+pub(crate) fn connections_with_tos(server: Program, client: Program) {
     connect(server, client, V4, &["-c", "5", "-t", "0x20", "-a", "14", "-S", "4000", "-C", "30"]);
 }
 
-pub(crate) fn connections_in_the_port_space_of_infiniband(server: Program, client: Program) {
+pub(crate) fn connections_in_infiniband_port_space(server: Program, client: Program) {
     connect(server, client, V4, &["-c", "5", "-P", "ib"]);
 }
 
@@ -116,7 +117,7 @@ pub(crate) fn timed_connections(server: Program, client: Program) {
     }
 }
 
-/// That a program ends well, and has printed `lines`.
+/// Checks that a program succeeds and has printed `lines`.
 #[track_caller]
 pub(crate) fn printed(program: Process, lines: &[&str]) {
     let ended = program.finish();
@@ -124,9 +125,9 @@ pub(crate) fn printed(program: Process, lines: &[&str]) {
     assert_eq!(ended.stdout, lines, "{}", ended.stderr);
 }
 
-/// A `cmatose` of ours that is given an end too early: it says what it could not do.
+/// Checks that our `cmatose`, ended too early, reports the operation that failed.
 #[track_caller]
-fn said(ended: &Ended, words: &str) {
+fn assert_failed(ended: &Ended, words: &str) {
     assert_eq!(ended.status.code(), Some(1), "{}\n{:?}", ended.stderr, ended.stdout);
     let line = format!("rdmatools cmatose: {words}");
     assert!(ended.stderr.starts_with(&line), "{}", ended.stderr);
@@ -136,60 +137,62 @@ fn cmatose(arguments: &[&str]) -> Process {
     Program::Ours.run("ucmatose", arguments)
 }
 
-/// A server that has no messages to send ends the connection at once, while its client waits for some.
-fn the_server_sends_nothing(address: &str, words: &str) {
+/// A server without messages to send ends the connection at once, while its client waits for some.
+fn silent_server_is_tolerated(address: &str, words: &str) {
     let port = port();
     let server = listening(cmatose(&["-b", address, "-p", &port, "-C", "0"]));
     let client = cmatose(&["-s", address, "-p", &port]).finish();
-    said(&client, words);
+    assert_failed(&client, words);
     let server = server.finish();
     assert!(server.status.success(), "{}", server.stderr);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_server_of_cmatose_sends_nothing() {
-    the_server_sends_nothing(V4, "the peer has ended the connection");
+fn silent_cmatose_server_is_tolerated() {
+    silent_server_is_tolerated(V4, "the peer has ended the connection");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_the_server_of_cmatose_sends_nothing() {
+fn siw_silent_cmatose_server_is_tolerated() {
     // There the receives come back before the event.
-    the_server_sends_nothing(SIW, "");
+    silent_server_is_tolerated(SIW, "");
 }
 
-/// A server that waits for another client before it sends is killed.
-fn the_server_is_killed(address: &str) {
+/// A server is killed while it waits for another client before it sends.
+fn killed_server_is_reported(address: &str) {
     let port = port();
     let mut server = listening(cmatose(&["-b", address, "-p", &port, "-c", "2"]));
     let mut client = cmatose(&["-s", address, "-p", &port]);
     while client.next_line().expect("it waits") != "receiving data transfers" {}
     server.kill();
-    said(&client.finish(), "");
+    assert_failed(&client.finish(), "");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_server_of_cmatose_is_killed() {
-    the_server_is_killed(V4);
+fn killed_cmatose_server_is_reported() {
+    killed_server_is_reported(V4);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_the_server_of_cmatose_is_killed() {
-    the_server_is_killed(SIW);
+fn siw_killed_cmatose_server_is_reported() {
+    killed_server_is_reported(SIW);
 }
 
-/// Runs a server and its client, which send nothing: the server's writes to the connection manager, as strace shows
-/// them, where `injection` changes some; and how both end.
+/// Runs a server and its client, which send nothing, and returns how both end.
+///
+/// The first value has the server's writes to the connection manager, as strace shows them; `injection` changes some of
+/// them.
 fn watched(injection: &[&str]) -> (Vec<String>, [Ended; 2]) {
     let port = port();
     let trace = env::temp_dir().join(format!("cmatose-{}-{port}", process::id()));
     let tools = Program::Ours.command("ucmatose");
     let mut strace = Command::new("strace");
     strace.args(["-D", "-f", "-e", "trace=write"]).args(injection);
-    strace.arg("-P").arg(device::rdma_cm().path()).arg("-o").arg(&trace);
+    strace.arg("-P").arg(device::cm_char_device().path()).arg("-o").arg(&trace);
     strace.arg(tools.get_program()).args(tools.get_args());
     strace.args(["-b", V4, "-p", &port, "-C", "0"]);
     let server = listening(Process::start(&mut strace, LIMIT));
@@ -200,10 +203,10 @@ fn watched(injection: &[&str]) -> (Vec<String>, [Ended; 2]) {
     (text.lines().filter(|line| line.contains(" write(")).map(str::to_owned).collect(), ended)
 }
 
-/// Where the kernel does not take the server's word that the connection ends, the server says so, and both end.
+/// A server reports a refused disconnect command, and both programs end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_server_of_cmatose_cannot_disconnect() {
+fn refused_disconnect_is_reported_by_cmatose_server() {
     let (writes, ended) = watched(&[]);
     assert!(ended.iter().all(|ended| ended.status.success()), "{ended:?}");
     // The command has number 10.
@@ -212,6 +215,6 @@ fn the_server_of_cmatose_cannot_disconnect() {
     let injection = format!("inject=write:error=EIO:when={number}");
     let (writes, [server, client]) = watched(&["-e", &injection]);
     assert!(writes.iter().any(|line| line.contains("(INJECTED)")), "{writes:?}");
-    said(&server, "cannot disconnect");
+    assert_failed(&server, "cannot disconnect");
     assert!(client.status.success(), "{}", client.stderr);
 }

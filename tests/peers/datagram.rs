@@ -26,9 +26,10 @@ pub(crate) fn start(program: Program, line: &str) -> Process {
     Process::start(command.args(arguments.split(' ')), LIMIT)
 }
 
-/// `stdbuf` with time before each of its verbs. rdma-core's sender destroys its address handle without
-/// knowing that the sends have used it: where the kernel sends by and by, as Linux 6.12 does, they are
-/// lost then.
+/// Returns `stdbuf` with a delay before each verb of its program.
+///
+/// rdma-core's sender destroys its address handle without knowing whether the sends have used it. If the kernel sends
+/// asynchronously, as Linux 6.12 does, such sends are lost.
 fn slowly() -> Command {
     let mut command = Command::new("strace");
     command.args(["-f", "-o", "/dev/null", "-P", "/dev/infiniband/uverbs0"]);
@@ -69,8 +70,9 @@ fn udaddies(server: Program, client: Program) {
     }
 }
 
-/// Takes some seconds: both programs wait for three after joining, as switches do not tell when they
-/// are ready.
+/// Takes some seconds.
+///
+/// Both programs wait for three after joining, since switches do not report when they are ready.
 fn mckeys(receiver: Program, sender: Program) {
     let what = format!("{sender:?} to {receiver:?}");
     let options = "-m 239.1.1.1 -b 10.0.0.1 -C 5 -S 500";
@@ -91,9 +93,9 @@ fn mckeys(receiver: Program, sender: Program) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_fails_for_one_fails_for_the_other() {
+fn c_and_own_programs_fail_alike() {
     for (line, complaint) in [
-        (format!("udaddy -s {V4}"), "nobody listens on the port"),
+        (format!("udaddy -s {V4}"), "no program listens on the port"),
         (format!("udaddy -s {V4} -S 5000"), "5000 bytes"),
         ("udaddy -f ip -s no.such.host".into(), "EAI_NONAME"),
         // On RoCE a GID leads nowhere.
@@ -104,7 +106,7 @@ fn what_fails_for_one_fails_for_the_other() {
         ("ucmatose -f gid -b fe80::1".into(), "cannot bind"),
         ("ucmatose -f ip -s no.such.host".into(), "EAI_NONAME"),
         ("ucmatose -f ip -b 10.9.9.9".into(), "EADDRNOTAVAIL"),
-        (format!("ucmatose -f ip -s {V4} -p 7199"), "nobody listens on the port"),
+        (format!("ucmatose -f ip -s {V4} -p 7199"), "no program listens on the port"),
         (format!("mckey -m ff0e::1 -b {V6}"), "cannot join the multicast group"),
         (format!("mckey -m 239.1.1.1 -b {V4} -p 2"), "cannot bind"),
         // Neither rxe nor siw has flags.

@@ -1,5 +1,6 @@
-//! The safe tier against rdma-core's `rdma_server` and `rdma_client`, whose messages have 16 bytes; and
-//! its examples, against each other and against a peer that is killed.
+//! The safe tier against rdma-core's `rdma_server` and `rdma_client`, whose messages have 16 bytes.
+//!
+//! The examples run against each other and against a peer that is killed.
 
 use std::fs;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rdmacm::ErrorKind;
-use rdmacm::endpoint::{Connection, Connector, Listener, Message, Settings};
+use rdmacm::endpoint::{Connection, ConnectionConfig, Connector, Listener, Message};
 use rdmacm_tests::siw::has_left_bytes_lying;
 use rdmacm_tests::{Process, promised_device, try_again, wait_until};
 
@@ -18,24 +19,24 @@ use crate::{SIW, V4};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Connects to `address`, where a server is known to listen.
+/// Connects to `address`, on which a server is known to listen.
 fn connect(address: &str) -> Connection {
     let address: std::net::SocketAddr = address.parse().expect("an address");
-    Connector::new().timeout(LONG).connect(address).expect("connect")
+    Connector::new().total_timeout(LONG).connect(address).expect("connect")
 }
 
 fn send(connection: &Connection, bytes: &[u8]) {
     connection.post_bytes(bytes).expect("post");
 }
 
-/// Closes a connection whose peer went when it had the last message: the driver may not hear that it had.
-pub(crate) fn close_after_the_last(connection: &Connection) {
+/// Closes a connection whose peer left after the last message. The driver may not learn that the peer received it.
+pub(crate) fn close_after_last_message(connection: &Connection) {
     if let Err(error) = connection.close(LONG) {
         assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     }
 }
 
-fn a_server_of_c(address: &str) {
+fn client_reaches_c_server(address: &str) {
     let port = port();
     let server = listening(Program::C.run("rdma_server", &["-p", &port]));
     let connection = connect(&format!("{address}:{port}"));
@@ -47,17 +48,17 @@ fn a_server_of_c(address: &str) {
     printed(server, &["rdma_server: start", "rdma_server: end 0"]);
 }
 
-/// A client that `start` starts, its connection, and the first message of that.
+/// Starts a client by `start`, and returns it, its connection, and the first message of that.
 pub(crate) fn first_message(
     listener: &Listener,
-    settings: &Settings,
+    config: &ConnectionConfig,
     start: impl Fn() -> Process,
 ) -> (Process, Connection, Message) {
     const TRIES: usize = 3;
     for _ in 0..TRIES {
         let client = start();
-        let incoming = listener.incoming_timeout(LONG).expect("a request");
-        let connection = incoming.accept(settings, &[], LONG).expect("accept");
+        let incoming = listener.accept_timeout(LONG).expect("a request");
+        let connection = incoming.accept(config, &[], LONG).expect("accept");
         match connection.recv_timeout(LONG / 6) {
             Ok(Some(first)) => return (client, connection, first),
             Err(error) if *error.kind() == ErrorKind::TimedOut && has_left_bytes_lying() => {
@@ -69,44 +70,45 @@ pub(crate) fn first_message(
     panic!("siw leaves lying what comes");
 }
 
-fn a_client_of_c(address: &str) {
+fn server_serves_c_client(address: &str) {
     let port = port();
     let bound: std::net::SocketAddr = format!("{address}:{port}").parse().expect("an address");
     let listener = Listener::bind(bound).expect("listen");
     let start = || Program::C.run("rdma_client", &["-s", address, "-p", &port]);
-    let (client, connection, message) = first_message(&listener, &Settings::default(), start);
+    let (client, connection, message) =
+        first_message(&listener, &ConnectionConfig::default(), start);
     assert_eq!(message.len(), 16);
     send(&connection, &message);
     assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "the client has closed");
-    close_after_the_last(&connection);
+    close_after_last_message(&connection);
     printed(client, &["rdma_client: start", "rdma_client: end 0"]);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_server_of_rdma_core() {
-    a_server_of_c(V4);
+fn endpoint_client_reaches_c_server() {
+    client_reaches_c_server(V4);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_a_server_of_rdma_core() {
-    a_server_of_c(SIW);
+fn siw_endpoint_client_reaches_c_server() {
+    client_reaches_c_server(SIW);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_client_of_rdma_core() {
-    a_client_of_c(V4);
+fn endpoint_server_serves_c_client() {
+    server_serves_c_client(V4);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_a_client_of_rdma_core() {
-    a_client_of_c(SIW);
+fn siw_endpoint_server_serves_c_client() {
+    server_serves_c_client(SIW);
 }
 
-/// As from a terminal, by Ctrl-Z and `fg`.
+/// Stops the process for a moment, as Ctrl-Z and `fg` on a terminal do.
 fn stop_for_a_moment(process: &Process) {
     let pid = Pid::from_raw(i32::try_from(process.id()).expect("a process id"));
     kill(pid, Signal::SIGSTOP).expect("stop it");
@@ -115,7 +117,7 @@ fn stop_for_a_moment(process: &Process) {
     kill(pid, Signal::SIGCONT).expect("continue it");
 }
 
-/// The server of each example with three clients, one after the other and two at once.
+/// Runs the server of each example with three clients, one after the other and two at once.
 fn echoes(server: &[&str], address: &str) {
     let address = format!("{address}:{}", port());
     let server = listening(example(server[0], &[&server[1..], &[address.as_str()][..]].concat()));
@@ -135,7 +137,7 @@ fn echoes(server: &[&str], address: &str) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_examples_echo() {
+fn examples_echo() {
     promised_device("rxe0");
     echoes(&["echo", "server"], V4);
     echoes(&["epoll"], V4);
@@ -143,7 +145,7 @@ fn the_examples_echo() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_the_examples_echo() {
+fn siw_examples_echo() {
     promised_device("siw0");
     echoes(&["echo", "server"], SIW);
     echoes(&["epoll"], SIW);
@@ -164,7 +166,7 @@ fn siw_poll_group_example_echoes() {
 }
 
 /// Messages to a peer that is killed: what waits comes to an end, and closing ends.
-fn a_peer_is_killed(address: &str) {
+fn peer_death_is_reported(address: &str) {
     let address = format!("{address}:{}", port());
     let mut server = listening(example("echo", &["server", &address]));
     let connection = connect(&address);
@@ -173,23 +175,23 @@ fn a_peer_is_killed(address: &str) {
     assert_eq!(*message, *b"hello");
     server.kill();
     let ended = connection.recv_timeout(LONG);
-    assert!(ended.expect("its kernel tells").is_none(), "there is no other message");
-    let error = connection.buffer().expect_err("the connection has ended");
+    assert!(ended.expect("kernel should report the end").is_none(), "there is no other message");
+    let error = connection.acquire_buffer().expect_err("the connection has ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     connection.close(LONG).expect("close");
-    wait_until("the server is gone", || !server.is_running());
+    wait_until("the server ends", || !server.is_running());
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn peers_are_killed() {
+fn killed_peer_is_reported() {
     promised_device("rxe0");
-    a_peer_is_killed(V4);
+    peer_death_is_reported(V4);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_peers_are_killed() {
+fn siw_killed_peer_is_reported() {
     promised_device("siw0");
-    a_peer_is_killed(SIW);
+    peer_death_is_reported(SIW);
 }

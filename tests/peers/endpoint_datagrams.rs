@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rdmacm::cm::Membership;
-use rdmacm::endpoint::{DatagramSettings, DatagramSocket, Message, Peer, tokio as tasks};
+use rdmacm::endpoint::{DatagramConfig, DatagramPeer, DatagramSocket, Message, tokio as tasks};
 use tokio::runtime::Builder;
 use tokio::time;
 
@@ -14,30 +14,30 @@ use crate::{V4, V6};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A socket on a port of `address`.
+/// Returns a socket on a port of `address`.
 fn socket(address: &str, port: u16) -> DatagramSocket {
     let address = SocketAddr::new(address.parse().expect("an address"), port);
-    DatagramSocket::bind(address, &DatagramSettings::default()).expect("bind")
+    DatagramSocket::bind(address, &DatagramConfig::default()).expect("bind")
 }
 
 /// Sends `length` bytes, and with them, as C does, the number of the queue pair to answer.
-fn send(socket: &DatagramSocket, length: usize, peer: &Peer) {
-    let mut buffer = socket.buffer_timeout(LONG).expect("a buffer");
+fn send(socket: &DatagramSocket, length: usize, peer: &DatagramPeer) {
+    let mut buffer = socket.acquire_buffer_timeout(LONG).expect("a buffer");
     buffer.set_len(length).expect("it fits");
     buffer.set_imm_data(Some(socket.qp_num()));
-    socket.post_to(buffer, peer).expect("post");
+    socket.post_send_to(buffer, peer).expect("post");
 }
 
-fn receive(socket: &DatagramSocket, length: usize) -> (Message, Peer) {
+fn receive(socket: &DatagramSocket, length: usize) -> (Message, DatagramPeer) {
     let (message, sender) = socket.recv_from_timeout(LONG).expect("receive");
     assert_eq!((message.len(), message.imm_data()), (length, Some(sender.qp_num())));
     (message, sender)
 }
 
-/// It has a queue pair for each who asks, and answers when all have sent their datagrams.
+/// The server has a queue pair for each client, and answers when all have sent their datagrams.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_udaddy_of_c_serves() {
+fn c_udaddy_serves_socket() {
     for (address, length) in [(V4, 1024), (V6, 100)] {
         let line = format!("udaddy -b {address} -c 2 -C 5 -S {length}");
         let server = listening(start(Program::C, &line));
@@ -74,16 +74,16 @@ fn a_udaddy_of_c_serves() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_udaddy_of_c_serves_tasks() {
+fn c_udaddy_serves_tasks() {
     let server = listening(start(Program::C, &format!("udaddy -b {V4} -c 1 -C 5 -S 100")));
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let exchange = async {
         let local = SocketAddr::new(V4.parse().expect("an address"), 0);
-        let settings = DatagramSettings::default();
-        let socket = tasks::DatagramSocket::bind(local, &settings).await.expect("bind");
+        let config = DatagramConfig::default();
+        let socket = tasks::DatagramSocket::bind(local, &config).await.expect("bind");
         let peer = socket.resolve_peer(SocketAddr::new(local.ip(), 7174)).await.expect("resolve");
         for _ in 0..5 {
-            let mut buffer = socket.buffer().await.expect("a buffer");
+            let mut buffer = socket.acquire_buffer().await.expect("a buffer");
             buffer.set_len(100).expect("it fits");
             buffer.set_imm_data(Some(socket.qp_num()));
             drop(socket.send_to(buffer, &peer).await.expect("send"));
@@ -102,7 +102,7 @@ fn a_udaddy_of_c_serves_tasks() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_udaddy_of_c_asks() {
+fn socket_serves_c_udaddy() {
     for (address, length) in [(V4, 1024), (V6, 100)] {
         let socket = socket(address, 7174);
         let line = format!("udaddy -s {address} -c 2 -C 5 -S {length}");
@@ -124,11 +124,12 @@ fn a_udaddy_of_c_asks() {
     }
 }
 
-/// Both wait for three seconds after joining, as switches do not tell when they are ready: they do so at
-/// the same time.
+/// Both programs wait at the same time, for three seconds after joining.
+///
+/// Switches do not report when they are ready.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn mckeys_of_c_send_and_receive() {
+fn c_mckeys_send_and_receive() {
     let socket = socket(V4, 0);
     let group = |number| SocketAddr::from(([239, 1, 4, number], 0));
     let from_c = socket

@@ -1,51 +1,53 @@
-//! The safe tier in place of one of two `rping`s of rdma-core's: each side tells the other where memory
-//! is, as an address, a key and a length, which the server reads and then writes.
+//! The safe tier in place of one of two `rping`s of rdma-core.
+//!
+//! Each side sends the address, key and length of its memory, which the server reads and then writes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use rdmacm::endpoint::{
-    Connection, Connector, Export, Listener, Memory, Message, Remote, Rights, Settings,
+    Connection, ConnectionConfig, Connector, DmaMemory, ExportedMemory, Listener, Message,
+    RemoteAccess, RemoteMemory,
 };
 
-use crate::endpoint::{close_after_the_last, first_message};
+use crate::endpoint::{close_after_last_message, first_message};
 use crate::rping::{Program, Server, expected};
 use crate::{SIW, SIW_V6, V4, V6, assert_lines};
 
 const LONG: Duration = Duration::from_secs(60);
 pub(crate) const COUNT: usize = 10;
 
-pub(crate) fn settings(size: usize) -> Settings {
-    Settings { send_buffer_size: size, receive_buffer_size: size, ..Settings::default() }
+pub(crate) fn config(size: usize) -> ConnectionConfig {
+    ConnectionConfig::new().send_buffer_size(size).receive_buffer_size(size)
 }
 
-/// What `rping` sends in ping `number`: its text, and a zero.
+/// Returns the bytes that `rping` sends in ping `number`: its text, and a zero.
 pub(crate) fn ping(number: usize, size: usize) -> Vec<u8> {
     let line = expected("", number, size);
     [line.trim_start_matches(": ").as_bytes(), &[0]].concat()
 }
 
-fn say(connection: &Connection, bytes: &[u8]) {
+fn send_bytes(connection: &Connection, bytes: &[u8]) {
     connection.post_bytes(bytes).expect("post");
 }
 
-fn hear(connection: &Connection) -> Option<Message> {
+fn receive_bytes(connection: &Connection) -> Option<Message> {
     let message = connection.recv_timeout(LONG).expect("receive");
     assert!(message.as_ref().is_none_or(|message| message.len() == 16), "{message:?}");
     message
 }
 
-/// What a message of `rping` names: it does not say what may be done there.
-pub(crate) fn named(message: &[u8]) -> Remote {
+/// Returns the memory that a message of `rping` names. The message does not state the access.
+pub(crate) fn named(message: &[u8]) -> RemoteMemory {
     let [addr, rkey, length] = [0..8, 8..12, 12..16]
         .map(|part| message[part].iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
     let rkey = u32::try_from(rkey).expect("four bytes");
-    Remote::new(addr, rkey, length, Rights::all()).expect("it may be there")
+    RemoteMemory::new(addr, rkey, length, RemoteAccess::all()).expect("it may be there")
 }
 
-/// The message for what this side gives.
-pub(crate) fn naming(export: &Export) -> Vec<u8> {
-    let remote = export.remote();
+/// Returns the message that names the exported memory of this side.
+pub(crate) fn naming(export: &ExportedMemory) -> Vec<u8> {
+    let remote = export.remote_memory();
     let length = u32::try_from(remote.len()).expect("short");
     [&remote.addr().to_be_bytes()[..], &remote.rkey().to_be_bytes(), &length.to_be_bytes()].concat()
 }
@@ -57,31 +59,31 @@ fn serves_c(address: &str, size: usize) {
     let [port, size_text, count] = [port.into(), size, COUNT].map(|number| number.to_string());
     let arguments = ["-c", "-a", address, "-p", &port, "-S", &size_text, "-C", &count, "-v", "-V"];
     let start = || Program::C.start(&arguments);
-    let (client, connection, mut message) = first_message(&listener, &settings(size), start);
+    let (client, connection, mut message) = first_message(&listener, &config(size), start);
     for number in 0..COUNT {
         if number > 0 {
-            message = hear(&connection).expect("where to read");
+            message = receive_bytes(&connection).expect("where to read");
         }
         let source = named(&message);
-        let mut buffer = connection.buffer_timeout(LONG).expect("a buffer");
+        let mut buffer = connection.acquire_buffer_timeout(LONG).expect("a buffer");
         buffer.set_len(usize::try_from(source.len()).expect("short")).expect("it fits");
         let read = connection
             .start_read(buffer, &source, 0)
             .and_then(|read| read.wait_timeout(LONG))
             .expect("read");
         assert!(*read == ping(number, size), "ping {number}: {}", String::from_utf8_lossy(&read));
-        say(&connection, &[0; 16]);
-        let sink = named(&hear(&connection).expect("where to write"));
+        send_bytes(&connection, &[0; 16]);
+        let sink = named(&receive_bytes(&connection).expect("where to write"));
         drop(
             connection
                 .start_write(read, &sink, 0)
                 .and_then(|write| write.wait_timeout(LONG))
                 .expect("write"),
         );
-        say(&connection, &[0; 16]);
+        send_bytes(&connection, &[0; 16]);
     }
-    assert!(hear(&connection).is_none(), "the client has closed");
-    close_after_the_last(&connection);
+    assert!(receive_bytes(&connection).is_none(), "the client has closed");
+    close_after_last_message(&connection);
     let client = client.finish();
     assert!(client.status.success(), "{}", client.stderr);
     assert_lines(&client.stdout, "ping data", size, COUNT, "the client of C");
@@ -89,17 +91,17 @@ fn serves_c(address: &str, size: usize) {
 
 fn is_served_by_c(address: &str, size: usize) {
     let server = Server::start(Program::C, address, &["-v", "-V", "-S", &size.to_string()]);
-    let connector = Connector::new().settings(settings(size)).timeout(LONG);
+    let connector = Connector::new().config(config(size)).total_timeout(LONG);
     let connection = connector.connect(server.address()).expect("connect");
-    let [mut source, sink] = [0, 1].map(|_| Memory::new(size).expect("memory"));
-    let gives = |memory: &Memory, rights| connection.export(memory, rights).expect("export");
-    let (given, taken) = (gives(&source, Rights::READ), gives(&sink, Rights::WRITE));
+    let [mut source, sink] = [0, 1].map(|_| DmaMemory::new(size).expect("memory"));
+    let gives = |memory: &DmaMemory, rights| connection.export(memory, rights).expect("export");
+    let (given, taken) = (gives(&source, RemoteAccess::READ), gives(&sink, RemoteAccess::WRITE));
     for number in 0..COUNT {
         source.write(0, &ping(number, size)).expect("within");
-        say(&connection, &naming(&given));
-        drop(hear(&connection).expect("it has read"));
-        say(&connection, &naming(&taken));
-        drop(hear(&connection).expect("it has written"));
+        send_bytes(&connection, &naming(&given));
+        drop(receive_bytes(&connection).expect("it has read"));
+        send_bytes(&connection, &naming(&taken));
+        drop(receive_bytes(&connection).expect("it has written"));
         let mut back = vec![0; size];
         sink.read(0, &mut back).expect("within");
         assert!(back == ping(number, size), "ping {number}");
@@ -112,7 +114,7 @@ fn is_served_by_c(address: &str, size: usize) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_client_of_rdma_core() {
+fn endpoint_serves_c_rping_client() {
     serves_c(V4, 64);
     serves_c(V4, 65_535);
     serves_c(V6, 100);
@@ -120,14 +122,14 @@ fn a_client_of_rdma_core() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_a_client_of_rdma_core() {
+fn siw_endpoint_serves_c_rping_client() {
     serves_c(SIW, 64);
     serves_c(SIW_V6, 65_535);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_server_of_rdma_core() {
+fn endpoint_reaches_c_rping_server() {
     is_served_by_c(V4, 64);
     is_served_by_c(V4, 65_535);
     is_served_by_c(V6, 100);
@@ -135,7 +137,7 @@ fn a_server_of_rdma_core() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_a_server_of_rdma_core() {
+fn siw_endpoint_reaches_c_rping_server() {
     is_served_by_c(SIW, 64);
     is_served_by_c(SIW_V6, 65_535);
 }

@@ -14,14 +14,14 @@ pub(crate) fn example(name: &str, arguments: &[&str]) -> Process {
     example_within(LIMIT, name, arguments)
 }
 
-/// The same, which may take that long.
+/// Runs an example with this time limit.
 pub(crate) fn example_within(limit: Duration, name: &str, arguments: &[&str]) -> Process {
     let tools = promised("RDMACM_TEST_RDMATOOLS");
     let built = Path::new(&tools).parent().expect("the tools are in a directory");
     Process::start(Command::new(built.join("examples").join(name)).args(arguments), limit)
 }
 
-fn a_message_arrives(address: &str) {
+fn example_message_arrives(address: &str) {
     let address = format!("{address}:{}", port());
     let server = listening(example("server", &[&address]));
     let message = "hello from the other side";
@@ -35,14 +35,14 @@ fn a_message_arrives(address: &str) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_message_arrives_over_roce() {
+fn example_message_arrives_over_roce() {
     promised_device("rxe0");
-    a_message_arrives(V4);
+    example_message_arrives(V4);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_message_arrives_over_siw() {
+fn example_message_arrives_over_siw() {
     promised_device("siw0");
-    a_message_arrives(SIW);
+    example_message_arrives(SIW);
 }

@@ -8,12 +8,13 @@ use rdmacm_tests::{Process, promised, promised_device, skip};
 /// Some hundred runs of two programs, of which strace watches one.
 const LIMIT: Duration = Duration::from_secs(400);
 
-/// Once each command, mapping or wait on a device node fails, and at each fourth the program is killed: it ends by
-/// itself and says what failed, so does its peer, and the kernel has nothing left of either. One kernel is enough: what
-/// is looked at is this side of it.
+/// Fails each command, mapping or wait on a device node once, and kills the program at each fourth.
+///
+/// The program ends by itself and reports the failed operation. Its peer does so too, and the kernel keeps no object of
+/// either. One kernel is enough, since this side alone is examined.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn each_call_on_a_device_fails_once() {
+fn programs_survive_each_failed_device_call() {
     promised_device("rxe0");
     if promised("RDMACM_TEST_KERNEL") != "6.12" {
         return skip("the faults are injected on 6.12");

@@ -27,12 +27,12 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What a failed test leaves behind goes with the guest.
+        // Remains of a failed test are deleted with the guest.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// The two programs, of which the receiver is asked for `copy` and the sender has `file`.
+/// Starts the two programs: the receiver writes `copy`, and the sender reads `file`.
 fn start(address: &str, file: &Path, copy: &Path) -> [Process; 2] {
     let address = format!("{address}:{}", port());
     let text = |path: &Path| path.to_str().expect("a path of this test").to_owned();
@@ -77,8 +77,8 @@ fn siw_files_of_all_sizes_arrive() {
     files_arrive(SIW);
 }
 
-/// One of the two is killed in the middle of a file that would take long; the other says so.
-fn one_is_killed(address: &str) {
+/// Kills one of the two programs in the middle of a file that would take long; the other reports it.
+fn program_death_is_reported(address: &str) {
     for victim in 0..2 {
         let directory = Directory::new();
         let [file, copy, part] = ["file", "copy", "copy.part"].map(|name| directory.file(name));
@@ -97,19 +97,19 @@ fn one_is_killed(address: &str) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn one_of_the_two_is_killed() {
+fn killed_program_is_reported_by_peer() {
     promised_device("rxe0");
-    one_is_killed(V4);
+    program_death_is_reported(V4);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_one_of_the_two_is_killed() {
+fn siw_killed_program_is_reported_by_peer() {
     promised_device("siw0");
-    one_is_killed(SIW);
+    program_death_is_reported(SIW);
 }
 
-fn both_say_why(address: &str) {
+fn failure_is_reported(address: &str) {
     let directory = Directory::new();
     let [file, copy, full] = ["file", "copy", "full"].map(|name| directory.file(name));
     fs::write(&file, vec![7; 1_500_000]).expect("write the file");
@@ -125,27 +125,27 @@ fn both_say_why(address: &str) {
     assert_failed(&sender, &["the receiver says: ", "full/copy.part: No space left"]);
     assert_failed(&receiver, &["full/copy.part: No space left"]);
     assert_eq!(left, 0, "it is no copy");
-    // The file is looked for before anybody is connected to, and a directory is none.
+    // The file is opened before the connection, and a directory is no file.
     let missing = directory.file("missing");
     let [sender, mut receiver] = start(address, &missing, &copy);
     assert_failed(&sender.finish(), &["missing: No such file"]);
-    assert!(receiver.is_running(), "nobody has come");
+    assert!(receiver.is_running(), "receiver should still wait");
     let [sender, receiver] = start(address, &directory.0, &copy);
     assert_failed(&sender.finish(), &["Is a directory"]);
-    assert_failed(&receiver.finish(), &["the other side has gone too early"]);
+    assert_failed(&receiver.finish(), &["the other side closed too early"]);
     assert!(!copy.exists());
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn both_sides_say_why() {
+fn failure_is_reported_on_both_sides() {
     promised_device("rxe0");
-    both_say_why(V4);
+    failure_is_reported(V4);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_both_sides_say_why() {
+fn siw_failure_is_reported_on_both_sides() {
     promised_device("siw0");
-    both_say_why(SIW);
+    failure_is_reported(SIW);
 }

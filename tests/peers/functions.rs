@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-/// The functions that `library` has for programs: `... rdma_connect@@RDMACM_1.0`.
+/// Returns the functions that `library` has for programs: `... rdma_connect@@RDMACM_1.0`.
 fn exported(library: &str, version: &str) -> Vec<String> {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
     let paths = folders.map(|folder| format!("{folder}/{library}"));
@@ -18,20 +18,20 @@ fn exported(library: &str, version: &str) -> Vec<String> {
     names.filter(|name| !name.starts_with('_')).map(str::to_owned).collect()
 }
 
-/// The functions that `infiniband/verbs.h` has or declares: `... ibv_poll_cq(...`.
+/// Returns the functions that `infiniband/verbs.h` has or declares: `... ibv_poll_cq(...`.
 fn declared() -> Vec<String> {
     let header = fs::read_to_string("/usr/include/infiniband/verbs.h");
     let header = header.expect("what C programs are compiled with is there");
     let names = header.match_indices("ibv_").filter_map(|(at, _)| {
-        let begins = header[..at].chars().next_back().is_some_and(|c| !is_of_a_name(c));
-        let (name, _) = header[at..].split_once(|c| !is_of_a_name(c))?;
+        let begins = header[..at].chars().next_back().is_some_and(|c| !is_identifier(c));
+        let (name, _) = header[at..].split_once(|c| !is_identifier(c))?;
         let is_called = header[at + name.len()..].starts_with('(');
         (begins && is_called).then(|| name.to_owned())
     });
     names.collect()
 }
 
-fn is_of_a_name(character: char) -> bool {
+fn is_identifier(character: char) -> bool {
     character.is_ascii_alphanumeric() || character == '_'
 }
 
@@ -45,15 +45,15 @@ fn assert_named(guide: &str, functions: &[String]) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_guide_names_every_function_of_the_c_library() {
-    let guide = include_str!("../../rdmacm/src/guide/functions.rs");
+fn guide_names_every_librdmacm_function() {
+    let guide = include_str!("../../rdmacm/src/guide/from_librdmacm.rs");
     assert_named(guide, &exported("librdmacm.so.1", "@@RDMACM_"));
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn the_guide_names_every_function_of_libibverbs() {
-    let guide = include_str!("../../rdmacm/src/guide/verbs.rs");
+fn guide_names_every_libibverbs_function() {
+    let guide = include_str!("../../rdmacm/src/guide/from_libibverbs.rs");
     assert_named(guide, &exported("libibverbs.so.1", "@@IBVERBS_1."));
     assert_named(guide, &declared());
 }

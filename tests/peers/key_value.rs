@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use rdmacm::endpoint::{Listener, Memory, Rights, Settings};
+use rdmacm::endpoint::{ConnectionConfig, DmaMemory, Listener, RemoteAccess};
 use rdmacm_tests::{Ended, Process, promised_device, wait_until};
 
 use crate::examples::example;
@@ -37,7 +37,7 @@ fn assert_failed(client: Process, text: &str) -> Ended {
     client
 }
 
-fn what_is_written_is_read(address: &str) {
+fn writes_are_read_by_others(address: &str) {
     let (mut server, address) = server(address);
     assert_printed(client(&address, &["a=1", "b=two words", "a", "empty=", "a=="]), &["1"]);
     let many: Vec<[String; 2]> =
@@ -57,8 +57,8 @@ fn what_is_written_is_read(address: &str) {
     assert_printed(client(&address, &keys), &values);
     let long = "x".repeat(245);
     assert_printed(client(&address, &[&format!("y={long}"), "y", "a", "empty"]), &[&long, "=", ""]);
-    assert_failed(client(&address, &[&format!("yy={long}")]), "no more than fits");
-    assert_failed(client(&address, &["=nothing"]), "must be there");
+    assert_failed(client(&address, &[&format!("yy={long}")]), "exceeds 246 bytes");
+    assert_failed(client(&address, &["=nothing"]), "the key is empty");
     let reader = assert_failed(client(&address, &["a", "c", "b"]), "c: there is no such key");
     assert_eq!(reader.stdout, ["="]);
     assert!(server.is_running());
@@ -66,19 +66,19 @@ fn what_is_written_is_read(address: &str) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn what_clients_write_others_read() {
+fn clients_read_writes_of_others() {
     promised_device("rxe0");
-    what_is_written_is_read(V4);
+    writes_are_read_by_others(V4);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_what_clients_write_others_read() {
+fn siw_clients_read_writes_of_others() {
     promised_device("siw0");
-    what_is_written_is_read(SIW);
+    writes_are_read_by_others(SIW);
 }
 
-/// Whoever reads while others write sees one value or another.
+/// A client that reads while others write gets one value or another.
 fn values_are_whole(address: &str) {
     let (_server, address) = server(address);
     let values = ["a", "b", "c"].map(|letter| letter.repeat(200));
@@ -98,19 +98,19 @@ fn values_are_whole(address: &str) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn values_that_are_written_meanwhile_are_whole() {
+fn concurrently_written_values_are_whole() {
     promised_device("rxe0");
     values_are_whole(V4);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_values_that_are_written_meanwhile_are_whole() {
+fn siw_concurrently_written_values_are_whole() {
     promised_device("siw0");
     values_are_whole(SIW);
 }
 
-/// An entry of the table, in the form in which the example keeps it.
+/// Returns an entry of the table, in the form in which the example keeps it.
 fn entry(key: &str, value: &str) -> [u8; 256] {
     let mut entry = [0; 256];
     (entry[0], entry[1]) = [key, value].map(|text| u8::try_from(text.len()).expect("short")).into();
@@ -123,7 +123,7 @@ fn entry(key: &str, value: &str) -> [u8; 256] {
     entry
 }
 
-/// What the peer has sent so far, as its device counts.
+/// Returns the number of packets that the peer has sent, as its device counts.
 fn sent_packets() -> u64 {
     let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts";
     fs::read_to_string(counter).expect("rxe counts").trim().parse().expect("a number")
@@ -131,22 +131,22 @@ fn sent_packets() -> u64 {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_torn_entry_is_read_again() {
+fn torn_entry_is_read_again() {
     promised_device("rxe0");
     let address = format!("{V4}:{}", port());
     let bound: std::net::SocketAddr = address.parse().expect("an address");
     let listener = Listener::bind(bound).expect("listen");
     let client = client(&address, &["key"]);
-    let incoming = listener.incoming_timeout(LONG).expect("a request");
-    let connection = incoming.accept(&Settings::default(), &[], LONG).expect("accept");
+    let incoming = listener.accept_timeout(LONG).expect("a request");
+    let connection = incoming.accept(&ConnectionConfig::default(), &[], LONG).expect("accept");
     let [old, new] = ["old", "new"].map(|value| entry("key", &value.repeat(80)));
     let torn = [&new[..128], &old[128..]].concat();
     // Wherever the client looks first.
-    let mut table = Memory::new(1024 * 256).expect("memory");
+    let mut table = DmaMemory::new(1024 * 256).expect("memory");
     table.write(0, &torn.repeat(1024)).expect("as long");
-    let export = connection.export(&table, Rights::READ).expect("export");
+    let export = connection.export(&table, RemoteAccess::READ).expect("export");
     assert!(connection.recv_timeout(LONG).expect("receive").expect("a question").is_empty());
-    connection.post_bytes(&export.descriptor()).expect("post");
+    connection.post_bytes(&export.to_bytes()).expect("post");
     let before = sent_packets();
     wait_until("it reads again and again", || sent_packets() > before + 100);
     table.write(0, &new.repeat(1024)).expect("as long");
@@ -154,8 +154,8 @@ fn a_torn_entry_is_read_again() {
     assert_printed(client, &[&"new".repeat(80)]);
 }
 
-/// A client whose server is killed says so, and a server goes on whose client is.
-fn one_is_killed(address: &str) {
+/// A client reports the death of its server, and a server continues after the death of a client.
+fn program_death_is_reported(address: &str) {
     let (mut server, address) = server(address);
     let reads = [&["key=value"][..], &["key"; 50_000]].concat();
     let mut begun = [0, 1].map(|_| {
@@ -172,14 +172,14 @@ fn one_is_killed(address: &str) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn one_of_the_two_is_killed() {
+fn killed_program_is_reported_by_peer() {
     promised_device("rxe0");
-    one_is_killed(V4);
+    program_death_is_reported(V4);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_one_of_the_two_is_killed() {
+fn siw_killed_program_is_reported_by_peer() {
     promised_device("siw0");
-    one_is_killed(SIW);
+    program_death_is_reported(SIW);
 }

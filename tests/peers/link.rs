@@ -8,7 +8,7 @@ use crate::rping::{LIMIT, Program};
 
 const NETDEV: &str = "link0";
 
-/// What a program prints that must have success, without the spaces around the lines.
+/// Returns the lines that a successful program prints, without the spaces around them.
 #[track_caller]
 fn lines(program: Process) -> Vec<String> {
     let ended = program.finish();
@@ -24,7 +24,7 @@ fn ours(applet: &str, arguments: &[&str]) -> Vec<String> {
     lines(Program::Ours.run(applet, arguments))
 }
 
-/// The values of `keys` in what a devinfo prints.
+/// Returns the values of `keys` in the output of a devinfo.
 fn values(lines: &[String], keys: &[&str]) -> Vec<String> {
     let value = |key: &&str| {
         let line = lines.iter().find_map(|line| line.strip_prefix(&format!("{key}:")));
@@ -35,7 +35,7 @@ fn values(lines: &[String], keys: &[&str]) -> Vec<String> {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_link_comes_is_shown_and_goes() {
+fn link_is_added_shown_and_deleted() {
     run("ip", &["link", "add", NETDEV, "type", "dummy"]);
     run("ip", &["link", "set", NETDEV, "up"]);
     assert_eq!(ours("link", &["add", "rxe5", "type", "rxe", "netdev", NETDEV]), [""; 0]);

@@ -6,9 +6,8 @@ mod connections;
 mod rping;
 
 use connections::{
-    a_hundred_connections_that_migrate, connections_in_the_port_space_of_infiniband,
-    connections_over_ipv6, connections_with_a_type_of_service, messages, messages_over_ipv6,
-    siw_messages, timed_connections,
+    connections_in_infiniband_port_space, connections_over_ipv6, connections_with_tos,
+    hundred_connections_migrate, messages, messages_over_ipv6, siw_messages, timed_connections,
 };
 use rdmacm_tests::{Ended, wait_until};
 use rping::{Program, Server, connect, expected};
@@ -55,6 +54,7 @@ mod examples;
 mod faults;
 mod file_copy;
 mod functions;
+mod journal;
 mod key_value;
 mod link;
 mod perf;
@@ -66,15 +66,15 @@ every_pair! {
     pings
     ipv6
     eight_clients
-    a_killed_server
+    killed_server_ends_client
     siw_pings
     messages
     messages_over_ipv6
     siw_messages
-    a_hundred_connections_that_migrate
-    connections_with_a_type_of_service
+    hundred_connections_migrate
+    connections_with_tos
     connections_over_ipv6
-    connections_in_the_port_space_of_infiniband
+    connections_in_infiniband_port_space
     timed_connections
 }
 
@@ -83,7 +83,7 @@ const SIW: &str = "10.0.0.2";
 const V6: &str = "fd00::1";
 const SIW_V6: &str = "fd00::2";
 
-/// One run of the two programs, in which everything must be as expected.
+/// Runs the two programs once, and checks all of their output.
 fn run(server: Program, client: Program, address: &str, size: usize, count: usize) {
     let run = format!("{client:?} to {server:?}: {count} pings of {size} bytes");
     let started = Server::start(server, address, &["-v", "-S", &size.to_string()]);
@@ -95,7 +95,10 @@ fn run(server: Program, client: Program, address: &str, size: usize, count: usiz
     assert_lines(&server_ended.stdout, "server ping data", size, count, &run);
 }
 
-/// rdma-core's program, when all is done, may close its channel while a thread of its own waits there, which that ends.
+/// Checks that the program succeeded.
+///
+/// rdma-core's program may, when all is done, close its channel while one of its threads waits there. That wait then
+/// fails, and so does the program.
 #[track_caller]
 fn ended_well(program: Program, ended: &Ended, run: &str) {
     let ends_itself = ended.stderr.contains("rdma_get_cm_event: Bad file descriptor");
@@ -145,18 +148,19 @@ fn siw_eight_clients() {
     serves_eight(Program::Ours, Program::C, SIW);
 }
 
-fn a_killed_server(server: Program, client: Program) {
-    survives(server, client, V4);
+fn killed_server_ends_client(server: Program, client: Program) {
+    server_death_ends_client(server, client, V4);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_a_killed_server() {
-    survives(Program::C, Program::Ours, SIW);
+fn siw_killed_server_ends_client() {
+    server_death_ends_client(Program::C, Program::Ours, SIW);
 }
 
-/// A persistent server serves eight clients at once. Ours loses another meanwhile, and holds nothing
-/// of any of them when they are gone.
+/// A persistent server serves eight clients at once.
+///
+/// Our server also loses another client meanwhile, and keeps no object of a client after its end.
 fn serves_eight(server: Program, program: Program, address: &str) {
     let (size, count) = (1000, 100);
     let ours = server == Program::Ours;
@@ -183,7 +187,7 @@ fn serves_eight(server: Program, program: Program, address: &str) {
         ended_well(program, &client, "one of eight");
         assert_lines(&client.stdout, "ping data", size, count, "one of eight");
     }
-    assert!(server.process.is_running(), "a persistent server goes on");
+    assert!(server.process.is_running(), "persistent server should continue");
     if ours {
         wait_until("the server holds nothing of its clients", || server.holds() == before);
     }
@@ -191,8 +195,8 @@ fn serves_eight(server: Program, program: Program, address: &str) {
     ended_well(program, &last, "the last one");
 }
 
-/// A client whose server is killed ends by itself.
-fn survives(server: Program, client: Program, address: &str) {
+/// A client ends by itself when its server is killed.
+fn server_death_ends_client(server: Program, client: Program, address: &str) {
     let mut server = Server::start(server, address, &[]);
     let mut torn = connect(client, &server, 64, 0, &["-v"]);
     torn.next_line().expect("a ping");
@@ -208,17 +212,17 @@ fn survives(server: Program, client: Program, address: &str) {
 /// for the flush of a receive that it posts when its queue pair is in ERR already.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_killed_client() {
-    a_client_is_killed(V4);
+fn killed_client_ends_server() {
+    client_death_ends_server(V4);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_a_killed_client() {
-    a_client_is_killed(SIW);
+fn siw_killed_client_ends_server() {
+    client_death_ends_server(SIW);
 }
 
-fn a_client_is_killed(address: &str) {
+fn client_death_ends_server(address: &str) {
     for client in [Program::Ours, Program::C] {
         let server = Server::start(Program::Ours, address, &[]);
         let mut torn = connect(client, &server, 64, 0, &["-v"]);
@@ -230,10 +234,11 @@ fn a_client_is_killed(address: &str) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn nobody_listens() {
+fn ping_without_listener_fails() {
     let client = Program::Ours.start(&["-c", "-a", V4, "-p", "7199", "-C", "1"]).finish();
     assert_eq!(client.status.code(), Some(1), "{}", client.stderr);
-    let message = "rping: cannot connect to 10.0.0.1:7199: rejected by the peer: nobody listens on";
+    let message =
+        "rping: cannot connect to 10.0.0.1:7199: rejected by the peer: no program listens on";
     assert!(client.stderr.contains(message), "{}", client.stderr);
     assert_eq!(client.stdout, [""; 0]);
 }
@@ -242,7 +247,7 @@ fn nobody_listens() {
 /// with its name.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn every_event_is_shown_with_its_time() {
+fn debug_output_shows_time_of_each_event() {
     let server = Server::start(Program::Ours, V4, &["-d"]);
     let client = connect(Program::Ours, &server, 64, 2, &["-d"]).finish();
     let server = server.process.finish();
@@ -253,7 +258,7 @@ fn every_event_is_shown_with_its_time() {
     assert_eq!(events(&server.stdout), ["CONNECT_REQUEST", "ESTABLISHED", "DISCONNECTED"]);
 }
 
-/// The names of the events in `lines`, whose times must ascend.
+/// Returns the names of the events in `lines`, whose times must ascend.
 fn events(lines: &[String]) -> Vec<&str> {
     let mut last = 0.0;
     let event = |line| {

@@ -4,25 +4,26 @@ use std::env;
 use std::fs;
 
 use rdmacm_tests::Ended;
+use serde_json::Value;
 
 use crate::rping::{Program, port};
 use crate::{SIW, V4};
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn measurements() {
+fn perf_programs_measure() {
     measure(V4, "rxe0");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_measurements() {
+fn siw_perf_programs_measure() {
     measure(SIW, "siw0");
 }
 
 const OPERATIONS: [&str; 3] = ["send", "write", "read"];
 
-/// Inline, and in several packets; in lists; as text, as JSON and as a picture.
+/// Measures inline data, several packets and lists, with output as text, JSON and a picture.
 fn measure(address: &str, device: &str) {
     let lat = format!("Latency over {device} in us, 5 messages of each size");
     let columns = ["bytes", "min", "median", "mean", "99 %", "99.9 %", "max"];
@@ -41,18 +42,22 @@ fn measure(address: &str, device: &str) {
     let picture = env::temp_dir().join(format!("rdmatools-{device}.svg"));
     let options = format!("-n 8 -s 8 -t 4 -Q 4 -o send,read --json --plot {}", picture.display());
     let json = run("bw", address, &options);
-    assert_eq!(json.len(), 5, "{json:?}");
-    assert!(json[0].starts_with(&format!("{{\"test\": \"bw\", \"device\": \"{device}\", ")));
-    assert!(json[2].starts_with("  {\"operation\": \"send\", \"size\": 8, \"mb_per_s\": "));
-    assert!(json[3].starts_with("  {\"operation\": \"read\", \"size\": 8, \"mb_per_s\": "));
-    assert_eq!(json[4], "]}");
+    let object: Value = serde_json::from_str(&json.join("\n")).expect("valid JSON");
+    assert_eq!((&object["test"], &object["device"]), (&Value::from("bw"), &Value::from(device)));
+    for (result, operation) in [(&object["results"][0], "send"), (&object["results"][1], "read")] {
+        assert_eq!((&result["operation"], &result["size"]), (&operation.into(), &8.into()));
+        assert!(result["mb_per_s"].as_f64() > Some(0.0), "{result}");
+    }
     let svg = fs::read_to_string(&picture).expect("a picture");
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
-    assert_eq!(svg.matches("<circle").count(), 4, "{svg}");
+    assert_eq!(svg.matches("<circle").count() + svg.matches("class=\"m\"").count(), 4, "{svg}");
     fs::remove_file(picture).expect("remove");
+    // The chart alone, on standard output.
+    let chart = run("lat", address, "-n 5 -s 64 -o send --plot -").join("\n");
+    assert!(chart.starts_with("<svg ") && chart.ends_with("</svg>"), "{chart}");
 }
 
-/// What the client prints; both sides must end well.
+/// Returns the output of the client; both sides must succeed.
 fn run(tool: &str, address: &str, options: &str) -> Vec<String> {
     let port = port();
     let mut server = Program::Ours.run(tool, &["-p", &port]);
@@ -69,7 +74,7 @@ fn run(tool: &str, address: &str, options: &str) -> Vec<String> {
     client.stdout
 }
 
-/// The numbers of each operation's line.
+/// Returns the numbers in the line of each operation.
 fn rows(lines: &[String], title: &str, columns: &[&str], size: usize) -> Vec<Vec<f64>> {
     assert_eq!(lines.len(), 2 + OPERATIONS.len(), "{lines:?}");
     assert_eq!(lines[0], title);

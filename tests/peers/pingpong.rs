@@ -33,8 +33,9 @@ fn srq_pingpongs(server: Program, client: Program) {
     bounce(server, client, "srq", V4, 3, "-e -c -q 3 -n 40 -s 5000 -r 8");
 }
 
-/// Runs `players` queue pairs of each program, whose GIDs are that of `address`, and looks at every
-/// line that they print.
+/// Runs `players` queue pairs of each program, and checks every printed line.
+///
+/// Their GIDs belong to `address`.
 fn bounce(
     server: Program,
     client: Program,
@@ -79,7 +80,7 @@ fn bounce(
     assert_eq!(timed(&client.stdout), lines, "{what}");
 }
 
-/// The numbers of queue pair and first packet in a line that tells where a queue pair is.
+/// Returns the numbers of queue pair and first packet from a line that describes a queue pair.
 #[track_caller]
 fn place<'a>(line: &'a str, heading: &str, colon: &str, gid: &str) -> [&'a str; 2] {
     let place = line.strip_prefix(heading).and_then(|line| line.strip_prefix("LID 0x0000, QPN 0x"));
@@ -91,7 +92,7 @@ fn place<'a>(line: &'a str, heading: &str, colon: &str, gid: &str) -> [&'a str; 
     [number, packet]
 }
 
-/// The line with `#` for each number that has two digits of a fraction.
+/// Returns the line with `#` for each number that has two digits of a fraction.
 fn untimed(line: &str) -> String {
     let word = |word| match str::split_once(word, '.') {
         Some((_, fraction)) if fraction.len() == 2 => "#",
@@ -100,7 +101,7 @@ fn untimed(line: &str) -> String {
     line.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The place of `address` among rxe0's GIDs, and how the programs print it.
+/// Returns the index of `address` among rxe0's GIDs, and its printed form.
 fn gid(address: &str) -> (String, String) {
     let address: std::net::IpAddr = address.parse().expect("an address");
     let address = match address {
@@ -115,7 +116,7 @@ fn gid(address: &str) -> (String, String) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn on_roce_the_gid_is_to_be_chosen() {
+fn roce_pingpong_without_gid_is_refused() {
     let ended = Program::Ours.run("ibv_rc_pingpong", &["-d", "rxe0"]).finish();
     assert_eq!(ended.status.code(), Some(1));
     assert!(ended.stderr.contains("-g INDEX, of those that devinfo -v shows"), "{}", ended.stderr);

@@ -7,13 +7,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use rdmacm::device::{self, Resources};
+use rdmacm::device::{self, ResourceCounts};
 use rdmacm_tests::{Process, promised, promised_device, wait_until};
 
 /// Long enough for a thousand pings on a loaded machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Whose programs.
+/// Maker of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
     /// The applets of rdmatools.
@@ -28,12 +28,12 @@ impl Program {
         self.run("rping", arguments)
     }
 
-    /// The same of the program that both call `name`.
+    /// Runs the program that both makers call `name`.
     pub(crate) fn run(self, name: &str, arguments: &[&str]) -> Process {
         Process::start(self.command(name).args(arguments), LIMIT).that_siw_may_stop()
     }
 
-    /// The program that both call `name`, in the bed that was promised.
+    /// Returns the program that both makers call `name`, in the promised test bed.
     pub(crate) fn command(self, name: &str) -> Command {
         promised_device("rxe0");
         match self {
@@ -49,7 +49,7 @@ impl Program {
     }
 }
 
-/// A port that no other server has.
+/// Returns a port that no other server has.
 pub(crate) fn port() -> String {
     static PORT: AtomicU16 = AtomicU16::new(7200);
     PORT.fetch_add(1, Ordering::Relaxed).to_string()
@@ -81,14 +81,14 @@ impl Server {
         Self { process, address: address.into(), port }
     }
 
-    /// Where it listens.
+    /// Returns the address of the server.
     pub(crate) fn address(&self) -> SocketAddr {
         let ip = self.address.parse().expect("an IP address");
         SocketAddr::new(ip, self.port.parse().expect("a port"))
     }
 
-    /// The objects on the devices, and the server's threads and descriptors.
-    pub(crate) fn holds(&self) -> (Vec<Resources>, usize, usize) {
+    /// Returns the objects on the devices, and the server's threads and descriptors.
+    pub(crate) fn holds(&self) -> (Vec<ResourceCounts>, usize, usize) {
         let devices = device::list().expect("list the devices");
         let objects = devices.iter().map(|device| device.resources().expect("count the objects"));
         let objects = objects.collect();
@@ -123,7 +123,7 @@ pub(crate) fn connect(
     program.start(&[&arguments, options].concat())
 }
 
-/// The line that a program prints for ping `number` of `size` bytes.
+/// Returns the line that a program prints for ping `number` of `size` bytes.
 pub(crate) fn expected(heading: &str, number: usize, size: usize) -> String {
     let text = format!("{heading}: rdma-ping-{number}: ");
     // The size counts from the text on, and its zero byte at the end.

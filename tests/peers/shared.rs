@@ -1,10 +1,11 @@
-//! `rdma_xserver` and `rdma_xclient` with reliable connected queue pairs; and either of rdma-core's
-//! against one that receives from a shared receive queue.
+//! `rdma_xserver` and `rdma_xclient` with reliable connected queue pairs.
+//!
+//! Either program of rdma-core also runs against one that receives from a shared receive queue.
 //!
 //! # Safety
 //!
-//! A receive names memory of a region that lives until the shared receive queue is destroyed, and that
-//! is reached by copying only.
+//! A receive names memory of a region that lives until the shared receive queue is destroyed, and that is reached by
+//! copying only.
 #![expect(unsafe_code, reason = "posts a receive over memory that outlives its queue")]
 
 use rdmacm::addr::{AddrInfo, AddrInfoFlags, AddrInfoHints};
@@ -20,19 +21,19 @@ use crate::rping::{Program, listening, port};
 use crate::{SIW, V4};
 
 every_pair! {
-    messages_one_way
+    messages_pass_one_way
 }
 
 const SERVED: [&str; 2] = ["rdma_xserver: start", "rdma_xserver: end 0"];
 const SENT: [&str; 2] = ["rdma_xclient: start", "rdma_xclient: end 0"];
 
-fn messages_one_way(server: Program, client: Program) {
+fn messages_pass_one_way(server: Program, client: Program) {
     exchange(server, client, V4);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_messages_one_way() {
+fn siw_messages_pass_one_way() {
     for (server, client) in
         [(Program::Ours, Program::Ours), (Program::Ours, Program::C), (Program::C, Program::Ours)]
     {
@@ -48,7 +49,7 @@ fn exchange(server: Program, client: Program, address: &str) {
     printed(server, &SERVED);
 }
 
-/// What leads to a server at `port`, or from there.
+/// Resolves the path to a server at `port`, or to its listener.
 fn found(node: Option<&str>, port: &str, flags: AddrInfoFlags) -> AddrInfo {
     let hints =
         AddrInfoHints { flags, port_space: Some(PortSpace::Tcp), ..AddrInfoHints::default() };
@@ -56,7 +57,7 @@ fn found(node: Option<&str>, port: &str, flags: AddrInfoFlags) -> AddrInfo {
     found.into_iter().next().expect("at least one")
 }
 
-/// A queue pair that sends 16 bytes and receives from the id's queue.
+/// Returns the attributes of a queue pair that sends 16 bytes and receives from the id's queue.
 fn queue_pair() -> EndpointQpInit {
     let caps = QueuePairCaps { max_inline_data: 16, ..QueuePairCaps::default() };
     EndpointQpInit { caps, signal_all: true, ..EndpointQpInit::default() }
@@ -64,7 +65,7 @@ fn queue_pair() -> EndpointQpInit {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_client_of_rdma_core_sends_to_a_shared_receive_queue() {
+fn c_client_sends_to_shared_receive_queue() {
     let device = promised_device("rxe0");
     let port = port();
     let listener = CmId::create_ep(&found(None, &port, AddrInfoFlags::PASSIVE), None);
@@ -96,7 +97,7 @@ fn a_client_of_rdma_core_sends_to_a_shared_receive_queue() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_server_of_rdma_core_takes_a_client_with_a_shared_receive_queue() {
+fn c_server_accepts_client_with_srq() {
     let port = port();
     let server = listening(Program::C.run("rdma_xserver", &["-c", "r", "-p", &port]));
     let active = found(Some(V4), &port, AddrInfoFlags::empty());

@@ -22,13 +22,15 @@ fn one_thread_has(name: &str, connections: &str, address: &str) {
         let client = example_within(LIMIT, name, &["client", &address, connections]);
         let client = client.finish();
         assert!(client.status.success(), "{}", client.stderr);
-        assert_eq!(client.stdout, [format!("{connections} connections have had 10 answers each")]);
+        assert_eq!(client.stdout, [format!("{connections} connections received 10 answers each")]);
     }
     drop(server);
 }
 
-/// A program would not have a thread for each of so many connections, and one epoll instance does not take as many that wait
-/// for one descriptor (500). Each connection takes as long as the first: there are so many on one of the kernels.
+/// A program would not have a thread for each of 1000 connections.
+///
+/// One epoll instance accepts no more than 500 connections that wait for one descriptor. Each connection takes as long
+/// as the first one. This number is used on one of the kernels.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tokio_thread_has_thousand_connections() {

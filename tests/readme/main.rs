@@ -17,8 +17,35 @@ fn readme_shows_compiled_program() {
     assert!(include_str!("../../README.md").contains(&shown), "the README shows another program");
 }
 
-/// Folders whose documentation has sentences that begin with one of [`RIDDLES`]: it is to be rewritten. The list only shrinks.
-const UNREVISED: [&str; 4] = ["rdmacm/src/endpoint/", "rdmacm/src/verbs/", "tests/", "tools/"];
+/// The front page of the crate has the introduction and the example of the README, and no other text.
+#[test]
+fn crate_page_copies_readme() {
+    let readme = include_str!("../../README.md");
+    let page = include_str!("../../rdmacm/README.md");
+    let (introduction, _) = readme.split_once("## Quick start\n").expect("a quick start");
+    let rest = page.strip_prefix(introduction).expect("another introduction than the README");
+    assert!(rest.contains(include_str!("example.rs")), "the page shows another program");
+    let paragraphs: Vec<&str> = readme.trim_end().split("\n\n").collect();
+    for paragraph in rest.trim_end().split("\n\n") {
+        assert!(paragraphs.contains(&paragraph), "the README has no paragraph {paragraph:?}");
+    }
+}
+
+/// `null` is for tests and benchmarks only.
+#[test]
+fn crate_page_names_each_feature() {
+    let manifest = include_str!("../../rdmacm/Cargo.toml");
+    let page = include_str!("../../rdmacm/README.md");
+    let (_, features) = manifest.split_once("\n[features]\n").expect("features");
+    let features = features.lines().take_while(|line| !line.starts_with('['));
+    let names = features.filter_map(|line| Some(line.split_once(" = ")?.0));
+    let public: Vec<_> = names.filter(|name| *name != "null").collect();
+    assert!(public.len() >= 6, "{public:?}");
+    for name in public {
+        assert!(page.contains(&format!("`{name}`")), "{name} is missing");
+    }
+}
+
 /// Beginnings of sentences that name their subject by a clause, or not at all.
 const RIDDLES: [&str; 4] = ["What ", "The same", "Those of ", "Whether "];
 
@@ -27,15 +54,11 @@ fn documentation_names_its_subjects() {
     let mut riddles = Vec::new();
     for folder in ["rdmacm", "tests", "tools", "ucma-abi", "verbs-abi", "verbs-core"] {
         for (path, text) in files(folder) {
-            let path = format!("{folder}/{path}");
-            if UNREVISED.iter().any(|unrevised| path.starts_with(unrevised)) {
-                continue;
-            }
             for (number, line) in text.lines().enumerate() {
                 let line = line.trim_start();
                 let text = line.strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));
                 if text.is_some_and(|text| RIDDLES.iter().any(|riddle| text.starts_with(riddle))) {
-                    riddles.push(format!("{path}:{}: {line}", number + 1));
+                    riddles.push(format!("{folder}/{path}:{}: {line}", number + 1));
                 }
             }
         }
@@ -85,18 +108,18 @@ fn links_lead_to_files() {
 }
 
 #[test]
-fn the_server_is_the_example() {
+fn document_shows_server_example() {
     shows(include_str!("../../rdmacm/examples/server.rs"));
 }
 
 #[test]
-fn the_client_is_the_example() {
+fn document_shows_client_example() {
     shows(include_str!("../../rdmacm/examples/client.rs"));
 }
 
-/// Each can be read at once, says first how to run it, and is found from the README.
+/// Each example is short, begins with its run command, and is named in the README.
 #[test]
-fn the_examples_are_short_and_say_how_to_run_them() {
+fn examples_are_short_and_state_run_command() {
     let readme = include_str!("../../README.md");
     let examples = files("rdmacm/examples");
     assert!(examples.len() >= 7, "{examples:?}");
@@ -125,7 +148,7 @@ fn has_test(source: &str, name: &str) -> bool {
     })
 }
 
-/// The file of `module`, of the tests of this package.
+/// Returns the file of `module`, of the tests of this package.
 fn module(module: &str) -> Option<String> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let files = ["kernel", "peers"]
@@ -134,7 +157,7 @@ fn module(module: &str) -> Option<String> {
     files.into_iter().find_map(|file| fs::read_to_string(tests.join(file)).ok())
 }
 
-/// Every source file under a folder of the workspace: its path in that folder, and its text.
+/// Returns every source file under a folder of the workspace: its path in that folder, and its text.
 fn files(folder: &str) -> Vec<(String, String)> {
     let mut files = Vec::new();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
@@ -143,7 +166,7 @@ fn files(folder: &str) -> Vec<(String, String)> {
         for entry in fs::read_dir(&directory).expect("read a directory") {
             let path = entry.expect("read an entry").path();
             if path.is_dir() {
-                // What cargo fuzz builds.
+                // Build output of cargo fuzz.
                 directories.extend((!path.ends_with("fuzz/target")).then_some(path));
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).expect("read a file");
@@ -155,7 +178,7 @@ fn files(folder: &str) -> Vec<(String, String)> {
     files
 }
 
-/// The text of every file of the library.
+/// Returns the text of every file of the library.
 fn library() -> String {
     let all = ["rdmacm/src", "verbs-core/src"].map(files);
     all.into_iter().flatten().map(|(_, text)| text).collect()
@@ -168,7 +191,7 @@ fn opens_unsafe_code(text: &str) -> bool {
 }
 
 #[test]
-fn the_audit_has_every_file_that_may_be_unsafe() {
+fn audit_lists_every_unsafe_file() {
     let audit = include_str!("../../SECURITY.md");
     let row = |line: &str| Some(line.strip_prefix("| `")?.split_once("` |")?.0.to_owned());
     let mut listed: Vec<String> = audit.lines().filter_map(row).collect();
@@ -193,7 +216,7 @@ fn the_audit_has_every_file_that_may_be_unsafe() {
 }
 
 #[test]
-fn every_test_of_the_semantics_is_there() {
+fn semantics_name_existing_tests() {
     let library = library();
     let table = include_str!("../SEMANTICS.md");
     let mut count = 0;
@@ -214,7 +237,7 @@ fn every_test_of_the_semantics_is_there() {
 }
 
 #[test]
-fn a_test_is_found_where_it_is() {
+fn test_lookup_finds_functions_and_rows() {
     let source = "    #[test]\n    #[ignore]\n    fn here() {}\n\nfn helper() {}\nrow: \"role\"\n";
     assert!(has_test(source, "here") && has_test(source, "row"));
     assert!(!has_test(source, "helper") && !has_test(source, "her") && !has_test(source, "role"));
@@ -231,7 +254,7 @@ const FUNCTIONS: &str = "
     resolve_addr resolve_addrinfo resolve_route set_local_ece set_option seterrno write_cm_event";
 
 #[test]
-fn every_function_is_found_by_its_c_name() {
+fn library_has_alias_for_each_c_function() {
     let library = library();
     for name in FUNCTIONS.split_whitespace() {
         let alias = format!("#[doc(alias = \"rdma_{name}\")]");

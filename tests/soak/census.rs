@@ -1,25 +1,25 @@
-//! What the process and the kernel hold while nobody plays, and whether that grows.
+//! Objects of the process and the kernel while no connection is active, and a check for growth.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-use rdmacm::device::{Device, Resources};
+use rdmacm::device::{Device, ResourceCounts};
 use rdmacm_tests::heap::{Live, live};
 
 use crate::Outcome;
 use crate::load::Done;
 
-/// How long the kernel may take to let go of what was closed: siw does so behind the program's back.
+/// Time within which the kernel releases closed objects: siw does so asynchronously.
 const SETTLING: Duration = Duration::from_secs(30);
 
-/// What there is of everything that must be as it was.
+/// Counts that must return to their earlier values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
     descriptors: usize,
     /// Mappings of device files.
     rings: usize,
-    /// Of each device.
-    objects: Vec<Resources>,
+    /// Objects of each device.
+    objects: Vec<ResourceCounts>,
 }
 
 impl Held {
@@ -30,22 +30,22 @@ impl Held {
         Ok(Self { descriptors: fs::read_dir("/proc/self/fd")?.count(), rings, objects })
     }
 
-    /// The number of all objects on all devices.
+    /// Returns the number of all objects on all devices.
     fn count(&self) -> u64 {
-        self.objects.iter().flat_map(Resources::iter).map(|(_, count)| count).sum()
+        self.objects.iter().flat_map(ResourceCounts::iter).map(|(_, count)| count).sum()
     }
 }
 
-/// One look. It has nothing on the heap where all is well, which the next look would count.
+/// One sample. If all is well, it has nothing on the heap that the next sample would count.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sample {
     pub(crate) at: Duration,
     pub(crate) done: Done,
     pub(crate) descriptors: usize,
     pub(crate) objects: u64,
-    /// What there is where it is not as it was.
+    /// Current counts, if they differ from the earlier ones.
     left: Option<Held>,
-    /// What the process has allocated and not freed.
+    /// Heap that the process has allocated and not freed.
     pub(crate) heap: Live,
     /// Its address space, and how much of that is resident.
     pub(crate) mapped_kib: u64,
@@ -79,7 +79,7 @@ impl Sample {
     }
 }
 
-/// A line `NAME NUMBER kB` of a file.
+/// Returns the number in the line `NAME NUMBER kB` of a file.
 fn kib(file: &str, name: &str) -> Outcome<u64> {
     let text = fs::read_to_string(file)?;
     let value = text.lines().find_map(|line| line.strip_prefix(name));
@@ -91,7 +91,7 @@ fn kib(file: &str, name: &str) -> Outcome<u64> {
 struct Flat {
     name: &'static str,
     value: fn(&Sample) -> u64,
-    /// How much more there may be in the second half of the time than at most in the first.
+    /// Permitted excess of the second half of the time over the maximum of the first.
     leeway: u64,
 }
 
@@ -106,7 +106,7 @@ const FLAT: [Flat; 4] = [
     Flat { name: "KiB of resident memory", value: |sample| sample.resident_kib, leeway: 256 },
 ];
 
-/// What is wrong with the samples; nothing where they are flat. The first of them was taken before anything was done.
+/// Returns the faults of the samples; none if the counts are flat. The first sample was taken before any connection.
 pub(crate) fn faults(samples: &[Sample], before: &Held) -> Vec<String> {
     let mut faults = Vec::new();
     for Sample { at, left, .. } in samples {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_is_a_fault() {
+    fn growing_count_is_fault() {
         let resident = |sample: &mut Sample, value| sample.resident_kib = value;
         assert_eq!(faults_of(&[1000, 5000, 5200, 5100], resident), 0);
         assert_eq!(faults_of(&[1000, 5000, 5100], resident), 0, "it was before anything");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_a_fault() {
+    fn leftover_object_is_fault() {
         let left = |sample: &mut Sample, is_left: bool| {
             sample.left = is_left.then(|| Held { rings: 1, ..before() });
         };

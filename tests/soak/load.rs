@@ -1,36 +1,36 @@
-//! Threads that make connections and break them, and where they are kept still.
+//! Threads that make connections and break them, and the gate that stops them.
 
 use std::error::Error;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
-use rdmacm_tests::dice::Dice;
+use rdmacm_tests::rng::Rng;
 
 use crate::round::{Fate, Round};
 use crate::{Outcome, is_late};
 
-/// What listens, and plays both ends of a connection.
+/// A listener that plays both ends of a connection.
 pub(crate) trait Server: Sized {
     fn listen(address: IpAddr) -> Outcome<Self>;
     fn play(&self, round: &Round) -> Outcome;
 }
 
-/// What the threads share.
+/// State shared by the threads.
 #[derive(Debug, Default)]
 pub(crate) struct Yard {
-    /// Who plays reads; who wants nobody to play writes.
+    /// Lock that players take for reading, and a census for writing.
     gate: RwLock<()>,
     over: AtomicBool,
     /// So far: connections that carried data, those that did not come about, bytes.
     connected: AtomicU64,
     broken_off: AtomicU64,
-    /// And those of which the kernel said that they took too long.
+    /// Connections that the kernel reported as too slow.
     late: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// What was done so far.
+/// Counts of the work so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Done {
     pub(crate) connected: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Done {
 }
 
 impl Yard {
-    /// Waits until nobody plays. Nobody does until what is returned is dropped.
+    /// Waits until no thread plays. None starts again until the returned guard is dropped.
     pub(crate) fn still(&self) -> RwLockWriteGuard<'_, ()> {
         self.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,15 +62,15 @@ impl Yard {
 
     /// Plays rounds on the device of `address` until it is over, a few with each listener.
     pub(crate) fn play<S: Server>(&self, address: IpAddr, seed: u64) -> Outcome {
-        let mut dice = Dice(seed);
+        let mut rng = Rng(seed);
         loop {
             let _playing = self.gate.read().unwrap_or_else(PoisonError::into_inner);
             if self.over.load(Ordering::Relaxed) {
                 return Ok(());
             }
             let server = S::listen(address)?;
-            for _ in 0..=dice.roll(4) {
-                let round = Round::new(&mut dice);
+            for _ in 0..=rng.roll(4) {
+                let round = Round::new(&mut rng);
                 let played = server.play(&round);
                 if played.as_ref().is_err_and(|error| is_late(&**error)) {
                     self.late.fetch_add(1, Ordering::Relaxed);

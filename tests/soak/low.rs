@@ -22,11 +22,11 @@ use crate::load::Server;
 use crate::round::{Fate, LONG, LONGEST, Part, Round, Side};
 use crate::{Outcome, joined};
 
-/// What the requests are called.
+/// Numbers of the requests.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 
-/// Where in its memory an end receives, and what it sends from there; what the peer may reach.
+/// Offset of the receives in an end's memory; the sends and the peer's part follow.
 const INBOX: usize = 0;
 const OUTBOX: usize = LONGEST;
 const REMOTE: usize = 2 * LONGEST;
@@ -62,14 +62,14 @@ impl Server for Listener {
 }
 
 impl Listener {
-    /// Says when it has accepted, and the client where its memory is.
+    /// Serves a connection. It signals when it has accepted, and sends the place of its memory to the client.
     fn serve(&self, round: &Round, accepted: Sender<()>) -> Outcome {
         let mut request = self.channel.expect_event_timeout(EventType::ConnectRequest, LONG)?;
         let id = request.take_request().ok_or("a request without an id")?;
         drop(request);
         if round.fate == Fate::Rejected {
             // Otherwise it goes unanswered, which rejects it too.
-            if round.dice.clone().roll(2) == 0 {
+            if round.rng.clone().roll(2) == 0 {
                 id.reject(b"no")?;
             }
             return Ok(());
@@ -95,13 +95,12 @@ impl Listener {
         end.end(round, Side::Server)
     }
 
-    /// Sends when the server has accepted, which it says by hanging up: siw may leave a message lying that comes
-    /// before that.
+    /// Sends after the server has accepted, which it signals by hanging up. siw may leave an earlier message unread.
     fn connect(&self, round: &Round, stands: &Receiver<()>) -> Outcome {
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel, PortSpace::Tcp)?;
         let mut stages = match round.fate {
-            Fate::Abandoned => round.dice.clone().roll(4),
+            Fate::Abandoned => round.rng.clone().roll(4),
             _ => usize::MAX,
         };
         let mut gives_up = || {
@@ -169,7 +168,7 @@ struct Half {
     channel: EventChannel,
     /// Lengths of messages that have come and were not looked at: one at most, as the peers take turns.
     arrived: Option<usize>,
-    /// The last message was sent, which nobody waits for.
+    /// `true` if the last message was sent, for which no thread waits.
     has_sent_last: bool,
 }
 
@@ -193,8 +192,8 @@ impl Half {
 
     fn param(&self) -> ConnParam {
         ConnParam {
-            responder_resources: ConnParam::MAX,
-            initiator_depth: ConnParam::MAX,
+            responder_resources: ConnParam::DEVICE_MAX,
+            initiator_depth: ConnParam::DEVICE_MAX,
             retry_count: 6,
             rnr_retry_count: 7,
             ..ConnParam::default()
@@ -217,7 +216,7 @@ impl Half {
         Ok(unsafe { self.qp.post_send(&request) }?)
     }
 
-    /// The same, and waits until it is done.
+    /// Posts a request, and waits until it is done.
     fn carry_out(&mut self, operation: SendOperation<'_>, place: usize, length: usize) -> Outcome {
         self.post(operation, place, length)?;
         while self.complete()? != SEND {}
@@ -240,7 +239,7 @@ impl Half {
         self.post(SendOperation::Send, OUTBOX, bytes.len())
     }
 
-    /// The next message.
+    /// Returns the next message.
     fn receive(&mut self) -> Outcome<Vec<u8>> {
         while self.arrived.is_none() {
             self.complete()?;
@@ -251,7 +250,7 @@ impl Half {
         Ok(bytes)
     }
 
-    /// Waits for something to be done, and says what it was.
+    /// Waits for a completion, and returns the number of its request.
     fn complete(&mut self) -> Outcome<u64> {
         let mut done = [Completion::default()];
         if self.cq.wait_timeout(&mut done, LONG)? == 0 {
@@ -291,7 +290,7 @@ impl Half {
 
 impl Drop for Half {
     fn drop(&mut self) {
-        // The id lets go of the queue pair, so that it is destroyed when the field is dropped.
+        // The id releases the queue pair, so that it is destroyed when the field is dropped.
         self.id.destroy_qp();
     }
 }

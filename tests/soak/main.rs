@@ -1,5 +1,7 @@
-//! Connections made and broken at random by many threads, on both levels of the library and every device, with their
-//! data checked; and from time to time, while all stand still, a look at what is left of that: see the [usage](USAGE).
+//! Connections made and broken at random by many threads.
+//!
+//! They use both levels of the library and every device, and their data is checked. From time to time all threads stop,
+//! and the remaining objects are counted: see the [usage](USAGE).
 
 mod census;
 mod load;
@@ -142,19 +144,20 @@ fn show(sample: &Sample, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// Whether a client's kernel has given up: siw waits ten seconds for an answer, for which a loaded machine may take longer.
+/// Returns `true` if the kernel of a client gave up. siw waits ten seconds for an answer, and a loaded machine may need
+/// longer.
 pub(crate) fn is_late(error: &(dyn Error + Send + Sync + 'static)) -> bool {
     error.downcast_ref::<rdmacm::Error>().is_some_and(|error| {
         matches!(error.kind(), ErrorKind::Unreachable(_)) && error.errno() == libc::ETIMEDOUT
     })
 }
 
-/// What two ends came to: success where both had it, otherwise what they say.
+/// Combines the outcomes of two ends: success if both succeeded, otherwise their errors.
 pub(crate) fn joined(client: Outcome, server: thread::Result<Outcome>) -> Outcome {
     let server = server.unwrap_or_else(|_| Err("it panicked".into()));
     match (client, server) {
         (Ok(()), Ok(())) => Ok(()),
-        // The server is told that the client has gone.
+        // The server gets the end of the client.
         (Err(error), _) if is_late(&*error) => Err(error),
         (client, server) => Err(format!("client: {client:?}; server: {server:?}").into()),
     }

@@ -4,7 +4,7 @@ use rdmatools::chart::{self, COLORS, Diagram, Line, Scale};
 
 use crate::census::Sample;
 
-/// A small number, exactly; a large one nearly.
+/// Returns a small number exactly, and a large one rounded.
 #[expect(clippy::cast_precision_loss, reason = "nobody sees the last digits of a picture")]
 fn number(value: u64) -> f64 {
     value as f64

@@ -1,8 +1,8 @@
-//! What happens on one connection: decided before it is made, so that both ends know it.
+//! Plan of one connection, decided before it is made, so that both ends know it.
 
 use std::time::Duration;
 
-use rdmacm_tests::dice::Dice;
+use rdmacm_tests::rng::Rng;
 
 use crate::Outcome;
 
@@ -12,12 +12,12 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// No message is longer.
 pub(crate) const LONGEST: usize = 8192;
 
-/// How far a connection gets.
+/// Outcome of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// The client gives up before it asks the server.
     Abandoned,
-    /// The server says no.
+    /// The server rejects the request.
     Rejected,
     /// It carries data.
     Connected,
@@ -34,63 +34,63 @@ pub(crate) enum Side {
 #[derive(Debug, Clone)]
 pub(crate) struct Round {
     pub(crate) fate: Fate,
-    /// Who ends it, when all data is there; the other one waits for that.
+    /// Side that ends the connection when all data has arrived; the other side waits for the end.
     pub(crate) ender: Side,
     /// `true` if it is disconnected, or just dropped.
     pub(crate) in_order: bool,
-    /// How many messages go each way, in turn. The client begins, as iWARP demands.
+    /// Number of messages in each direction, in turn. The client begins, as iWARP demands.
     pub(crate) messages: usize,
     /// Bytes of each message.
     pub(crate) size: usize,
     /// `true` if the client also writes to the server's memory, and reads that.
     pub(crate) remote: bool,
-    /// Where all bytes come from.
+    /// Seed of all bytes.
     seed: u64,
-    /// What this end still decides for itself.
-    pub(crate) dice: Dice,
+    /// Random decisions that this end makes by itself.
+    pub(crate) rng: Rng,
 }
 
 impl Round {
-    pub(crate) fn new(dice: &mut Dice) -> Self {
-        let fate = match dice.roll(8) {
+    pub(crate) fn new(rng: &mut Rng) -> Self {
+        let fate = match rng.roll(8) {
             0 => Fate::Abandoned,
             1 => Fate::Rejected,
             _ => Fate::Connected,
         };
-        let ender = if dice.roll(2) == 0 { Side::Client } else { Side::Server };
+        let ender = if rng.roll(2) == 0 { Side::Client } else { Side::Server };
         Self {
             fate,
             ender,
-            in_order: dice.roll(2) == 0,
-            messages: 1 + dice.roll(8),
-            size: 1 + dice.roll(LONGEST),
-            remote: dice.roll(2) == 0,
-            seed: dice.number(),
-            dice: Dice(dice.number()),
+            in_order: rng.roll(2) == 0,
+            messages: 1 + rng.roll(8),
+            size: 1 + rng.roll(LONGEST),
+            remote: rng.roll(2) == 0,
+            seed: rng.number(),
+            rng: Rng(rng.number()),
         }
     }
 
-    /// The bytes of one part of the data: no two parts have the same.
+    /// Returns the bytes of one part of the data: no two parts have the same.
     pub(crate) fn bytes(&self, part: Part) -> Vec<u8> {
         let (kind, number) = match part {
             Part::ToClient(number) => (1, number),
             Part::ToServer(number) => (2, number),
             Part::Remote => (3, 0),
         };
-        let mut dice = Dice(self.seed.rotate_left(kind) ^ (number as u64 + 1) << 32 | 1);
+        let mut rng = Rng(self.seed.rotate_left(kind) ^ (number as u64 + 1) << 32 | 1);
         // Seeds that differ little have numbers that do, at first.
         for _ in 0..8 {
-            dice.number();
+            rng.number();
         }
         let mut bytes = Vec::with_capacity(self.size + size_of::<u64>());
         while bytes.len() < self.size {
-            bytes.extend(dice.number().to_ne_bytes());
+            bytes.extend(rng.number().to_ne_bytes());
         }
         bytes.truncate(self.size);
         bytes
     }
 
-    /// That what has come is what was sent.
+    /// Checks that the received bytes are those that were sent.
     pub(crate) fn check(&self, part: Part, found: &[u8]) -> Outcome {
         let due = self.bytes(part);
         if found == due {
@@ -103,7 +103,7 @@ impl Round {
             .into())
     }
 
-    /// How many bytes the connection carries.
+    /// Returns the number of bytes that the connection carries.
     pub(crate) fn volume(&self) -> u64 {
         if self.fate != Fate::Connected {
             return 0;
@@ -118,6 +118,6 @@ impl Round {
 pub(crate) enum Part {
     ToClient(usize),
     ToServer(usize),
-    /// What the client writes to the server's memory.
+    /// Bytes that the client writes to the server's memory.
     Remote,
 }

@@ -5,7 +5,8 @@ use std::thread;
 use rdmacm::ErrorKind;
 use rdmacm::cm::RejectReason;
 use rdmacm::endpoint::{
-    Buffer, Connection, Connector, Incoming, Listener, Memory, Message, Remote, Rights, Settings,
+    Buffer, Connection, ConnectionConfig, Connector, DmaMemory, Incoming, Listener, Message,
+    RemoteAccess, RemoteMemory,
 };
 
 use crate::load::Server;
@@ -19,11 +20,11 @@ impl Server for Listener {
 
     fn play(&self, round: &Round) -> Outcome {
         if round.fate == Fate::Abandoned {
-            drop(connector().start(address(self)?)?);
+            drop(connector().start_connect(address(self)?)?);
             return Ok(());
         }
         thread::scope(|scope| {
-            let server = scope.spawn(|| serve(self.incoming_timeout(LONG)?, round));
+            let server = scope.spawn(|| serve(self.accept_timeout(LONG)?, round));
             let client = connect(self, round);
             // Both, as one alone says little.
             joined(client, server.join())
@@ -31,18 +32,16 @@ impl Server for Listener {
     }
 }
 
-fn settings() -> Settings {
-    Settings {
-        send_buffers: 2,
-        receive_buffers: 4,
-        send_buffer_size: LONGEST,
-        receive_buffer_size: LONGEST,
-        ..Settings::default()
-    }
+fn config() -> ConnectionConfig {
+    ConnectionConfig::new()
+        .send_buffers(2)
+        .receive_buffers(4)
+        .send_buffer_size(LONGEST)
+        .receive_buffer_size(LONGEST)
 }
 
 fn connector() -> Connector {
-    Connector::new().timeout(LONG).settings(settings())
+    Connector::new().total_timeout(LONG).config(config())
 }
 
 fn address(listener: &Listener) -> Outcome<std::net::SocketAddr> {
@@ -64,14 +63,14 @@ fn connect(listener: &Listener, round: &Round) -> Outcome {
     }
     if round.remote {
         let descriptor = message(&connection)?;
-        let remote = Remote::from_bytes(&descriptor)?;
+        let remote = RemoteMemory::from_bytes(&descriptor)?;
         let buffer = filled(&connection, &round.bytes(Part::Remote))?;
         let mut buffer = connection.start_write(buffer, &remote, 0)?.wait_timeout(LONG)?;
         buffer.set_len(round.size)?;
         buffer.fill(0);
         let buffer = connection.start_read(buffer, &remote, 0)?.wait_timeout(LONG)?;
         round.check(Part::Remote, &buffer)?;
-        connection.post(filled(&connection, b"done")?)?;
+        connection.post_send(filled(&connection, b"done")?)?;
     }
     end(&connection, round, Side::Client)
 }
@@ -79,21 +78,21 @@ fn connect(listener: &Listener, round: &Round) -> Outcome {
 fn serve(incoming: Incoming, round: &Round) -> Outcome {
     if round.fate == Fate::Rejected {
         // Otherwise it goes unanswered, which rejects it too.
-        if round.dice.clone().roll(2) == 0 {
+        if round.rng.clone().roll(2) == 0 {
             incoming.reject(RejectReason::CONSUMER_DEFINED, b"no")?;
         }
         return Ok(());
     }
-    let connection = incoming.accept(&settings(), &[], LONG)?;
+    let connection = incoming.accept(&config(), &[], LONG)?;
     for number in 0..round.messages {
         take(&connection, round, Part::ToServer(number))?;
         give(&connection, round, Part::ToClient(number))?;
     }
     if round.remote {
-        let memory = Memory::new(round.size)?;
-        let export = connection.export(&memory, Rights::READ | Rights::WRITE)?;
+        let memory = DmaMemory::new(round.size)?;
+        let export = connection.export(&memory, RemoteAccess::READ | RemoteAccess::WRITE)?;
         // Not waited for: the client may have ended the connection when the acknowledgement is due.
-        connection.post(filled(&connection, &export.descriptor())?)?;
+        connection.post_send(filled(&connection, &export.to_bytes())?)?;
         message(&connection)?;
         let mut found = vec![0; round.size];
         memory.read(0, &mut found)?;
@@ -103,13 +102,13 @@ fn serve(incoming: Incoming, round: &Round) -> Outcome {
 }
 
 fn filled(connection: &Connection, bytes: &[u8]) -> Outcome<Buffer> {
-    let mut buffer = connection.buffer_timeout(LONG)?;
+    let mut buffer = connection.acquire_buffer_timeout(LONG)?;
     buffer.copy_from(bytes)?;
     Ok(buffer)
 }
 
 fn give(connection: &Connection, round: &Round, part: Part) -> Outcome {
-    Ok(connection.post(filled(connection, &round.bytes(part))?)?)
+    Ok(connection.post_send(filled(connection, &round.bytes(part))?)?)
 }
 
 fn message(connection: &Connection) -> Outcome<Message> {

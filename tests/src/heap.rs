@@ -1,17 +1,17 @@
-//! What a program has on its heap: an allocator that counts.
+//! Heap usage of a program, counted by its allocator.
 //!
-//! A program has it count with `#[global_allocator] static ALLOCATOR: Counting = Counting;`.
+//! A program enables it with `#[global_allocator] static ALLOCATOR: Counting = Counting;`.
 //!
 //! # Safety
 //!
-//! The allocator is the system's, to which every call is passed on as it came.
+//! The allocator is the system's, to which every call is passed on unchanged.
 #![expect(unsafe_code, reason = "counts the calls of the allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-/// Of all threads: what is allocated and not freed.
+/// Bytes that all threads have allocated and not freed.
 static LIVE_BYTES: AtomicIsize = AtomicIsize::new(0);
 static LIVE_BLOCKS: AtomicIsize = AtomicIsize::new(0);
 
@@ -24,7 +24,7 @@ thread_local! {
 #[derive(Debug)]
 pub struct Counting;
 
-/// Counts blocks, of so many bytes in all: more than before, or fewer.
+/// Counts blocks of `layout`: added ones, or removed ones if `blocks` is negative.
 fn changed(blocks: isize, layout: Layout) {
     let size = isize::try_from(layout.size()).expect("no layout is larger");
     let bytes = blocks * size;
@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What is on the heap.
+/// Live allocations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Live {
     /// Without what the allocator needs for itself.
@@ -58,26 +58,26 @@ pub struct Live {
     pub blocks: u64,
 }
 
-/// What all threads together have on the heap now.
+/// Returns the live allocations of all threads together.
 pub fn live() -> Live {
     // A thread that frees is seen later than one that allocates, by the number that they share: it is never below 0.
     let value = |count: &AtomicIsize| u64::try_from(count.load(Ordering::Relaxed)).unwrap_or(0);
     Live { bytes: value(&LIVE_BYTES), blocks: value(&LIVE_BLOCKS) }
 }
 
-/// How often this thread has allocated so far.
+/// Returns the number of allocations of this thread so far.
 pub fn count() -> usize {
     COUNT.get()
 }
 
-/// How often `work` allocates.
+/// Returns the number of allocations in `work`.
 pub fn allocations(work: impl FnOnce()) -> usize {
     let before = count();
     work();
     count() - before
 }
 
-/// What `work` makes, and how many bytes it allocates in this thread that it does not free.
+/// Returns the result of `work`, and the bytes that it allocates in this thread without freeing them.
 pub fn kept<T>(work: impl FnOnce() -> T) -> (T, isize) {
     let before = KEPT.get();
     let made = work();

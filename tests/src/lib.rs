@@ -1,8 +1,8 @@
 //! Helpers that several of the test targets share.
 
-pub mod dice;
 pub mod heap;
 mod process;
+pub mod rng;
 pub mod siw;
 
 use std::env;
@@ -10,15 +10,17 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
 pub use process::{Ended, Process};
 use rdmacm::device::{self, Device};
 
-/// What the test bed's runner promises in the environment variable `name`.
+/// Returns the value of the environment variable `name`, which the test bed's runner promises.
 pub fn promised(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run this with cargo xtask test"))
 }
 
-/// The RDMA device `name`, on the kernel that was promised and among the devices that were.
+/// Returns the RDMA device `name`, which must be promised, on the promised kernel.
 pub fn promised_device(name: &str) -> Device {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release");
     let kernel = promised("RDMACM_TEST_KERNEL");
@@ -27,6 +29,17 @@ pub fn promised_device(name: &str) -> Device {
     assert!(devices.split(',').any(|device| device == name), "of {devices} none is {name}");
     let found = device::list().expect("list the devices");
     found.into_iter().find(|device| device.name() == name).expect("a promised device is there")
+}
+
+/// The directory of debugfs.
+pub const DEBUGFS: &str = "/sys/kernel/debug";
+
+/// Mounts debugfs, unless it is mounted.
+pub fn mount_debugfs() {
+    match mount(Some("none"), DEBUGFS, Some("debugfs"), MsFlags::empty(), None::<&str>) {
+        Ok(()) | Err(Errno::EBUSY) => {}
+        Err(errno) => panic!("mount debugfs: {errno}"),
+    }
 }
 
 /// Waits until `condition` holds.

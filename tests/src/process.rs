@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::siw;
 
-/// A running program. It is killed where the value is dropped.
+/// A running program. It is killed when the value is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -23,7 +23,7 @@ pub struct Process {
 /// A program that has ended, and what it printed.
 #[derive(Debug)]
 pub struct Ended {
-    /// How it ended.
+    /// Exit status of the program.
     pub status: ExitStatus,
     /// The lines of its standard output.
     pub stdout: Vec<String>,
@@ -54,19 +54,21 @@ impl Process {
         Self { child, line, stdout, lines, stderr, deadline, siw_may_stop_it }
     }
 
-    /// The same of a program that sends and waits, and so does not end where siw
-    /// [leaves](siw::has_left_bytes_lying) what was sent: the runner then runs the test once more.
+    /// Marks a program that siw may keep from ending.
+    ///
+    /// The program sends and waits, and does not end if siw [leaves](siw::has_left_bytes_lying) bytes unread. The
+    /// runner then repeats the test.
     pub fn that_siw_may_stop(mut self) -> Self {
         self.siw_may_stop_it = true;
         self
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for the next line of standard output; `None` where there is no more.
+    /// Waits for the next line of standard output; `None` at its end.
     pub fn next_line(&mut self) -> Option<&str> {
         let rest = self.deadline.saturating_duration_since(Instant::now());
         match self.lines.recv_timeout(rest) {

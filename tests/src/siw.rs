@@ -1,12 +1,14 @@
-//! What siw does to a connection that has just been accepted.
+//! Detection of bytes that siw leaves unread on a connection that it has just accepted.
 
 use std::fs;
 
 /// siw0's addresses, as `/proc/net/tcp` and `tcp6` have them: 10.0.0.2 and fd00::2.
 const ADDRESSES: [&str; 2] = ["0200000A:", "000000FD000000000000000002000000:"];
 
-/// Whether bytes lie unread in a connection of siw's. What arrives while siw accepts a connection may stay in the socket
-/// until more arrives: a peer that waits for an answer to it waits for ever. Ask where all that could move has stopped.
+/// Returns `true` if bytes are unread in a siw connection.
+///
+/// Bytes that arrive while siw accepts a connection may stay in the socket until more arrives. A peer that waits for an
+/// answer to them waits forever. The result is meaningful only after all other traffic has stopped.
 pub fn has_left_bytes_lying() -> bool {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
     tables.iter().flatten().flat_map(|table| table.lines().skip(1)).any(lie_in)
@@ -26,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_lie_where_a_connection_of_siws_has_received_some() {
+    fn unread_bytes_are_found_on_siw_connections() {
         let line = |local: &str, state: &str, queues: &str| {
             format!("   1: {local}:1CCB 0100000A:B5DE {state} {queues} 00:00000000 00000000     0")
         };

@@ -1,7 +1,8 @@
-//! Addresses and the way to them: BIND_IP, RESOLVE_IP, RESOLVE_ROUTE, BIND, RESOLVE_ADDR.
+//! Addresses and routes: BIND_IP, RESOLVE_IP, RESOLVE_ROUTE, BIND, RESOLVE_ADDR.
 //!
-//! A socket address travels in a slot of fixed size: 128 bytes (`__kernel_sockaddr_storage`) in the present commands, 28
-//! bytes (`sockaddr_in6`) in the older ones, which an IPv4 address shares. The rest of the slot is zero.
+//! A socket address travels in a slot of fixed size, and the rest of the slot is zero. The slot has 128 bytes
+//! (`__kernel_sockaddr_storage`) in the current commands. In the older ones it has 28 bytes (`sockaddr_in6`), also for
+//! an IPv4 address.
 
 use verbs_abi::{AlignedU64, abi_structs};
 use zerocopy::{Immutable, IntoBytes};
@@ -38,7 +39,7 @@ abi_structs! {
     /// RESOLVE_IP: resolves an IPv4 or IPv6 address to a device. ADDR_RESOLVED or ADDR_ERROR follows.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_resolve_ip: size 64, align 4 {
-        /// Address to come from; family 0 for none.
+        /// Source address; family 0 for none.
         0 => src_addr: [u8; 28],
         /// Address to go to.
         28 => dst_addr: [u8; 28],
@@ -61,7 +62,7 @@ abi_structs! {
         10 => dst_size: u16,
         /// Zero, or the kernel answers `EINVAL`.
         12 => reserved: u32,
-        /// Address to come from.
+        /// Source address.
         16 => src_addr: [u8; 128],
         /// Address to go to.
         144 => dst_addr: [u8; 128],

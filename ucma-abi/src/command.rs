@@ -1,4 +1,6 @@
-//! The header and the numbers of the commands, and what ties a request to its number and its response.
+//! The header and the numbers of the commands, and the trait that links a request to both.
+//!
+//! The trait also links a request to its response.
 
 use verbs_abi::{AlignedU64, abi_constants, abi_structs};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -6,7 +8,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 abi_constants! {
     table: COMMAND_CONSTANTS, header: "rdma/rdma_user_cm.h";
 
-    /// Version of the ABI: what the kernel says in sysfs and by netlink. Linux 6.1 and 6.12 have it too.
+    /// Version of the ABI, which the kernel reports in sysfs and by netlink.
+    ///
+    /// Linux 6.1 and 6.12 have it too.
     RDMA_USER_CM_ABI_VERSION: u32 = 4;
 
     /// Makes an id.
@@ -39,7 +43,7 @@ abi_constants! {
     RDMA_USER_CM_CMD_GET_OPTION: u32 = 13;
     /// Sets an option of an id.
     RDMA_USER_CM_CMD_SET_OPTION: u32 = 14;
-    /// Tells the connection manager of an event of the queue pair.
+    /// Reports an event of the queue pair to the connection manager.
     RDMA_USER_CM_CMD_NOTIFY: u32 = 15;
     /// Joins a multicast group by IP address; the older form of `JOIN_MCAST`.
     RDMA_USER_CM_CMD_JOIN_IP_MCAST: u32 = 16;
@@ -78,7 +82,7 @@ abi_structs! {
     }
 }
 
-/// A ucma command: a request that is written to `/dev/infiniband/rdma_cm`, and the response that the kernel stores.
+/// A ucma command: a request for `/dev/infiniband/rdma_cm`, and the response of the kernel.
 ///
 /// Sealed: a response that did not fit its request would let the kernel write outside of it.
 pub trait Command: IntoBytes + Immutable + sealed::Sealed {
@@ -88,10 +92,10 @@ pub trait Command: IntoBytes + Immutable + sealed::Sealed {
     /// The command's number.
     const NUMBER: u32;
 
-    /// The response; `()` where there is none.
+    /// The response; `()` if there is none.
     type Response: FromBytes + IntoBytes + Immutable + KnownLayout;
 
-    /// Where the request carries the address of its response.
+    /// Returns the field for the address of the response, if the request has one.
     fn response_mut(&mut self) -> Option<&mut AlignedU64> {
         None
     }
@@ -104,8 +108,9 @@ pub(crate) mod sealed {
 
 /// Implements [`Command`] for requests of this crate.
 ///
-/// `NAME for request => response;` for a request with a `response` field, `NAME for request;` for one without response,
-/// `NAME for request(0) => response;` for a newtype around such a request, where commands share the kernel's structure.
+/// - `NAME for request => response;` is for a request with a `response` field.
+/// - `NAME for request;` is for a request without response.
+/// - `NAME for request(0) => response;` is for a newtype around a request, if commands share the kernel's structure.
 macro_rules! commands {
     ($($name:ident for $request:ident $(($inner:tt))? $(=> $response:ty)?;)*) => {$(
         impl $crate::command::sealed::Sealed for $request {}

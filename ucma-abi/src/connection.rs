@@ -8,7 +8,7 @@ use crate::command::commands;
 abi_constants! {
     table: CONNECTION_CONSTANTS, header: "rdma/rdma_user_cm.h";
 
-    /// Bytes of the private data fields. What may be sent is less, and depends on message and transport.
+    /// Bytes of the private data fields. Fewer bytes may be sent, depending on message and transport.
     RDMA_MAX_PRIVATE_DATA: usize = 256;
 }
 
@@ -24,19 +24,25 @@ abi_structs! {
         4 => qkey: u32,
         /// Private data.
         8 => private_data: [u8; RDMA_MAX_PRIVATE_DATA],
-        /// Bytes of private data. In an event of InfiniBand or RoCE it is the size of the field, whatever was sent.
+        /// Bytes of private data.
+        ///
+        /// In an event of InfiniBand or RoCE it is the size of the field, regardless of the length that was sent.
         264 => private_data_len: u8,
         /// 1 if the queue pair has a shared receive queue.
         265 => srq: u8,
-        /// RDMA reads and atomics that the peer may have outstanding here. In an event from the local point of view.
+        /// RDMA reads and atomics that the peer may have outstanding here.
+        ///
+        /// In an event from the local point of view.
         266 => responder_resources: u8,
-        /// RDMA reads and atomics that may be outstanding towards the peer. In an event from the local point of view.
+        /// RDMA reads and atomics that may be outstanding towards the peer.
+        ///
+        /// In an event from the local point of view.
         267 => initiator_depth: u8,
         /// 1 if the hardware has end-to-end flow control.
         268 => flow_control: u8,
         /// Retries of an unanswered packet, 0 to 7.
         269 => retry_count: u8,
-        /// Retries after an RNR NAK, 0 to 7; 7 is for ever.
+        /// Retries after an RNR NAK, 0 to 7; 7 means unlimited.
         270 => rnr_retry_count: u8,
         /// 1 if the parameters hold. ACCEPT with 0 completes a connection (RTU); CONNECT with 0 is `EINVAL`.
         271 => valid: u8,
@@ -59,7 +65,7 @@ abi_structs! {
         297 => reserved: [u8; 7],
     }
 
-    /// Enhanced connection establishment: what the vendors' devices negotiate. Linux 5.8.
+    /// Enhanced connection establishment: the options that devices of vendors negotiate (Linux 5.8).
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct rdma_ucm_ece: size 8, align 4 {
         /// Vendor, 0 for none.
@@ -68,8 +74,9 @@ abi_structs! {
         4 => attr_mod: u32,
     }
 
-    /// CONNECT: asks the peer for a connection. CONNECT_RESPONSE, ESTABLISHED, REJECTED, UNREACHABLE or CONNECT_ERROR
-    /// follows.
+    /// CONNECT: asks the peer for a connection.
+    ///
+    /// CONNECT_RESPONSE, ESTABLISHED, REJECTED, UNREACHABLE or CONNECT_ERROR follows.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_connect: size 288, align 4 {
         /// Parameters.
@@ -113,9 +120,13 @@ abi_structs! {
         0 => id: u32,
         /// Bytes of private data.
         4 => private_data_len: u8,
-        /// [`IB_CM_REJ_CONSUMER_DEFINED`](crate::ib_cm_rej_reason::IB_CM_REJ_CONSUMER_DEFINED) (0 says the same) or
-        /// [`IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED`](crate::ib_cm_rej_reason::IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED),
-        /// else `EINVAL`. Since Linux 5.8; earlier kernels ignore it.
+        /// The reason: one of two values, otherwise `EINVAL`.
+        ///
+        /// They are [`IB_CM_REJ_CONSUMER_DEFINED`](crate::ib_cm_rej_reason::IB_CM_REJ_CONSUMER_DEFINED) (0 has the same
+        /// meaning) and
+        /// [`IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED`](crate::ib_cm_rej_reason::IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED).
+        ///
+        /// Since Linux 5.8; earlier kernels ignore it.
         5 => reason: u8,
         /// Zero.
         6 => reserved: [u8; 2],
@@ -141,7 +152,7 @@ abi_structs! {
         12 => qp_state: u32,
     }
 
-    /// NOTIFY: tells the connection manager of an event of the queue pair, such as data before the peer's RTU.
+    /// NOTIFY: reports an event of the queue pair, such as data before the peer's RTU.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_notify: size 8, align 4 {
         /// The handle.
@@ -162,14 +173,14 @@ commands! {
 }
 
 impl rdma_ucm_conn_param {
-    /// The private data, without what the field has beyond it.
+    /// Returns the private data, without the rest of the field.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data[..usize::from(self.private_data_len)]
     }
 }
 
 impl rdma_ucm_ud_param {
-    /// The private data, without what the field has beyond it.
+    /// Returns the private data, without the rest of the field.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data[..usize::from(self.private_data_len)]
     }

@@ -21,7 +21,9 @@ abi_enum! {
         RDMA_CM_EVENT_ROUTE_RESOLVED = 2;
         /// RESOLVE_ROUTE failed; the status is a negative errno.
         RDMA_CM_EVENT_ROUTE_ERROR = 3;
-        /// A peer wants a connection. The event is the listener's (`uid`) and brings the handle of a new id (`id`).
+        /// A peer wants a connection.
+        ///
+        /// The event belongs to the listener (`uid`) and has the handle of a new id (`id`).
         RDMA_CM_EVENT_CONNECT_REQUEST = 4;
         /// The peer accepted; the queue pair has to be made ready and ACCEPT sent.
         RDMA_CM_EVENT_CONNECT_RESPONSE = 5;
@@ -30,7 +32,8 @@ abi_enum! {
         /// The peer does not answer. For a datagram id the status may be an
         /// [`ib_cm_sidr_status`](crate::ib_cm_sidr_status).
         RDMA_CM_EVENT_UNREACHABLE = 7;
-        /// The peer rejected. The status is an [`ib_cm_rej_reason`](crate::ib_cm_rej_reason); on iWARP a negative errno.
+        /// The peer rejected. The status is an [`ib_cm_rej_reason`](crate::ib_cm_rej_reason); on iWARP a negative
+        /// errno.
         RDMA_CM_EVENT_REJECTED = 8;
         /// The connection is up.
         RDMA_CM_EVENT_ESTABLISHED = 9;
@@ -42,7 +45,7 @@ abi_enum! {
         RDMA_CM_EVENT_MULTICAST_JOIN = 12;
         /// Could not join the multicast group, or fell out of it; the status is a negative errno.
         RDMA_CM_EVENT_MULTICAST_ERROR = 13;
-        /// The network device's address changed; the id should be bound anew.
+        /// The network device's address changed; the id should be bound again.
         RDMA_CM_EVENT_ADDR_CHANGE = 14;
         /// The queue pair has left the time-wait state and may be used again.
         RDMA_CM_EVENT_TIMEWAIT_EXIT = 15;
@@ -74,20 +77,28 @@ abi_structs! {
     /// An event.
     #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct rdma_ucm_event_resp: size 336, align 8 {
-        /// The caller's value of the id, or of the multicast membership; the listener's for a connection request.
+        /// The caller's value of the id or of the multicast membership.
+        ///
+        /// For a connection request it is the value of the listener.
         0 => uid: AlignedU64,
         /// Handle of the id or of the membership; of the new id for a connection request.
         8 => id: u32,
         /// The type of the event.
         12 => event: rdma_cm_event_type,
-        /// Its status: 0, a negative errno, or a reason, as the event says.
+        /// The status: 0, a negative errno, or a reason, depending on the event.
         16 => status: u32,
-        /// A union: [`conn`](Self::conn) for connected ids, [`ud`](Self::ud) for datagram ids and multicast,
-        /// [`arg`](Self::arg) for what WRITE_CM_EVENT wrote. The event does not say which: the kind of the id does.
+        /// A union of the parameters.
+        ///
+        /// [`conn`](Self::conn) is for connected ids, [`ud`](Self::ud) for datagram ids and multicast,
+        /// [`arg`](Self::arg) for the value of WRITE_CM_EVENT.
+        ///
+        /// The event does not specify the member: the kind of the id does.
         20 => param: [u8; 304],
         /// Zero.
         324 => reserved: u32,
-        /// Of a connection request or response. Since Linux 5.8; earlier kernels end at [`Self::MIN_SIZE`].
+        /// ECE options of a connection request or response.
+        ///
+        /// Since Linux 5.8; earlier kernels end at [`Self::MIN_SIZE`].
         328 => ece: rdma_ucm_ece,
     }
 
@@ -113,37 +124,37 @@ impl rdma_ucm_event_resp {
     /// Bytes that every kernel stores, and the least that it accepts as the length of the response.
     pub const MIN_SIZE: usize = offset_of!(Self, reserved);
 
-    /// The parameters of a connected id.
+    /// Returns the parameters of a connected id.
     pub fn conn(&self) -> rdma_ucm_conn_param {
         first(&self.param)
     }
 
-    /// The parameters of a datagram id, or of a multicast membership.
+    /// Returns the parameters of a datagram id, or of a multicast membership.
     pub fn ud(&self) -> rdma_ucm_ud_param {
         first(&self.param)
     }
 
-    /// The value that WRITE_CM_EVENT brought. Linux 6.18.
+    /// Returns the value of WRITE_CM_EVENT (Linux 6.18).
     pub fn arg(&self) -> u64 {
         first(&self.param)
     }
 }
 
 impl rdma_ucm_write_cm_event {
-    /// The request for an event with a value of the caller's own.
+    /// Creates the request for an event with a value of the caller.
     pub fn new(id: u32, event: rdma_cm_event_type, status: u32, arg: u64) -> Self {
         let mut param = [0; 304];
         param[..size_of::<u64>()].copy_from_slice(&arg.to_ne_bytes());
         Self { id, reserved: 0, event, status, param }
     }
 
-    /// The value of the event.
+    /// Returns the value of the event.
     pub fn arg(&self) -> u64 {
         first(&self.param)
     }
 }
 
-/// The member `T` of the union: all start at its first byte.
+/// Returns the member `T` of the union; all members start at its first byte.
 fn first<T: FromBytes>(param: &[u8; 304]) -> T {
     const { assert!(size_of::<T>() <= 304) };
     T::read_from_bytes(&param[..size_of::<T>()]).expect("the slice has the size of T")
@@ -184,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn conn_in_the_union() {
+    fn conn_is_read_from_union() {
         let mut param = [0; 272];
         param[..4].copy_from_slice(&0x11_u32.to_ne_bytes());
         param[8..11].copy_from_slice(b"hey");
@@ -199,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn ud_in_the_union() {
+    fn ud_is_read_from_union() {
         let mut param = [0; 304];
         param[..4].copy_from_slice(&0x22_u32.to_ne_bytes());
         param[4..8].copy_from_slice(&0x0123_4567_u32.to_ne_bytes());
@@ -215,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn arg_goes_there_and_back() {
+    fn arg_round_trips() {
         let event_type = rdma_cm_event_type::RDMA_CM_EVENT_USER;
         let request = rdma_ucm_write_cm_event::new(3, event_type, 5, 0x0102_0304_0506_0708);
         let mut golden = [0; 320];

@@ -24,7 +24,9 @@ abi_structs! {
     /// CREATE_ID: makes an id on the channel that it is written to.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_create_id: size 24, align 8 {
-        /// The caller's value, handed back in every event. The kernel drops the events of an id whose value is 0.
+        /// The caller's value, handed back in every event.
+        ///
+        /// The kernel drops the events of an id whose value is 0.
         0 => uid: AlignedU64,
         /// Address of a [`rdma_ucm_create_id_resp`].
         8 => response: AlignedU64,
@@ -43,8 +45,9 @@ abi_structs! {
         0 => id: u32,
     }
 
-    /// DESTROY_ID: destroys an id with the events that nobody has taken yet. Also the request of
-    /// [LEAVE_MCAST](crate::rdma_ucm_leave_mcast).
+    /// DESTROY_ID: destroys an id with its unread events.
+    ///
+    /// Also the request of [LEAVE_MCAST](crate::rdma_ucm_leave_mcast).
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_destroy_id: size 16, align 8 {
         /// Address of a [`rdma_ucm_destroy_id_resp`].
@@ -55,7 +58,7 @@ abi_structs! {
         12 => reserved: u32,
     }
 
-    /// How many events the kernel has reported for what was destroyed.
+    /// Number of events that the kernel has reported for the destroyed object.
     #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct rdma_ucm_destroy_id_resp: size 4, align 4 {
         /// Events that GET_EVENT has delivered since the id was made.
@@ -73,7 +76,7 @@ abi_structs! {
         12 => fd: u32,
     }
 
-    /// How many events the old channel has reported for the id.
+    /// Number of events that the old channel has reported for the id.
     #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct rdma_ucm_migrate_resp: size 4, align 4 {
         /// Events that GET_EVENT has delivered since the id was made.
@@ -93,7 +96,7 @@ mod tests {
     use crate::Command;
 
     #[test]
-    fn response_goes_into_the_request() {
+    fn response_is_written_into_request() {
         let mut request = rdma_ucm_create_id {
             uid: AlignedU64::new(0x0102),
             response: AlignedU64::new(0),

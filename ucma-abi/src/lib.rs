@@ -1,11 +1,12 @@
-//! The Linux ucma ABI (`rdma_user_cm.h`): what `/dev/infiniband/rdma_cm` takes and gives, by hand.
+//! The Linux ucma ABI (`rdma_user_cm.h`), written by hand: the commands of `/dev/infiniband/rdma_cm`.
 //!
-//! Names are the kernel's. Structures are plain memory of exactly the kernel's layout; nothing here does I/O, allocates
-//! or is unsafe. A structure that is sent implements `IntoBytes`, one that the kernel stores also `FromBytes`; a
-//! [`Command`] ties a request to its number and its response. Integers that the kernel fills hold any value.
+//! Names are the kernel's. Structures are plain memory of exactly the kernel's layout. The crate does no I/O, allocates
+//! nothing and has no unsafe code. A structure that is sent implements `IntoBytes`, and one that the kernel stores also
+//! `FromBytes`. A [`Command`] links a request to its number and its response. Integers that the kernel fills hold any
+//! value.
 //!
-//! A request is written as a [`rdma_ucm_cmd_hdr`] followed by the structure; the `write` returns the whole length, and
-//! by then the response is stored where the request's `response` field says.
+//! A request is written as a [`rdma_ucm_cmd_hdr`] followed by the structure. The `write` returns the whole length. The
+//! response is then stored at the address in the request's `response` field.
 //!
 //! | # | Command | Request | Response |
 //! |---|---|---|---|

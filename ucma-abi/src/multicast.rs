@@ -21,7 +21,9 @@ abi_constants! {
 abi_structs! {
     table: MULTICAST_LAYOUT, header: "rdma/rdma_user_cm.h";
 
-    /// JOIN_IP_MCAST: joins the group of an IPv4 or IPv6 address. MULTICAST_JOIN or MULTICAST_ERROR follows.
+    /// JOIN_IP_MCAST: joins the group of an IPv4 or IPv6 address.
+    ///
+    /// MULTICAST_JOIN or MULTICAST_ERROR follows.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_join_ip_mcast: size 48, align 8 {
         /// Address of a [`rdma_ucm_create_id_resp`].
@@ -58,7 +60,7 @@ abi_structs! {
 pub struct rdma_ucm_leave_mcast(pub rdma_ucm_destroy_id);
 
 impl rdma_ucm_leave_mcast {
-    /// The request for a membership by its handle.
+    /// Creates the request for a membership by its handle.
     pub const fn new(id: u32) -> Self {
         Self(rdma_ucm_destroy_id { response: AlignedU64::new(0), id, reserved: 0 })
     }

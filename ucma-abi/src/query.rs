@@ -1,7 +1,7 @@
 //! Queries of an id: QUERY_ROUTE and the forms of QUERY.
 //!
-//! One request structure serves five questions with five answers, so each question is a newtype around it that fixes the
-//! option and the response.
+//! One request structure serves five questions with five answers, so each question is a newtype around it that fixes
+//! the option and the response.
 
 use verbs_abi::{
     AlignedU64, abi_constants, abi_structs, ib_path_rec_data, ib_user_path_rec, ib_user_service_rec,
@@ -116,12 +116,13 @@ impl rdma_ucm_query_addr_resp {
     pub const MIN_SIZE: usize = core::mem::offset_of!(Self, ibdev_index);
 }
 
-/// A response of QUERY for paths, with room for [six](Self::CAPACITY). Linux 6.12 has two at most: the primary path and
-/// the alternate one.
+/// A response of QUERY for paths, with room for [six](Self::CAPACITY).
+///
+/// Linux 6.12 has two at most: the primary path and the alternate one.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct rdma_ucm_query_path_records {
-    /// How many there are.
+    /// Header with the number of records.
     pub head: rdma_ucm_query_path_resp,
     /// The paths.
     pub path_data: [ib_path_rec_data; Self::CAPACITY],
@@ -131,7 +132,7 @@ impl rdma_ucm_query_path_records {
     /// Paths that there is room for.
     pub const CAPACITY: usize = 6;
 
-    /// The paths that the kernel stored.
+    /// Returns the paths that the kernel stored.
     pub fn paths(&self) -> &[ib_path_rec_data] {
         stored(&self.path_data, self.head.num_paths)
     }
@@ -141,7 +142,7 @@ impl rdma_ucm_query_path_records {
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct rdma_ucm_query_ib_service_records {
-    /// How many there are, which may be more than fit.
+    /// Header with the number of records, which may be more than fit.
     pub head: rdma_ucm_query_ib_service_resp,
     /// The records.
     pub recs: [ib_user_service_rec; Self::CAPACITY],
@@ -151,7 +152,7 @@ impl rdma_ucm_query_ib_service_records {
     /// Records that there is room for.
     pub const CAPACITY: usize = 64;
 
-    /// The records that the kernel stored.
+    /// Returns the records that the kernel stored.
     pub fn services(&self) -> &[ib_user_service_rec] {
         stored(&self.recs, self.head.num_service_recs)
     }
@@ -170,7 +171,7 @@ macro_rules! questions {
         pub struct $name(rdma_ucm_query);
 
         impl $name {
-            /// The question about an id.
+            /// Creates the query of an id.
             pub const fn new(id: u32) -> Self {
                 Self(rdma_ucm_query { response: AlignedU64::new(0), id, option: $option })
             }
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_fixes_its_option() {
+    fn query_type_fixes_option() {
         let mut request = rdma_ucm_query_gid::new(5);
         *request.response_mut().unwrap() = AlignedU64::new(3);
         let mut golden = [0; 16];
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_stored() {
+    fn only_stored_paths_are_returned() {
         let mut bytes = [0; 8 + 6 * 72];
         bytes[..4].copy_from_slice(&1_u32.to_ne_bytes());
         bytes[8] = 0x2b;

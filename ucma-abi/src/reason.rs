@@ -1,18 +1,19 @@
-//! Why a connection request failed: what the status of an event says.
+//! The reasons of failed connection requests: the values of an event's status.
 
 use verbs_abi::abi_enum;
 
 abi_enum! {
     table: REJ_REASON, header: "rdma/ib_cm.h";
 
-    /// Why a peer rejected: the status of a REJECTED event on InfiniBand and RoCE. On iWARP the status is a negative
-    /// errno instead.
+    /// Why a peer rejected: the status of a REJECTED event on InfiniBand and RoCE.
+    ///
+    /// On iWARP the status is a negative errno instead.
     pub struct ib_cm_rej_reason: u32 {
-        /// No queue pair available.
+        /// The peer has no queue pair available.
         IB_CM_REJ_NO_QP = 1;
-        /// No end-to-end context available.
+        /// The peer has no end-to-end context available.
         IB_CM_REJ_NO_EEC = 2;
-        /// No resources.
+        /// The peer has no resources.
         IB_CM_REJ_NO_RESOURCES = 3;
         /// A message of the connection manager did not arrive in time.
         IB_CM_REJ_TIMEOUT = 4;
@@ -22,7 +23,7 @@ abi_enum! {
         IB_CM_REJ_INVALID_COMM_ID = 6;
         /// Unknown pair of communication ids, service id and sender.
         IB_CM_REJ_INVALID_COMM_INSTANCE = 7;
-        /// Nobody listens on this service id.
+        /// No program listens on this service id.
         IB_CM_REJ_INVALID_SERVICE_ID = 8;
         /// The transport type is not supported.
         IB_CM_REJ_INVALID_TRANSPORT_TYPE = 9;
@@ -54,15 +55,15 @@ abi_enum! {
         IB_CM_REJ_INVALID_ALT_HOP_LIMIT = 22;
         /// The alternate path's packet rate is not acceptable.
         IB_CM_REJ_INVALID_ALT_PACKET_RATE = 23;
-        /// The connection manager has moved; the data says where to.
+        /// The connection manager has moved; the data has the new location.
         IB_CM_REJ_PORT_CM_REDIRECT = 24;
-        /// The service has moved; the data says where to.
+        /// The service has moved; the data has the new location.
         IB_CM_REJ_PORT_REDIRECT = 25;
         /// The path MTU is not acceptable.
         IB_CM_REJ_INVALID_MTU = 26;
         /// Too few responder resources.
         IB_CM_REJ_INSUFFICIENT_RESP_RESOURCES = 27;
-        /// The application rejected; its private data says why.
+        /// The application rejected; its private data has the reason.
         IB_CM_REJ_CONSUMER_DEFINED = 28;
         /// The RNR retry count is not acceptable.
         IB_CM_REJ_INVALID_RNR_RETRY = 29;
@@ -90,7 +91,7 @@ abi_enum! {
         IB_SIDR_UNSUPPORTED = 1;
         /// The application rejected.
         IB_SIDR_REJECT = 2;
-        /// No queue pair available.
+        /// The peer has no queue pair available.
         IB_SIDR_NO_QP = 3;
         /// The service has moved.
         IB_SIDR_REDIRECT = 4;

@@ -38,7 +38,7 @@ abi_structs! {
         0 => service_id: AlignedU64,
         /// Service name, ends at the first zero byte.
         8 => service_name: [u8; RDMA_USER_CM_IB_SERVICE_NAME_SIZE],
-        /// Which of the two holds.
+        /// The valid one of the two fields.
         72 => flags: rdma_ucm_ib_service_flags,
         /// Zero.
         76 => reserved: u32,

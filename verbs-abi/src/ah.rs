@@ -10,7 +10,7 @@ crate::abi_structs! {
     /// Creates an address handle.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_create_ah: size 56, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Unused: address handles have no events.
         8 => user_handle: AlignedU64,
@@ -36,7 +36,7 @@ crate::abi_structs! {
         0 => ah_handle: u32,
     }
 
-    /// Attaches a queue pair to a multicast group. Once more for the same group does nothing.
+    /// Attaches a queue pair to a multicast group. Repeating it for the same group has no effect.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_attach_mcast: size 24, align 8 {
         /// GID of the group.

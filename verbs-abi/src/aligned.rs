@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A `__aligned_u64`: 64 bits at an 8-byte boundary on every architecture.
 ///
-/// On 32-bit x86 a bare `u64` is only 4-aligned, and the structure that holds it would differ from the kernel's. It is
-/// also where the address of a response goes.
+/// On 32-bit x86 a bare `u64` is only 4-aligned, and a structure with such a field would differ from the kernel's. The
+/// type is also used for the address of a response.
 #[derive(
     Clone,
     Copy,
@@ -26,12 +26,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub struct AlignedU64(u64);
 
 impl AlignedU64 {
-    /// The value as an aligned one.
+    /// Creates the value as an aligned one.
     pub const fn new(value: u64) -> Self {
         Self(value)
     }
 
-    /// The plain value.
+    /// Returns the plain value.
     pub const fn get(self) -> u64 {
         self.0
     }

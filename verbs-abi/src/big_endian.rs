@@ -1,4 +1,6 @@
-//! The kernel's `__be16`, `__be32` and `__be64`: integers in network byte order, with the alignment of an integer.
+//! The kernel's `__be16`, `__be32` and `__be64`: integers in network byte order.
+//!
+//! They have the alignment of an integer.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -22,12 +24,12 @@ macro_rules! big_endian {
         pub struct $name([u8; $align]);
 
         impl $name {
-            /// The value in network byte order.
+            /// Creates the value in network byte order.
             pub const fn new(value: $int) -> Self {
                 Self(value.to_be_bytes())
             }
 
-            /// The value in the byte order of the host.
+            /// Returns the value in the byte order of the host.
             pub const fn get(self) -> $int {
                 <$int>::from_be_bytes(self.0)
             }

@@ -4,7 +4,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::AlignedU64;
 
-/// A uverbs command: a request that is written to `/dev/infiniband/uverbsN`, and the response that the kernel stores.
+/// A uverbs command: a request for `/dev/infiniband/uverbsN`, and the response of the kernel.
 ///
 /// Sealed: a response that did not fit its request would let the kernel write outside of it.
 pub trait Command: IntoBytes + Immutable + sealed::Sealed {
@@ -17,10 +17,10 @@ pub trait Command: IntoBytes + Immutable + sealed::Sealed {
     /// `true` if the command has the extended header, which carries the address of the response.
     const EXTENDED: bool;
 
-    /// The core response, without the driver's part; `()` where there is none.
+    /// The core response, without the driver's part; `()` if there is none.
     type Response: FromBytes + IntoBytes + Immutable + KnownLayout;
 
-    /// Where the request carries the address of its response: in every plain command that has one.
+    /// Returns the field for the address of the response, which every plain command with a response has.
     fn response_mut(&mut self) -> Option<&mut AlignedU64> {
         None
     }
@@ -33,8 +33,9 @@ pub(crate) mod sealed {
 
 /// Implements [`Command`] for requests of this crate.
 ///
-/// `plain NAME for request => response;` for a request with a `response` field, `silent NAME for request;` for one
-/// without, `extended NAME for request => response;` for the extended form.
+/// - `plain NAME for request => response;` is for a request with a `response` field.
+/// - `silent NAME for request;` is for a request without response.
+/// - `extended NAME for request => response;` is for the extended form.
 macro_rules! commands {
     ($($kind:ident $name:ident for $request:ty $(=> $response:ty)?;)*) => {$(
         impl $crate::command::sealed::Sealed for $request {}

@@ -10,7 +10,7 @@ crate::abi_structs! {
     /// Creates a completion queue.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_create_cq: size 32, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// The number that events of the queue carry.
         8 => user_handle: AlignedU64,
@@ -66,7 +66,7 @@ crate::abi_structs! {
     /// Resizes a completion queue.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_resize_cq: size 16, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Handle.
         8 => cq_handle: u32,
@@ -83,13 +83,13 @@ crate::abi_structs! {
         4 => reserved: u32,
     }
 
-    /// Polls a completion queue by way of the kernel. No driver with a user-space data path has it.
+    /// Polls a completion queue by a kernel command. No driver with a user-space data path supports it.
     ///
-    /// It is no [`Command`](crate::Command): behind the response the kernel stores up to `ne` completions, whatever the
-    /// header says of the room, so that `ne` and the buffer must be made together.
+    /// It is no [`Command`](crate::Command): after the response the kernel stores up to `ne` completions, regardless of
+    /// the length in the header. So `ne` and the buffer must be created together.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_poll_cq: size 16, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Handle.
         8 => cq_handle: u32,
@@ -97,7 +97,7 @@ crate::abi_structs! {
         12 => ne: u32,
     }
 
-    /// How many [`ib_uverbs_wc`](crate::ib_uverbs_wc) follow.
+    /// Number of [`ib_uverbs_wc`](crate::ib_uverbs_wc) that follow.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_poll_cq_resp: size 8, align 8 {
         /// Completions.
@@ -118,7 +118,7 @@ crate::abi_structs! {
     /// Destroys a completion queue; EBUSY while queue pairs use it.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_destroy_cq: size 16, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Handle.
         8 => cq_handle: u32,
@@ -126,7 +126,9 @@ crate::abi_structs! {
         12 => reserved: u32,
     }
 
-    /// How many events of the completion queue have been read: the owner waits until as many are acknowledged.
+    /// Number of events of the completion queue that have been read.
+    ///
+    /// The owner waits until as many are acknowledged.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_destroy_cq_resp: size 8, align 4 {
         /// Completion events.
@@ -148,7 +150,7 @@ commands! {
 crate::abi_flags! {
     table: CREATE_CQ_FLAGS, header: "rdma/ib_user_verbs.h";
 
-    /// How the extended CREATE_CQ creates.
+    /// Flags of the extended CREATE_CQ.
     pub struct ib_uverbs_ex_create_cq_flags: u32 {
         /// Completions carry time stamps.
         IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION = 1 << 0;

@@ -10,7 +10,7 @@ crate::abi_structs! {
     /// Opens the user context. Once for each descriptor, before any other command.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_get_context: size 8, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
     }
 
@@ -26,7 +26,7 @@ crate::abi_structs! {
     /// Asks for the attributes of the device.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_query_device: size 8, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
     }
 
@@ -77,7 +77,7 @@ crate::abi_structs! {
         100 => max_qp_init_rd_atom: u32,
         /// RDMA reads and atomics that an end-to-end context starts at a time.
         104 => max_ee_init_rd_atom: u32,
-        /// How far atomics reach.
+        /// Scope of atomics.
         108 => atomic_cap: ib_atomic_cap,
         /// End-to-end contexts.
         112 => max_ee: u32,
@@ -109,7 +109,7 @@ crate::abi_structs! {
         164 => max_srq_sge: u32,
         /// Entries of a port's P_Key table.
         168 => max_pkeys: u16,
-        /// How long the device takes for an ACK: 4.096 us times two to this power.
+        /// Time that the device takes for an ACK: 4.096 us times two to this power.
         170 => local_ca_ack_delay: u8,
         /// Physical ports.
         171 => phys_port_cnt: u8,
@@ -126,7 +126,7 @@ crate::abi_structs! {
         4 => reserved: u32,
     }
 
-    /// On-demand paging: what works on memory that is not pinned.
+    /// On-demand paging: the operations that work on memory that is not pinned.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_odp_caps: size 24, align 8 {
         /// Bit 0: on-demand paging; bit 1: regions that cover the whole address space.
@@ -185,7 +185,7 @@ crate::abi_structs! {
         4 => reserved: u32,
     }
 
-    /// All attributes of the device. A kernel that knows less fills less: `response_length` says how far.
+    /// All attributes of the device. An older kernel fills only a part, of `response_length` bytes.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_ex_query_device_resp: size 304, align 8 {
         /// The attributes that QUERY_DEVICE reports.
@@ -231,7 +231,9 @@ commands! {
 crate::abi_flags! {
     table: DEVICE_CAP_FLAGS, header: "rdma/ib_user_verbs.h";
 
-    /// The capabilities of the device. Bits 9, 15, 16, 19, 22, 27, 30 to 33, 35 and 37 of old kernels mean nothing.
+    /// The capabilities of the device.
+    ///
+    /// Bits 9, 15, 16, 19, 22, 27, 30 to 33, 35 and 37 of old kernels mean nothing.
     pub struct ib_uverbs_device_cap_flags: u64 {
         /// Resizes the queues of a queue pair.
         IB_UVERBS_DEVICE_RESIZE_MAX_WR = 1 << 0;
@@ -296,9 +298,9 @@ crate::abi_flags! {
 }
 
 crate::abi_enum! {
-    /// How far the atomicity of atomics reaches.
+    /// Scope of the atomicity of atomics.
     pub struct ib_atomic_cap: u32 {
-        /// No atomics.
+        /// Atomics are not supported.
         IB_ATOMIC_NONE = 0;
         /// Among the queue pairs of the device.
         IB_ATOMIC_HCA = 1;

@@ -1,4 +1,4 @@
-//! Events: the completion channel and what reads of the two kinds of event descriptors give.
+//! Events: the completion channel, and the records of the two kinds of event descriptors.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -10,7 +10,7 @@ crate::abi_structs! {
     /// Opens a completion channel.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_create_comp_channel: size 8, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
     }
 
@@ -82,7 +82,7 @@ crate::abi_enum! {
         IB_EVENT_SRQ_LIMIT_REACHED = 15;
         /// A queue pair in ERR took its last receive from its shared receive queue.
         IB_EVENT_QP_LAST_WQE_REACHED = 16;
-        /// The subnet manager asks the clients of a port to register anew.
+        /// The subnet manager asks the clients of a port to register again.
         IB_EVENT_CLIENT_REREGISTER = 17;
         /// The GID table of a port changed.
         IB_EVENT_GID_CHANGE = 18;

@@ -127,7 +127,7 @@ crate::abi_structs! {
     /// The second header, of an extended command.
     #[derive(PartialEq, Eq, IntoBytes, Immutable)]
     pub struct ib_uverbs_ex_cmd_hdr: size 16, align 8 {
-        /// Address of the response; 0 exactly where there is no word of it.
+        /// Address of the response; 0 exactly if the response has no word.
         0 => response: AlignedU64,
         /// Words of the driver's request.
         8 => provider_in_words: u16,
@@ -144,10 +144,10 @@ const PLAIN_WORD: usize = 4;
 const EXTENDED_WORD: usize = 8;
 
 impl ib_uverbs_cmd_hdr {
-    /// The header of plain command `number`. `request` and `response` are lengths in bytes, with the driver's part and
-    /// without this header.
+    /// Returns the header of plain command `number`.
     ///
-    /// `None` if a length is no multiple of 4 or does not fit.
+    /// `request` and `response` are lengths in bytes, with the driver's part and without this header. Returns `None` if
+    /// a length is no multiple of 4 or does not fit.
     pub fn plain(number: u32, request: usize, response: usize) -> Option<Self> {
         Some(Self {
             command: number,
@@ -156,9 +156,10 @@ impl ib_uverbs_cmd_hdr {
         })
     }
 
-    /// The header of extended command `number`. `request` and `response` are lengths in bytes of the core parts.
+    /// Returns the header of extended command `number`.
     ///
-    /// `None` if a length is no multiple of 8 or does not fit.
+    /// `request` and `response` are lengths in bytes of the core parts. Returns `None` if a length is no multiple of 8
+    /// or does not fit.
     pub fn extended(number: u32, request: usize, response: usize) -> Option<Self> {
         Some(Self {
             command: number | IB_USER_VERBS_CMD_FLAG_EXTENDED,
@@ -169,10 +170,9 @@ impl ib_uverbs_cmd_hdr {
 }
 
 impl ib_uverbs_ex_cmd_hdr {
-    /// The second header. `request` and `response` are lengths in bytes of the driver's parts, `address` is where both
-    /// responses go.
+    /// Creates the second header.
     ///
-    /// `None` if a length is no multiple of 8 or does not fit.
+    /// `request` and `response` are lengths in bytes of the driver's parts. `address` is the address of both responses.
     pub fn new(address: u64, request: usize, response: usize) -> Option<Self> {
         Some(Self {
             response: address.into(),
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_header_counts_itself_in_words_of_4() {
+    fn plain_header_counts_words_of_4_bytes() {
         let header = ib_uverbs_cmd_hdr::plain(IB_USER_VERBS_CMD_ALLOC_PD, 8, 4).unwrap();
         assert_eq!((header.command, header.in_words, header.out_words), (3, 4, 1));
     }

@@ -1,9 +1,10 @@
-//! The ioctl of the kernel's methods. Those of the device object that are used: INVOKE_WRITE, which carries a write
-//! command, and QUERY_GID_TABLE.
+//! The ioctl of the kernel's methods.
 //!
-//! `ioctl(fd, RDMA_VERBS_IOCTL, header)`, the header being [`ib_uverbs_ioctl_hdr`] and its [`ib_uverbs_attr`]s behind
-//! it. Lengths are in bytes. The core request of INVOKE_WRITE goes without the headers of a write, and its `response` is
-//! ignored. The kernel does not compare credentials, as it does on a write.
+//! The library uses two methods of the device object: INVOKE_WRITE, which carries a write command, and QUERY_GID_TABLE.
+//!
+//! The call is `ioctl(fd, RDMA_VERBS_IOCTL, header)`. The header is an [`ib_uverbs_ioctl_hdr`], followed by its
+//! [`ib_uverbs_attr`]s. Lengths are in bytes. The core request of INVOKE_WRITE has no headers of a write, and its
+//! `response` is ignored. The kernel does not compare credentials, unlike for a write.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -15,7 +16,7 @@ crate::abi_structs! {
     /// An attribute of the call.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_attr: size 16, align 8 {
-        /// Which.
+        /// Number of the attribute.
         0 => attr_id: u16,
         /// Length in bytes.
         2 => len: u16,
@@ -55,13 +56,15 @@ crate::abi_structs! {
     pub struct ib_uverbs_gid_entry: size 32, align 8 {
         /// The GID, 16 bytes in the network's order.
         0 => gid: [AlignedU64; 2],
-        /// Its place in the port's table.
+        /// Its index in the port's table.
         16 => gid_index: u32,
         /// The port, from 1.
         20 => port_num: u32,
         /// [`IB_UVERBS_GID_TYPE_IB`] and its like.
         24 => gid_type: u32,
-        /// The network device that has the address, by its number in that one's network namespace; 0 where there is none.
+        /// Number of the network device that has the address; 0 if there is none.
+        ///
+        /// The number belongs to the network namespace of that device.
         28 => netdev_ifindex: u32,
     }
 }
@@ -69,7 +72,7 @@ crate::abi_structs! {
 crate::abi_constants! {
     table: GID_TYPES, header: "rdma/ib_user_ioctl_verbs.h";
 
-    /// InfiniBand, and whatever else is not RoCE.
+    /// InfiniBand, and all other types that are not RoCE.
     IB_UVERBS_GID_TYPE_IB: u32 = 0;
     /// RoCE directly over Ethernet.
     IB_UVERBS_GID_TYPE_ROCE_V1: u32 = 1;
@@ -93,9 +96,9 @@ crate::abi_constants! {
 
     /// The device object.
     UVERBS_OBJECT_DEVICE: u16 = 0;
-    /// Its method that runs a write command.
+    /// The method that runs a write command.
     UVERBS_METHOD_INVOKE_WRITE: u16 = 0;
-    /// Its method that lists the entries in use of the GID tables of all ports: Linux 5.10.
+    /// The method that lists the entries in use of the GID tables of all ports: Linux 5.10.
     UVERBS_METHOD_QUERY_GID_TABLE: u16 = 5;
     /// The core request.
     UVERBS_ATTR_CORE_IN: u16 = 0;
@@ -105,9 +108,9 @@ crate::abi_constants! {
     UVERBS_ATTR_WRITE_CMD: u16 = 2;
     /// Size of an entry, 8 bytes.
     UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE: u16 = 0;
-    /// Where the entries go: EINVAL where they are more than fit.
+    /// Address of the entries: EINVAL if they do not fit.
     UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES: u16 = 2;
-    /// Where their number goes, 8 bytes.
+    /// Address of their number, 8 bytes.
     UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES: u16 = 3;
     /// The driver's request.
     UVERBS_ATTR_UHW_IN: u16 = 0x1000;

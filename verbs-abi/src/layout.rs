@@ -1,8 +1,8 @@
-//! The layout table: what every structure of the two ABI crates looks like in memory, as data.
+//! The layout table: the memory layout of every structure of the two ABI crates, as data.
 //!
 //! [`abi_structs!`](crate::abi_structs) declares a structure together with the offset of each field and the size and
-//! alignment of the whole. From that one declaration come the Rust type, assertions at compile time, and rows of this
-//! table, which the tests compare with the kernel's own headers.
+//! alignment of the whole. The macro generates the Rust type, assertions at compile time, and rows of this table. The
+//! tests compare these rows with the kernel's headers.
 
 /// A structure as the kernel's header lays it out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,13 +17,15 @@ pub struct Struct {
     pub size: usize,
     /// Alignment in bytes.
     pub align: usize,
-    /// Alignment in bytes on 32-bit x86: less than `align` where the header has a bare `__u64` or a pointer inside.
+    /// Alignment in bytes on 32-bit x86.
+    ///
+    /// It is less than `align` if the header has a bare `__u64` or a pointer inside.
     ///
     /// Sizes and offsets never differ, so the Rust type keeps the one alignment.
     pub align_i386: usize,
-    /// Linux version that first had the structure, where a kernel of the test bed lacks it.
+    /// Linux version that first had the structure, if a kernel of the test bed lacks it.
     pub since: Option<&'static str>,
-    /// Its fields, in order, without gaps: padding is a field of its own.
+    /// The fields, in order, without gaps: padding is a separate field.
     pub fields: &'static [Field],
 }
 
@@ -38,20 +40,20 @@ pub struct Field {
     pub size: usize,
     /// The Rust type, as written.
     pub rust_type: &'static str,
-    /// How the header knows the field, where it differs from `name`.
+    /// The name of the field in the header, if it differs from `name`.
     pub place: Place,
-    /// Linux version that first had the field, where a kernel of the test bed lacks it.
+    /// Linux version that first had the field, if a kernel of the test bed lacks it.
     pub since: Option<&'static str>,
 }
 
-/// How a header spells a [`Field`].
+/// The representation of a [`Field`] in a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// A member of the same name.
     Member,
     /// A member designator of another spelling: a member of a union, or of a structure in the structure.
     Named(&'static str),
-    /// No member at all: padding that the compiler adds and that Rust must name.
+    /// Padding that the compiler adds and that Rust must name: no member of the header.
     Padding,
 }
 
@@ -64,11 +66,11 @@ pub struct Constant {
     pub header: &'static str,
     /// Value, widened.
     pub value: u64,
-    /// Linux version that first had it, where a kernel of the test bed lacks it.
+    /// Linux version that first had it, if a kernel of the test bed lacks it.
     pub since: Option<&'static str>,
 }
 
-/// A name without the `r#` that it has where it is a keyword of Rust.
+/// Returns a name without the `r#` that a keyword of Rust has.
 #[doc(hidden)]
 pub const fn plain(name: &'static str) -> &'static str {
     let [b'r', b'#', plain @ ..] = name.as_bytes() else { return name };
@@ -78,7 +80,9 @@ pub const fn plain(name: &'static str) -> &'static str {
     }
 }
 
-/// Declares structures of the kernel's ABI: the type, its layout assertions and its rows of the layout table.
+/// Declares structures of the kernel's ABI.
+///
+/// The macro generates the type, its layout assertions and its rows of the layout table.
 ///
 /// The alignment is imposed on the type: a flexible array at the end of the kernel's structure, which is not declared
 /// here, counts for it.
@@ -213,11 +217,12 @@ macro_rules! abi_constants {
     };
 }
 
-/// Declares an open enumeration of the kernel's ABI: a newtype that holds any value, its named values and their rows of
-/// the layout table.
+/// Declares an open enumeration of the kernel's ABI.
 ///
-/// Values that are in no public header, but in the kernel's own, follow after `kernel`; an enumeration that has no other
-/// values has no table.
+/// The macro generates a newtype that holds any value, its named values and their rows of the layout table.
+///
+/// Values that are only in internal headers of the kernel follow after `kernel`. An enumeration without other values
+/// has no table.
 ///
 /// ```
 /// verbs_abi::abi_enum! {
@@ -315,7 +320,7 @@ macro_rules! abi_enum {
                 $vis const $value_name: Self = Self($value);
             )*
 
-            /// The kernel's name of the value, if it is one that this crate knows.
+            /// Returns the kernel's name of the value, if this crate knows the value.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some(stringify!($value_name)),)*
@@ -341,8 +346,10 @@ macro_rules! abi_enum {
     };
 }
 
-/// Declares flags of the kernel's ABI: a `bitflags` newtype that keeps the bits it does not know, and the rows of the
-/// layout table; flags that are in no public header have no table.
+/// Declares flags of the kernel's ABI.
+///
+/// The macro generates a `bitflags` newtype that keeps unknown bits, and the rows of the layout table. Flags that are
+/// in no public header have no table.
 ///
 /// ```
 /// verbs_abi::abi_flags! {

@@ -1,8 +1,12 @@
-//! The Linux uverbs ABI, by hand: what `/dev/infiniband/uverbsN` takes and gives, the rings of the software devices,
-//! and the numbers of RDMA netlink. No I/O, no unsafe, no C.
+//! The Linux uverbs ABI, written by hand.
 //!
-//! Structures, enumerations and constants have the kernel's names and live in one module for each subject. Those of the
-//! write commands are re-exported here, as in the header, and so are those that the connection manager shares.
+//! It has the commands of `/dev/infiniband/uverbsN`, the rings of the software devices, and the numbers of RDMA
+//! netlink.
+//!
+//! The crate has no I/O, no unsafe code and no C.
+//!
+//! Structures, enumerations and constants have the kernel's names and live in one module for each subject. The items of
+//! the write commands are re-exported here, as in the header, and so are the items that the connection manager shares.
 //!
 //! | Module | Subject |
 //! |---|---|
@@ -24,19 +28,20 @@
 //! | [`sa`] | path and service records, shared with the connection manager |
 //! | [`ioctl`] | the ioctl that carries a write command, and that lists GIDs |
 //! | [`netlink`] | RDMA netlink |
+//! | [`mlx5`] | the driver's part of commands to mlx5 devices |
 //! | [`rxe`] | data path of software RoCE |
 //! | [`siw`] | data path of software iWARP |
 //! | [`layout`] | the layout table, and the macros that declare and fill it |
 //!
 //! # Conventions
 //!
-//! - The derive shows the direction: `IntoBytes` for what goes to the kernel, `FromBytes` for what comes from it. A
-//!   response is both, since its buffer is handed out as bytes.
-//! - Every byte is a field: padding is `reserved` and is to be zero. `Default` is all zero.
-//! - `driver_data` at the end of a structure is not declared: the driver's part is a structure of its own behind it.
+//! - The derive shows the direction: `IntoBytes` for data to the kernel, `FromBytes` for data from the kernel. A
+//!   response is both, because its buffer is passed as bytes.
+//! - Every byte is a field: padding is `reserved` and must be zero. `Default` is all zero.
+//! - `driver_data` at the end of a structure is not declared: the driver's part is a separate structure after it.
 //! - A union is bytes, with accessors or with structures that convert into it.
 //! - Enumerations hold any value; flags keep unknown bits.
-//! - `since` in the layout table is the Linux version that first had an item; where it is missing, 6.1 has it.
+//! - `since` in the layout table is the Linux version that first had an item. If it is missing, 6.1 has the item.
 #![no_std]
 #![forbid(unsafe_code)]
 #![expect(non_camel_case_types, reason = "the kernel's spelling")]
@@ -52,6 +57,7 @@ pub mod header;
 pub mod ioctl;
 pub mod layout;
 pub mod memory;
+pub mod mlx5;
 pub mod netlink;
 pub mod pd;
 pub mod port;
@@ -94,6 +100,7 @@ pub const LAYOUT: &[&[layout::Struct]] = &[
     SA_LAYOUT,
     ioctl::IOCTL_LAYOUT,
     ioctl::GID_LAYOUT,
+    mlx5::MLX5_LAYOUT,
     rxe::RXE_LAYOUT,
     siw::SIW_LAYOUT,
 ];
@@ -119,6 +126,15 @@ pub const CONSTANTS: &[&[layout::Constant]] = &[
     ioctl::IOCTL_IDS,
     netlink::NETLINK_FAMILY,
     netlink::NETLINK_CONSTANTS,
+    mlx5::MLX5_CONSTANTS,
+    mlx5::MLX5_LIB_CAPS,
+    mlx5::MLX5_UCTX_FLAGS,
+    mlx5::MLX5_UCTX_RESP_MASK,
+    mlx5::MLX5_CMDS_SUPP_UHW,
+    mlx5::MLX5_CREATE_CQ_FLAGS,
+    mlx5::MLX5_QP_FLAGS,
+    mlx5::MLX5_CREATE_QP_RESP_MASK,
+    mlx5::MLX5_MMAP_CMDS,
     rxe::RXE_CONSTANTS,
     siw::SIW_CONSTANTS,
     siw::SIW_OPCODES,

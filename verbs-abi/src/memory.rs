@@ -10,7 +10,7 @@ crate::abi_structs! {
     /// Registers memory.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_reg_mr: size 40, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Address of the first byte.
         8 => start: AlignedU64,
@@ -38,11 +38,11 @@ crate::abi_structs! {
     /// Changes a memory region.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_rereg_mr: size 48, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Handle.
         8 => mr_handle: u32,
-        /// Which of the following to change.
+        /// The following fields to change.
         12 => flags: ib_mr_rereg_flags,
         /// Address of the first byte.
         16 => start: AlignedU64,
@@ -75,7 +75,7 @@ crate::abi_structs! {
     /// Allocates a memory window.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_alloc_mw: size 16, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Protection domain.
         8 => pd_handle: u32,

@@ -1,7 +1,7 @@
 //! Netlink of the RDMA subsystem: device lists, soft devices, resources.
 //!
-//! A message is a `nlmsghdr` whose type is [`rdma_nl_get_type`]`(RDMA_NL_NLDEV, command)` and attributes behind it;
-//! there is no family header.
+//! A message is a `nlmsghdr` whose type is [`rdma_nl_get_type`]`(RDMA_NL_NLDEV, command)` followed by attributes; there
+//! is no family header.
 
 crate::abi_constants! {
     table: NETLINK_FAMILY, header: "linux/netlink.h";
@@ -26,7 +26,7 @@ crate::abi_constants! {
     RDMA_NLDEV_CMD_PORT_GET: u16 = 5;
     /// Settings of the subsystem.
     RDMA_NLDEV_CMD_SYS_GET: u16 = 6;
-    /// How many resources are in use.
+    /// Gets the number of resources in use.
     RDMA_NLDEV_CMD_RES_GET: u16 = 9;
     /// Queue pairs of a device.
     RDMA_NLDEV_CMD_RES_QP_GET: u16 = 10;
@@ -59,7 +59,7 @@ crate::abi_constants! {
     RDMA_NLDEV_ATTR_NODE_GUID: u16 = 6;
     /// GUID of the system image, u64 in host order.
     RDMA_NLDEV_ATTR_SYS_IMAGE_GUID: u16 = 7;
-    /// LID of the port, u32; only where the link is InfiniBand.
+    /// LID of the port, u32; only if the link is InfiniBand.
     RDMA_NLDEV_ATTR_LID: u16 = 9;
     /// State of the port, u8, an [`ib_port_state`](crate::ib_port_state).
     RDMA_NLDEV_ATTR_PORT_STATE: u16 = 12;
@@ -73,7 +73,7 @@ crate::abi_constants! {
     RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY: u16 = 16;
     /// Kind of resource, string.
     RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME: u16 = 17;
-    /// How many there are, u64.
+    /// Number of resources, u64.
     RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR: u16 = 18;
     /// Table of [`RDMA_NLDEV_ATTR_RES_QP_ENTRY`].
     RDMA_NLDEV_ATTR_RES_QP: u16 = 19;
@@ -127,7 +127,7 @@ crate::abi_constants! {
     RDMA_NLDEV_ATTR_DEV_DIM: u16 = 84;
     /// 1 if registered memory survives a fork, u8.
     RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK: u16 = 93;
-    /// Who named the device, u8.
+    /// Source of the device's name, u8.
     #[since("6.12")]
     RDMA_NLDEV_ATTR_NAME_ASSIGN_TYPE: u16 = 101;
 }
@@ -135,17 +135,17 @@ crate::abi_constants! {
 /// Bits of a message type below the client.
 const OP_BITS: u32 = 10;
 
-/// Type of a message: client and command.
+/// Returns the type of a message from its client and command.
 pub const fn rdma_nl_get_type(client: u16, op: u16) -> u16 {
     (client << OP_BITS) + op
 }
 
-/// Client of a message's type.
+/// Returns the client of a message's type.
 pub const fn rdma_nl_get_client(message: u16) -> u16 {
     message >> OP_BITS
 }
 
-/// Command of a message's type.
+/// Returns the command of a message's type.
 pub const fn rdma_nl_get_op(message: u16) -> u16 {
     message & ((1 << OP_BITS) - 1)
 }

@@ -10,7 +10,7 @@ crate::abi_structs! {
     /// Allocates a protection domain.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_alloc_pd: size 8, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
     }
 

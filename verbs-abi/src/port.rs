@@ -10,7 +10,7 @@ crate::abi_structs! {
     /// Asks for the attributes of a port.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_query_port: size 16, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Port, from 1.
         8 => port_num: u8,
@@ -33,7 +33,7 @@ crate::abi_structs! {
         16 => gid_tbl_len: u32,
         /// Entries of the P_Key table.
         20 => pkey_tbl_len: u16,
-        /// Base LID; 0 where the link is not InfiniBand.
+        /// Base LID; 0 if the link is not InfiniBand.
         22 => lid: u16,
         /// LID of the subnet manager.
         24 => sm_lid: u16,
@@ -75,7 +75,7 @@ commands! {
 crate::abi_enum! {
     /// State of a link.
     pub struct ib_port_state: u8 {
-        /// No state.
+        /// The port has no state.
         IB_PORT_NOP = 0;
         /// Down.
         IB_PORT_DOWN = 1;
@@ -113,7 +113,7 @@ crate::abi_enum! {
 crate::abi_enum! {
     /// Link layer of a port.
     pub struct rdma_link_layer: u8 {
-        /// That of the transport.
+        /// The link layer of the transport.
         IB_LINK_LAYER_UNSPECIFIED = 0;
         /// InfiniBand.
         IB_LINK_LAYER_INFINIBAND = 1;
@@ -139,7 +139,7 @@ crate::abi_enum! {
 }
 
 impl ib_mtu {
-    /// The MTU in bytes, if the value is known.
+    /// Returns the MTU in bytes, if the value is known.
     pub const fn bytes(self) -> Option<u32> {
         match self.0 {
             1..=5 => Some(128 << self.0),

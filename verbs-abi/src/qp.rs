@@ -13,7 +13,7 @@ crate::abi_structs! {
     /// Creates a queue pair.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_create_qp: size 56, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// The number that events of the queue pair carry.
         8 => user_handle: AlignedU64,
@@ -89,7 +89,7 @@ crate::abi_structs! {
     /// Opens the XRC_TGT queue pair that another process of the XRC domain created.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_open_qp: size 32, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// The number that events of the queue pair carry.
         8 => user_handle: AlignedU64,
@@ -103,7 +103,7 @@ crate::abi_structs! {
         25 => reserved: [u8; 7],
     }
 
-    /// The queue pair, created or opened. The capacities are what it really got.
+    /// The queue pair, created or opened. The capacities are the actual ones.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_create_qp_resp: size 32, align 4 {
         /// Handle.
@@ -138,11 +138,11 @@ crate::abi_structs! {
     /// Asks for the attributes of a queue pair.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_query_qp: size 16, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Handle.
         8 => qp_handle: u32,
-        /// Which attributes are wanted at least.
+        /// The attributes that the response must have at least.
         12 => attr_mask: ib_qp_attr_mask,
     }
 
@@ -191,15 +191,15 @@ crate::abi_structs! {
         113 => max_rd_atomic: u8,
         /// RDMA reads and atomics that it serves at a time.
         114 => max_dest_rd_atomic: u8,
-        /// How long a peer waits after an RNR NAK, as the encoding of the specification.
+        /// Wait of a peer after an RNR NAK, in the encoding of the specification.
         115 => min_rnr_timer: u8,
         /// Port, from 1.
         116 => port_num: u8,
-        /// Time to wait for an ACK: 4.096 us times two to this power; 0 is for ever.
+        /// Time to wait for an ACK: 4.096 us times two to this power; 0 means unlimited.
         117 => timeout: u8,
         /// Retries when the peer is silent, 0 to 7.
         118 => retry_cnt: u8,
-        /// Retries when the peer has no receive posted, 0 to 7; 7 is for ever.
+        /// Retries when the peer has no receive posted, 0 to 7; 7 means unlimited.
         119 => rnr_retry: u8,
         /// Port of the alternate path.
         120 => alt_port_num: u8,
@@ -214,7 +214,7 @@ crate::abi_structs! {
     /// Destroys a queue pair; EBUSY while it is attached to a multicast group.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_destroy_qp: size 16, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Handle.
         8 => qp_handle: u32,
@@ -222,7 +222,7 @@ crate::abi_structs! {
         12 => reserved: u32,
     }
 
-    /// How many events of the queue pair have been read: the owner waits until as many are acknowledged.
+    /// Number of events of the queue pair that have been read; the owner waits until as many are acknowledged.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_destroy_qp_resp: size 4, align 4 {
         /// Asynchronous events.
@@ -264,9 +264,9 @@ crate::abi_enum! {
 crate::abi_flags! {
     table: QP_CREATE_FLAGS, header: "rdma/ib_user_ioctl_verbs.h";
 
-    /// How the extended CREATE_QP creates.
+    /// Flags of the extended CREATE_QP.
     pub struct ib_uverbs_qp_create_flags: u32 {
-        /// Its own multicasts do not come back.
+        /// The queue pair does not receive its own multicasts.
         IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK = 1 << 1;
         /// Received packets include the frame check sequence.
         IB_UVERBS_QP_CREATE_SCATTER_FCS = 1 << 8;

@@ -1,4 +1,6 @@
-//! Queue pair attributes and addresses: what MODIFY_QP and QUERY_QP exchange, and what the connection manager reports.
+//! Queue pair attributes and addresses.
+//!
+//! MODIFY_QP and QUERY_QP exchange them, and the connection manager reports them.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -28,7 +30,7 @@ crate::abi_structs! {
         28 => src_path_bits: u8,
         /// Static rate, an `ib_rate`.
         29 => static_rate: u8,
-        /// 1 where the global route (`dgid` ... `traffic_class`) holds.
+        /// 1 if the global route (`dgid` ... `traffic_class`) is valid.
         30 => is_global: u8,
         /// Port, from 1.
         31 => port_num: u8,
@@ -72,11 +74,12 @@ crate::abi_structs! {
         31 => reserved: u8,
     }
 
-    /// Attributes of a queue pair with the mask of those that hold: the response of the connection manager's
-    /// INIT_QP_ATTR.
+    /// Attributes of a queue pair with the mask of the valid ones.
+    ///
+    /// It is the response of the connection manager's INIT_QP_ATTR.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_qp_attr: size 144, align 4 {
-        /// Which attributes hold: `IB_QP_STATE` and its kind.
+        /// The valid attributes: `IB_QP_STATE` and similar flags.
         0 => qp_attr_mask: u32,
         /// State to go to.
         4 => qp_state: u32,
@@ -114,7 +117,7 @@ crate::abi_structs! {
         124 => pkey_index: u16,
         /// Index of the alternate path's P_Key.
         126 => alt_pkey_index: u16,
-        /// 1 to be told when the send queue has drained.
+        /// 1 to request an event when the send queue has drained.
         128 => en_sqd_async_notify: u8,
         /// 1 while the send queue drains.
         129 => sq_draining: u8,
@@ -126,11 +129,11 @@ crate::abi_structs! {
         132 => min_rnr_timer: u8,
         /// Port, from 1.
         133 => port_num: u8,
-        /// Local ACK timeout: 4.096 us times two to this power; 0 is for ever.
+        /// Local ACK timeout: 4.096 us times two to this power; 0 means unlimited.
         134 => timeout: u8,
         /// Retries after a timeout, 0 to 7.
         135 => retry_cnt: u8,
-        /// Retries after an RNR NAK, 0 to 7; 7 is for ever.
+        /// Retries after an RNR NAK, 0 to 7; 7 means unlimited.
         136 => rnr_retry: u8,
         /// Port of the alternate path.
         137 => alt_port_num: u8,

@@ -16,7 +16,7 @@ crate::abi_structs! {
         32 => alt_dest: ib_uverbs_qp_dest,
         /// Handle.
         64 => qp_handle: u32,
-        /// Which attributes to change.
+        /// The attributes to change.
         68 => attr_mask: ib_qp_attr_mask,
         /// Q_Key.
         72 => qkey: u32,
@@ -46,15 +46,15 @@ crate::abi_structs! {
         101 => max_rd_atomic: u8,
         /// RDMA reads and atomics that it serves at a time.
         102 => max_dest_rd_atomic: u8,
-        /// How long a peer waits after an RNR NAK, as the encoding of the specification.
+        /// Wait of a peer after an RNR NAK, in the encoding of the specification.
         103 => min_rnr_timer: u8,
         /// Port, from 1.
         104 => port_num: u8,
-        /// Time to wait for an ACK: 4.096 us times two to this power; 0 is for ever.
+        /// Time to wait for an ACK: 4.096 us times two to this power; 0 means unlimited.
         105 => timeout: u8,
         /// Retries when the peer is silent, 0 to 7.
         106 => retry_cnt: u8,
-        /// Retries when the peer has no receive posted, 0 to 7; 7 is for ever.
+        /// Retries when the peer has no receive posted, 0 to 7; 7 means unlimited.
         107 => rnr_retry: u8,
         /// Port of the alternate path.
         108 => alt_port_num: u8,
@@ -94,7 +94,7 @@ commands! {
 crate::abi_enum! {
     /// State of a queue pair.
     pub struct ib_qp_state: u8 {
-        /// As created.
+        /// The state after creation.
         IB_QPS_RESET = 0;
         /// Takes receives.
         IB_QPS_INIT = 1;

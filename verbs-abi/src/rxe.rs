@@ -1,9 +1,9 @@
-//! The data path of rxe, software RoCE: what the driver adds to commands, and the rings.
+//! The data path of rxe, software RoCE: the driver's part of commands, and the rings.
 //!
 //! A ring is memory of the kernel that is mapped from the context's descriptor at the offset that [`mminfo`] gives. It
-//! starts with [`rxe_queue_buf`]; elements of `1 << log2_elem_size` bytes follow. Its owner stores `producer_index` of
-//! a work queue and `consumer_index` of a completion queue, the kernel the other one. Both are below the number of
-//! elements; a ring is full with one element free. Elements are [`rxe_send_wqe`], [`rxe_recv_wqe`] and
+//! starts with [`rxe_queue_buf`]; elements of `1 << log2_elem_size` bytes follow. The program stores `producer_index`
+//! of a work queue and `consumer_index` of a completion queue; the kernel stores the other index. Both are below the
+//! number of elements; a ring is full with one element free. Elements are [`rxe_send_wqe`], [`rxe_recv_wqe`] and
 //! [`ib_uverbs_wc`](crate::ib_uverbs_wc).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -64,7 +64,9 @@ crate::abi_structs! {
     /// The driver's request of MODIFY_SRQ. It is always required.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct rxe_modify_srq_cmd: size 8, align 8 {
-        /// Where the kernel stores the [`mminfo`] of the new ring with `IB_SRQ_MAX_WR`; else 0 will do.
+        /// Address at which the kernel stores the [`mminfo`] of the new ring.
+        ///
+        /// It is required with `IB_SRQ_MAX_WR`; otherwise it may be 0.
         0 => mmap_info_addr: AlignedU64,
     }
 
@@ -77,7 +79,9 @@ crate::abi_structs! {
         4 => reserved: u32,
     }
 
-    /// The start of a ring. The kernel stores to it at any time: for its size and its offsets, not to be read as one.
+    /// The start of a ring.
+    ///
+    /// The kernel stores to it at any time: for its size and its offsets, not to be read as one.
     #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct rxe_queue_buf: size 384, align 4 {
         /// Size of an element: 2 to this power.
@@ -107,7 +111,7 @@ crate::abi_structs! {
         12 => lkey: u32,
     }
 
-    /// The data of an element. Behind it are `num_sge` [`rxe_sge`], or inline data.
+    /// The data of an element. It is followed by `num_sge` [`rxe_sge`], or inline data.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct rxe_dma_info: size 24, align 8 {
         /// Bytes in all.
@@ -168,12 +172,14 @@ crate::abi_structs! {
         8 => reserved: u32,
         /// The operation.
         12 => opcode: ib_uverbs_wr_opcode,
-        /// How to do it.
+        /// Flags of the request.
         16 => send_flags: ib_send_flags,
         /// Immediate data in network byte order, or the key to invalidate as an integer of this machine.
         20 => ex: [u8; 4],
-        /// The part of the request that depends on the opcode and the type of the queue pair: [`rxe_send_wr_rdma`], [`rxe_send_wr_atomic`],
-        /// [`rxe_send_wr_flush`], [`rxe_send_wr_ud`] or [`rxe_send_wr_mw`], each of which converts into it.
+        /// The part of the request that depends on the opcode and the type of the queue pair.
+        ///
+        /// [`rxe_send_wr_rdma`], [`rxe_send_wr_atomic`], [`rxe_send_wr_flush`], [`rxe_send_wr_ud`] and
+        /// [`rxe_send_wr_mw`] convert into it.
         24 => wr: [u8; 120],
     }
 
@@ -322,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_handle_is_at_byte_36_of_a_datagram() {
+    fn address_handle_is_at_byte_36_of_datagram() {
         let ud = rxe_send_wr_ud { ah_num: 7, ..Default::default() };
         let wr = rxe_send_wr {
             wr_id: 0.into(),

@@ -29,15 +29,18 @@ crate::abi_flags! {
 crate::abi_structs! {
     table: SA_LAYOUT, header: "rdma/ib_user_sa.h";
 
-    /// A path record in the format of the wire, with what it is for.
+    /// A path record in the format of the wire, with its flags.
     #[derive(PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_path_rec_data: size 72, align 4 {
-        /// The purpose of the path. The kernel takes only `IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL`, and
-        /// reports the same.
+        /// The purpose of the path.
+        ///
+        /// The kernel takes only `IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL`, and reports the same.
         0 => flags: ib_path_flags,
         /// Zero.
         4 => reserved: u32,
-        /// A PathRecord attribute as the subnet administrator sends it: 64 bytes, packed, in network byte order.
+        /// A PathRecord attribute in the format of the subnet administrator.
+        ///
+        /// It has 64 packed bytes in network byte order.
         8 => path_rec: [u32; 16],
     }
 
@@ -70,13 +73,13 @@ crate::abi_structs! {
         56 => numb_path: u8,
         /// Service level.
         57 => sl: u8,
-        /// How to compare the MTU, an `ib_sa_selector`.
+        /// Comparison of the MTU, an `ib_sa_selector`.
         58 => mtu_selector: u8,
-        /// How to compare the rate.
+        /// Comparison of the rate.
         59 => rate_selector: u8,
         /// Rate, an `ib_rate`.
         60 => rate: u8,
-        /// How to compare the packet life time.
+        /// Comparison of the packet lifetime.
         61 => packet_life_time_selector: u8,
         /// Packet life time: 4.096 us times two to this power.
         62 => packet_life_time: u8,
@@ -96,7 +99,7 @@ crate::abi_structs! {
         24 => pkey: Be16,
         /// Zero.
         26 => reserved: [u8; 2],
-        /// Lease in seconds; all ones is for ever.
+        /// Lease in seconds; all ones means unlimited.
         28 => lease: Be32,
         /// Key that protects the record.
         32 => key: [u8; 16],
@@ -114,7 +117,7 @@ crate::abi_structs! {
 }
 
 impl ib_path_rec_data {
-    /// The bytes of the PathRecord attribute, as on the wire.
+    /// Returns the bytes of the PathRecord attribute in wire format.
     pub fn path_rec_bytes(&self) -> &[u8] {
         self.path_rec.as_bytes()
     }

@@ -1,9 +1,9 @@
-//! The data path of siw, software iWARP: what the driver adds to commands, and the rings.
+//! The data path of siw, software iWARP: the driver's part of commands, and the rings.
 //!
 //! A ring is memory of the kernel that is mapped from the context's descriptor with a key as the offset. It is an array
-//! of elements without a header, of a power of two in number; element n of the stream is at n modulo that number. The
-//! flag [`siw_wqe_flags::SIW_WQE_VALID`], which is stored last, hands an element over. Behind the elements of a
-//! completion queue is [`siw_cq_ctrl`].
+//! of elements without a header. The number of elements is a power of two, and element n of the stream is at n modulo
+//! that number. The flag [`siw_wqe_flags::SIW_WQE_VALID`], which is stored last, passes an element to the other side.
+//! [`siw_cq_ctrl`] follows the elements of a completion queue.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -16,11 +16,11 @@ crate::abi_constants! {
     SIW_ABI_VERSION: u32 = 1;
     /// Scatter/gather entries of an element.
     SIW_MAX_SGE: usize = 6;
-    /// Bytes of inline data: those of all entries but the first.
+    /// Maximum bytes of inline data, in all entries except the first.
     SIW_MAX_INLINE: usize = 80;
     /// The largest key.
     SIW_UOBJ_MAX_KEY: u64 = 0x08_ffff;
-    /// No key. 0 is one.
+    /// The value that means no key; 0 is a valid key.
     SIW_INVAL_UOBJ_KEY: u64 = 0x09_0000;
 }
 
@@ -60,7 +60,7 @@ crate::abi_structs! {
         12 => pad: u32,
         /// Key of the ring of sends.
         16 => sq_key: AlignedU64,
-        /// Key of the ring of receives; none with a shared receive queue, where it is 0.
+        /// Key of the ring of receives; 0 with a shared receive queue.
         24 => rq_key: AlignedU64,
     }
 
@@ -111,7 +111,7 @@ crate::abi_structs! {
     pub struct siw_sqe: size 120, align 8 {
         /// The identifier that the completion returns.
         0 => id: AlignedU64,
-        /// How to do it.
+        /// Flags of the request.
         8 => flags: siw_wqe_flags,
         /// Scatter/gather entries.
         10 => num_sge: u8,
@@ -145,13 +145,13 @@ crate::abi_structs! {
     /// An element of a completion queue.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct siw_cqe: size 32, align 8 {
-        /// That of the request.
+        /// Identifier of the request.
         0 => id: AlignedU64,
         /// Flags of a work request, of which `SIW_WQE_VALID` and `SIW_WQE_REM_INVAL` count.
         8 => flags: u8,
         /// The operation of the request.
         9 => opcode: siw_opcode,
-        /// How it went.
+        /// Status of the work request.
         10 => status: siw_wc_status,
         /// Bytes transferred.
         12 => bytes: u32,
@@ -164,7 +164,7 @@ crate::abi_structs! {
     /// Arms a completion queue.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct siw_cq_ctrl: size 8, align 4 {
-        /// For which completions the kernel reports an event; it clears them with the event.
+        /// The completions for which the kernel reports an event; it clears the flags with the event.
         0 => flags: siw_notify_flags,
         /// Zero.
         4 => pad: u32,
@@ -172,7 +172,7 @@ crate::abi_structs! {
 }
 
 impl siw_cqe {
-    /// The steering tag that the peer invalidated, where `SIW_WQE_REM_INVAL` is set.
+    /// Returns the steering tag that the peer invalidated, if `SIW_WQE_REM_INVAL` is set.
     pub const fn inval_stag(&self) -> Option<u32> {
         // The casts widen: u8 holds every flag there is.
         if siw_wqe_flags::from_bits_retain(self.flags as u16)
@@ -221,13 +221,13 @@ crate::abi_enum! {
 crate::abi_flags! {
     table: SIW_WQE_FLAGS, header: "rdma/siw-abi.h";
 
-    /// How a work request is done, and whose its element is.
+    /// Flags of a work request, and of the owner of its element.
     pub struct siw_wqe_flags: u16 {
         /// The element is filled.
         SIW_WQE_VALID = 1 << 0;
         /// The data is in the element.
         SIW_WQE_INLINE = 1 << 1;
-        /// With a completion.
+        /// A success creates a completion too.
         SIW_WQE_SIGNALLED = 1 << 2;
         /// The peer's completion is solicited.
         SIW_WQE_SOLICITED = 1 << 3;
@@ -243,11 +243,11 @@ crate::abi_flags! {
 crate::abi_flags! {
     table: SIW_NOTIFY_FLAGS, header: "rdma/siw-abi.h";
 
-    /// For which completions an event is reported.
+    /// The completions for which an event is reported.
     pub struct siw_notify_flags: u32 {
-        /// For solicited ones.
+        /// The next solicited completion.
         SIW_NOTIFY_SOLICITED = 1 << 0;
-        /// For the next one.
+        /// The next completion.
         SIW_NOTIFY_NEXT_COMPLETION = 1 << 1;
         /// Report those that came before; not implemented.
         SIW_NOTIFY_MISSED_EVENTS = 1 << 2;
@@ -257,7 +257,7 @@ crate::abi_flags! {
 crate::abi_enum! {
     table: SIW_WC_STATUS, header: "rdma/siw-abi.h";
 
-    /// How a work request went. The numbers are not those of [`ib_wc_status`](crate::ib_wc_status).
+    /// Status of a work request. The numbers differ from those of [`ib_wc_status`](crate::ib_wc_status).
     pub struct siw_wc_status: u16 {
         /// Well.
         SIW_WC_SUCCESS = 0;
@@ -277,7 +277,7 @@ crate::abi_enum! {
         SIW_WC_REM_ACCESS_ERR = 7;
         /// The peer found the request invalid.
         SIW_WC_REM_INV_REQ_ERR = 8;
-        /// None of the others.
+        /// Another error.
         SIW_WC_GENERAL_ERR = 9;
     }
 }
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_invalidated_key_is_read_as_the_flags_say() {
+    fn invalidated_key_is_read_by_flags() {
         let mut cqe = siw_cqe { imm_data: [1, 2, 3, 4, 9, 9, 9, 9], ..Default::default() };
         assert_eq!(cqe.inval_stag(), None);
         cqe.flags = 0x21;

@@ -10,7 +10,7 @@ crate::abi_structs! {
     /// Creates a shared receive queue.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_create_srq: size 32, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// The number that events of the queue carry.
         8 => user_handle: AlignedU64,
@@ -27,7 +27,7 @@ crate::abi_structs! {
     /// Creates a shared receive queue of an XRC domain, or with tag matching.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_create_xsrq: size 48, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// The number that events of the queue carry.
         8 => user_handle: AlignedU64,
@@ -67,7 +67,7 @@ crate::abi_structs! {
     pub struct ib_uverbs_modify_srq: size 16, align 8 {
         /// Handle.
         0 => srq_handle: u32,
-        /// Which of the following to change.
+        /// The following fields to change.
         4 => attr_mask: ib_srq_attr_mask,
         /// Work requests.
         8 => max_wr: u32,
@@ -78,7 +78,7 @@ crate::abi_structs! {
     /// Asks for the attributes of a shared receive queue.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_query_srq: size 16, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Handle.
         8 => srq_handle: u32,
@@ -102,7 +102,7 @@ crate::abi_structs! {
     /// Destroys a shared receive queue; EBUSY while queue pairs use it.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_destroy_srq: size 16, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Handle.
         8 => srq_handle: u32,
@@ -110,7 +110,7 @@ crate::abi_structs! {
         12 => reserved: u32,
     }
 
-    /// How many events of the queue have been read: the owner waits until as many are acknowledged.
+    /// Number of events of the queue that have been read; the owner waits until as many are acknowledged.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_destroy_srq_resp: size 4, align 4 {
         /// Asynchronous events.
@@ -120,7 +120,7 @@ crate::abi_structs! {
     /// Opens an XRC domain.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_open_xrcd: size 16, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Descriptor of the file whose inode names the domain; all ones for a private domain.
         8 => fd: u32,
@@ -158,11 +158,11 @@ crate::abi_enum! {
 
     /// Type of a shared receive queue.
     pub struct ib_uverbs_srq_type: u32 {
-        /// For queue pairs of one protection domain.
+        /// A queue for queue pairs of one protection domain.
         IB_UVERBS_SRQT_BASIC = 0;
-        /// For an XRC domain.
+        /// A queue for an XRC domain.
         IB_UVERBS_SRQT_XRC = 1;
-        /// With tag matching.
+        /// A queue with tag matching.
         IB_UVERBS_SRQT_TM = 2;
     }
 }

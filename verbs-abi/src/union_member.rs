@@ -2,7 +2,7 @@
 //!
 //! A union is bytes here, as large as its largest member: to read a union of the language is unsafe.
 
-/// Converts members of a union into its bytes; what is beyond the member is zero.
+/// Converts members of a union into its bytes; the bytes beyond the member are zero.
 macro_rules! union_members {
     ([u8; $size:literal]: $($member:ty),*;) => {$(
         impl From<$member> for [u8; $size] {

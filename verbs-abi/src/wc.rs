@@ -10,9 +10,9 @@ crate::abi_structs! {
     /// A work completion. On failure only `wr_id`, `status`, `vendor_err` and `qp_num` hold.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_wc: size 48, align 8 {
-        /// That of the work request.
+        /// Identifier of the work request.
         0 => wr_id: AlignedU64,
-        /// How it went.
+        /// Status of the work request.
         8 => status: ib_wc_status,
         /// The operation of the request.
         12 => opcode: ib_uverbs_wc_opcode,
@@ -45,7 +45,7 @@ crate::abi_structs! {
 }
 
 impl ib_uverbs_wc {
-    /// The immediate data, where `IB_WC_WITH_IMM` is set.
+    /// Returns the immediate data, if `IB_WC_WITH_IMM` is set.
     pub const fn imm_data(&self) -> Option<Be32> {
         if self.wc_flags.contains(ib_wc_flags::IB_WC_WITH_IMM) {
             Some(Be32::new(u32::from_be_bytes(self.ex)))
@@ -54,7 +54,7 @@ impl ib_uverbs_wc {
         }
     }
 
-    /// The key that the peer invalidated, where `IB_WC_WITH_INVALIDATE` is set.
+    /// Returns the key that the peer invalidated, if `IB_WC_WITH_INVALIDATE` is set.
     pub const fn invalidate_rkey(&self) -> Option<u32> {
         if self.wc_flags.contains(ib_wc_flags::IB_WC_WITH_INVALIDATE) {
             Some(u32::from_ne_bytes(self.ex))
@@ -65,7 +65,7 @@ impl ib_uverbs_wc {
 }
 
 crate::abi_enum! {
-    /// How a work request went.
+    /// Status of a work request.
     pub struct ib_wc_status: u32 {
         /// Success.
         IB_WC_SUCCESS = 0;
@@ -107,9 +107,9 @@ crate::abi_enum! {
         IB_WC_INV_EEC_STATE_ERR = 18;
         /// Fatal.
         IB_WC_FATAL_ERR = 19;
-        /// No response in time.
+        /// The response did not arrive in time.
         IB_WC_RESP_TIMEOUT_ERR = 20;
-        /// None of the others.
+        /// Another error.
         IB_WC_GENERAL_ERR = 21;
     }
 }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ex_is_read_as_the_flags_say() {
+    fn ex_is_read_by_flags() {
         let mut wc = ib_uverbs_wc { ex: [1, 2, 3, 4], ..Default::default() };
         assert_eq!((wc.imm_data(), wc.invalidate_rkey()), (None, None));
         wc.wc_flags = ib_wc_flags::IB_WC_WITH_IMM;

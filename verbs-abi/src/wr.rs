@@ -30,12 +30,13 @@ crate::abi_structs! {
         8 => num_sge: u32,
         /// The operation.
         12 => opcode: ib_uverbs_wr_opcode,
-        /// How to do it.
+        /// Flags of the request.
         16 => send_flags: ib_send_flags,
         /// Immediate data in network byte order, or the key to invalidate as an integer of this machine.
         20 => ex: [u8; 4],
-        /// The part of the request that depends on the opcode and the type of the queue pair: [`ib_uverbs_send_wr_rdma`],
-        /// [`ib_uverbs_send_wr_atomic`] or [`ib_uverbs_send_wr_ud`], each of which converts into it.
+        /// The part of the request that depends on the opcode and the type of the queue pair.
+        ///
+        /// [`ib_uverbs_send_wr_rdma`], [`ib_uverbs_send_wr_atomic`] and [`ib_uverbs_send_wr_ud`] convert into it.
         24 => wr: [u8; 32],
     }
 
@@ -84,7 +85,7 @@ crate::abi_structs! {
     /// Posts sends. `wr_count` requests of `wqe_size` bytes follow, then `sge_count` [`ib_uverbs_sge`].
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_post_send: size 24, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Queue pair.
         8 => qp_handle: u32,
@@ -117,7 +118,7 @@ crate::abi_structs! {
     /// Posts receives. `wr_count` requests of `wqe_size` bytes follow, then `sge_count` [`ib_uverbs_sge`].
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_post_recv: size 24, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Queue pair.
         8 => qp_handle: u32,
@@ -139,7 +140,7 @@ crate::abi_structs! {
     /// Posts receives to a shared receive queue, in the form of [`ib_uverbs_post_recv`].
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_post_srq_recv: size 24, align 8 {
-        /// Where the response goes.
+        /// Address of the response.
         0 => response: AlignedU64,
         /// Shared receive queue.
         8 => srq_handle: u32,
@@ -213,11 +214,11 @@ crate::abi_enum! {
 }
 
 crate::abi_flags! {
-    /// How a send is done.
+    /// Flags of a send.
     pub struct ib_send_flags: u32 {
         /// After the RDMA reads and atomics before it.
         IB_SEND_FENCE = 1 << 0;
-        /// With a completion.
+        /// A success creates a completion too.
         IB_SEND_SIGNALED = 1 << 1;
         /// The peer's completion is solicited.
         IB_SEND_SOLICITED = 1 << 2;

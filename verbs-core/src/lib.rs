@@ -1,24 +1,24 @@
-//! RDMA device drivers and verbs without owners, locks or waiting, on the Linux kernel's ABI: write commands on
-//! `/dev/infiniband/uverbsN`, and rings in memory that the device or the kernel shares.
+//! RDMA device drivers and verbs, without owners, locks or waiting, on the Linux kernel's ABI.
 //!
-//! This crate is for writers of drivers and of libraries on top of verbs, such as a C ABI. Programs use `rdmacm`, whose
-//! `verbs` module adds owners, locks, waiting and error texts. Its interface follows what these two need, and changes
-//! with them.
+//! The crate uses write commands on `/dev/infiniband/uverbsN`, and rings in memory that the device or the kernel
+//! shares. It is for writers of drivers and of libraries on top of verbs, such as a C ABI. Programs use `rdmacm`, whose
+//! `verbs` module adds owners, locks, waiting and error texts. The interface follows the needs of these two, and
+//! changes with them.
 //!
-//! - [`sys`]: commands, mappings and processes. Most `unsafe` code that talks to the kernel is here.
+//! - [`sys`]: commands, mappings and processes. Most `unsafe` code that calls the kernel is here.
 //! - [`work`]: work requests and completions, as plain data.
 //! - [`driver`]: the traits that a driver implements, its capabilities and errors.
 //! - [`drivers`]: the drivers, and [`drivers::any`], which dispatches to them.
-//! - [`engine`]: devices, queue pairs, completion queues and shared receive queues, whose rings a caller owns and passes
-//!   as `&mut`.
+//! - [`engine`]: devices, queue pairs, completion queues and shared receive queues, whose rings a caller owns and
+//!   passes as `&mut`.
 //!
-//! Nothing here formats messages, waits for an event, or counts references to an object.
+//! No function of this crate formats messages, waits for an event, or counts references to an object.
 
-pub mod concurrent;
 pub mod driver;
 pub mod drivers;
 pub mod engine;
 pub mod lock;
+pub mod sync;
 pub mod sys;
 #[cfg(fuzzing)]
 #[doc(hidden)]

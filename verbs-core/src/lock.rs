@@ -1,17 +1,19 @@
-//! Locks, and a check of what is done under them.
+//! Locks, and a check that no command is issued under them.
 //!
-//! Other callers wait for the lock of an endpoint, so no command of the kernel is issued under it, besides those of the data
-//! path. [`NoCommands`] is a part of the guard of such a lock; where a command is issued, `forbids_commands` is asserted to be
-//! `false`. Both exist in builds with debug assertions, which the tests are, and cost nothing in others.
+//! Other callers wait for the lock of an endpoint, so no kernel command is issued under it, except those of the data
+//! path. [`NoCommands`] is a part of the guard of such a lock. The code that issues a command asserts that
+//! `forbids_commands` is `false`. Both exist in builds with debug assertions, such as the tests, and cost nothing in
+//! others.
 
 #[cfg(debug_assertions)]
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::{LockResult, PoisonError};
 
-/// Returns the guard, whether or not a thread has panicked while it held the lock: nothing here panics
-/// half-way through a change of what a lock guards.
-pub fn unpoisoned<T>(locked: LockResult<T>) -> T {
+/// Returns the guard, even if a thread has panicked while it held the lock.
+///
+/// No code of this crate panics in the middle of a change of a guarded value.
+pub fn ignore_poison<T>(locked: LockResult<T>) -> T {
     locked.unwrap_or_else(PoisonError::into_inner)
 }
 

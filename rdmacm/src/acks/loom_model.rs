@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use super::*;
-use crate::concurrent::{check, reads, writes};
+use crate::sync::{check, reads, writes};
 
 /// The memory that threads with events write to, and that the thread which waited for them frees.
 #[derive(Clone)]
@@ -35,11 +35,11 @@ fn user(object: &Object, events: Vec<Unacknowledged>) -> thread::JoinHandle<()> 
 }
 
 #[test]
-fn loom_destroy_comes_after_every_event() {
+fn loom_destroy_follows_every_event() {
     check(|| {
         let (acks, object) = (Arc::new(Acks::default()), Object(Arc::default()));
         let users = [(); 2].map(|()| user(&object, vec![acks.hand_out(true)]));
-        // What the kernel says it has reported.
+        // The number of events that the kernel has reported.
         acks.wait(2);
         object.is_freed();
         users.into_iter().for_each(|user| user.join().expect("it does not panic"));
@@ -47,7 +47,7 @@ fn loom_destroy_comes_after_every_event() {
 }
 
 #[test]
-fn loom_destroy_waits_for_an_event_that_is_yet_to_be_handed_out() {
+fn loom_destroy_waits_for_event_not_yet_handed_out() {
     check(|| {
         let (acks, object) = (Arc::new(Acks::default()), Object(Arc::default()));
         let reader = thread::spawn({
@@ -67,7 +67,7 @@ fn loom_destroy_waits_for_an_event_that_is_yet_to_be_handed_out() {
 }
 
 #[test]
-fn loom_who_holds_an_event_knows_it_whatever_others_do() {
+fn loom_event_holder_is_known_to_its_thread() {
     check(|| {
         let acks = Arc::new(Acks::default());
         let own = acks.hand_out(true);
@@ -86,7 +86,7 @@ fn loom_who_holds_an_event_knows_it_whatever_others_do() {
 }
 
 #[test]
-fn loom_a_move_waits_for_what_was_reported_before_it() {
+fn loom_move_waits_for_earlier_events() {
     check(|| {
         let (acks, object) = (Arc::new(Acks::default()), Object(Arc::default()));
         let user = user(&object, vec![acks.hand_out(true)]);

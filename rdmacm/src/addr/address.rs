@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::str::FromStr;
 
 use super::ib::IbAddress;
+use super::parse_error::ParseAddressError;
 
 /// The family of an [`Address`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,6 +34,7 @@ impl AddressFamily {
 
 /// A socket address that the connection manager knows: IPv4, IPv6 or InfiniBand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Address {
     /// IPv4 or IPv6: `sockaddr_in`, `sockaddr_in6`.
     Ip(SocketAddr),
@@ -40,7 +43,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// The family.
+    /// Returns the address family.
     pub fn family(&self) -> AddressFamily {
         match self {
             Self::Ip(SocketAddr::V4(_)) => AddressFamily::Inet,
@@ -49,7 +52,7 @@ impl Address {
         }
     }
 
-    /// The IP address and port, unless the address is of InfiniBand.
+    /// Returns the IP address and port, or `None` for an InfiniBand address.
     pub fn ip(&self) -> Option<SocketAddr> {
         match self {
             Self::Ip(address) => Some(*address),
@@ -57,7 +60,7 @@ impl Address {
         }
     }
 
-    /// The port; of an InfiniBand address the low 16 bits of the service id.
+    /// Returns the port; of an InfiniBand address the low 16 bits of the service id.
     pub fn port(&self) -> u16 {
         match self {
             Self::Ip(address) => address.port(),
@@ -93,6 +96,18 @@ impl<I: Into<IpAddr>> From<(I, u16)> for Address {
 impl From<IbAddress> for Address {
     fn from(address: IbAddress) -> Self {
         Self::Ib(address)
+    }
+}
+
+impl FromStr for Address {
+    type Err = ParseAddressError;
+
+    /// Parses an IP address and a port, or an address of InfiniBand: see [`IbAddress`].
+    fn from_str(text: &str) -> Result<Self, ParseAddressError> {
+        match text.parse() {
+            Ok(address) => Ok(Self::Ip(address)),
+            Err(_) => text.parse().map(Self::Ib),
+        }
     }
 }
 

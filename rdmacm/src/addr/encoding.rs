@@ -17,12 +17,13 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
-    /// No address.
+    /// The encoding of a missing address.
     pub(crate) const NONE: Self = Self { slot: [0; STORAGE], length: 0 };
 }
 
-/// Encodes `address` as the kernel does: `sockaddr_in` (16 bytes), `sockaddr_in6` (28) or `sockaddr_ib`
-/// (48).
+/// Encodes `address` as the kernel does.
+///
+/// The result is a `sockaddr_in` (16 bytes), `sockaddr_in6` (28) or `sockaddr_ib` (48).
 pub(crate) fn encode(address: &Address) -> Encoded {
     let mut slot = [0; STORAGE];
     slot[..2].copy_from_slice(&address.family().number().to_ne_bytes());
@@ -76,7 +77,7 @@ fn encode_ib(ib: &IbAddress, slot: &mut [u8; STORAGE]) {
     slot[40..48].copy_from_slice(&ib.scope_id.to_ne_bytes());
 }
 
-/// Decodes the InfiniBand address in `bytes`, whose family is not looked at.
+/// Decodes the InfiniBand address in `bytes`, whose family is not checked.
 fn decode_ib(bytes: &[u8]) -> Option<IbAddress> {
     Some(IbAddress {
         pkey: u16::from_be_bytes(field(bytes, 2)?),

@@ -3,7 +3,7 @@
 use super::address::Address;
 use super::encoding::{decode, encode};
 
-/// Reads a socket address; what is read is written and read again.
+/// Parses a socket address, writes it and parses it again.
 pub fn address(bytes: &[u8]) {
     let Some(address) = decode(bytes) else { return };
     let text = address.to_string();

@@ -10,24 +10,30 @@ use crate::cm::getaddrinfo;
 use crate::non_exhaustive::NonExhaustive;
 
 bitflags! {
-    /// How [`getaddrinfo`] is to go about it. The numbers are the C library's.
+    /// Flags of a lookup by [`getaddrinfo`], with the numbers of the C library.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct AddrInfoFlags: u32 {
-        /// For the side that listens: the results are source addresses, and without a node wildcards. `RAI_PASSIVE`.
+        /// `RAI_PASSIVE`: the lookup is for the passive side.
+        ///
+        /// The results are source addresses, and wildcards without a node.
         #[doc(alias = "RAI_PASSIVE")]
         const PASSIVE = 0x1;
-        /// The node is an address and no name: nobody is asked. `RAI_NUMERICHOST`.
+        /// `RAI_NUMERICHOST`: the node is an address, so no name is looked up.
         #[doc(alias = "RAI_NUMERICHOST")]
         const NUMERICHOST = 0x2;
-        /// No time is spent on finding a route. `RAI_NOROUTE`. [`getaddrinfo`] never spends any.
+        /// `RAI_NOROUTE`: the lookup does not search for a route.
+        ///
+        /// [`getaddrinfo`] never does.
         #[doc(alias = "RAI_NOROUTE")]
         const NOROUTE = 0x4;
-        /// [`AddrInfoHints::family`] says how the node is to be read: with [`AddressFamily::Ib`] and
-        /// [`NUMERICHOST`](Self::NUMERICHOST) as a GID. `RAI_FAMILY`.
+        /// `RAI_FAMILY`: [`AddrInfoHints::family`] determines how the node is parsed.
+        ///
+        /// With [`AddressFamily::Ib`] and [`NUMERICHOST`](Self::NUMERICHOST) the node is a GID.
         #[doc(alias = "RAI_FAMILY")]
         const FAMILY = 0x8;
-        /// The subnet administrator is asked for the service, by its name or its id, at each active
-        /// InfiniBand port until one knows it; a node cannot be looked up. `RAI_SA`. Linux 6.18.
+        /// `RAI_SA`: the subnet administrator looks up the service, by its name or its id (Linux 6.18).
+        ///
+        /// The call asks at each active InfiniBand port until one has the service. A node cannot be looked up.
         #[doc(alias = "RAI_SA")]
         const SA = 0x10;
         /// The host's `getaddrinfo` is asked, as without the flag. `RAI_DNS`. Not with
@@ -42,33 +48,35 @@ bitflags! {
 /// Made from its default: see [Parameters](crate#parameters).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddrInfoHints {
-    /// How to go about it.
+    /// Flags of the lookup.
     pub flags: AddrInfoFlags,
-    /// Of which family the addresses are to be, where it matters. [`AddressFamily::Ib`] counts only with
-    /// [`AddrInfoFlags::NUMERICHOST`] and [`AddrInfoFlags::FAMILY`].
+    /// The address family of the results, if it matters.
+    ///
+    /// [`AddressFamily::Ib`] counts only with [`AddrInfoFlags::NUMERICHOST`] and [`AddrInfoFlags::FAMILY`].
     pub family: Option<AddressFamily>,
-    /// Which type of queue pair is to be used, where it matters.
+    /// The queue pair type of the results, if it matters.
     pub qp_type: Option<QpType>,
-    /// Which port space is to be used, where it matters.
+    /// The port space of the results, if it matters.
     pub port_space: Option<PortSpace>,
-    /// The local address, for results that have none of their own.
+    /// The local address, for results without one.
     pub src_addr: Option<Address>,
-    /// The peer's address, where no name is given.
+    /// The peer's address, if no name is given.
     pub dst_addr: Option<Address>,
     #[doc(hidden)]
     pub non_exhaustive: NonExhaustive,
 }
 
-/// Where and how to reach a peer, or to listen: a result of [`getaddrinfo`].
-/// `struct rdma_addrinfo`.
+/// The address of a peer or of a listener, and its parameters: `struct rdma_addrinfo`.
+///
+/// [`getaddrinfo`] returns it.
 #[doc(alias = "rdma_addrinfo")]
 #[doc(alias = "rdma_freeaddrinfo")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AddrInfo {
-    /// [`PASSIVE`](AddrInfoFlags::PASSIVE) where the result is for the side that listens.
+    /// [`PASSIVE`](AddrInfoFlags::PASSIVE) if the result is for the passive side.
     pub flags: AddrInfoFlags,
-    /// The family of the addresses; `None` where there are none.
+    /// The family of the addresses, or `None` if there are no addresses.
     pub family: Option<AddressFamily>,
     /// The type of queue pair.
     pub qp_type: QpType,
@@ -78,14 +86,16 @@ pub struct AddrInfo {
     pub src_addr: Option<Address>,
     /// The peer's address. A passive result has none.
     pub dst_addr: Option<Address>,
-    /// The full name of the local node, where hints were given and it was looked up by name.
+    /// The full name of the local node, if hints were given and it was looked up by name.
     pub src_canonname: Option<String>,
-    /// The full name of the peer's node, where hints were given and it was looked up by name.
+    /// The full name of the peer's node, if hints were given and it was looked up by name.
     pub dst_canonname: Option<String>,
-    /// Paths to the peer, in place of resolving a route. [`getaddrinfo`] leaves them empty: the C
-    /// library has them from the ibacm service, which this one does not ask.
+    /// Paths to the peer, which replace resolving a route.
+    ///
+    /// [`getaddrinfo`] leaves them empty. The C library gets them from the ibacm service, which this library does not
+    /// use.
     pub route: Vec<ib_path_rec_data>,
-    /// The bytes in front of the program's own private data. Empty for the same reason.
+    /// The bytes before the private data of the program. Empty for the same reason.
     pub connect: Vec<u8>,
 }
 

@@ -6,7 +6,7 @@ use verbs_abi::ib_uverbs_qp_type as QpType;
 #[cfg(doc)]
 use crate::cm::CmId;
 
-/// Which service an id offers. `enum rdma_port_space` of the C library.
+/// The service that an id offers: `enum rdma_port_space` of the C library.
 #[doc(alias = "rdma_port_space")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -17,9 +17,10 @@ pub enum PortSpace {
     /// Unreliable datagrams and multicast. `RDMA_PS_UDP`.
     #[doc(alias = "RDMA_PS_UDP")]
     Udp,
-    /// Unreliable datagrams and multicast in the groups and with the Q_Key of IP over InfiniBand.
-    /// `RDMA_PS_IPOIB`. Its IP addresses are those of network devices of IP over InfiniBand: binding
-    /// to one of another, on RoCE or iWARP, is EINVAL.
+    /// `RDMA_PS_IPOIB`: unreliable datagrams and multicast over IP over InfiniBand.
+    ///
+    /// The multicast groups and the Q_Key are those of IP over InfiniBand. The IP addresses must belong to its network
+    /// devices: binding to an address of RoCE or iWARP fails with EINVAL.
     #[doc(alias = "RDMA_PS_IPOIB")]
     IpoIb,
     /// Any type of queue pair, see [`CmId::with_qp_type`]. `RDMA_PS_IB`.
@@ -37,7 +38,7 @@ impl PortSpace {
         }
     }
 
-    /// The type of the queue pairs that go with the port space: the first one is the usual.
+    /// Returns the queue pair types of the port space, the usual one first.
     pub(crate) fn qp_types(self) -> &'static [QpType] {
         match self {
             Self::Tcp => &[QpType::IB_UVERBS_QPT_RC],

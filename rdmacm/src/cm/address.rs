@@ -1,4 +1,4 @@
-//! Addresses and routes of an id: binding, resolving, listening.
+//! Address calls of an id: binding, resolving and listening.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -14,23 +14,31 @@ use crate::addr::{self, Address, Encoded};
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 
-/// The meaning of ENODEV for an address.
+/// The hint for an ENODEV that concerns an address.
 const NO_DEVICE: &str =
     "no RDMA device leads there: try the address of a network device that has one";
 
 impl CmId {
-    /// Binds the id to a local address: to all of them with the unspecified one, or with a loopback
-    /// address, which the kernel takes for that; to a port of the kernel's choice with port 0.
+    /// Binds the id to a local address.
     ///
-    /// `RDMA_USER_CM_CMD_BIND`. No event follows. An address of a device's port also binds the id
-    /// to that device.
+    /// The unspecified address binds the id to all addresses. The kernel treats a loopback address
+    /// as the unspecified one. With port 0 the kernel chooses the port. An address of a device's
+    /// port also binds the id to that device.
+    ///
+    /// No event follows.
     ///
     /// # Errors
     ///
-    /// ENODEV where no device has the address; EADDRINUSE where the port is taken, and EADDRNOTAVAIL
-    /// where it is and one of the two addresses is a wildcard, or nobody has the address; EACCES for
-    /// a port below 1024 without privilege; EINVAL on an id that is bound already; EPROTONOSUPPORT
-    /// for an [`IbAddress`](addr::IbAddress) whose service is of another port space.
+    /// - ENODEV if no device has the address.
+    /// - EADDRINUSE if the port is taken.
+    /// - EADDRNOTAVAIL if the port is taken and one of the two addresses is a wildcard, or if the
+    ///   host does not have the address.
+    /// - EACCES if the port is below 1024 and the process lacks the privilege.
+    /// - EINVAL if the id is bound already.
+    /// - EPROTONOSUPPORT if `address` is an [`IbAddress`](addr::IbAddress) whose service belongs to
+    ///   another port space.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_BIND`.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind(&self, address: impl Into<Address>) -> Result<()> {
         let address = address.into();
@@ -43,22 +51,28 @@ impl CmId {
         };
         let bound = self.inner.command("bind", || format!("{} to {address}", self.inner), request);
         bound.map_err(|error| {
-            let taken = "nobody here has the address, or the port is taken";
-            error.with_remedy(Errno::ENODEV, NO_DEVICE).with_remedy(Errno::EADDRNOTAVAIL, taken)
+            let taken = "no interface of this machine has the address, or the port is in use";
+            error.with_hint(Errno::ENODEV, NO_DEVICE).with_hint(Errno::EADDRNOTAVAIL, taken)
         })
     }
 
-    /// Resolves `destination` to a device, a route's beginning and, where the id is not bound, a
-    /// local address.
+    /// Resolves `destination` to a device and, if the id is not bound, to a local address.
     ///
-    /// `RDMA_USER_CM_CMD_RESOLVE_ADDR`. `AddrResolved` or `AddrError` follows, the latter with
-    /// -ETIMEDOUT after `timeout` (milliseconds are what the kernel counts in). `source` is the
-    /// local address to use, if it matters.
+    /// The call also starts the route: [`resolve_route`](Self::resolve_route) completes it.
+    /// `source` is the local address to use; `None` leaves the choice to the kernel. The kernel
+    /// counts `timeout` in milliseconds.
+    ///
+    /// `AddrResolved` or `AddrError` follows. `AddrError` has the status -ETIMEDOUT if `timeout`
+    /// elapses.
     ///
     /// # Errors
     ///
-    /// ENODEV where no device has the source address, EINVAL in the wrong state,
-    /// [`ErrorKind::Invalid`] where source and destination are of two families.
+    /// - [`ErrorKind::InvalidInput`] if `source` and `destination` belong to different address
+    ///   families.
+    /// - ENODEV if no device has the source address.
+    /// - EINVAL if the id is in the wrong state.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_RESOLVE_ADDR`.
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_addr(
         &self,
@@ -73,7 +87,7 @@ impl CmId {
             let reason = format!("the source address {source} is of another family");
             return Err(Error::invalid(OPERATION, subject(), reason));
         }
-        // Without a source the kernel takes the interface that the destination's scope names.
+        // Without a source the kernel takes the interface that the scope of the destination names.
         let source = source.map_or(Encoded::NONE, |source| addr::encode(&source));
         let encoded = addr::encode(&destination);
         let request = rdma_ucm_resolve_addr {
@@ -87,7 +101,7 @@ impl CmId {
         };
         self.inner.complete(EventType::AddrResolved, || {
             let sent = self.inner.command(OPERATION, subject, request);
-            sent.map_err(|error| error.with_remedy(Errno::ENODEV, NO_DEVICE))?;
+            sent.map_err(|error| error.with_hint(Errno::ENODEV, NO_DEVICE))?;
             self.inner.state().peer = Some(destination);
             Ok(())
         })
@@ -95,11 +109,13 @@ impl CmId {
 
     /// Resolves the route to the address that was resolved before.
     ///
-    /// `RDMA_USER_CM_CMD_RESOLVE_ROUTE`. `RouteResolved` or `RouteError` follows.
+    /// `RouteResolved` or `RouteError` follows.
     ///
     /// # Errors
     ///
-    /// EINVAL before `AddrResolved`, and for a timeout of zero.
+    /// - EINVAL if `AddrResolved` has not arrived yet, or if `timeout` is zero.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_RESOLVE_ROUTE`.
     #[doc(alias = "rdma_resolve_route")]
     pub fn resolve_route(&self, timeout: Duration) -> Result<()> {
         let request =
@@ -108,32 +124,39 @@ impl CmId {
             let sent =
                 self.inner.command("resolve the route of", || self.inner.to_string(), request);
             sent.map_err(|error| match timeout {
-                Duration::ZERO => error.with_remedy(Errno::EINVAL, "the timeout must not be zero"),
-                _ => error.with_remedy(Errno::ENODEV, NO_DEVICE),
+                Duration::ZERO => error.with_hint(Errno::EINVAL, "the timeout must not be zero"),
+                _ => error.with_hint(Errno::ENODEV, NO_DEVICE),
             })
         })
     }
 
-    /// Listens for requests on the address that the id is bound to.
+    /// Listens for connection requests on the address to which the id is bound.
     ///
-    /// `RDMA_USER_CM_CMD_LISTEN`. A `ConnectRequest` follows for each peer. `backlog` is how many
-    /// may wait to be read from the channel; 0 is the most that the kernel allows
-    /// (`net.rdma_ucm.max_backlog`), and so is anything above it. A request beyond it is dropped on
-    /// InfiniBand and RoCE, and the peer asks again; on iWARP, and where the peer asks where to send
-    /// datagrams, it is rejected.
+    /// `backlog` is the maximum number of requests that are not yet read from the channel. 0 means the kernel's maximum
+    /// (`net.rdma_ucm.max_backlog`), and so does any larger number. If the backlog is full, InfiniBand and RoCE drop a
+    /// request and the peer repeats it. On iWARP the request is rejected, and so is a request for the address of a
+    /// datagram service.
     ///
-    /// siw (of Linux 6.12 at least) loses a listener without an event: to it, a TCP connection that ends before the
-    /// driver has taken it is the end of the listener, and it refuses connections from then on. And it takes no more than
-    /// `backlog` connections at a time: one that comes while so many are being taken is left lying, until its peer gives it
-    /// up after ten seconds, which ends the listener too. Few is too few there, also where all are read at once.
+    /// A `ConnectRequest` follows for each peer.
     ///
     /// # Errors
     ///
-    /// EINVAL on an id that is connected or resolved; EADDRINUSE, with an iWARP device also where TCP
-    /// uses the port: an id that is bound to all addresses listens on all devices or none.
+    /// - EINVAL if the id is connected or resolved.
+    /// - EADDRINUSE if the port is taken; with an iWARP device, also if TCP uses the port. An id
+    ///   that is bound to all addresses listens on all devices or on none.
+    ///
+    /// # Driver notes
+    ///
+    /// siw (Linux 6.12 at least) loses a listener without an event. If a TCP connection ends before
+    /// the driver has accepted it, siw ends the listener and refuses connections from then on. siw
+    /// also accepts at most `backlog` connections at a time. Further connections wait until their
+    /// peers give up after ten seconds, which ends the listener too. Choose a large backlog on siw,
+    /// even if all requests are read at once.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_LISTEN`.
     #[doc(alias = "rdma_listen")]
     pub fn listen(&self, backlog: u32) -> Result<()> {
-        // The kernel reads the number as signed, and a negative one as the most.
+        // The kernel reads the number as signed, and treats a negative one as its maximum.
         let backlog = backlog.min(i32::MAX.unsigned_abs());
         let request = rdma_ucm_listen { id: self.inner.handle, backlog };
         let listening = self.inner.run(|file| {
@@ -145,39 +168,45 @@ impl CmId {
             .map_err(|refused| self.inner.not_done("listen on", self.inner.to_string(), refused))
     }
 
-    /// The local IP address, or `None` while the id has none. An address of InfiniBand is in
-    /// [`route`](Self::route).
+    /// Returns the local IP address, or `None` if the id has none yet.
     ///
-    /// `RDMA_USER_CM_CMD_QUERY` (ADDR).
+    /// An InfiniBand address is part of [`route`](Self::route).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_QUERY` (ADDR).
     #[doc(alias = "rdma_get_local_addr")]
     #[doc(alias = "rdma_get_src_port")]
     pub fn local_addr(&self) -> Result<Option<SocketAddr>> {
         Ok(addr::decode(&self.inner.query_addr()?.src_addr).and_then(|local| local.ip()))
     }
 
-    /// The peer's IP address, or `None` while the id has no peer. An address of InfiniBand is in
-    /// [`route`](Self::route).
+    /// Returns the peer's IP address, or `None` if the id has no peer yet.
     ///
-    /// `RDMA_USER_CM_CMD_QUERY` (ADDR).
+    /// An InfiniBand address is part of [`route`](Self::route).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_QUERY` (ADDR).
     #[doc(alias = "rdma_get_peer_addr")]
     #[doc(alias = "rdma_get_dst_port")]
     pub fn peer_addr(&self) -> Result<Option<SocketAddr>> {
         let peer = addr::decode(&self.inner.query_addr()?.dst_addr).and_then(|peer| peer.ip());
-        // A bound id without a peer has one of its family with nothing in it.
+        // For a bound id without a peer the kernel returns the unspecified address of its family.
         Ok(peer.filter(|peer| !peer.ip().is_unspecified()))
     }
 }
 
-/// Returns `timeout` in the unit of the kernel: at least 1 for any time at all, as 0 means something else or
-/// is refused.
+/// Returns `timeout` in milliseconds, rounded up.
+///
+/// A timeout above zero becomes at least 1, because the kernel refuses 0 or gives it another
+/// meaning.
 pub(super) fn milliseconds(timeout: Duration) -> u32 {
     let rounded_up = timeout.as_nanos().div_ceil(1_000_000);
     u32::try_from(rounded_up).unwrap_or(i32::MAX.unsigned_abs()).min(i32::MAX.unsigned_abs())

@@ -1,4 +1,4 @@
-//! The device that an id is bound to: finding and opening it, and its limits for connections.
+//! The device that an id is bound to: finding it, opening it, and its limits for connections.
 
 use nix::errno::Errno;
 use ucma_abi::{rdma_ucm_query_addr, rdma_ucm_query_addr_resp};
@@ -11,7 +11,7 @@ use crate::device::{self, Device, Guid, Transport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{Context, Depths};
 
-/// In place of a device's index where the kernel, before Linux 5.8, stores none.
+/// The value of a missing index: the kernel stores no index before Linux 5.8.
 const NO_INDEX: u32 = u32::MAX;
 
 const FIND_DEVICE: &str = "find the device of";
@@ -20,8 +20,9 @@ const FIND_DEVICE: &str = "find the device of";
 #[derive(Debug)]
 pub(super) enum BoundDevice {
     Open(Context),
-    /// Its driver wants to be asked in a way that this crate does not know. The kernel's connection manager serves it all
-    /// the same, for queue pairs that somebody else has made.
+    /// This crate does not support the command interface of the device's driver.
+    ///
+    /// The kernel's connection manager still serves the device, for queue pairs that were created by other means.
     Closed(Device),
 }
 
@@ -33,8 +34,10 @@ impl BoundDevice {
         }
     }
 
-    /// How deep the device goes, for what `param` says of it. Nobody can ask one that is closed, so that `param` has to be
-    /// what its user knows; but of datagrams nothing is outstanding.
+    /// Returns the limits of the device for the depths in `param`.
+    ///
+    /// The limits of a closed device are unknown, so `param` has to name its depths. Datagrams need
+    /// none, because they have no outstanding operations.
     pub(super) fn depth_limits(
         &self,
         operation: &'static str,
@@ -42,7 +45,7 @@ impl BoundDevice {
         param: &ConnParam,
     ) -> Result<Depths> {
         let is_named =
-            ![param.responder_resources, param.initiator_depth].contains(&ConnParam::MAX);
+            ![param.responder_resources, param.initiator_depth].contains(&ConnParam::DEVICE_MAX);
         match self {
             Self::Open(context) => context.depth_limits(),
             Self::Closed(_) if is_named || service == ServiceType::Datagram => Ok(Depths::MOST),
@@ -66,7 +69,7 @@ impl Inner {
         Ok(addresses)
     }
 
-    /// The context of the id's device, asked for once.
+    /// Returns the context of the id's device, which is looked up once.
     pub(super) fn context(&self) -> Result<Context> {
         self.check_process(FIND_DEVICE)?;
         let mut state = self.state();
@@ -75,9 +78,9 @@ impl Inner {
         }
         let (guid, index) = self.bound_to()?;
         let context = Context::shared_by(guid, index).map_err(|error| {
-            let gone = ErrorKind::DeviceGone(Errno::ENXIO as i32);
+            let gone = ErrorKind::DeviceRemoved(Errno::ENXIO as i32);
             match error.kind() {
-                // Wherever it is: who can do without it asks each time.
+                // Returned unchanged, regardless of the state of the device: `device` retries with a closed device.
                 ErrorKind::Unsupported(_) => error,
                 _ if device::goes(guid, index) => Error::new(FIND_DEVICE, self.to_string(), gone),
                 _ => error,
@@ -87,7 +90,7 @@ impl Inner {
         Ok(context)
     }
 
-    /// The device that the id is bound to, open if it can be.
+    /// Returns the device that the id is bound to, opened if possible.
     pub(super) fn device(&self) -> Result<BoundDevice> {
         match self.context() {
             Ok(context) => Ok(BoundDevice::Open(context)),
@@ -99,7 +102,8 @@ impl Inner {
         }
     }
 
-    /// The GUID of the device that the id is bound to, and its index where the kernel tells that.
+    /// Returns the GUID of the device that the id is bound to, and its index if the kernel reports
+    /// one.
     pub(super) fn bound_to(&self) -> Result<(Guid, Option<u32>)> {
         let answer = self.query_addr()?;
         let guid = Guid::new(u64::from_be(answer.node_guid.get()));
@@ -118,10 +122,10 @@ mod tests {
     use crate::cm::id::tests::{commands, fake_channel, fake_id};
 
     #[test]
-    fn an_index_that_the_kernel_does_not_tell_is_none() {
+    fn unreported_device_index_is_none() {
         let (channel, kernel) = fake_channel();
         let inner = fake_id(&channel, PortSpace::Tcp);
-        // This kernel stores nothing at all.
+        // This fake kernel stores nothing at all.
         assert_eq!(inner.query_addr().expect("an answer").ibdev_index, NO_INDEX);
         drop((channel, inner));
         assert_eq!(commands(kernel), [19], "QUERY");

@@ -1,7 +1,7 @@
-//! Event channels: the descriptor, and whether it blocks.
+//! Event channels: the descriptor and its blocking mode.
 
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -17,22 +17,24 @@ use crate::device;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{IntoError as _, Result};
-use crate::lock::unpoisoned;
-use crate::sys::command::Refused;
+use crate::lock::ignore_poison;
+use crate::sys::command::CommandError;
 use crate::sys::poll::Waiting;
 use crate::sys::ucma::UcmaFile;
 
 /// A channel on which the events of ids arrive: one open `/dev/infiniband/rdma_cm`.
 ///
-/// The channel is a plain descriptor ([`AsFd`]): readable when an event waits, fit for poll and
-/// epoll. Programs that poll it make it [non-blocking](Self::set_nonblocking): what made it readable
-/// may be an event that the library keeps for itself (of an id that is gone, or the one with which
-/// [`CmId::migrate`] wakes sleepers), behind which a blocking [`get_event`](Self::get_event) waits
-/// for the next. Several threads may read it; each event goes to one of them. The descriptor stays
-/// open until the channel and every id on it are gone.
+/// The descriptor ([`AsFd`]) is readable if an event is pending, and works with poll and epoll.
+/// Several threads may read the channel; each event is delivered to one of them. The descriptor
+/// stays open until the channel and every id on it are dropped.
 ///
-/// After a fork the channel belongs to the parent: every call of the child fails with
-/// [`ErrorKind::WrongProcess`], and drops there do nothing.
+/// Programs that poll the channel make it [non-blocking](Self::set_nonblocking). The event that
+/// made it readable may be internal to the library: an event of a destroyed id, or the one with
+/// which [`CmId::migrate`] wakes waiting threads. A blocking [`get_event`](Self::get_event) skips
+/// such an event and waits for the next one.
+///
+/// After a fork the channel belongs to the parent. Every call of the child fails with
+/// [`ErrorKind::NotOwner`], and drops in the child do nothing.
 #[doc(alias = "rdma_event_channel")]
 #[doc(alias = "rdma_destroy_event_channel")]
 #[derive(Debug)]
@@ -46,10 +48,12 @@ pub(super) struct ChannelInner {
     pub(super) waiting: Waiting,
     /// Kernel ids that were dropped by a thread whose commands the kernel refused.
     orphans: Mutex<Vec<u32>>,
-    /// There are such. Set while they are locked; read by every command, which takes no lock for them.
+    /// `true` if `orphans` is not empty.
+    ///
+    /// It is set under the lock of `orphans`. Every command reads it without taking that lock.
     has_orphans: AtomicBool,
     waker: Mutex<ChannelWaker>,
-    /// The channels on which listeners were before they came here. The listeners keep them open.
+    /// The channels from which listeners were migrated to this one. The listeners keep them open.
     former_channels: Mutex<Vec<Weak<Self>>>,
 }
 
@@ -65,17 +69,18 @@ impl ChannelInner {
         })
     }
 
-    /// Sends a command, and after it had success, from the right credentials then, destroys what
-    /// was left behind.
-    pub(super) fn command<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
+    /// Sends a command. If it succeeds, destroys the orphaned ids too.
+    ///
+    /// A success proves that the credentials are right for destroying them.
+    pub(super) fn command<C: Command>(&self, request: C) -> Result<C::Response, CommandError> {
         self.run(|file| file.command(request))
     }
 
-    /// Calls `command`, which sends a command, as [`command`](Self::command) does.
+    /// Calls `command`, which sends a command. Otherwise like [`command`](Self::command).
     pub(super) fn run<T>(
         &self,
-        command: impl FnOnce(&UcmaFile) -> Result<T, Refused>,
-    ) -> Result<T, Refused> {
+        command: impl FnOnce(&UcmaFile) -> Result<T, CommandError>,
+    ) -> Result<T, CommandError> {
         let response = command(&self.file)?;
         if self.has_orphans.load(Ordering::Acquire) {
             self.destroy_orphans();
@@ -83,7 +88,7 @@ impl ChannelInner {
         Ok(response)
     }
 
-    /// Leaves the destruction of a kernel id to the next command that has success.
+    /// Leaves the destruction of a kernel id to the next command that succeeds.
     pub(super) fn abandon(&self, handle: u32) {
         let mut orphans = self.orphans();
         orphans.push(handle);
@@ -97,24 +102,24 @@ impl ChannelInner {
         let handles = mem::take(&mut *orphans);
         drop(orphans);
         for handle in handles {
-            // Refused only if the kernel does not have it.
+            // The kernel refuses this only if the id does not exist.
             let _ = self.file.command(destroy_id(handle));
         }
     }
 
     fn orphans(&self) -> MutexGuard<'_, Vec<u32>> {
-        unpoisoned(self.orphans.lock())
+        ignore_poison(self.orphans.lock())
     }
 
-    /// Returns the open channels on which listeners were before they came here.
+    /// Returns the open channels from which listeners were migrated to this one.
     pub(super) fn former_channels(&self) -> Vec<Arc<Self>> {
-        let former_channels = unpoisoned(self.former_channels.lock());
+        let former_channels = ignore_poison(self.former_channels.lock());
         former_channels.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Records that a listener, which was on `channels`, moves here.
+    /// Records that a listener moves to this channel from `channels`.
     pub(super) fn add_former_channels<'a>(&self, channels: impl Iterator<Item = &'a Arc<Self>>) {
-        let mut former_channels = unpoisoned(self.former_channels.lock());
+        let mut former_channels = ignore_poison(self.former_channels.lock());
         former_channels.retain(|former| former.strong_count() > 0);
         for channel in channels {
             let known = |former: &Weak<Self>| former.as_ptr() == Arc::as_ptr(channel);
@@ -125,11 +130,11 @@ impl ChannelInner {
     }
 
     pub(super) fn waker(&self) -> MutexGuard<'_, ChannelWaker> {
-        unpoisoned(self.waker.lock())
+        ignore_poison(self.waker.lock())
     }
 }
 
-/// DESTROY_ID for the id that the kernel calls `handle`.
+/// Returns the DESTROY_ID command for the id with the kernel's `handle`.
 pub(super) fn destroy_id(handle: u32) -> rdma_ucm_destroy_id {
     rdma_ucm_destroy_id { response: AlignedU64::default(), id: handle, reserved: 0 }
 }
@@ -137,35 +142,61 @@ pub(super) fn destroy_id(handle: u32) -> rdma_ucm_destroy_id {
 impl EventChannel {
     /// Opens a channel.
     ///
-    /// Sends no command. The first time, asks RDMA netlink (which loads the kernel's module where it
-    /// is missing) or sysfs for the ABI version.
+    /// The call sends no command. The first call of the process asks RDMA netlink or sysfs for the
+    /// ABI version; RDMA netlink loads the kernel module if it is missing.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Remedy`] with ENOENT where the kernel has no connection manager, with EACCES
-    /// where the node is closed to the user; [`ErrorKind::Unsupported`] where its ABI version
-    /// is not 4.
+    /// - ENOENT if the kernel has no connection manager, or EACCES if the user may not open the
+    ///   node, both with a [hint](crate::Error::hint).
+    /// - [`ErrorKind::Unsupported`] if the ABI version of the kernel is not 4.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::net::SocketAddr;
+    /// use std::time::Duration;
+    ///
+    /// use rdmacm::cm::{CmId, EventChannel, EventType, PortSpace};
+    ///
+    /// let channel = EventChannel::new()?;
+    /// let id = CmId::new(&channel, PortSpace::Tcp)?;
+    /// let server = SocketAddr::from(([10, 0, 0, 1], 7471));
+    /// id.resolve_addr(None, server, Duration::from_secs(2))?;
+    /// channel.expect_event(EventType::AddrResolved)?;
+    /// # Ok::<(), rdmacm::Error>(())
+    /// ```
     #[doc(alias = "rdma_create_event_channel")]
     pub fn new() -> Result<Self> {
         Ok(Self { inner: ChannelInner::new(UcmaFile::new(device::open_rdma_cm()?)) })
     }
 
-    /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or
-    /// wait again. A descriptor that was non-blocking once stays so itself.
+    /// Sets whether [`get_event`](Self::get_event) waits for an event.
+    ///
+    /// If `nonblocking` is `true`, `get_event` returns [`ErrorKind::WouldBlock`] instead of
+    /// waiting. A descriptor that was made non-blocking once stays non-blocking itself; `get_event`
+    /// then waits by polling.
     ///
     /// # Errors
     ///
-    /// The errors of `fcntl`; [`ErrorKind::WrongProcess`] after a fork: the mode is the parent's too.
+    /// - The errors of `fcntl`.
+    /// - [`ErrorKind::NotOwner`] after a fork, because the child shares the mode with the parent.
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
         let file = &self.inner.file;
         file.check_process()
             .and_then(|()| self.inner.waiting.set_nonblocking(file.as_fd(), nonblocking))
-            .map_err(|refused| refused.during("set the blocking mode of", "the event channel"))
+            .map_err(|refused| refused.into_error("set the blocking mode of", "the event channel"))
     }
 }
 
 impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.file.as_fd()
+    }
+}
+
+impl AsRawFd for EventChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }

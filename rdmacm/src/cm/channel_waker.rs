@@ -2,39 +2,40 @@
 
 use std::mem;
 
-/// The number of the kernel id that wakes a channel. No id of the library has it.
+/// The user number of the kernel id that wakes a channel. No id of the library has this number.
 pub(super) const WAKER_UID: u64 = u64::MAX;
 
-/// The kernel id whose only event wakes the threads that wait on a channel, until that event is read.
+/// The state of the wakeup event of a channel.
 ///
-/// While the kernel holds the event, no thread that was woken for it has found the channel empty. Between the kernel and
-/// [`on_event`](Self::on_event) the event has been read and still counts as unread: a thread that would have to wake
-/// others then leaves that to the thread that has read the event.
+/// The only event of an internal kernel id wakes the threads that wait on the channel. While the
+/// kernel holds this event, no woken thread has found the channel empty. Between the kernel and
+/// [`on_event`](Self::on_event) the event has been read but still counts as unread. In that time, a
+/// thread that has to wake others leaves this to the thread that read the event.
 #[derive(Debug, Default)]
 pub(super) struct ChannelWaker {
-    /// The kernel's handle of the id whose event has not been seen yet.
+    /// The kernel's handle of the id whose event has not been processed yet.
     pending: Option<u32>,
-    /// Events came that this wakeup may not have been for.
+    /// `true` if events arrived that this wakeup may not cover.
     again: bool,
 }
 
 /// A wakeup whose event was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Woken {
-    /// The kernel's handle of the id, which is to be destroyed.
+    /// The kernel's handle of the id, which the caller has to destroy.
     pub(super) handle: u32,
-    /// Another wakeup is due, for events that came after this one was sent.
+    /// `true` if another wakeup is due, for events that arrived after this one was sent.
     pub(super) again: bool,
 }
 
 impl ChannelWaker {
-    /// Returns `true` if a wakeup has to be sent for events that came now.
+    /// Returns `true` if the caller has to send a wakeup for events that arrived now.
     pub(super) fn has_to_wake(&mut self) -> bool {
         self.again = self.pending.is_some();
         !self.again
     }
 
-    /// Records a wakeup that was sent, by the kernel's handle of its id.
+    /// Records a sent wakeup by the kernel's handle of its id.
     pub(super) fn sent(&mut self, handle: u32) {
         self.pending = Some(handle);
     }

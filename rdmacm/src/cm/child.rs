@@ -1,5 +1,6 @@
-//! Calls of a forked child on its parent's channels and ids: refusals, whatever locks the threads of
-//! the parent held.
+//! Calls of a forked child on its parent's channels and ids.
+//!
+//! The library refuses them, regardless of the locks that the parent's threads held at the fork.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,21 +22,20 @@ use super::parse::RawEvent;
 use super::record::Inner;
 use crate::addr::port_space::PortSpace;
 use crate::addr::{AddrInfoFlags, AddrInfoHints};
-use crate::error::{Error, ErrorKind, Result, WrongProcess};
-use crate::lock::unpoisoned;
+use crate::error::{Error, ErrorKind, NotOwner, Result};
+use crate::lock::ignore_poison;
 use crate::sys::process::in_child;
 use crate::verbs::QpState;
 
 fn refused<T>(result: Result<T>) -> bool {
-    let forked =
-        |error: Error| matches!(error.kind(), ErrorKind::WrongProcess(WrongProcess::Forked));
+    let forked = |error: Error| matches!(error.kind(), ErrorKind::NotOwner(NotOwner::Forked));
     result.is_err_and(forked)
 }
 
-/// Holds every lock of `id`, as the parent's threads may.
+/// Holds every lock of `id`, as the parent's threads may at the fork.
 fn hold(id: &Inner) -> impl Sized + '_ {
-    let groups = unpoisoned(id.groups.lock());
-    let migration = unpoisoned(id.migration.lock());
+    let groups = ignore_poison(id.groups.lock());
+    let migration = ignore_poison(id.migration.lock());
     (groups, migration, id.state(), id.binding_mut(), id.acks.hold())
 }
 
@@ -91,7 +91,7 @@ fn every_call_is_refused_at_once() {
             ("ib_services", &|| refused(id.ib_services())),
             ("migrate", &|| refused(id.migrate(&other))),
             ("migrate_to_sync", &|| refused(id.migrate_to_sync())),
-            ("finish", &|| refused(id.finish())),
+            ("finish", &|| refused(id.wait_pending())),
             ("get_request", &|| refused(id.get_request())),
             ("qp", &|| id.qp().is_none()),
             ("destroy_qp", &|| {
@@ -100,7 +100,7 @@ fn every_call_is_refused_at_once() {
                 id.timeout().is_none()
             }),
             ("is_sync", &|| !id.is_sync()),
-            ("unfinished", &|| id.unfinished().is_none() && id.last_event().is_none()),
+            ("unfinished", &|| id.pending_event().is_none() && id.last_event().is_none()),
         ];
         for (name, call) in calls {
             assert!(in_child(call), "{name} of an id of {port_space:?}, synchronous: {is_sync}");
@@ -109,7 +109,7 @@ fn every_call_is_refused_at_once() {
 }
 
 #[test]
-fn an_event_is_dropped_at_once() {
+fn event_drop_in_forked_child_does_not_wait() {
     let (channel, _kernel) = fake_channel();
     let inner = fake_id(&channel, PortSpace::Tcp);
     let mut raw = rdma_ucm_event_resp::new_zeroed();

@@ -1,4 +1,4 @@
-//! Commands on an id: sending them to the channel that owns the id, and the errors of refused ones.
+//! Commands on an id, sent to the channel that owns the id, and the errors of refused commands.
 
 use nix::errno::Errno;
 use ucma_abi::Command;
@@ -6,31 +6,32 @@ use ucma_abi::Command;
 use super::record::Inner;
 use crate::device;
 use crate::error::{Error, ErrorKind, IntoError as _, Result};
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::sys::ucma::UcmaFile;
 
 impl Inner {
     /// Sends a command to the channel that owns the id.
-    pub(super) fn send<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
+    pub(super) fn send<C: Command>(&self, request: C) -> Result<C::Response, CommandError> {
         self.run(|file| file.command(request))
     }
 
-    /// Calls `command`, which sends a command on the file of the channel, as [`send`](Self::send) does.
+    /// Calls `command`, which sends a command on the file of the channel. Otherwise like
+    /// [`send`](Self::send).
     pub(super) fn run<T>(
         &self,
-        command: impl FnOnce(&UcmaFile) -> Result<T, Refused>,
-    ) -> Result<T, Refused> {
+        command: impl FnOnce(&UcmaFile) -> Result<T, CommandError>,
+    ) -> Result<T, CommandError> {
         self.process.check()?;
         let binding = self.binding();
-        // What the kernel would say.
+        // The error that the kernel would return.
         if self.is_destroyed() {
-            Err(Refused::Os(Errno::ENOENT))
+            Err(CommandError::Os(Errno::ENOENT))
         } else {
             binding.channel.run(command)
         }
     }
 
-    /// Sends a command for `operation` on `subject`, which the error names.
+    /// Sends a command for `operation` on `subject`; the error names both.
     pub(super) fn command<C: Command>(
         &self,
         operation: &'static str,
@@ -40,34 +41,40 @@ impl Inner {
         self.send(request).map_err(|refused| self.not_done(operation, subject(), refused))
     }
 
-    /// The error of `operation` on `subject`, which may have been refused for the state that the id is in:
-    /// where its device is on its way out, that is another one than the program knows of.
+    /// Returns the error of `operation` on `subject`.
+    ///
+    /// EINVAL becomes [`ErrorKind::DeviceRemoved`] if the device is being removed: then the id is
+    /// in another state than the program knows.
     #[cold]
     pub(super) fn not_done(
         &self,
         operation: &'static str,
         subject: String,
-        refused: Refused,
+        refused: CommandError,
     ) -> Error {
         let device_goes = || match self.bound_to() {
             Ok((guid, index)) => device::goes(guid, index),
-            Err(error) => matches!(error.kind(), ErrorKind::DeviceGone(_)),
+            Err(error) => matches!(error.kind(), ErrorKind::DeviceRemoved(_)),
         };
         let refused = match refused {
-            Refused::Os(Errno::EINVAL) if device_goes() => Refused::Os(Errno::ENXIO),
+            CommandError::Os(Errno::EINVAL) if device_goes() => CommandError::Os(Errno::ENXIO),
             refused => refused,
         };
         Self::refused(operation, subject, refused)
     }
 
-    /// The error of `operation` on `subject`, an id.
-    pub(super) fn refused(operation: &'static str, subject: String, refused: Refused) -> Error {
+    /// Returns the error of `operation` on `subject`, an id.
+    pub(super) fn refused(
+        operation: &'static str,
+        subject: String,
+        refused: CommandError,
+    ) -> Error {
         match refused {
-            // The kernel closed the id when its device went.
-            Refused::Os(Errno::ENXIO) => {
-                Error::new(operation, subject, ErrorKind::DeviceGone(Errno::ENXIO as i32))
+            // The kernel closed the id when its device was removed.
+            CommandError::Os(Errno::ENXIO) => {
+                Error::new(operation, subject, ErrorKind::DeviceRemoved(Errno::ENXIO as i32))
             }
-            refused => refused.during(operation, subject),
+            refused => refused.into_error(operation, subject),
         }
     }
 }

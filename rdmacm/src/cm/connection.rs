@@ -1,4 +1,4 @@
-//! Connecting, accepting, rejecting, disconnecting, and the queue pair that goes with it.
+//! Connecting, accepting, rejecting and disconnecting, and the id's queue pair.
 
 use std::mem;
 
@@ -28,17 +28,17 @@ use crate::verbs::{
     Depths, ProtectionDomain, QpState, QueuePair, QueuePairAttributes, QueuePairInit,
 };
 
-/// The meaning of EINVAL for attributes that the kernel does not know.
+/// The hint for an EINVAL that concerns attributes the kernel does not have.
 const OUT_OF_STATE: &str =
     "its connection is not in a state that has them: the peer may have given up";
 
-/// No enhanced connection establishment.
+/// The value that disables enhanced connection establishment.
 const NO_ECE: rdma_ucm_ece = rdma_ucm_ece { vendor_id: 0, attr_mod: 0 };
 
-/// The highest number of a queue pair.
+/// The highest queue pair number.
 const MAX_QP_NUM: u32 = 0xff_ffff;
 
-/// Bytes that the kernel puts before the private data of a request for an IP address.
+/// Bytes that the kernel puts before the private data of a request to an IP address.
 const IP_HEADER: usize = 36;
 
 /// A message that carries private data.
@@ -49,10 +49,11 @@ enum Message {
     Reject,
 }
 
-/// How many bytes of private data `message` has room for: the field of the InfiniBand management
-/// datagram less the header that the kernel puts into a request for IP addresses
-/// (`include/rdma/ib_cm.h`, `cma_user_data_offset`); on iWARP what fits into the byte that counts
-/// it, less the four bytes that siw adds.
+/// Returns the maximum length of the private data of `message`.
+///
+/// On InfiniBand it is the size of the field of the management datagram. The kernel's header is
+/// subtracted for a request to an IP address (`include/rdma/ib_cm.h`, `cma_user_data_offset`). On
+/// iWARP it is the maximum of the length byte, less the four bytes that siw adds.
 fn private_data_limit(
     message: Message,
     service: ServiceType,
@@ -71,22 +72,28 @@ fn private_data_limit(
 }
 
 impl CmId {
-    /// Makes the id's queue pair, of the id's [type](Self::qp_type), and brings it to INIT, so that
-    /// receives can be posted before the connection stands; a queue pair for datagrams to RTS, ready
-    /// to send.
+    /// Creates the id's queue pair, of the id's [type](Self::qp_type).
     ///
-    /// `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_INIT_QP_ATTR`,
-    /// `IB_USER_VERBS_CMD_MODIFY_QP`. The id brings its queue pair to the states that
-    /// go with the connection by itself. The id holds the queue pair as long as it lives, or until
-    /// [`destroy_qp`](Self::destroy_qp); the kernel's object goes when the last holder lets go. It
-    /// receives from the id's [shared receive queue](Self::create_srq) if there is one and `init`
-    /// names no other.
+    /// A queue pair for connections is brought to INIT, so that receives can be posted before the
+    /// connection is established. A queue pair for datagrams is brought to RTS, ready to send. The
+    /// id then moves its queue pair to each state that the connection needs.
+    ///
+    /// The id holds the queue pair until [`destroy_qp`](Self::destroy_qp) or its own end. The
+    /// kernel object is destroyed when the last handle is dropped. The queue pair receives from the
+    /// id's [shared receive queue](Self::create_srq), if there is one and `init` names no other.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id has no device yet, has a queue pair already, `pd` was
-    /// not made in the id's [`context`](Self::context), or the id's queue pairs are XRC targets, which are
-    /// no id's own: see [`XrcTarget`](crate::verbs::XrcTarget); those of [`QueuePair::new`].
+    /// In addition to the errors of [`QueuePair::new`]:
+    ///
+    /// - [`ErrorKind::InvalidInput`] if the id has no device yet or already has a queue pair.
+    /// - [`ErrorKind::InvalidInput`] if `pd` was not created in the id's
+    ///   [`context`](Self::context).
+    /// - [`ErrorKind::InvalidInput`] if the id's queue pairs are XRC targets, which no id owns: see
+    ///   [`XrcTarget`](crate::verbs::XrcTarget).
+    ///
+    /// Kernel commands: `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_INIT_QP_ATTR`,
+    /// `IB_USER_VERBS_CMD_MODIFY_QP`.
     #[doc(alias = "rdma_create_qp")]
     #[doc(alias = "rdma_create_qp_ex")]
     pub fn create_qp(&self, pd: &ProtectionDomain, init: &QueuePairInit<'_>) -> Result<QueuePair> {
@@ -96,7 +103,7 @@ impl CmId {
             let reason = "the protection domain is of another context than CmId::context";
             return Err(Error::invalid(OPERATION, subject(), reason));
         }
-        // Held throughout: of two threads only one makes the id's queue pair.
+        // Held throughout, so that only one of two threads creates the id's queue pair.
         let mut state = self.inner.state();
         if state.qp.is_some() {
             return Err(Error::invalid(OPERATION, subject(), "it has one already"));
@@ -109,43 +116,53 @@ impl CmId {
         Ok(qp)
     }
 
-    /// The queue pair that [`create_qp`](Self::create_qp) made.
+    /// Returns the queue pair that [`create_qp`](Self::create_qp) created.
     pub fn qp(&self) -> Option<QueuePair> {
         if self.inner.process.is_current() { self.inner.state().qp.clone() } else { None }
     }
 
-    /// Lets go of the id's queue pair, which is destroyed unless the program, or a memory window of
-    /// type 2 that was bound by it, holds it too: then it stays, in the state that it is in, until the
-    /// last of those goes. It is detached from the multicast groups of the id; the id is in them still.
+    /// Drops the id's handle of its queue pair, which destroys the queue pair if no other handle
+    /// exists.
+    ///
+    /// The program may hold other handles, and so may a type 2 memory window that was bound on the
+    /// queue pair. The queue pair then keeps its state until the last of them is dropped. It is
+    /// detached from the multicast groups of the id; the id stays a member.
     #[doc(alias = "rdma_destroy_qp")]
     pub fn destroy_qp(&self) {
         self.inner.let_go_of_qp();
     }
 
-    /// Asks the peer at the resolved address to connect; on an id for datagrams, where to send them.
+    /// Requests a connection to the peer at the resolved address.
     ///
-    /// `RDMA_USER_CM_CMD_CONNECT`. `Established`, `Rejected`, `Unreachable` or `ConnectError`
-    /// follows; `ConnectResponse` in place of `Established` on an id without a queue pair of
-    /// its own, see [`establish`](Self::establish).
+    /// `Established`, `Rejected`, `Unreachable` or `ConnectError` follows. On an id without a queue
+    /// pair of its own, `ConnectResponse` follows in place of `Established`: see
+    /// [`establish`](Self::establish).
     ///
-    /// On iWARP the kernel brings the queue pair to RTS by itself, and `Established` follows in
-    /// either case. The command itself takes as long as TCP takes to connect: minutes where nobody
-    /// answers, in which neither a deadline nor [`destroy`](Self::destroy) from another thread ends
-    /// it. Of the two sides the one that connects must be the first to send.
+    /// On iWARP the kernel itself brings the queue pair to RTS, and `Established` follows in either
+    /// case. The command returns when TCP is connected, which takes minutes if the peer does not
+    /// answer. Neither a deadline nor [`destroy`](Self::destroy) on another thread ends it. The
+    /// side that connects must be the first to send.
     ///
-    /// On an id for datagrams the request is a service resolution (SIDR): `Established` brings
-    /// [where to send](super::Event::datagram), and `Unreachable` has an `ib_cm_sidr_status` (1
-    /// where nobody listens, 2 where the peer's program rejected) or -ETIMEDOUT. Only the private
-    /// data of `param` counts, and nobody knows of a connection afterwards.
+    /// On an id for datagrams the request asks the peer for the address of its datagram service
+    /// (SIDR). `Established` carries [the destination](super::Event::datagram). `Unreachable` has
+    /// the status -ETIMEDOUT or an `ib_cm_sidr_status`: 1 if the peer has no listener, 2 if the
+    /// peer's program rejected the request. Of `param` only the private data is used. Neither side
+    /// keeps a connection afterwards.
     ///
     /// # Errors
     ///
-    /// EINVAL before the route is resolved; [`ErrorKind::Invalid`] for private data longer than 56
-    /// bytes (180 on an id for datagrams, 36 more where the peer's address is of InfiniBand, 251 on
-    /// iWARP), for depths above the device's, and for no queue pair at all where a connection is to
-    /// be; [`ErrorKind::Unsupported`] for datagrams on iWARP, and for depths of
-    /// [`ConnParam::MAX`] of a connection on a device that [cannot be opened](Context::open). On
-    /// iWARP those of TCP: ECONNREFUSED where nobody listens, ETIMEDOUT, EHOSTUNREACH.
+    /// - EINVAL if the route is not resolved yet.
+    /// - [`ErrorKind::InvalidInput`] if the private data is longer than 56 bytes. The limit is 180
+    ///   on an id for datagrams, 36 more if the peer has an InfiniBand address, and 251 on iWARP.
+    /// - [`ErrorKind::InvalidInput`] if a depth exceeds the limit of the device.
+    /// - [`ErrorKind::InvalidInput`] if the id is for connections and there is no queue pair.
+    /// - [`ErrorKind::Unsupported`] if the id is for datagrams and the device is iWARP.
+    /// - [`ErrorKind::Unsupported`] if a depth of a connection is [`ConnParam::DEVICE_MAX`] and the
+    ///   device [cannot be opened](Context::open).
+    /// - On iWARP, the errors of TCP: ECONNREFUSED if the peer has no listener, ETIMEDOUT,
+    ///   EHOSTUNREACH.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_CONNECT`.
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, param: &ConnParam) -> Result<()> {
         const OPERATION: &str = "connect";
@@ -169,42 +186,56 @@ impl CmId {
         self.inner.complete(EventType::Established, start)
     }
 
-    /// Accepts the request that brought this id.
+    /// Accepts the connection request that created this id.
     ///
-    /// `RDMA_USER_CM_CMD_ACCEPT`, after the id's queue pair was brought to RTS (INIT_QP_ATTR three
-    /// times and MODIFY_QP twice; on iWARP the last step is the kernel's, in ACCEPT). `Established`
-    /// follows; `Disconnected`, `Unreachable` or `ConnectError` where the peer does not go on.
+    /// The id's queue pair is brought to RTS first. `Established` follows, or `Disconnected`, `Unreachable` or
+    /// `ConnectError` if the peer does not continue.
     ///
-    /// Depths of [`ConnParam::MAX`] become what the request asks for, within what the device can.
-    /// Others are held to what the device can, and the initiator depth to what the request offers,
-    /// as `rdma_accept(3)` wants it: the peer's queue pair would have to hold more reads than the
-    /// peer has set aside. (The C library lets that pass.) Responder resources beyond the request
-    /// are an offer, which that page allows today and an older one did not: on InfiniBand and RoCE
-    /// the peer's queue pair takes them for its initiator depth, and if its device cannot, the peer
-    /// has `ConnectError`. On iWARP a request may say nothing of depths, and the device settles them
-    /// with the peer: siw goes no deeper than a request that does.
+    /// A depth of [`ConnParam::DEVICE_MAX`] becomes the depth that the request asks for, limited by
+    /// the device. Other depths must be within the limits of the device. The initiator depth must
+    /// also be within the offer of the request, as `rdma_accept(3)` requires: otherwise the peer's
+    /// queue pair would have to serve more reads than the peer has set aside. The C library does
+    /// not check this.
     ///
-    /// On an id for datagrams the answer tells the peer the number and the Q_Key of the id's queue
-    /// pair, or of the one that `param` names; its state does not change, no event follows here, and
-    /// the id may be dropped as soon as its queue pair is of no more use.
+    /// Responder resources beyond the request are an offer; today's `rdma_accept(3)` allows it, an
+    /// older one did not. On InfiniBand and RoCE the peer's queue pair takes them as its initiator
+    /// depth. If the peer's device cannot do that, the peer gets `ConnectError`. On iWARP a request
+    /// may carry no depths, and the device negotiates them with the peer.
     ///
-    /// siw (of Linux 6.1 and 6.12 at least) answers the peer before it listens to the socket itself,
-    /// and does not look for what has come in between: a message that the peer sends at once may lie
-    /// there until more comes from the peer, if only the end of the connection. A peer that waits for
-    /// an answer to its first message should not do so without end, but send something more after a
-    /// while: an RDMA write without bytes is enough, and changes nothing. (That this side sends first
-    /// is no way out: see [`connect`](Self::connect).)
+    /// On an id for datagrams the answer carries the number and the Q_Key of the id's queue pair,
+    /// or of the queue pair that `param` names. The state of the queue pair does not change, and no
+    /// event follows on this side. The program may drop the id as soon as it no longer needs the
+    /// queue pair.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for private data longer than 196 bytes (136 on an id for datagrams,
-    /// 251 on iWARP), for depths above the device's, for an initiator depth above the request's
-    /// (not on iWARP), and for no queue pair at all; EINVAL in the wrong state. Where the queue
-    /// pair cannot be brought to RTS, nothing was said to the peer: [`reject`](Self::reject) it, or
-    /// drop the id. [`ErrorKind::Invalid`] on an id that no request brought, or that is accepted
-    /// already. Where the command itself is refused the queue pair is in ERR, and the kernel has
-    /// rejected the peer if there was one to reject. [`ErrorKind::Unsupported`] as for
-    /// [`connect`](Self::connect).
+    /// - [`ErrorKind::InvalidInput`] if no request created the id, or if it is accepted already.
+    /// - [`ErrorKind::InvalidInput`] if the private data is longer than 196 bytes (136 on an id for
+    ///   datagrams, 251 on iWARP).
+    /// - [`ErrorKind::InvalidInput`] if a depth exceeds the limit of the device, or (not on iWARP)
+    ///   if the initiator depth exceeds the offer of the request.
+    /// - [`ErrorKind::InvalidInput`] if there is no queue pair.
+    /// - [`ErrorKind::Unsupported`] as for [`connect`](Self::connect).
+    /// - EINVAL if the id is in the wrong state.
+    ///
+    /// If the queue pair cannot be brought to RTS, nothing was sent to the peer:
+    /// [`reject`](Self::reject) it, or drop the id. If the kernel refuses the command itself, the
+    /// queue pair is in ERR. The kernel has then rejected the peer if there was a peer to reject.
+    ///
+    /// # Driver notes
+    ///
+    /// siw negotiates no depth beyond those of a request that carries depths.
+    ///
+    /// siw (Linux 6.1 and 6.12 at least) answers the peer before it watches the socket, and does
+    /// not check for data that arrived in between. A message that the peer sends at once may stay
+    /// unprocessed until more data arrives from the peer, or until the connection ends. A peer that
+    /// waits for the answer to its first message should therefore use a deadline, and then send
+    /// more. An RDMA write without bytes is enough and changes nothing. This side cannot send first
+    /// instead: see [`connect`](Self::connect).
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_ACCEPT`, after `RDMA_USER_CM_CMD_INIT_QP_ATTR` (three
+    /// times) and `IB_USER_VERBS_CMD_MODIFY_QP` (twice). On iWARP the kernel does the last step in
+    /// ACCEPT.
     #[doc(alias = "rdma_accept")]
     pub fn accept(&self, param: &ConnParam) -> Result<()> {
         const OPERATION: &str = "accept";
@@ -248,20 +279,24 @@ impl CmId {
         if connected { self.inner.complete(EventType::Established, start) } else { start() }
     }
 
-    /// Rejects the request that brought this id, with bytes for the peer's program.
+    /// Rejects the connection request that created this id.
     ///
-    /// `RDMA_USER_CM_CMD_REJECT`. The peer gets `Rejected` with [`RejectReason::CONSUMER_DEFINED`]
-    /// (on iWARP with an errno) and the private data; a peer that asked where to send datagrams gets
-    /// `Unreachable` with status 2 and the private data. No event follows here; the id is of no more
-    /// use.
+    /// `private_data` is for the peer's program. The peer gets `Rejected` with the private data and
+    /// [`RejectReason::CONSUMER_DEFINED`] (on iWARP with an errno). A peer that requested the
+    /// address of a datagram service gets `Unreachable` with status 2 and the private data.
+    ///
+    /// No event follows on this side. The id cannot be used any more.
     ///
     /// # Errors
     ///
-    /// EINVAL in the wrong state; [`ErrorKind::Invalid`] for private data longer than 148 bytes
-    /// (136 on an id for datagrams, 251 on iWARP).
+    /// - EINVAL if the id is in the wrong state.
+    /// - [`ErrorKind::InvalidInput`] if the private data is longer than 148 bytes (136 on an id for
+    ///   datagrams, 251 on iWARP).
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_REJECT`.
     #[doc(alias = "rdma_reject")]
     pub fn reject(&self, private_data: &[u8]) -> Result<()> {
-        // The program's own reason, which Linux before 5.8 takes all rejections for.
+        // 0 means "consumer defined". Linux before 5.8 treats every rejection so.
         self.reject_because(ib_cm_rej_reason(0), private_data)
     }
 
@@ -286,25 +321,32 @@ impl CmId {
 
     /// Ends the connection.
     ///
-    /// The queue pair goes to ERR, which completes what is posted with a flush error and on iWARP closes
-    /// the connection; then `RDMA_USER_CM_CMD_DISCONNECT`, but for a connection that was closed so: the
-    /// command would find nothing to do. `Disconnected` follows on both sides, `TimewaitExit` may
-    /// follow much later. Each side calls this: the one that was told by `Disconnected` too. That
-    /// flushes its queue pair and answers the peer, which hears `Disconnected` only then, or when
-    /// it has waited in vain for more than a minute (with status -ETIMEDOUT).
+    /// The queue pair goes to ERR, which completes posted work requests with a flush error. On
+    /// iWARP this also closes the connection.
     ///
-    /// Where no connection is established the kernel has nothing to end: after `Rejected`, on a request
-    /// that was not accepted, once more after `Disconnected`, while connecting. The call has success
-    /// all the same, the queue pair is in ERR, and no `Disconnected` follows; what the attempt to
-    /// connect comes to still does (`ConnectError`, `Rejected`, `Unreachable`).
+    /// `Disconnected` follows on both sides; `TimewaitExit` may follow much later. Each side calls
+    /// this, also the side that received `Disconnected`: the call flushes its queue pair and
+    /// answers the peer. The peer gets `Disconnected` only then, or with status -ETIMEDOUT after
+    /// more than a minute without an answer.
     ///
-    /// On iWARP the command takes until the peer answers or the driver gives up (siw about 10 s)
-    /// where it has not answered [`connect`](Self::connect) yet.
+    /// If no connection is established, the kernel has nothing to end. Examples are an id after
+    /// `Rejected`, a request that was not accepted, a second call after `Disconnected`, and an id
+    /// that is still connecting. The call then succeeds, the queue pair is in ERR, and no
+    /// `Disconnected` follows. The result of a connection attempt still follows (`ConnectError`,
+    /// `Rejected`, `Unreachable`).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id has no device, or is for datagrams; EINVAL where nobody
-    /// has tried to connect, its queue pair being in ERR then.
+    /// - [`ErrorKind::InvalidInput`] if the id has no device, or is for datagrams.
+    /// - EINVAL if no connection was attempted; the queue pair is in ERR then.
+    ///
+    /// # Driver notes
+    ///
+    /// On iWARP, if the peer has not answered [`connect`](Self::connect) yet, the command takes
+    /// until the peer answers or the driver gives up (siw after about 10 s).
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_DISCONNECT`. It is omitted if the flush closed the
+    /// connection, because the command would do nothing.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<()> {
         self.inner.check_service("disconnect")?;
@@ -322,17 +364,19 @@ impl CmId {
         })
     }
 
-    /// Confirms the connection on an id without a queue pair of its own, after `ConnectResponse`
-    /// and after the program has brought the queue pair that it named to RTS with
-    /// [`init_qp_attr`](Self::init_qp_attr).
+    /// Confirms the connection of an id without a queue pair of its own.
     ///
-    /// `RDMA_USER_CM_CMD_ACCEPT` without parameters. On the peer `Established` follows; here the
-    /// connection stands when the call returns.
+    /// Call this after `ConnectResponse`, when the program has brought the queue pair that it named
+    /// to RTS with [`init_qp_attr`](Self::init_qp_attr). The connection is established when the
+    /// call returns. `Established` follows on the peer, no event on this side.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id has a queue pair of its own, which the library looks
-    /// after, or is for datagrams; EINVAL in the wrong state.
+    /// - [`ErrorKind::InvalidInput`] if the id has a queue pair of its own, which the library
+    ///   manages, or is for datagrams.
+    /// - EINVAL if the id is in the wrong state.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_ACCEPT` without parameters.
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<()> {
         self.inner.check_service("establish")?;
@@ -343,14 +387,16 @@ impl CmId {
         self.inner.confirm()
     }
 
-    /// Returns the attributes, as far as the connection manager knows them, with which a queue pair goes to
-    /// `state`: for [`QueuePair::modify`] of a queue pair that is not the id's own.
+    /// Returns the attributes with which a queue pair goes to `state`.
     ///
-    /// `RDMA_USER_CM_CMD_INIT_QP_ATTR`.
+    /// Only the attributes that the connection manager knows are set. They are for
+    /// [`QueuePair::modify`] of a queue pair that is not the id's own.
     ///
     /// # Errors
     ///
-    /// EINVAL where the id has no device, or does not know them yet.
+    /// - EINVAL if the id has no device, or does not know the attributes yet.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_INIT_QP_ATTR`.
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn init_qp_attr(&self, state: QpState) -> Result<QueuePairAttributes> {
         self.inner.init_qp_attr(state).map(QueuePairAttributes::from)
@@ -358,10 +404,11 @@ impl CmId {
 }
 
 impl Inner {
-    /// That there is a request to accept, which nobody else accepts from now on.
+    /// Checks that there is a request to accept, and claims it for this caller.
     fn take_acceptance(&self, operation: &'static str) -> Result<()> {
         self.check_process(operation)?;
-        // The kernel would refuse only after the queue pair of a connection that stands was touched.
+        // The kernel would refuse only after the queue pair of an established connection was
+        // modified.
         if mem::take(&mut self.state().acceptable) {
             return Ok(());
         }
@@ -369,7 +416,7 @@ impl Inner {
         Err(Error::invalid(operation, self.to_string(), reason))
     }
 
-    /// Tells the peer that accepted that the queue pair is ready.
+    /// Notifies the peer, which has accepted, that the queue pair is ready.
     pub(super) fn confirm(&self) -> Result<()> {
         const OPERATION: &str = "confirm the connection of";
         self.check_process(OPERATION)?;
@@ -388,7 +435,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Moves the id's queue pair, if there is one, to ERR. If that fails, nothing else can be done.
+    /// Moves the id's queue pair, if there is one, to ERR.
+    ///
+    /// A failure is ignored, because no other action remains.
     fn fail_qp(&self) {
         let qp = self.state().qp.clone();
         if let Some(qp) = qp {
@@ -401,9 +450,10 @@ impl Inner {
         if qp.has_ended() { Ok(()) } else { self.carry_out(&transition::ended(), qp) }
     }
 
-    /// Returns `true` if the connection stands, and ends when `qp` goes to ERR: then the driver itself tells the
-    /// kernel's connection manager, and DISCONNECT, which asks the driver to close what is closed already, adds
-    /// nothing to that.
+    /// Returns `true` if the connection is established and ends when `qp` goes to ERR.
+    ///
+    /// In that case the driver itself notifies the kernel's connection manager. DISCONNECT would
+    /// only ask the driver to close a closed connection.
     fn is_closed_by(&self, qp: &QueuePair) -> bool {
         let state = self.state();
         let is_its_own = state.established && state.named_qp == qp.number();
@@ -415,8 +465,7 @@ impl Inner {
         transition::carry_out(steps, qp, |state| self.init_qp_attr(state))
     }
 
-    /// Returns the attributes, as far as the connection manager knows them, with which a queue pair goes to
-    /// `state`.
+    /// Returns the connection manager's attributes for moving a queue pair to `state`.
     fn init_qp_attr(&self, state: QpState) -> Result<ib_uverbs_qp_attr> {
         let request = rdma_ucm_init_qp_attr {
             response: AlignedU64::default(),
@@ -425,10 +474,10 @@ impl Inner {
         };
         let answered =
             self.command("ask for the queue pair attributes of", || self.to_string(), request);
-        answered.map_err(|error| error.with_remedy(Errno::EINVAL, OUT_OF_STATE))
+        answered.map_err(|error| error.with_hint(Errno::EINVAL, OUT_OF_STATE))
     }
 
-    /// That the id is for connections, as `operation` is.
+    /// Checks that the id is for connections, as `operation` is.
     fn check_service(&self, operation: &'static str) -> Result<()> {
         match self.service() {
             ServiceType::Connected => Ok(()),
@@ -439,14 +488,14 @@ impl Inner {
         }
     }
 
-    /// `param` with what goes before the program's private data.
+    /// Returns `param` with the connect header before the program's private data.
     fn with_header(&self, param: &ConnParam) -> ConnParam {
         let mut param = param.clone();
         param.private_data.splice(..0, self.state().connect_header.iter().copied());
         param
     }
 
-    /// Checks `param` before the kernel is asked.
+    /// Checks `param` before the command is sent.
     fn check(
         &self,
         operation: &'static str,
@@ -459,7 +508,7 @@ impl Inner {
         let invalid = |reason: String| Err(Error::invalid(operation, self.to_string(), reason));
         let connected = self.service() == ServiceType::Connected;
         if !connected && transport == Transport::Iwarp {
-            // The kernel would go on to connect by TCP.
+            // The kernel would continue to connect by TCP.
             let kind = ErrorKind::Unsupported("datagrams on iWARP".into());
             return Err(Error::new(operation, self.to_string(), kind));
         }
@@ -468,11 +517,11 @@ impl Inner {
             ("responder resources", param.responder_resources, limits.responder_resources),
             ("initiator depth", param.initiator_depth, limits.initiator_depth),
         ] {
-            if connected && wanted != ConnParam::MAX && wanted > most {
+            if connected && wanted != ConnParam::DEVICE_MAX && wanted > most {
                 return invalid(format!("{name} of {wanted} where the device has {most}"));
             }
         }
-        // Who asks where to send need not have a queue pair yet.
+        // A request for the address of a datagram service needs no queue pair yet.
         let needs_qp = connected || message == Message::Reply;
         match (qp, param.qp_num) {
             (None, 0) if needs_qp => {
@@ -485,7 +534,7 @@ impl Inner {
         }
     }
 
-    /// That an answer goes no deeper into the peer than the request that brought the id `offers`.
+    /// Checks that the initiator depth of an answer is within the offer of the request (`offers`).
     fn check_offer(
         &self,
         operation: &'static str,
@@ -493,10 +542,10 @@ impl Inner {
         offers: Option<Depths>,
         transport: Transport,
     ) -> Result<()> {
-        // On iWARP the first version of MPA has no room for depths.
+        // The first version of MPA (iWARP) has no fields for depths.
         let offers = offers.filter(|_| transport != Transport::Iwarp);
         match (param.initiator_depth, offers.map(|offers| offers.initiator_depth)) {
-            (ConnParam::MAX, _) | (_, None) => Ok(()),
+            (ConnParam::DEVICE_MAX, _) | (_, None) => Ok(()),
             (wanted, Some(offered)) if wanted <= offered => Ok(()),
             (wanted, Some(offered)) => {
                 let reason =
@@ -524,16 +573,16 @@ impl Inner {
     }
 }
 
-/// Returns the depths of `param`, with `most` in place of [`ConnParam::MAX`].
+/// Returns the depths of `param`, with `most` in place of [`ConnParam::DEVICE_MAX`].
 fn settled(param: &ConnParam, most: Depths) -> Depths {
-    let pick = |wanted, most| if wanted == ConnParam::MAX { most } else { wanted };
+    let pick = |wanted, most| if wanted == ConnParam::DEVICE_MAX { most } else { wanted };
     Depths {
         responder_resources: pick(param.responder_resources, most.responder_resources),
         initiator_depth: pick(param.initiator_depth, most.initiator_depth),
     }
 }
 
-/// `param` for the kernel, with the depths that were settled on and the id's own queue pair.
+/// Encodes `param` for the kernel, with the settled depths and the id's own queue pair.
 fn encode(param: &ConnParam, depths: Depths, qp: Option<&QueuePair>) -> rdma_ucm_conn_param {
     let (private_data, private_data_len) = private_data_field(&param.private_data);
     rdma_ucm_conn_param {
@@ -551,7 +600,7 @@ fn encode(param: &ConnParam, depths: Depths, qp: Option<&QueuePair>) -> rdma_ucm
     }
 }
 
-/// Private data that was checked to fit, in the field of a command.
+/// Returns `data`, whose length was checked, as the field of a command.
 fn private_data_field(data: &[u8]) -> ([u8; RDMA_MAX_PRIVATE_DATA], u8) {
     let mut field = [0; RDMA_MAX_PRIVATE_DATA];
     field[..data.len()].copy_from_slice(data);

@@ -1,4 +1,4 @@
-//! Endpoints: synchronous ids made in one call, and queue pairs with what an id brings for them.
+//! Endpoints: synchronous ids created in one call, and queue pairs with default objects.
 
 use std::time::Duration;
 
@@ -13,26 +13,29 @@ use crate::verbs::{
     CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair, QueuePairInit,
 };
 
-/// How long the kernel tries to resolve an address, and then a route.
+/// The time that the kernel has for resolving an address, and again for a route.
 const RESOLUTION: Duration = Duration::from_secs(2);
 
 impl CmId {
-    /// Makes a synchronous id from what [`getaddrinfo`](super::lookup::getaddrinfo) has found, with a
-    /// queue pair if `qp` says which.
+    /// Creates a synchronous id from a result of [`getaddrinfo`](super::lookup::getaddrinfo).
     ///
-    /// For a result with [`AddrInfoFlags::PASSIVE`] the id is bound to the source address, ready for
-    /// [`listen`](Self::listen) and [`get_request`](Self::get_request), which makes each new id's queue pair
-    /// as `qp` says. Any other is resolved ([`resolve_addr`](Self::resolve_addr), then
-    /// [`resolve_route`](Self::resolve_route) or [`set_ib_path`](Self::set_ib_path), with two seconds for
-    /// each) and ready for [`connect`](Self::connect), which puts `info.connect` before the program's
-    /// private data.
+    /// If `info` has [`AddrInfoFlags::PASSIVE`], the id is bound to the source address, ready for
+    /// [`listen`](Self::listen) and [`get_request`](Self::get_request). `get_request` then creates
+    /// the queue pair of each new id as `qp` describes.
+    ///
+    /// Otherwise the id is resolved ([`resolve_addr`](Self::resolve_addr), then
+    /// [`resolve_route`](Self::resolve_route) or [`set_ib_path`](Self::set_ib_path)), with two
+    /// seconds for each step. If `qp` is given, the id's queue pair is created. The id is then
+    /// ready for [`connect`](Self::connect), which puts `info.connect` before the program's private
+    /// data.
     ///
     /// The counterpart of `rdma_destroy_ep` is [`destroy`](Self::destroy).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where `info` lacks the address; those of the calls above and of
-    /// [`create_qp`](Self::create_qp).
+    /// In addition to the errors of the calls above and of [`create_qp`](Self::create_qp):
+    ///
+    /// - [`ErrorKind::InvalidInput`] if `info` lacks the address.
     #[doc(alias = "rdma_create_ep")]
     pub fn create_ep(info: &AddrInfo, qp: Option<&EndpointQpInit>) -> Result<Self> {
         let missing = |what: &'static str| Error::invalid("create", "an endpoint", what);
@@ -56,19 +59,21 @@ impl CmId {
         Ok(id)
     }
 
-    /// Makes the id's queue pair as [`create_qp`](Self::create_qp) does, and what `qp` leaves out:
-    /// see [`QueuePair::pd`], [`QueuePair::send_cq`] and [`QueuePair::recv_cq`].
+    /// Creates the id's queue pair and the objects that `qp` leaves out.
+    ///
+    /// Otherwise like [`create_qp`](Self::create_qp). The objects are available as
+    /// [`QueuePair::pd`], [`QueuePair::send_cq`] and [`QueuePair::recv_cq`].
     ///
     /// # Errors
     ///
-    /// The errors of [`create_qp`](Self::create_qp) and of making the other objects.
+    /// The errors of [`create_qp`](Self::create_qp) and of creating the other objects.
     #[doc(alias = "rdma_create_qp")]
     #[doc(alias = "rdma_create_qp_ex")]
     pub fn create_ep_qp(&self, qp: &EndpointQpInit) -> Result<QueuePair> {
         let pd = qp.pd.clone().map_or_else(|| self.default_pd(), Ok)?;
         let queue = |given: &Option<CompletionQueue>, capacity: u32| match given {
             Some(given) => Ok(given.clone()),
-            // A queue has room for something.
+            // A completion queue has a capacity of at least one.
             None => CompletionQueue::new(
                 pd.context(),
                 capacity.max(1),
@@ -91,14 +96,17 @@ impl CmId {
         self.create_qp(&pd, &init)
     }
 
-    /// The protection domain that the process's ids of a device share: made for the first that asks,
-    /// destroyed when nobody holds it any more.
+    /// Returns the protection domain that the process's ids of a device share.
     ///
-    /// `IB_USER_VERBS_CMD_ALLOC_PD`.
+    /// The first call creates it. It is destroyed when its last handle is dropped.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id has no device yet; those of [`ProtectionDomain::new`].
+    /// In addition to the errors of [`ProtectionDomain::new`]:
+    ///
+    /// - [`ErrorKind::InvalidInput`] if the id has no device yet.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_ALLOC_PD`.
     #[doc(alias = "rdma_create_qp")]
     pub fn default_pd(&self) -> Result<ProtectionDomain> {
         ProtectionDomain::shared(&self.context()?)

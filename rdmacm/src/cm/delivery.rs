@@ -1,4 +1,4 @@
-//! Getting events: from the kernel's bytes to the program's hands.
+//! Delivery of events: from the kernel's response to an [`Event`] for the program.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -18,23 +18,36 @@ use super::parse::{EventType, RawEvent};
 use super::record::{IDS, Inner};
 use crate::acks::Counted;
 use crate::error::{Error, ErrorKind, IntoError as _, Result, Wait};
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 
 impl EventChannel {
-    /// The next event; waits for one unless the channel is non-blocking.
+    /// Returns the next event, waiting for one unless the channel is non-blocking.
     ///
-    /// `RDMA_USER_CM_CMD_GET_EVENT`. Where the event is the answer to [`CmId::connect`] on an id
-    /// with a queue pair, the queue pair is brought to RTS and the connection confirmed first
-    /// (INIT_QP_ATTR, MODIFY_QP, ACCEPT), and the event is `Established`; where that fails it
-    /// is `ConnectError`. A `Rejected` connection's queue pair goes to ERR; on siw so does that of
-    /// one that ended, where the kernel has moved it and completes nothing that is posted later. With
-    /// `MulticastJoin` the id's queue pair is attached to the group (ATTACH_MCAST). Events of ids
-    /// that no longer live are dropped here.
+    /// The library reacts to some events before it returns them:
+    ///
+    /// - If the peer accepts [`CmId::connect`] on an id with a queue pair, the queue pair is
+    ///   brought to RTS and the connection is confirmed. The event is then `Established`, or
+    ///   `ConnectError` if this fails.
+    /// - With `Rejected`, the queue pair goes to ERR.
+    /// - With `MulticastJoin`, the id's queue pair is attached to the group.
+    ///
+    /// Events of destroyed ids are discarded.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldBlock`] on a non-blocking channel without events; EINTR where a signal
-    /// came first. In both cases nothing is lost.
+    /// - [`ErrorKind::WouldBlock`] if the channel is non-blocking and has no event.
+    /// - EINTR if a signal arrives first.
+    ///
+    /// No event is lost in either case.
+    ///
+    /// # Driver notes
+    ///
+    /// On siw the queue pair of an ended connection goes to ERR too. There the kernel has moved the
+    /// queue pair and does not complete work requests that are posted later.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_GET_EVENT`, then for an accepted connection
+    /// `RDMA_USER_CM_CMD_INIT_QP_ATTR`, `IB_USER_VERBS_CMD_MODIFY_QP` and
+    /// `RDMA_USER_CM_CMD_ACCEPT`, or for a group `IB_USER_VERBS_CMD_ATTACH_MCAST`.
     #[doc(alias = "rdma_get_cm_event")]
     pub fn get_event(&self) -> Result<Event> {
         loop {
@@ -46,19 +59,19 @@ impl EventChannel {
         }
     }
 
-    /// The next event, or `None` if none came within `timeout`.
+    /// Returns the next event, or `None` if no event arrives within `timeout`.
     ///
-    /// Holds its deadline whoever else reads the channel. For that, the first call on a blocking
-    /// channel makes the descriptor non-blocking; [`get_event`](Self::get_event) goes on
-    /// blocking.
+    /// The deadline holds even if other threads read the channel. For this, the first call on a
+    /// blocking channel makes the descriptor non-blocking; [`get_event`](Self::get_event) still
+    /// waits.
     ///
     /// # Errors
     ///
-    /// As [`get_event`](Self::get_event), but never [`ErrorKind::WouldBlock`].
+    /// The errors of [`get_event`](Self::get_event), except [`ErrorKind::WouldBlock`].
     pub fn get_event_timeout(&self, timeout: Duration) -> Result<Option<Event>> {
         let deadline = Instant::now().checked_add(timeout);
         self.inner.file.check_process().map_err(failed)?;
-        // Without any time at all, the call looks through what is there.
+        // With a zero timeout, the call still looks through all pending events.
         let is_over =
             || !timeout.is_zero() && deadline.is_some_and(|deadline| Instant::now() >= deadline);
         loop {
@@ -73,31 +86,37 @@ impl EventChannel {
         }
     }
 
-    /// The next event, which must be a successful `wanted`; anything else is the error that it is.
+    /// Waits for the next event, which must be a successful `wanted`.
     ///
-    /// For programs that take one step after the other. An event that was not wanted is
-    /// acknowledged and gone, a request in it destroyed.
+    /// This is for programs that take one step after the other. Any other event becomes an error:
+    /// it is acknowledged and discarded, and a request in it is destroyed.
     ///
     /// # Errors
     ///
-    /// As [`get_event`](Self::get_event); [`ErrorKind::Rejected`] with reason and private data,
-    /// [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`], [`ErrorKind::DeviceGone`],
-    /// [`ErrorKind::Disconnected`] where the peer ended it before, or the
-    /// errno in the event's status; [`ErrorKind::Invalid`] where something else came first, of whichever
-    /// id.
+    /// In addition to the errors of [`get_event`](Self::get_event):
+    ///
+    /// - [`ErrorKind::Rejected`] with reason and private data, if the event is `Rejected`.
+    /// - [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`] or [`ErrorKind::DeviceRemoved`], if
+    ///   the event reports that.
+    /// - [`ErrorKind::Disconnected`] if the peer ended the connection before.
+    /// - [`ErrorKind::Os`] with the errno in the status of the event, if that is another one.
+    /// - [`ErrorKind::InvalidInput`] if another event came first, of any id.
     pub fn expect_event(&self, wanted: EventType) -> Result<Event> {
         expected(self.get_event()?, wanted)
     }
 
-    /// Waits for the `wanted` event as [`expect_event`](Self::expect_event) does, but for at most `timeout`: without an
-    /// event it fails with [`ErrorKind::TimedOut`].
+    /// Waits at most `timeout` for the next event, which must be a successful `wanted`.
     ///
-    /// `Established` and `ConnectRequest` are up to the peer's program, and may never come; what a
-    /// program resolves comes within the time that it gives to that.
+    /// Otherwise like [`expect_event`](Self::expect_event). `Established` and `ConnectRequest`
+    /// depend on the peer's program and may never arrive. The result of a resolution arrives within
+    /// the timeout of the resolving call.
     ///
     /// # Errors
     ///
-    /// As [`expect_event`](Self::expect_event), but never [`ErrorKind::WouldBlock`].
+    /// The errors of [`expect_event`](Self::expect_event), except [`ErrorKind::WouldBlock`], and in
+    /// addition:
+    ///
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
     pub fn expect_event_timeout(&self, wanted: EventType, timeout: Duration) -> Result<Event> {
         match self.get_event_timeout(timeout)? {
             Some(event) => expected(event, wanted),
@@ -105,14 +124,15 @@ impl EventChannel {
         }
     }
 
-    /// Takes the next event from the kernel into a blank one.
-    fn take(&self, event: &mut RawEvent) -> Result<(), Refused> {
+    /// Reads the next event from the kernel into a blank one.
+    fn take(&self, event: &mut RawEvent) -> Result<(), CommandError> {
         let request = rdma_ucm_get_event { response: AlignedU64::default() };
         self.inner.run(|file| file.command_over(request, event.response_mut()))
     }
 
-    /// Finds the id that the kernel means and makes the event the program's; `None` where there is
-    /// nobody to tell.
+    /// Looks up the id of a raw event and builds the public [`Event`].
+    ///
+    /// Returns `None` if the event is internal or its id no longer exists.
     pub(super) fn deliver(&self, raw: &RawEvent) -> Option<Event> {
         match raw.event_type() {
             EventType::ConnectRequest => return self.deliver_request(raw),
@@ -126,8 +146,8 @@ impl EventChannel {
                 self.inner.on_wakeup_event();
                 return None;
             }
-            // The kernel's handles are unique among all channels, but for those of ids that are
-            // destroyed and wait for their events.
+            // The kernel's handles are unique among all channels, except for handles of destroyed
+            // ids that wait for their events.
             0 => {
                 let is_meant = |id: &Inner| id.handle == raw.handle();
                 let living = IDS.find(|id| is_meant(id) && !id.is_destroyed());
@@ -135,11 +155,11 @@ impl EventChannel {
             }
             uid => IDS.get(uid)?,
         };
-        // Without the program's number the kernel should not have sent an event; old ones do it for
-        // an established connection, before the number that ACCEPT brings has reached it.
+        // The kernel should not send an event without the program's number. Old kernels do it for
+        // an established connection, before the number that ACCEPT carries has reached the id.
         let is_stray = raw.uid() == 0 && raw.event_type() != EventType::Established;
         let seen = if is_stray || id.is_destroyed() { None } else { id.react(raw) };
-        // Asked again: another thread may have destroyed the id meanwhile.
+        // Checked again: another thread may have destroyed the id meanwhile.
         let Some((event_type, status)) = seen.filter(|_| !id.is_destroyed()) else {
             id.discard_event(&self.inner);
             return None;
@@ -155,8 +175,8 @@ impl EventChannel {
         self.inner.collect(raw.handle());
         let listener = IDS.get(raw.uid());
         let Some(listener) = listener.as_ref().filter(|id| !id.is_destroyed()) else {
-            // The listener went while the event was on its way, and took only the requests with it
-            // that were not reported. Nobody is there who could do anything about a failure.
+            // The listener was destroyed while the event was in flight. That destroyed only the
+            // requests that were not reported yet. A failure has no caller to report to.
             let _ = self.inner.command(destroy_id(raw.handle()));
             if let Some(gone) = listener {
                 gone.discard_event(&self.inner);
@@ -174,12 +194,13 @@ impl EventChannel {
         Some(Event { request, ..Event::new(facts, listener.received(&self.inner)) })
     }
 
-    /// Returns the event of a multicast group, which carries the group's number and counts for
-    /// group and id.
+    /// Returns the event of a multicast group, which carries the group's number.
+    ///
+    /// The event counts for both the group and the id.
     fn deliver_multicast(&self, raw: &RawEvent) -> Option<Event> {
         let group = GROUPS.get(raw.uid())?;
         let id = IDS.get(group.id.get())?;
-        // Counted for both whether the program sees the event or not.
+        // Counted for both, even if the program does not get the event.
         let (of_id, of_group) = (id.received(&self.inner), group.hand_out(true));
         let seen = if id.is_destroyed() { None } else { group.react(&id, raw) };
         let (event_type, status) = seen.filter(|_| !id.is_destroyed())?;
@@ -191,14 +212,14 @@ impl EventChannel {
     }
 }
 
-/// The event, if it is a successful `wanted`.
+/// Returns the event if it is a successful `wanted`.
 fn expected(event: Event, wanted: EventType) -> Result<Event> {
     let advice = ": EventChannel::get_event takes events as they come, and Event::token tells whose \
                   each is";
     event.failure_with_advice(wanted, advice).map_or(Ok(event), Err)
 }
 
-fn failed(refused: Refused) -> Error {
+fn failed(refused: CommandError) -> Error {
     static WAIT: Wait = Wait { operation: "get an event from", subject: "the event channel" };
     refused.during_wait(&WAIT)
 }
@@ -219,10 +240,10 @@ mod tests {
     use crate::sys::ucma::UcmaFile;
 
     #[test]
-    fn an_event_without_a_number_is_for_the_id_that_the_kernel_names_if_it_is_established() {
+    fn only_established_is_delivered_by_kernel_handle() {
         use rdma_cm_event_type as T;
 
-        // Unlike every other test's.
+        // No other test uses this handle.
         const HANDLE: u32 = 0x5eed_0001;
         let (channel, _kernel) = fake_channel();
         let id = fake_id_called(HANDLE, &channel, PortSpace::Tcp);
@@ -239,7 +260,7 @@ mod tests {
         let event = deliver(T::RDMA_CM_EVENT_ESTABLISHED, HANDLE).expect("an event");
         assert_eq!((event.event_type(), event.token()), (EventType::Established, id.token));
         drop(event);
-        // Who destroys the id waits for as many as the kernel has reported.
+        // A thread that destroys the id waits for as many events as the kernel has reported.
         let (says, hears) = mpsc::channel();
         thread::spawn(move || {
             id.acks.wait(3);
@@ -249,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_brings_the_programs_number_and_a_request_its_listeners() {
+    fn event_has_token_of_id_or_listener() {
         use rdma_cm_event_type as T;
 
         let (channel, kernel) = fake_channel();
@@ -273,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_fetched_and_destroyed_though_its_listener_is_destroyed() {
+    fn request_of_destroyed_listener_is_destroyed() {
         let [(channel, commanded), (origin, _other)] = [(); 2].map(|()| fake_channel());
         channel.inner.add_former_channels([&origin.inner].into_iter());
         let mut request = rdma_ucm_event_resp::new_zeroed();
@@ -281,7 +302,7 @@ mod tests {
         request.uid = IDS.reserve().get().into();
         request.id = 5;
         assert!(channel.deliver(&RawEvent::new(request)).is_none());
-        // A channel that is closed has no ids.
+        // A closed channel has no ids.
         drop(origin);
         assert!(channel.deliver(&RawEvent::new(request)).is_none());
         drop(channel);
@@ -289,8 +310,8 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_holds_over_events_that_are_nobodys() {
-        // There is always something to read, and it is of no id.
+    fn deadline_holds_despite_events_of_unknown_ids() {
+        // There is always something to read, and it never belongs to an id.
         let endless = File::options().read(true).write(true).open("/dev/zero").expect("open");
         let channel = EventChannel { inner: ChannelInner::new(UcmaFile::new(endless.into())) };
         let (says, hears) = mpsc::channel();

@@ -1,20 +1,21 @@
-//! [`Ece`]: the options of queue pairs that the devices of two vendors agree on.
+//! [`Ece`]: the queue pair options that two vendors' devices negotiate.
 
 use ucma_abi::rdma_ucm_ece;
 
-/// Enhanced connection establishment (ECE): a vendor, and what its devices can do beyond the
-/// standard. `struct ibv_ece`.
+/// The options of enhanced connection establishment (ECE): `struct ibv_ece`.
+///
+/// They describe the abilities of a vendor's devices beyond the standard.
 #[doc(alias = "ibv_ece")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Ece {
-    /// The vendor, 24 bits; 0 where there is no ECE.
+    /// The vendor in 24 bits, or 0 if there is no ECE.
     pub vendor_id: u32,
-    /// The options, in the vendor's terms.
+    /// The options, in an encoding of the vendor.
     pub options: u32,
 }
 
 impl Ece {
-    /// The highest vendor that the messages have room for.
+    /// The highest vendor number that fits into the messages.
     pub(super) const MAX_VENDOR: u32 = 0xff_ffff;
 }
 

@@ -9,27 +9,34 @@ use crate::verbs::{
     CompletionQueue, ProtectionDomain, QpCreateFlags, QueuePairCaps, SharedReceiveQueue,
 };
 
-/// The attributes of an endpoint's queue pair. Objects that are left out are created with it.
+/// The attributes of an endpoint's queue pair.
 ///
-/// Created from its default: see [Parameters](crate#parameters).
+/// Objects that are left out are created with the queue pair. Start from the default: see
+/// [Parameters](crate#parameters).
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EndpointQpInit {
-    /// The protection domain; without one [the default](CmId::default_pd).
+    /// The protection domain; if `None`, [the default](CmId::default_pd).
     pub pd: Option<ProtectionDomain>,
-    /// Where its sends complete; without one a queue of its own, with a channel of its own, for as
-    /// many completions as the queue pair holds sends.
+    /// The completion queue of sends.
+    ///
+    /// If `None`, the queue pair gets a separate completion queue, with a separate channel. Its capacity is the number
+    /// of sends that the queue pair holds.
     pub send_cq: Option<CompletionQueue>,
-    /// The completion queue of receives. With a shared receive queue, it holds as many as that held when it was made.
+    /// The completion queue of receives.
+    ///
+    /// If `None`, the queue pair gets a completion queue of its own for its receives. With a shared
+    /// receive queue, its capacity is that of the shared receive queue at its creation.
     pub recv_cq: Option<CompletionQueue>,
-    /// Where its receives come from; without one the id's, and where that has none a receive queue
-    /// of its own.
+    /// The shared receive queue; if `None`, that of the id.
+    ///
+    /// If the id has none, the queue pair has its own receive queue.
     pub srq: Option<SharedReceiveQueue>,
-    /// The smallest capacities of the queue pair.
+    /// The minimum capacities of the queue pair.
     pub caps: QueuePairCaps,
-    /// Every send makes a completion, whether it asks for one or not.
+    /// `true` if every send generates a completion, even if it does not request one.
     pub signal_all: bool,
-    /// As [`QueuePairInit::create_flags`].
+    /// The creation flags: see [`QueuePairInit::create_flags`].
     pub create_flags: QpCreateFlags,
     #[doc(hidden)]
     pub non_exhaustive: NonExhaustive,

@@ -1,4 +1,4 @@
-//! An event in the hands of the program.
+//! [`Event`]: an event that was delivered to the program.
 
 use nix::errno::Errno;
 
@@ -9,36 +9,35 @@ use super::parse::{EventData, EventType};
 use super::record::IDS;
 use crate::acks::Unacknowledged;
 use crate::addr::Address;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, UnreachableReason};
 use crate::error::{RejectReason, Rejection};
 use crate::registry::Token;
 
 const WAIT: &str = "wait for";
 
-/// The statuses with which rdma_cm and uverbs say that the device is gone.
+/// The statuses with which rdma_cm and uverbs report a removed device.
 const GONE: [i32; 2] = [-(Errno::ENXIO as i32), -(Errno::EIO as i32)];
 
-/// Something that happened to an id, from
-/// [`EventChannel::get_event`](super::EventChannel::get_event).
+/// An event of an id, returned by [`EventChannel::get_event`](super::EventChannel::get_event).
 ///
-/// Dropping the event acknowledges it (`rdma_ack_cm_event`). Until then [`CmId::destroy`] of the id
-/// that it counts for waits: the listening id for a `ConnectRequest`, else the id that it is about.
-/// [`CmId::leave_multicast`] waits for the events of its group.
-/// An event is owned, and may go to another thread.
+/// Dropping the event acknowledges it (`rdma_ack_cm_event`). Until then [`CmId::destroy`] waits on
+/// the id that the event counts for. A `ConnectRequest` counts for the listening id, any other
+/// event for the id that it is about. [`CmId::leave_multicast`] waits for the events of its group.
+/// The program owns the event and may send it to another thread.
 ///
 /// A `ConnectRequest` owns the id of the new connection: take it with
-/// [`take_request`](Self::take_request). Left in the event, it is destroyed with it, which rejects
-/// the peer.
+/// [`take_request`](Self::take_request). If the id stays in the event, dropping the event destroys
+/// it, which rejects the peer.
 #[doc(alias = "rdma_cm_event")]
 #[doc(alias = "rdma_ack_cm_event")]
 #[derive(Debug)]
 pub struct Event {
-    // Declared before `unacknowledged`: fields drop in order, so a request that was not taken is destroyed
-    // before the destroy of its listener goes on.
+    // Declared before `unacknowledged`: fields drop in order. A request that was not taken is
+    // destroyed before a pending destroy of its listener continues.
     pub(super) request: Option<CmId>,
     pub(super) facts: EventFacts,
     pub(super) unacknowledged: Option<Unacknowledged>,
-    /// An event of a multicast group counts for the group too.
+    /// The count of the multicast group; an event of a group counts for the id and the group.
     pub(super) group_unacknowledged: Option<Unacknowledged>,
 }
 
@@ -66,41 +65,46 @@ impl Event {
         self.facts.event_type
     }
 
-    /// 0 where nothing failed, else a negative errno, or with `Rejected` the
-    /// [reason](Self::rejection), or with `Unreachable` on an id for datagrams an
-    /// `ib_cm_sidr_status`.
+    /// Returns the status of the event: 0 if nothing failed, otherwise usually a negative errno.
+    ///
+    /// With `Rejected` it is the [reason](Self::rejection). With `Unreachable` on an id for
+    /// datagrams it may be an `ib_cm_sidr_status`.
     pub fn status(&self) -> i32 {
         self.facts.status
     }
 
-    /// The id that the event is about, see [`CmId::token`]. With `ConnectRequest` the new one.
+    /// Returns the token of the id that the event is about: see [`CmId::token`].
+    ///
+    /// With `ConnectRequest` it is the token of the new id.
     pub fn token(&self) -> Token {
         self.facts.token
     }
 
-    /// The program's own number of that id, see [`CmId::set_user_data`], as it was when the event
-    /// was read. With `ConnectRequest` the listening id's, which the new one begins with.
+    /// Returns the program's number of the id at the time when the event was read.
+    ///
+    /// See [`CmId::set_user_data`]. With `ConnectRequest` it is the number of the listening id,
+    /// which is also the initial number of the new id.
     pub fn user_data(&self) -> u64 {
         self.facts.user_data
     }
 
-    /// With `ConnectRequest`, the id that listens.
+    /// Returns the token of the listening id of a `ConnectRequest`.
     #[doc(alias = "listen_id")]
     pub fn listener(&self) -> Option<Token> {
         self.facts.listener
     }
 
-    /// With `MulticastJoin` and `MulticastError`, the address of the group, as it was joined.
+    /// Returns the address of the group, as it was joined, of `MulticastJoin` and `MulticastError`.
     pub fn multicast(&self) -> Option<Address> {
         self.facts.group.as_deref().copied()
     }
 
-    /// The event's parameters.
+    /// Returns the parameters of the event.
     pub fn data(&self) -> &EventData {
         &self.facts.data
     }
 
-    /// The parameters of a connection, where the event has them.
+    /// Returns the parameters of a connection, if the event has them.
     pub fn connection(&self) -> Option<&ConnParam> {
         match &self.facts.data {
             EventData::Connection(param) => Some(param),
@@ -108,8 +112,10 @@ impl Event {
         }
     }
 
-    /// Where to send datagrams, where the event says it: `Established` on an id for datagrams, and
-    /// `MulticastJoin`. `ConnectRequest` and `Unreachable` on such an id have only private data in it.
+    /// Returns the destination for datagrams, if the event has it.
+    ///
+    /// `Established` on an id for datagrams and `MulticastJoin` have a destination. For
+    /// `ConnectRequest` and `Unreachable` on an id for datagrams, only the private data is set.
     pub fn datagram(&self) -> Option<&DatagramParam> {
         match &self.facts.data {
             EventData::Datagram(param) => Some(param),
@@ -119,8 +125,8 @@ impl Event {
 
     /// Returns the private data of the peer's program; empty if the event has none.
     ///
-    /// On InfiniBand and RoCE the length is that of the message's field, and what the peer did not
-    /// fill is zero.
+    /// On InfiniBand and RoCE the length is that of the message's field, and the part that the peer
+    /// did not fill is zero.
     pub fn private_data(&self) -> &[u8] {
         match &self.facts.data {
             EventData::Connection(param) => &param.private_data,
@@ -129,7 +135,7 @@ impl Event {
         }
     }
 
-    /// The id of the new connection, with `ConnectRequest` and until it is taken.
+    /// Returns the id of the new connection of a `ConnectRequest`, until the id is taken.
     pub fn request(&self) -> Option<&CmId> {
         self.request.as_ref()
     }
@@ -149,13 +155,14 @@ impl Event {
         })
     }
 
-    /// The error that this event is to a program that waited for `wanted`, or `None` if it is what
-    /// was wanted.
-    pub fn failure(&self, wanted: EventType) -> Option<Error> {
+    /// Returns the error that this event means to a caller that waited for `wanted`.
+    ///
+    /// Returns `None` if the event is a successful `wanted`.
+    pub fn error_for(&self, wanted: EventType) -> Option<Error> {
         self.failure_with_advice(wanted, "")
     }
 
-    /// Returns the failure that the event is, or with `advice` that it is not the `wanted` one.
+    /// Returns the failure of the event, or an error with `advice` if it is not the `wanted` one.
     pub(super) fn failure_with_advice(&self, wanted: EventType, advice: &str) -> Option<Error> {
         use EventType as T;
         if self.facts.event_type == wanted && self.facts.status == 0 {
@@ -166,13 +173,13 @@ impl Event {
             T::Rejected => {
                 self.rejection().map(|rejection| ErrorKind::Rejected(Box::new(rejection)))?
             }
-            T::Unreachable => ErrorKind::Unreachable(status),
-            T::DeviceRemoval => ErrorKind::DeviceGone(Errno::ENODEV as i32),
+            T::Unreachable => ErrorKind::Unreachable(UnreachableReason::of_status(status)),
+            T::DeviceRemoval => ErrorKind::DeviceRemoved(Errno::ENODEV as i32),
             T::Disconnected if wanted != T::Disconnected => ErrorKind::Disconnected,
             _ if status == -(Errno::ETIMEDOUT as i32) => ErrorKind::TimedOut,
-            // What the library has not finished, as its commands were refused.
+            // The library could not complete the connection, because its commands were refused.
             T::ConnectError if GONE.contains(&status) => {
-                ErrorKind::DeviceGone(status.wrapping_neg())
+                ErrorKind::DeviceRemoved(status.wrapping_neg())
             }
             _ if status < 0 => ErrorKind::Os(status.wrapping_neg()),
             other => return Some(self.came_instead_of(wanted, other, advice)),
@@ -182,7 +189,7 @@ impl Event {
         Some(Error::new(WAIT, format!("{wanted} on {id}"), kind))
     }
 
-    /// Nothing failed, but somebody waited for something else.
+    /// Returns the error for an event that reports no failure but is not the wanted one.
     fn came_instead_of(&self, wanted: EventType, came: EventType, advice: &str) -> Error {
         let whose = match self.facts.listener {
             Some(listener) => format!("id {listener}, which listens,"),
@@ -212,16 +219,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wanted_is_no_failure() {
-        assert!(event(EventType::Established, 0).failure(EventType::Established).is_none());
+    fn expected_event_is_no_failure() {
+        assert!(event(EventType::Established, 0).error_for(EventType::Established).is_none());
     }
 
     #[test]
-    fn every_event_and_status_can_be_a_failure() {
+    fn any_unexpected_event_is_failure() {
         for number in 0..30 {
             for status in [i32::MIN, -4096, -110, -1, 0, 1, 28, i32::MAX] {
                 let event = event(number.into(), status);
-                let Some(error) = event.failure(EventType::RouteResolved) else { continue };
+                let Some(error) = event.error_for(EventType::RouteResolved) else { continue };
                 assert!(!error.to_string().is_empty());
                 let _ = error.errno();
             }
@@ -229,15 +236,15 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_what_a_program_branches_on() {
+    fn failure_kinds_match_event_and_status() {
         let kind = |event_type, status| {
-            let error = event(event_type, status).failure(EventType::Established);
+            let error = event(event_type, status).error_for(EventType::Established);
             error.expect("a failure").to_string()
         };
-        assert!(kind(EventType::Rejected, 8).contains("nobody listens on the port"));
+        assert!(kind(EventType::Rejected, 8).contains("no program listens on the port"));
         assert!(kind(EventType::Unreachable, -110).contains("unreachable"));
         let errno = |event_type, status| {
-            let error = event(event_type, status).failure(EventType::Established);
+            let error = event(event_type, status).error_for(EventType::Established);
             error.expect("a failure").errno()
         };
         assert_eq!(errno(EventType::Unreachable, -110), libc::ETIMEDOUT);
@@ -246,17 +253,17 @@ mod tests {
         assert_eq!(errno(EventType::Rejected, 8), libc::ECONNREFUSED);
         assert!(kind(EventType::Disconnected, 0).contains("the connection has ended"));
         assert_eq!(errno(EventType::Disconnected, 0), libc::ENOTCONN);
-        assert!(kind(EventType::ConnectError, -libc::ENXIO).contains("the device is gone"));
-        assert!(kind(EventType::ConnectError, -libc::EIO).contains("the device is gone"));
+        assert!(kind(EventType::ConnectError, -libc::ENXIO).contains("the device was removed"));
+        assert!(kind(EventType::ConnectError, -libc::EIO).contains("the device was removed"));
         assert!(kind(EventType::AddrError, -110).ends_with("timed out"));
         assert!(kind(EventType::AddrError, -19).ends_with("No such device (ENODEV)"));
     }
 
     #[test]
-    fn what_came_first_is_named_with_whose_it_is() {
+    fn unexpected_event_is_named_with_its_id() {
         let mut event = event(EventType::AddrResolved, 0);
         let said = |event: &Event| {
-            let error = event.failure(EventType::Established).expect("a failure");
+            let error = event.error_for(EventType::Established).expect("a failure");
             assert_eq!(error.subject(), "RDMA_CM_EVENT_ESTABLISHED");
             error.to_string()
         };
@@ -264,7 +271,7 @@ mod tests {
         assert!(said(&event).contains(&expected), "{}", said(&event));
         event.facts.status = 7;
         assert!(said(&event).contains("ADDR_RESOLVED with status 7 of id"), "{}", said(&event));
-        // A request is of the id that the program knows.
+        // A request belongs to the id that the program knows.
         let listener = Registry::<()>::default().reserve();
         event.facts.listener = Some(listener);
         let expected = format!("of id {listener}, which listens, came");

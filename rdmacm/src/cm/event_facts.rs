@@ -13,7 +13,8 @@ pub(super) struct EventFacts {
     pub(super) user_data: u64,
     pub(super) listener: Option<Token>,
     pub(super) data: EventData,
-    /// The address of the multicast group. It is boxed because few events have one and events are moved.
+    /// The address of the multicast group. It is boxed because few events have one and events are
+    /// moved.
     pub(super) group: Option<Box<Address>>,
 }
 

@@ -1,5 +1,5 @@
-//! Queue pairs that the program looks after itself: their events, and what the vendors of two devices
-//! agree on.
+//! Queue pairs that the program manages itself: their events, and enhanced connection
+//! establishment.
 
 use ucma_abi::{ib_cm_rej_reason, rdma_ucm_notify};
 use verbs_abi::ib_event_type;
@@ -13,17 +13,19 @@ use crate::error::RejectReason;
 use crate::error::{Error, Result};
 
 impl CmId {
-    /// Tells the connection manager of an asynchronous event of the queue pair.
+    /// Notifies the connection manager of an asynchronous event of the queue pair.
     ///
-    /// `RDMA_USER_CM_CMD_NOTIFY`. With [`IB_EVENT_COMM_EST`](ib_event_type::IB_EVENT_COMM_EST), on
-    /// the side that accepted: data came before the peer's confirmation, which may never come.
-    /// `Established` follows. With [`IB_EVENT_PATH_MIG`](ib_event_type::IB_EVENT_PATH_MIG): the queue
-    /// pair went over to its alternate path. On iWARP every event is taken and nothing happens.
+    /// [`IB_EVENT_COMM_EST`](ib_event_type::IB_EVENT_COMM_EST), on the side that accepted, means
+    /// that data arrived before the peer's confirmation, which may never arrive. `Established`
+    /// follows. [`IB_EVENT_PATH_MIG`](ib_event_type::IB_EVENT_PATH_MIG) means that the queue pair
+    /// changed to its alternate path. On iWARP the kernel accepts every event and does nothing.
     ///
     /// # Errors
     ///
-    /// EISCONN where the connection stands already, which does no harm; EINVAL for other events,
-    /// and for an id that is not connecting.
+    /// - EISCONN if the connection is established already, which is harmless.
+    /// - EINVAL for other events, and if the id is not connecting.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_NOTIFY`.
     #[doc(alias = "rdma_notify")]
     pub fn notify(&self, event: ib_event_type) -> Result<()> {
         let request = rdma_ucm_notify { id: self.inner.handle, event: event.0 };
@@ -31,17 +33,18 @@ impl CmId {
         self.inner.command("notify", subject, request)
     }
 
-    /// Sets what [`connect`](Self::connect) or [`accept`](Self::accept) tells the peer of the
-    /// program's own queue pair. An accepting id says the vendor that the peer named, as the
-    /// protocol wants it, and these options.
+    /// Sets the ECE options that [`connect`](Self::connect) or [`accept`](Self::accept) sends.
     ///
-    /// No command: it goes with CONNECT and ACCEPT (Linux 5.8; an older kernel leaves it out, and does
-    /// not say so).
+    /// They describe the program's own queue pair. An accepting id sends these options with the
+    /// vendor that the peer named, as the protocol requires. CONNECT and ACCEPT carry them from
+    /// Linux 5.8 on; an older kernel leaves them out without an error.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id has a queue pair of its own, and for a vendor of 0 or of
-    /// more than 24 bits.
+    /// - [`ErrorKind::InvalidInput`] if the id has a queue pair of its own.
+    /// - [`ErrorKind::InvalidInput`] if the vendor is 0 or has more than 24 bits.
+    ///
+    /// Kernel command: none.
     #[doc(alias = "rdma_set_local_ece")]
     pub fn set_local_ece(&self, ece: Ece) -> Result<()> {
         const OPERATION: &str = "set the local ECE of";
@@ -54,37 +57,40 @@ impl CmId {
         Ok(())
     }
 
-    /// Returns the ECE options of the peer's queue pair, after `ConnectRequest` or `ConnectResponse`. Zero where
-    /// it said nothing, and before.
+    /// Returns the ECE options of the peer's queue pair, after `ConnectRequest` or
+    /// `ConnectResponse`.
     ///
-    /// No command: it came with the event (Linux 5.8).
+    /// They are zero before, and if the peer sent none. The event carries them from Linux 5.8 on.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id has a queue pair of its own.
+    /// - [`ErrorKind::InvalidInput`] if the id has a queue pair of its own.
+    ///
+    /// Kernel command: none.
     #[doc(alias = "rdma_get_remote_ece")]
     pub fn remote_ece(&self) -> Result<Ece> {
         self.check_external("get the remote ECE of")?;
         Ok(self.inner.state().remote_ece)
     }
 
-    /// Rejects the request that brought this id because of its ECE, with bytes for the peer's
-    /// program.
+    /// Rejects the connection request that created this id because of its ECE options.
     ///
-    /// `RDMA_USER_CM_CMD_REJECT`. As [`reject`](Self::reject), but the peer gets
-    /// [`RejectReason::VENDOR_OPTION_NOT_SUPPORTED`] (Linux 5.8; from an older kernel the other
-    /// reason).
+    /// Otherwise like [`reject`](Self::reject), but the peer gets
+    /// [`RejectReason::VENDOR_OPTION_NOT_SUPPORTED`]. A kernel before Linux 5.8 sends the reason of
+    /// `reject`.
     ///
     /// # Errors
     ///
     /// The errors of [`reject`](Self::reject).
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_REJECT`.
     #[doc(alias = "rdma_reject_ece")]
     pub fn reject_ece(&self, private_data: &[u8]) -> Result<()> {
         let reason = ib_cm_rej_reason::IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED;
         self.reject_because(reason, private_data)
     }
 
-    /// Refuses what is for ids without a queue pair of their own.
+    /// Checks that the id has no queue pair of its own.
     fn check_external(&self, operation: &'static str) -> Result<()> {
         self.inner.check_process(operation)?;
         match self.inner.state().qp {

@@ -1,4 +1,4 @@
-//! Responses of the connection manager's file.
+//! Fuzz targets for responses of the connection manager's file.
 
 use std::fs::File;
 
@@ -21,13 +21,15 @@ use crate::error::RejectReason;
 use crate::sys::ucma::UcmaFile;
 use crate::testing::Input;
 
-/// A channel whose kernel takes every command and answers zeros.
+/// Returns a channel whose kernel accepts every command and answers zeros.
 fn channel() -> EventChannel {
     let silent = File::options().read(true).write(true).open("/dev/null").expect("open");
     EventChannel { inner: ChannelInner::new(UcmaFile::new(silent.into())) }
 }
 
-/// Events, one behind the other: of any bytes, or of one of three ids, of which two are destroyed on the way.
+/// Delivers a sequence of events, either of arbitrary bytes or of one of three ids.
+///
+/// Two of the ids are destroyed on the way.
 pub fn events(bytes: &[u8]) {
     parse(bytes);
     let channel = channel();
@@ -38,7 +40,7 @@ pub fn events(bytes: &[u8]) {
     while !input.is_empty() {
         let choice = input.byte();
         let mut response: rdma_ucm_event_resp = input.value();
-        // A number that leads somewhere is not to be found by chance.
+        // A random number would almost never name an existing id.
         if let Some(Some(id)) = ids.get(usize::from(choice & 3)) {
             response.uid = AlignedU64::new(id.token().get());
         }
@@ -50,7 +52,7 @@ pub fn events(bytes: &[u8]) {
         assert!(!format!("{event:?}").is_empty());
         let request = event.take_request();
         if choice & 8 != 0 {
-            // As a program that goes on with both.
+            // Models a program that keeps both.
             kept.push((event, request));
         } else {
             drop(event);
@@ -80,7 +82,7 @@ fn parse(bytes: &[u8]) {
     }
 }
 
-/// Responses that hold more than numbers: addresses, paths and service records.
+/// Parses responses that hold structured data: addresses, paths and service records.
 pub fn answers(bytes: &[u8]) {
     let input = || Input(bytes);
     let paths: rdma_ucm_query_path_records = input().value();

@@ -1,4 +1,4 @@
-//! The record of a multicast group, and the table in which events find it.
+//! [`Group`]: the record of a multicast group, and the table in which events find it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::device::Gid;
 use crate::registry::{Registry, Token};
 use crate::sys::per_process::PerProcess;
 
-/// The groups of the process's ids, by the number by which the kernel knows each membership.
+/// The groups of the process's ids, by the kernel's number of each membership.
 pub(super) static GROUPS: PerProcess<Registry<Group>> = PerProcess::new();
 
 /// The kind of membership of an id in a multicast group.
@@ -21,8 +21,10 @@ pub enum Membership {
     /// The id sends and receives.
     #[doc(alias = "RDMA_MC_JOIN_FLAG_FULLMEMBER")]
     Full,
-    /// The id only sends: no message is delivered to its queue pair. On RoCE the network is not told; on
-    /// InfiniBand the subnet manager must know of such members.
+    /// The id only sends: no message is delivered to its queue pair.
+    ///
+    /// On RoCE the network is not informed of the member. On InfiniBand the subnet manager must
+    /// support such members.
     #[doc(alias = "RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER")]
     SendOnly,
 }
@@ -41,7 +43,7 @@ impl Membership {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) token: Token,
-    /// The id, which [`IDS`](super::record::IDS) leads to.
+    /// The token of the id, by which [`IDS`](super::record::IDS) finds it.
     pub(super) id: Token,
     pub(super) address: Address,
     pub(super) membership: Membership,
@@ -56,16 +58,18 @@ impl Counted for Group {
 
 /// A membership of an id, while it lasts.
 #[derive(Debug)]
-pub(super) struct Joined {
-    /// The kernel's name of the membership.
+pub(super) struct GroupEntry {
+    /// The kernel's handle of the membership.
     pub(super) handle: u32,
     pub(super) group: Arc<Group>,
     /// The address to which the id's queue pair is attached for the group: GID and LID.
     pub(super) attached: Option<(Gid, u16)>,
 }
 
-/// Removes groups from [`GROUPS`]. Their events count for the id as well, so the caller does this after
-/// the last event of the id was counted.
-pub(super) fn forget(groups: &[Joined]) {
+/// Removes groups from [`GROUPS`].
+///
+/// Their events count for the id too, so the caller does this after the last event of the id was
+/// counted.
+pub(super) fn forget(groups: &[GroupEntry]) {
     groups.iter().for_each(|joined| GROUPS.remove(joined.group.token));
 }

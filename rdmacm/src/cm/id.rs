@@ -1,4 +1,4 @@
-//! [`CmId`]: creating, naming and destroying ids.
+//! Creation, identification and destruction of ids ([`CmId`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,19 +13,21 @@ use super::service_type::ServiceType;
 use crate::addr::port_space::PortSpace;
 use crate::error::{DestroyError, Error, ErrorKind, IntoError as _, Result};
 use crate::registry::Token;
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::verbs::{Context, QpType};
 
-/// A communication id: what a socket is to TCP.
+/// A communication id: the counterpart of a socket.
 ///
-/// The id owns the kernel's object. Dropping it destroys that object and waits for nobody in this
-/// process; [`destroy`](Self::destroy) waits for the events that are still out. Calls may come from
-/// several threads; the kernel takes them one after the other.
+/// The id owns the kernel's object. Dropping the id destroys that object without waiting for other threads;
+/// [`destroy`](Self::destroy) waits until the events of the id are acknowledged. Several threads may use an id; the
+/// kernel serializes their calls.
 ///
-/// On iWARP the kernel itself may wait: destroying or dropping an id whose peer has not answered
-/// [`connect`](Self::connect) yet takes until the driver gives up (siw about 10 s).
+/// After a fork the id belongs to the parent; see [`EventChannel`].
 ///
-/// After a fork the id belongs to the parent, see [`EventChannel`].
+/// # Driver notes
+///
+/// On iWARP the kernel itself may wait. Destroying or dropping an id takes until the driver gives up (siw: about 10 s)
+/// if the peer has not answered [`connect`](Self::connect) yet.
 #[doc(alias = "rdma_cm_id")]
 #[derive(Debug)]
 pub struct CmId {
@@ -33,29 +35,33 @@ pub struct CmId {
 }
 
 impl CmId {
-    /// Makes an id whose events arrive on `channel`: for datagrams in the port spaces UDP and IPoIB,
-    /// for reliable connections in the others.
+    /// Creates an id whose events arrive on `channel`.
     ///
-    /// `RDMA_USER_CM_CMD_CREATE_ID`.
+    /// The id is for datagrams in the port spaces UDP and IPoIB, and for reliable connections in the others.
     ///
     /// # Errors
     ///
-    /// ENOMEM; [`ErrorKind::WrongProcess`].
+    /// - ENOMEM if the kernel is out of memory.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_CREATE_ID`.
     #[doc(alias = "rdma_create_id")]
     pub fn new(channel: &EventChannel, port_space: PortSpace) -> Result<Self> {
         Self::with_qp_type(channel, port_space, port_space.qp_types()[0])
     }
 
-    /// Makes an id for queue pairs of `qp_type`: RC, UC, UD, XRC_INI or XRC_TGT in the port space
-    /// [`Ib`](PortSpace::Ib), while each of the others has only the one type of
-    /// [`new`](Self::new).
+    /// Creates an id for queue pairs of `qp_type`.
     ///
-    /// `RDMA_USER_CM_CMD_CREATE_ID`.
+    /// The port space [`Ib`](PortSpace::Ib) supports RC, UC, UD, XRC_INI and XRC_TGT. Each other port space supports
+    /// only the type that [`new`](Self::new) uses.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a type that the port space does not have; ENOMEM;
-    /// [`ErrorKind::WrongProcess`].
+    /// - [`ErrorKind::InvalidInput`] if the port space does not support the type.
+    /// - ENOMEM if the kernel is out of memory.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_CREATE_ID`.
     #[doc(alias = "rdma_create_ep")]
     pub fn with_qp_type(
         channel: &EventChannel,
@@ -66,7 +72,7 @@ impl CmId {
             let reason = format!("port space {port_space:?} has no queue pairs of {qp_type}");
             return Err(Error::invalid("create", "an id", reason));
         }
-        let refused = |refused: Refused| refused.during("create", "an id");
+        let refused = |refused: CommandError| refused.into_error("create", "an id");
         channel.inner.file.check_process().map_err(refused)?;
         let token = IDS.reserve();
         let created = channel.inner.command(rdma_ucm_create_id {
@@ -97,26 +103,28 @@ impl CmId {
         self.inner.token
     }
 
-    /// A number that means something to the program: 0, or a request's listener's, until it is
-    /// [set](Self::set_user_data).
+    /// Returns the number that the program has attached to the id.
+    ///
+    /// Until it is [set](Self::set_user_data), the number is 0, or for the id of a request the number of the listener.
     #[doc(alias = "rdma_cm_id::context")]
     pub fn user_data(&self) -> u64 {
         self.inner.user_data.load(Ordering::Relaxed)
     }
 
-    /// Sets a number that every later [event](super::Event::user_data) of this id brings along: a
-    /// place in a table, which the program need not search for the event's
-    /// [token](super::Event::token) then. Sends nothing.
+    /// Attaches a number to the id, which every later [event](super::Event::user_data) of the id carries.
+    ///
+    /// The number can be an index into a table of the program, which then need not search for the
+    /// [token](super::Event::token) of the event. The call sends no command.
     pub fn set_user_data(&self, user_data: u64) {
         self.inner.user_data.store(user_data, Ordering::Relaxed);
     }
 
-    /// The port space that the id was made for; a request's is its listener's.
+    /// Returns the port space of the id; the id of a request has that of its listener.
     pub fn port_space(&self) -> PortSpace {
         self.inner.port_space
     }
 
-    /// The type of the queue pairs that go with the id; a request's is its listener's.
+    /// Returns the type of the id's queue pairs; the id of a request has that of its listener.
     pub fn qp_type(&self) -> QpType {
         self.inner.qp_type
     }
@@ -126,35 +134,45 @@ impl CmId {
         self.inner.service()
     }
 
-    /// The verbs context of the device that the id is bound to: the `verbs` of the C library's id.
+    /// Returns the verbs context of the device to which the id is bound.
     ///
-    /// An id is bound to a device by `AddrResolved`, by `ConnectRequest`, or by
-    /// [`bind`](Self::bind) to an address of a device's port; not by binding to a wildcard or
-    /// loopback address. Ids of one device share one context. The first call for an id sends
-    /// `RDMA_USER_CM_CMD_QUERY` (ADDR); the first for a device opens it.
+    /// This is the `verbs` field of the C library's id. An id is bound to a device by `AddrResolved`, by
+    /// `ConnectRequest`, or by [`bind`](Self::bind) to the address of a port. Binding to a wildcard or loopback address
+    /// does not bind it to a device. All ids of a device share one context. The first call for a device opens the
+    /// device.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id has no device yet; those of [`Context::open`].
+    /// In addition to the errors of [`Context::open`]:
+    ///
+    /// - [`ErrorKind::InvalidInput`] if the id has no device yet.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_QUERY` (ADDR), in the first call for an id.
     pub fn context(&self) -> Result<Context> {
         self.inner.context()
     }
 
     /// Destroys the id and waits until its events are acknowledged.
     ///
-    /// `RDMA_USER_CM_CMD_DESTROY_ID`. The kernel drops the events that were not read yet, and the
-    /// requests among them; on a connected id it disconnects. The id leaves its multicast
-    /// groups. Its queue pair and shared receive queue go, unless the program holds them too, or a
-    /// [memory window](crate::verbs::MemoryWindow) of type 2 the queue pair. On iWARP the command takes
-    /// until the peer answers or the driver gives up, while the id connects.
+    /// The kernel discards the unread events of the id, and the requests among them. A connected id is disconnected.
+    /// The id leaves its multicast groups. Its queue pair and shared receive queue are destroyed unless the program
+    /// holds them too. A [memory window](crate::verbs::MemoryWindow) of type 2 may also hold the queue pair.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldDeadlock`] where an event that this thread received from the channel is
-    /// still out: it would wait for itself. (An event that was passed on to another thread
-    /// counts for the one that received it.) [`ErrorKind::WrongProcess`]. The id comes back
-    /// with the error; an event of it that another thread reads while the kernel refuses the command
-    /// is dropped.
+    /// The id is returned with the error. If the kernel refuses the command, an event of the id that another thread
+    /// reads meanwhile is discarded.
+    ///
+    /// - [`ErrorKind::WouldDeadlock`] if an event that this thread received from the channel is not acknowledged yet.
+    ///   The thread would wait for itself. An event that was passed to another thread counts for the thread that
+    ///   received it.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// # Driver notes
+    ///
+    /// On iWARP, while the id connects, the command takes until the peer answers or the driver gives up.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_DESTROY_ID`.
     #[doc(alias = "rdma_destroy_id")]
     #[doc(alias = "rdma_destroy_ep")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
@@ -176,7 +194,7 @@ impl CmId {
                 Ok(())
             }
             Err(refused) => {
-                let error = refused.during(OPERATION, self.inner.to_string());
+                let error = refused.into_error(OPERATION, self.inner.to_string());
                 Err(DestroyError::new(self, error))
             }
         }
@@ -185,13 +203,13 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // Before any lock: a child has inherited those that were held in its parent, and nobody to unlock
-        // them.
+        // Checked before any lock is taken: a child inherits the locks that were held in its parent, and no thread of
+        // the child unlocks them.
         if self.inner.is_destroyed() || !self.inner.process.is_current() {
             return;
         }
         IDS.remove(self.inner.token);
-        if let Err(Refused::WrongProcess(_)) = self.inner.end() {
+        if let Err(CommandError::NotOwner(_)) = self.inner.end() {
             self.inner.binding().channel.abandon(self.inner.handle);
         }
         group::forget(&self.inner.release_resources());
@@ -199,8 +217,8 @@ impl Drop for CmId {
 }
 
 impl Inner {
-    /// Destroys the kernel's object; the kernel's count of the events that it reported for it.
-    fn end(&self) -> Result<u32, Refused> {
+    /// Destroys the kernel's object and returns the number of events that the kernel reported for it.
+    fn end(&self) -> Result<u32, CommandError> {
         let binding = self.binding_mut();
         self.destroyed.store(true, Ordering::Release);
         let ended = binding.channel.command(destroy_id(self.handle));
@@ -227,7 +245,7 @@ pub(super) mod tests {
     use super::*;
     use crate::sys::ucma::UcmaFile;
 
-    /// The numbers of the commands that arrive at `kernel`, until the other end is closed.
+    /// Returns the numbers of the commands that arrive at `kernel`, until the other end is closed.
     pub(in crate::cm) fn commands(mut kernel: UnixStream) -> Vec<u32> {
         let mut bytes = Vec::new();
         kernel.read_to_end(&mut bytes).expect("read what was sent");
@@ -242,19 +260,27 @@ pub(super) mod tests {
         numbers
     }
 
-    /// A channel that no kernel knows, and what stands for the kernel.
+    /// Returns a channel without a kernel, and the socket that replaces the kernel.
     pub(in crate::cm) fn fake_channel() -> (EventChannel, UnixStream) {
         let (fake, kernel) = UnixStream::pair().expect("a pair of sockets");
         let inner = ChannelInner::new(UcmaFile::new(OwnedFd::from(fake)));
         (EventChannel { inner }, kernel)
     }
 
-    /// An id on it.
+    /// Returns the id of a fake connection, its channel, and the socket that replaces the kernel.
+    #[cfg(all(test, feature = "null", not(loom)))]
+    pub(crate) fn fake_connection() -> (CmId, EventChannel, UnixStream) {
+        let (channel, kernel) = fake_channel();
+        let id = CmId::from_inner(fake_id(&channel, PortSpace::Tcp));
+        (id, channel, kernel)
+    }
+
+    /// Returns a fake id on `channel`.
     pub(in crate::cm) fn fake_id(channel: &EventChannel, port_space: PortSpace) -> Arc<Inner> {
         fake_id_called(7, channel, port_space)
     }
 
-    /// Creates a fake id with the handle that the kernel gave it.
+    /// Returns a fake id with the kernel's `handle`.
     pub(in crate::cm) fn fake_id_called(
         handle: u32,
         channel: &EventChannel,
@@ -266,26 +292,26 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_for_an_id_that_is_destroyed() {
+    fn destroyed_id_sends_no_command() {
         let (channel, kernel) = fake_channel();
         let inner = fake_id(&channel, PortSpace::Tcp);
         drop(channel);
         let listen = rdma_ucm_listen { id: 7, backlog: 1 };
         inner.send(listen).expect("the id lives");
-        // As of another thread, which has found the id before and comes late: the kernel may have
-        // given the handle to another id meanwhile.
+        // This imitates another thread that has looked up the id before. The kernel may have given the handle to
+        // another id meanwhile.
         let late = Arc::clone(&inner);
         CmId::from_inner(inner).destroy().expect("destroyed");
-        assert_eq!(late.send(listen), Err(Refused::Os(Errno::ENOENT)));
+        assert_eq!(late.send(listen), Err(CommandError::Os(Errno::ENOENT)));
         drop(late);
         assert_eq!(commands(kernel), [7, 1], "LISTEN, DESTROY_ID");
     }
 
     #[test]
-    fn who_reads_an_event_does_not_wait_until_its_id_is_destroyed() {
+    fn event_read_does_not_wait_for_id_destroy() {
         let (channel, _kernel) = fake_channel();
         let inner = fake_id(&channel, PortSpace::Tcp);
-        // As while the kernel takes its time with DESTROY_ID.
+        // This is the state while the kernel executes DESTROY_ID.
         let binding = inner.binding_mut();
         inner.destroyed.store(true, Ordering::Release);
         let (says, hears) = mpsc::channel();

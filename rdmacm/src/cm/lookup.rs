@@ -1,4 +1,4 @@
-//! [`getaddrinfo`]: looks names up at the host, or at the subnet administrators of all ports.
+//! [`getaddrinfo`]: looks up names at the host, or at the subnet administrators of all ports.
 
 use nix::errno::Errno;
 
@@ -14,33 +14,39 @@ use crate::addr::{AddrInfo, AddrInfoFlags, AddrInfoHints, Address, IbAddress};
 use crate::device::{self, Gid};
 use crate::error::{Error, Result};
 
-/// Finds the addresses of a node and a service, each with the queue pair type and port space that
-/// go with it. No kernel command, no event: this is the host's `getaddrinfo`.
+/// Returns the addresses of a node and a service, each with its queue pair type and port space.
 ///
-/// `node` is a name or an IP address (an IPv6 one with its scope, as in `fe80::1%eth0`), `service` a
-/// port number or a name. All results come back, best first, where C programs see only the
-/// first. What the hints leave open comes out in each of its kinds: without any, every address
-/// comes once with RC in [`PortSpace::Tcp`] and once with UD in [`PortSpace::Udp`]. A queue pair type
-/// alone means the port space `Tcp` (RC), `Udp` (UD) or `Ib` (the others).
+/// `node` is a name or an IP address; an IPv6 address may have a scope, as in `fe80::1%eth0`. `service` is a port
+/// number or a name. The call returns all results, best first; C programs get only the first. If the hints leave a
+/// property open, there is a result for each of its values. Without hints, every address is returned with RC in
+/// [`PortSpace::Tcp`] and with UD in [`PortSpace::Udp`]. A queue pair type without a port space implies `Tcp` for RC,
+/// `Udp` for UD and `Ib` for the other types.
 ///
-/// With [`AddrInfoFlags::SA`] services are looked up that the subnet administrator knows: on a
-/// channel of its own `RDMA_USER_CM_CMD_BIND` and `RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE` for each
-/// active InfiniBand port.
+/// With [`AddrInfoFlags::SA`] the call looks up services at the subnet administrator of each active InfiniBand port. It
+/// opens a channel for that.
 ///
-/// With neither node nor service the result is what the hints say, by themselves.
+/// With neither node nor service the result repeats the hints.
 ///
-/// Numbers need nobody. Names need what the C library needs to look them up: with glibc
-/// `/etc/nsswitch.conf` and the shared libraries that it names, which a static binary has to find
-/// on the host in the version that it was linked with; with musl `/etc/hosts` and
-/// `/etc/resolv.conf`.
+/// Numbers need no lookup. Names need the configuration that the C library uses:
+///
+/// - glibc needs `/etc/nsswitch.conf` and the shared libraries that it names. A static binary needs them on the host in
+///   the version with which it was linked.
+/// - musl needs `/etc/hosts` and `/etc/resolv.conf`.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotResolved`] with the C library's `EAI_*` code; [`ErrorKind::Os`] where the lookup
-/// failed for the system's reasons (`EAI_SYSTEM`); [`ErrorKind::Invalid`] without node, service and
-/// hints, for a zero byte in a string, and for a queue pair type that the port space does not have.
-/// With SA: ENOENT where no port is there, else the error of the last port;
-/// [`ErrorKind::Unsupported`] with a node, with DNS, and on an older kernel.
+/// - [`ErrorKind::NameResolution`] with the C library's `EAI_*` code if the lookup fails.
+/// - [`ErrorKind::Os`] if the lookup fails for a reason of the system (`EAI_SYSTEM`).
+/// - [`ErrorKind::InvalidInput`] without node, service and hints, for a zero byte in a string, and for a queue pair
+///   type that the port space does not support.
+///
+/// With SA, in addition:
+///
+/// - ENOENT if there is no port, otherwise the error of the last port.
+/// - [`ErrorKind::Unsupported`] with a node, with DNS, and on a kernel older than Linux 6.18.
+///
+/// Kernel command: none for the host's `getaddrinfo`; with SA, `RDMA_USER_CM_CMD_BIND` and
+/// `RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE` for each port. No event follows.
 #[doc(alias = "rdma_getaddrinfo")]
 pub fn getaddrinfo(
     node: Option<&str>,
@@ -53,7 +59,7 @@ pub fn getaddrinfo(
     }
 }
 
-/// Asks the subnet administrator of each active InfiniBand port for a service, until one knows it.
+/// Asks the subnet administrator of each active InfiniBand port for a service, until one has it.
 fn find_service(
     node: Option<&str>,
     service: Option<&str>,
@@ -111,12 +117,12 @@ mod tests {
 
     fn eai(node: Option<&str>, service: Option<&str>, hints: &AddrInfoHints) -> (c_int, String) {
         let error = getaddrinfo(node, service, Some(hints)).expect_err("nothing is found");
-        let ErrorKind::NotResolved { code, .. } = error.kind() else { panic!("{error:?}") };
+        let ErrorKind::NameResolution { code, .. } = error.kind() else { panic!("{error:?}") };
         (*code, error.to_string())
     }
 
     #[test]
-    fn every_kind_that_the_hints_leave_open() {
+    fn lookup_returns_each_kind_open_in_hints() {
         let found = getaddrinfo(Some("10.0.0.1"), Some("7174"), None).expect("found");
         let kinds: Vec<_> = found.iter().map(|info| (info.qp_type, info.port_space)).collect();
         let rc = (QpType::IB_UVERBS_QPT_RC, PortSpace::Tcp);
@@ -173,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_in_the_hints_comes_along() {
+    fn source_of_hints_is_returned() {
         let source = Address::from(([10, 0, 0, 2], 0));
         let port_space = Some(PortSpace::Tcp);
         let hints = AddrInfoHints { src_addr: Some(source), port_space, ..numeric() };
@@ -186,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_names_an_interface() {
+    fn scope_names_interface() {
         let hints = AddrInfoHints { port_space: Some(PortSpace::Tcp), ..numeric() };
         let info = only(Some("fe80::1%lo"), Some("1"), &hints);
         let Some(Address::Ip(SocketAddr::V6(address))) = info.dst_addr else { panic!("{info:?}") };
@@ -195,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gid_is_written_as_an_ipv6_address() {
+    fn gid_is_written_as_ipv6_address() {
         let flags = AddrInfoFlags::NUMERICHOST | AddrInfoFlags::FAMILY;
         let port_space = Some(PortSpace::Tcp);
         let hints = AddrInfoHints {
@@ -209,15 +215,15 @@ mod tests {
         assert_eq!(ib.to_string(), "[fe80::5]:0x1061c06");
         assert_eq!((ib.pkey, ib.service_id_mask), (0xffff, u64::MAX));
         assert_eq!(info.family, Some(AddressFamily::Ib));
-        // In C an IPv4 address is read as if it were a longer one.
+        // C reads an IPv4 address as if it were a longer one.
         eai(Some("10.0.0.1"), Some("7174"), &hints);
-        // Without the flag the family is no more than a wish.
+        // Without the flag the family is only a preference.
         let hints = AddrInfoHints { flags: AddrInfoFlags::NUMERICHOST, ..hints };
         assert_eq!(only(Some("10.0.0.1"), None, &hints).family, Some(AddressFamily::Inet));
     }
 
     #[test]
-    fn what_is_not_found_is_said_as_the_c_library_says_it() {
+    fn lookup_failure_matches_c_library() {
         let (code, text) = eai(Some("no.such.host"), None, &numeric());
         assert_eq!(code, libc::EAI_NONAME);
         assert!(text.starts_with("cannot resolve the name \"no.such.host\": "), "{text}");

@@ -1,4 +1,4 @@
-//! Moving ids from channel to channel, and waking who sleeps on the new one.
+//! Migration of ids between channels, and waking the threads that wait on the new channel.
 
 use std::mem;
 use std::net::Ipv4Addr;
@@ -21,37 +21,40 @@ use super::mode::{SyncMode, busy};
 use super::record::Inner;
 use crate::addr::{self, Encoded};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::unpoisoned;
-use crate::sys::command::Refused;
+use crate::lock::ignore_poison;
+use crate::sys::command::CommandError;
 use crate::sys::poll::readable;
 
 impl CmId {
-    /// Moves the id to `channel`, with its events that were not read yet.
+    /// Moves the id to `channel`, with its unread events.
     ///
-    /// `RDMA_USER_CM_CMD_MIGRATE_ID`, sent to the new channel. Returns when the events that the old
-    /// channel has reported for the id are acknowledged: from then on nobody handles one that came
-    /// from there. Commands of other threads wait meanwhile, and go to the new channel.
+    /// The call returns when the events that the old channel has reported for the id are acknowledged. After that, no
+    /// thread handles an event of the id from the old channel. Commands of other threads wait during the call, and go
+    /// to the new channel.
     ///
-    /// Requests to a listener that were not read yet move too, and the ids of later ones are born on
-    /// the new channel; ids that it brought before stay where they are. A listener keeps the
-    /// channels that it was on open until it is destroyed, as the kernel leaves the ids of unread
-    /// requests there. A request that arrives during the call may still come on the old channel, and
-    /// counts as one of those that the call waits for.
+    /// The unread requests to a listener move too, and the ids of later requests are created on the new channel. Ids of
+    /// earlier requests stay on their channel. A listener keeps its former channels open until it is destroyed, because
+    /// the kernel leaves the ids of unread requests on them. A request that arrives during the call may still arrive on
+    /// the old channel; the call then waits for that event too.
     ///
-    /// The kernel does not wake who sleeps on the new channel when events come along, so the call
-    /// makes it post one more event there, which [`EventChannel::get_event`] swallows: the outcome
-    /// of resolving a loopback address for an id that serves nothing else. (That is not to be had in a
-    /// network namespace without a loopback interface on a machine without RDMA device.)
+    /// The kernel does not wake threads that wait on the new channel when events move to it. The call therefore makes
+    /// the kernel post one more event there, which [`EventChannel::get_event`] discards. That event is the outcome of
+    /// resolving a loopback address for an id that has no other purpose. It is not available in a network namespace
+    /// without a loopback interface on a machine without RDMA device.
     ///
-    /// A thread whose commands on the old channel have [`ErrorKind::WrongProcess`], because its
-    /// credentials changed, can move ids to a channel that it opens now.
+    /// After a change of its credentials, the commands of a thread on the old channel fail with
+    /// [`ErrorKind::NotOwner`]. The thread can then move ids to a channel that it opens now.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldDeadlock`] where an event of the id that this thread received is still out;
-    /// EBUSY where another thread waits in a call of the id, which is synchronous;
-    /// [`ErrorKind::DeviceGone`]; [`ErrorKind::WrongProcess`] after a fork, as the id is the parent's.
-    /// The id is on the old channel then.
+    /// The id stays on the old channel if the call fails.
+    ///
+    /// - [`ErrorKind::WouldDeadlock`] if an event of the id that this thread received is not acknowledged yet.
+    /// - EBUSY if the id is synchronous and another thread waits in a call of it.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] after a fork, because the id belongs to the parent.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_MIGRATE_ID`, sent to the new channel.
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
         let mode = self.inner.synchronous();
@@ -61,8 +64,9 @@ impl CmId {
 }
 
 impl Inner {
-    /// Moves the id, which is synchronous by `mode` if at all, to `to`, which belongs to what it has
-    /// as a synchronous id, if it is to be one.
+    /// Moves the id to the channel `to`.
+    ///
+    /// `mode` is the synchronous state that the id must have now, and `sync` the one that it has afterwards.
     pub(super) fn migrate(
         &self,
         to: &Arc<ChannelInner>,
@@ -75,20 +79,20 @@ impl Inner {
             let kind = ErrorKind::WouldDeadlock("it holds an event of the id; drop it first");
             return Err(Error::new(OPERATION, self.to_string(), kind));
         }
-        let _alone = unpoisoned(self.migration.lock());
+        let _alone = ignore_poison(self.migration.lock());
         let reported = {
             let mut binding = self.binding_mut();
-            // Another thread may have changed it, and may wait in a call by now.
+            // Another thread may have changed it meanwhile, and may wait in a call now.
             if binding.sync.as_ref().map(Arc::as_ptr) != mode.map(Arc::as_ptr) {
                 return Err(busy(OPERATION, self));
             }
             if Arc::ptr_eq(&binding.channel, to) {
                 return Ok(());
             }
-            // No LISTEN is under way while the lock is held.
+            // No LISTEN is in flight while the lock is held.
             let listens = self.listens.load(Ordering::Relaxed);
             if listens {
-                // First: who reads a request from there looks for the id that it brings.
+                // First: a thread that reads a request from the old channel looks for the id of the request.
                 to.add_former_channels(binding.former_channels.iter().chain([&binding.channel]));
             }
             let moved = to.fetch(self.handle, &binding.channel);
@@ -103,7 +107,7 @@ impl Inner {
             self.acks.moved();
             events_reported
         };
-        // Nobody sleeps on a channel that is the id's own.
+        // No thread waits on a channel that belongs to the id.
         if sync.is_none() {
             to.wake();
         }
@@ -113,17 +117,18 @@ impl Inner {
 }
 
 impl ChannelInner {
-    /// Brings the id of a request that was read from this channel, which the kernel calls `handle`,
-    /// here. It is on another one where its listener has migrated in between, and that may be gone
-    /// by now.
+    /// Moves the id of a request that was read from this channel to this channel.
+    ///
+    /// `handle` is the kernel's number of the id. The id is on another channel if its listener has migrated meanwhile,
+    /// and may already be destroyed.
     pub(super) fn collect(&self, handle: u32) {
-        // Refused by all channels but the one that has it, and by all where it is here already.
+        // All channels refuse this except the one that has the id. If the id is on this channel already, all refuse.
         self.former_channels().iter().any(|origin| self.fetch(handle, origin).is_ok());
     }
 
     /// Moves the kernel's object to this channel.
-    fn fetch(&self, handle: u32, from: &Self) -> Result<rdma_ucm_migrate_resp, Refused> {
-        // The kernel looks at the credentials of the new channel only.
+    fn fetch(&self, handle: u32, from: &Self) -> Result<rdma_ucm_migrate_resp, CommandError> {
+        // The kernel checks the credentials of the new channel only.
         from.file.check_process()?;
         let fd = from.file.as_fd().as_raw_fd();
         self.command(rdma_ucm_migrate_id {
@@ -133,10 +138,10 @@ impl ChannelInner {
         })
     }
 
-    /// Wakes who sleeps on the channel if there is something to read that the kernel moved here.
+    /// Wakes the threads that wait on the channel if the kernel moved unread events to it.
     ///
-    /// The kernel wakes sleepers for what it posts, so this makes it post one event more, for an
-    /// id that only serves this.
+    /// The kernel wakes threads only for events that it posts. This call makes it post one more event, for an id that
+    /// has no other purpose.
     fn wake(&self) {
         if readable(self.file.as_fd(), Some(Instant::now())) == Ok(false) {
             return;
@@ -153,8 +158,8 @@ impl ChannelInner {
             reserved: [0; 5],
         });
         let Ok(made) = made else { return };
-        // Whether the address resolves or not, the event comes. The command is refused where no route leads to the first one,
-        // and where there is no device for the second.
+        // The event arrives even if the address does not resolve. The kernel refuses the command if there is no route
+        // to the first address, and if there is no device for the second.
         let sent = [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED]
             .into_iter()
             .any(|destination| self.file.command(resolve(made.id, destination)).is_ok());
@@ -165,10 +170,10 @@ impl ChannelInner {
         }
     }
 
-    /// Ends a wakeup, whose event was read from this channel.
+    /// Ends a wakeup whose event was read from this channel.
     pub(super) fn on_wakeup_event(&self) {
         let Some(Woken { handle, again }) = self.waker().on_event() else { return };
-        if let Err(Refused::WrongProcess(_)) = self.command(destroy_id(handle)) {
+        if let Err(CommandError::NotOwner(_)) = self.command(destroy_id(handle)) {
             self.abandon(handle);
         }
         if again {
@@ -177,7 +182,7 @@ impl ChannelInner {
     }
 }
 
-/// RESOLVE_ADDR of `destination`, from nowhere in particular.
+/// Returns the RESOLVE_ADDR command for `destination`, without a source address.
 fn resolve(id: u32, destination: Ipv4Addr) -> rdma_ucm_resolve_addr {
     let destination = addr::encode(&(destination, 0).into());
     rdma_ucm_resolve_addr {

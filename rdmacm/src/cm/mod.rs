@@ -1,51 +1,50 @@
-//! The connection manager: channels, ids, events, and how connections come about.
+//! The connection manager: channels, ids, events, and connection setup.
 //!
-//! An [`EventChannel`] is one open file of the kernel's connection manager; a [`CmId`] is what a
-//! socket is to TCP. Calls on an id start something; an [`Event`] on its channel says how it went:
+//! An [`EventChannel`] is one open file of the kernel's connection manager; a [`CmId`] is the counterpart of a socket.
+//! Calls on an id start an operation; an [`Event`] on its channel reports the outcome:
 //!
 //! | step | client | event that follows | server |
 //! |---|---|---|---|
 //! | 1 | | | [`CmId::bind`], [`CmId::listen`] |
 //! | 2 | [`CmId::resolve_addr`] | `AddrResolved` or `AddrError` | |
 //! | 3 | [`CmId::resolve_route`] | `RouteResolved` or `RouteError` | |
-//! | 4 | [`CmId::create_qp`], [`CmId::connect`] | on the server `ConnectRequest`, which brings a new id | |
+//! | 4 | [`CmId::create_qp`], [`CmId::connect`] | on the server `ConnectRequest`, which has a new id | |
 //! | 5 | | on both `Established`, or on the client `Rejected`, `Unreachable` | [`CmId::create_qp`], the first receives, [`CmId::accept`]; or [`CmId::reject`] |
 //! | 6 | [`CmId::disconnect`] | on the server `Disconnected` | |
 //! | 7 | | on the client `Disconnected` | [`CmId::disconnect`] |
 //!
-//! Either side may be the first to disconnect. The [front page](crate) has a client and a server that take
-//! these steps.
+//! Either side may be the first to disconnect. The [front page](crate) has a client and a server that take these steps.
 //!
-//! Ids for datagrams ([`PortSpace::Udp`]) go through steps 1 to 4 to learn where to send; there is
-//! no connection, and on the server no event follows its [`CmId::accept`]. They join multicast
-//! groups: [`CmId::join_multicast`].
+//! Ids for datagrams ([`PortSpace::Udp`]) take steps 1 to 4 to learn the address of the peer. There is no connection,
+//! and on the server no event follows [`CmId::accept`]. Such ids join multicast groups with [`CmId::join_multicast`].
 //!
-//! A [synchronous](CmId#synchronous-ids) id has no channel of the program's: its calls return when
-//! the event has come. [`CmId::create_ep`] makes one in one call. [`CmId::migrate`] moves an id from
-//! channel to channel, or out of the synchronous mode.
+//! A [synchronous](CmId#synchronous-ids) id has a private channel: its calls return when the event has arrived.
+//! [`CmId::create_ep`] creates such an id in one call. [`CmId::migrate`] moves an id from channel to channel, or out of
+//! the synchronous mode.
 //!
-//! # What is asked for when it is needed
+//! # Queries on demand
 //!
-//! Where the C library queries an id at each step, here a command is sent when somebody wants the
-//! answer. [`CmId::local_addr`], [`CmId::peer_addr`] and [`CmId::route`], with GIDs and paths, ask the
-//! kernel each time. The device of an id is found and opened by the first call that needs it
-//! ([`CmId::context`], [`CmId::create_qp`]) and remembered, as are its limits for depths, which
-//! connecting and accepting need. A device's default protection domain ([`CmId::default_pd`]) and the
-//! queues that [`CmId::create_ep_qp`] adds are made for the first who asks.
+//! The C library queries an id at each step. This library sends a command when a caller needs the result:
 //!
-//! # What nobody hears of
+//! - [`CmId::local_addr`], [`CmId::peer_addr`] and [`CmId::route`], which has GIDs and paths, query the kernel in each
+//!   call.
+//! - The first call that needs the device of an id ([`CmId::context`], [`CmId::create_qp`]) finds and opens it. The id
+//!   remembers the device, and the limits of depths that connecting and accepting need.
+//! - The first call that needs the default protection domain of a device ([`CmId::default_pd`]) creates it. The same
+//!   holds for the queues that [`CmId::create_ep_qp`] adds.
 //!
-//! An idle connection is silent: nothing keeps it alive, and when its wire is cut or the peer's
-//! machine is gone, no event needs to tell of it, however long that lasts. What is posted then
-//! completes with an error once the queue pair has used up its [retries](ConnParam::retry_count), and
-//! [`CmId::disconnect`] ends the connection. A program that has to know sooner sends something now and then.
+//! # Detecting dead peers
 //!
-//! # The helpers of C
+//! An idle connection sends no packets, and has no keep-alive. If its wire is cut or the peer's machine fails, possibly
+//! no event ever reports it. A work request that is posted then completes with an error after the
+//! [retries](ConnParam::retry_count) of the queue pair, and [`CmId::disconnect`] ends the connection. A program that
+//! must detect this sooner sends a message from time to time.
 //!
-//! The functions of `rdma_verbs.h` on an id are methods of the object that does the work: [`CmId::qp`] is the id's queue
-//! pair, [`QueuePair::pd`](crate::verbs::QueuePair::pd),
-//! [`send_cq`](crate::verbs::QueuePair::send_cq) and [`recv_cq`](crate::verbs::QueuePair::recv_cq)
-//! what goes with it.
+//! # Helper functions of C
+//!
+//! The functions of `rdma_verbs.h` on an id are methods of the object that does the work. [`CmId::qp`] is the queue
+//! pair of the id; [`QueuePair::pd`](crate::verbs::QueuePair::pd), [`send_cq`](crate::verbs::QueuePair::send_cq) and
+//! [`recv_cq`](crate::verbs::QueuePair::recv_cq) are the objects that it uses.
 //!
 //! | C | here |
 //! |---|---|
@@ -101,6 +100,8 @@ pub use endpoint_qp::EndpointQpInit;
 pub use event::Event;
 pub use group::Membership;
 pub use id::CmId;
+#[cfg(all(test, feature = "null", not(loom)))]
+pub(crate) use id::tests::fake_connection;
 pub use lookup::getaddrinfo;
 pub use param::{ConnParam, DatagramParam};
 pub use parse::{EventData, EventType, RawEvent};

@@ -1,4 +1,4 @@
-//! [`SyncMode`]: the state of a synchronous id, and which events end a call that waits.
+//! The state of a synchronous id ([`SyncMode`]), and the events that end a waiting call.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, RwLock};
@@ -9,23 +9,26 @@ use super::channel::EventChannel;
 use super::event_facts::EventFacts;
 use super::parse::EventType;
 use crate::addr::Address;
-use crate::concurrent::HandoffMutex;
 use crate::error::{Error, ErrorKind};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
+use crate::sync::HandoffMutex;
 
-/// The state that a synchronous id has in addition.
+/// The additional state of a synchronous id.
 #[derive(Debug)]
 pub(super) struct SyncMode {
     pub(super) channel: EventChannel,
-    /// Held for writing by the call that waits for the outcome of what it started, or that ends the
-    /// mode, and for reading by those that wait for requests.
+    /// Lock of the calls that wait.
+    ///
+    /// A call that waits for its outcome, or that ends the mode, holds it for writing. Calls that wait for requests
+    /// hold it for reading.
     pub(super) turn: RwLock<()>,
-    /// Held by the thread that waits on the channel for requests, so that a removal of the device is reported
-    /// once.
+    /// Lock of the thread that waits on the channel for requests.
+    ///
+    /// It ensures that a removal of the device is reported once.
     pub(super) request_reader: HandoffMutex<()>,
-    /// The event that ended the last call that waited.
+    /// The event that ended the last waiting call.
     last_event: Mutex<Option<EventFacts>>,
-    /// The event for which a call waited until its time was over.
+    /// The event of a call that timed out.
     unfinished: Mutex<Option<Awaited>>,
 }
 
@@ -33,18 +36,19 @@ pub(super) struct SyncMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Awaited {
     pub(super) event: EventType,
-    /// Of this multicast group.
+    /// The multicast group that the event must be about, if any.
     pub(super) group: Option<Address>,
 }
 
 impl Awaited {
-    /// Returns the event that says that the id has joined `group`.
+    /// Returns the event that reports that the id has joined `group`.
     pub(super) fn join(group: Address) -> Self {
         Self { event: EventType::MulticastJoin, group: Some(group) }
     }
 
-    /// Returns `true` if the call ends with an event of type `seen`, which is about `group` if it is about
-    /// a multicast group.
+    /// Returns `true` if an event of type `seen` ends the call.
+    ///
+    /// `group` is the multicast group that the event is about, if any.
     pub(super) fn is_decided_by(self, seen: EventType, group: Option<Address>) -> bool {
         decides(seen, self.event) && group.is_none_or(|group| self.group == Some(group))
     }
@@ -74,21 +78,21 @@ impl SyncMode {
         }
     }
 
-    /// Forgets an unfinished call that was to join `group`, which the id has left.
+    /// Forgets a pending call that joins `group`, which the id has left.
     pub(super) fn forget_join(&self, group: &Address) {
         self.unfinished().take_if(|awaited| awaited.group.as_ref() == Some(group));
     }
 
     pub(super) fn last_event(&self) -> MutexGuard<'_, Option<EventFacts>> {
-        unpoisoned(self.last_event.lock())
+        ignore_poison(self.last_event.lock())
     }
 
     pub(super) fn unfinished(&self) -> MutexGuard<'_, Option<Awaited>> {
-        unpoisoned(self.unfinished.lock())
+        ignore_poison(self.unfinished.lock())
     }
 }
 
-/// Returns `true` if a call that is followed by `awaited` ends with `seen`.
+/// Returns `true` if `seen` ends a call that waits for `awaited`.
 pub(super) fn decides(seen: EventType, awaited: EventType) -> bool {
     use EventType as T;
     seen == awaited
@@ -106,10 +110,10 @@ pub(super) fn decides(seen: EventType, awaited: EventType) -> bool {
         }
 }
 
-/// Returns the error of `operation` on an id in whose calls another thread waits.
+/// Returns the error of `operation` on an id while another thread waits in a call of the id.
 pub(super) fn busy(operation: &'static str, id: &impl fmt::Display) -> Error {
     let reason = "another thread waits in a call of it, or has moved it".into();
-    let kind = ErrorKind::Invalid { errno: Errno::EBUSY as i32, reason };
+    let kind = ErrorKind::InvalidInput { errno: Errno::EBUSY as i32, reason };
     Error::new(operation, id.to_string(), kind)
 }
 
@@ -118,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_end_with_what_concerns_them() {
+    fn calls_end_at_relevant_events_only() {
         use EventType as T;
         let endings = |awaited| {
             (0..20).map(T::from).filter(|seen| decides(*seen, awaited)).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! Multicast groups: joining, leaving, and the id's queue pair in them.
+//! Multicast groups: joining, leaving, and attaching the id's queue pair.
 
 use std::mem;
 use std::sync::{Arc, MutexGuard};
@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use ucma_abi::{rdma_ucm_join_mcast, rdma_ucm_leave_mcast};
 use verbs_abi::AlignedU64;
 
-use super::group::{GROUPS, Group, Joined, Membership};
+use super::group::{GROUPS, Group, GroupEntry, Membership};
 use super::id::CmId;
 use super::mode::Awaited;
 use super::parse::{EventData, EventType, RawEvent};
@@ -17,30 +17,31 @@ use crate::acks::Acks;
 use crate::addr::{self, Address};
 use crate::device::Gid;
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::unpoisoned;
-use crate::sys::command::Refused;
+use crate::lock::ignore_poison;
+use crate::sys::command::CommandError;
 #[cfg(doc)]
 use crate::verbs::QueuePair;
 
 impl CmId {
     /// Joins a multicast group.
     ///
-    /// `RDMA_USER_CM_CMD_JOIN_MCAST`. `MulticastJoin` or `MulticastError` follows, and says the
-    /// [group](super::Event::multicast); the former [where to send](super::Event::datagram). With it
-    /// the queue pair that the id has then is attached to the group as it is read from the channel
-    /// (`IB_USER_VERBS_CMD_ATTACH_MCAST`), unless the membership is to send only; where that fails
-    /// the event is `MulticastError`. A program's own queue pair is its own to
-    /// [attach](QueuePair::attach_multicast).
+    /// `MulticastJoin` or `MulticastError` follows, and names the [group](super::Event::multicast). `MulticastJoin` has
+    /// the [address](super::Event::datagram) to which to send. When that event is read from the channel, the id's queue
+    /// pair is attached to the group, unless the membership is for sending only. If attaching fails, the event is
+    /// `MulticastError`. The program [attaches](QueuePair::attach_multicast) queue pairs that do not belong to the id.
     ///
-    /// The id must be bound to a device, by [`bind`](Self::bind) or by
-    /// [`resolve_addr`](Self::resolve_addr), and not yet be further. It leaves its groups when it
-    /// goes. A group may be joined more than once, and is left as often.
+    /// The id must be bound to a device, by [`bind`](Self::bind) or by [`resolve_addr`](Self::resolve_addr), and must
+    /// not have a route yet. It leaves its groups when it is destroyed. A group may be joined several times, and is
+    /// then left as often.
     ///
     /// # Errors
     ///
-    /// EINVAL where the id has no device, or listens, or has a route; [`ErrorKind::Invalid`] where
-    /// it is for connections; errno 524 (the kernel's ENOTSUPP) for IPv6 groups on RoCE v2; ENODEV
-    /// where the network device is gone.
+    /// - EINVAL if the id has no device, listens, or has a route.
+    /// - [`ErrorKind::InvalidInput`] if the id is for connections.
+    /// - Errno 524 (the kernel's ENOTSUPP) for IPv6 groups on RoCE v2.
+    /// - ENODEV if the network device was removed.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_JOIN_MCAST`, then with the event `IB_USER_VERBS_CMD_ATTACH_MCAST`.
     #[doc(alias = "rdma_join_multicast")]
     #[doc(alias = "rdma_join_multicast_ex")]
     pub fn join_multicast(&self, group: impl Into<Address>, membership: Membership) -> Result<()> {
@@ -58,35 +59,40 @@ impl CmId {
         })
     }
 
-    /// Leaves a multicast group, or gives up joining it, and waits until the events of the
-    /// membership are acknowledged.
+    /// Leaves a multicast group and waits until the events of the membership are acknowledged.
     ///
-    /// `RDMA_USER_CM_CMD_LEAVE_MCAST`, and `IB_USER_VERBS_CMD_DETACH_MCAST` where the id's queue pair
-    /// is attached. The group is the one that was joined last under this address. Events of it that
-    /// were not read yet are dropped. Datagrams that came before may still complete.
+    /// If the id is still joining the group, the call cancels that. If the group was joined several times under this
+    /// address, the call ends the last membership. Unread events of the membership are discarded. Datagrams that
+    /// arrived before may still complete.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with EADDRNOTAVAIL where the id has not joined the group;
-    /// [`ErrorKind::WouldDeadlock`] where an event of it that this thread received is still out;
-    /// EBUSY where another thread waits in a call of the id, which is synchronous;
-    /// [`ErrorKind::DeviceGone`]; [`ErrorKind::WrongProcess`]. The id is still in the group then.
+    /// The id stays in the group if the call fails.
+    ///
+    /// - [`ErrorKind::InvalidInput`] with EADDRNOTAVAIL if the id has not joined the group.
+    /// - [`ErrorKind::WouldDeadlock`] if an event of the membership that this thread received is not acknowledged yet.
+    /// - EBUSY if the id is synchronous and another thread waits in a call of it.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_LEAVE_MCAST`, and `IB_USER_VERBS_CMD_DETACH_MCAST` if the id's queue pair is
+    /// attached.
     #[doc(alias = "rdma_leave_multicast")]
     pub fn leave_multicast(&self, group: impl Into<Address>) -> Result<()> {
         const OPERATION: &str = "leave the multicast group";
         self.inner.check_process(OPERATION)?;
         let address = group.into();
         let subject = || format!("{address} on {}", self.inner);
-        // Of a synchronous id, no thread may wait for the event that goes with the membership.
+        // If the id is synchronous, no thread may wait for the event of the membership.
         let mode = self.inner.synchronous();
         let _turn = mode.as_ref().map(|mode| mode.turn(&self.inner)).transpose()?;
         let mut groups = self.inner.groups();
         let Some(place) = groups.iter().rposition(|joined| joined.group.address == address) else {
             let reason = "the id has not joined it".into();
-            let kind = ErrorKind::Invalid { errno: Errno::EADDRNOTAVAIL as i32, reason };
+            let kind = ErrorKind::InvalidInput { errno: Errno::EADDRNOTAVAIL as i32, reason };
             return Err(Error::new(OPERATION, subject(), kind));
         };
-        let Joined { handle, ref group, .. } = groups[place];
+        let GroupEntry { handle, ref group, .. } = groups[place];
         if group.acks.held_by_this_thread() {
             let kind = ErrorKind::WouldDeadlock("it holds an event of the group; drop it first");
             return Err(Error::new(OPERATION, subject(), kind));
@@ -106,14 +112,14 @@ impl CmId {
 }
 
 impl Inner {
-    /// Begins to join a group.
-    fn join(&self, address: Address, membership: Membership) -> Result<(), Refused> {
+    /// Starts to join a group.
+    fn join(&self, address: Address, membership: Membership) -> Result<(), CommandError> {
         self.process.check()?;
         let encoded = addr::encode(&address);
         let token = GROUPS.reserve();
         let group =
             Arc::new(Group { token, id: self.token, address, membership, acks: Acks::default() });
-        // Before the kernel knows of it: another thread may read the event at once.
+        // Set before the kernel has the token: another thread may read the event at once.
         GROUPS.set(token, &group);
         let request = rdma_ucm_join_mcast {
             response: AlignedU64::default(),
@@ -125,34 +131,33 @@ impl Inner {
         };
         let mut groups = self.groups();
         let handle = self.send(request).inspect_err(|_| GROUPS.remove(token))?.id;
-        groups.push(Joined { handle, group, attached: None });
+        groups.push(GroupEntry { handle, group, attached: None });
         Ok(())
     }
 
-    /// The groups that the id is in, in the order in which the kernel has them.
+    /// Locks and returns the groups that the id is in, in the order of the kernel.
     ///
-    /// Held across the commands that join and leave, as the kernel leaves the membership of an
-    /// address that is its newest, whichever was named; and while the queue pair is attached or
-    /// detached, so that it is in a group if and only if this says so.
-    fn groups(&self) -> MutexGuard<'_, Vec<Joined>> {
-        unpoisoned(self.groups.lock())
+    /// The lock is held across the commands that join and leave. If an address was joined several times, the kernel
+    /// ends its newest membership, regardless of the one that was named. The lock is also held while the queue pair is
+    /// attached or detached, so that the list matches the groups of the queue pair.
+    fn groups(&self) -> MutexGuard<'_, Vec<GroupEntry>> {
+        ignore_poison(self.groups.lock())
     }
 
-    /// Detaches the id's queue pair from what it is `attached` to, unless it is for one of the
-    /// `others` too.
-    fn detach(&self, others: &[Joined], attached: Option<(Gid, u16)>) {
+    /// Detaches the id's queue pair from `attached`, unless one of the `others` uses it too.
+    fn detach(&self, others: &[GroupEntry], attached: Option<(Gid, u16)>) {
         let Some((gid, lid)) = attached else { return };
         if others.iter().any(|other| other.attached == attached) {
             return;
         }
         let qp = self.state().qp.clone();
         if let Some(qp) = qp {
-            // It may be another queue pair than the one that was attached.
+            // It may be another queue pair than the attached one.
             let _ = qp.detach_multicast(gid, lid);
         }
     }
 
-    /// Lets go of the id's queue pair, which is in none of the id's groups any more then.
+    /// Releases the id's queue pair after taking it out of the id's groups.
     pub(super) fn let_go_of_qp(&self) {
         if self.process.is_current() {
             let mut groups = self.groups();
@@ -162,21 +167,22 @@ impl Inner {
         }
     }
 
-    /// Takes the id's queue pair out of its groups.
-    fn detach_all(&self, groups: &mut [Joined]) {
+    /// Detaches the id's queue pair from all groups.
+    fn detach_all(&self, groups: &mut [GroupEntry]) {
         for place in 0..groups.len() {
             let attached = groups[place].attached.take();
             self.detach(groups, attached);
         }
     }
 
-    /// Releases the objects that the id holds, after the kernel's object was destroyed. Returns the
-    /// groups, for [`group::forget`](super::group::forget).
-    pub(super) fn release_resources(&self) -> Vec<Joined> {
+    /// Releases the objects that the id holds, after the kernel's object was destroyed.
+    ///
+    /// Returns the groups, for [`group::forget`](super::group::forget).
+    pub(super) fn release_resources(&self) -> Vec<GroupEntry> {
         let mut groups = self.groups();
         self.detach_all(&mut groups);
         let mut state = self.state();
-        // The queue pair goes first, which may take its receives from the shared queue.
+        // The queue pair is dropped first: it may receive from the shared queue.
         let (qp, srq) = (state.qp.take(), state.srq.take());
         drop(state);
         drop(qp);
@@ -186,8 +192,9 @@ impl Inner {
 }
 
 impl Group {
-    /// Does what the library owes to an event before the program sees it; the event type and status
-    /// that the program sees, or `None` where it has left the group.
+    /// Does the work of the library for an event before the program gets it.
+    ///
+    /// Returns the event type and status that the program gets, or `None` if it has left the group.
     pub(super) fn react(&self, id: &Inner, raw: &RawEvent) -> Option<(EventType, i32)> {
         let seen = (raw.event_type(), raw.status());
         let mut groups = id.groups();
@@ -225,15 +232,16 @@ mod tests {
     use crate::cm::EventChannel;
     use crate::cm::id::tests::{fake_channel, fake_id};
 
-    /// That nobody else gets at the groups of `id` while the kernel, to which `channel` leads, is at
-    /// the command that `call` sends.
+    /// Asserts that `call` holds the groups of `id` while the kernel executes its command.
+    ///
+    /// `channel` is the channel that leads to the kernel.
     fn holds_the_groups(
         id: &CmId,
         channel: &EventChannel,
         mut kernel: &UnixStream,
         call: impl FnOnce() -> Result<()> + Send,
     ) {
-        // The command waits as long as nobody reads what is before it.
+        // The command waits while no thread reads the bytes that are before it.
         let descriptor = channel.as_fd().try_clone_to_owned().expect("a copy of the descriptor");
         let mut before = UnixStream::from(descriptor);
         before.set_nonblocking(true).expect("do not block");
@@ -264,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_at_a_time_joins_or_leaves() {
+    fn joins_and_leaves_exclude_each_other() {
         let (channel, kernel) = fake_channel();
         let id = CmId::from_inner(fake_id(&channel, PortSpace::Udp));
         let group = std::net::SocketAddr::from(([239, 1, 2, 3], 0));

@@ -1,4 +1,4 @@
-//! Looks names up at the host, by the C library's `getaddrinfo`.
+//! Name lookup at the host, with the C library's `getaddrinfo`.
 
 use std::ffi::{CString, c_int};
 use std::net::SocketAddr;
@@ -13,7 +13,9 @@ use crate::verbs::QpType;
 
 pub(super) const OPERATION: &str = "resolve the name";
 
-/// Looks `node` and `service` up at the host. Flags of `hints` that are not for the host are ignored.
+/// Looks up `node` and `service` at the host.
+///
+/// Flags of `hints` that are not for the host are ignored.
 pub(super) fn resolve(
     node: Option<&str>,
     service: Option<&str>,
@@ -44,12 +46,12 @@ pub(super) fn resolve(
         Ok(found) => Ok(hints.results(&found)),
         Err(Failure::Os(errno)) => Err(Error::os(OPERATION, subject, errno)),
         Err(Failure::Eai(code, reason)) => {
-            Err(Error::new(OPERATION, subject, ErrorKind::NotResolved { code, reason }))
+            Err(Error::new(OPERATION, subject, ErrorKind::NameResolution { code, reason }))
         }
     }
 }
 
-/// Returns `node` and `service` as an error names them.
+/// Returns the text that names `node` and `service` in an error.
 pub(super) fn subject(node: Option<&str>, service: Option<&str>) -> String {
     match (node, service) {
         (Some(node), Some(service)) => format!("{node:?}, service {service:?}"),
@@ -59,7 +61,7 @@ pub(super) fn subject(node: Option<&str>, service: Option<&str>) -> String {
     }
 }
 
-/// The hints in the terms of the C library.
+/// Converts the hints into those of the C library.
 fn wanted(hints: &AddrInfoHints, with_node: bool) -> Wanted {
     let mut flags = 0;
     if hints.flags.contains(AddrInfoFlags::PASSIVE) {
@@ -97,7 +99,7 @@ impl AddrInfoHints {
             && self.flags.contains(AddrInfoFlags::FAMILY | AddrInfoFlags::NUMERICHOST)
     }
 
-    /// The one result where nothing is to be looked up.
+    /// Returns the only result if there is nothing to look up.
     fn as_they_are(&self) -> AddrInfo {
         let qp_type = self.qp_type.or_else(|| Some(self.port_space?.qp_types()[0]));
         let qp_type = qp_type.unwrap_or(QpType::IB_UVERBS_QPT_RC);
@@ -138,7 +140,7 @@ impl AddrInfoHints {
     }
 }
 
-/// The type of queue pair that stands for a result's type of socket.
+/// Returns the queue pair type that corresponds to the socket type of a result.
 fn qp_type_of(found: &Found) -> Option<QpType> {
     const TYPES: [(c_int, c_int, QpType); 2] = [
         (libc::SOCK_STREAM, libc::IPPROTO_TCP, QpType::IB_UVERBS_QPT_RC),

@@ -1,4 +1,4 @@
-//! Options of an id: SET_OPTION.
+//! Options of an id, set with SET_OPTION.
 
 use nix::errno::Errno;
 use ucma_abi::{
@@ -15,68 +15,79 @@ use super::route::PathRecord;
 #[cfg(doc)]
 use super::route::Route;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::verbs::QpType;
 
-/// The longest ACK timeout: five bits.
+/// Maximum ACK timeout: five bits.
 const MAX_ACK_TIMEOUT: u8 = 31;
 
 impl CmId {
-    /// Sets the type of service: on RoCE the traffic class of the packets in both directions, and the
-    /// service level that the system gives to it; on InfiniBand the class of service of the path
-    /// that is asked for; on iWARP the TOS of TCP, where the driver takes it (siw does not).
+    /// Sets the type of service.
     ///
-    /// `RDMA_USER_CM_CMD_SET_OPTION`, `RDMA_OPTION_ID_TOS`. To be set by the side that connects,
-    /// before the route is resolved; later it has no effect.
+    /// The active side sets it before the route is resolved; later it has no effect. Its meaning depends on the
+    /// transport:
+    ///
+    /// - On RoCE it is the traffic class of the packets in both directions, and determines the service level by the
+    ///   mapping of the system.
+    /// - On InfiniBand it is the class of service of the requested path.
+    /// - On iWARP it is the TOS of TCP, if the driver supports that (siw does not).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_SET_OPTION` with `RDMA_OPTION_ID_TOS`.
     #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_TOS")]
     pub fn set_tos(&self, tos: u8) -> Result<()> {
         self.set_option("set the type of service of", ID_TOS, &[tos])
     }
 
-    /// Lets other ids bind to the address of this one, if they all set this option and none listens.
+    /// Lets other ids bind to the address of this id, if all set this option and none listens.
     ///
-    /// `RDMA_USER_CM_CMD_SET_OPTION`, `RDMA_OPTION_ID_REUSEADDR`. To be set before binding. An id
-    /// that listens has the address for itself.
+    /// Set the option before binding. An id that listens has the address exclusively.
     ///
     /// # Errors
     ///
-    /// EINVAL on an id that listens, and for `false` on one that is bound.
+    /// - EINVAL on an id that listens, and for `false` on a bound id.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_SET_OPTION` with `RDMA_OPTION_ID_REUSEADDR`.
     #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_REUSEADDR")]
     pub fn set_reuseaddr(&self, reuse: bool) -> Result<()> {
         self.set_option("set the reuse of the address of", ID_REUSEADDR, &int(reuse))
     }
 
-    /// Restricts an id that is bound to the wildcard address of IPv6 to IPv6, as `IPV6_V6ONLY` does
-    /// a socket. What holds without it is the sysctl `net.ipv6.bindv6only`.
+    /// Restricts an id that is bound to the wildcard address of IPv6 to IPv6.
     ///
-    /// `RDMA_USER_CM_CMD_SET_OPTION`, `RDMA_OPTION_ID_AFONLY`. To be set before binding.
+    /// `IPV6_V6ONLY` does this to a socket. The default is the sysctl `net.ipv6.bindv6only`. Set the option before
+    /// binding.
     ///
     /// # Errors
     ///
-    /// EINVAL on an id that is past binding.
+    /// - EINVAL on an id that is past binding.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_SET_OPTION` with `RDMA_OPTION_ID_AFONLY`.
     #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_AFONLY")]
     pub fn set_afonly(&self, only: bool) -> Result<()> {
         self.set_option("restrict to one address family", ID_AFONLY, &int(only))
     }
 
-    /// Sets how long the queue pair waits for an acknowledgement: 4.096 us times two to the power
-    /// of `timeout`, 0 to 31; 0 is for ever.
+    /// Sets how long the queue pair waits for an acknowledgement.
     ///
-    /// `RDMA_USER_CM_CMD_SET_OPTION`, `RDMA_OPTION_ID_ACK_TIMEOUT` (Linux 5.1). To be set before
-    /// [`connect`](Self::connect) or [`accept`](Self::accept), for this side only. On RoCE the
-    /// packet lifetime of a route that is resolved later follows from it.
+    /// The time is 4.096 us times two to the power of `timeout`, which is 0 to 31; 0 means unlimited. Set the option
+    /// before [`connect`](Self::connect) or [`accept`](Self::accept). It applies to this side only. On RoCE it
+    /// determines the packet lifetime of a route that is resolved later.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a timeout of more than five bits, and for an id whose
-    /// queue pairs are neither RC nor XRC_INI; [`ErrorKind::Unsupported`] before Linux 5.1.
+    /// - [`ErrorKind::InvalidInput`] for a timeout of more than five bits, and if the id's queue pairs are neither RC
+    ///   nor XRC_INI.
+    /// - [`ErrorKind::Unsupported`] before Linux 5.1.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_SET_OPTION` with `RDMA_OPTION_ID_ACK_TIMEOUT` (Linux 5.1).
     #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_ACK_TIMEOUT")]
     pub fn set_ack_timeout(&self, timeout: u8) -> Result<()> {
@@ -92,17 +103,18 @@ impl CmId {
         self.set_option(OPERATION, ID_ACK_TIMEOUT, &[timeout])
     }
 
-    /// Gives the id its path, in place of [`resolve_route`](Self::resolve_route).
+    /// Sets the path of the id; this replaces [`resolve_route`](Self::resolve_route).
     ///
-    /// `RDMA_USER_CM_CMD_SET_OPTION`, `RDMA_OPTION_IB_PATH`. `RouteResolved` follows. The kernel
-    /// takes the first path whose flags are [`PathRecord::FLAGS`]; a [`PathRecord`], such as one
-    /// of [`Route::paths`], converts into one of these. On RoCE the kernel puts in the link-layer
-    /// addresses itself.
+    /// `RouteResolved` follows. The kernel uses the first path whose flags are [`PathRecord::FLAGS`]. A [`PathRecord`],
+    /// for example one of [`Route::paths`], converts into such a path. On RoCE the kernel adds the link-layer
+    /// addresses.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where no path has the flags; EINVAL before `AddrResolved` and after
-    /// `RouteResolved`.
+    /// - [`ErrorKind::InvalidInput`] if no path has the flags.
+    /// - EINVAL before `AddrResolved` and after `RouteResolved`.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_SET_OPTION` with `RDMA_OPTION_IB_PATH`.
     #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_IB_PATH")]
     #[doc(alias = "ibv_path_data")]
@@ -130,12 +142,11 @@ impl CmId {
 }
 
 impl Inner {
-    /// The error of setting an option for `operation`.
-    fn option_refused(&self, operation: &'static str, refused: Refused) -> Error {
+    /// Returns the error of setting an option for `operation`.
+    fn option_refused(&self, operation: &'static str, refused: CommandError) -> Error {
         match refused {
-            // An option that the kernel does not know: every other one is older than what this
-            // library needs.
-            Refused::Os(Errno::ENOSYS) => {
+            // The kernel does not know the option. All other options are older than the oldest supported kernel.
+            CommandError::Os(Errno::ENOSYS) => {
                 let kind = ErrorKind::Unsupported("the ACK timeout needs Linux 5.1".into());
                 Error::new(operation, self.to_string(), kind)
             }
@@ -144,7 +155,7 @@ impl Inner {
     }
 }
 
-/// An option: its level, and its name there.
+/// The level and the name of an option.
 #[derive(Debug, Clone, Copy)]
 struct Name {
     level: u32,
@@ -157,7 +168,7 @@ const ID_AFONLY: Name = Name { level: RDMA_OPTION_ID, name: RDMA_OPTION_ID_AFONL
 const ID_ACK_TIMEOUT: Name = Name { level: RDMA_OPTION_ID, name: RDMA_OPTION_ID_ACK_TIMEOUT };
 const IB_PATH: Name = Name { level: RDMA_OPTION_IB, name: RDMA_OPTION_IB_PATH };
 
-/// A C `int` that says yes or no.
+/// Converts a flag into a C `int`.
 fn int(value: bool) -> [u8; 4] {
     i32::from(value).to_ne_bytes()
 }
@@ -169,14 +180,14 @@ mod tests {
     use crate::cm::id::tests::{fake_channel, fake_id};
 
     #[test]
-    fn an_option_that_the_kernel_does_not_know_is_unsupported() {
+    fn unknown_option_is_unsupported() {
         let (channel, _kernel) = fake_channel();
         let id = fake_id(&channel, PortSpace::Tcp);
-        let refused = |errno| id.option_refused("set", Refused::Os(errno));
+        let refused = |errno| id.option_refused("set", CommandError::Os(errno));
         let unknown = refused(Errno::ENOSYS);
         assert!(matches!(unknown.kind(), ErrorKind::Unsupported(_)), "{unknown}");
         assert!(unknown.to_string().ends_with("needs Linux 5.1"), "{unknown}");
-        assert!(matches!(refused(Errno::ENXIO).kind(), ErrorKind::DeviceGone(_)));
+        assert!(matches!(refused(Errno::ENXIO).kind(), ErrorKind::DeviceRemoved(_)));
         assert_eq!(refused(Errno::EINVAL).errno(), libc::EINVAL);
     }
 }

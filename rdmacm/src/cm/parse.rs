@@ -1,4 +1,4 @@
-//! The parsing core: the kernel's event bytes to typed values, as a pure function.
+//! The parser of events: a pure function from the bytes of the kernel to typed values.
 
 use std::fmt;
 
@@ -11,21 +11,23 @@ use super::service_type::ServiceType;
 use crate::error::{Error, Result};
 use crate::non_exhaustive::NonExhaustive;
 
-/// Fills [`EventType`], its names and its conversions from one list.
+/// Generates [`EventType`], its names and its conversions from one list.
 macro_rules! event_types {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:ident;)*) => {
-        /// The type of an event. `enum rdma_cm_event_type` of the C library.
+        /// The type of an event: `enum rdma_cm_event_type` of the C library.
         #[doc(alias = "rdma_cm_event_type")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum EventType {
             $($(#[doc = $doc])* $variant,)*
-            /// An event that this version does not know, by its number.
+            /// An event that this version does not know, with its number.
             Unknown(u32),
         }
 
         impl EventType {
-            /// The C library's name, such as `RDMA_CM_EVENT_ESTABLISHED`; `UNKNOWN EVENT` for a number without one.
+            /// Returns the C library's name, such as `RDMA_CM_EVENT_ESTABLISHED`.
+            ///
+            /// An unknown number has the name `UNKNOWN EVENT`.
             #[doc(alias = "rdma_event_str")]
             pub fn name(self) -> &'static str {
                 match self {
@@ -56,42 +58,46 @@ macro_rules! event_types {
 }
 
 event_types! {
-    /// The address is resolved, and the id bound to a device.
+    /// The address was resolved, and the id is bound to a device.
     AddrResolved = RDMA_CM_EVENT_ADDR_RESOLVED;
     /// The address could not be resolved; the status is a negative errno.
     AddrError = RDMA_CM_EVENT_ADDR_ERROR;
-    /// The route is resolved.
+    /// The route was resolved.
     RouteResolved = RDMA_CM_EVENT_ROUTE_RESOLVED;
     /// The route could not be resolved; the status is a negative errno.
     RouteError = RDMA_CM_EVENT_ROUTE_ERROR;
-    /// A peer wants to connect: the event holds a new id for it.
+    /// A peer requests a connection; the event has a new id for it.
     ConnectRequest = RDMA_CM_EVENT_CONNECT_REQUEST;
-    /// The peer accepted, on an id without a queue pair of its own.
+    /// The peer accepted, on an id without a queue pair.
     ConnectResponse = RDMA_CM_EVENT_CONNECT_RESPONSE;
     /// The connection could not be established; the status is a negative errno.
     ConnectError = RDMA_CM_EVENT_CONNECT_ERROR;
-    /// The peer does not answer. On an id for datagrams also its refusal: the status is an
-    /// `ib_cm_sidr_status` then.
-    Unreachable = RDMA_CM_EVENT_UNREACHABLE;
-    /// The peer, or its kernel, rejected: the status is the reason.
-    Rejected = RDMA_CM_EVENT_REJECTED;
-    /// The connection stands.
-    Established = RDMA_CM_EVENT_ESTABLISHED;
-    /// The connection is over.
-    Disconnected = RDMA_CM_EVENT_DISCONNECTED;
-    /// The device of the id was removed: only destroying the id is left. The removal itself waits,
-    /// in the kernel, until the device's context and all that was made in it are dropped too.
+    /// The peer does not answer.
     ///
-    /// Where `rdma_cm` was loaded before `ib_uverbs`, as `modprobe rdma_ucm` does it, the event
-    /// itself comes only after that, unless the driver can take a context from its user (rxe and siw
-    /// cannot): who waits for the event before letting go of the context waits for ever. There it
-    /// is [`device::list`](crate::device::list), which has the device no more, that tells first.
+    /// On an id for datagrams it can also mean that the peer refused; the status is then an `ib_cm_sidr_status`.
+    Unreachable = RDMA_CM_EVENT_UNREACHABLE;
+    /// The peer or its kernel rejected the request; the status is the reason.
+    Rejected = RDMA_CM_EVENT_REJECTED;
+    /// The connection was established.
+    Established = RDMA_CM_EVENT_ESTABLISHED;
+    /// The connection has ended.
+    Disconnected = RDMA_CM_EVENT_DISCONNECTED;
+    /// The device of the id was removed; the id can only be destroyed.
+    ///
+    /// The kernel does not finish the removal until the device's context and all objects in the context are dropped.
+    ///
+    /// # Driver notes
+    ///
+    /// If `rdma_cm` was loaded before `ib_uverbs`, as `modprobe rdma_ucm` does, the event itself arrives only after
+    /// that. It arrives earlier if the driver can revoke a context from its user, but rxe and siw cannot. A program
+    /// that waits for the event before it drops the context then waits forever. In this case
+    /// [`device::list`](crate::device::list) reports the removal first: it no longer has the device.
     DeviceRemoval = RDMA_CM_EVENT_DEVICE_REMOVAL;
-    /// The multicast group is joined.
+    /// The id has joined the multicast group.
     MulticastJoin = RDMA_CM_EVENT_MULTICAST_JOIN;
-    /// The multicast group could not be joined, or is lost.
+    /// The multicast group could not be joined, or the membership was lost.
     MulticastError = RDMA_CM_EVENT_MULTICAST_ERROR;
-    /// The network device under the id changed its hardware address.
+    /// The network device of the id changed its hardware address.
     AddrChange = RDMA_CM_EVENT_ADDR_CHANGE;
     /// The queue pair has left its timewait state and may be used again.
     TimewaitExit = RDMA_CM_EVENT_TIMEWAIT_EXIT;
@@ -114,10 +120,10 @@ impl fmt::Display for EventType {
     }
 }
 
-/// The content of an `Internal` event that stands for `AddrinfoResolved`.
+/// The argument of an `Internal` event that represents `AddrinfoResolved`.
 const ADDRINFO_RESOLVED: u64 = rdma_cm_event_type::RDMA_CM_EVENT_ADDRINFO_RESOLVED.0 as u64;
 
-/// An event as the kernel stored it, before anybody asked which id it belongs to.
+/// An event as the kernel stored it, before its id is looked up.
 #[derive(Debug, Clone, Copy)]
 pub struct RawEvent {
     response: rdma_ucm_event_resp,
@@ -127,30 +133,31 @@ pub struct RawEvent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventData {
-    /// The event has none.
+    /// The event has no parameters.
     None,
-    /// Of a connected service.
+    /// Parameters of a connection.
     Connection(ConnParam),
-    /// Of a datagram service, or of a multicast group.
+    /// Parameters of a datagram service, or of a multicast group.
     Datagram(DatagramParam),
-    /// A number that somebody wrote with the event.
+    /// The number that a program wrote with the event.
     Argument(u64),
 }
 
 impl RawEvent {
-    /// The length of the response that kernels before 5.8 store: without what comes after the
-    /// parameters.
+    /// Length of the shortest response, in bytes.
+    ///
+    /// Kernels before 5.8 store it; it ends after the parameters.
     pub const SHORTEST: usize = rdma_ucm_event_resp::MIN_SIZE;
 
-    /// The event in `bytes`, the kernel's response to GET_EVENT.
+    /// Parses the kernel's response to GET_EVENT.
     ///
-    /// A response that is longer than this version knows is read as far as it is known; one that
-    /// ends in the fields that came later reads as zeros there.
+    /// If the response is longer than the structure that this version knows, the rest is ignored. If it ends before the
+    /// newer fields, they are zero.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) where the bytes are fewer than any
-    /// kernel stores.
+    /// - [`ErrorKind::MalformedResponse`](crate::ErrorKind::MalformedResponse) if the bytes are fewer than any kernel
+    ///   stores.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         if bytes.len() < Self::SHORTEST {
             let what = format!("{} bytes where {} are the least", bytes.len(), Self::SHORTEST);
@@ -162,12 +169,12 @@ impl RawEvent {
         Ok(event)
     }
 
-    /// None yet.
+    /// Returns an event without content, into which the kernel stores one.
     pub(crate) fn blank() -> Self {
         Self { response: rdma_ucm_event_resp::new_zeroed() }
     }
 
-    /// Where the kernel stores it.
+    /// Returns the buffer into which the kernel stores the event.
     pub(crate) fn response_mut(&mut self) -> &mut rdma_ucm_event_resp {
         &mut self.response
     }
@@ -177,21 +184,22 @@ impl RawEvent {
         Self { response }
     }
 
-    /// The number that the program gave the id (or, with CONNECT_REQUEST, the listening id), 0 if
-    /// none.
+    /// Returns the number that the program gave the id, or 0 if it has none.
+    ///
+    /// With CONNECT_REQUEST it is the number of the listening id.
     pub fn uid(&self) -> u64 {
         self.response.uid.get()
     }
 
-    /// The kernel's handle of the id: with CONNECT_REQUEST of the new one.
+    /// Returns the kernel's handle of the id; with CONNECT_REQUEST that of the new id.
     pub fn handle(&self) -> u32 {
         self.response.id
     }
 
     /// Returns the type of the event.
     ///
-    /// An `Internal` event with the number of `AddrinfoResolved` as its argument is one: so
-    /// librdmacm and this library tell the reader of the channel that a lookup has an answer.
+    /// An `Internal` event whose argument is the number of `AddrinfoResolved` has the type `AddrinfoResolved`.
+    /// librdmacm and this library write it when a lookup has a result.
     pub fn event_type(&self) -> EventType {
         match EventType::from(self.response.event.0) {
             EventType::Internal if self.response.arg() == ADDRINFO_RESOLVED => {
@@ -201,18 +209,20 @@ impl RawEvent {
         }
     }
 
-    /// 0, a negative errno, or with REJECTED the reason.
+    /// Returns the status: 0, a negative errno, or with REJECTED the reason.
     pub fn status(&self) -> i32 {
-        // The header's field is unsigned; what the kernel puts in it is not.
+        // The header declares the field as unsigned, but the kernel stores signed numbers in it.
         self.response.status as i32
     }
 
-    /// Returns the ECE options of the peer's queue pair, with CONNECT_REQUEST and CONNECT_RESPONSE (Linux 5.8).
+    /// Returns the ECE options of the peer's queue pair (Linux 5.8).
+    ///
+    /// Only CONNECT_REQUEST and CONNECT_RESPONSE have them.
     pub fn ece(&self) -> Ece {
         self.response.ece.into()
     }
 
-    /// The parameters, for an id that offers `service`.
+    /// Returns the parameters, for an id that offers `service`.
     pub fn data(&self, service: ServiceType) -> EventData {
         use EventType as T;
         match (self.event_type(), service) {
@@ -259,7 +269,7 @@ impl RawEvent {
 mod tests {
     use super::*;
 
-    /// A CONNECT_REQUEST, field by field.
+    /// Returns a CONNECT_REQUEST, field by field.
     fn request() -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend(0x1_0000_0005_u64.to_ne_bytes()); // uid of the listener
@@ -279,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_who_and_what() {
+    fn request_event_is_parsed() {
         let event = RawEvent::from_bytes(&request()).expect("whole");
         assert_eq!((event.uid(), event.handle(), event.status()), (0x1_0000_0005, 9, 0));
         assert_eq!(event.event_type(), EventType::ConnectRequest);
@@ -294,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_bytes_mean_another_thing_to_a_datagram_id() {
+    fn datagram_id_parses_same_bytes_differently() {
         let event = RawEvent::from_bytes(&request()).expect("whole");
         let EventData::Datagram(param) = event.data(ServiceType::Datagram) else {
             panic!("a datagram service has datagram parameters");
@@ -304,11 +314,11 @@ mod tests {
     }
 
     #[test]
-    fn a_short_response_is_malformed_and_a_longer_one_is_read() {
+    fn short_response_is_refused_and_longer_is_read() {
         let bytes = request();
         for length in 0..RawEvent::SHORTEST {
             let error = RawEvent::from_bytes(&bytes[..length]).expect_err("too short");
-            assert!(matches!(error.kind(), crate::ErrorKind::Malformed(_)), "{error}");
+            assert!(matches!(error.kind(), crate::ErrorKind::MalformedResponse(_)), "{error}");
         }
         assert!(RawEvent::from_bytes(&bytes[..RawEvent::SHORTEST]).is_ok());
         let mut longer = bytes;
@@ -318,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_is_an_event_type_and_goes_back() {
+    fn event_type_numbers_round_trip() {
         for number in (0..100).chain([u32::MAX, 1 << 31]) {
             let event_type = EventType::from(number);
             assert_eq!(u32::from(event_type), number);
@@ -336,7 +346,7 @@ mod tests {
         assert_eq!(RawEvent::from_bytes(&bytes).expect("whole").status(), -110);
     }
 
-    /// An event that says no more than its number, status and argument.
+    /// Returns an event that has only a number, a status and an argument.
     fn plain(event: u32, status: i32, argument: u64) -> RawEvent {
         let mut bytes = Vec::new();
         bytes.extend(0x1_0000_0005_u64.to_ne_bytes());
@@ -368,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_wrote_arrives() {
+    fn written_user_event_is_parsed() {
         let event = plain(18, -7, 0x0102_0304_0506_0708);
         assert_eq!((event.event_type(), event.status()), (EventType::User, -7));
         for service in [ServiceType::Connected, ServiceType::Datagram] {
@@ -377,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn an_internal_event_stands_for_the_one_that_it_names() {
+    fn internal_event_yields_named_event() {
         let event = plain(19, 0, 16);
         assert_eq!(event.event_type(), EventType::AddrinfoResolved);
         assert_eq!(event.data(ServiceType::Connected), EventData::None);
@@ -389,19 +399,19 @@ mod tests {
     }
 
     #[test]
-    fn the_vendors_part_of_a_request() {
+    fn ece_of_request_is_parsed() {
         let mut bytes = request();
         bytes[328..332].copy_from_slice(&0x15b3_u32.to_ne_bytes());
         bytes[332..336].copy_from_slice(&0x8000_0001_u32.to_ne_bytes());
         let event = RawEvent::from_bytes(&bytes).expect("whole");
         assert_eq!(event.ece(), Ece { vendor_id: 0x15b3, options: 0x8000_0001 });
-        // Kernels before 5.8 do not say it.
+        // Kernels before 5.8 do not store it.
         let short = RawEvent::from_bytes(&bytes[..RawEvent::SHORTEST]).expect("as it was");
         assert_eq!(short.ece(), Ece::default());
     }
 
     #[test]
-    fn no_bytes_make_the_parser_panic() {
+    fn parser_never_panics() {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         let mut next = || {
             random ^= random << 13;
@@ -413,7 +423,7 @@ mod tests {
         for _ in 0..20_000 {
             let length = usize::try_from(next() % 400).expect("short");
             let mut bytes: Vec<u8> = (0..length).map(|_| next().to_ne_bytes()[0]).collect();
-            // Half of them with a number that has a meaning.
+            // Half of the events have a known number.
             if let Some(field) = bytes.get_mut(12..16).filter(|_| next() % 2 == 0) {
                 let number = u32::try_from(next() % 24).expect("small");
                 field.copy_from_slice(&number.to_ne_bytes());

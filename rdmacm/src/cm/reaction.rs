@@ -1,7 +1,7 @@
-//! How an id reacts to an event before the caller gets it.
+//! The reaction of an id to an event before the caller gets the event.
 //!
-//! [`plan`] changes the state of the id in one pass under its lock and decides what else has to be done.
-//! [`Inner::react`] does that after the lock is released, because it issues commands.
+//! [`plan`] changes the state of the id in one pass under its lock, and decides on further work. [`Inner::react`] does
+//! that work after the lock is released, because it issues commands.
 
 use super::parse::{EventType, RawEvent};
 use super::record::{Inner, State};
@@ -9,7 +9,7 @@ use super::resolution::Resolution;
 use super::transition;
 use crate::verbs::{Context, QueuePair};
 
-/// An event as the caller gets it: its type and status.
+/// The type and status of an event that the caller gets.
 type Reported = (EventType, i32);
 
 /// The reaction to an event.
@@ -30,8 +30,8 @@ fn plan(state: &mut State, raw: &RawEvent) -> Plan {
     use EventType as T;
     let event_type = raw.event_type();
     let event = Some((event_type, raw.status()));
-    // The kernel ends the queue pairs of some drivers with their connection. Requests that are posted later
-    // are then the library's to flush, which it does once it has moved the queue pair to ERR itself.
+    // With some drivers the kernel moves queue pairs to ERR when their connection ends. The library must then flush the
+    // requests that are posted later. It does so after it has moved the queue pair to ERR itself.
     let follow = |state: &State, event| {
         let qp = state.qp.clone().filter(QueuePair::ends_with_connection);
         qp.map_or(Plan::Report(event), |qp| Plan::Flush(qp, event))
@@ -41,8 +41,8 @@ fn plan(state: &mut State, raw: &RawEvent) -> Plan {
             state.established = true;
             Plan::Report(event)
         }
-        // On RoCE this also comes for an established connection, to which it does no harm: the hardware
-        // address of the neighbor has changed.
+        // On RoCE this event also arrives for an established connection if the hardware address of the neighbor has
+        // changed. The connection continues.
         T::Unreachable => follow(state, event),
         T::ConnectError | T::TimewaitExit => {
             state.established = false;
@@ -56,7 +56,7 @@ fn plan(state: &mut State, raw: &RawEvent) -> Plan {
         }
         T::Disconnected | T::Rejected => {
             state.established = false;
-            // The caller knows already that connecting has failed.
+            // The caller already got the event that connecting has failed.
             let is_news = !state.connect_failed;
             let rejected = state.qp.clone().filter(|_| is_news && event_type == T::Rejected);
             match rejected {
@@ -82,14 +82,15 @@ fn plan(state: &mut State, raw: &RawEvent) -> Plan {
 }
 
 impl Inner {
-    /// Reacts to an event that is about this id. Returns the event type and status that the caller gets,
-    /// or `None` if the caller gets no event.
+    /// Reacts to an event that is about this id.
+    ///
+    /// Returns the event type and status that the caller gets, or `None` if the caller gets no event.
     pub(super) fn react(&self, raw: &RawEvent) -> Option<Reported> {
         let plan = plan(&mut self.state(), raw);
         match plan {
             Plan::Report(event) => event,
             Plan::Flush(qp, event) => {
-                // If this fails, nothing else can be done.
+                // If this fails, no further cleanup is possible.
                 let _ = self.flush(&qp);
                 event
             }
@@ -98,7 +99,7 @@ impl Inner {
         }
     }
 
-    /// Brings the queue pair of a connection that the peer has accepted to RTS, and confirms the connection.
+    /// Brings the queue pair of an accepted connection to RTS, and confirms the connection.
     fn finish_connecting(&self, qp: &QueuePair) -> Reported {
         let steps = transition::connected(None);
         match self.carry_out(&steps, qp).and_then(|()| self.confirm()) {
@@ -127,7 +128,7 @@ mod tests {
         RawEvent::new(response)
     }
 
-    /// The event that the caller gets from an id without a queue pair.
+    /// Returns the event that the caller gets from an id without a queue pair.
     #[track_caller]
     fn reported(state: &mut State, event_type: EventType, status: i32) -> Option<Reported> {
         match plan(state, &event(event_type, status)) {
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_reported_as_they_came() {
+    fn events_are_reported_unchanged() {
         for number in
             (0..30).filter(|number| EventType::from(*number) != EventType::AddrinfoResolved)
         {
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_stands_from_established_to_its_end() {
+    fn connection_lasts_from_established_to_end() {
         use EventType as T;
         let ends =
             [T::ConnectError, T::TimewaitExit, T::DeviceRemoval, T::Disconnected, T::Rejected];

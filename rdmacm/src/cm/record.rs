@@ -1,4 +1,4 @@
-//! The record of an id: what the library knows of it, and the table in which events find it.
+//! The library's record of an id, and the table in which events look it up.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::channel::ChannelInner;
 use super::ece::Ece;
 use super::endpoint_qp::EndpointQpInit;
-use super::group::Joined;
+use super::group::GroupEntry;
 use super::mode::SyncMode;
 use super::parse::EventData;
 use super::resolution::Resolution;
@@ -16,86 +16,103 @@ use crate::acks::{Acks, Counted, Unacknowledged};
 use crate::addr::Address;
 use crate::addr::port_space::PortSpace;
 use crate::error::{Error, IntoError as _, Result};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 use crate::registry::{Registry, Token};
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::sys::per_process::PerProcess;
 use crate::sys::process::Process;
 use crate::verbs::{Context, Depths, QpType, QueuePair, SharedReceiveQueue};
 
-/// Every living id of the process, by the number that the kernel knows it by.
+/// The living ids of the process, by the number that the kernel stores for the program.
 pub(super) static IDS: PerProcess<Registry<Inner>> = PerProcess::new();
 
-/// The record of an id, which is found by its token when an event comes.
+/// The record of an id.
+///
+/// An event finds it by its token.
 pub(super) struct Inner {
     pub(super) token: Token,
-    /// The kernel's name of the id.
+    /// The kernel's handle of the id.
     pub(super) handle: u32,
     pub(super) port_space: PortSpace,
     pub(super) qp_type: QpType,
-    /// The program's own number.
+    /// The number that the program attached.
     pub(super) user_data: AtomicU64,
     pub(super) acks: Acks,
-    /// Held for reading across each command and for writing while the id is destroyed: the kernel
-    /// gives a free handle to the next id at once, and a late command must not go to that.
+    /// The channel of the id.
+    ///
+    /// It is held for reading across each command, and for writing while the id is destroyed. The kernel reuses the
+    /// handle of a destroyed id at once, and a late command must not reach the next id.
     binding: RwLock<ChannelBinding>,
-    /// It is destroyed, or being destroyed: set while `binding` is held for writing, which may be for
-    /// long, as who reads events must not wait for that.
+    /// `true` if the id is destroyed, or is being destroyed.
+    ///
+    /// It is set while `binding` is held for writing. A thread that reads events must not wait for that lock, which may
+    /// be held for long.
     pub(super) destroyed: AtomicBool,
-    /// The process that the id belongs to.
+    /// The process that owns the id.
     pub(super) process: Process,
-    /// LISTEN had success. Set while `binding` is held for reading.
+    /// `true` if LISTEN succeeded.
+    ///
+    /// Set while `binding` is held for reading.
     pub(super) listens: AtomicBool,
-    /// Held while the id migrates, until the events of the old channel are acknowledged: an event
-    /// must not find the id back where it was.
+    /// Held while the id migrates, until the events of the old channel are acknowledged.
+    ///
+    /// An event must not find that the id has returned to its former channel.
     pub(super) migration: Mutex<()>,
-    /// The multicast groups that it has joined, in this order. Locked before `state` and `binding`.
-    pub(super) groups: Mutex<Vec<Joined>>,
+    /// The multicast groups that the id has joined, in this order.
+    ///
+    /// Locked before `state` and `binding`.
+    pub(super) groups: Mutex<Vec<GroupEntry>>,
     state: Mutex<State>,
 }
 
-/// Where the kernel's object is.
+/// The location of the kernel's object.
 pub(super) struct ChannelBinding {
-    /// The channel that owns the id: a command on any other fails.
+    /// The channel that owns the id.
+    ///
+    /// A command on any other channel fails.
     pub(super) channel: Arc<ChannelInner>,
-    /// Of a listener, the channels that it was on: the kernel leaves the ids of unread requests
-    /// there.
+    /// The former channels of a listener: the kernel leaves the ids of unread requests on them.
     pub(super) former_channels: Vec<Arc<ChannelInner>>,
-    /// The channel is the id's own, and calls wait for their events.
+    /// The additional state of a synchronous id, whose channel is private.
     pub(super) sync: Option<Arc<SyncMode>>,
 }
 
-/// The part of an id's record that changes.
+/// The mutable part of an id's record.
 #[derive(Default)]
 pub(super) struct State {
-    /// The device that the id is bound to, once somebody asked.
+    /// The device to which the id is bound, after a caller has needed it.
     pub(super) context: Option<Context>,
     pub(super) qp: Option<QueuePair>,
     pub(super) srq: Option<SharedReceiveQueue>,
-    /// A request brought the id, and it is not accepted yet.
+    /// `true` if a request created the id, and the id is not accepted yet.
     pub(super) acceptable: bool,
-    /// How long calls wait for events, where the id is synchronous.
+    /// Maximum wait of the calls of a synchronous id.
     pub(super) timeout: Option<Duration>,
-    /// Of an endpoint that listens, the queue pair that each request gets.
+    /// Attributes of the queue pair that each request to a listening endpoint gets.
     pub(super) request_qp: Option<Box<EndpointQpInit>>,
-    /// Of an endpoint, what goes before the program's private data.
+    /// Bytes that an endpoint sends before the program's private data.
     pub(super) connect_header: Box<[u8]>,
     /// The depths of the connection request, from the local point of view.
     pub(super) asked: Option<Depths>,
-    /// The ECE options that the peer gets for a queue pair of the program, and those that it has sent.
+    /// The ECE options that the peer gets for a queue pair of the program.
+    ///
+    /// `remote_ece` has the options that the peer has sent.
     pub(super) local_ece: Ece,
     pub(super) remote_ece: Ece,
     pub(super) resolution: Resolution,
-    /// The peer's address, where this side named it.
+    /// The peer's address, if this side specified it.
     pub(super) peer: Option<Address>,
-    /// The queue pair that the peer was last told of, by its number.
+    /// Number of the queue pair that was last sent to the peer.
     pub(super) named_qp: u32,
-    /// The connection stands: when it is ended, an event says so.
+    /// `true` if the connection is established.
+    ///
+    /// An event then reports its end.
     pub(super) established: bool,
-    /// The peer's answer could not be carried out, and `ConnectError` reported: what the kernel
-    /// says of this connection later is no news.
+    /// `true` if the reaction to the peer's answer failed, and `ConnectError` was reported.
+    ///
+    /// Later events of the kernel about this connection are then not reported.
     pub(super) connect_failed: bool,
-    /// An event said that the device is gone.
+    /// `true` if an event reported that the device was removed.
     pub(super) removed: bool,
 }
 
@@ -129,7 +146,7 @@ impl Inner {
         inner
     }
 
-    /// The id that a request to `listener` brought.
+    /// Returns the record of an id that a request to `listener` created.
     pub(super) fn requested(
         listener: &Self,
         channel: Arc<ChannelInner>,
@@ -158,14 +175,16 @@ impl Inner {
         }
     }
 
-    /// Returns `true` if the kernel's object is destroyed. The program gets no more events then.
+    /// Returns `true` if the kernel's object is destroyed.
+    ///
+    /// The program then gets no more events of the id.
     pub(super) fn is_destroyed(&self) -> bool {
         self.destroyed.load(Ordering::Acquire)
     }
 
     /// Counts an event that came from `channel` as handed to this thread.
     pub(super) fn received(self: &Arc<Self>, channel: &Arc<ChannelInner>) -> Unacknowledged {
-        // What is destroyed does not move any more, so nobody asks for events of before.
+        // A destroyed id does not migrate any more, so its earlier events are not waited for.
         if self.is_destroyed() {
             return self.hand_out(true);
         }
@@ -173,31 +192,33 @@ impl Inner {
         self.hand_out(Arc::ptr_eq(&binding.channel, channel))
     }
 
-    /// Counts an event that came from `channel`, and that the program never saw.
+    /// Counts an event from `channel` that the program does not get.
     pub(super) fn discard_event(self: &Arc<Self>, channel: &Arc<ChannelInner>) {
         drop(self.received(channel));
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        unpoisoned(self.state.lock())
+        ignore_poison(self.state.lock())
     }
 
-    /// How errors name the id where the peer's part in them matters.
+    /// Returns the text that names the id and its peer in errors.
     pub(super) fn with_peer(&self) -> String {
         let peer = self.state().peer;
         peer.map_or_else(|| self.to_string(), |peer| format!("{self} to {peer}"))
     }
 
     pub(super) fn binding(&self) -> RwLockReadGuard<'_, ChannelBinding> {
-        unpoisoned(self.binding.read())
+        ignore_poison(self.binding.read())
     }
 
     pub(super) fn binding_mut(&self) -> RwLockWriteGuard<'_, ChannelBinding> {
-        unpoisoned(self.binding.write())
+        ignore_poison(self.binding.write())
     }
 
-    /// Refuses `operation` in a child of the process that made the id. First in all that takes a lock:
-    /// one that another thread held while the process forked stays locked in the child.
+    /// Refuses `operation` in a child of the process that created the id.
+    ///
+    /// This is called before any lock is taken: a lock that another thread held during the fork stays locked in the
+    /// child.
     #[inline]
     pub(super) fn check_process(&self, operation: &'static str) -> Result<()> {
         match self.process.check() {
@@ -207,8 +228,8 @@ impl Inner {
     }
 
     #[cold]
-    fn foreign(&self, operation: &'static str, refused: Refused) -> Error {
-        refused.during(operation, self.to_string())
+    fn foreign(&self, operation: &'static str, refused: CommandError) -> Error {
+        refused.into_error(operation, self.to_string())
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Resolution`]: the state of a lookup of services that an id has started.
+//! The state of a service lookup that an id has started ([`Resolution`]).
 
 #[cfg(doc)]
 use super::id::CmId;
@@ -10,7 +10,7 @@ pub(super) enum Resolution {
     /// No lookup has started.
     #[default]
     None,
-    /// The subnet administrator was asked.
+    /// The lookup is in progress at the subnet administrator.
     Asked,
     /// The answer is known. Its event may not have been read yet.
     Answered(Vec<AddrInfo>),

@@ -11,43 +11,47 @@ use crate::device::Gid;
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 
-/// The route to the peer, as far as the kernel knows it: the `route` of the C library's id.
+/// The route to the peer as far as the kernel knows it: `route` of the C library's id.
 #[doc(alias = "rdma_route")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Route {
-    /// The local port as an InfiniBand address: its GID, and the service id that stands for the
-    /// port number. On RoCE the GID is the IP address, on iWARP it is made of the hardware address.
+    /// The local port as an InfiniBand address: its GID, and the service id of the port number.
+    ///
+    /// On RoCE the GID is the IP address. On iWARP the GID is derived from the hardware address.
     pub local: IbAddress,
-    /// The peer, in the same form.
+    /// The peer's port, in the same form as `local`.
     pub peer: IbAddress,
-    /// The partition of the interface that has the address; 0 where that is Ethernet, and while the
-    /// id has no device. The partition of the connection is that of the path.
+    /// The partition of the interface that has the address.
+    ///
+    /// It is 0 for Ethernet, and while the id has no device. The partition of the connection is that of the path.
     pub pkey: u16,
-    /// The device's port, from 1; 0 while the id has no device.
+    /// Port number of the device, from 1; 0 while the id has no device.
     pub port_num: u8,
-    /// The path, and after it the alternate one where there is one. Empty before `RouteResolved`,
-    /// and on iWARP.
+    /// The path, followed by the alternate path if there is one.
+    ///
+    /// Empty before `RouteResolved`, and on iWARP.
     pub paths: Vec<PathRecord>,
 }
 
-/// A path as the subnet administrator records it. `struct ibv_sa_path_rec`. Numbers are in host
-/// order.
+/// A path as the subnet administrator records it: `struct ibv_sa_path_rec`.
+///
+/// Numbers are in host order.
 #[doc(alias = "ibv_sa_path_rec")]
 #[doc(alias = "ibv_path_record")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PathRecord {
-    /// The service that the path is for; 0 where it does not matter.
+    /// The service of the path; 0 if it does not matter.
     pub service_id: u64,
     /// GID of the destination.
     pub dgid: Gid,
     /// GID of the source.
     pub sgid: Gid,
-    /// LID of the destination; without meaning on RoCE, as that of the source.
+    /// LID of the destination; meaningless on RoCE.
     pub dlid: u16,
-    /// LID of the source.
+    /// LID of the source; meaningless on RoCE.
     pub slid: u16,
-    /// Raw traffic.
+    /// `true` if the path is for raw traffic.
     pub raw_traffic: bool,
     /// Flow label, 20 bits.
     pub flow_label: u32,
@@ -55,9 +59,9 @@ pub struct PathRecord {
     pub hop_limit: u8,
     /// Traffic class.
     pub traffic_class: u8,
-    /// The reverse of the path works too.
+    /// `true` if the reverse of the path works too.
     pub reversible: bool,
-    /// How many paths there are, 7 bits.
+    /// Number of paths, 7 bits.
     pub numb_path: u8,
     /// The partition.
     pub pkey: u16,
@@ -65,32 +69,33 @@ pub struct PathRecord {
     pub qos_class: u16,
     /// Service level, 4 bits.
     pub sl: u8,
-    /// How to read `mtu`, an `ib_sa_selector`, 2 bits: 2 is exactly.
+    /// Meaning of `mtu`: an `ib_sa_selector`, 2 bits; 2 is exactly.
     pub mtu_selector: u8,
     /// MTU, an `ib_mtu`, 6 bits: 1 is 256 bytes, 5 is 4096.
     pub mtu: u8,
-    /// How to read `rate`.
+    /// Meaning of `rate`, as in `mtu_selector`.
     pub rate_selector: u8,
     /// Rate, an `ib_rate`, 6 bits.
     pub rate: u8,
-    /// How to read `packet_life_time`.
+    /// Meaning of `packet_life_time`, as in `mtu_selector`.
     pub packet_life_time_selector: u8,
-    /// Packet life time, 6 bits: 4.096 us times two to this power.
+    /// Packet lifetime, 6 bits: 4.096 us times two to this power.
     pub packet_life_time: u8,
     /// Preference among paths, 0 is best.
     pub preference: u8,
 }
 
 impl PathRecord {
-    /// The flags of a path that [`CmId::set_ib_path`] uses, which are also those that the kernel
-    /// reports: for management, primary, both ways.
+    /// The flags of a path that [`CmId::set_ib_path`] uses: management, primary, both directions.
+    ///
+    /// The kernel reports these flags too.
     pub const FLAGS: ib_path_flags = ib_path_flags::IB_PATH_GMP
         .union(ib_path_flags::IB_PATH_PRIMARY)
         .union(ib_path_flags::IB_PATH_BIDIRECTIONAL);
 }
 
 impl From<&ib_path_rec_data> for PathRecord {
-    /// Unpacks the record of the wire.
+    /// Unpacks the record of the wire format.
     fn from(data: &ib_path_rec_data) -> Self {
         let mut rest = Fields(data.path_rec_bytes());
         let service_id = u64::from_be_bytes(rest.next());
@@ -129,8 +134,9 @@ impl From<&ib_path_rec_data> for PathRecord {
 }
 
 impl From<&PathRecord> for ib_path_rec_data {
-    /// Packs the record as on the wire, with [`PathRecord::FLAGS`]. What does not fit into a field
-    /// is cut off.
+    /// Packs the record into the wire format, with [`PathRecord::FLAGS`].
+    ///
+    /// A value that does not fit into its field is truncated.
     fn from(path: &PathRecord) -> Self {
         let flow_hop = (u32::from(path.raw_traffic) << 31)
             | ((path.flow_label & 0xf_ffff) << 8)
@@ -159,7 +165,7 @@ impl From<&PathRecord> for ib_path_rec_data {
     }
 }
 
-/// The fields of a record, one after the other.
+/// A reader of the fields of a record, in order.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -171,15 +177,17 @@ impl Fields<'_> {
 }
 
 impl CmId {
-    /// Returns the route to the peer: paths, GIDs, P_Key and port. A part that the kernel does not know yet is
-    /// zero or missing.
+    /// Returns the route to the peer: paths, GIDs, P_Key and port.
     ///
-    /// `RDMA_USER_CM_CMD_QUERY`, for the GIDs and for the paths. The C library asks when the address
-    /// and the route are resolved and keeps the answer in the id; this asks when it is called.
+    /// A part that the kernel does not know yet is zero or missing. The C library queries the kernel when the address
+    /// and the route are resolved, and stores the result in the id. This call queries the kernel each time.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_QUERY`, for the GIDs and for the paths.
     #[doc(alias = "ibaddr")]
     #[doc(alias = "path_rec")]
     pub fn route(&self) -> Result<Route> {
@@ -207,7 +215,7 @@ impl CmId {
 mod tests {
     use super::*;
 
-    /// Every field with a value of its own.
+    /// Returns a record in which every field has a different value.
     fn golden() -> (PathRecord, Vec<u8>) {
         let mut wire = Vec::new();
         wire.extend([0, 0, 0, 0, 1, 6, 0x1c, 6]);
@@ -247,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_record_goes_both_ways() {
+    fn path_record_round_trips() {
         let (path, wire) = golden();
         let packed = ib_path_rec_data::from(&path);
         assert_eq!(packed.path_rec_bytes(), wire);
@@ -256,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_runs_into_the_next_field() {
+    fn large_values_stay_in_their_field() {
         let path = PathRecord {
             flow_label: u32::MAX,
             numb_path: u8::MAX,

@@ -1,5 +1,4 @@
-//! The commands of Linux 6.18: events that a program writes, and services that the subnet administrator
-//! knows.
+//! The commands of Linux 6.18: events of the program, and services of the subnet administrator.
 
 use nix::errno::Errno;
 use ucma_abi::{
@@ -20,18 +19,20 @@ use crate::addr::port_space::PortSpace;
 use crate::addr::{self, AddrInfo, AddrInfoFlags, AddrInfoHints, IbAddress};
 use crate::device::Gid;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 
 impl CmId {
-    /// Puts an event of the program's own into the channel of the id: `User`, with `status` and
-    /// `argument`. It wakes whoever waits for the channel.
+    /// Writes a `User` event with `status` and `argument` into the channel of the id.
     ///
-    /// `RDMA_USER_CM_CMD_WRITE_CM_EVENT` (Linux 6.18).
+    /// The event wakes the threads that wait for the channel.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] on an older kernel; EINVAL for a request that is not accepted, as
-    /// it has no events yet; [`ErrorKind::WrongProcess`].
+    /// - [`ErrorKind::Unsupported`] on an older kernel.
+    /// - EINVAL for a request that is not accepted yet, because it has no events.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_WRITE_CM_EVENT` (Linux 6.18).
     #[doc(alias = "rdma_write_cm_event")]
     #[doc(alias = "RDMA_CM_EVENT_USER")]
     pub fn write_event(&self, status: i32, argument: u64) -> Result<()> {
@@ -39,22 +40,27 @@ impl CmId {
         self.inner.write_event("write an event of", event, status, argument)
     }
 
-    /// Looks a node and a service up, as [`getaddrinfo`] does, and says so by an event.
+    /// Starts to look up a node and a service, like [`getaddrinfo`], and reports the outcome by an event.
     ///
-    /// `AddrinfoResolved` or `AddrinfoError` follows; after the first
-    /// [`query_addrinfo`](Self::query_addrinfo) has the result, and only then the id can be used
-    /// for another. With [`AddrInfoFlags::SA`] the kernel asks the subnet administrator for the
-    /// service, by its id (a number) or its name: `RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE` (Linux 6.18)
-    /// on an id that is bound to an InfiniBand port. Otherwise the host's `getaddrinfo` is asked
-    /// within the call, which takes its time, and the event is written with
-    /// `RDMA_USER_CM_CMD_WRITE_CM_EVENT` (Linux 6.18).
+    /// `AddrinfoResolved` or `AddrinfoError` follows. After `AddrinfoResolved`,
+    /// [`query_addrinfo`](Self::query_addrinfo) returns the result. The id can be used for another lookup only after
+    /// that call.
+    ///
+    /// With [`AddrInfoFlags::SA`] the kernel asks the subnet administrator for the service, by its id (a number) or its
+    /// name. The id must be bound to an InfiniBand port. Otherwise the call itself runs the host's `getaddrinfo`, which
+    /// may take long, and then writes the event.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] on an older kernel, and where the subnet administrator is to look
-    /// up a node; EBUSY while another resolution is not queried; those of [`getaddrinfo`];
-    /// EINVAL for SA on an id that is not bound to a device, EOPNOTSUPP where its port has no
-    /// subnet administrator.
+    /// In addition to the errors of [`getaddrinfo`]:
+    ///
+    /// - [`ErrorKind::Unsupported`] on an older kernel, and for a lookup of a node at the subnet administrator.
+    /// - EBUSY while the result of another lookup is not queried.
+    /// - EINVAL for SA on an id that is not bound to a device.
+    /// - EOPNOTSUPP for SA if the port has no subnet administrator.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE` (Linux 6.18) with SA, otherwise
+    /// `RDMA_USER_CM_CMD_WRITE_CM_EVENT` (Linux 6.18).
     #[doc(alias = "rdma_resolve_addrinfo")]
     pub fn resolve_addrinfo(
         &self,
@@ -88,11 +94,11 @@ impl CmId {
 
     /// Returns the results of [`resolve_addrinfo`](Self::resolve_addrinfo), once.
     ///
-    /// No command: the kernel was asked when the event came.
+    /// The call sends no command: the kernel was queried when the event arrived.
     ///
     /// # Errors
     ///
-    /// ENOENT where nothing was resolved, or not yet, or the result is taken.
+    /// - ENOENT if no lookup has finished, or if its result was returned already.
     #[doc(alias = "rdma_query_addrinfo")]
     pub fn query_addrinfo(&self) -> Result<Vec<AddrInfo>> {
         const OPERATION: &str = "query the address information of";
@@ -108,14 +114,14 @@ impl CmId {
         }
     }
 
-    /// The records of the service that [`resolve_addrinfo`](Self::resolve_addrinfo) asked the subnet
-    /// administrator for, up to 64.
-    ///
-    /// `RDMA_USER_CM_CMD_QUERY` (IB_SERVICE, Linux 6.18).
+    /// Returns the service records that [`resolve_addrinfo`](Self::resolve_addrinfo) requested, up to 64.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] on an older kernel; ENODATA where no service was resolved.
+    /// - [`ErrorKind::Unsupported`] on an older kernel.
+    /// - ENODATA if no service was resolved.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_QUERY` (IB_SERVICE, Linux 6.18).
     #[doc(alias = "RDMA_USER_CM_QUERY_IB_SERVICE")]
     pub fn ib_services(&self) -> Result<Vec<ib_user_service_rec>> {
         self.inner.ib_services()
@@ -123,8 +129,9 @@ impl CmId {
 }
 
 impl Inner {
-    /// Reads the services that the subnet administrator has answered with. Returns the event type and status
-    /// that the caller of the channel gets.
+    /// Reads the services with which the subnet administrator has answered.
+    ///
+    /// Returns the event type and status that the caller of the channel gets.
     pub(super) fn read_services(&self) -> (EventType, i32) {
         match self.ib_services() {
             Ok(services) if !services.is_empty() => {
@@ -175,7 +182,7 @@ impl Inner {
         status: i32,
         argument: u64,
     ) -> Result<()> {
-        // The header's field is unsigned; a status is not.
+        // The header declares the field as unsigned, but a status is signed.
         let status = u32::from_ne_bytes(status.to_ne_bytes());
         let request = rdma_ucm_write_cm_event::new(self.handle, event, status, argument);
         self.command_of_6_18(operation, request)
@@ -185,8 +192,8 @@ impl Inner {
         const OPERATION: &str = "query the services of";
         let request = rdma_ucm_query_ib_service::new(self.handle);
         let answer = self.send(request).map_err(|refused| match refused {
-            // A question that the kernel does not know.
-            Refused::Os(Errno::ENOSYS) => {
+            // The kernel does not know this query.
+            CommandError::Os(Errno::ENOSYS) => {
                 too_old("RDMA_USER_CM_QUERY_IB_SERVICE", OPERATION, self.to_string())
             }
             refused => Self::refused(OPERATION, self.to_string(), refused),
@@ -194,26 +201,27 @@ impl Inner {
         Ok(answer?.services().to_vec())
     }
 
-    /// Sends a command that Linux 6.18 brought.
+    /// Sends a command that was added in Linux 6.18.
     fn command_of_6_18<C: Command>(
         &self,
         operation: &'static str,
         request: C,
     ) -> Result<C::Response> {
         self.send(request).map_err(|refused| match refused {
-            Refused::Os(Errno::EINVAL) if !self.has_commands_of_6_18() => {
+            CommandError::Os(Errno::EINVAL) if !self.has_commands_of_6_18() => {
                 too_old(C::NAME, operation, self.to_string())
             }
             refused => Self::refused(operation, self.to_string(), refused),
         })
     }
 
-    /// Returns `true` if the kernel knows the commands of Linux 6.18. To a command that it does not know it
-    /// says EINVAL, to one about an id that nobody has ENOENT.
+    /// Returns `true` if the kernel knows the commands of Linux 6.18.
+    ///
+    /// The kernel answers EINVAL to an unknown command, and ENOENT to a known one for an unknown id.
     fn has_commands_of_6_18(&self) -> bool {
         let event = rdma_cm_event_type::RDMA_CM_EVENT_USER;
         let nobody = rdma_ucm_write_cm_event::new(u32::MAX, event, 0, 0);
-        self.send(nobody) == Err(Refused::Os(Errno::ENOENT))
+        self.send(nobody) == Err(CommandError::Os(Errno::ENOENT))
     }
 }
 
@@ -222,7 +230,7 @@ fn too_old(command: &str, operation: &'static str, subject: String) -> Error {
     Error::new(operation, subject, kind)
 }
 
-/// Refuses what the subnet administrator is not asked for.
+/// Refuses lookups that the subnet administrator does not support.
 pub(super) fn check_administrator(
     operation: &'static str,
     subject: impl FnOnce() -> String,
@@ -237,8 +245,10 @@ pub(super) fn check_administrator(
     Err(Error::new(operation, subject(), ErrorKind::Unsupported(unsupported.into())))
 }
 
-/// The service that `text` means: a number (decimal, octal after 0, hexadecimal after 0x) is its id,
-/// anything else its name, which must fit.
+/// Parses the id or the name of a service.
+///
+/// A number (decimal, octal after 0, hexadecimal after 0x) is an id. Any other text is a name, which must fit into the
+/// field.
 fn wanted_service(text: &str) -> Option<rdma_ucm_ib_service> {
     let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -266,7 +276,7 @@ fn wanted_service(text: &str) -> Option<rdma_ucm_ib_service> {
     Some(service)
 }
 
-/// Where a service is, and how to reach it.
+/// Returns the address of a service, and the parameters to reach it.
 pub(super) fn service_info(record: &ib_user_service_rec) -> AddrInfo {
     let mut peer = IbAddress::new(Gid(record.gid), PortSpace::Ib, 0);
     peer.pkey = record.pkey.get();
@@ -287,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_ids_and_the_rest_names() {
+    fn service_text_is_number_or_name() {
         let id =
             |text| wanted_service(text).map(|service| (service.service_id.get(), service.flags));
         let by_id = rdma_ucm_ib_service_flags::RDMA_USER_CM_IB_SERVICE_FLAG_ID;
@@ -308,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_an_address() {
+    fn service_record_becomes_address() {
         let mut record = ib_user_service_rec::new_zeroed();
         record.id = Be64::new(0x1000_0000_013f_1c06);
         record.gid = [0xfe; 16];

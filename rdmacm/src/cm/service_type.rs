@@ -1,7 +1,8 @@
-//! [`ServiceType`]: whether an id is for connections or for datagrams.
+//! The service type of an id: connections or datagrams ([`ServiceType`]).
 
-/// The kind of service that an id offers. The bytes of an event do not say which of the two layouts the
-/// parameters of the event have.
+/// The kind of service that an id offers.
+///
+/// It determines the layout of an event's parameters, which the bytes of the event do not specify.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceType {
     /// Connected queue pairs.

@@ -1,4 +1,4 @@
-//! Shared receive queues that go with an id.
+//! Shared receive queues of ids.
 
 use super::id::CmId;
 #[cfg(doc)]
@@ -7,20 +7,22 @@ use crate::error::{Error, Result};
 use crate::verbs::{ProtectionDomain, SharedReceiveQueue, SharedReceiveQueueAttributes};
 
 impl CmId {
-    /// Makes the id's shared receive queue, which its queue pair then receives from; without `pd` in
-    /// [the default protection domain](Self::default_pd).
+    /// Creates the shared receive queue of the id, from which its queue pair then receives.
     ///
-    /// `IB_USER_VERBS_CMD_CREATE_SRQ`. The id holds the queue as long as it lives, or until
-    /// [`destroy_srq`](Self::destroy_srq); the kernel's object goes when the last holder lets go.
-    /// Where several ids are to share one queue, see
-    /// [`QueuePairInit::srq`](crate::verbs::QueuePairInit::srq). One in an XRC domain is no id's own:
-    /// [`SharedReceiveQueue::in_domain`].
+    /// Without `pd`, the queue is in [the default protection domain](Self::default_pd). The id holds the queue until
+    /// the id is destroyed or [`destroy_srq`](Self::destroy_srq) is called. The kernel's object is destroyed when the
+    /// last holder drops it. To share one queue between ids, see
+    /// [`QueuePairInit::srq`](crate::verbs::QueuePairInit::srq). A queue in an XRC domain belongs to no id: see
+    /// [`SharedReceiveQueue::with_xrc_domain`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id has no device yet, has a shared receive queue already, or
-    /// `pd` was not made in the id's [`context`](Self::context); those of
-    /// [`SharedReceiveQueue::new`].
+    /// In addition to the errors of [`SharedReceiveQueue::new`]:
+    ///
+    /// - [`ErrorKind::InvalidInput`] if the id has no device yet, or has a shared receive queue already.
+    /// - [`ErrorKind::InvalidInput`] if `pd` was not created in the id's [`context`](Self::context).
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_SRQ`.
     #[doc(alias = "rdma_create_srq")]
     #[doc(alias = "rdma_create_srq_ex")]
     pub fn create_srq(
@@ -36,7 +38,7 @@ impl CmId {
             return invalid("the protection domain is of another context than CmId::context");
         }
         let pd = pd.cloned().map_or_else(|| self.default_pd(), Ok)?;
-        // Held throughout: of two threads only one makes the id's queue.
+        // Held throughout: if two threads call this, only one creates the queue of the id.
         let mut state = self.inner.state();
         if state.srq.is_some() {
             return invalid("it has one already");
@@ -46,13 +48,15 @@ impl CmId {
         Ok(srq)
     }
 
-    /// The shared receive queue that [`create_srq`](Self::create_srq) made.
+    /// Returns the shared receive queue that [`create_srq`](Self::create_srq) created.
     pub fn srq(&self) -> Option<SharedReceiveQueue> {
         if self.inner.process.is_current() { self.inner.state().srq.clone() } else { None }
     }
 
-    /// Lets go of the id's shared receive queue, which is destroyed unless the program or a queue
-    /// pair holds it too. Nobody waits for its events: see [`SharedReceiveQueue::destroy`].
+    /// Releases the shared receive queue of the id.
+    ///
+    /// The queue is destroyed unless the program or a queue pair holds it too. The call does not wait for the events of
+    /// the queue: see [`SharedReceiveQueue::destroy`].
     #[doc(alias = "rdma_destroy_srq")]
     pub fn destroy_srq(&self) {
         if self.inner.process.is_current() {

@@ -1,4 +1,4 @@
-//! Synchronous ids: calls that wait until what they start is done.
+//! Synchronous ids, whose calls wait until the operation has finished.
 
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -14,44 +14,49 @@ use super::mode::{Awaited, SyncMode, busy, decides};
 use super::parse::EventType;
 use super::record::Inner;
 use crate::addr::port_space::PortSpace;
-use crate::concurrent::HeldByThisThread;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::HeldByThisThread;
 use crate::verbs::QpType;
 
 /// # Synchronous ids
 ///
-/// An id without a channel of the program's is synchronous: a call that would be followed by an
-/// event waits for that event and returns the error that it is. Made by [`new_sync`](Self::new_sync)
-/// or [`create_ep`](Self::create_ep), brought by [`get_request`](Self::get_request), or turned into
-/// one by [`migrate_to_sync`](Self::migrate_to_sync); [`migrate`](Self::migrate) turns it back.
+/// A synchronous id has a private channel. A call that an event follows waits for that event and returns its error, if
+/// it is one. [`new_sync`](Self::new_sync) and [`create_ep`](Self::create_ep) create synchronous ids, and
+/// [`get_request`](Self::get_request) returns them. [`migrate_to_sync`](Self::migrate_to_sync) makes an id synchronous,
+/// and [`migrate`](Self::migrate) ends that.
 ///
 /// | call | event | errors besides the call's own |
 /// |---|---|---|
 /// | [`resolve_addrinfo`](Self::resolve_addrinfo) | `AddrinfoResolved` | the status of `AddrinfoError` |
 /// | [`resolve_addr`](Self::resolve_addr) | `AddrResolved` | the status of `AddrError` |
 /// | [`resolve_route`](Self::resolve_route), [`set_ib_path`](Self::set_ib_path) | `RouteResolved` | the status of `RouteError` |
-/// | [`connect`](Self::connect) | `Established`; `ConnectResponse` without a queue pair of its own | [`ErrorKind::Rejected`], [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`], the status of `ConnectError` |
-/// | [`accept`](Self::accept), not for datagrams | `Established` | as above |
+/// | [`connect`](Self::connect) | `Established`; `ConnectResponse` if the id has no queue pair | [`ErrorKind::Rejected`], [`ErrorKind::Unreachable`], [`ErrorKind::TimedOut`], the status of `ConnectError` |
+/// | [`accept`](Self::accept), not for datagrams | `Established` | as for `connect` |
 /// | [`join_multicast`](Self::join_multicast) | `MulticastJoin` | the status of `MulticastError`; the id is in the group until it [leaves](Self::leave_multicast) |
-/// | [`disconnect`](Self::disconnect), where the connection is established and its `Established` was read | `Disconnected` | [`ErrorKind::TimedOut`] where the peer does not answer |
+/// | [`disconnect`](Self::disconnect), if the connection is established and its `Established` was read | `Disconnected` | [`ErrorKind::TimedOut`] if the peer does not answer |
 ///
-/// Each also fails with [`ErrorKind::DeviceGone`] when the device is removed, with EINVAL where
-/// `Disconnected` comes in place of what it waits for, and with EINTR when a signal interrupts it.
-/// Events that no call waits for are dropped when the next call comes across them.
+/// Each call also fails in these cases:
 ///
-/// One thread at a time waits in such a call; another one's has EBUSY meanwhile, and so have
+/// - [`ErrorKind::DeviceRemoved`] if the device is removed.
+/// - EINVAL if `Disconnected` arrives instead of the expected event.
+/// - EINTR if a signal interrupts the call.
+///
+/// An event for which no call waits is discarded when the next call reads it.
+///
+/// Only one thread at a time waits in such a call. A call of another thread fails with EBUSY meanwhile, and so do
 /// [`migrate`](Self::migrate) and [`leave_multicast`](Self::leave_multicast).
 ///
-/// A call can be given a deadline, see [`set_timeout`](Self::set_timeout).
+/// A call can have a deadline: see [`set_timeout`](Self::set_timeout).
 impl CmId {
-    /// Makes a synchronous id, for datagrams in the port spaces UDP and IPoIB, for reliable
-    /// connections in the others.
+    /// Creates a synchronous id with a private channel.
     ///
-    /// `RDMA_USER_CM_CMD_CREATE_ID`, on a channel of its own.
+    /// The id is for datagrams in the port spaces UDP and IPoIB, and for reliable connections in the others.
     ///
     /// # Errors
     ///
-    /// The errors of [`EventChannel::new`] and [`CmId::new`].
+    /// - The errors of [`EventChannel::new`] and [`CmId::new`].
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_CREATE_ID`.
     #[doc(alias = "rdma_create_id")]
     pub fn new_sync(port_space: PortSpace) -> Result<Self> {
         Self::new_sync_with_qp_type(port_space, port_space.qp_types()[0])
@@ -64,17 +69,18 @@ impl CmId {
         Ok(id)
     }
 
-    /// Makes the id synchronous: moves it, with its events that were not read yet, to a channel of
-    /// its own.
+    /// Makes the id synchronous by moving it to a private channel, with its unread events.
     ///
-    /// `RDMA_USER_CM_CMD_MIGRATE_ID`. Waits for the events of the old channel as
-    /// [`migrate`](Self::migrate) does.
+    /// The call waits for the events of the old channel, like [`migrate`](Self::migrate).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where it is synchronous already, with EBUSY where another thread has
-    /// made it so just now; those of [`EventChannel::new`] and of
-    /// [`migrate`](Self::migrate).
+    /// In addition to the errors of [`EventChannel::new`] and [`migrate`](Self::migrate):
+    ///
+    /// - [`ErrorKind::InvalidInput`] if the id is synchronous already.
+    /// - EBUSY if another thread makes the id synchronous at the same time.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_MIGRATE_ID`.
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate_to_sync(&self) -> Result<()> {
         self.inner.check_process("migrate")?;
@@ -92,50 +98,57 @@ impl CmId {
         self.inner.synchronous().is_some()
     }
 
-    /// Limits how long calls of this id wait when it is synchronous; `None`, as it is in the
-    /// beginning, for as long as it takes. The ids of its requests have the same limit.
+    /// Limits how long the calls of this id wait when it is synchronous.
     ///
-    /// A call whose time is over returns [`ErrorKind::TimedOut`], and what it started goes on in the
-    /// kernel: [`finish`](Self::finish) waits on for its outcome, and until that is known every
-    /// other call that waits is refused with EALREADY. ([`leave_multicast`](Self::leave_multicast)
-    /// gives up joining the group.) [`unfinished`](Self::unfinished) tells this case from the one
-    /// where the kernel has given up, which is the same error. The id can be destroyed at any time, and an id
-    /// that [migrates](Self::migrate) to a channel has the event there. (The time-outs that
-    /// [`resolve_addr`](Self::resolve_addr) and [`resolve_route`](Self::resolve_route) take are the
-    /// kernel's: after one of those the call is over.) Whatever the limit, on iWARP the command that
-    /// connects takes as long as TCP takes and the one that disconnects up to ten seconds, and
-    /// [`resolve_addrinfo`](Self::resolve_addrinfo) as long as the host takes for the names. A
-    /// [`get_request`](Self::get_request) leaves nothing unfinished.
+    /// `None` is the default and means no limit. The ids of its requests have the same limit.
     ///
-    /// Of the calls that wait for the program itself, to acknowledge an event by dropping it, none
-    /// has a limit: [`destroy`](Self::destroy), [`migrate`](Self::migrate),
-    /// [`migrate_to_sync`](Self::migrate_to_sync), [`leave_multicast`](Self::leave_multicast), and
-    /// the `destroy` of queues and queue pairs. Where it is their own thread that holds the event,
-    /// they do not wait: that is an error at once.
+    /// A call that times out returns [`ErrorKind::TimedOut`], and the kernel continues the operation.
+    /// [`wait_pending`](Self::wait_pending) waits for the outcome. Until the outcome is known, every other call that
+    /// waits fails with EALREADY, except that [`leave_multicast`](Self::leave_multicast) cancels joining the group. The
+    /// kernel may report the same error if it gives up; [`pending_event`](Self::pending_event) distinguishes the two
+    /// cases. The id can be destroyed at any time. If the id [migrates](Self::migrate) to a channel, the event arrives
+    /// there.
+    ///
+    /// The limit does not apply to the following waits:
+    ///
+    /// - The timeouts of [`resolve_addr`](Self::resolve_addr) and [`resolve_route`](Self::resolve_route) are those of
+    ///   the kernel. When one of them elapses, the call has finished.
+    /// - On iWARP the command that connects takes as long as TCP takes, and the one that disconnects takes up to ten
+    ///   seconds.
+    /// - [`resolve_addrinfo`](Self::resolve_addrinfo) takes as long as the host takes to look up the names.
+    /// - Some calls wait until the program acknowledges an event by dropping it: [`destroy`](Self::destroy),
+    ///   [`migrate`](Self::migrate), [`migrate_to_sync`](Self::migrate_to_sync),
+    ///   [`leave_multicast`](Self::leave_multicast), and the `destroy` of queues and queue pairs. If the calling thread
+    ///   itself holds the event, the call fails at once.
+    ///
+    /// A [`get_request`](Self::get_request) that times out leaves no pending operation.
     pub fn set_timeout(&self, timeout: Option<Duration>) {
         if self.inner.process.is_current() {
             self.inner.state().timeout = timeout;
         }
     }
 
-    /// The limit that [`set_timeout`](Self::set_timeout) has set.
+    /// Returns the limit that [`set_timeout`](Self::set_timeout) has set.
     pub fn timeout(&self) -> Option<Duration> {
         if self.inner.process.is_current() { self.inner.state().timeout } else { None }
     }
 
-    /// The event that [`finish`](Self::finish) would wait for: that of a call of this synchronous id
-    /// whose time was over, or which a signal interrupted. `None` where every call is done.
-    pub fn unfinished(&self) -> Option<EventType> {
+    /// Returns the event for which [`wait_pending`](Self::wait_pending) would wait.
+    ///
+    /// It belongs to a call of this synchronous id that timed out or that a signal interrupted. Returns `None` if no
+    /// call is pending.
+    pub fn pending_event(&self) -> Option<EventType> {
         self.inner.synchronous()?.unfinished().map(|awaited| awaited.event)
     }
 
-    /// Waits on for the outcome of a call of this synchronous id whose time was over, or which a
-    /// signal interrupted.
+    /// Waits for the outcome of a call of this synchronous id that timed out or was interrupted.
     ///
     /// # Errors
     ///
-    /// The errors of that call; [`ErrorKind::Invalid`] where there is none.
-    pub fn finish(&self) -> Result<()> {
+    /// In addition to the errors of that call:
+    ///
+    /// - [`ErrorKind::InvalidInput`] if no call is pending.
+    pub fn wait_pending(&self) -> Result<()> {
         let mode = self.inner.expect_synchronous("wait for")?;
         let _turn = mode.turn(&self.inner)?;
         let unfinished = *mode.unfinished();
@@ -148,12 +161,11 @@ impl CmId {
         }
     }
 
-    /// The event that the last call that waited ended with, of a synchronous id: it has the
-    /// [private data](Event::private_data) of the peer. On an id from
-    /// [`get_request`](Self::get_request) it is, at first, the `ConnectRequest`. Gone when the next
-    /// call that waits begins.
+    /// Returns the event that ended the last waiting call of a synchronous id.
     ///
-    /// It is acknowledged, so that destroying the id, or the listener, never waits for it.
+    /// The event has the [private data](Event::private_data) of the peer. On an id from
+    /// [`get_request`](Self::get_request), it is at first the `ConnectRequest`. The next call that waits discards the
+    /// event. The event is already acknowledged, so destroying the id or the listener never waits for it.
     #[doc(alias = "event")]
     pub fn last_event(&self) -> Option<Arc<Event>> {
         let mode = self.inner.synchronous()?;
@@ -161,22 +173,25 @@ impl CmId {
         Some(Arc::new(Event::acknowledged(facts)))
     }
 
-    /// Waits for a peer that wants to connect to this synchronous listener: the id of the new
-    /// connection, which is synchronous too.
+    /// Waits for a connection request to this synchronous listener, and returns its id.
     ///
-    /// `RDMA_USER_CM_CMD_GET_EVENT`, and `RDMA_USER_CM_CMD_MIGRATE_ID` to a channel of the new id's
-    /// own. [`last_event`](Self::last_event) of the new id is the request. Where the listener is from
-    /// [`create_ep`](Self::create_ep) with a queue pair, the new id has one. Several threads may
-    /// wait; each request goes to one of them. One of them sleeps on the channel, and the others wait
-    /// for their turn, where no signal reaches them.
+    /// The new id is synchronous too; its [`last_event`](Self::last_event) is the request. If
+    /// [`create_ep`](Self::create_ep) created the listener with a queue pair, the new id has one. Several threads may
+    /// wait; each request is delivered to one of them. One thread waits on the channel. The other threads wait for that
+    /// thread, and no signal interrupts them.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the id is not synchronous or does not listen; [`ErrorKind::TimedOut`] when its
-    /// [time](Self::set_timeout) is over; EINTR for the one that sleeps on the channel, with nothing
-    /// lost; [`ErrorKind::DeviceGone`], from then
-    /// on for every thread. Those of [`EventChannel::new`] and of making the queue pair, the peer being
-    /// rejected then.
+    /// In addition to the errors of [`EventChannel::new`], and to those of creating the queue pair, after which the
+    /// peer is rejected:
+    ///
+    /// - [`ErrorKind::InvalidInput`] if the id is not synchronous or does not listen.
+    /// - [`ErrorKind::TimedOut`] if the [timeout](Self::set_timeout) elapses.
+    /// - EINTR if a signal interrupts the thread that waits on the channel. No request is lost.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed; then for every thread and every later call.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_GET_EVENT`, and `RDMA_USER_CM_CMD_MIGRATE_ID` to the private channel of the
+    /// new id.
     #[doc(alias = "rdma_get_request")]
     pub fn get_request(&self) -> Result<Self> {
         const OPERATION: &str = "wait for a request to";
@@ -203,13 +218,15 @@ impl CmId {
 }
 
 impl SyncMode {
-    /// Lets this thread, and no other, make `id` wait.
+    /// Takes the exclusive right to wait for an outcome on `id`.
     pub(super) fn turn(&self, id: &Inner) -> Result<impl Drop + '_> {
         self.check(self.turn.try_write(), "wait for", id)
     }
 
-    /// Checks that `turn` was free, and that the mode is still that of `id`, which it stays as long as the
-    /// turn is held: another thread may have moved the id to a channel before.
+    /// Returns an error unless the turn was free and this is still the mode of `id`.
+    ///
+    /// The mode stays that of `id` as long as the turn is held. Another thread may have moved the id to a channel
+    /// before.
     fn check<G>(&self, turn: TryLockResult<G>, operation: &'static str, id: &Inner) -> Result<G> {
         let turn = match turn {
             Ok(turn) => Some(turn),
@@ -220,7 +237,7 @@ impl SyncMode {
         turn.filter(|_| is_current).ok_or_else(|| busy(operation, id))
     }
 
-    /// Waits until an event says how the call went that is followed by `awaited`.
+    /// Waits for the event that decides the outcome of a call that awaits `awaited`.
     fn finish(&self, id: &Inner, awaited: Awaited) -> Result<()> {
         *self.unfinished() = Some(awaited);
         let deadline = id.deadline();
@@ -234,19 +251,19 @@ impl SyncMode {
             }
             *self.unfinished() = None;
             let wanted = match event.event_type() {
-                // What the program sees where it has a queue pair of its own to care for.
+                // The program sees this event if it manages a queue pair itself.
                 EventType::ConnectResponse => EventType::ConnectResponse,
-                // What is left of a connection that is no more.
+                // This is the last event of an ended connection.
                 EventType::TimewaitExit => EventType::TimewaitExit,
                 _ => awaited.event,
             };
-            let failure = event.failure(wanted);
+            let failure = event.error_for(wanted);
             *self.last_event() = Some(event.into_facts());
             return failure.map_or(Ok(()), Err);
         }
     }
 
-    /// The next request to `id`.
+    /// Waits for the next request to `id`.
     fn next_request(&self, operation: &'static str, id: &Inner) -> Result<Event> {
         let failed = |kind| Err(Error::new(operation, id.to_string(), kind));
         let deadline = id.deadline();
@@ -258,14 +275,14 @@ impl SyncMode {
         };
         let Some(_reader) = reader else { return failed(ErrorKind::TimedOut) };
         loop {
-            // No request comes any more, nor another event that says why.
+            // No further request arrives, nor another event that reports the removal.
             if id.state().removed {
-                return failed(ErrorKind::DeviceGone(Errno::ENODEV as i32));
+                return failed(ErrorKind::DeviceRemoved(Errno::ENODEV as i32));
             }
             let awaited = EventType::ConnectRequest;
             match self.next_event(deadline)? {
                 Some(event) if decides(event.event_type(), awaited) => {
-                    return event.failure(awaited).map_or(Ok(event), Err);
+                    return event.error_for(awaited).map_or(Ok(event), Err);
                 }
                 Some(_) => {}
                 None => return failed(ErrorKind::TimedOut),
@@ -273,7 +290,7 @@ impl SyncMode {
         }
     }
 
-    /// The next event, or `None` where none came before the deadline.
+    /// Returns the next event, or `None` if none arrives before the deadline.
     fn next_event(&self, deadline: Option<Instant>) -> Result<Option<Event>> {
         let Some(deadline) = deadline else { return self.channel.get_event().map(Some) };
         self.channel.get_event_timeout(deadline.saturating_duration_since(Instant::now()))
@@ -281,7 +298,7 @@ impl SyncMode {
 }
 
 impl Inner {
-    /// Does `start`, which is followed by the event `awaited`; waits for it if the id is synchronous.
+    /// Calls `start`, which the event `awaited` follows, and waits for the event if the id is synchronous.
     pub(super) fn complete(
         &self,
         awaited: impl Into<Awaited>,
@@ -293,7 +310,8 @@ impl Inner {
         let unfinished = *mode.unfinished();
         if let Some(unfinished) = unfinished {
             let reason = format!("it still waits for {unfinished}, see CmId::finish");
-            let kind = ErrorKind::Invalid { errno: Errno::EALREADY as i32, reason: reason.into() };
+            let kind =
+                ErrorKind::InvalidInput { errno: Errno::EALREADY as i32, reason: reason.into() };
             return Err(Error::new("use", self.to_string(), kind));
         }
         *mode.last_event() = None;
@@ -304,7 +322,9 @@ impl Inner {
         mode.finish(self, awaited)
     }
 
-    /// Returns the additional state of a synchronous id. In a forked child no id has it: nothing waits there.
+    /// Returns the additional state of a synchronous id.
+    ///
+    /// Returns `None` in a forked child, because no call waits there.
     pub(super) fn synchronous(&self) -> Option<Arc<SyncMode>> {
         if self.process.is_current() { self.binding().sync.clone() } else { None }
     }
@@ -317,7 +337,7 @@ impl Inner {
         })
     }
 
-    /// When a call that begins now has to end.
+    /// Returns the deadline of a call that begins now.
     fn deadline(&self) -> Option<Instant> {
         self.state().timeout.and_then(|timeout| Instant::now().checked_add(timeout))
     }
@@ -330,7 +350,7 @@ mod tests {
     use super::*;
     use crate::cm::id::tests::{commands, fake_channel, fake_id};
 
-    /// A synchronous id that no kernel knows, its mode, and what stands for the kernel.
+    /// Returns a synchronous fake id, its mode, and the socket that replaces the kernel.
     fn synchronous() -> (CmId, Arc<SyncMode>, UnixStream) {
         let (channel, kernel) = fake_channel();
         let id = fake_id(&channel, PortSpace::Tcp);
@@ -345,22 +365,22 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_one_of_the_mode_that_the_id_is_in() {
+    fn turn_of_outdated_mode_is_busy() {
         let (id, mode, _kernel) = synchronous();
         drop(mode.turn(&id.inner).expect("nobody waits"));
-        // As another thread does, which was faster.
+        // This imitates a faster thread.
         id.inner.binding_mut().sync = None;
         busy(mode.turn(&id.inner));
     }
 
     #[test]
-    fn an_id_that_waits_does_not_move() {
+    fn waiting_id_does_not_move() {
         let (id, mode, kernel) = synchronous();
         let (channel, others_kernel) = fake_channel();
         let turn = mode.turn(&id.inner).expect("nobody waits");
         busy(id.migrate(&channel));
         drop(turn);
-        // Nor does one that another thread has made synchronous, or has moved, meanwhile.
+        // An id that another thread has made synchronous or has moved meanwhile does not move either.
         let to = &channel.inner;
         busy(id.inner.migrate(to, None, None));
         busy(id.inner.migrate(to, Some(&Arc::new(SyncMode::new(fake_channel().0))), None));

@@ -1,8 +1,7 @@
-//! Queue pair states: which steps a connection takes, as a pure plan, and the one function that
-//! carries a plan out.
+//! Queue pair states: the steps of a connection as a pure plan, and the function that executes it.
 //!
-//! A plan says which states, in which order, and where the attributes come from. It knows nothing
-//! of the kernel and can be read and tested alone.
+//! A plan names the states in order, and the source of the attributes of each. It does not depend on the kernel and can
+//! be tested alone.
 
 use verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
 
@@ -13,26 +12,27 @@ use crate::verbs::{Depths, QpState, QueuePair, QueuePairAttributes};
 /// One step of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// The state to go to.
+    /// The target state.
     pub(crate) state: QpState,
-    /// Where the attributes come from.
+    /// The source of the attributes.
     pub(crate) attributes: Attributes,
 }
 
-/// Where a step's attributes come from.
+/// The source of a step's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attributes {
-    /// From the connection manager, which knows path, sequence numbers and peer, with these in
-    /// place of its own.
+    /// Attributes from the connection manager, with some values replaced.
+    ///
+    /// The connection manager knows the path, the sequence numbers and the peer.
     Asked {
-        /// RDMA reads and atomics that the peer may have outstanding here.
+        /// Maximum number of the peer's RDMA reads and atomics in flight.
         responder_resources: Option<u8>,
-        /// RDMA reads and atomics outstanding towards the peer.
+        /// Maximum number of the local side's RDMA reads and atomics in flight.
         initiator_depth: Option<u8>,
-        /// With what it says of INIT now about the peer's rights and the partition.
+        /// `true` if the peer's access rights and the partition are taken from a new query for INIT.
         refreshed: bool,
     },
-    /// The state is all there is.
+    /// Only the state.
     StateOnly,
     /// The state, and zero as the first packet sequence number to send.
     PacketsFromZero,
@@ -43,8 +43,10 @@ impl Attributes {
         Self::Asked { responder_resources: None, initiator_depth: None, refreshed: false };
 }
 
-/// A new queue pair: INIT, so that receives can be posted. One for datagrams waits for no peer and is
-/// ready at once.
+/// Returns the steps of a new queue pair.
+///
+/// A connected queue pair goes to INIT, so that receives can be posted. A queue pair for datagrams waits for no peer
+/// and goes to RTS at once.
 pub(crate) fn created(service: ServiceType) -> &'static [Step] {
     const INIT: Step = Step { state: QpState::IB_QPS_INIT, attributes: Attributes::ASKED };
     match service {
@@ -57,14 +59,13 @@ pub(crate) fn created(service: ServiceType) -> &'static [Step] {
     }
 }
 
-/// The peer is known: ready to receive, then to send.
+/// Returns the steps to RTR and RTS of a queue pair whose peer is known.
 ///
-/// Only now does the connection manager know what the peer may do; when the queue pair went to INIT
-/// the access flags were empty. The C library goes to INIT once more for them, but they can come
-/// with RTR as well.
+/// Only now does the connection manager know the access rights of the peer. They were empty when the queue pair went to
+/// INIT. The C library repeats the step to INIT for them, but RTR can set them as well.
 ///
-/// On iWARP the connection manager leaves the state out of the attributes of RTS: the kernel goes
-/// there by itself, when the connection stands.
+/// On iWARP the connection manager leaves the state out of the attributes of RTS. The kernel changes the state itself
+/// when the connection is established.
 pub(crate) fn connected(depths: Option<Depths>) -> [Step; 2] {
     let responder_resources = depths.map(|depths| depths.responder_resources);
     let initiator_depth = depths.map(|depths| depths.initiator_depth);
@@ -76,16 +77,16 @@ pub(crate) fn connected(depths: Option<Depths>) -> [Step; 2] {
     ]
 }
 
-/// The connection ends, or none will come of it: what is posted completes with a flush error. On
-/// iWARP that closes the connection.
+/// Returns the step to ERR of a queue pair whose connection ends or cannot be established.
 ///
-/// The C library goes to SQD on iWARP. That closes the connection in the same way, cutting off what
-/// is being sent, but siw then forgets the reads whose answers have not come.
+/// Posted work requests complete with a flush error. On iWARP the step closes the connection. The C library goes to SQD
+/// on iWARP. That closes the connection in the same way and interrupts sends in flight, but siw then forgets the reads
+/// without a response.
 pub(crate) fn ended() -> [Step; 1] {
     [Step { state: QpState::IB_QPS_ERR, attributes: Attributes::StateOnly }]
 }
 
-/// Takes `qp` through `steps`; `ask` is the connection manager's INIT_QP_ATTR.
+/// Takes `qp` through `steps`; `ask` sends the connection manager's INIT_QP_ATTR.
 pub(crate) fn carry_out(
     steps: &[Step],
     qp: &QueuePair,
@@ -115,7 +116,7 @@ pub(crate) fn carry_out(
     Ok(())
 }
 
-/// Takes over what RTR may have too of the attributes for INIT.
+/// Copies the attributes that RTR may also set from the attributes for INIT.
 fn refresh(attributes: &mut ib_uverbs_qp_attr, init: &ib_uverbs_qp_attr) {
     let common = ib_qp_attr_mask::IB_QP_ACCESS_FLAGS | ib_qp_attr_mask::IB_QP_PKEY_INDEX;
     attributes.qp_attr_mask |= init.qp_attr_mask & common.bits();
@@ -139,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_goes_through_init_rtr_rts() {
+    fn connection_passes_init_rtr_rts() {
         assert_eq!(states(created(ServiceType::Connected)), [QpState::IB_QPS_INIT]);
         assert_eq!(states(&connected(None)), [QpState::IB_QPS_RTR, QpState::IB_QPS_RTS]);
     }
 
     #[test]
-    fn depths_and_rights_go_to_the_steps_that_take_them() {
+    fn depths_and_access_go_to_their_transitions() {
         let asked = |responder_resources, initiator_depth, refreshed| Attributes::Asked {
             responder_resources,
             initiator_depth,
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_come_from_init_and_the_path_does_not() {
+    fn init_sets_access_but_no_path() {
         let mask = ib_qp_attr_mask::IB_QP_ACCESS_FLAGS | ib_qp_attr_mask::IB_QP_PORT;
         let mut init = *QueuePairAttributes::to(QpState::IB_QPS_INIT);
         init.qp_attr_mask |= mask.bits();

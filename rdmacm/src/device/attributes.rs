@@ -2,7 +2,7 @@
 
 use verbs_abi::{rdma_driver_id as DriverId, rdma_node_type as NodeType};
 
-use super::chardev::Chardev;
+use super::chardev::CharDevice;
 use super::guid::Guid;
 use super::kind::Transport;
 use crate::error::{Error, ErrorKind, Result};
@@ -19,12 +19,12 @@ pub struct Device {
     pub(super) protocol: Option<String>,
     pub(super) port_count: Option<u32>,
     pub(super) driver: Option<DriverId>,
-    pub(super) uverbs: Option<Chardev>,
+    pub(super) uverbs: Option<CharDevice>,
 }
 
 #[cfg(any(test, feature = "null"))]
 impl Device {
-    /// A device of which only the name is known.
+    /// Creates a device of which only the name is known.
     pub(crate) fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -42,31 +42,32 @@ impl Device {
 }
 
 impl Device {
-    /// The kernel's name: `rxe0`, `mlx5_0`.
+    /// Returns the kernel's name: `rxe0`, `mlx5_0`.
     #[doc(alias = "ibv_get_device_name")]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The number by which netlink and ucma know the device. It is never used again while the
-    /// system runs. Only netlink tells.
+    /// Returns the number of the device in netlink and ucma.
+    ///
+    /// The kernel never reuses it while the system runs. Only netlink reports it.
     #[doc(alias = "ibv_get_device_index")]
     pub fn index(&self) -> Option<u32> {
         self.index
     }
 
-    /// The GUID of the node.
+    /// Returns the GUID of the node.
     #[doc(alias = "ibv_get_device_guid")]
     pub fn node_guid(&self) -> Option<Guid> {
         self.node_guid
     }
 
-    /// The GUID that all devices of one piece of hardware share.
+    /// Returns the GUID that all devices of one hardware unit share.
     pub fn system_image_guid(&self) -> Option<Guid> {
         self.system_image_guid
     }
 
-    /// The firmware's version. Software devices have none.
+    /// Returns the version of the firmware; software devices have none.
     pub fn firmware(&self) -> Option<&str> {
         self.firmware.as_deref()
     }
@@ -76,41 +77,45 @@ impl Device {
         self.node_type
     }
 
-    /// The transport, by [`Transport::of`].
+    /// Returns the transport, by [`Transport::of`].
     pub fn transport(&self) -> Option<Transport> {
         Transport::of(self.node_type?)
     }
 
-    /// The protocol that is under the verbs. A node that the kernel's connection manager does not serve
-    /// counts as InfiniBand.
+    /// Returns the protocol of the verbs.
+    ///
+    /// A node that the kernel's connection manager does not serve counts as InfiniBand.
     pub(crate) fn transport_of_verbs(&self) -> Transport {
         self.transport().unwrap_or(Transport::InfiniBand)
     }
 
-    /// The protocol of the first port as the kernel names it: `ib`, `roce`, `iw`, `opa`, `usnic`.
-    /// Only netlink tells.
+    /// Returns the kernel's name for the protocol of the first port.
+    ///
+    /// It is `ib`, `roce`, `iw`, `opa` or `usnic`. Only netlink reports it.
     pub fn protocol(&self) -> Option<&str> {
         self.protocol.as_deref()
     }
 
-    /// How many ports the device has. They count from 1.
+    /// Returns the number of ports; they are numbered from 1.
     pub fn port_count(&self) -> Option<u32> {
         self.port_count
     }
 
-    /// The kernel's driver. Netlink tells, except for a few old drivers; from sysfs only rxe and
-    /// siw are recognised.
+    /// Returns the kernel's driver.
+    ///
+    /// Netlink reports it except for a few old drivers. From sysfs only rxe and siw are recognized.
     pub fn driver(&self) -> Option<DriverId> {
         self.driver
     }
 
-    /// The character device for verbs. `None` where ib_uverbs is not loaded.
-    pub fn uverbs(&self) -> Option<&Chardev> {
+    /// Returns the character device for verbs, or `None` if ib_uverbs is not loaded.
+    pub fn uverbs(&self) -> Option<&CharDevice> {
         self.uverbs.as_ref()
     }
 
-    /// Returns `true` if this is the device that the connection manager means by `guid` and `index`. Linux
-    /// before 5.8 does not tell the index, and sysfs never.
+    /// Returns `true` if the connection manager's `guid` and `index` refer to this device.
+    ///
+    /// Linux before 5.8 does not report the index, and sysfs never does.
     pub(crate) fn is(&self, guid: Guid, index: Option<u32>) -> bool {
         let same_index = self.index.zip(index).is_none_or(|(known, meant)| known == meant);
         same_index && self.node_guid == Some(guid)

@@ -13,36 +13,36 @@ use crate::sys::netlink::{Attributes, Request};
 use crate::sys::node::open_node;
 use crate::sys::per_process::PerProcess;
 
-/// A character device of the RDMA subsystem, as far as the kernel tells about it.
+/// A character device of the RDMA subsystem, with the properties that the kernel reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chardev {
+pub struct CharDevice {
     pub(super) name: String,
     pub(super) number: Option<u64>,
     pub(super) abi: Option<u32>,
 }
 
-impl Chardev {
-    /// The kernel's name: `uverbs0`, `rdma_cm`.
+impl CharDevice {
+    /// Returns the kernel's name: `uverbs0`, `rdma_cm`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where the node is by convention: `/dev/infiniband/uverbs0`.
+    /// Returns the conventional path of the node: `/dev/infiniband/uverbs0`.
     pub fn path(&self) -> String {
         format!("/dev/infiniband/{}", self.name)
     }
 
-    /// The device number, to compare with `st_rdev` of the node.
+    /// Returns the device number, to compare with `st_rdev` of the node.
     pub fn device_number(&self) -> Option<u64> {
         self.number
     }
 
-    /// The ABI version: of the driver for a uverbs device, of ucma for rdma_cm.
+    /// Returns the ABI version: of the driver for a uverbs device, of ucma for rdma_cm.
     pub fn abi_version(&self) -> Option<u32> {
         self.abi
     }
 
-    /// From the answer to `RDMA_NLDEV_CMD_GET_CHARDEV`.
+    /// Parses the response to `RDMA_NLDEV_CMD_GET_CHARDEV`.
     pub(super) fn from_netlink(answer: Attributes<'_>) -> Option<Self> {
         Some(Self {
             name: answer.string(nl::RDMA_NLDEV_ATTR_CHARDEV_NAME)?,
@@ -56,27 +56,29 @@ impl Chardev {
 
 const RDMA_CM: &str = "/dev/infiniband/rdma_cm";
 
-/// The number of the connection manager's device whose ABI version was asked for and is right; 0, which none has,
-/// before.
+/// Device number of the connection manager's node whose ABI version was checked; 0 before that.
+///
+/// No device has the number 0.
 static CHECKED: PerProcess<AtomicU64> = PerProcess::new();
 
-/// The connection manager's device.
+/// Returns the character device of the connection manager.
 ///
-/// Asks netlink (`RDMA_NLDEV_CMD_GET_CHARDEV` for `rdma_cm`, which makes the kernel load rdma_ucm)
-/// and else `class/misc/rdma_cm` in sysfs. Where neither answers, number and ABI version are
-/// unknown, but the node may still be there and open.
-pub fn rdma_cm() -> Chardev {
+/// The call sends `RDMA_NLDEV_CMD_GET_CHARDEV` for `rdma_cm`, which makes the kernel load rdma_ucm. If netlink does not
+/// answer, it reads `class/misc/rdma_cm` in sysfs. If neither answers, number and ABI version are unknown, but the node
+/// may still exist and open.
+pub fn cm_char_device() -> CharDevice {
     rdma_cm_from(&mut Sources::open())
 }
 
-pub(super) fn rdma_cm_from(sources: &mut Sources) -> Chardev {
+pub(super) fn rdma_cm_from(sources: &mut Sources) -> CharDevice {
     const NAME: &str = "rdma_cm";
     let request =
         Request::new(nl::RDMA_NLDEV_CMD_GET_CHARDEV).string(nl::RDMA_NLDEV_ATTR_CHARDEV_TYPE, NAME);
-    let answer = sources.netlink().and_then(|netlink| netlink.get(request, Chardev::from_netlink));
+    let answer =
+        sources.netlink().and_then(|netlink| netlink.get(request, CharDevice::from_netlink));
     answer.unwrap_or_else(|_| {
         let directory = sources.sysfs.child("class/misc/rdma_cm");
-        Chardev {
+        CharDevice {
             name: NAME.to_owned(),
             number: directory.device_number("dev"),
             abi: directory.value("abi_version"),
@@ -84,7 +86,7 @@ pub(super) fn rdma_cm_from(sources: &mut Sources) -> Chardev {
     })
 }
 
-/// Opens the connection manager's node, whose ABI version must be the one that this crate speaks.
+/// Opens the connection manager's node, whose ABI version must be that of this crate.
 pub(crate) fn open_rdma_cm() -> Result<OwnedFd> {
     match CHECKED.load(Ordering::Relaxed) {
         0 => open_and_check(),
@@ -94,7 +96,7 @@ pub(crate) fn open_rdma_cm() -> Result<OwnedFd> {
 
 /// Opens the node if its device number is not known, or has changed.
 fn open_and_check() -> Result<OwnedFd> {
-    let Chardev { number, abi, .. } = rdma_cm();
+    let CharDevice { number, abi, .. } = cm_char_device();
     if let Some(found) = abi {
         check_abi(RDMA_CM, found, RDMA_USER_CM_ABI_VERSION)?;
     }
@@ -105,7 +107,7 @@ fn open_and_check() -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Refuses a kernel whose ABI version is not the one that the library speaks.
+/// Returns an error if the kernel's ABI version is not that of the library.
 pub(super) fn check_abi(
     subject: impl Into<Cow<'static, str>>,
     found: u32,

@@ -1,4 +1,4 @@
-//! The list of devices: netlink first, sysfs for what netlink does not tell.
+//! The list of devices, from netlink first, and from sysfs for properties that netlink does not report.
 
 use nix::errno::Errno;
 use verbs_abi::IB_USER_VERBS_ABI_VERSION;
@@ -7,20 +7,19 @@ use verbs_abi::netlink as nl;
 use super::chardev::check_abi;
 use super::kind::driver_of;
 use super::sources::Sources;
-use super::{Chardev, Device, DriverId, Guid, NodeType};
+use super::{CharDevice, Device, DriverId, Guid, NodeType};
 use crate::error::{Error, ErrorKind, Result, hint};
 use crate::sys::netlink::{Attributes, Failure, Request};
 use crate::sys::sysfs::Directory;
 
-/// All devices, with their drivers and uverbs devices.
+/// Returns all devices, with their drivers and uverbs devices.
 pub(super) fn list(sources: &mut Sources) -> Result<Vec<Device>> {
     let mut devices = devices(sources)?;
     complete(sources, &mut devices)?;
     Ok(devices)
 }
 
-/// The device that [is the one](Device::is) with `guid` and `index`, with its driver and uverbs
-/// device.
+/// Returns the [device](Device::is) with `guid` and `index`, with its driver and uverbs device.
 pub(super) fn find(
     sources: &mut Sources,
     guid: Guid,
@@ -33,7 +32,7 @@ pub(super) fn find(
         let uverbs = (uverbs_request(index), uverbs_from_netlink);
         Some(sources.netlink().ok()?.get_both(device, uverbs))
     });
-    // However many devices there are.
+    // For any number of devices.
     if let Some((Ok(mut device), uverbs)) = asked {
         if !device.is(guid, index) {
             return Ok(None);
@@ -48,7 +47,7 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// Returns `true` if netlink lists other devices at most. What has no netlink does not know.
+/// Returns `true` if netlink works and does not list the device.
 pub(super) fn is_unlisted(sources: &mut Sources, guid: Guid, index: Option<u32>) -> bool {
     by_netlink(sources).is_ok_and(|listed| !listed.iter().any(|device| device.is(guid, index)))
 }
@@ -69,14 +68,14 @@ fn complete(sources: &mut Sources, devices: &mut [Device]) -> Result<()> {
     if silent.is_empty() { Ok(()) } else { uverbs_by_sysfs(&sources.sysfs, silent) }
 }
 
-/// All devices, without drivers and uverbs devices: one request fewer per device.
+/// Returns all devices without drivers and uverbs devices, which saves one request per device.
 pub(super) fn devices(sources: &mut Sources) -> Result<Vec<Device>> {
     by_netlink(sources)
         .or_else(|failure| by_sysfs(&sources.sysfs).ok_or_else(|| nobody(failure, &sources.sysfs)))
 }
 
 impl Device {
-    /// From a member of the answer to `RDMA_NLDEV_CMD_GET`.
+    /// Parses a member of the response to `RDMA_NLDEV_CMD_GET`.
     fn from_netlink(answer: Attributes<'_>) -> Option<Self> {
         Some(Self {
             name: answer.string(nl::RDMA_NLDEV_ATTR_DEV_NAME)?,
@@ -98,7 +97,7 @@ impl Device {
         (self.uverbs, self.driver) = (Some(uverbs), driver);
     }
 
-    /// From `class/infiniband/NAME`.
+    /// Reads `class/infiniband/NAME`.
     fn from_sysfs(name: String, directory: &Directory) -> Self {
         let ports = directory.child("ports").names();
         Self {
@@ -116,7 +115,7 @@ impl Device {
     }
 }
 
-/// The devices in sysfs; `None` where sysfs does not know of RDMA.
+/// Returns the devices in sysfs, or `None` if sysfs has no RDMA classes.
 fn by_sysfs(sysfs: &Directory) -> Option<Vec<Device>> {
     let class = sysfs.child("class/infiniband");
     let device = |name: String| {
@@ -126,8 +125,8 @@ fn by_sysfs(sysfs: &Directory) -> Option<Vec<Device>> {
     Some(class.names()?.into_iter().map(device).collect())
 }
 
-/// A uverbs device, and the driver that is behind it.
-type Uverbs = (Chardev, Option<DriverId>);
+/// A uverbs device and its driver.
+type Uverbs = (CharDevice, Option<DriverId>);
 
 fn uverbs_by_netlink(sources: &mut Sources, device: &Device) -> Result<Uverbs, Failure> {
     let index = device.index.ok_or(Failure::Os(Errno::ENODEV as i32))?;
@@ -142,7 +141,7 @@ fn uverbs_request(index: u32) -> Request {
 
 fn uverbs_from_netlink(answer: Attributes<'_>) -> Option<Uverbs> {
     let driver = answer.u32(nl::RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID).map(DriverId);
-    Some((Chardev::from_netlink(answer)?, driver))
+    Some((CharDevice::from_netlink(answer)?, driver))
 }
 
 /// Completes devices of which netlink gave no uverbs device.
@@ -151,7 +150,7 @@ fn uverbs_by_sysfs(sysfs: &Directory, devices: Vec<&mut Device>) -> Result<()> {
     if let Some(found) = class.value("abi_version") {
         check_abi("/dev/infiniband/uverbs*", found, IB_USER_VERBS_ABI_VERSION)?;
     }
-    let uverbs: Vec<(String, Chardev)> = class
+    let uverbs: Vec<(String, CharDevice)> = class
         .names()
         .unwrap_or_default()
         .into_iter()
@@ -159,7 +158,7 @@ fn uverbs_by_sysfs(sysfs: &Directory, devices: Vec<&mut Device>) -> Result<()> {
             let directory = class.child(&name);
             let number = directory.device_number("dev");
             let abi = directory.value("abi_version");
-            Some((directory.text("ibdev")?, Chardev { name, number, abi }))
+            Some((directory.text("ibdev")?, CharDevice { name, number, abi }))
         })
         .collect();
     for device in devices {
@@ -171,20 +170,20 @@ fn uverbs_by_sysfs(sysfs: &Directory, devices: Vec<&mut Device>) -> Result<()> {
     Ok(())
 }
 
-/// Neither netlink nor sysfs has an answer.
+/// Returns the error if neither netlink nor sysfs has a result.
 fn nobody(failure: Failure, sysfs: &Directory) -> Error {
     const OPERATION: &str = "list the RDMA devices";
     let errno = match failure {
-        // The process or the machine has too little, whatever modules there are.
+        // The process or the machine lacks a resource, regardless of the loaded modules.
         Failure::Os(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
         | Failure::Malformed(_) => return failure.error(OPERATION, ""),
         Failure::Os(errno) => errno,
     };
-    let remedy = match sysfs.child("class").exists() {
+    let hint = match sysfs.child("class").exists() {
         true => hint::MODULES,
         false => hint::MODULES_AND_SYSFS,
     };
-    Error::new(OPERATION, "", ErrorKind::Remedy { errno, remedy })
+    Error::new(OPERATION, "", ErrorKind::Os(errno)).with_hint(Errno::from_raw(errno), hint)
 }
 
 #[cfg(test)]
@@ -194,7 +193,7 @@ mod tests {
     use crate::sys::netlink::fake::{done, error, hex, message};
     use crate::sys::sysfs::fake::Tree;
 
-    /// That of rxe0.
+    /// The GUID of rxe0.
     const GUID: Guid = Guid::new(0x8891_32ff_fee5_4df9);
     const DEVICE: u16 = 0x1401;
     const CHARDEV: u16 = 0x140f;
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn sysfs_alone_is_enough() {
+    fn sysfs_alone_lists_all_devices() {
         let tree = Tree::new(golden::SYSFS);
         let devices = list(&mut Sources::sysfs_only(&tree)).unwrap();
         let [rxe, siw] = &devices[..] else { panic!("{devices:?}") };
@@ -260,7 +259,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn a_device_that_tells_little_is_listed_with_the_others() {
+    fn device_with_few_attributes_is_listed() {
         let mute = hex("0800 0100 05000000 | DEV_INDEX 5
                         0800 0200 6e657700 | DEV_NAME new
                         0600 0600 0102 0000 | NODE_GUID of two bytes");
@@ -280,7 +279,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn only_the_device_that_is_wanted_is_asked_for_more() {
+    fn only_wanted_device_is_queried_further() {
         let other = hex("0800 0100 05000000 | DEV_INDEX 5
                          0800 0200 6e657700 | DEV_NAME new");
         let (mut sources, kernel) = Sources::netlink_only(&[
@@ -296,7 +295,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn by_its_index_a_device_is_found_without_the_others() {
+    fn index_finds_device_without_listing() {
         let answers = [
             message(DEVICE, 1, &hex(golden::DEVICE)),
             message(CHARDEV, 2, &hex(golden::UVERBS)),
@@ -309,7 +308,7 @@ mod tests {
         let requests = kernel.requests();
         assert_eq!(requests.len(), 1, "both at once, and none for the list");
         assert_eq!(requests[0][16..24], hex("0800 0100 00000000"), "DEV_INDEX 0");
-        // Where the index is another device's by now, nobody is meant.
+        // If another device has the index now, no device is found.
         let other = Guid::new(GUID.get() + 1);
         assert_eq!(find(&mut sources, other, Some(0)).unwrap(), None);
         assert_eq!(kernel.requests().len(), 1);
@@ -317,7 +316,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn a_device_that_came_again_is_not_the_one_that_is_meant() {
+    fn readded_device_is_not_found_by_old_index() {
         let (mut sources, _kernel) = Sources::netlink_only(&[
             error(1, -libc::EINVAL),
             error(2, -libc::EINVAL),
@@ -329,7 +328,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn sysfs_completes_the_one_that_is_wanted() {
+    fn sysfs_completes_wanted_device() {
         let (mut sources, _kernel) = Sources::netlink_only(&[
             message(DEVICE, 1, &hex(golden::DEVICE)),
             error(2, -libc::EINVAL),
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn without_netlink_the_guid_tells_which_device_is_meant() {
+    fn guid_identifies_device_without_netlink() {
         let tree = Tree::new(golden::SYSFS);
         let sources = &mut Sources::sysfs_only(&tree);
         for index in [None, Some(7)] {
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_sysfs_device_is_listed_with_the_others() {
+    fn broken_sysfs_device_is_listed() {
         let tree = Tree::new(&[
             ("class/infiniband/broken/node_type", "many"),
             ("class/infiniband/broken/node_guid", ""),
@@ -367,13 +366,13 @@ mod tests {
     }
 
     #[test]
-    fn no_device_is_an_empty_list() {
+    fn no_device_yields_empty_list() {
         let (mut sources, _kernel) = Sources::netlink_only(&[done(1, 0)]);
         assert_eq!(list(&mut sources).unwrap(), []);
     }
 
     #[test]
-    fn nobody_to_ask_is_an_error_with_a_remedy() {
+    fn missing_sources_are_error_with_hint() {
         let without = Tree::new(&[("class/net/lo/mtu", "65536")]);
         let error = list(&mut Sources::sysfs_only(&without)).unwrap_err();
         assert_eq!(error.errno(), libc::EPROTONOSUPPORT);
@@ -385,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_answer_without_sysfs_is_an_error() {
+    fn broken_answer_without_sysfs_is_error() {
         let (mut sources, _kernel) = Sources::netlink_only(&[message(DEVICE, 1, &[9, 0, 1, 0])]);
         assert_eq!(list(&mut sources).unwrap_err().errno(), libc::EPROTO);
     }

@@ -3,12 +3,14 @@
 use super::chardev::rdma_cm_from;
 use super::port::Port;
 use super::sources::Sources;
-use super::{Device, Resources, discovery, golden};
+use super::{Device, ResourceCounts, discovery, golden};
 use crate::sys::netlink;
 use crate::sys::sysfs::fake::Tree;
 use crate::testing::Input;
 
-/// More ports than a device has. A kernel that says so is asked about each, which takes its time.
+/// A limit of the number of ports that a device has.
+///
+/// The library queries each port that the kernel reports, which takes long for more ports.
 const MANY_PORTS: u32 = 300;
 
 /// Answers of netlink, each after its length in two bytes, to all that is asked about devices.
@@ -26,7 +28,9 @@ pub fn netlink(bytes: &[u8]) {
     all(&mut sources);
 }
 
-/// The files of a device in sysfs, a line each: one that is left out, or empty, is not there.
+/// Reads the files of a device in sysfs, one per line.
+///
+/// A file that is omitted or empty does not exist.
 pub fn sysfs(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let files: Vec<(&str, &str)> = golden::SYSFS
@@ -39,7 +43,7 @@ pub fn sysfs(bytes: &[u8]) {
     all(&mut Sources::sysfs_only(&tree));
 }
 
-/// Everything that is asked for.
+/// Queries all properties.
 fn all(sources: &mut Sources) {
     let devices = discovery::list(sources).unwrap_or_default();
     assert!(!format!("{:?} {devices:?}", rdma_cm_from(sources)).is_empty());
@@ -48,7 +52,7 @@ fn all(sources: &mut Sources) {
         return;
     }
     for device in &devices {
-        if let Ok(resources) = Resources::read(sources, device) {
+        if let Ok(resources) = ResourceCounts::read(sources, device) {
             assert_eq!(resources.to_string().is_empty(), resources.iter().next().is_none());
         }
         for port in Port::all(sources, device) {

@@ -1,5 +1,6 @@
-//! The GID and P_Key tables of a port. Only sysfs shows them to everybody; who has a device open may ask that for the
-//! GIDs, which takes one call.
+//! The GID and P_Key tables of a port.
+//!
+//! Only sysfs shows them to all users. A program that has opened the device can query the GIDs in one call.
 
 use std::net::Ipv6Addr;
 use std::ops::Range;
@@ -13,8 +14,8 @@ use zerocopy::IntoBytes;
 
 use super::sources::Sources;
 use super::{Device, Gid, LinkLayer, Port, PortState, discovery};
-use crate::error::{Error, ErrorKind, Result};
-use crate::sys::command::Refused;
+use crate::error::{Error, Result};
+use crate::sys::command::CommandError;
 use crate::sys::sysfs::Directory;
 
 const OPERATION: &str = "read the GID table of";
@@ -27,13 +28,13 @@ pub struct GidEntry {
     pub index: u32,
     /// The address.
     pub gid: Gid,
-    /// The kind of packets that the GID stands for.
-    pub kind: Option<GidType>,
+    /// The kind of packets of the GID.
+    pub gid_type: Option<GidType>,
     /// The network device that has the address.
     pub netdev: Option<String>,
 }
 
-/// The kind of packets that a GID stands for.
+/// The kind of packets of a GID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GidType {
@@ -51,15 +52,15 @@ pub struct GidTable {
 }
 
 impl Port {
-    /// The entries of the GID table that are in use.
+    /// Returns the used entries of the GID table.
     ///
-    /// Reads `gids` and `gid_attrs` of the port in sysfs, each entry when the iterator comes to it:
-    /// the table of rxe has 1,024 slots, most of them empty. An opened device tells all at once:
+    /// The call reads `gids` and `gid_attrs` of the port in sysfs. The iterator reads each entry when it is requested:
+    /// the table of rxe has 1,024 slots, most of them empty. An opened device returns all entries at once:
     /// [`Context::gids`](crate::verbs::Context::gids).
     ///
     /// # Errors
     ///
-    /// ENOENT where sysfs is not mounted or the device is gone.
+    /// - ENOENT if sysfs is not mounted or the device was removed.
     #[doc(alias = "ibv_query_gid")]
     #[doc(alias = "ibv_query_gid_ex")]
     #[doc(alias = "ibv_query_gid_table")]
@@ -72,13 +73,13 @@ impl Port {
         Ok(GidTable { directory: self.directory.clone(), unread: 0..slots })
     }
 
-    /// The P_Key table: the keys by their index, 0 for an empty slot.
+    /// Returns the P_Key table: the keys by their index, 0 for an empty slot.
     ///
-    /// Reads `pkeys` of the port in sysfs. The table of siw is empty.
+    /// The call reads `pkeys` of the port in sysfs. The table of siw is empty.
     ///
     /// # Errors
     ///
-    /// ENOENT where sysfs is not mounted or the device is gone.
+    /// - ENOENT if sysfs is not mounted or the device was removed.
     #[doc(alias = "ibv_query_pkey")]
     #[doc(alias = "ibv_get_pkey_index")]
     pub fn pkeys(&self) -> Result<Vec<u16>> {
@@ -95,14 +96,14 @@ impl Port {
         if self.directory.exists() {
             return Ok(());
         }
-        let remedy = "mount sysfs at /sys: netlink does not show these tables";
-        let kind = ErrorKind::Remedy { errno: Errno::ENOENT as i32, remedy };
-        Err(Error::new(operation, self.subject(), kind))
+        let hint = "mount sysfs at /sys: netlink does not show these tables";
+        Err(Error::os(operation, self.subject(), Errno::ENOENT).with_hint(Errno::ENOENT, hint))
     }
 }
 
-/// The first GID of each active InfiniBand port. A port or a device that is broken, or vanishes
-/// meanwhile, is left out.
+/// Returns the first GID of each active InfiniBand port.
+///
+/// A port or device that is broken, or is removed meanwhile, is left out.
 pub(super) fn of_infiniband(sources: &mut Sources) -> Result<Vec<Gid>> {
     let mut found = Vec::new();
     for device in discovery::devices(sources)? {
@@ -119,29 +120,31 @@ impl GidTable {
     fn entry(&self, index: u32) -> Option<GidEntry> {
         let gid: Ipv6Addr = self.directory.value(&format!("gids/{index}"))?;
         let gid = Some(Gid::from(gid)).filter(|gid| !gid.is_zero())?;
-        let kind = self.directory.text(&format!("gid_attrs/types/{index}"));
-        let kind = match kind.as_deref() {
+        let gid_type = self.directory.text(&format!("gid_attrs/types/{index}"));
+        let gid_type = match gid_type.as_deref() {
             Some("IB/RoCE v1") => Some(GidType::RoceV1),
             Some("RoCE v2") => Some(GidType::RoceV2),
             _ => None,
         };
         let netdev = netdev(&self.directory, index);
-        Some(GidEntry { index, gid, kind, netdev })
+        Some(GidEntry { index, gid, gid_type, netdev })
     }
 }
 
-/// The network device of an entry, by `ports/PORT` in sysfs: what the kernel says elsewhere is a number that may mean
-/// another device in this network namespace.
+/// Returns the name of an entry's network device, from `ports/PORT` in sysfs.
+///
+/// Other interfaces of the kernel report a number, which may refer to another device in this network namespace.
 fn netdev(directory: &Directory, index: u32) -> Option<String> {
     directory.text(&format!("gid_attrs/ndevs/{index}"))
 }
 
-/// The table of port `number` of a device that is open, which `list` asks for the entries of all its ports: where that
-/// fails, by sysfs.
+/// Returns the table of port `number` of an opened device.
+///
+/// `list` queries the entries of all ports of the device. If that fails, the table is read from sysfs.
 pub(crate) fn of_opened(
     device: &Device,
     number: u32,
-    list: impl FnOnce() -> Result<Vec<ib_uverbs_gid_entry>, Refused>,
+    list: impl FnOnce() -> Result<Vec<ib_uverbs_gid_entry>, CommandError>,
 ) -> Result<Vec<GidEntry>> {
     let port = Port::unasked(device, number);
     port.check_number(OPERATION, device)?;
@@ -152,12 +155,12 @@ pub(crate) fn of_opened(
 }
 
 impl Port {
-    /// Those entries that are of this port, as sysfs would show them.
+    /// Returns the entries of this port in the form of sysfs.
     fn entries(&self, listed: &[ib_uverbs_gid_entry]) -> Vec<GidEntry> {
         let own = listed.iter().filter(|entry| entry.port_num == self.number());
         let entry = |entry: &ib_uverbs_gid_entry| {
             let gid = Gid(entry.gid.as_bytes().try_into().expect("16 bytes"));
-            let kind = match entry.gid_type {
+            let gid_type = match entry.gid_type {
                 IB_UVERBS_GID_TYPE_IB | IB_UVERBS_GID_TYPE_ROCE_V1 => Some(GidType::RoceV1),
                 IB_UVERBS_GID_TYPE_ROCE_V2 => Some(GidType::RoceV2),
                 _ => None,
@@ -165,7 +168,7 @@ impl Port {
             let index = entry.gid_index;
             let has_netdev = entry.netdev_ifindex != 0;
             let netdev = has_netdev.then(|| netdev(&self.directory, index)).flatten();
-            GidEntry { index, gid, kind, netdev }
+            GidEntry { index, gid, gid_type, netdev }
         };
         own.map(entry).filter(|entry| !entry.gid.is_zero()).collect()
     }
@@ -204,7 +207,7 @@ mod tests {
         let [first, second] = &entries[..] else { panic!("{entries:?}") };
         assert_eq!((first.index, second.index), (0, 2));
         assert_eq!(second.gid.to_string(), "0000:0000:0000:0000:0000:ffff:0a00:0001");
-        assert_eq!(second.kind, Some(GidType::RoceV2));
+        assert_eq!(second.gid_type, Some(GidType::RoceV2));
         assert_eq!(second.netdev.as_deref(), Some("v0"));
     }
 
@@ -213,12 +216,12 @@ mod tests {
         let tree = Tree::new(golden::SYSFS);
         let siw = &ports(&tree)[1];
         let entries: Vec<_> = siw.gids().unwrap().collect();
-        assert_eq!((entries.len(), entries[0].kind, &entries[0].netdev), (1, None, &None));
-        assert_eq!(siw.pkeys().unwrap(), []);
+        assert_eq!((entries.len(), entries[0].gid_type, &entries[0].netdev), (1, None, &None));
+        assert!(siw.pkeys().unwrap().is_empty());
     }
 
     #[test]
-    fn what_an_opened_device_lists_is_what_sysfs_shows() {
+    fn ioctl_gid_table_equals_sysfs_table() {
         let tree = Tree::new(golden::SYSFS);
         let port = &ports(&tree)[0];
         let by_sysfs: Vec<_> = port.gids().unwrap().collect();
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn without_sysfs_the_error_says_so() {
+    fn missing_sysfs_is_named_in_error() {
         let tree = Tree::new(golden::SYSFS);
         let port = ports(&tree).remove(0);
         drop(tree);
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_device_does_not_hide_the_infiniband_ports_of_others() {
+    fn broken_device_hides_no_other_infiniband_port() {
         const GID: &str = "fe80:0000:0000:0000:0000:0000:0000:0001";
         let tree = Tree::new(&[
             ("class/infiniband/a_silent/ports/1/lid", "0x1"),
@@ -291,7 +294,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn a_port_whose_table_cannot_be_read_does_not_hide_the_others() {
+    fn unreadable_gid_table_hides_no_other_port() {
         let device = |index: &str, name: &str| {
             let text = format!(
                 "0800 0100 {index} | DEV_INDEX

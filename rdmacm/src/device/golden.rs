@@ -1,8 +1,7 @@
-//! Answers of a real kernel for tests: attributes as Linux 6.1 on x86-64 sent them for an rxe
-//! device over `v0`.
+//! Responses of a real kernel for tests.
 //!
-//! Captured with `strace -xx -e trace=recvfrom`. In host byte order, so that tests that read
-//! numbers run on little-endian machines only.
+//! They are the attributes that Linux 6.1 on x86-64 sent for an rxe device over `v0`, captured with `strace -xx -e
+//! trace=recvfrom`. They are in host byte order, so tests that parse numbers run on little-endian machines only.
 #![cfg_attr(fuzzing, expect(dead_code, reason = "fuzzing has its own answers"))]
 
 /// A member of the answer to RDMA_NLDEV_CMD_GET.

@@ -1,4 +1,4 @@
-//! The two identifiers that InfiniBand gives to everything: GUID and GID.
+//! The two kinds of identifiers in InfiniBand: GUID and GID.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -12,17 +12,17 @@ use std::str::FromStr;
 pub struct Guid(u64);
 
 impl Guid {
-    /// From a number in host order.
+    /// Creates a GUID from a number in host order.
     pub const fn new(value: u64) -> Self {
         Self(value)
     }
 
-    /// From the eight bytes as they go over the wire.
+    /// Creates a GUID from the eight bytes of the wire format.
     pub const fn from_be_bytes(bytes: [u8; 8]) -> Self {
         Self(u64::from_be_bytes(bytes))
     }
 
-    /// As a number in host order.
+    /// Returns the GUID as a number in host order.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -83,6 +83,43 @@ impl From<Gid> for Ipv6Addr {
     }
 }
 
+/// Serializes as text, which [`FromStr`] parses.
+#[cfg(feature = "serde")]
+macro_rules! serde_as_text {
+    ($($name:ty),*) => {
+        $(
+            impl serde::Serialize for $name {
+                fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                    to.collect_str(self)
+                }
+            }
+
+            impl<'de> serde::Deserialize<'de> for $name {
+                fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                    let text = <std::borrow::Cow<'_, str>>::deserialize(from)?;
+                    text.parse().map_err(serde::de::Error::custom)
+                }
+            }
+        )*
+    };
+}
+
+#[cfg(feature = "serde")]
+serde_as_text!(Gid, Guid);
+
+/// The error of text that is not a GID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a GID in the form of an IPv6 address, as in fe80::5054:ff:fe12:3456")]
+pub struct ParseGidError;
+
+impl FromStr for Gid {
+    type Err = ParseGidError;
+
+    fn from_str(text: &str) -> Result<Self, ParseGidError> {
+        text.parse::<Ipv6Addr>().map(Self::from).map_err(|_| ParseGidError)
+    }
+}
+
 impl fmt::Display for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, g, h, i] = Ipv6Addr::from(self.0).segments();
@@ -95,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guid_text_goes_both_ways() {
+    fn guid_text_round_trips() {
         let guid = Guid::new(0x0002_c9ff_fe12_0034);
         assert_eq!(guid.to_string(), "0002:c9ff:fe12:0034");
         assert_eq!("0002:c9ff:fe12:0034".parse(), Ok(guid));
@@ -103,10 +140,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_guid() {
+    fn invalid_guid_text_is_refused() {
         for text in ["", ":::", "1:2:3", "1:2:3:4:5", "1:2:3:g", "00001:2:3:4", "+1:2:3:4"] {
             assert_eq!(text.parse::<Guid>(), Err(ParseGuidError), "{text}");
         }
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn serialized_form_is_text() {
+        let guid = Guid::new(0x0002_c9ff_fe12_0034);
+        let gid: Gid = "fe80::1".parse().unwrap();
+        let text = serde_json::to_string(&(guid, gid)).unwrap();
+        assert_eq!(text, r#"["0002:c9ff:fe12:0034","fe80:0000:0000:0000:0000:0000:0000:0001"]"#);
+        assert_eq!(serde_json::from_str::<(Guid, Gid)>(&text).unwrap(), (guid, gid));
+        serde_json::from_str::<Gid>(r#""10.0.0.1""#).unwrap_err();
     }
 
     #[test]
@@ -114,6 +162,11 @@ mod tests {
         let gid = Gid::from("::ffff:10.0.0.1".parse::<Ipv6Addr>().unwrap());
         assert_eq!(gid.to_string(), "0000:0000:0000:0000:0000:ffff:0a00:0001");
         assert_eq!(gid.to_string().parse::<Ipv6Addr>().unwrap(), Ipv6Addr::from(gid));
+        assert_eq!(gid.to_string().parse(), Ok(gid));
+        assert_eq!("::ffff:10.0.0.1".parse(), Ok(gid));
+        for text in ["", "10.0.0.1", "fe80::1%eth0", "[::1]"] {
+            assert_eq!(text.parse::<Gid>(), Err(ParseGidError), "{text}");
+        }
         assert!(!gid.is_zero());
         assert!(Gid::default().is_zero());
     }

@@ -2,8 +2,9 @@
 
 use super::{DriverId, NodeType};
 
-/// The protocol under the verbs, as far as it changes how connections are made and what memory
-/// rights they need.
+/// The protocol of the verbs.
+///
+/// It determines how connections are established and which access rights memory needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {
@@ -14,8 +15,9 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The transport of such nodes; `None` for those that no connection manager of the kernel
-    /// serves.
+    /// Returns the transport of such nodes.
+    ///
+    /// Returns `None` for nodes that no connection manager of the kernel serves.
     pub const fn of(node: NodeType) -> Option<Self> {
         match node {
             NodeType::RDMA_NODE_IB_CA
@@ -27,7 +29,7 @@ impl Transport {
     }
 }
 
-/// The driver that gives its devices this `node_desc`: the one sign of a driver in sysfs.
+/// Returns the driver that sets this `node_desc`, the only evidence of a driver in sysfs.
 pub(super) fn driver_of(node_desc: &str) -> Option<DriverId> {
     match node_desc {
         "rxe" => Some(DriverId::RDMA_DRIVER_RXE),
@@ -41,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transport_follows_from_the_node() {
+    fn transport_follows_node_type() {
         assert_eq!(Transport::of(NodeType::RDMA_NODE_IB_CA), Some(Transport::InfiniBand));
         assert_eq!(Transport::of(NodeType::RDMA_NODE_RNIC), Some(Transport::Iwarp));
         assert_eq!(Transport::of(NodeType::RDMA_NODE_USNIC), None);

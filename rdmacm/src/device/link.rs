@@ -21,35 +21,38 @@ const NETDEV_NAME_SIZE: usize = 16;
 /// The software devices of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum LinkKind {
+pub enum LinkType {
     /// Software RoCE, module rdma_rxe.
     Rxe,
     /// Software iWARP, module siw.
     Siw,
+    /// The link type of another module, by the kernel's name.
+    Other(&'static str),
 }
 
-impl LinkKind {
-    /// The kernel's name.
+impl LinkType {
+    /// Returns the kernel's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rxe => "rxe",
             Self::Siw => "siw",
+            Self::Other(name) => name,
         }
     }
 }
 
-impl fmt::Display for LinkKind {
+impl fmt::Display for LinkType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-/// A text that names no [`LinkKind`].
+/// A text that names no [`LinkType`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a kind of link: rxe or siw")]
 pub struct ParseLinkKindError;
 
-impl FromStr for LinkKind {
+impl FromStr for LinkType {
     type Err = ParseLinkKindError;
 
     fn from_str(text: &str) -> Result<Self, ParseLinkKindError> {
@@ -58,43 +61,48 @@ impl FromStr for LinkKind {
     }
 }
 
-/// Every port of every device.
+/// Returns all ports of all devices.
 ///
-/// Sends `RDMA_NLDEV_CMD_GET` as a dump and `RDMA_NLDEV_CMD_PORT_GET` per port, or reads sysfs, as
-/// [`super::list`] and [`Device::port`](super::Device::port) do. A port that tells nothing is
-/// listed all the same.
+/// The call sends `RDMA_NLDEV_CMD_GET` as a dump and `RDMA_NLDEV_CMD_PORT_GET` per port. Without netlink it reads
+/// sysfs, like [`super::list`] and [`Device::port`](super::Device::port). A port without known properties is listed
+/// too.
 ///
 /// # Errors
 ///
-/// The errors of [`super::list`].
+/// - The errors of [`super::list`].
 pub fn list() -> Result<Vec<Port>> {
     let sources = &mut Sources::open();
     let devices = discovery::devices(sources)?;
     Ok(devices.iter().flat_map(|device| Port::all(sources, device)).collect())
 }
 
-/// Makes a software device `name` over the network device `netdev`.
+/// Creates a software device `name` over the network device `netdev`.
 ///
-/// Sends `RDMA_NLDEV_CMD_NEWLINK`; the kernel loads the driver's module. When the call returns the
-/// device is registered and listed; udev, where there is one, makes its node a moment later.
+/// The call sends `RDMA_NLDEV_CMD_NEWLINK`; the kernel loads the module of the driver. When the call returns, the
+/// device is registered and listed. If udev runs, it creates the node shortly afterwards.
 ///
 /// # Errors
 ///
-/// - EINVAL before the kernel is asked: a name that is empty, too long (63 bytes; 15 of a network
-///   device) or holds NUL, and `%` in the device's name. From the kernel: it has no such driver, or
-///   the network device cannot carry it.
-/// - ENODEV: no such network device in this network namespace.
-/// - EEXIST: the network device has a device of this kind already.
-/// - ENFILE: the name is taken.
-/// - EPERM: the caller lacks CAP_NET_ADMIN in the initial user namespace, or `netdev` is a VLAN
-///   device, which rxe refuses.
-/// - EPROTONOSUPPORT: ib_core is not loaded.
+/// The call checks the names before it sends a request:
+///
+/// - EINVAL if a name is empty, too long or has a NUL byte, or if the name of the device has a `%`. The maximum is 63
+///   bytes, or 15 bytes for a network device.
+///
+/// The kernel returns:
+///
+/// - EINVAL if it has no such driver, or if the network device cannot carry the software device.
+/// - ENODEV if this network namespace has no such network device.
+/// - EEXIST if the network device already has a device of this kind.
+/// - ENFILE if the name is in use.
+/// - EPERM if the caller lacks CAP_NET_ADMIN in the initial user namespace, or if `netdev` is a VLAN device, which rxe
+///   refuses.
+/// - EPROTONOSUPPORT if ib_core is not loaded.
 #[doc(alias = "RDMA_NLDEV_CMD_NEWLINK")]
-pub fn add(name: &str, kind: LinkKind, netdev: &str) -> Result<()> {
+pub fn add(name: &str, kind: LinkType, netdev: &str) -> Result<()> {
     add_by(&mut Sources::open(), name, kind, netdev)
 }
 
-fn add_by(sources: &mut Sources, name: &str, kind: LinkKind, netdev: &str) -> Result<()> {
+fn add_by(sources: &mut Sources, name: &str, kind: LinkType, netdev: &str) -> Result<()> {
     const OPERATION: &str = "add the RDMA link";
     let subject = format!("{name} ({kind} on {netdev})");
     let bad = check_name(name, DEVICE_NAME_SIZE, "the device's name")
@@ -113,15 +121,18 @@ fn add_by(sources: &mut Sources, name: &str, kind: LinkKind, netdev: &str) -> Re
             (Errno::ENODEV, _) => Some("there is no network device of that name here"),
             (Errno::EEXIST, _) => Some("the network device has a link of this kind already"),
             (Errno::ENFILE, _) => Some("another RDMA device has that name"),
-            (Errno::EPERM, LinkKind::Siw) => Some(NEEDS_ADMIN),
-            (Errno::EPERM, LinkKind::Rxe) => {
+            (Errno::EPERM, LinkType::Siw | LinkType::Other(_)) => Some(NEEDS_ADMIN),
+            (Errno::EPERM, LinkType::Rxe) => {
                 Some("it needs CAP_NET_ADMIN in the initial user namespace, and no VLAN device")
             }
-            (Errno::EINVAL, LinkKind::Rxe) => {
+            (Errno::EINVAL, LinkType::Rxe) => {
                 Some("the kernel has no rxe (modprobe rdma_rxe), or not for such a network device")
             }
-            (Errno::EINVAL, LinkKind::Siw) => {
+            (Errno::EINVAL, LinkType::Siw) => {
                 Some("the kernel has no siw (modprobe siw), or not for such a network device")
+            }
+            (Errno::EINVAL, LinkType::Other(_)) => {
+                Some("no loaded module has this link type, or not for such a network device")
             }
             _ => None,
         })
@@ -130,18 +141,17 @@ fn add_by(sources: &mut Sources, name: &str, kind: LinkKind, netdev: &str) -> Re
 
 /// Removes the software device `name`.
 ///
-/// Sends `RDMA_NLDEV_CMD_GET` as a dump to find its index, and `RDMA_NLDEV_CMD_DELLINK`.
+/// The call sends `RDMA_NLDEV_CMD_GET` as a dump to find the index, and `RDMA_NLDEV_CMD_DELLINK`.
 ///
-/// **Blocks** in the kernel, and cannot be interrupted, while any process holds a descriptor or a
-/// mapping of the device's user contexts: rxe and siw cannot take a context from its user. Close
-/// them first.
+/// **It blocks** in the kernel while any process has a descriptor or a mapping of the device's user contexts, and
+/// cannot be interrupted. rxe and siw cannot revoke a context from its user. Close the contexts first.
 ///
 /// # Errors
 ///
-/// - ENODEV: no device of that name.
-/// - EINVAL: not a software device, or it was removed meanwhile.
-/// - EPERM: the caller lacks CAP_NET_ADMIN in the initial user namespace.
-/// - [`ErrorKind::Unsupported`] where devices are known from sysfs alone.
+/// - ENODEV if no device has the name.
+/// - EINVAL if the device is not a software device, or was removed meanwhile.
+/// - EPERM if the caller lacks CAP_NET_ADMIN in the initial user namespace.
+/// - [`ErrorKind::Unsupported`] if devices are known from sysfs only.
 #[doc(alias = "RDMA_NLDEV_CMD_DELLINK")]
 pub fn delete(name: &str) -> Result<()> {
     delete_by(&mut Sources::open(), name)
@@ -152,7 +162,7 @@ fn delete_by(sources: &mut Sources, name: &str) -> Result<()> {
     let devices = discovery::devices(sources)?;
     let device = devices.iter().find(|device| device.name == name).ok_or_else(|| {
         let reason = "there is no RDMA device of that name".into();
-        let kind = ErrorKind::Invalid { errno: Errno::ENODEV as i32, reason };
+        let kind = ErrorKind::InvalidInput { errno: Errno::ENODEV as i32, reason };
         Error::new(OPERATION, name.to_owned(), kind)
     })?;
     let index = device.netlink_index(OPERATION)?;
@@ -170,7 +180,9 @@ fn delete_by(sources: &mut Sources, name: &str) -> Result<()> {
 
 const NEEDS_ADMIN: &str = "it needs CAP_NET_ADMIN in the initial user namespace";
 
-/// Why a name cannot be sent. The kernel would cut a long one off.
+/// Returns the reason for which a name cannot be sent, if any.
+///
+/// The kernel would truncate a long name.
 fn check_name(name: &str, size: usize, what: &str) -> Option<String> {
     if name.is_empty() {
         Some(format!("{what} is empty"))
@@ -183,7 +195,7 @@ fn check_name(name: &str, size: usize, what: &str) -> Option<String> {
     }
 }
 
-/// The failure with what an errno means here.
+/// Returns the error with a hint on the meaning of its errno in this operation.
 fn explained(
     failure: Failure,
     operation: &'static str,
@@ -196,7 +208,8 @@ fn explained(
         errno => meaning(errno),
     };
     match meaning {
-        Some(remedy) => Error::new(operation, subject, ErrorKind::Remedy { errno, remedy }),
+        Some(hint) => Error::new(operation, subject, ErrorKind::Os(errno))
+            .with_hint(Errno::from_raw(errno), hint),
         None => failure.error(operation, subject),
     }
 }
@@ -209,7 +222,7 @@ mod tests {
     use crate::sys::sysfs::fake::Tree;
 
     #[test]
-    fn bad_names_are_refused_before_the_kernel_is_asked() {
+    fn bad_names_are_refused_without_command() {
         let (mut sources, kernel) = Sources::netlink_only(&[]);
         let long = "x".repeat(64);
         let names = [
@@ -222,7 +235,7 @@ mod tests {
             ("rxe0", "v\0", "NUL"),
         ];
         for (name, netdev, reason) in names {
-            let error = add_by(&mut sources, name, LinkKind::Rxe, netdev).unwrap_err();
+            let error = add_by(&mut sources, name, LinkType::Rxe, netdev).unwrap_err();
             assert_eq!(error.errno(), libc::EINVAL);
             assert!(error.to_string().contains(reason), "{error}");
         }
@@ -231,9 +244,9 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn add_asks_for_an_acknowledgement() {
+    fn add_requests_acknowledgement() {
         let (mut sources, kernel) = Sources::netlink_only(&[acknowledgement(1)]);
-        add_by(&mut sources, "siw0", LinkKind::Siw, "v1").unwrap();
+        add_by(&mut sources, "siw0", LinkType::Siw, "v1").unwrap();
         let expected =
             hex("2c000000 0314 0500 01000000 00000000  | NEWLINK, NLM_F_REQUEST | NLM_F_ACK
              0900 0200 73697730 00 000000          | DEV_NAME
@@ -243,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_add_say_what_to_do() {
+    fn errors_of_add_have_hints() {
         let cases = [
             (libc::ENODEV, "no network device"),
             (libc::EEXIST, "has a link"),
@@ -254,17 +267,17 @@ mod tests {
         ];
         for (errno, text) in cases {
             let (mut sources, _kernel) = Sources::netlink_only(&[error(1, -errno)]);
-            let error = add_by(&mut sources, "siw0", LinkKind::Siw, "v1").unwrap_err();
+            let error = add_by(&mut sources, "siw0", LinkType::Siw, "v1").unwrap_err();
             assert_eq!(error.errno(), errno);
             assert!(error.to_string().contains(text), "{error}");
         }
     }
 
     #[test]
-    fn without_netlink_nothing_can_be_added() {
+    fn add_without_netlink_fails() {
         let tree = Tree::new(golden::SYSFS);
         let mut sources = Sources::sysfs_only(&tree);
-        let error = add_by(&mut sources, "rxe1", LinkKind::Rxe, "v0").unwrap_err();
+        let error = add_by(&mut sources, "rxe1", LinkType::Rxe, "v0").unwrap_err();
         assert_eq!(error.errno(), libc::EPROTONOSUPPORT);
         let error = delete_by(&mut sources, "rxe0").unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
@@ -272,7 +285,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn delete_goes_by_index() {
+    fn delete_uses_device_index() {
         let listed = |sequence| message(0x1401, sequence, &hex(golden::DEVICE));
         let (mut sources, kernel) = Sources::netlink_only(&[
             listed(1),
@@ -296,9 +309,9 @@ mod tests {
 
     #[test]
     fn kinds_by_name() {
-        for kind in [LinkKind::Rxe, LinkKind::Siw] {
+        for kind in [LinkType::Rxe, LinkType::Siw] {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
-        assert_eq!("mlx5".parse::<LinkKind>(), Err(ParseLinkKindError));
+        assert_eq!("mlx5".parse::<LinkType>(), Err(ParseLinkKindError));
     }
 }

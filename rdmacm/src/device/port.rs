@@ -1,4 +1,4 @@
-//! A port of a device: its state and where its tables are.
+//! A port of a device: its state and the location of its tables.
 
 use nix::errno::Errno;
 use verbs_abi::netlink as nl;
@@ -11,7 +11,7 @@ use crate::sys::sysfs::Directory;
 
 const OPERATION: &str = "read the state of";
 
-/// More ports than any device has: of what says that it has more, these are asked for.
+/// Maximum number of ports that the library queries; no device has more.
 const MOST_PORTS: u32 = 0xffff;
 
 /// A port of a device, which iproute2 calls a link.
@@ -26,20 +26,20 @@ pub struct Port {
     link_layer: Option<LinkLayer>,
     lid: Option<u32>,
     netdev: Option<String>,
-    /// `class/infiniband/DEVICE/ports/PORT`, where the tables are.
+    /// `class/infiniband/DEVICE/ports/PORT`, the directory of the tables.
     pub(super) directory: Directory,
 }
 
 impl Device {
     /// Reads the state of a port.
     ///
-    /// Sends `RDMA_NLDEV_CMD_PORT_GET`; reads `class/infiniband/DEVICE/ports/PORT` in sysfs for the
-    /// link layer, and for the rest where netlink is silent.
+    /// The call sends `RDMA_NLDEV_CMD_PORT_GET`. It reads `class/infiniband/DEVICE/ports/PORT` in sysfs for the link
+    /// layer, and for the properties that netlink does not report.
     ///
     /// # Errors
     ///
-    /// EINVAL for a port that the device does not have. Netlink's errno if neither it nor sysfs
-    /// knows the port.
+    /// - EINVAL for a port that the device does not have.
+    /// - The errno of netlink if neither netlink nor sysfs has the port.
     #[doc(alias = "ibv_query_port")]
     pub fn port(&self, number: u32) -> Result<Port> {
         Port::read(&mut Sources::open(), self, number)
@@ -47,42 +47,42 @@ impl Device {
 }
 
 impl Port {
-    /// The name of the device.
+    /// Returns the name of the device.
     pub fn device_name(&self) -> &str {
         &self.device
     }
 
-    /// The port's number, from 1.
+    /// Returns the number of the port, from 1.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The logical state.
+    /// Returns the logical state.
     pub fn state(&self) -> Option<PortState> {
         self.state
     }
 
-    /// The physical state.
+    /// Returns the physical state.
     pub fn physical_state(&self) -> Option<PhysicalState> {
         self.physical_state
     }
 
-    /// The link layer.
+    /// Returns the link layer.
     pub fn link_layer(&self) -> Option<LinkLayer> {
         self.link_layer
     }
 
-    /// The local identifier. Only an InfiniBand link has one.
+    /// Returns the local identifier, which only an InfiniBand link has.
     pub fn lid(&self) -> Option<u32> {
         self.lid
     }
 
-    /// The network device over which the port works, if it is in this network namespace.
+    /// Returns the network device of the port if it is in this network namespace.
     pub fn netdev(&self) -> Option<&str> {
         self.netdev.as_deref()
     }
 
-    /// A port of which nothing is known.
+    /// Creates a port without known properties.
     fn unknown(sysfs: &Directory, device: &Device, number: u32) -> Self {
         let path = format!("class/infiniband/{}/ports/{number}", device.name);
         Self {
@@ -119,7 +119,7 @@ impl Port {
         Ok(())
     }
 
-    /// Every port of a device, a port that tells nothing included.
+    /// Returns all ports of a device, including ports without known properties.
     pub(super) fn all(sources: &mut Sources, device: &Device) -> Vec<Self> {
         (1..=device.port_count.unwrap_or(0).min(MOST_PORTS))
             .map(|number| {
@@ -144,7 +144,7 @@ impl Port {
         Ok(port)
     }
 
-    /// With what the answer to `RDMA_NLDEV_CMD_PORT_GET` says.
+    /// Returns the port with the properties of a response to `RDMA_NLDEV_CMD_PORT_GET`.
     fn with(&self, answer: Attributes<'_>) -> Option<Self> {
         Some(Self {
             state: Some(PortState(answer.u8(nl::RDMA_NLDEV_ATTR_PORT_STATE)?)),
@@ -191,7 +191,7 @@ mod tests {
     use crate::sys::netlink::fake::{error, hex, message};
     use crate::sys::sysfs::fake::Tree;
 
-    /// rxe0 of the golden answers.
+    /// Returns rxe0 of the golden responses.
     fn device() -> Device {
         let tree = Tree::new(golden::SYSFS);
         let devices = discovery::devices(&mut Sources::sysfs_only(&tree)).unwrap();
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn a_lid_makes_it_infiniband() {
+    fn port_with_lid_is_infiniband() {
         let answer = hex("0500 0c00 04000000 | PORT_STATE
                           0800 0900 03000000 | LID");
         let (mut sources, _kernel) = Sources::netlink_only(&[message(0x1401, 1, &answer)]);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_not_there() {
+    fn absent_port_is_refused() {
         let (mut sources, kernel) = Sources::netlink_only(&[]);
         for number in [0, 2, u32::MAX] {
             let error = Port::read(&mut sources, &device(), number).unwrap_err();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_with_more_ports_than_there_can_be_takes_no_end_of_neither_time_nor_memory() {
+    fn excessive_port_count_is_capped() {
         let (mut sources, kernel) = Sources::netlink_only(&[]);
         drop(kernel);
         let device = Device { port_count: Some(u32::MAX), ..device() };
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_port_is_an_error_but_is_listed() {
+    fn silent_port_is_error_but_listed() {
         let answers = [error(1, -libc::EINVAL), error(2, -libc::EINVAL)];
         let (mut sources, _kernel) = Sources::netlink_only(&answers);
         let error = Port::read(&mut sources, &device(), 1).unwrap_err();

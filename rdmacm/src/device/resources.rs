@@ -1,4 +1,4 @@
-//! [`Resources`]: how many objects of each type exist on a device.
+//! [`ResourceCounts`]: how many objects of each type exist on a device.
 
 use std::fmt;
 
@@ -11,37 +11,38 @@ use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::sys::netlink::{Attributes, Request};
 
-/// How many objects of each type exist on a device, in the kernel's order.
+/// The number of objects of each type on a device, in the kernel's order.
 ///
-/// Two of them are equal if nothing was leaked between them. Printed as `pd 1, cq 1, qp 1, cm_id 0,
-/// mr 0, ctx 0, srq 0`.
+/// If two of them are equal, no object was leaked between them. The text form is `pd 1, cq 1, qp 1, cm_id 0, mr 0, ctx
+/// 0, srq 0`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resources {
+pub struct ResourceCounts {
     counts: Vec<(String, u64)>,
 }
 
 impl Device {
-    /// Counts the objects of each type that exist on the device now, those of the kernel and of other
-    /// processes included.
+    /// Counts the objects of each type that exist on the device now.
     ///
-    /// Sends `RDMA_NLDEV_CMD_RES_GET`.
+    /// Objects of the kernel and of other processes are included. The call sends `RDMA_NLDEV_CMD_RES_GET`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] without netlink. EINVAL if the device is gone.
-    pub fn resources(&self) -> Result<Resources> {
-        Resources::read(&mut Sources::open(), self)
+    /// - [`ErrorKind::Unsupported`] without netlink.
+    /// - EINVAL if the device was removed.
+    pub fn resources(&self) -> Result<ResourceCounts> {
+        ResourceCounts::read(&mut Sources::open(), self)
     }
 }
 
-impl Resources {
-    /// The number of objects of a type: `pd`, `cq`, `qp`, `cm_id`, `mr`, `ctx`, `srq`, and what
-    /// newer kernels add.
+impl ResourceCounts {
+    /// Returns the number of objects of a type.
+    ///
+    /// The types are `pd`, `cq`, `qp`, `cm_id`, `mr`, `ctx`, `srq`, and those that newer kernels add.
     pub fn count(&self, name: &str) -> Option<u64> {
         self.counts.iter().find(|(known, _)| known == name).map(|(_, count)| *count)
     }
 
-    /// Every type and its number.
+    /// Returns an iterator over all types and their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.counts.iter().map(|(name, count)| (name.as_str(), *count))
     }
@@ -70,7 +71,7 @@ impl Resources {
     }
 }
 
-impl fmt::Display for Resources {
+impl fmt::Display for ResourceCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, (name, count)) in self.counts.iter().enumerate() {
             let separator = if position == 0 { "" } else { ", " };
@@ -97,7 +98,7 @@ mod tests {
             message(0x1409, 2, &hex(golden::RESOURCES)),
         ]);
         let device = discovery::devices(&mut sources).unwrap().remove(0);
-        let resources = Resources::read(&mut sources, &device).unwrap();
+        let resources = ResourceCounts::read(&mut sources, &device).unwrap();
         assert_eq!(resources.to_string(), "pd 1, cq 1, qp 1, cm_id 0, mr 0, ctx 0, srq 0");
         assert_eq!((resources.count("qp"), resources.count("mr")), (Some(1), Some(0)));
         assert_eq!(resources.count("xrcd"), None);
@@ -109,7 +110,7 @@ mod tests {
         let tree = Tree::new(golden::SYSFS);
         let mut sources = Sources::sysfs_only(&tree);
         let device = discovery::devices(&mut sources).unwrap().remove(0);
-        let error = Resources::read(&mut sources, &device).unwrap_err();
+        let error = ResourceCounts::read(&mut sources, &device).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     }
 }

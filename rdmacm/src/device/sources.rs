@@ -1,4 +1,4 @@
-//! Where knowledge about devices comes from.
+//! The sources of information about devices.
 
 #[cfg(any(test, fuzzing))]
 use crate::sys::netlink::fake::{Kernel, kernel};
@@ -7,7 +7,7 @@ use crate::sys::sysfs::Directory;
 #[cfg(any(test, fuzzing))]
 use crate::sys::sysfs::fake::Tree;
 
-/// Where sysfs is mounted.
+/// The mount point of sysfs.
 pub(super) const SYSFS: &str = "/sys";
 
 /// The two ways to ask the kernel about devices. Either may be missing.
@@ -23,7 +23,7 @@ impl Sources {
         Self { netlink: Socket::open(), sysfs: Directory::new(SYSFS) }
     }
 
-    /// Netlink, or why there is none.
+    /// Returns the netlink socket, or the reason for which there is none.
     pub(super) fn netlink(&mut self) -> Result<&mut Socket, Failure> {
         self.netlink.as_mut().map_err(|failure| *failure)
     }
@@ -31,13 +31,13 @@ impl Sources {
 
 #[cfg(any(test, fuzzing))]
 impl Sources {
-    /// A socket that has these answers, and no sysfs.
+    /// Returns sources with a socket that has these responses, and without sysfs.
     pub(super) fn netlink_only(answers: &[Vec<u8>]) -> (Self, Kernel) {
         let (socket, kernel) = kernel(answers);
         (Self { netlink: Ok(socket), sysfs: Directory::new("/nonexistent") }, kernel)
     }
 
-    /// No netlink, and a tree of files.
+    /// Returns sources without netlink, and with a tree of files.
     pub(super) fn sysfs_only(tree: &Tree) -> Self {
         Self { netlink: Err(Failure::Os(libc::EPROTONOSUPPORT)), sysfs: tree.directory() }
     }

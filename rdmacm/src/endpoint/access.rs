@@ -1,22 +1,22 @@
-//! Calls that need the state for a moment: for buffers that come back, the counters, keys of exports, and the protection domain.
+//! Short calls on the state: returned buffers, counters, keys of exports, the protection domain.
 
 use super::core::WatchedKeys;
-use super::counters::Counters;
 use super::operation::{Awaited, Interest};
 use super::shared::Shared;
 use super::state::State;
+use super::stats::EndpointStats;
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::{Buffer, ProtectionDomain};
+use crate::verbs::{ProtectionDomain, RegisteredBuffer};
 
 /// The operation of a destructor that returns a buffer; its error is discarded.
 const GIVE_BACK: &str = "give back to";
 
-/// Operation name used when an export looks at its key; the error is discarded.
+/// Operation name used when an export checks its key; the error is discarded.
 const EXPORTS: &str = "look at the exports of";
 
 impl Shared {
     /// Returns a buffer for sending that was not posted.
-    pub(super) fn give_back(&self, memory: Buffer) {
+    pub(super) fn give_back(&self, memory: RegisteredBuffer) {
         let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
         // After the end the memory is freed when this returns and nothing is locked.
         if guarded.state.parts.is_some() {
@@ -25,7 +25,7 @@ impl Shared {
     }
 
     /// Posts a buffer for receiving again.
-    pub(super) fn receive(&self, memory: Buffer) {
+    pub(super) fn receive(&self, memory: RegisteredBuffer) {
         let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
         let State { parts, core, .. } = &mut guarded.state;
         if let (Some(io), None) = (parts, core.end()) {
@@ -38,7 +38,7 @@ impl Shared {
         }
     }
 
-    /// Records that no caller waits any more for the buffer of the request `awaited`, which is in slot `index`.
+    /// Records that no caller waits any more for the request `awaited` in slot `index`.
     pub(super) fn give_up(&self, awaited: Awaited, index: usize) {
         let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
         guarded.forget_loop(awaited);
@@ -49,8 +49,8 @@ impl Shared {
         }
     }
 
-    /// Returns what the endpoint has done so far.
-    pub(super) fn counters(&self) -> Result<Counters> {
+    /// Returns the statistics of the endpoint.
+    pub(super) fn counters(&self) -> Result<EndpointStats> {
         let guarded = self.lock("count what was done over")?;
         Ok(*guarded.state.core.counters())
     }

@@ -7,6 +7,7 @@ use super::core::FIRST;
 use super::deadline::{earlier, has_passed, within};
 use super::kernel_objects::NewEndpoint;
 use super::trace::Trace;
+use crate::addr::Address;
 use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
@@ -37,6 +38,8 @@ pub(super) struct Handshake {
     pub(super) endpoint: NewEndpoint,
     /// The private data of the peer's request, if the peer has asked for the connection.
     pub(super) request_data: Option<Vec<u8>>,
+    /// The server, if this side has asked for the connection.
+    pub(super) server: Option<Address>,
 }
 
 /// The state of an attempt after an event.
@@ -76,12 +79,22 @@ impl Attempt {
         Self { phase, channel, until: earlier(until, overall), overall }
     }
 
+    /// Returns the channel of the events of the attempt.
+    pub(super) fn channel(&self) -> &EventChannel {
+        &self.channel
+    }
+
+    /// Returns the deadline of all phases together.
+    pub(super) fn overall(&self) -> Option<Instant> {
+        self.overall
+    }
+
     /// Returns the deadline of the phase.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.until
     }
 
-    /// Returns the event that the attempt waits for, if it has come.
+    /// Returns the event for which the attempt waits, if it has arrived.
     pub(super) fn event(&self, trace: &Trace) -> Result<Option<Event>> {
         loop {
             let read = self.channel.get_event().inspect(|event| trace.event(event));
@@ -89,8 +102,8 @@ impl Attempt {
                 // Of a neighbor, or of an interface: it ends nothing.
                 Ok(event) if event.event_type() == EventType::AddrChange => {}
                 Ok(event) => {
-                    let failure = event.failure(self.awaited().1);
-                    return failure.map_or(Ok(Some(event)), Err);
+                    let failure = event.error_for(self.awaited().1);
+                    return failure.map_or(Ok(Some(event)), |error| Err(self.named(error)));
                 }
                 Err(error) if *error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.errno() == libc::EINTR => {}
@@ -117,20 +130,22 @@ impl Attempt {
             }
             Phase::Route(id, mut attempt) => {
                 let connector = &attempt.connector;
-                let mut settings = connector.settings.clone();
+                let mut config = connector.config.clone();
                 let transport = id.context()?.transport();
-                let looks = transport == Transport::Iwarp && settings.keep_alive.is_none();
-                settings.keep_alive = settings.keep_alive.or_else(|| looks.then_some(FIRST));
-                let mut endpoint = NewEndpoint::create(id, &settings, true)?;
+                let looks = transport == Transport::Iwarp && config.keep_alive_interval.is_none();
+                config.keep_alive_interval =
+                    config.keep_alive_interval.or_else(|| looks.then_some(FIRST));
+                let mut endpoint = NewEndpoint::create(id, &config, true)?;
                 if looks {
                     endpoint.core.end_keep_alive_soon();
                 }
                 let until = phase_within(connector.connect_timeout);
-                let param = settings.param(&connector.private_data);
+                let param = config.param(&connector.private_data);
                 match connect(&endpoint.objects.id, &param, until) {
                     Ok(()) => {
                         trace.is("connecting");
-                        let handshake = Handshake { endpoint, request_data: None };
+                        let server = Some(attempt.server);
+                        let handshake = Handshake { endpoint, request_data: None, server };
                         (Phase::Answer(Box::new(handshake)), until)
                     }
                     Err(error) => {
@@ -161,5 +176,38 @@ impl Attempt {
     pub(super) fn error(&self, kind: ErrorKind) -> Error {
         let (id, wanted) = self.awaited();
         Error::new(WAIT_FOR, format!("{wanted} on id {}", id.token()), kind)
+    }
+
+    /// Returns the error of an event, which names the server in place of the event that did not arrive.
+    fn named(&self, error: Error) -> Error {
+        match &self.phase {
+            Phase::Answer(handshake) => connect_error(error, handshake.server),
+            Phase::Address(..) | Phase::Route(..) => error,
+        }
+    }
+}
+
+/// Returns `error` as the failure to connect to `server`, if there is one.
+fn connect_error(error: Error, server: Option<Address>) -> Error {
+    match server {
+        Some(server) => error.of("connect", format!("to {server}")),
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+
+    #[test]
+    fn connect_error_names_server() {
+        let failed = || Error::os(WAIT_FOR, "RDMA_CM_EVENT_ESTABLISHED on id 1", Errno::EINVAL);
+        let server = std::net::SocketAddr::from(([10, 0, 0, 2], 7474));
+        let error = connect_error(failed(), Some(server.into())).with_peer(server);
+        let expected = "cannot connect to 10.0.0.2:7474: Invalid argument (EINVAL)";
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(connect_error(failed(), None).to_string(), failed().to_string());
     }
 }

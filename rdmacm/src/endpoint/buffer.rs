@@ -1,30 +1,34 @@
-//! Buffers in the program's hands: to send, and received.
+//! [`Buffer`] and [`Message`]: registered memory in the hands of the program.
 
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 #[cfg(doc)]
-use super::export::Export;
-use super::remote_memory::Remote;
+use super::exported_memory::ExportedMemory;
+use super::remote_memory::RemoteMemory;
 use super::shared::Shared;
 use super::state::Arrived;
 #[cfg(doc)]
-use super::{Connection, DatagramSocket, Settings};
+use super::{Connection, ConnectionConfig, DatagramSocket};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::verbs::{self, SendOperation};
 
-const HELD: &str = "nobody has a buffer without its memory";
+const HELD: &str = "a buffer has its memory until it is dropped";
 
-/// A buffer to send: [bytes](Deref) of registered memory, all that the buffer has, until they are
-/// made fewer.
+/// A send buffer: [bytes](Deref) of registered memory.
 ///
-/// Of [`Connection::buffer`] or [`DatagramSocket::buffer`]. Dropping it gives it back to its connection. It keeps the memory of
-/// that registered and its descriptors open, also when the connection has ended.
+/// Created by [`Connection::acquire_buffer`] or [`DatagramSocket::acquire_buffer`]. It is as long as its capacity at
+/// first; [`set_len`](Self::set_len) or [`copy_from`](Self::copy_from) makes it shorter. It is also an [`io::Write`],
+/// after [`clear`](Self::clear).
+///
+/// Dropping it returns it to its connection. While it exists, the memory of the connection stays registered and its
+/// descriptors stay open, also after the end of the connection.
 pub struct Buffer {
-    memory: Option<verbs::Buffer>,
+    memory: Option<verbs::RegisteredBuffer>,
     length: usize,
     extra: Extra,
     shared: Arc<Shared>,
@@ -39,21 +43,23 @@ enum Extra {
 }
 
 impl Buffer {
-    pub(super) fn new(memory: verbs::Buffer, shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(memory: verbs::RegisteredBuffer, shared: &Arc<Shared>) -> Self {
         let shared = Arc::clone(shared);
         Self { memory: Some(memory), length: shared.max_message_len, extra: Extra::None, shared }
     }
 
-    /// How many bytes it can have: [`Settings::send_buffer_size`], or [`DatagramSocket::mtu`].
+    /// Returns the capacity in bytes.
+    ///
+    /// It is [`ConnectionConfig::send_buffer_size`], or [`DatagramSocket::mtu`].
     pub fn capacity(&self) -> usize {
         self.shared.max_message_len
     }
 
-    /// Makes the message that it will be `length` bytes long. What is in those stays.
+    /// Sets the length of the message to `length` bytes. Bytes within that length keep their values.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with EMSGSIZE for more than its [`capacity`](Self::capacity).
+    /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `length` exceeds the [`capacity`](Self::capacity).
     #[inline]
     pub fn set_len(&mut self, length: usize) -> Result<()> {
         self.shared.check_length(length)?;
@@ -61,7 +67,26 @@ impl Buffer {
         Ok(())
     }
 
-    /// Makes the message that it will be `bytes`, by copying them.
+    /// Sets the length of the message to zero, so that it can be [written](io::Write).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::io::Write;
+    ///
+    /// # fn ask(connection: &rdmacm::endpoint::Connection) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut buffer = connection.acquire_buffer()?;
+    /// buffer.clear();
+    /// write!(buffer, "GET {}", 7)?;
+    /// connection.post_send(buffer)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn clear(&mut self) {
+        self.length = 0;
+    }
+
+    /// Copies `bytes` into the buffer and sets its length to theirs.
     ///
     /// # Errors
     ///
@@ -72,40 +97,46 @@ impl Buffer {
         Ok(())
     }
 
-    /// Sets a number that comes with the message: [`Message::imm_data`]. iWARP has no such.
+    /// Sets the immediate data that accompany the message: see [`Message::imm_data`]. `None` removes them.
+    ///
+    /// # Driver notes
+    ///
+    /// iWARP has no immediate data: posting the buffer fails.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     pub fn set_imm_data(&mut self, imm_data: Option<u32>) {
         self.extra = imm_data.map_or(Extra::None, Extra::ImmData);
     }
 
-    /// Makes the message take the key of `memory`, which the peer has exported, back from this side: the peer's device
-    /// does it when the message arrives, and the message reports it to the peer's program
-    /// ([`Message::invalidated_key`]). So a storage server says that it is done with the memory of a request.
+    /// Makes the message invalidate the key of `memory`, which the peer has exported.
     ///
-    /// Replaces a number that [`set_imm_data`](Self::set_imm_data) has set, and the other way round: a message carries
-    /// one of them. `None` takes neither.
+    /// The peer's device invalidates the key when the message arrives, and the message reports it to the peer's program
+    /// ([`Message::invalidated_key`]). A storage server uses this to notify a client that it no longer accesses the
+    /// memory of a request.
     ///
-    /// The peer's key must be one that its device can take back. Otherwise the message ends the connection. A key of
-    /// [`Connection::export_window`] can be taken back once; a key of [`Connection::export`] can on siw.
-    /// A datagram cannot: posting it fails.
+    /// This replaces the immediate data of [`set_imm_data`](Self::set_imm_data), and the other way round: a message
+    /// carries one of them. `None` removes both.
+    ///
+    /// The key must be one that the peer's device can invalidate, or the message ends the connection. A key of
+    /// [`Connection::export_window`] can be invalidated once; a key of [`Connection::export`] can be on siw. A datagram
+    /// cannot invalidate a key: posting it fails.
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
-    pub fn set_invalidated(&mut self, memory: Option<&Remote>) {
+    pub fn set_invalidated(&mut self, memory: Option<&RemoteMemory>) {
         self.extra = memory.map_or(Extra::None, |memory| Extra::InvalidatedKey(memory.rkey()));
     }
 
-    /// Returns the immediate data of a datagram; an error if the buffer is to take a key back.
+    /// Returns the immediate data of a datagram, or an error if the buffer should invalidate a key.
     pub(super) fn datagram_imm_data(&self) -> Result<Option<u32>> {
         match self.extra {
             Extra::None => Ok(None),
             Extra::ImmData(imm_data) => Ok(Some(imm_data)),
             Extra::InvalidatedKey(_) => {
-                let reason = "a datagram cannot take a key back";
+                let reason = "a datagram cannot invalidate a key";
                 Err(Error::invalid("post", "a buffer", reason))
             }
         }
     }
 
-    /// What sends it.
+    /// Returns the operation that sends the buffer.
     pub(super) fn operation(&self) -> SendOperation<'static> {
         match self.extra {
             Extra::None => SendOperation::Send,
@@ -114,29 +145,29 @@ impl Buffer {
         }
     }
 
-    /// Returns `true` if it is of the connection that has `shared`.
+    /// Returns `true` if the buffer belongs to the connection that has `shared`.
     pub(super) fn is_of(&self, shared: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.shared, shared)
     }
 
-    /// The core of its connection.
+    /// Returns the core of its connection.
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// The memory, without which the buffer is only to be dropped or refilled.
-    pub(super) fn take_memory(&mut self) -> verbs::Buffer {
+    /// Takes the memory out. The buffer may then only be dropped or refilled.
+    pub(super) fn take_memory(&mut self) -> verbs::RegisteredBuffer {
         self.memory.take().expect(HELD)
     }
 
-    /// One as new, with the memory that was taken out.
-    pub(super) fn refilled(mut self, memory: verbs::Buffer) -> Self {
+    /// Returns the buffer as a new one, with the memory that was taken out.
+    pub(super) fn refilled(mut self, memory: verbs::RegisteredBuffer) -> Self {
         (self.memory, self.length, self.extra) =
             (Some(memory), self.shared.max_message_len, Extra::None);
         self
     }
 
-    fn memory(&self) -> &verbs::Buffer {
+    fn memory(&self) -> &verbs::RegisteredBuffer {
         self.memory.as_ref().expect(HELD)
     }
 }
@@ -155,6 +186,35 @@ impl DerefMut for Buffer {
     }
 }
 
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+/// Appends to the message, up to the capacity of the buffer.
+///
+/// [Clear](Buffer::clear) the buffer first, which otherwise is full.
+impl io::Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let start = self.length;
+        let count = bytes.len().min(self.capacity() - start);
+        self.length = start + count;
+        self[start..].copy_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
@@ -169,14 +229,30 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// A message that was received: its [bytes](Deref), where the device has put them.
+/// A received message: its [bytes](Deref), in the memory to which the device has written them.
 ///
-/// Of [`Connection::recv`] or [`DatagramSocket::recv_from`]. Dropping it makes its buffer receive another message: who keeps as many
-/// as there are [buffers](Settings::receive_buffers) receives no more (on iWARP soon, and then the connection ends). It keeps the memory of its
-/// connection registered and its descriptors open, also when the connection has ended.
+/// Created by [`Connection::recv`] or [`DatagramSocket::recv_from`]. Dropping it posts its buffer again. A program that
+/// keeps as many messages as there are [receive buffers](ConnectionConfig::receive_buffers) receives no more; on iWARP
+/// the connection then ends when another message arrives.
+///
+/// While it exists, the memory of the connection stays registered and its descriptors stay open, also after the end of
+/// the connection.
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn print(connection: &rdmacm::endpoint::Connection) -> rdmacm::Result<()> {
+/// if let Some(message) = connection.recv()? {
+///     println!("{}", String::from_utf8_lossy(&message));
+///     // Dropping the message posts its buffer again: a copy lives longer.
+///     let copy: Vec<u8> = message.to_vec();
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct Message {
-    memory: Option<verbs::Buffer>,
-    /// Where it begins in its memory.
+    memory: Option<verbs::RegisteredBuffer>,
+    /// Offset of the message in its memory.
     start: usize,
     length: usize,
     imm_data: Option<u32>,
@@ -191,20 +267,21 @@ impl Message {
         Self { memory, start, length, imm_data, invalidated_key, shared }
     }
 
-    /// The number that the peer sent with it, if it did. A peer that writes to memory of this side
-    /// and sends a number along, as no connection of this module does, sends a message without
-    /// bytes.
+    /// Returns the immediate data that the peer sent with the message, if any.
+    ///
+    /// A peer that writes to memory of this side with immediate data, which this module never does, causes a message
+    /// without bytes.
     pub fn imm_data(&self) -> Option<u32> {
         self.imm_data
     }
 
-    /// Returns the key of this side that the peer took back with the message, if it did:
-    /// [`Buffer::set_invalidated`]. An access by that key fails from then on. [`Export::is_invalidated`] finds the
-    /// export.
+    /// Returns the key of this side that the message has invalidated, if any: see [`Buffer::set_invalidated`].
+    ///
+    /// An access with that key fails from then on. [`ExportedMemory::is_invalidated`] identifies the export.
     ///
     /// # Driver notes
     ///
-    /// siw takes the key back and does not report it: `None`.
+    /// siw invalidates the key and does not report it: `None`.
     #[doc(alias = "IBV_WC_WITH_INV")]
     pub fn invalidated_key(&self) -> Option<u32> {
         self.invalidated_key
@@ -216,6 +293,22 @@ impl Deref for Message {
 
     fn deref(&self) -> &[u8] {
         &self.memory.as_ref().expect(HELD)[self.start..self.start + self.length]
+    }
+}
+
+impl AsRef<[u8]> for Message {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Converts the message into [`Bytes`](bytes::Bytes) without a copy.
+///
+/// The buffer of the message receives again when the last clone is dropped.
+#[cfg(feature = "bytes")]
+impl From<Message> for bytes::Bytes {
+    fn from(message: Message) -> Self {
+        Self::from_owner(message)
     }
 }
 

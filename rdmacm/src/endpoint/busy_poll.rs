@@ -6,11 +6,12 @@ use super::deadline::earlier;
 
 /// The number of polls between two readings of the clock, which may cost more than polling.
 const POLLS_PER_CLOCK: u32 = 64;
-/// The number of polls between two checks of the descriptors, which report everything else.
+/// Number of polls between two checks of the descriptors, which report all other events.
 const POLLS_PER_CHECK: u32 = 1024;
 
-/// The polling of a call before it sleeps for the first time, for as long as
-/// [`busy_poll`](super::Settings::busy_poll) says.
+/// The polling of a call before it sleeps for the first time.
+///
+/// Its duration is [`busy_poll`](super::ConnectionConfig::busy_poll).
 #[derive(Debug, Default)]
 pub(super) struct BusyPoll {
     polls: u32,
@@ -19,7 +20,7 @@ pub(super) struct BusyPoll {
 }
 
 impl BusyPoll {
-    /// Returns `true` if the call is to poll once more, for `period` in all and not beyond `deadline`.
+    /// Returns `true` if the call should poll again, for `period` in total and not beyond `deadline`.
     #[inline]
     pub(super) fn should_poll(&mut self, period: Duration, deadline: Option<Instant>) -> bool {
         if period.is_zero() || self.is_over {
@@ -36,7 +37,7 @@ impl BusyPoll {
         !self.is_over
     }
 
-    /// Returns `true` if the call is to check the descriptors before it polls again.
+    /// Returns `true` if the call should check the descriptors before it polls again.
     #[inline]
     pub(super) fn should_check_fds(&self) -> bool {
         self.polls % POLLS_PER_CHECK == 0
@@ -47,7 +48,7 @@ impl BusyPoll {
 mod tests {
     use super::*;
 
-    /// How often it polls.
+    /// Returns the number of polls.
     fn polls(period: Duration, deadline: Option<Instant>) -> u32 {
         let mut spin = BusyPoll::default();
         let mut polls = 0;
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_for_a_while_and_not_beyond_a_deadline() {
+    fn busy_poll_lasts_until_limit_or_deadline() {
         let (short, long) = (Duration::from_micros(1), Duration::from_secs(3600));
         assert_eq!(polls(Duration::ZERO, None), 0);
         assert!(polls(short, None) > 0);

@@ -13,9 +13,9 @@ use super::shared::Shared;
 /// The way in which a call waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum WaitMode {
-    /// It does not wait.
+    /// The caller does not wait.
     NonBlocking,
-    /// It waits until then, or without end.
+    /// The caller waits until the deadline, or without limit.
     Blocking(Option<Instant>),
 }
 
@@ -30,11 +30,11 @@ impl WaitMode {
 
 /// The caller of an operation.
 pub(super) enum Caller<'m> {
-    /// The call returns at once; the descriptor reports when it is to be tried again.
+    /// The call returns at once; the descriptor reports when it can be retried.
     EventLoop,
     /// The thread sleeps until the deadline.
     Thread(Option<Instant>),
-    /// The call returns at once; the waker is called when it is to be tried again.
+    /// The call returns at once; the waker is called when it can be retried.
     Task(&'m mut TaskWaiter, &'m Waker),
 }
 
@@ -48,7 +48,7 @@ impl Caller<'_> {
 #[derive(Debug, Default)]
 pub(super) struct TaskWaiter(pub(super) Option<WaiterId>);
 
-/// A call that has looked in vain.
+/// A call that has no result yet.
 pub(super) struct SlowWait<'m> {
     pub(super) awaited: Awaited,
     pub(super) caller: Caller<'m>,

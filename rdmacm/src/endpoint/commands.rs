@@ -1,16 +1,17 @@
-//! Commands that are issued while the state is unlocked, and whose results are inputs of the state again.
+//! Commands that are issued while the state is unlocked, and whose results change the state.
 //!
-//! What can happen while a command runs, and why nothing is lost:
-//! - **Arming.** Another caller takes the queue for armed and sleeps. The caller that arms polls afterwards, and wakes it: see
-//!   [`arming`](super::core).
-//! - **Events.** The thread that reads holds a lock of its own until it has locked the state to apply what it has read, so a
-//!   second reader applies later events later. A caller that finds all requests flushed, but no reason for it, reads the
-//!   events before it reports that ([`Shared::read_reason`]): the thread that has the reason in its hands is waited for.
-//! - **An abort.** It waits until the command is over. The result finds a state without kernel objects, and changes nothing
-//!   that callers see.
-//! - **A resolution or a joining that is dropped.** Its id is shared with the command, and goes with the later of both.
-//! - **An error.** It is recorded before it is returned, and the waiters are woken as by any other change: one of them tries
-//!   again, and gets the error itself.
+//! Other callers act while a command runs. No event and no wakeup is lost in these cases:
+//! - **Arming.** Another caller assumes that the queue is armed, and sleeps. The caller that arms polls afterwards and
+//!   wakes the other one: see [`arming`](super::core).
+//! - **Events.** The thread that reads holds a separate lock until it has locked the state to apply the events. So a
+//!   second reader applies later events later. A caller may find all requests flushed without a reason. Before it
+//!   reports that, it reads the events ([`Shared::read_reason`]). For that it waits for a thread that has read the
+//!   reason and not applied it yet.
+//! - **An abort.** It waits until the command has finished. The result then finds a state without kernel objects, and
+//!   has no visible effect.
+//! - **A resolution or a joining that is dropped.** The command shares its id, and the last of both destroys it.
+//! - **An error.** It is recorded before it is returned. The waiters are woken as by any other change; one of them
+//!   tries again and gets the error itself.
 
 use super::core::EndReason;
 use super::datagram_cm::DatagramCm;
@@ -19,17 +20,23 @@ use super::operation::{Interest, Operation};
 use super::running_command::RunningCommand;
 use super::shared::{Shared, SharedStateGuard};
 use super::state::State;
+use crate::cm::EventType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
+use crate::verbs::AsyncEventType;
 
-/// The number of events that are read at once. A socket may have events without end: each peer that resolves it causes one.
+/// Maximum number of events that are read at once.
+///
+/// A socket may have any number of events: each peer that resolves it causes one.
 const MAX_EVENTS: usize = 16;
 
 /// The locked state after a command, and whether there was one.
 pub(super) type AfterCommand<'a> = Result<(SharedStateGuard<'a>, bool)>;
 
 impl Shared {
-    /// Makes the next completion for `interest` raise an event. Returns `true` if it might not have: the caller polls then.
+    /// Makes the next completion for `interest` raise an event.
+    ///
+    /// Returns `true` if the queue might have been unarmed; the caller then polls.
     pub(super) fn arm<'a>(
         &'a self,
         mut guarded: SharedStateGuard<'a>,
@@ -45,7 +52,9 @@ impl Shared {
         Ok((guarded, true))
     }
 
-    /// Takes a step of setting up a queue pair again that has failed. Returns `true` if there was one: the caller polls then.
+    /// Takes the next step of recovering a failed queue pair.
+    ///
+    /// Returns `true` if there was a step; the caller then polls.
     pub(super) fn recover<'a>(&'a self, mut guarded: SharedStateGuard<'a>) -> AfterCommand<'a> {
         let next = guarded.state.next_recovery_commands();
         let Some((action, commands)) = next else { return Ok((guarded, false)) };
@@ -56,14 +65,16 @@ impl Shared {
         Ok((guarded, true))
     }
 
-    /// Reads the CM events, or some of them: the channel stays readable then. The events, and the results of the commands
-    /// that follow them, are recorded in the order in which the kernel reported them.
+    /// Reads the CM events, or some of them, after which the channel stays readable.
+    ///
+    /// The events, and the results of the commands that follow them, are recorded in the order in which the kernel
+    /// reported them.
     pub(super) fn read_events<'a>(
         &'a self,
         guarded: SharedStateGuard<'a>,
     ) -> Result<SharedStateGuard<'a>> {
         let running = guarded.begin_command();
-        let order = unpoisoned(self.events.lock());
+        let order = ignore_poison(self.events.lock());
         let mut read = Ok(());
         for _ in 0..MAX_EVENTS {
             match self.read_event() {
@@ -88,8 +99,12 @@ impl Shared {
             Err(error) if is_nothing(&error) => return Ok(false),
             Err(error) => return Err(error),
         };
+        let failure = match event.event_type() {
+            EventType::Disconnected | EventType::Rejected => self.read_failure(true),
+            _ => None,
+        };
         let mut guarded = self.lock_here();
-        let (applied, command) = guarded.state.on_cm_event(&mut event);
+        let (applied, command) = guarded.state.on_cm_event(&mut event, failure);
         // The waiters are woken when all events were read: see `RunningCommand`.
         guarded.unlock_unchanged();
         // It may have a request, whose id goes with it. An id of which a command is issued waits for its events.
@@ -110,10 +125,32 @@ impl Shared {
         }
         let read = self.read_events(self.lock_here());
         let guarded = read.unwrap_or_else(|_| self.lock_here());
+        if guarded.state.core.end() != Some(end) {
+            return guarded.state.core.end().unwrap_or(end);
+        }
+        let running = guarded.begin_command();
+        let failure = self.read_failure(false);
+        let mut guarded = running.finish();
+        if let Some(event_type) = failure {
+            guarded.state.core.set_end(EndReason::PeerRequestFailed(event_type));
+        }
         guarded.state.core.end().unwrap_or(end)
     }
 
-    /// Calls `each` with the CM part of a datagram socket, unless the socket has ended, and begins a command.
+    /// Returns the asynchronous event of a request of the peer that failed on this side, if any.
+    ///
+    /// This is part of a command: the queue pair is shared meanwhile.
+    ///
+    /// If the connection `has_disconnected`, a queue pair that does not end with it would have flushed its requests before.
+    fn read_failure(&self, has_disconnected: bool) -> Option<AsyncEventType> {
+        let guarded = self.lock_here();
+        let qp = guarded.state.qp();
+        guarded.unlock_unchanged();
+        let qp = qp.filter(|qp| !has_disconnected || qp.ends_with_connection())?;
+        qp.peer_failure()
+    }
+
+    /// Calls `each` with the CM part of a live datagram socket, and begins a command.
     pub(super) fn begin_cm_command<T>(
         &self,
         operation: Operation,
@@ -121,8 +158,9 @@ impl Shared {
     ) -> Result<(T, RunningCommand<'_>)> {
         let mut guarded = self.lock_for(operation)?;
         let State { parts, core, cm, .. } = &mut guarded.state;
-        if parts.as_ref().is_some_and(|parts| parts.queues.qp().pd().context().is_gone()) {
-            // The event that tells this socket may not have been read yet.
+        if parts.as_ref().is_some_and(|parts| parts.queues.qp().pd().context().is_device_removed())
+        {
+            // The event that reports this to the socket may not have been read yet.
             core.set_end(EndReason::DeviceRemoved);
         }
         let (Some(parts), Some(cm), None) = (parts, cm, core.end()) else {
@@ -142,7 +180,7 @@ impl Shared {
     }
 }
 
-/// Returns `true` if `error` says that there is no event to read at the moment.
+/// Returns `true` if `error` means that there is no event to read at the moment.
 fn is_nothing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Os(libc::EINTR))
 }

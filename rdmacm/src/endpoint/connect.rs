@@ -1,14 +1,15 @@
-//! [`Connector::connect`] and [`Connector::start`]: the beginning of connection attempts.
+//! [`Connector::connect`] and [`Connector::start_connect`]: the beginning of connection attempts.
 
 use std::time::Instant;
 
 use super::connect_attempt::ConnectAttempt;
 use super::connecting::Connecting;
 use super::connection::Connection;
+#[cfg(doc)]
+use super::connection_config::ConnectionConfig;
 use super::connector::Connector;
 use super::deadline::within;
-#[cfg(doc)]
-use super::settings::Settings;
+use super::to_addresses::ToAddresses;
 use super::trace::Trace;
 use crate::addr::Address;
 use crate::cm::{CmId, EventChannel, PortSpace};
@@ -19,39 +20,58 @@ use crate::error::Result;
 impl Connector {
     /// Connects to a listener at `server`.
     ///
-    /// Resolves the address and the route, makes the queue pair with its receives posted, and
-    /// connects ([`CmId::resolve_addr`], [`CmId::resolve_route`], [`CmId::create_qp`],
-    /// [`CmId::connect`]), each when the event of the one before has come. After an error nothing
-    /// is left, in the kernel neither.
+    /// The call resolves the address and the route, creates the queue pair with posted receives, and connects. Each
+    /// step ([`CmId::resolve_addr`], [`CmId::resolve_route`], [`CmId::create_qp`], [`CmId::connect`]) follows the event
+    /// of the previous step. If `server` names several addresses, they are tried in turn until one attempt succeeds.
+    /// After an error no object remains, neither here nor in the kernel.
     ///
-    /// On iWARP this side is to send the first message. siw may leave it lying with a peer that is
-    /// still accepting, until something else comes: see [`CmId::accept`]. So on iWARP this side
-    /// writes nothing, every 100 ms for the first second or until the peer says something, in calls
-    /// that wait or are tried again, as when it is [kept alive](Settings::keep_alive). There a port
-    /// of the kernel's choice that TCP turns out to have is given up for another, up to 16 times, and
-    /// each time the timeouts of the phases begin anew.
+    /// A server that is not started yet refuses: see [errors](crate::guide::errors) for a loop.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Rejected`] with the peer's reason and private data; [`ErrorKind::TimedOut`] for
-    /// each of the timeouts; [`ErrorKind::Unreachable`]; ENODEV where no device leads there;
-    /// [`ErrorKind::Invalid`] for private data that is too long, and for [`Settings`] without a
-    /// buffer; EINVAL and ENOMEM for more than the device has; on iWARP those of TCP, as
-    /// ECONNREFUSED where nobody listens, EADDRINUSE where TCP has the [source](Self::source)'s port.
+    /// The errors of the lookup of a name, and of the attempt to connect to the last address:
+    /// - [`ErrorKind::Rejected`] if the peer's program or device rejects, with its reason and private data.
+    /// - [`ErrorKind::TimedOut`] if one of the timeouts elapses.
+    /// - [`ErrorKind::Unreachable`] if the peer does not answer.
+    /// - ENODEV if no device leads to the address.
+    /// - [`ErrorKind::InvalidInput`] if the private data are too long, or if the [`ConnectionConfig`] has no buffer.
+    /// - EINVAL or ENOMEM if the [`ConnectionConfig`] exceeds the limits of the device.
+    /// - EINVAL if this side cannot use the peer's answer: see the driver notes for siw.
+    /// - On iWARP the errors of TCP, such as ECONNREFUSED if no program listens, and EADDRINUSE if TCP uses the port of
+    ///   the [local address](Self::local_addr).
+    ///
+    /// # Driver notes
+    ///
+    /// On iWARP this side must send the first message: the program that accepts must not send before it has received
+    /// one. The library does not delay messages of the accepting side. A message that directly follows the peer's
+    /// answer may arrive before siw has processed the answer. siw then takes the message for an invalid answer, ends the
+    /// attempt, and this call fails with EINVAL. It also fails with EINVAL if the peer ends the connection directly
+    /// after its answer. (Linux 6.1 and 6.12 at least.)
+    ///
+    /// siw may leave the first message unread at a peer that is still accepting, until more data arrive: see
+    /// [`CmId::accept`]. On iWARP the library therefore writes zero bytes every 100 ms, during the first second or until
+    /// a message of the peer has arrived. It does so in calls that wait or are retried, as for a connection that is
+    /// [kept alive](ConnectionConfig::keep_alive_interval). The peer's program does not notice these writes, so they do
+    /// not replace the first message.
+    ///
+    /// On iWARP a port that the kernel has chosen may be in use by TCP. Then the attempt begins again with another
+    /// port, up to 16 times, and so do its timeouts, except for the total one.
     #[doc(alias = "rdma_connect")]
     #[doc(alias = "rdma_create_ep")]
-    pub fn connect(&self, server: impl Into<Address>) -> Result<Connection> {
-        self.start(server)?.wait()
+    pub fn connect(&self, server: impl ToAddresses) -> Result<Connection> {
+        self.start_connect(server)?.wait()
     }
 
-    /// Begins to [connect](Self::connect), and does not wait: for event loops.
+    /// Begins to [connect](Self::connect) without waiting, for event loops.
+    ///
+    /// A name is looked up before this returns, which blocks.
     ///
     /// # Errors
     ///
-    /// The errors of [`connect`](Self::connect) that come at once: what is invalid, and ENODEV where no
-    /// device has the [source](Self::source) address. The others come later, of the [`Connecting`].
-    pub fn start(&self, server: impl Into<Address>) -> Result<Connecting> {
-        self.start_by(server.into(), self.overall())
+    /// The errors of [`connect`](Self::connect) that are found at once: invalid input, and ENODEV if no device has the
+    /// [local address](Self::local_addr). The [`Connecting`] returns the others.
+    pub fn start_connect(&self, server: impl ToAddresses) -> Result<Connecting> {
+        self.start_by(server.to_target().resolve()?, self.overall())
     }
 
     /// Returns the deadline of an attempt that begins now.
@@ -59,16 +79,19 @@ impl Connector {
         self.timeout.and_then(within)
     }
 
-    /// Starts to connect, until `overall` at the latest.
-    pub(super) fn start_by(&self, server: Address, overall: Option<Instant>) -> Result<Connecting> {
-        self.settings.check()?;
-        let channel = EventChannel::new()?;
-        let (id, attempt, until, trace) = self.ask(&channel, server)?;
-        Connecting::to_peer(id, channel, attempt, until, overall, trace)
+    /// Starts to connect to the servers in turn until one attempt succeeds, until `overall` at the latest.
+    pub(super) fn start_by(
+        &self,
+        servers: Vec<Address>,
+        overall: Option<Instant>,
+    ) -> Result<Connecting> {
+        self.config.check()?;
+        Connecting::to_peer(self, servers, overall)
     }
 
-    /// Creates an id on `channel` and asks for the address of `server`. Returns the id, the attempt, the time at which the
-    /// address is to be there, and the trace.
+    /// Creates an id on `channel` and starts to resolve the address of `server`.
+    ///
+    /// Returns the id, the attempt, the deadline of the resolution, and the trace.
     pub(super) fn ask(
         &self,
         channel: &EventChannel,

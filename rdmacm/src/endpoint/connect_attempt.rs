@@ -23,7 +23,9 @@ impl ConnectAttempt {
         Self { connector: connector.clone(), server, ports }
     }
 
-    /// Begins again after `error`, if another port may help. Returns the new id, and the deadline of the address.
+    /// Begins again after `error`, if another port may help.
+    ///
+    /// Returns the new id, and the deadline of the address.
     pub(super) fn retry_on_new_port(
         &mut self,
         channel: &EventChannel,
@@ -37,7 +39,7 @@ impl ConnectAttempt {
             self.connector.resolve(&id, self.server)?;
             Ok(id)
         });
-        // The reason to begin again says more than the reason why that fails.
+        // The first error explains more than the error of beginning again.
         resolving.map(|id| (id, until)).map_err(|_| error)
     }
 }

@@ -1,16 +1,15 @@
 //! [`Connecting`], a connection attempt in progress.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
+use std::vec;
 
 use nix::sys::epoll::Epoll;
 
 use super::attempt::{Attempt, Handshake, Phase, Step, WAIT_FOR};
-use super::connect_attempt::ConnectAttempt;
 use super::connection::Connection;
-#[cfg(doc)]
 use super::connector::Connector;
 use super::deadline::has_passed;
 #[cfg(doc)]
@@ -20,28 +19,29 @@ use super::readiness::Readiness;
 use super::state::State;
 use super::trace::Trace;
 use crate::addr::Address;
-use crate::cm::{CmId, EventChannel};
+use crate::cm::EventChannel;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A connection that comes about, of [`Connector::start`] or [`Incoming::start`]: for event loops.
+/// A connection attempt in progress, for event loops.
 ///
-/// Goes on by [`try_wait`](Self::try_wait), which is worth trying when the descriptor
-/// ([`AsFd`]) is readable, and when the [`deadline`](Self::deadline) has passed. The descriptor is
-/// that of the [`Connection`] which comes of it: who has added it to a poll has added both.
+/// Created by [`Connector::start_connect`] or [`Incoming::start_accept`]. Call [`try_wait`](Self::try_wait) when the
+/// descriptor ([`AsFd`]) is readable and when the [`deadline`](Self::deadline) has passed. The [`Connection`] has the
+/// same descriptor, so an event loop registers it once.
 ///
-/// Dropping it ends the attempt, and leaves nothing in the kernel. What [takes its
-/// time](super#calls-that-take-their-time) in a call does so here too.
+/// Dropping it ends the attempt and leaves nothing in the kernel. Calls that [take their
+/// time](super#calls-that-take-their-time) take it here too.
+///
+/// # Examples
 ///
 /// ```no_run
 /// use rdmacm::ErrorKind;
 /// use rdmacm::endpoint::Connector;
 /// # fn sleep(_: impl std::os::fd::AsFd, _: Option<std::time::Instant>) {}
 ///
-/// let server: std::net::SocketAddr = "10.0.0.1:7471".parse()?;
-/// let mut connecting = Connector::new().start(server)?;
+/// let mut connecting = Connector::new().start_connect("10.0.0.1:7471")?;
 /// let connection = loop {
 ///     match connecting.try_wait() {
-///         // Among other things that the loop waits for.
+///         // An event loop waits for other descriptors too.
 ///         Err(error) if *error.kind() == ErrorKind::WouldBlock => {
 ///             sleep(&connecting, connecting.deadline());
 ///         }
@@ -49,30 +49,57 @@ use crate::error::{Error, ErrorKind, Result};
 ///     }
 /// };
 /// println!("connected to {:?}", connection.peer_addr());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), rdmacm::Error>(())
 /// ```
 pub struct Connecting {
     /// Absent after the attempt is over.
     attempt: Option<Attempt>,
+    /// Absent if there is one server only.
+    others: Option<Box<OtherServers>>,
     readiness: Arc<Readiness>,
     trace: Trace,
     /// The server that was asked, for errors.
     server: Option<Address>,
 }
 
+/// The servers that are tried in turn if the attempt fails.
+struct OtherServers {
+    connector: Connector,
+    servers: vec::IntoIter<Address>,
+}
+
+/// Starts an attempt to connect to `server`.
+fn start(
+    connector: &Connector,
+    server: Address,
+    overall: Option<Instant>,
+) -> Result<(Attempt, Trace)> {
+    let channel = EventChannel::new()?;
+    let (id, asking, until, trace) = connector.ask(&channel, server)?;
+    trace.is("resolving");
+    let phase = Phase::Address(id, Box::new(asking));
+    Ok((Attempt::new(phase, channel, until, overall), trace))
+}
+
 impl Connecting {
-    /// Waits for the address of the peer, which `id` resolves since before `until` was counted.
+    /// Connects to the servers in turn until one attempt succeeds, until `overall` at the latest.
     pub(super) fn to_peer(
-        id: CmId,
-        channel: EventChannel,
-        attempt: ConnectAttempt,
-        until: Option<Instant>,
+        connector: &Connector,
+        servers: Vec<Address>,
         overall: Option<Instant>,
-        trace: Trace,
     ) -> Result<Self> {
-        trace.is("resolving");
-        let server = Some(attempt.server);
-        Self::new(Phase::Address(id, Box::new(attempt)), channel, until, overall, trace, server)
+        let mut servers = servers.into_iter();
+        let (attempt, trace, server) = loop {
+            let server = servers.next().expect("a target has an address");
+            match start(connector, server, overall) {
+                Ok((attempt, trace)) => break (attempt, trace, server),
+                Err(error) if servers.len() == 0 => return Err(error),
+                Err(_) => {}
+            }
+        };
+        let others = (servers.len() > 0)
+            .then(|| Box::new(OtherServers { connector: connector.clone(), servers }));
+        Self::new(attempt, others, trace, Some(server))
     }
 
     /// Waits until an accepted connection is established.
@@ -84,53 +111,85 @@ impl Connecting {
         trace: Trace,
     ) -> Result<Self> {
         trace.is("accepting");
-        let handshake = Handshake { endpoint, request_data: Some(request_data) };
-        Self::new(Phase::Answer(Box::new(handshake)), channel, until, until, trace, None)
+        let handshake = Handshake { endpoint, request_data: Some(request_data), server: None };
+        let attempt = Attempt::new(Phase::Answer(Box::new(handshake)), channel, until, until);
+        Self::new(attempt, None, trace, None)
     }
 
     fn new(
-        phase: Phase,
-        channel: EventChannel,
-        until: Option<Instant>,
-        overall: Option<Instant>,
+        attempt: Attempt,
+        others: Option<Box<OtherServers>>,
         trace: Trace,
         server: Option<Address>,
     ) -> Result<Self> {
-        let readiness = channel.set_nonblocking(true).and_then(|()| Readiness::new(&channel));
+        let channel = attempt.channel();
+        let readiness = channel.set_nonblocking(true).and_then(|()| Readiness::new(channel));
         let readiness = Arc::new(readiness.inspect_err(|error| trace.failed(error))?);
-        let attempt = Attempt::new(phase, channel, until, overall);
-        Ok(Self { attempt: Some(attempt), readiness, trace, server })
+        Ok(Self { attempt: Some(attempt), others, readiness, trace, server })
     }
 
-    /// Goes on as far as that is possible now; the connection, when it stands.
+    /// Advances the attempt without waiting, and returns the connection when it is established.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldBlock`] where there is something to wait for; any other one ends the
-    /// attempt, and nothing is left: those of [`Connector::connect`] or [`Incoming::accept`], with
-    /// [`ErrorKind::TimedOut`] when the [`deadline`](Self::deadline) has passed, and
-    /// [`ErrorKind::Invalid`] when it is over already. (On iWARP a call that gives the attempt up may take its
-    /// time: see [`Connector::timeout`].)
+    /// - [`ErrorKind::WouldBlock`] if the attempt waits for an event. Every other error ends it and destroys its
+    ///   objects.
+    /// - [`ErrorKind::TimedOut`] if the [`deadline`](Self::deadline) has passed.
+    /// - [`ErrorKind::InvalidInput`] if the attempt has ended before.
+    /// - The errors of [`Connector::connect`] or [`Incoming::accept`].
+    ///
+    /// # Driver notes
+    ///
+    /// On iWARP a call that cancels the attempt may block: see [`Connector::total_timeout`].
     pub fn try_wait(&mut self) -> Result<Connection> {
-        let Some(attempt) = self.attempt.take() else {
-            return Err(Error::invalid(WAIT_FOR, "a connection", "the attempt is over"));
-        };
-        self.advance(attempt).map_err(|error| {
-            if *error.kind() == ErrorKind::WouldBlock {
-                return error;
-            }
+        loop {
+            let Some(attempt) = self.attempt.take() else {
+                return Err(Error::invalid(WAIT_FOR, "a connection", "the attempt is over"));
+            };
+            let overall = attempt.overall();
+            let error = match self.advance(attempt) {
+                Err(error) if *error.kind() != ErrorKind::WouldBlock => error,
+                other => return other,
+            };
             let error = match self.server {
-                Some(server) => error.on_the_way_to(server),
+                Some(server) => error.with_peer(server),
                 None => error,
             };
             self.trace.failed(&error);
-            error
-        })
+            if has_passed(overall) {
+                return Err(error);
+            }
+            self.start_next(overall, error)?;
+        }
+    }
+
+    /// Starts an attempt to connect to the next server.
+    ///
+    /// Returns the error of the last attempt if there is none.
+    fn start_next(&mut self, overall: Option<Instant>, mut last_error: Error) -> Result<()> {
+        let Some(OtherServers { connector, servers }) = self.others.as_deref_mut() else {
+            return Err(last_error);
+        };
+        for server in servers {
+            let started = start(connector, server, overall).and_then(|(attempt, trace)| {
+                attempt.channel().set_nonblocking(true)?;
+                self.readiness.add_channel(attempt.channel())?;
+                Ok((attempt, trace))
+            });
+            match started {
+                Ok((attempt, trace)) => {
+                    (self.attempt, self.trace, self.server) = (Some(attempt), trace, Some(server));
+                    return Ok(());
+                }
+                Err(error) => last_error = error,
+            }
+        }
+        Err(last_error)
     }
 
     fn advance(&mut self, mut attempt: Attempt) -> Result<Connection> {
         loop {
-            // An event that has come counts, also after the deadline.
+            // An event that has arrived counts, even after the deadline.
             let Some(event) = attempt.event(&self.trace)? else {
                 if has_passed(attempt.deadline()) {
                     return Err(attempt.error(ErrorKind::TimedOut));
@@ -150,7 +209,7 @@ impl Connecting {
         }
     }
 
-    /// Waits until the connection stands, or will not. A signal does not end that.
+    /// Waits until the connection is established or the attempt fails. A signal does not end the wait.
     ///
     /// # Errors
     ///
@@ -171,8 +230,10 @@ impl Connecting {
         Arc::clone(&self.readiness.epoll)
     }
 
-    /// When to [try](Self::try_wait) again at the latest: the timeout of what is waited for, or
-    /// of all together, is over then. `None` where there is none, or the attempt is over.
+    /// Returns the time at which to call [`try_wait`](Self::try_wait) at the latest.
+    ///
+    /// It is the earlier one of the deadlines of the current step and of the whole attempt. `None` if there is none, or
+    /// if the attempt has ended.
     pub fn deadline(&self) -> Option<Instant> {
         self.attempt.as_ref().and_then(Attempt::deadline)
     }
@@ -197,8 +258,14 @@ impl fmt::Debug for Connecting {
 }
 
 impl AsFd for Connecting {
-    /// The descriptor that becomes readable, and will be that of the connection.
+    /// Returns the descriptor that becomes readable. The connection will have the same descriptor.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.readiness.as_fd()
+    }
+}
+
+impl AsRawFd for Connecting {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }

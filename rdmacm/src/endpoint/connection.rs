@@ -3,65 +3,85 @@
 use std::fmt;
 use std::mem;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(doc)]
 use super::buffer::{Buffer, Message};
-use super::counters::Counters;
+use super::kernel_objects::Depths;
 use super::operation::Operation;
 use super::readiness::Readiness;
 use super::shared::Shared;
 use super::state::State;
+use super::stats::EndpointStats;
 use super::trace::Trace;
 use super::wait::WaitMode;
 #[cfg(doc)]
-use super::{Connector, Incoming, Settings};
+use super::{ConnectionConfig, Connector, Incoming};
 #[cfg(doc)]
 use crate::cm::CmId;
 use crate::cm::EventChannel;
 use crate::error::{ErrorKind, Result};
 
-/// A reliable connection that carries messages both ways, in the order in which they are sent.
+/// A reliable connection that carries messages in both directions, in order.
 ///
-/// Of [`Connector::connect`] or [`Incoming::accept`]. `Send + Sync`: any thread may call anything
-/// at any time. Where several receive, each message goes to one of them.
+/// Created by [`Connector::connect`] or [`Incoming::accept`]. All methods take `&self` and may be called from any
+/// thread at any time. If several threads receive, each message is delivered to one of them.
 ///
-/// To send, take a [`buffer`](Self::buffer), fill it, and [`post`](Self::post) it, or
-/// [`send`](Self::send) it and have it back when the message has been sent; or have bytes [copied and
-/// posted](Self::post_bytes). Messages are [received](Self::recv) into buffers that wait for them from
-/// the beginning.
+/// To send, [acquire a buffer](Self::acquire_buffer), fill it and [post](Self::post_send) it. [`send`](Self::send) also
+/// waits until the message is sent, and returns the buffer. [`post_bytes`](Self::post_bytes) copies a slice. Messages
+/// are [received](Self::recv) into buffers that are posted from the beginning.
 ///
 /// # Waiting
 ///
-/// Calls that wait do so without end, or with `_timeout` in their names for so long; a signal ends
-/// none of them. Those with `try_` do not wait. When one of those has said
-/// [`ErrorKind::WouldBlock`], the descriptor ([`AsFd`]) becomes readable, and stays so, when it is
-/// worth trying again: sleep on that, level-triggered, and then try again all that has said so. It
-/// may be readable for nothing. What there is to do between the two, arming, polling again, reading
-/// the channels, is done inside. A connection in an event loop is for that loop's thread: what
-/// other threads wait for in blocking calls, they read away. Of each call it remembers what it has said at the last:
-/// where two parts of a loop want buffers, who gets one tries on, or has the other one try.
+/// Calls that wait have no deadline, or one that is named `_timeout`. A signal does not end them.
+///
+/// Calls named `try_*` never block. After one has returned [`ErrorKind::WouldBlock`], wait until the descriptor
+/// ([`AsFd`]) is readable, then retry every call that returned it. The descriptor is level-triggered: it stays readable
+/// until then. A wakeup may be spurious. The library arms the completion queues, polls again and reads the event
+/// channels inside these calls.
+///
+/// Use the descriptor from one thread only: blocking calls on other threads may consume the readiness. The readiness is
+/// tracked for each kind of call and not for each caller. If two parts of an event loop want buffers, the part that
+/// gets one tries again, or has the other part try.
 ///
 /// # Clones
 ///
-/// A clone is another handle of the connection, not another connection; cloning allocates nothing. Each
-/// thread may have its own, as one that sends and one that receives. [`close`](Self::close) and
-/// [`abort`](Self::abort) end the connection for all handles, whose further calls return
-/// [`ErrorKind::Disconnected`]. Dropping a handle changes nothing as long as there is another one.
+/// A clone is another handle of the same connection; cloning allocates nothing. Each thread may have its own handle,
+/// such as one that sends and one that receives. [`close`](Self::close) and [`abort`](Self::abort) end the connection
+/// for all handles, whose further calls return [`ErrorKind::Disconnected`]. Dropping a handle has no effect while there
+/// is another one.
 ///
 /// # The end
 ///
-/// [`close`](Self::close) ends the connection in good order, [`abort`](Self::abort) at once, and
-/// dropping its last handle is `abort`. When the peer has closed it, [`recv`](Self::recv) says so after the last
-/// message. However it has ended, calls after that fail alike: with [`ErrorKind::Disconnected`],
-/// [`ErrorKind::Failed`], [`ErrorKind::DeviceGone`], or, where messages of the peer may be lost on iWARP,
-/// [`ErrorKind::Overrun`]; [`flush`](Self::flush) and [`close`](Self::close) only where something was not sent.
+/// [`close`](Self::close) waits until all posted requests are sent, and then disconnects. [`abort`](Self::abort)
+/// disconnects at once, and so does dropping the last handle. If the peer has closed the connection,
+/// [`recv`](Self::recv) returns `None` after the last message.
 ///
-/// An idle connection does not hear that its peer is gone (see
-/// [`cm`](crate::cm#what-nobody-hears-of)), unless it is [kept alive](Settings::keep_alive). What is
-/// sent then fails after [`Settings::retry_count`].
+/// After the end all calls fail with the same reason: [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`],
+/// [`ErrorKind::DeviceRemoved`] or, if messages of the peer may be lost on iWARP, [`ErrorKind::ReceiveOverrun`].
+/// [`flush`](Self::flush) and [`close`](Self::close) fail only if a posted message was not sent.
+///
+/// An idle connection does not notice that its peer has vanished (see [`cm`](crate::cm#detecting-dead-peers)), unless
+/// it is [kept alive](ConnectionConfig::keep_alive_interval). A message that is sent then fails after
+/// [`ConnectionConfig::retry_count`] attempts.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use rdmacm::endpoint::Connector;
+///
+/// let connection = Connector::new().connect("10.0.0.1:7471")?;
+/// connection.post_bytes(b"ping")?;
+/// if let Some(answer) = connection.recv_timeout(Duration::from_secs(5))? {
+///     println!("{} bytes", answer.len());
+/// }
+/// connection.close(Duration::from_secs(5))?;
+/// # Ok::<(), rdmacm::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Connection {
     // Beside the handle, which has it too: a call on the data path reaches it by one pointer less.
@@ -69,12 +89,14 @@ pub struct Connection {
     handle: Arc<Handle>,
 }
 
-/// The part of a connection that its clones share and its buffers and messages do not: dropping it ends the connection.
+/// The part of a connection that its clones share, but not its buffers and messages.
+///
+/// Dropping it ends the connection.
 struct Handle {
     shared: Arc<Shared>,
     addresses: [Option<SocketAddr>; 2],
     private_data: Box<[u8]>,
-    may_read: bool,
+    depths: Option<Depths>,
 }
 
 impl Connection {
@@ -87,7 +109,7 @@ impl Connection {
     ) -> Result<Self> {
         let parts = state.parts.as_ref().expect("a new state has them");
         parts.set_min_rnr_timer();
-        let may_read = parts.allows_reads()?;
+        let depths = parts.depths()?;
         let addresses = [parts.id.local_addr()?, parts.id.peer_addr()?];
         let name = match addresses[1] {
             Some(peer) => format!("the connection to {peer}"),
@@ -98,69 +120,111 @@ impl Connection {
         trace.local(addresses[0]);
         trace.is("connected");
         let shared = Arc::new(shared.traced(mem::take(trace)));
-        let owner = Arc::clone(&shared);
-        let private_data = private_data.into_boxed_slice();
-        let handle = Handle { shared: owner, addresses, private_data, may_read };
-        Ok(Self { shared, handle: Arc::new(handle) })
+        Ok(Self::of(shared, addresses, private_data.into_boxed_slice(), depths))
     }
 
-    /// The local address; `None` for one of InfiniBand.
+    /// Creates the first handle of a connection.
+    pub(super) fn of(
+        shared: Arc<Shared>,
+        addresses: [Option<SocketAddr>; 2],
+        private_data: Box<[u8]>,
+        depths: Option<Depths>,
+    ) -> Self {
+        let handle = Handle { shared: Arc::clone(&shared), addresses, private_data, depths };
+        Self { shared, handle: Arc::new(handle) }
+    }
+
+    /// Returns the local address, or `None` for an InfiniBand address.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.handle.addresses[0]
     }
 
-    /// The peer's address; `None` for one of InfiniBand.
+    /// Returns the peer's address, or `None` for an InfiniBand address.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.handle.addresses[1]
     }
 
-    /// What the peer's program sent along when it connected or accepted. On InfiniBand and RoCE as
-    /// long as the message's field (56 bytes of a request, 196 of an answer), and zero where the
-    /// peer did not fill it; on iWARP as long as it was sent.
+    /// Returns the private data that the peer's program sent when it connected or accepted.
+    ///
+    /// On InfiniBand and RoCE the data has the length of the message's field (56 bytes in a request, 196 in an answer),
+    /// and is padded with zeros. On iWARP the data has the length that was sent.
     pub fn private_data(&self) -> &[u8] {
         &self.handle.private_data
     }
 
-    /// What it has done so far: also when it has ended.
+    /// Returns the negotiated number of reads and atomics of this side that may be in flight.
+    ///
+    /// It is at most [`ConnectionConfig::initiator_depth`]. Further operations wait in the send queue. `None` on iWARP,
+    /// where the driver does not report it.
+    ///
+    /// # Driver notes
+    ///
+    /// rxe rounds the number up to a power of two.
+    pub fn initiator_depth(&self) -> Option<u8> {
+        self.handle.depths.map(|depths| depths.initiator)
+    }
+
+    /// Returns the negotiated number of reads and atomics of the peer that this side serves at a time.
+    ///
+    /// It is at most [`ConnectionConfig::responder_resources`]. `None` on iWARP, where the driver does not report it.
+    ///
+    /// # Driver notes
+    ///
+    /// rxe rounds the number up to a power of two.
+    pub fn responder_resources(&self) -> Option<u8> {
+        self.handle.depths.map(|depths| depths.responder)
+    }
+
+    /// Returns the numbers of messages and operations so far, also after the end.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongProcess`] after a fork.
-    pub fn counters(&self) -> Result<Counters> {
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn stats(&self) -> Result<EndpointStats> {
         self.shared.counters()
     }
 
-    /// Ends the connection in good order: waits until what was posted has been sent, tells the
-    /// peer, and waits until it has answered, which it does when its program hears of the end; all
-    /// within `timeout`. Messages that nobody has received are gone.
+    /// Waits until all posted requests are sent, then disconnects, and waits for the peer's answer.
     ///
-    /// [`CmId::disconnect`], `Disconnected`. In any case the connection is ended and the kernel's
-    /// objects are gone when this returns, but for the memory that [`Buffer`]s and [`Message`]s
-    /// have. Of several threads that close a connection all wait; closing it once more is no error.
+    /// All of this happens within `timeout`.
     ///
-    /// On iWARP the peer does not answer. What was sent arrives as far as TCP has it delivered: not
-    /// for certain where the peer has sent something that this side has not received.
+    /// The peer answers in its next call that waits (such as [`recv`](Self::recv), which returns `None`) or that is
+    /// tried, or when it closes or drops the connection. A peer that makes no call lets `close` time out on RoCE and
+    /// InfiniBand, although all messages were sent.
+    ///
+    /// Messages that this side has not received are discarded. When this returns, also with an error, the connection
+    /// has ended. Its kernel objects are destroyed, except for the memory of [`Buffer`]s and [`Message`]s that the
+    /// program holds. If several threads close a connection, all wait; closing it again is no error.
+    ///
+    /// Calls [`CmId::disconnect`] and waits for the event `Disconnected`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TimedOut`]; [`ErrorKind::Disconnected`], [`ErrorKind::Failed`],
-    /// [`ErrorKind::Overrun`] or [`ErrorKind::DeviceGone`] where something that was posted could not be
-    /// sent any more; [`ErrorKind::WrongProcess`] after a fork. Of messages of the peer, and how they
-    /// ended, it says nothing.
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses, also if only the peer's answer is missing.
+    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
+    ///   [`ErrorKind::DeviceRemoved`] if the connection ended before all posted requests were sent.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    ///
+    /// It does not report how the messages of the peer ended.
+    ///
+    /// # Driver notes
+    ///
+    /// On iWARP the peer does not answer. Sent messages arrive as far as TCP delivers them: delivery is not certain if
+    /// the peer has sent messages that this side has not received.
     #[doc(alias = "rdma_disconnect")]
     #[doc(alias = "rdma_destroy_ep")]
     pub fn close(&self, timeout: Duration) -> Result<()> {
         self.close_with(WaitMode::timeout(timeout))
     }
 
-    /// The same, without waiting: to be tried again until it says something else than
-    /// [`ErrorKind::WouldBlock`]. Until then the connection is there, for messages too as long as
-    /// those that were posted are on their way.
+    /// Closes the connection without blocking: a call that succeeds has ended it as [`close`](Self::close) does.
+    ///
+    /// Retry until it returns another result than [`ErrorKind::WouldBlock`]. Until then the connection exists, and it
+    /// carries messages while those that were posted are in flight.
     ///
     /// # Errors
     ///
-    /// As [`close`](Self::close), but [`ErrorKind::WouldBlock`] in place of
-    /// [`ErrorKind::TimedOut`].
+    /// The errors of [`close`](Self::close), with [`ErrorKind::WouldBlock`] in place of [`ErrorKind::TimedOut`].
     pub fn try_close(&self) -> Result<()> {
         self.close_with(WaitMode::NonBlocking)
     }
@@ -175,18 +239,22 @@ impl Connection {
         closed
     }
 
-    /// Ends the connection at once: what is on its way is cut off, and messages that nobody has
-    /// received are gone. The peer hears of the end.
+    /// Ends the connection at once.
     ///
-    /// The kernel's objects are gone when this returns, but for the memory that [`Buffer`]s and
-    /// [`Message`]s have. Threads that wait in other calls return with [`ErrorKind::Disconnected`].
+    /// Posted messages are flushed, and messages that were not received are discarded.
+    ///
+    /// The peer is notified. When this returns, the kernel objects are destroyed, except for the memory of [`Buffer`]s
+    /// and [`Message`]s that the program holds. Threads that wait in other calls return with
+    /// [`ErrorKind::Disconnected`].
     pub fn abort(&self) {
         self.shared.abort();
     }
 
-    /// Returns `true` if the two sides have settled on reads and atomics of this side at all.
+    /// Returns `true` if both sides have agreed on reads and atomics of this side.
+    ///
+    /// Without an agreement, rxe never executes such an operation, and on iWARP the driver refuses it.
     pub(super) fn may_read(&self) -> bool {
-        self.handle.may_read
+        self.handle.depths.is_none_or(|depths| depths.initiator > 0)
     }
 }
 
@@ -201,9 +269,15 @@ impl fmt::Debug for Connection {
 }
 
 impl AsFd for Connection {
-    /// The descriptor that becomes readable: see [waiting](Self#waiting).
+    /// Returns the descriptor that becomes readable: see [waiting](Self#waiting).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.readiness.as_fd()
+    }
+}
+
+impl AsRawFd for Connection {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

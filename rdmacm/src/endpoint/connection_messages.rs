@@ -1,13 +1,14 @@
 //! Sending and receiving messages over a connection.
 
+use std::iter;
 use std::time::Duration;
 
 use super::buffer::{Buffer, Message};
 use super::connection::Connection;
+#[cfg(doc)]
+use super::connection_config::ConnectionConfig;
 use super::operation::Operation;
 use super::remote_operation::RemoteOperation;
-#[cfg(doc)]
-use super::settings::Settings;
 use super::state::State;
 use super::wait::WaitMode;
 #[cfg(doc)]
@@ -16,64 +17,70 @@ use crate::error::Result;
 use crate::verbs::SendOperation;
 
 impl Connection {
-    /// A buffer to send; waits until there is one.
+    /// Takes a send buffer, waiting until one is free.
     ///
-    /// There are [`Settings::send_buffers`], which come back when their messages have been sent,
-    /// and where they are dropped. What is in it is what it had last, or zero.
+    /// There are [`ConnectionConfig::send_buffers`] of them. A buffer is free again when its message is sent, or when
+    /// it is dropped. It holds the bytes of its last use, or zeros.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`], [`ErrorKind::Overrun`] or
-    /// [`ErrorKind::DeviceGone`] where the connection has ended; [`ErrorKind::WrongProcess`] after a fork.
-    pub fn buffer(&self) -> Result<Buffer> {
+    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
+    ///   [`ErrorKind::DeviceRemoved`] if the connection has ended.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn acquire_buffer(&self) -> Result<Buffer> {
         self.shared.take(WaitMode::BLOCKING)
     }
 
-    /// The same, for at most `timeout`.
+    /// Takes a send buffer, waiting at most `timeout` until one is free.
     ///
     /// # Errors
     ///
-    /// As [`buffer`](Self::buffer), and [`ErrorKind::TimedOut`].
-    pub fn buffer_timeout(&self, timeout: Duration) -> Result<Buffer> {
+    /// In addition to the errors of [`acquire_buffer`](Self::acquire_buffer):
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    pub fn acquire_buffer_timeout(&self, timeout: Duration) -> Result<Buffer> {
         self.shared.take(WaitMode::timeout(timeout))
     }
 
-    /// The same, without waiting.
+    /// Takes a send buffer if one is free.
     ///
     /// # Errors
     ///
-    /// As [`buffer`](Self::buffer), and [`ErrorKind::WouldBlock`].
-    pub fn try_buffer(&self) -> Result<Buffer> {
+    /// In addition to the errors of [`acquire_buffer`](Self::acquire_buffer):
+    /// - [`ErrorKind::WouldBlock`] if no buffer is free.
+    pub fn try_acquire_buffer(&self) -> Result<Buffer> {
         self.shared.take(WaitMode::NonBlocking)
     }
 
-    /// Sends the message in `buffer`, without waiting until that is done.
+    /// Posts the message in `buffer` without waiting until it is sent.
     ///
-    /// The buffer goes back to the connection when it is. That it could not be sent ends the
-    /// connection, and is what later calls say; [`flush`](Self::flush) waits until it is known.
-    /// There is always room for it, as there are no more buffers than that.
+    /// The buffer returns to the connection when the message is sent. There is always room for the message, because the
+    /// connection has no more buffers than its send queue has entries. If the message cannot be sent, the connection
+    /// ends, and later calls return the reason; [`flush`](Self::flush) waits until it is known.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`], [`ErrorKind::Overrun`] or
-    /// [`ErrorKind::DeviceGone`] where the connection has ended; [`ErrorKind::Invalid`] for a buffer of another connection;
-    /// [`ErrorKind::Unsupported`] for immediate data on iWARP; [`ErrorKind::WrongProcess`] after a
-    /// fork. The buffer goes back then.
+    /// The buffer returns to the connection also then.
+    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
+    ///   [`ErrorKind::DeviceRemoved`] if the connection has ended.
+    /// - [`ErrorKind::InvalidInput`] if `buffer` belongs to another connection.
+    /// - [`ErrorKind::Unsupported`] if it has immediate data and the connection is over iWARP.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     #[doc(alias = "rdma_post_send")]
-    pub fn post(&self, buffer: Buffer) -> Result<()> {
+    pub fn post_send(&self, buffer: Buffer) -> Result<()> {
         let operation = buffer.operation();
         self.shared.start(Operation::Send, buffer, operation)
     }
 
-    /// Sends `bytes` as a message, without waiting until that is done: copies them into a
-    /// [buffer](Self::buffer), waiting until there is one, and [posts](Self::post) that, which is
-    /// less work than both calls. What is long is better written into a buffer in the first place.
+    /// Copies `bytes` into a send buffer and posts them as a message, waiting until a buffer is free.
+    ///
+    /// This is less work than [`acquire_buffer`](Self::acquire_buffer) followed by [`post_send`](Self::post_send).
+    /// Write a long message into a buffer directly, which saves the copy.
     ///
     /// # Errors
     ///
-    /// The errors of [`buffer`](Self::buffer) and [`post`](Self::post); [`ErrorKind::Invalid`] with
-    /// EMSGSIZE for more than a [buffer](Settings::send_buffer_size) holds. Then, and where there is no buffer in time,
-    /// nothing is sent.
+    /// Nothing is sent then. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
+    /// [`post_send`](Self::post_send):
+    /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed a [buffer](ConnectionConfig::send_buffer_size).
     pub fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.shared.post_bytes(bytes, SendOperation::Send, WaitMode::BLOCKING)
     }
@@ -82,14 +89,16 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As [`post_bytes`](Self::post_bytes), and [`ErrorKind::WouldBlock`] as of
-    /// [`try_buffer`](Self::try_buffer).
+    /// In addition to the errors of [`post_bytes`](Self::post_bytes):
+    /// - [`ErrorKind::WouldBlock`] if no buffer is free.
     pub fn try_post_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.shared.post_bytes(bytes, SendOperation::Send, WaitMode::NonBlocking)
     }
 
-    /// Sends the message in `buffer`, waits until it is sent, and returns the buffer. On InfiniBand and RoCE the peer's
-    /// device has the message then; on iWARP this side's TCP.
+    /// Sends the message in `buffer`, waits until it is sent, and returns the buffer.
+    ///
+    /// On InfiniBand and RoCE the peer's device has received the message then; on iWARP TCP of this side has accepted
+    /// it.
     ///
     /// # Errors
     ///
@@ -98,12 +107,13 @@ impl Connection {
         self.start_send(buffer)?.wait()
     }
 
-    /// Posts the message in `buffer` and returns the operation, which returns the buffer when the message is sent. If
-    /// the buffer is not needed, [`post`](Self::post) does less work.
+    /// Starts to send the message in `buffer`; the operation returns the buffer when it is sent.
+    ///
+    /// [`post_send`](Self::post_send) does less work, if the caller does not need the buffer back.
     ///
     /// # Errors
     ///
-    /// The errors of [`post`](Self::post).
+    /// The errors of [`post_send`](Self::post_send).
     pub fn start_send(&self, buffer: Buffer) -> Result<RemoteOperation<Buffer>> {
         let (operation, length) = (buffer.operation(), buffer.capacity());
         self.start(Operation::Send, buffer, operation, length, |buffer| buffer)
@@ -122,68 +132,100 @@ impl Connection {
         Ok(RemoteOperation::posted(what, wanted, length, result))
     }
 
-    /// Waits until what was posted has been sent.
+    /// Waits until every posted message is sent.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Disconnected`], [`ErrorKind::Failed`], [`ErrorKind::Overrun`] or
-    /// [`ErrorKind::DeviceGone`] where the connection ended before; [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
+    ///   [`ErrorKind::DeviceRemoved`] if the connection ended before.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     pub fn flush(&self) -> Result<()> {
         self.shared.flush_with(WaitMode::BLOCKING)
     }
 
-    /// The same, for at most `timeout`.
+    /// Waits at most `timeout` until every posted message is sent.
     ///
     /// # Errors
     ///
-    /// As [`flush`](Self::flush), and [`ErrorKind::TimedOut`].
+    /// In addition to the errors of [`flush`](Self::flush):
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
     pub fn flush_timeout(&self, timeout: Duration) -> Result<()> {
         self.shared.flush_with(WaitMode::timeout(timeout))
     }
 
-    /// Whether what was posted has been sent.
+    /// Returns `Ok` if every posted message is sent.
     ///
     /// # Errors
     ///
-    /// As [`flush`](Self::flush), and [`ErrorKind::WouldBlock`] where it has not.
+    /// In addition to the errors of [`flush`](Self::flush):
+    /// - [`ErrorKind::WouldBlock`] if a message is in flight.
     pub fn try_flush(&self) -> Result<()> {
         self.shared.flush_with(WaitMode::NonBlocking)
     }
 
-    /// The next message; waits for one. `None` where the peer has ended the connection, after the
-    /// last message that it sent before. Its kernel does that too, when its process has died: who
-    /// has to know says farewell in a message. On iWARP the side that has sent a message for which there
-    /// was [no buffer](Settings::receive_buffers), or that was too long, hears of the end alone (siw).
+    /// Waits for the next message, and returns `None` if the peer has closed the connection.
+    ///
+    /// A message is delivered in the buffer to which the device has written it. Dropping it posts the buffer again.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Failed`] where the connection failed: with EMSGSIZE where the peer has sent a
-    /// message longer than a [buffer](Settings::receive_buffer_size); [`ErrorKind::Overrun`] on iWARP, where
-    /// there may have been [no buffer](Settings::receive_buffers) for a message, after those that had
-    /// one; [`ErrorKind::DeviceGone`]; [`ErrorKind::Disconnected`] where this side has closed it first; [`ErrorKind::WrongProcess`] after
-    /// a fork.
+    /// - [`ErrorKind::WorkRequestFailed`] if the connection failed: with EMSGSIZE if the peer has sent a message longer
+    ///   than a [buffer](ConnectionConfig::receive_buffer_size).
+    /// - [`ErrorKind::PeerRequestFailed`] if the device refused an access of the peer to memory of this side, and
+    ///   reports it.
+    /// - [`ErrorKind::UnreportedCause`] if the device does not report why the connection failed.
+    /// - [`ErrorKind::ReceiveOverrun`] on iWARP if there may have been [no buffer](ConnectionConfig::receive_buffers)
+    ///   for a message, after the messages for which there was one.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::Disconnected`] if this side has closed the connection first.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     #[doc(alias = "rdma_post_recv")]
     #[doc(alias = "rdma_get_recv_comp")]
     pub fn recv(&self) -> Result<Option<Message>> {
         self.recv_with(WaitMode::BLOCKING)
     }
 
-    /// The same, for at most `timeout`.
+    /// Waits at most `timeout` for the next message.
     ///
     /// # Errors
     ///
-    /// As [`recv`](Self::recv), and [`ErrorKind::TimedOut`].
+    /// In addition to the errors of [`recv`](Self::recv):
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Message>> {
         self.recv_with(WaitMode::timeout(timeout))
     }
 
-    /// The same, without waiting.
+    /// Returns the next message if it has arrived.
     ///
     /// # Errors
     ///
-    /// As [`recv`](Self::recv), and [`ErrorKind::WouldBlock`].
+    /// In addition to the errors of [`recv`](Self::recv):
+    /// - [`ErrorKind::WouldBlock`] if no message has arrived.
     pub fn try_recv(&self) -> Result<Option<Message>> {
         self.recv_with(WaitMode::NonBlocking)
+    }
+
+    /// Returns an iterator over the messages, which waits for each.
+    ///
+    /// It ends when the peer has closed the connection, and after an error.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn echo(connection: &rdmacm::endpoint::Connection) -> rdmacm::Result<()> {
+    /// for message in connection.messages() {
+    ///     connection.post_bytes(&message?)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn messages(&self) -> impl Iterator<Item = Result<Message>> + '_ {
+        let mut has_failed = false;
+        iter::from_fn(move || {
+            let received = (!has_failed).then(|| self.recv().transpose()).flatten();
+            has_failed = matches!(received, Some(Err(_)));
+            received
+        })
     }
 
     fn recv_with(&self, mode: WaitMode) -> Result<Option<Message>> {

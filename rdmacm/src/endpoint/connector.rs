@@ -2,25 +2,28 @@
 
 use std::time::Duration;
 
-use super::settings::Settings;
+use super::connection_config::ConnectionConfig;
 use crate::addr::Address;
 use crate::cm::CmId;
 use crate::error::Result;
 
-/// How to connect. The same may connect many times.
+/// The options of connection attempts. One connector may connect many times.
+///
+/// # Examples
 ///
 /// ```no_run
-/// use rdmacm::endpoint::{Connector, Settings};
 /// use std::time::Duration;
 ///
-/// let settings = Settings { receive_buffer_size: 64 * 1024, ..Settings::default() };
+/// use rdmacm::endpoint::{ConnectionConfig, Connector};
+///
+/// let config = ConnectionConfig::new().receive_buffer_size(64 * 1024);
 /// let connection = Connector::new()
-///     .settings(settings)
+///     .config(config)
 ///     .private_data(b"who I am")
-///     .timeout(Duration::from_secs(5))
-///     .connect("10.0.0.1:7471".parse::<std::net::SocketAddr>()?)?;
+///     .total_timeout(Duration::from_secs(5))
+///     .connect("10.0.0.1:7471")?;
 /// println!("connected to {:?}", connection.peer_addr());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), rdmacm::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Connector {
@@ -32,7 +35,7 @@ pub struct Connector {
     pub(super) connect_timeout: Duration,
     pub(super) timeout: Option<Duration>,
     pub(super) private_data: Vec<u8>,
-    pub(super) settings: Settings,
+    pub(super) config: ConnectionConfig,
 }
 
 impl Default for Connector {
@@ -42,8 +45,10 @@ impl Default for Connector {
 }
 
 impl Connector {
-    /// Connects from whatever address leads to the peer, with the default [`Settings`]; 2 seconds
-    /// for the address, 2 for the route, 30 for the peer's answer, and no deadline over all.
+    /// Returns the default options.
+    ///
+    /// The kernel chooses the local address. The address and the route may each take 2 seconds, the answer of the peer
+    /// 30; there is no deadline over all. The connection has the default [`ConnectionConfig`].
     pub fn new() -> Self {
         Self {
             source: None,
@@ -54,73 +59,84 @@ impl Connector {
             connect_timeout: Duration::from_secs(30),
             timeout: None,
             private_data: Vec::new(),
-            settings: Settings::default(),
+            config: ConnectionConfig::default(),
         }
     }
 
-    /// The local address to connect from, and with it the device.
+    /// Sets the local address to connect from, which also selects the device.
     #[must_use]
-    pub fn source(mut self, source: impl Into<Address>) -> Self {
+    pub fn local_addr(mut self, source: impl Into<Address>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// The type of service of the packets: see [`CmId::set_tos`].
+    /// Sets the type of service of the packets: see [`CmId::set_tos`].
     #[must_use]
-    pub fn type_of_service(mut self, type_of_service: u8) -> Self {
+    pub fn tos(mut self, type_of_service: u8) -> Self {
         self.type_of_service = Some(type_of_service);
         self
     }
 
-    /// How long the device waits for an acknowledgement before it [tries
-    /// again](Settings::retry_count): see [`CmId::set_ack_timeout`].
+    /// Sets the time until the device [retries](ConnectionConfig::retry_count) an unacknowledged packet.
+    ///
+    /// See [`CmId::set_ack_timeout`].
     #[must_use]
     pub fn ack_timeout(mut self, ack_timeout: u8) -> Self {
         self.ack_timeout = Some(ack_timeout);
         self
     }
 
-    /// How long finding the peer's address may take.
+    /// Sets the time for resolving the peer's address.
     #[must_use]
-    pub fn address_timeout(mut self, timeout: Duration) -> Self {
+    pub fn resolve_addr_timeout(mut self, timeout: Duration) -> Self {
         self.address_timeout = timeout;
         self
     }
 
-    /// How long finding the route may take.
+    /// Sets the time for resolving the route.
     #[must_use]
-    pub fn route_timeout(mut self, timeout: Duration) -> Self {
+    pub fn resolve_route_timeout(mut self, timeout: Duration) -> Self {
         self.route_timeout = timeout;
         self
     }
 
-    /// How long the peer may take to answer. (On iWARP as with [`timeout`](Self::timeout).)
+    /// Sets the time for the peer's answer.
+    ///
+    /// # Driver notes
+    ///
+    /// On iWARP the [driver's own timeout](Self::total_timeout) elapses first.
     #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long all of it may take together. (On iWARP an attempt that is given up when the peer has been asked takes
-    /// until its driver gives up too, siw about 10 s: [the call](Self::connect) comes back so much later.)
+    /// Sets the time for the whole attempt, including the attempts to reach further addresses.
+    ///
+    /// # Driver notes
+    ///
+    /// On iWARP an attempt cannot be canceled after the request was sent, until the driver gives up too (siw after
+    /// about 10 s). [`connect`](Self::connect) then returns that much later.
     #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
+    pub fn total_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Bytes for the peer's program, which sees them [before it
-    /// accepts](super::Incoming::private_data): at most 56 on InfiniBand and RoCE, 251 on iWARP.
+    /// Sets the private data for the peer's program.
+    ///
+    /// The program can read it [before it accepts](super::Incoming::private_data). The maximum is 56 bytes on
+    /// InfiniBand and RoCE, and 251 bytes on iWARP.
     #[must_use]
     pub fn private_data(mut self, private_data: &[u8]) -> Self {
         self.private_data = private_data.to_vec();
         self
     }
 
-    /// What the connection is to have.
+    /// Sets the configuration of the connection.
     #[must_use]
-    pub fn settings(mut self, settings: Settings) -> Self {
-        self.settings = settings;
+    pub fn config(mut self, config: ConnectionConfig) -> Self {
+        self.config = config;
         self
     }
 

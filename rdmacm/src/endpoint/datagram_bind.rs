@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use super::connection_config::ConnectionConfig;
 use super::datagram_cm::DatagramCm;
-use super::datagram_settings::DatagramSettings;
+use super::datagram_config::DatagramConfig;
+use super::datagram_peer::{PeerCache, PeerContext, SocketId};
 use super::datagrams::DatagramSocket;
 use super::kernel_objects::{KernelObjects, NewEndpoint};
-use super::peer::{Home, Mark, Senders};
 use super::readiness::Readiness;
-use super::settings::Settings;
 use super::shared::Shared;
 use super::state::State;
+use super::to_addresses::{Target, ToAddresses, first_success};
 use super::trace::Trace;
 use crate::addr::{Address, IbAddress};
 use crate::cm::{CmId, EventChannel, PortSpace};
@@ -21,23 +22,36 @@ use crate::verbs::{GRH_LENGTH, Mtu, QpState};
 const BIND: &str = "bind a datagram socket to";
 
 impl DatagramSocket {
-    /// Makes a socket on a local address, which has to be one: the queue pair is on the port of the
-    /// device that has it. With port 0 the kernel chooses one.
+    /// Binds a socket to a local address, which selects the device and the port of the queue pair.
     ///
-    /// [`CmId::bind`] and [`CmId::listen`] in the port space UDP, and [`CmId::create_qp`]; the
-    /// receives are posted.
+    /// With port 0 the kernel chooses one. If `address` names several addresses, the first that the socket can be bound
+    /// to is used.
+    ///
+    /// Calls [`CmId::bind`] and [`CmId::listen`] in the port space UDP, and [`CmId::create_qp`]; the receives are
+    /// posted.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] on iWARP, which has no datagrams; [`ErrorKind::Invalid`] for the
-    /// unspecified address and for [`DatagramSettings`] without a buffer; those of [`CmId::bind`]:
-    /// ENODEV where no device has the address, EADDRNOTAVAIL where this machine does not have it,
-    /// EADDRINUSE; EINVAL and ENOMEM for more than the device has.
+    /// The errors of the lookup of a name and of [`CmId::bind`], for the last address:
+    /// - [`ErrorKind::Unsupported`] on iWARP, which has no datagrams.
+    /// - [`ErrorKind::InvalidInput`] for the unspecified address, and if `config` has no buffer.
+    /// - ENODEV if no device has the address.
+    /// - EADDRNOTAVAIL if this machine does not have the address.
+    /// - EADDRINUSE if the port is in use.
+    /// - EINVAL or ENOMEM if `config` exceeds the limits of the device.
     #[doc(alias = "rdma_bind_addr")]
-    pub fn bind(address: impl Into<Address>, settings: &DatagramSettings) -> Result<Self> {
-        let address = address.into();
+    pub fn bind(address: impl ToAddresses, config: &DatagramConfig) -> Result<Self> {
+        Self::bind_to(address.to_target(), config)
+    }
+
+    /// Binds a socket to the first address of `target` that it can be bound to.
+    pub(super) fn bind_to(target: Target, config: &DatagramConfig) -> Result<Self> {
+        first_success(target.resolve()?, |address| Self::bind_one(address, config))
+    }
+
+    fn bind_one(address: Address, config: &DatagramConfig) -> Result<Self> {
         let refuse = |reason| Err(Error::invalid(BIND, address.to_string(), reason));
-        if settings.send_buffers == 0 || settings.receive_buffers == 0 {
+        if config.send_buffers == 0 || config.receive_buffers == 0 {
             return refuse("there must be a buffer for each direction");
         }
         if address.ip().is_some_and(|address| address.ip().is_unspecified()) {
@@ -52,7 +66,7 @@ impl DatagramSocket {
             let kind = ErrorKind::Unsupported("iWARP has no datagrams".into());
             return Err(Error::new(BIND, address.to_string(), kind));
         }
-        // What listens joins no groups, so that the queue pair is another id's.
+        // The listening id joins no groups, so the queue pair belongs to another id.
         let source = with_any_port(address);
         let id = CmId::new(&channel, PortSpace::Udp)?;
         id.bind(source)?;
@@ -63,25 +77,23 @@ impl DatagramSocket {
         // As long as a datagram may ever be: the port's MTU can grow.
         let send_buffer_size = bytes(port.max_mtu).max(mtu);
         let receive_buffer_size = GRH_LENGTH + send_buffer_size;
-        let (send_buffers, receive_buffers) = (settings.send_buffers, settings.receive_buffers);
-        let made_of = Settings {
-            send_buffers,
-            receive_buffers,
-            send_buffer_size,
-            receive_buffer_size,
-            ..Settings::default()
-        };
+        let (send_buffers, receive_buffers) = (config.send_buffers, config.receive_buffers);
+        let made_of = ConnectionConfig::new()
+            .send_buffers(send_buffers)
+            .receive_buffers(receive_buffers)
+            .send_buffer_size(send_buffer_size)
+            .receive_buffer_size(receive_buffer_size);
         let mut endpoint = NewEndpoint::create(id, &made_of, false)?;
         let KernelObjects { id, queues, .. } = &endpoint.objects;
         let qp = queues.qp();
-        let mark = Mark::default();
-        let home = Home::new(qp.pd(), &mark);
+        let mark = SocketId::default();
+        let home = PeerContext::new(qp.pd(), &mark);
         let (qp_num, qkey) = (qp.number(), id.init_qp_attr(QpState::IB_QPS_INIT)?.qkey);
         let (number, gid) = (route.port_num, route.local.gid);
-        let senders = Senders::new(home.clone(), number, gid, qkey, settings.known_senders);
+        let senders = PeerCache::new(home.clone(), number, gid, qkey, config.max_cached_peers);
         endpoint.objects.senders = Some(Box::new(senders));
         let bound = listener.local_addr()?;
-        // Last: who asks is told of a queue pair that receives.
+        // Last: a peer that resolves the socket gets a queue pair that receives.
         listener.listen(0)?;
         let token = listener.token();
         let name = match bound {
@@ -98,7 +110,7 @@ impl DatagramSocket {
     }
 }
 
-/// The same address, for another id on its device.
+/// Returns `address` without its port, for another id on its device.
 fn with_any_port(address: Address) -> Address {
     match address {
         Address::Ip(mut address) => {

@@ -1,15 +1,17 @@
-//! The connection manager part of a datagram socket: resolutions of peers, requests of peers, and multicast groups.
+//! The connection manager part of a datagram socket.
 //!
-//! Nothing here issues a command: [`DatagramCm::handle_event`] returns the command that is to follow an event, which the
-//! caller issues while the state is unlocked. A resolution is known here before its first command, so that no event of it
-//! comes too early, and until its outcome is taken or it is cancelled. If it is cancelled while a command of it runs, the
-//! thread that runs the command destroys its id.
+//! It handles resolutions of peers, requests of peers, and multicast groups.
+//!
+//! This module issues no command. [`DatagramCm::handle_event`] returns the command that follows an event, and the
+//! caller issues it while the state is unlocked. A resolution is recorded before its first command, so that none of its
+//! events arrives too early. It stays recorded until its outcome is taken or it is canceled. If it is canceled while a
+//! command of it runs, the thread that runs the command destroys its id.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::datagram_peer::{DatagramPeer, PeerContext};
 use super::groups::Groups;
-use super::peer::{Home, Peer};
 use crate::addr::Address;
 use crate::cm::{CmId, ConnParam, Event, EventType};
 use crate::error::{Error, Result};
@@ -23,25 +25,25 @@ pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct DatagramCm {
     /// The id that receives the requests of peers for the socket's queue pair.
     listener: CmId,
-    /// An address for ids that are to have the socket's device.
+    /// An address for ids on the socket's device.
     source: Address,
-    home: Home,
+    home: PeerContext,
     resolutions: Vec<Resolution>,
     pub(super) groups: Groups,
 }
 
-/// The resolution of a peer. It is to be dropped while the state is unlocked: its id goes with it.
+/// The resolution of a peer. Drop it while the state is unlocked: that destroys its id.
 #[derive(Debug)]
 pub(super) struct Resolution {
     id: Arc<CmId>,
     address: Address,
-    outcome: Option<Result<Peer>>,
+    outcome: Option<Result<DatagramPeer>>,
 }
 
 /// A command that follows an event. It is issued while the state is unlocked.
 #[derive(Debug)]
 pub(super) enum CmCommand {
-    /// Tells the peer that has sent the request the queue pair of this socket.
+    /// Answers a request of a peer with the queue pair of this socket.
     Answer {
         request: CmId,
         qp_num: u32,
@@ -79,7 +81,7 @@ impl CmCommand {
 }
 
 impl DatagramCm {
-    pub(super) fn new(listener: CmId, source: Address, home: Home) -> Self {
+    pub(super) fn new(listener: CmId, source: Address, home: PeerContext) -> Self {
         Self { listener, source, home, resolutions: Vec::new(), groups: Groups::default() }
     }
 
@@ -123,7 +125,7 @@ impl DatagramCm {
             });
         }
         if let Some(group) = event.multicast() {
-            let outcome = match event.failure(EventType::MulticastJoin) {
+            let outcome = match event.error_for(EventType::MulticastJoin) {
                 Some(error) => Err(error),
                 None => peer_of(&self.home, event),
             };
@@ -146,12 +148,12 @@ impl DatagramCm {
 
 impl Resolution {
     /// Returns the outcome of a resolution that has one.
-    pub(super) fn into_outcome(self) -> Result<Peer> {
+    pub(super) fn into_outcome(self) -> Result<DatagramPeer> {
         self.outcome.expect("a resolution is returned with its outcome")
     }
 
     /// Handles an event of the id. Returns the command that is to follow.
-    fn handle_event(&mut self, home: &Home, event: &Event) -> Option<CmCommand> {
+    fn handle_event(&mut self, home: &PeerContext, event: &Event) -> Option<CmCommand> {
         use EventType as T;
         if self.outcome.is_some() {
             return None;
@@ -163,7 +165,7 @@ impl Resolution {
             // The address of a neighbor, or of an interface, has changed.
             (T::AddrChange, _) => {}
             _ => {
-                if let Some(error) = event.failure(T::Established) {
+                if let Some(error) = event.error_for(T::Established) {
                     self.fails(&error);
                 }
             }
@@ -178,8 +180,8 @@ impl Resolution {
 }
 
 /// Returns the peer that `event` describes.
-fn peer_of(home: &Home, event: &Event) -> Result<Peer> {
-    let param = event.datagram().map(|param| Peer::new(home, param));
+fn peer_of(home: &PeerContext, event: &Event) -> Result<DatagramPeer> {
+    let param = event.datagram().map(|param| DatagramPeer::new(home, param));
     param
         .ok_or_else(|| Error::malformed("wait for", "an event", "it says nothing of where to send"))
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::buffer::{Buffer, Message};
 use super::core::Outgoing;
 #[cfg(doc)]
-use super::datagram_settings::DatagramSettings;
+use super::datagram_config::DatagramConfig;
+use super::datagram_peer::DatagramPeer;
 use super::datagrams::DatagramSocket;
 #[cfg(doc)]
-use super::group::Group;
+use super::multicast_group::MulticastGroup;
 use super::operation::Operation;
-use super::peer::Peer;
 use super::remote_operation::RemoteOperation;
 use super::state::{Arrived, State};
 use super::wait::WaitMode;
@@ -19,67 +19,72 @@ use crate::error::ErrorKind;
 use crate::error::Result;
 
 impl DatagramSocket {
-    /// A buffer to send; waits until there is one.
+    /// Takes a send buffer, waiting until one is free.
     ///
-    /// There are [`DatagramSettings::send_buffers`], of [`mtu`](Self::mtu) bytes, which come back
-    /// when their datagrams have been sent, and where they are dropped. What is in it is what it had
-    /// last, or zero. Where a send has failed, this waits until the socket is set up again.
+    /// There are [`DatagramConfig::send_buffers`] of them, of [`mtu`](Self::mtu) bytes. A buffer is free again when its
+    /// datagram is sent, or when it is dropped. It holds the bytes of its last use, or zeros. After a failed send this
+    /// waits until the queue pair is reset.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceGone`] where the socket has ended;
-    /// [`ErrorKind::WrongProcess`] after a fork.
-    pub fn buffer(&self) -> Result<Buffer> {
+    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket has ended.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn acquire_buffer(&self) -> Result<Buffer> {
         self.shared.take(WaitMode::BLOCKING)
     }
 
-    /// The same, for at most `timeout`.
+    /// Takes a send buffer, waiting at most `timeout` until one is free.
     ///
     /// # Errors
     ///
-    /// As [`buffer`](Self::buffer), and [`ErrorKind::TimedOut`].
-    pub fn buffer_timeout(&self, timeout: Duration) -> Result<Buffer> {
+    /// In addition to the errors of [`acquire_buffer`](Self::acquire_buffer):
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    pub fn acquire_buffer_timeout(&self, timeout: Duration) -> Result<Buffer> {
         self.shared.take(WaitMode::timeout(timeout))
     }
 
-    /// The same, without waiting.
+    /// Takes a send buffer if one is free.
     ///
     /// # Errors
     ///
-    /// As [`buffer`](Self::buffer), and [`ErrorKind::WouldBlock`].
-    pub fn try_buffer(&self) -> Result<Buffer> {
+    /// In addition to the errors of [`acquire_buffer`](Self::acquire_buffer):
+    /// - [`ErrorKind::WouldBlock`] if no buffer is free.
+    pub fn try_acquire_buffer(&self) -> Result<Buffer> {
         self.shared.take(WaitMode::NonBlocking)
     }
 
-    /// Sends the datagram in `buffer` to `peer`, without waiting until that is done.
+    /// Posts the datagram in `buffer` to `peer` without waiting until it is sent.
     ///
-    /// The buffer goes back to the socket when it is. That it could not be sent is what the next
-    /// [`flush`](Self::flush) says. There is always room for it, as there are no more buffers than
-    /// that.
+    /// The buffer returns to the socket when the datagram is sent. There is always room for the datagram, because the
+    /// socket has no more buffers than its send queue has entries. If the datagram cannot be sent, the next
+    /// [`flush`](Self::flush) returns the error.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a buffer or a peer of another socket; ENOENT, for a peer that has
-    /// sent a datagram, where the port has lost the address that it came to; ENOMEM;
-    /// [`ErrorKind::Failed`] where a send has failed since this buffer was taken, and the socket is
-    /// not set up again yet;
-    /// [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceGone`] where the socket has ended;
-    /// [`ErrorKind::WrongProcess`] after a fork. The buffer goes back then.
-    pub fn post_to(&self, buffer: Buffer, peer: &Peer) -> Result<()> {
+    /// The buffer returns to the socket also then.
+    /// - [`ErrorKind::InvalidInput`] if `buffer` or `peer` belongs to another socket.
+    /// - ENOENT if `peer` has sent a datagram to an address that the port no longer has.
+    /// - ENOMEM if the kernel cannot create the address handle.
+    /// - [`ErrorKind::WorkRequestFailed`] if a send has failed since the buffer was taken, and the queue pair is not
+    ///   reset yet.
+    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket has ended.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn post_send_to(&self, buffer: Buffer, peer: &DatagramPeer) -> Result<()> {
         let operation = self.operation(&buffer, peer)?;
         self.shared.start(Operation::Send, buffer, operation)
     }
 
-    /// Sends `bytes` to `peer` as a datagram, without waiting until that is done: copies them into a
-    /// [buffer](Self::buffer), waiting until there is one, and [posts](Self::post_to) that, which is
-    /// less work than both calls.
+    /// Posts a copy of `bytes` as a datagram to `peer`, waiting until a buffer is free.
+    ///
+    /// This is less work than [`acquire_buffer`](Self::acquire_buffer) followed by
+    /// [`post_send_to`](Self::post_send_to).
     ///
     /// # Errors
     ///
-    /// The errors of [`buffer`](Self::buffer) and [`post_to`](Self::post_to); [`ErrorKind::Invalid`] with
-    /// EMSGSIZE for more than [`mtu`](Self::mtu) bytes. Then, and where there is no buffer in time,
-    /// nothing is sent.
-    pub fn post_bytes_to(&self, bytes: &[u8], peer: &Peer) -> Result<()> {
+    /// Nothing is sent then. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
+    /// [`post_send_to`](Self::post_send_to):
+    /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed [`mtu`](Self::mtu).
+    pub fn post_bytes_to(&self, bytes: &[u8], peer: &DatagramPeer) -> Result<()> {
         self.shared.post_bytes(bytes, self.send_to_peer(peer, None)?, WaitMode::BLOCKING)
     }
 
@@ -87,118 +92,132 @@ impl DatagramSocket {
     ///
     /// # Errors
     ///
-    /// As [`post_bytes_to`](Self::post_bytes_to), and [`ErrorKind::WouldBlock`] as of
-    /// [`try_buffer`](Self::try_buffer).
-    pub fn try_post_bytes_to(&self, bytes: &[u8], peer: &Peer) -> Result<()> {
+    /// In addition to the errors of [`post_bytes_to`](Self::post_bytes_to):
+    /// - [`ErrorKind::WouldBlock`] if no buffer is free.
+    pub fn try_post_bytes_to(&self, bytes: &[u8], peer: &DatagramPeer) -> Result<()> {
         self.shared.post_bytes(bytes, self.send_to_peer(peer, None)?, WaitMode::NonBlocking)
     }
 
-    /// Sends the datagram in `buffer` to `peer`, waits until the device has sent it, and returns the buffer. The datagram
-    /// may be lost after that.
+    /// Sends the datagram in `buffer` to `peer`, waits for the device, and returns the buffer.
+    ///
+    /// The datagram may be lost after that.
     ///
     /// # Errors
     ///
-    /// The errors of [`post_to`](Self::post_to) and [`RemoteOperation::wait`].
-    pub fn send_to(&self, buffer: Buffer, peer: &Peer) -> Result<Buffer> {
+    /// The errors of [`post_send_to`](Self::post_send_to) and [`RemoteOperation::wait`].
+    pub fn send_to(&self, buffer: Buffer, peer: &DatagramPeer) -> Result<Buffer> {
         self.start_send_to(buffer, peer)?.wait()
     }
 
-    /// Posts the datagram in `buffer` to `peer` and returns the operation, which returns the buffer when the device has
-    /// sent the datagram.
+    /// Starts to send the datagram in `buffer` to `peer`; the operation returns the buffer when it is sent.
     ///
     /// # Errors
     ///
-    /// The errors of [`post_to`](Self::post_to).
-    pub fn start_send_to(&self, buffer: Buffer, peer: &Peer) -> Result<RemoteOperation<Buffer>> {
+    /// The errors of [`post_send_to`](Self::post_send_to).
+    pub fn start_send_to(
+        &self,
+        buffer: Buffer,
+        peer: &DatagramPeer,
+    ) -> Result<RemoteOperation<Buffer>> {
         let operation = self.operation(&buffer, peer)?;
         let length = buffer.capacity();
         let wanted = self.shared.start_wanted(Operation::Send, buffer, operation)?;
         Ok(RemoteOperation::posted(Operation::Send, wanted, length, |buffer| buffer))
     }
 
-    /// What sends `buffer` to `peer`.
-    pub(super) fn operation<'a>(&self, buffer: &Buffer, peer: &'a Peer) -> Result<Outgoing<'a>> {
+    /// Returns the operation that sends `buffer` to `peer`.
+    pub(super) fn operation<'a>(
+        &self,
+        buffer: &Buffer,
+        peer: &'a DatagramPeer,
+    ) -> Result<Outgoing<'a>> {
         self.send_to_peer(peer, buffer.datagram_imm_data()?)
     }
 
     pub(super) fn send_to_peer<'a>(
         &self,
-        peer: &'a Peer,
+        peer: &'a DatagramPeer,
         imm_data: Option<u32>,
     ) -> Result<Outgoing<'a>> {
         let address = peer.address(Operation::Send.name(), &self.mark)?;
         Ok(Outgoing::Datagram { address, qp_num: peer.qp_num(), qkey: peer.qkey(), imm_data })
     }
 
-    /// Waits until what was posted has been sent.
+    /// Waits until every posted datagram is sent.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Failed`], once, where something that was posted since the last call could not
-    /// be sent; [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceGone`] where the socket has ended
-    /// before; [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::WorkRequestFailed`], once, if a datagram that was posted since the last call was not sent.
+    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket ended before.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     pub fn flush(&self) -> Result<()> {
         self.shared.flush_with(WaitMode::BLOCKING)
     }
 
-    /// The same, for at most `timeout`.
+    /// Waits at most `timeout` until every posted datagram is sent.
     ///
     /// # Errors
     ///
-    /// As [`flush`](Self::flush), and [`ErrorKind::TimedOut`].
+    /// In addition to the errors of [`flush`](Self::flush):
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
     pub fn flush_timeout(&self, timeout: Duration) -> Result<()> {
         self.shared.flush_with(WaitMode::timeout(timeout))
     }
 
-    /// Whether what was posted has been sent.
+    /// Returns `Ok` if every posted datagram is sent.
     ///
     /// # Errors
     ///
-    /// As [`flush`](Self::flush), and [`ErrorKind::WouldBlock`] where it has not.
+    /// In addition to the errors of [`flush`](Self::flush):
+    /// - [`ErrorKind::WouldBlock`] if a datagram is in flight.
     pub fn try_flush(&self) -> Result<()> {
         self.shared.flush_with(WaitMode::NonBlocking)
     }
 
-    /// The next datagram, and who has sent it; waits for one. Dropping the message makes its buffer
-    /// receive another one.
+    /// Waits for the next datagram, and returns it with its sender.
     ///
-    /// The sender can be answered by sending to it, also where the datagram came to a group.
+    /// Dropping the message posts its buffer again. A datagram to the sender is an answer, also if the datagram was
+    /// sent to a group.
     ///
     /// # Errors
     ///
-    /// Once for each [`Group`] that the network has taken the socket out of, what
-    /// [`Group::check`] says; [`ErrorKind::Disconnected`] where the socket was
-    /// [ended](Self::abort); [`ErrorKind::DeviceGone`]; [`ErrorKind::WrongProcess`] after a fork.
+    /// - The error of [`MulticastGroup::check_membership`], once for each group from which the network has removed the
+    ///   socket.
+    /// - [`ErrorKind::Disconnected`] if this side has [ended](Self::abort) the socket.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     #[doc(alias = "ibv_create_ah_from_wc")]
-    pub fn recv_from(&self) -> Result<(Message, Peer)> {
+    pub fn recv_from(&self) -> Result<(Message, DatagramPeer)> {
         self.recv_with(WaitMode::BLOCKING)
     }
 
-    /// The same, for at most `timeout`.
+    /// Waits at most `timeout` for the next datagram.
     ///
     /// # Errors
     ///
-    /// As [`recv_from`](Self::recv_from), and [`ErrorKind::TimedOut`].
-    pub fn recv_from_timeout(&self, timeout: Duration) -> Result<(Message, Peer)> {
+    /// In addition to the errors of [`recv_from`](Self::recv_from):
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    pub fn recv_from_timeout(&self, timeout: Duration) -> Result<(Message, DatagramPeer)> {
         self.recv_with(WaitMode::timeout(timeout))
     }
 
-    /// The same, without waiting.
+    /// Returns the next datagram if one has arrived.
     ///
     /// # Errors
     ///
-    /// As [`recv_from`](Self::recv_from), and [`ErrorKind::WouldBlock`].
-    pub fn try_recv_from(&self) -> Result<(Message, Peer)> {
+    /// In addition to the errors of [`recv_from`](Self::recv_from):
+    /// - [`ErrorKind::WouldBlock`] if no datagram has arrived.
+    pub fn try_recv_from(&self) -> Result<(Message, DatagramPeer)> {
         self.recv_with(WaitMode::NonBlocking)
     }
 
-    fn recv_with(&self, mode: WaitMode) -> Result<(Message, Peer)> {
+    fn recv_with(&self, mode: WaitMode) -> Result<(Message, DatagramPeer)> {
         let arrived = self.shared.wait_for(Operation::Receive, mode, State::datagram)??;
         Ok(self.received(arrived))
     }
 
-    /// A datagram that has arrived, and who has sent it.
-    pub(super) fn received(&self, mut arrived: Arrived) -> (Message, Peer) {
+    /// Returns a datagram that has arrived, and its sender.
+    pub(super) fn received(&self, mut arrived: Arrived) -> (Message, DatagramPeer) {
         let sender = arrived.sender.take().expect("a datagram has a sender").peer;
         (Message::new(arrived, &self.shared), sender)
     }

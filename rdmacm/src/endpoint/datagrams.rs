@@ -2,19 +2,20 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 #[cfg(doc)]
 use super::Connection;
 #[cfg(doc)]
 use super::buffer::{Buffer, Message};
-use super::counters::Counters;
-use super::group::{Group, Joining};
-use super::peer::{Mark, Peer};
+use super::datagram_peer::{DatagramPeer, SocketId};
+use super::multicast_group::{Joining, MulticastGroup};
 use super::remote_operation::RemoteOperation;
 use super::resolving::Resolving;
 use super::shared::Shared;
+use super::stats::EndpointStats;
+use super::to_addresses::ToAddresses;
 use crate::addr::Address;
 #[cfg(doc)]
 use crate::cm::CmId;
@@ -23,121 +24,139 @@ use crate::cm::Membership;
 use crate::error::ErrorKind;
 use crate::error::Result;
 
-/// Sends and receives datagrams: messages that need no connection, may be lost, may come in another
-/// order, and can go to many at once.
+/// A socket for datagrams: messages without a connection.
 ///
-/// `Send + Sync`: any thread may call anything at any time. Where several receive, each datagram
-/// goes to one of them.
+/// Datagrams may be lost or reordered, and can be multicast.
+///
+/// All methods take `&self` and may be called from any thread at any time. If several threads receive, each datagram is
+/// delivered to one of them.
+///
+/// # Examples
 ///
 /// ```no_run
-/// use rdmacm::endpoint::{DatagramSettings, DatagramSocket};
-/// use std::net::SocketAddr;
+/// use rdmacm::endpoint::{DatagramConfig, DatagramSocket};
 ///
-/// let local: SocketAddr = "10.0.0.1:0".parse()?;
-/// let socket = DatagramSocket::bind(local, &DatagramSettings::default())?;
-/// let server = socket.resolve_peer("10.0.0.7:7174".parse::<SocketAddr>()?)?;
+/// let socket = DatagramSocket::bind("10.0.0.1:0", &DatagramConfig::default())?;
+/// let server = socket.resolve_peer("10.0.0.7:7174")?;
 /// socket.post_bytes_to(b"who is there?", &server)?;
 /// let (answer, sender) = socket.recv_from()?;
-/// println!("{sender:?} says {:?}", &*answer);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// println!("{sender:?} sent {:?}", &*answer);
+/// # Ok::<(), rdmacm::Error>(())
 /// ```
 ///
 /// # Peers
 ///
-/// An address and a port are not enough to send a datagram to: the peer's queue pair has to be
-/// known. [`resolve_peer`](Self::resolve_peer) asks for it where the peer listens, once; whoever has sent a
-/// datagram [comes with that](Self::recv_from); a [`Group`] has one for all that are in it. All
-/// are a [`Peer`], to send to as often as one likes.
+/// A datagram is sent to a queue pair, which an address and a port do not name. [`resolve_peer`](Self::resolve_peer)
+/// asks the peer for its queue pair once. A received datagram [has its sender](Self::recv_from). A [`MulticastGroup`]
+/// has a peer that reaches all members. Each is a [`DatagramPeer`], to which any number of datagrams can be sent.
 ///
-/// The socket listens on its port, and tells peers that ask for it its queue pair, without the
-/// program's doing. It does so inside of the calls that wait or have `try_` in their names, and the
-/// descriptor becomes readable for it: a peer that asks a socket which nobody calls waits, and asks
-/// again for up to a minute.
+/// The socket listens on its port and answers peers that resolve it, inside the calls that wait or are named `try_*`;
+/// the descriptor becomes readable for it. While no such call is made, a peer that resolves the socket waits and
+/// retries for up to a minute.
 ///
-/// Anybody who has the number of the queue pair can send there, and the `Q_Key` of the connection
-/// manager (0x01234567), which all programs share, keeps nobody away.
+/// Any program that has the number of the queue pair can send datagrams to it. The `Q_Key` of the connection manager
+/// (0x01234567), which all programs share, protects nothing.
 ///
-/// # What is lost
+/// # Loss
 ///
-/// A datagram is as long as [`mtu`](Self::mtu) at most. It is lost without a word where the receiver
-/// has no buffer posted, where the peer's queue pair is gone, where the network loses it, and where
-/// the port's MTU was made smaller after this socket was bound.
+/// A datagram has at most [`mtu`](Self::mtu) bytes. It is lost without a report in these cases:
 ///
-/// A send that fails on this side, as when there is no route to the peer any more, does not end the
-/// socket, unlike a [`Connection`]: it is an error of [`send_to`](Self::send_to), or of the next
-/// [`flush`](Self::flush). It takes the datagrams along that were posted behind it, and those that
-/// arrive until a next call has set the socket up again.
+/// - The receiver has no posted buffer.
+/// - The peer's queue pair no longer exists.
+/// - The network drops the datagram.
+/// - The MTU of the port was reduced after this socket was bound.
+///
+/// A send that fails on this side, for example because there is no route to the peer any more, does not end the socket,
+/// unlike a [`Connection`]. The error is returned by [`send_to`](Self::send_to), or by the next [`flush`](Self::flush).
+/// Datagrams that were posted after it, and datagrams that arrive before a next call has reset the queue pair, are lost
+/// too.
 ///
 /// # Waiting
 ///
-/// As with a [`Connection`](Connection#waiting). Waiting for an answer that may have been lost is
-/// for [`recv_from_timeout`](Self::recv_from_timeout).
+/// As with a [`Connection`](Connection#waiting). Use [`recv_from_timeout`](Self::recv_from_timeout) for an answer that
+/// may be lost.
 ///
 /// # The end
 ///
-/// Dropping the socket is [`abort`](Self::abort): there is nobody to tell. What was posted and is
-/// not sent yet is lost, unless it is [`flush`](Self::flush)ed.
+/// Dropping the socket is [`abort`](Self::abort). Posted datagrams that are not sent yet are lost, unless the program
+/// calls [`flush`](Self::flush) before.
 pub struct DatagramSocket {
     pub(super) shared: Arc<Shared>,
     pub(super) address: Option<SocketAddr>,
     pub(super) qp_num: u32,
-    pub(super) mark: Mark,
+    pub(super) mark: SocketId,
 }
 
 impl DatagramSocket {
-    /// The address that it is bound to; `None` for one of InfiniBand.
+    /// Returns the address that the socket is bound to, or `None` for an InfiniBand address.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// The number of the socket's queue pair, by which its peers know it.
+    /// Returns the number of the socket's queue pair, by which its peers know it.
     pub fn qp_num(&self) -> u32 {
         self.qp_num
     }
 
-    /// The bytes of the max_message_len datagram: the MTU that the port had when the socket was bound, from
-    /// 256 to 4096. With RoCE the network device's own has to be larger by the headers: 1500 make it
-    /// 1024, and 4200 make it 4096.
+    /// Returns the maximum length of a datagram, in bytes.
+    ///
+    /// It is the MTU of the port when the socket was bound, from 256 to 4096.
+    ///
+    /// On RoCE the MTU of the network device must be larger by the headers: an MTU of 1500 results in 1024, and an MTU
+    /// of 4200 in 4096.
     pub fn mtu(&self) -> usize {
         self.shared.max_message_len
     }
 
-    /// Asks the socket or other program that listens at `address` for its queue pair, and waits for the answer.
+    /// Asks the program that listens at `address` for its queue pair, and waits for the answer.
     ///
     /// # Errors
     ///
     /// The errors of [`start_resolve_peer`](Self::start_resolve_peer) and [`RemoteOperation::wait`].
     #[doc(alias = "rdma_connect")]
-    pub fn resolve_peer(&self, address: impl Into<Address>) -> Result<Peer> {
+    pub fn resolve_peer(&self, address: impl ToAddresses) -> Result<DatagramPeer> {
         self.start_resolve_peer(address)?.wait()
     }
 
-    /// Starts to ask the socket or other program that listens at `address` for its queue pair. Ask again if the peer may
-    /// have been restarted. Dropping the operation cancels it.
+    /// Starts to ask the program that listens at `address` for its queue pair.
     ///
-    /// [`CmId::resolve_addr`], [`CmId::resolve_route`], and the request by [`CmId::connect`] in the
-    /// port space UDP, in C `rdma_connect` on an id for datagrams.
+    /// If `address` names several addresses, the first of the socket's family is used. A name is looked up before this
+    /// returns, which blocks. Resolve a peer again if it may have been restarted. Dropping the operation cancels it.
+    ///
+    /// Calls [`CmId::resolve_addr`], [`CmId::resolve_route`] and [`CmId::connect`] in the port space UDP, as
+    /// `rdma_connect` in C does for datagrams.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`] if `address` is of another family than the socket's.
-    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceGone`] if the socket has ended.
-    /// - [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::InvalidInput`] if `address` is of another family than the socket's.
+    /// - [`ErrorKind::NameResolution`] if a name is not found.
+    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket has ended.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     ///
     /// Errors of the operation:
-    /// - [`ErrorKind::Unreachable`] if no program listens at `address`, or the peer refuses or does not answer within a
-    ///   minute.
-    /// - [`ErrorKind::TimedOut`] if the address or the route is not found within two seconds.
-    pub fn start_resolve_peer(&self, address: impl Into<Address>) -> Result<RemoteOperation<Peer>> {
-        Ok(Resolving::start(&self.shared, address.into())?.into())
+    /// - [`ErrorKind::Unreachable`] if no program listens at `address`, or if the peer refuses or does not answer
+    ///   within a minute.
+    /// - [`ErrorKind::TimedOut`] if the address or the route is not resolved within two seconds.
+    pub fn start_resolve_peer(
+        &self,
+        address: impl ToAddresses,
+    ) -> Result<RemoteOperation<DatagramPeer>> {
+        Ok(Resolving::start(&self.shared, self.choose(&address.to_target().resolve()?))?.into())
     }
 
-    /// What it has done so far.
+    /// Returns the first address of the family of the socket, or the first address if there is none.
+    pub(super) fn choose(&self, addresses: &[Address]) -> Address {
+        let is_ipv4 = |address: Option<SocketAddr>| address.map(|address| address.is_ipv4());
+        let is_alike = |address: &&Address| is_ipv4(address.ip()) == is_ipv4(self.address);
+        *addresses.iter().find(is_alike).unwrap_or(&addresses[0])
+    }
+
+    /// Returns the numbers of datagrams so far.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongProcess`] after a fork.
-    pub fn counters(&self) -> Result<Counters> {
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn stats(&self) -> Result<EndpointStats> {
         self.shared.counters()
     }
 
@@ -151,34 +170,36 @@ impl DatagramSocket {
         &self,
         group: impl Into<Address>,
         membership: Membership,
-    ) -> Result<Group> {
+    ) -> Result<MulticastGroup> {
         self.start_join_multicast(group, membership)?.wait()
     }
 
-    /// Starts to join a multicast group. The socket is in it until the [`Group`] is dropped. Dropping the operation
-    /// leaves the group.
+    /// Starts to join a multicast group.
+    ///
+    /// The socket is in it until the [`MulticastGroup`] is dropped. Dropping the operation leaves the group.
     ///
     /// [`CmId::join_multicast`], which describes memberships and groups.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`] with EADDRINUSE if the socket is in the group already, or joins it.
-    /// - The errors of [`CmId::join_multicast`], and, of the operation, those of its event.
-    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceGone`] if the socket has ended.
-    /// - [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::InvalidInput`] with EADDRINUSE if the socket is in the group already, or joins it.
+    /// - The errors of [`CmId::join_multicast`]; the operation also returns the errors of its event.
+    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket has ended.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     pub fn start_join_multicast(
         &self,
         group: impl Into<Address>,
         membership: Membership,
-    ) -> Result<RemoteOperation<Group>> {
+    ) -> Result<RemoteOperation<MulticastGroup>> {
         Ok(Joining::start(&self.shared, group.into(), membership)?.into())
     }
 
-    /// Ends the socket at once: what is on its way is cut off, and datagrams that nobody has
-    /// received are gone. It leaves its groups.
+    /// Ends the socket at once.
     ///
-    /// The kernel's objects are gone when this returns, but for what [`Buffer`]s, [`Message`]s and
-    /// [`Peer`]s keep. Threads that wait in other calls return with [`ErrorKind::Disconnected`].
+    /// Posted datagrams are flushed, datagrams that were not received are discarded, and the socket leaves its groups.
+    ///
+    /// When this returns, the kernel objects are destroyed, except for those that [`Buffer`]s, [`Message`]s and
+    /// [`DatagramPeer`]s use. Threads that wait in other calls return with [`ErrorKind::Disconnected`].
     pub fn abort(&self) {
         self.shared.abort();
     }
@@ -194,9 +215,15 @@ impl fmt::Debug for DatagramSocket {
 }
 
 impl AsFd for DatagramSocket {
-    /// The descriptor that becomes readable: see [waiting](Connection#waiting).
+    /// Returns the descriptor that becomes readable: see [waiting](Connection#waiting).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.readiness.as_fd()
+    }
+}
+
+impl AsRawFd for DatagramSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -1,13 +1,13 @@
-//! Deadlines: moments, or `None` for what has no end.
+//! Deadlines: points in time, or `None` for no limit.
 
 use std::time::{Duration, Instant};
 
-/// When `timeout` from now is over; never, where that is beyond the clock.
+/// Returns the time `timeout` from now, or `None` if that is beyond the clock.
 pub(super) fn within(timeout: Duration) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }
 
-/// The earlier of two.
+/// Returns the earlier deadline.
 pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

@@ -7,11 +7,12 @@ use super::shared::Shared;
 #[cfg(doc)]
 use super::state::State;
 use crate::error::Result;
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 
 impl Shared {
-    /// Tells the peer that this side [closes](State::close) the connection, and then event loops, also those that have tried
-    /// nothing in vain.
+    /// Notifies the peer that this side [closes](State::close) the connection, and then the event loops.
+    ///
+    /// Event loops are notified even if none of their operations has returned `WouldBlock`.
     pub(super) fn announce_close(&self) -> Result<()> {
         self.disconnect_peer()?;
         let mut guarded = self.lock_for(Operation::Close)?;
@@ -19,7 +20,7 @@ impl Shared {
         guarded.update_wakeup(self)
     }
 
-    /// Issues the command that tells the peer of the end, unless this side has aborted the connection.
+    /// Issues the command that disconnects the peer, unless this side has aborted the connection.
     pub(super) fn disconnect_peer(&self) -> Result<()> {
         let guarded = self.lock_for(Operation::Close)?;
         let id = guarded.state.parts.as_ref().map(|parts| Arc::clone(&parts.id));
@@ -31,12 +32,14 @@ impl Shared {
         told.or_else(|error| guarded.state.unless_gone(error))
     }
 
-    /// Ends the endpoint at once, for all callers. Only those that end it wait until the kernel objects are destroyed.
+    /// Ends the endpoint at once, for all callers.
+    ///
+    /// Only callers that end it wait until the kernel objects are destroyed.
     pub(super) fn abort(&self) {
         if self.process.check().is_err() {
             return;
         }
-        let teardown = unpoisoned(self.teardown.lock());
+        let teardown = ignore_poison(self.teardown.lock());
         let mut guarded = self.lock_here();
         let released = guarded.state.abort();
         // The endpoint ends all the same. If the wakeup is refused, a thread that sleeps wakes with the next change, or at its

@@ -1,8 +1,8 @@
-//! Calls that do not wait, of event loops.
+//! Calls of event loops, which do not wait.
 //!
-//! An event loop is a waiter of the endpoint for each operation that it has tried in vain, until a call of that operation has
-//! a result. While such a waiter is awake, the descriptor is readable. Every call that does not wait puts those to sleep for
-//! which there is nothing any more, so that the descriptor is readable for nothing at most until the next call.
+//! An event loop is a waiter of the endpoint for each operation that has returned `WouldBlock`, until a call of that
+//! operation has a result. While such a waiter is awake, the descriptor is readable. Every call that does not wait puts
+//! waiters without a result to sleep. So the descriptor is readable without reason at most until the next call.
 
 use super::caller::Caller;
 use super::core::WaiterKind;
@@ -34,8 +34,9 @@ impl Shared {
         guarded.update_wakeup(self)
     }
 
-    /// Reads what the descriptor reports after the end. Calls find the end without reading, so that otherwise an event that
-    /// comes late would make the descriptor readable forever.
+    /// Reads the events that the descriptor reports after the end.
+    ///
+    /// Calls find the end without reading. Otherwise a late event would make the descriptor readable forever.
     #[cold]
     fn read_late_events<'a>(&'a self, guarded: SharedStateGuard<'a>) -> SharedStateGuard<'a> {
         // The call returns the end in any case.

@@ -1,6 +1,6 @@
 //! The multicast groups of a datagram socket.
 
-use super::peer::Peer;
+use super::datagram_peer::DatagramPeer;
 use crate::addr::Address;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -15,7 +15,7 @@ pub(super) struct Groups {
 #[derive(Debug)]
 struct GroupEntry {
     address: Address,
-    /// The name of the joining among those of the socket.
+    /// The number of the joining, unique within the socket.
     number: u64,
     state: JoinState,
 }
@@ -24,11 +24,12 @@ struct GroupEntry {
 enum JoinState {
     /// The kernel has not answered.
     Begun,
-    Answered(Result<Peer>),
+    Answered(Result<DatagramPeer>),
     /// A caller has the answer.
     Told,
-    /// The network has taken the socket out of the group. A receiving call reports that once, however often the
-    /// kernel reports it.
+    /// The network has removed the socket from the group.
+    ///
+    /// A receiving call reports that once, even if the kernel reports it several times.
     Lost {
         error: Error,
         is_reported: bool,
@@ -42,7 +43,7 @@ impl Groups {
     pub(super) fn begin(&mut self, address: Address) -> Result<u64> {
         if self.find(address).is_some() {
             let reason = "the socket is in the group, or joins it".into();
-            let kind = ErrorKind::Invalid { errno: libc::EADDRINUSE, reason };
+            let kind = ErrorKind::InvalidInput { errno: libc::EADDRINUSE, reason };
             return Err(Error::new("join the multicast group", address.to_string(), kind));
         }
         let number = self.next;
@@ -52,7 +53,7 @@ impl Groups {
     }
 
     /// Returns the outcome of joining `address`, once it is known, once.
-    pub(super) fn answer(&mut self, address: Address) -> Option<Result<Peer>> {
+    pub(super) fn answer(&mut self, address: Address) -> Option<Result<DatagramPeer>> {
         let entry = self.find(address)?;
         match std::mem::replace(&mut entry.state, JoinState::Told) {
             JoinState::Answered(outcome) => Some(outcome),
@@ -78,8 +79,9 @@ impl Groups {
         }
     }
 
-    /// Records that a caller leaves the group of `address`: it cannot be joined again until it is [forgotten](Self::forget),
-    /// and nothing is reported of it.
+    /// Records that a caller leaves the group of `address`.
+    ///
+    /// The group cannot be joined again until it is [forgotten](Self::forget), and no event of it is reported.
     pub(super) fn leave(&mut self, address: Address) {
         if let Some(entry) = self.find(address) {
             entry.state = JoinState::Leaving;
@@ -106,7 +108,7 @@ impl Groups {
         states.any(|state| matches!(state, JoinState::Lost { is_reported: false, .. }))
     }
 
-    pub(super) fn handle_event(&mut self, address: Address, outcome: Result<Peer>) {
+    pub(super) fn handle_event(&mut self, address: Address, outcome: Result<DatagramPeer>) {
         let Some(entry) = self.find(address) else { return };
         match (&entry.state, outcome) {
             (JoinState::Begun | JoinState::Answered(_), outcome) => {
@@ -155,7 +157,7 @@ mod tests {
     #[test]
     fn lost_group_is_reported_once() {
         let mut groups = joining();
-        // Where that fails, who joins is told, and nobody else.
+        // If the joining fails, only its caller gets the error.
         lose(&mut groups, ErrorKind::TimedOut);
         assert!(groups.loss().is_none());
         let told = groups.answer(address(1)).expect("an answer").expect_err("a failure");
@@ -174,7 +176,7 @@ mod tests {
         }
         groups.forget(address(1));
         groups.check(address(1)).expect("nobody asks");
-        // Of a group that was left nothing is told.
+        // No event of a group that was left is reported.
         lose(&mut groups, ErrorKind::TimedOut);
         assert!(groups.loss().is_none());
     }

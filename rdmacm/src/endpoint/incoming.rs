@@ -1,21 +1,41 @@
-//! [`Incoming`], the request of a peer that wants to connect.
+//! [`Incoming`], a connection request.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::connecting::Connecting;
 use super::connection::Connection;
+use super::connection_config::ConnectionConfig;
+#[cfg(doc)]
+use super::connector::Connector;
 use super::deadline::{has_passed, within};
 use super::kernel_objects::NewEndpoint;
-use super::settings::Settings;
 use super::trace::{RequestTrace, Trace};
 use crate::cm::{CmId, ConnParam, EventChannel, RejectReason};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A peer that wants to connect.
+/// A connection request, which a program accepts or rejects.
 ///
-/// Dropping the request rejects it.
+/// Created by [`Listener::accept`](super::Listener::accept). Dropping it rejects the request. A request may be sent to
+/// another thread.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use rdmacm::endpoint::{Connection, ConnectionConfig, Incoming, RejectReason};
+///
+/// /// Accepts a client that knows the password.
+/// fn admit(incoming: Incoming) -> rdmacm::Result<Option<Connection>> {
+///     if !incoming.private_data().starts_with(b"sesame") {
+///         incoming.reject(RejectReason::CONSUMER_DEFINED, b"wrong password")?;
+///         return Ok(None);
+///     }
+///     incoming.accept(&ConnectionConfig::new(), b"welcome", Duration::from_secs(5)).map(Some)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Incoming {
     pub(super) id: CmId,
@@ -24,25 +44,19 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// The peer's address; `None` for one of InfiniBand.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`CmId::peer_addr`].
-    pub fn peer_addr(&self) -> Result<Option<SocketAddr>> {
-        self.id.peer_addr()
+    /// Returns the peer's address, or `None` for an InfiniBand address and after a fork.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.id.peer_addr().ok().flatten()
     }
 
-    /// The local address that the peer has asked for; `None` for one of InfiniBand.
+    /// Returns the local address to which the peer connects.
     ///
-    /// # Errors
-    ///
-    /// The errors of [`CmId::local_addr`].
-    pub fn local_addr(&self) -> Result<Option<SocketAddr>> {
-        self.id.local_addr()
+    /// Returns `None` for an InfiniBand address and after a fork.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.id.local_addr().ok().flatten()
     }
 
-    /// Returns the device that the request came over.
+    /// Returns the device over which the request arrived.
     ///
     /// # Errors
     ///
@@ -51,67 +65,71 @@ impl Incoming {
         Ok(self.id.context()?.device().clone())
     }
 
-    /// What the peer's program sent along. On InfiniBand and RoCE always 56 bytes, of which those
-    /// that the peer did not fill are zero; on iWARP as many as were sent.
+    /// Returns the private data that the peer's program sent with the request.
+    ///
+    /// On InfiniBand and RoCE they have 56 bytes, filled with zeros; on iWARP they have the length that was sent.
     pub fn private_data(&self) -> &[u8] {
         &self.param.private_data
     }
 
-    /// What the peer proposes, from this side's point of view.
-    pub fn param(&self) -> &ConnParam {
+    /// Returns the parameters that the peer proposes, from the point of view of this side.
+    pub fn conn_param(&self) -> &ConnParam {
         &self.param
     }
 
-    /// Accepts, with bytes for the peer's program (at most 196 on InfiniBand and RoCE, 251 on
-    /// iWARP), and waits for at most `timeout` until the connection stands.
+    /// Accepts the request, and waits at most `timeout` until the connection is established.
     ///
-    /// The connection gets an event channel of its own ([`CmId::migrate`]) and its queue pair with
-    /// receives posted; then [`CmId::accept`]. After an error nothing is left, and the peer is
-    /// rejected if it was not accepted yet.
+    /// `private_data` go to the peer's program: at most 196 bytes on InfiniBand and RoCE, 251 on iWARP. The connection
+    /// gets an event channel of its own ([`CmId::migrate`]) and a queue pair with posted receives before
+    /// [`CmId::accept`]. After an error no object remains, and the peer is rejected if it was not accepted yet.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TimedOut`]; what the peer comes to if it does not go on
-    /// ([`ErrorKind::Unreachable`], [`ErrorKind::Disconnected`], ECONNREFUSED and others); EINVAL, on siw
-    /// ECONNRESET, where it has given up before;
-    /// [`ErrorKind::Invalid`] for private data that is too long, and for [`Settings`] without a
-    /// buffer; EINVAL and ENOMEM for more than the device has.
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    /// - [`ErrorKind::Unreachable`], [`ErrorKind::Disconnected`], ECONNREFUSED and others if the peer does not complete
+    ///   the connection.
+    /// - EINVAL, on siw ECONNRESET, if the peer gave up before.
+    /// - [`ErrorKind::InvalidInput`] if `private_data` are too long, or if `config` has no buffer.
+    /// - EINVAL or ENOMEM if `config` exceeds the limits of the device.
+    ///
+    /// # Driver notes
+    ///
+    /// On iWARP this side must not send before it has received a message: see [`Connector::connect`].
     #[doc(alias = "rdma_accept")]
     pub fn accept(
         self,
-        settings: &Settings,
+        config: &ConnectionConfig,
         private_data: &[u8],
         timeout: Duration,
     ) -> Result<Connection> {
-        self.start(settings, private_data, timeout)?.wait()
+        self.start_accept(config, private_data, timeout)?.wait()
     }
 
-    /// Accepts, and does not wait until the connection stands: for event loops. All but that is as
-    /// with [`accept`](Self::accept).
+    /// Accepts the request without waiting until the connection is established, for event loops.
     ///
     /// # Errors
     ///
-    /// The errors of [`accept`](Self::accept) that come at once: what is invalid, what there is not, and
-    /// EINVAL where the peer has given up before. The others come later, of the [`Connecting`].
-    pub fn start(
+    /// The errors of [`accept`](Self::accept) that are found at once: invalid input, missing resources, and EINVAL if
+    /// the peer gave up before. The [`Connecting`] returns the others.
+    pub fn start_accept(
         self,
-        settings: &Settings,
+        config: &ConnectionConfig,
         private_data: &[u8],
         timeout: Duration,
     ) -> Result<Connecting> {
-        self.start_by(settings, private_data, within(timeout))
+        self.start_by(config, private_data, within(timeout))
     }
 
-    /// Accepts, and the connection is to stand at `until`.
+    /// Accepts the request. The connection must be established by `until`.
     pub(super) fn start_by(
         self,
-        settings: &Settings,
+        config: &ConnectionConfig,
         private_data: &[u8],
         until: Option<Instant>,
     ) -> Result<Connecting> {
         let Self { id, param, trace } = self;
         let trace = trace.answered();
-        let accepted = accept(id, settings, private_data, until);
+        let accepted = accept(id, config, private_data, until);
         let (parts, channel) = accepted.inspect_err(|error| trace.failed(error))?;
         Connecting::accepted(parts, channel, param.private_data, until, trace)
     }
@@ -122,17 +140,19 @@ impl Incoming {
         (id, param, trace.answered())
     }
 
-    /// Rejects, with a reason and bytes for the peer's program (at most 148 on InfiniBand and RoCE,
-    /// 251 on iWARP), which both go into the [error](ErrorKind::Rejected) of its connecting.
+    /// Rejects the request.
     ///
-    /// The reason is [`RejectReason::CONSUMER_DEFINED`] or
-    /// [`RejectReason::VENDOR_OPTION_NOT_SUPPORTED`]: others are the kernel's. On iWARP there are
-    /// none, and the peer has an errno.
+    /// The peer gets the reason and the private data with [`ErrorKind::Rejected`].
+    ///
+    /// `private_data` are at most 148 bytes on InfiniBand and RoCE, 251 on iWARP. The reason is
+    /// [`RejectReason::CONSUMER_DEFINED`] or [`RejectReason::VENDOR_OPTION_NOT_SUPPORTED`]; the kernel uses the others
+    /// itself. iWARP carries no reason: the peer gets an errno.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for another reason, and for private data that is too long; EINVAL
-    /// where the peer has given up before. It is rejected in any case.
+    /// The request is rejected in any case.
+    /// - [`ErrorKind::InvalidInput`] if `reason` is another one, or if `private_data` are too long.
+    /// - EINVAL if the peer gave up before.
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, reason: RejectReason, private_data: &[u8]) -> Result<()> {
         match reason {
@@ -146,10 +166,10 @@ impl Incoming {
     }
 }
 
-/// Gives the request of `id` a channel of its own and what a connection has, and accepts it.
+/// Moves the request of `id` to a separate channel, creates the objects of a connection, and accepts it.
 fn accept(
     id: CmId,
-    settings: &Settings,
+    config: &ConnectionConfig,
     private_data: &[u8],
     until: Option<Instant>,
 ) -> Result<(NewEndpoint, EventChannel)> {
@@ -159,7 +179,7 @@ fn accept(
     }
     let channel = EventChannel::new()?;
     id.migrate(&channel)?;
-    let endpoint = NewEndpoint::create(id, settings, true)?;
-    endpoint.objects.id.accept(&settings.param(private_data))?;
+    let endpoint = NewEndpoint::create(id, config, true)?;
+    endpoint.objects.id.accept(&config.param(private_data))?;
     Ok((endpoint, channel))
 }

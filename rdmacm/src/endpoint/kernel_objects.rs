@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::connection_config::ConnectionConfig;
 use super::core::{
     ArmAction, Core, Datagrams, Messages, NotPosted, Outgoing, Protocol, Queue, QueueIo,
     RESERVED_RECEIVES, RecoveryAction, STALE_EVENTS, Slot,
 };
-use super::peer::{Sender, Senders};
-use super::settings::Settings;
+use super::datagram_peer::{PeerCache, Sender};
 use super::timer::Timer;
 use crate::cm::CmId;
 use crate::device::Transport;
 use crate::error::Result;
 use crate::lock;
 use crate::verbs::{
-    Buffer, BufferQueues, BufferRefused, Completion, CompletionChannel, CompletionQueue, QpState,
-    QueuePair, QueuePairAttributes, QueuePairInit,
+    BufferedQueuePair, Completion, CompletionChannel, CompletionQueue, PostBufferError, QpState,
+    QueuePair, QueuePairAttributes, QueuePairInit, RegisteredBuffer,
 };
 
 /// The kernel objects of an endpoint.
@@ -25,10 +25,10 @@ pub(super) struct KernelObjects {
     // Declared first: dropping the id ends the connection, and the id holds the queue pair too. Threads that issue commands
     // on it while the state is unlocked share it, and an abort waits for them: see `Shared`.
     pub(super) id: Arc<CmId>,
-    pub(super) queues: BufferQueues,
+    pub(super) queues: BufferedQueuePair,
     pub(super) completions: CompletionChannel,
     /// The senders of datagrams.
-    pub(super) senders: Option<Box<Senders>>,
+    pub(super) senders: Option<Box<PeerCache>>,
     /// The length of each buffer for sending in bytes.
     pub(super) send_buffer_size: usize,
     /// The time for which a call polls before it sleeps.
@@ -39,51 +39,55 @@ pub(super) struct KernelObjects {
 #[derive(Debug)]
 pub(super) struct NewEndpoint {
     pub(super) objects: KernelObjects,
-    pub(super) core: Core<Buffer, Sender>,
+    pub(super) core: Core<RegisteredBuffer, Sender>,
     /// The timer of its keep-alive writes.
     pub(super) timer: Option<Timer>,
 }
 
-/// The time for which a peer waits whose message has found no buffer, as a queue pair takes it: 0.64 ms.
+/// The encoded wait of a peer whose message has found no buffer: 0.64 ms.
 const RNR_TIMER: u8 = 12;
 
 impl NewEndpoint {
     /// Creates the kernel objects for `id`, which has a device, and posts the receives.
-    pub(super) fn create(id: CmId, settings: &Settings, is_connection: bool) -> Result<Self> {
-        settings.check()?;
+    pub(super) fn create(id: CmId, config: &ConnectionConfig, is_connection: bool) -> Result<Self> {
+        config.check()?;
         let context = id.context()?;
-        let pd = settings.pd(&context)?;
+        let pd = config.pd(&context)?;
         let completions = CompletionChannel::new(&context)?;
         completions.set_nonblocking(true)?;
         let is_iwarp = context.transport() == Transport::Iwarp;
         let reserved = if is_iwarp { RESERVED_RECEIVES } else { 0 };
-        let receives = settings.receive_buffers.saturating_add(reserved);
+        let receives = config.receive_buffers.saturating_add(reserved);
         // One for each direction: a caller that waits for a message is not to be woken by completions of sends.
         let queue = |size| CompletionQueue::new(&context, size, Some(&completions));
-        let (recv_cq, send_cq) = (queue(receives)?, queue(settings.sends())?);
+        let (recv_cq, send_cq) = (queue(receives)?, queue(config.sends())?);
         let init = QueuePairInit {
-            caps: settings.caps(receives),
+            caps: config.caps(receives),
             send_cq: &send_cq,
             ..QueuePairInit::new(&recv_cq)
         };
-        let mut queues = BufferQueues::new(id.create_qp(&pd, &init)?)?;
+        let mut queues = BufferedQueuePair::new(id.create_qp(&pd, &init)?)?;
         queues.defer_destruction();
         let count = |number| usize::try_from(number).expect("32 bits fit");
-        let sends = count(settings.send_buffers);
+        let sends = count(config.send_buffers);
         let receives = count(receives);
-        let groups = [(sends, settings.send_buffer_size), (receives, settings.receive_buffer_size)];
+        let groups = [(sends, config.send_buffer_size), (receives, config.receive_buffer_size)];
         // One small buffer more for keep-alive writes, in the same region, as they would cost a page otherwise.
-        let mut free = Buffer::alloc_groups(&pd, groups, settings.keep_alive.is_some().into())?;
+        let mut free = RegisteredBuffer::alloc_groups(
+            &pd,
+            groups,
+            config.keep_alive_interval.is_some().into(),
+        )?;
         queues.reserve(free.len());
-        let (keep_alive, timer) = match settings.keep_alive {
+        let (keep_alive, timer) = match config.keep_alive_interval {
             None => (None, None),
             Some(interval) => (free.pop(), Some(Timer::new(interval)?)),
         };
         for buffer in free.drain(sends..) {
-            queues.receive(buffer)?;
+            queues.post_recv(buffer)?;
         }
         free.shrink_to_fit();
-        // Armed before any message can come: the descriptor of a connection reports the first one too.
+        // Armed before any message can arrive: the descriptor of a connection reports the first one too.
         recv_cq.request_notify(false)?;
         let capabilities = *context.driver_capabilities();
         let protocol = match is_connection {
@@ -96,26 +100,39 @@ impl NewEndpoint {
             )),
             false => Protocol::Datagrams(Datagrams::default()),
         };
-        let core = Core::new(free, receives, protocol);
+        let mut core = Core::new(free, receives, protocol);
+        core.read_events_first(capabilities.raises_event_per_read);
         let objects = KernelObjects {
             id: Arc::new(id),
             queues,
             completions,
             senders: None,
-            send_buffer_size: settings.send_buffer_size,
-            busy_poll: settings.busy_poll,
+            send_buffer_size: config.send_buffer_size,
+            busy_poll: config.busy_poll,
         };
         Ok(Self { objects, core, timer })
     }
 }
 
+/// The numbers of reads and atomics that may be outstanding.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Depths {
+    /// Maximum number of reads and atomics of this side in flight.
+    pub(super) initiator: u8,
+    /// Maximum number of reads and atomics of the peer in flight.
+    pub(super) responder: u8,
+}
+
 impl KernelObjects {
-    /// Returns `true` if both sides have agreed on reads and atomics of this side. rxe never executes one on a queue pair
-    /// that may have none outstanding; on iWARP the driver refuses it.
-    pub(super) fn allows_reads(&self) -> Result<bool> {
+    /// Returns the negotiated depths, or `None` on iWARP, because siw does not report them.
+    pub(super) fn depths(&self) -> Result<Option<Depths>> {
         let qp = self.queues.qp();
-        let driver_checks = qp.pd().context().transport() == Transport::Iwarp;
-        Ok(driver_checks || qp.query()?.max_rd_atomic > 0)
+        if qp.pd().context().transport() == Transport::Iwarp {
+            return Ok(None);
+        }
+        let attributes = qp.query()?;
+        let (initiator, responder) = (attributes.max_rd_atomic, attributes.max_dest_rd_atomic);
+        Ok(Some(Depths { initiator, responder }))
     }
 
     /// Makes the peer try again soon when a message of it finds no buffer.
@@ -124,8 +141,9 @@ impl KernelObjects {
     }
 }
 
-/// Makes the peer of `qp` try again soon when a message of it finds no buffer: the connection manager sets 655 ms, the
-/// longest time there is.
+/// Sets a short wait of the peer of `qp` after a message that finds no buffer.
+///
+/// The connection manager sets 655 ms, the longest possible wait.
 pub(super) fn set_min_rnr_timer(qp: &QueuePair) {
     if qp.pd().context().transport() != Transport::Iwarp {
         // If that fails, the connection has ended already, which is reported otherwise.
@@ -191,7 +209,7 @@ impl RecoveryCommands {
     }
 }
 
-impl Slot for Buffer {
+impl Slot for RegisteredBuffer {
     fn index(&self) -> usize {
         self.index()
     }
@@ -201,28 +219,28 @@ impl Slot for Buffer {
     }
 }
 
-impl From<BufferRefused> for NotPosted<Buffer> {
-    fn from(refused: BufferRefused) -> Self {
+impl From<PostBufferError> for NotPosted<RegisteredBuffer> {
+    fn from(refused: PostBufferError) -> Self {
         Self { buffer: refused.buffer, error: refused.error }
     }
 }
 
 impl QueueIo for KernelObjects {
-    type Buffer = Buffer;
+    type Buffer = RegisteredBuffer;
     type Sender = Sender;
 
     #[inline(always)]
     fn post_send(
         &mut self,
-        buffer: Buffer,
+        buffer: RegisteredBuffer,
         length: usize,
         outgoing: Outgoing<'_>,
-    ) -> Result<(), NotPosted<Buffer>> {
+    ) -> Result<(), NotPosted<RegisteredBuffer>> {
         // As below.
         let posted = lock::with_commands(|| match outgoing {
-            Outgoing::Operation(operation) => self.queues.send(buffer, length, operation),
+            Outgoing::Operation(operation) => self.queues.post_send(buffer, length, operation),
             Outgoing::Datagram { address, qp_num, qkey, imm_data } => {
-                self.queues.send_to(buffer, length, address, qp_num, qkey, imm_data)
+                self.queues.post_send_to(buffer, length, address, qp_num, qkey, imm_data)
             }
             Outgoing::Bind(request) => self.queues.bind_window(buffer, request),
         });
@@ -230,20 +248,20 @@ impl QueueIo for KernelObjects {
     }
 
     #[inline(always)]
-    fn post_recv(&mut self, buffer: Buffer) -> Result<(), NotPosted<Buffer>> {
+    fn post_recv(&mut self, buffer: RegisteredBuffer) -> Result<(), NotPosted<RegisteredBuffer>> {
         // A queue pair may be in ERR already. There the doorbell of rxe is a MODIFY_QP, and siw's requests are flushed here.
-        Ok(lock::with_commands(|| self.queues.receive(buffer))?)
+        Ok(lock::with_commands(|| self.queues.post_recv(buffer))?)
     }
 
     #[inline(always)]
     fn poll(
         &mut self,
         queue: Queue,
-        mut each: impl FnMut(Buffer, Option<Sender>, &Completion),
+        mut each: impl FnMut(RegisteredBuffer, Option<Sender>, &Completion),
     ) -> Result<usize> {
         let Self { queues, senders, .. } = self;
         match queue {
-            Queue::Receive => queues.poll_received(|buffer, completion| {
+            Queue::Receive => queues.poll_recv(|buffer, completion| {
                 let sender = match senders {
                     Some(senders) if completion.is_success() => {
                         buffer.first_chunk().and_then(|header| senders.of(completion, header))
@@ -252,7 +270,7 @@ impl QueueIo for KernelObjects {
                 };
                 each(buffer, sender, completion);
             }),
-            Queue::Send => queues.poll_sent(|buffer, completion| each(buffer, None, completion)),
+            Queue::Send => queues.poll_send(|buffer, completion| each(buffer, None, completion)),
         }
     }
 

@@ -1,60 +1,79 @@
-//! [`Listener`], which waits for peers that want to connect.
+//! [`Listener`], which waits for connection requests.
 
+use std::iter;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::deadline::within;
 use super::incoming::Incoming;
 use super::port::PortRetry;
+use super::to_addresses::{ToAddresses, first_success};
 use super::trace::{RequestTrace, Trace};
 use crate::addr::Address;
 use crate::cm::{CmId, Event, EventChannel, EventType, PortSpace};
-use crate::concurrent::{HandoffGuard, HandoffMutex, HeldByThisThread};
 use crate::error::{Error, ErrorKind, IntoError as _, Result};
+use crate::sync::{HandoffGuard, HandoffMutex, HeldByThisThread};
 use crate::sys::process::Process;
 
 const WAIT_FOR: &str = "wait for";
 
-/// Waits for peers that want to connect.
+/// Waits for connection requests.
 ///
-/// `Send + Sync`: several threads may wait, and each request goes to one of them. Dropping the
-/// listener rejects the requests that nobody has taken; connections and [`Incoming`] requests that
-/// it brought live on.
+/// Several threads may wait at once, and each request is delivered to one of them. Dropping the listener rejects the
+/// requests that were not taken. Connections and [`Incoming`] requests that it has returned are not affected.
 ///
-/// The descriptor ([`AsFd`]) is readable when [`try_incoming`](Self::try_incoming) may find
-/// something.
+/// The descriptor ([`AsFd`]) is readable when [`try_accept`](Self::try_accept) may find a request.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use rdmacm::endpoint::{ConnectionConfig, Listener};
+///
+/// let listener = Listener::bind("0.0.0.0:7471")?;
+/// let incoming = listener.accept()?;
+/// println!("a request from {:?}", incoming.peer_addr());
+/// let connection = incoming.accept(&ConnectionConfig::new(), &[], Duration::from_secs(5))?;
+/// # Ok::<(), rdmacm::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Listener {
     id: CmId,
     channel: EventChannel,
     address: Option<SocketAddr>,
     process: Process,
-    /// Held by the one thread that reads the channel.
+    /// Held by the thread that reads the channel.
     reader: HandoffMutex<()>,
-    /// The device is gone, of which one event has told.
+    /// An event has reported that the device was removed.
     is_gone: AtomicBool,
     trace: Trace,
 }
 
 impl Listener {
-    /// Listens on a local address: on all of them with the unspecified one, or with a loopback
-    /// address, which the kernel takes for that; on a port of the kernel's choice with port 0, for
-    /// which up to 17 are tried on iWARP, where TCP may have them. As many requests wait as the
-    /// kernel allows.
+    /// Listens on a local address.
     ///
-    /// [`CmId::bind`], [`CmId::listen`].
+    /// The unspecified address means all addresses, and so does a loopback address, which no RDMA device owns. With
+    /// port 0 the kernel chooses a port; on iWARP up to 17 ports are tried, because TCP may use the first ones. If
+    /// `address` names several addresses, the first that can be listened on is used. The backlog is the largest that
+    /// the kernel allows.
+    ///
+    /// Calls [`CmId::bind`] and [`CmId::listen`].
     ///
     /// # Errors
     ///
-    /// The errors of [`CmId::bind`] and [`CmId::listen`]: ENODEV where no device has the address,
-    /// EADDRNOTAVAIL where this machine does not have it, EADDRINUSE.
+    /// The errors of the lookup of a name, of [`CmId::bind`] and of [`CmId::listen`], for the last address:
+    /// - ENODEV if no device has the address.
+    /// - EADDRNOTAVAIL if this machine does not have the address.
+    /// - EADDRINUSE if the port is in use.
     #[doc(alias = "rdma_listen")]
-    pub fn bind(address: impl Into<Address>) -> Result<Self> {
+    pub fn bind(address: impl ToAddresses) -> Result<Self> {
         let channel = EventChannel::new()?;
         channel.set_nonblocking(true)?;
-        let id = listening(&channel, address.into())?;
+        let addresses = address.to_target().resolve()?;
+        let id = first_success(addresses, |address| listening(&channel, address))?;
         let address = id.local_addr()?;
         let (process, reader) = (Process::current(), HandoffMutex::default());
         let is_gone = AtomicBool::default();
@@ -63,38 +82,40 @@ impl Listener {
         Ok(Self { id, channel, address, process, reader, is_gone, trace })
     }
 
-    /// The address that it listens on; `None` for one of InfiniBand.
+    /// Returns the address that it listens on, or `None` for an InfiniBand address.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// The next request; waits for one. A signal does not end that.
+    /// Waits for the next connection request and returns it. A signal does not end the wait.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceGone`] where the device went that it listens on;
-    /// [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::DeviceRemoved`] if the device that it listens on was removed.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     #[doc(alias = "rdma_get_request")]
-    pub fn incoming(&self) -> Result<Incoming> {
+    pub fn accept(&self) -> Result<Incoming> {
         self.incoming_by(None)
     }
 
-    /// The same, for at most `timeout`.
+    /// Waits at most `timeout` for the next connection request.
     ///
     /// # Errors
     ///
-    /// As [`incoming`](Self::incoming), and [`ErrorKind::TimedOut`].
-    pub fn incoming_timeout(&self, timeout: Duration) -> Result<Incoming> {
+    /// In addition to the errors of [`accept`](Self::accept):
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    pub fn accept_timeout(&self, timeout: Duration) -> Result<Incoming> {
         self.incoming_by(within(timeout))
     }
 
-    /// The next request, if one has come.
+    /// Returns the next connection request if one has arrived.
     ///
     /// # Errors
     ///
-    /// As [`incoming`](Self::incoming), and [`ErrorKind::WouldBlock`].
-    pub fn try_incoming(&self) -> Result<Incoming> {
-        // Who waits takes what comes.
+    /// In addition to the errors of [`accept`](Self::accept):
+    /// - [`ErrorKind::WouldBlock`] if no request has arrived, or if another thread waits.
+    pub fn try_accept(&self) -> Result<Incoming> {
+        // A thread that waits takes the requests.
         let Some(_reader) = self.lock_reader(Some(Instant::now()))? else {
             return Err(self.failed(ErrorKind::WouldBlock));
         };
@@ -112,6 +133,33 @@ impl Listener {
         }
     }
 
+    /// Returns an iterator over the connection requests, which waits for each.
+    ///
+    /// The iterator does not end: after an error it calls [`accept`](Self::accept) again.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use rdmacm::endpoint::{ConnectionConfig, Listener};
+    ///
+    /// let listener = Listener::bind("10.0.0.1:7471")?;
+    /// for incoming in listener.incoming() {
+    ///     let connection = incoming?.accept(&ConnectionConfig::new(), &[], Duration::from_secs(5))?;
+    ///     std::thread::spawn(move || {
+    ///         while let Some(message) = connection.recv()? {
+    ///             connection.post_bytes(&message)?;
+    ///         }
+    ///         connection.close(Duration::from_secs(5))
+    ///     });
+    /// }
+    /// # Ok::<(), rdmacm::Error>(())
+    /// ```
+    pub fn incoming(&self) -> impl Iterator<Item = Result<Incoming>> + '_ {
+        iter::repeat_with(|| self.accept())
+    }
+
     fn incoming_by(&self, deadline: Option<Instant>) -> Result<Incoming> {
         let Some(_reader) = self.lock_reader(deadline)? else {
             return Err(self.failed(ErrorKind::TimedOut));
@@ -127,8 +175,9 @@ impl Listener {
         }
     }
 
-    /// What comes with an event; nothing, where it is of a request that waits for its answer:
-    /// answering will tell.
+    /// Returns the request of an event.
+    ///
+    /// Returns `None` for an event of an earlier request: the call that answers the request reports it.
     fn request(&self, mut event: Event) -> Result<Option<Incoming>> {
         self.trace.event(&event);
         let Some(id) = event.take_request() else {
@@ -146,21 +195,22 @@ impl Listener {
 }
 
 impl Listener {
-    /// Waits until this thread may read the channel; not in a forked child, where that may never be.
-    /// Returns `None` if it may not at `deadline`.
+    /// Waits until this thread may read the channel, but not beyond `deadline`.
+    ///
+    /// The call fails in a forked child, because the lock may never be released there.
     fn lock_reader(&self, deadline: Option<Instant>) -> Result<Option<HandoffGuard<'_, ()>>> {
         let here = self.process.check();
-        here.map_err(|refused| refused.during(WAIT_FOR, self.subject()))?;
+        here.map_err(|refused| refused.into_error(WAIT_FOR, self.subject()))?;
         let reader = self.reader.lock_until(deadline);
         reader.map_err(|HeldByThisThread| {
             self.failed(ErrorKind::WouldDeadlock("this thread waits on it already"))
         })
     }
 
-    /// That more may come.
+    /// Returns an error if the device was removed.
     pub(super) fn check(&self) -> Result<()> {
         match self.is_gone.load(Ordering::Relaxed) {
-            true => Err(self.failed(ErrorKind::DeviceGone(libc::ENODEV))),
+            true => Err(self.failed(ErrorKind::DeviceRemoved(libc::ENODEV))),
             false => Ok(()),
         }
     }
@@ -194,7 +244,15 @@ impl AsFd for Listener {
     }
 }
 
-/// The next event on `channel`, or `None` if none came until `deadline`. A signal ends no wait.
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+/// Returns the next event on `channel`, or `None` if none arrives until `deadline`.
+///
+/// A signal does not end the wait.
 fn next(channel: &EventChannel, deadline: Option<Instant>) -> Result<Option<Event>> {
     let rest = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
     loop {

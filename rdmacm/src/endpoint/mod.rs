@@ -1,103 +1,97 @@
-//! Connections that cannot be misused: the level that most programs are for.
+//! Connections and datagram sockets without `unsafe`: the part of the crate that most programs use.
 //!
-//! A [`Listener`] hands out [`Incoming`] requests, to look at before they are accepted or rejected;
-//! a [`Connector`] connects. Both end in a [`Connection`], which carries messages; in an event loop
-//! by way of a [`Connecting`]. All of it is written on the items of [`cm`](crate::cm) and
-//! [`verbs`](crate::verbs), without `unsafe`, here and in the programs that use it. The module
-//! [`task`] has async versions of these types. In its shortest form:
+//! A [`Listener`] returns [`Incoming`] requests, which a program inspects and then accepts or rejects; a [`Connector`]
+//! connects. Both return a [`Connection`], which carries messages; an event loop gets it from a [`Connecting`]. The
+//! module [`task`] has async versions of these types. All of them are built on [`cm`](crate::cm) and
+//! [`verbs`](crate::verbs), and neither they nor the programs that use them need `unsafe`. A short program:
 //!
 //! ```no_run
 #![doc = include_str!("../../examples/echo.rs")]
 //! ```
 //!
-//! # Who owns what
+//! # Resources of a connection
 //!
-//! A connection has everything of its own: the id and its event channel, a protection domain, one
-//! completion queue with its channel, the queue pair, and one region of registered memory, cut into
-//! buffers. So a peer reaches no memory but that of its own connection, whatever key it guesses;
-//! and ending one connection touches no other.
+//! Each connection has its own id and event channel, its own protection domain, one completion queue with its channel,
+//! a queue pair, and one region of registered memory that is divided into buffers. A peer therefore reaches no memory
+//! of another connection, whatever key it guesses, and the end of a connection affects no other one.
 //!
-//! That each has its own buffers, and shares none with others (as through a shared receive queue), is a
-//! decision: a busy peer takes no buffer that another one needs, and what a connection pins goes with
-//! it. The price is memory that is pinned while it is idle: with the default [`Settings`] 32 buffers of
-//! 4 KiB, which are 128 KiB for each connection and 125 MiB for a thousand, against `RLIMIT_MEMLOCK` of
-//! the user; on iWARP two buffers more, and a page where it is kept alive. It is less with fewer
-//! [`receive_buffers`](Settings::receive_buffers) and [`send_buffers`](Settings::send_buffers), and with
-//! smaller ones ([`send_buffer_size`](Settings::send_buffer_size),
-//! [`receive_buffer_size`](Settings::receive_buffer_size)), down to one page: 2 of each and 512 bytes are one.
+//! Connections share no buffers (as a shared receive queue would allow). This is deliberate: a busy peer takes no
+//! buffer from another one, and the memory of a connection is released with it. The price is pinned memory of idle
+//! connections: with the default [`ConnectionConfig`] 32 buffers of 4 KiB, which are 128 KiB for each connection and
+//! 125 MiB for a thousand, counted against `RLIMIT_MEMLOCK` of the user. On iWARP there are two buffers more, and one
+//! page if the connection is kept alive. Fewer or smaller buffers ([`send_buffers`](ConnectionConfig::send_buffers),
+//! [`receive_buffers`](ConnectionConfig::receive_buffers), [`send_buffer_size`](ConnectionConfig::send_buffer_size),
+//! [`receive_buffer_size`](ConnectionConfig::receive_buffer_size)) need less, down to one page for two of each with 512
+//! bytes.
 //!
-//! A program with thousands of connections, most of which are idle at a time, serves them by a [poll
-//! group](poll_group), whose members share queues and buffers.
+//! A program with thousands of connections, most of which are idle at a time, uses a [poll group](poll_group), whose
+//! members share queues and buffers.
 //!
-//! Three descriptors go with each connection: two
-//! channels, and the one that wakes; a fourth with one that is [kept
-//! alive](Settings::keep_alive), and at first with one that has connected over iWARP; and one more with
-//! one on which a thread waits after a call that does not wait has found nothing.
+//! Each connection has three descriptors: two channels and the epoll instance that wakes. It has a fourth one if it is
+//! [kept alive](ConnectionConfig::keep_alive_interval), or has just connected over iWARP, and another one if a thread
+//! waits after a non-blocking call has returned [`WouldBlock`](crate::ErrorKind::WouldBlock).
 //!
 //! # Buffers
 //!
-//! A buffer has one owner at a time: the program, the connection, or the device. [`Buffer`]s go to
-//! the device with the message that is sent, and back to the connection when it was; a [`Message`]
-//! is a buffer that the device has filled, and goes back to the device when it is dropped. Nothing
-//! is copied on the way, unless [that is wanted](Connection::post_bytes), and nothing allocated.
+//! A buffer has one owner at a time: the program, the connection or the device. A [`Buffer`] passes to the device when
+//! its message is posted, and returns to the connection when the message is sent. A [`Message`] is a buffer that the
+//! device has filled; it is posted again when the program drops it. Messages are not copied, except by
+//! [`post_bytes`](Connection::post_bytes), and nothing is allocated.
 //!
-//! A message takes one buffer of the receiver, and has to fit: one that is too long ends the
-//! connection. A message that comes when no buffer is free waits at the sender on InfiniBand and
-//! RoCE; on iWARP it ends the connection ([`ErrorKind::Overrun`](crate::ErrorKind::Overrun)), so that
-//! the two programs have to agree on how many [messages may be on their
-//! way](Settings::receive_buffers).
+//! A message occupies one buffer of the receiver and must fit: a longer one ends the connection. If no buffer is posted
+//! when a message arrives, the message waits at the sender on InfiniBand and RoCE. On iWARP it ends the connection
+//! ([`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun)), so the two programs must agree on the number of
+//! [messages in flight](ConnectionConfig::receive_buffers).
 //!
 //! # Memory of the peer
 //!
-//! [`Connection::export`] lets the peer reach [`Memory`]; the descriptor of that goes there in a
-//! message, and makes the [`Remote`] that the peer reads, writes and changes numbers in, without
-//! this side's help: each such call waits, or starts a [`RemoteOperation`].
-//! Bounds and rights are checked where the call is made, as far as they are known there, and by
-//! this side's device in any case.
+//! [`Connection::export`] lets the peer access a [`DmaMemory`]. The program sends the descriptor of the exported memory
+//! in a message; the peer turns it into a [`RemoteMemory`], which it reads, writes and changes atomically without a
+//! call on this side. Each such call waits, or starts a [`RemoteOperation`]. Bounds and rights are checked by the
+//! caller's side as far as it knows them, and in any case by the device that owns the memory.
 //!
 //! # Datagrams
 //!
-//! A [`DatagramSocket`] needs no connection: it sends datagrams to any [`Peer`], which it has found
-//! by address or heard of, and to a [`Group`] of them. Its buffers are as those of a connection, but
-//! a datagram is as long as a packet at most, and one that finds no buffer is lost.
+//! A [`DatagramSocket`] needs no connection. It sends datagrams to any [`DatagramPeer`], which it resolved by address
+//! or from which it received a datagram, and to a [`MulticastGroup`]. Its buffers work as those of a connection, but a
+//! datagram has at most the length of a packet, and is lost if no buffer is posted.
 //!
-//! # What happens at the end
+//! # The end
 //!
-//! Dropping the last handle of a [`Connection`] ends it at once and waits for nobody: the peer hears of the end, the
-//! kernel's objects go, and what was posted is cut off; [`Connection::close`] waits instead. Memory
-//! that the device may still use is freed after the queue pair is destroyed, never before, in
-//! whatever order things are dropped, and also where they are forgotten.
+//! Dropping the last handle of a [`Connection`] ends it at once without waiting: the peer is notified, the kernel
+//! objects are destroyed, and posted requests are flushed. [`Connection::close`] waits instead. Memory that the device
+//! may still access is freed after the queue pair is destroyed, never before, in whatever order the values are dropped,
+//! and also if they are leaked.
 //!
-//! # What can be seen of it
+//! # Statistics and traces
 //!
-//! [`Connection::counters`] and [`DatagramSocket::counters`] say how much went which way.
+//! [`Connection::stats`] and [`DatagramSocket::stats`] count messages and operations.
 //!
-//! With the feature `tracing`, programs that subscribe by the crate of that name hear, at the level
-//! `DEBUG` of the target `rdmacm::endpoint`, of each `listener`, `connection` and `socket`, in a
-//! span with its `id` and its addresses (`local`, `peer`), an `event` with its `kind` and `status`
-//! for every one that the kernel reports, and a `state` for what becomes of it: `listening`;
-//! `resolving`, `connecting` or `accepting`, `connected`, `closing`, `disconnected` (by the peer),
-//! `failed` (with the `error`), `device gone`, `closed`; `rejected` of a request that this side
-//! rejects or drops, and `given up` of a [`Connecting`] that is dropped. Nothing is said of
-//! messages. A subscriber must not call the connection, socket or listener that it hears of, whose
-//! state may be locked.
+//! With the feature `tracing` the crate reports to subscribers at the level `DEBUG` of the target `rdmacm::endpoint`.
+//! Each `listener`, `connection` and `socket` has a span with its `id` and its addresses (`local`, `peer`). An `event`
+//! with its `kind` and `status` is reported for each event of the kernel, and a `state` for each change: `listening`;
+//! `resolving`, `connecting` or `accepting`, `connected`, `closing`, `disconnected` (by the peer), `failed` (with the
+//! `error`), `device gone`, `closed`; `rejected` for a request that this side rejects or drops, and `given up` for a
+//! [`Connecting`] that is dropped. Messages are not reported. A subscriber must not call the connection, socket or
+//! listener of the span, whose state may be locked.
 //!
 //! # Calls that take their time
 //!
-//! Making a connection registers memory, which pins pages; ending one, or an attempt at one,
-//! destroys kernel objects. On iWARP the kernel connects TCP in the middle of
-//! [`Connector::connect`] or of a [`Connecting::try_wait`], which no deadline ends, and a
-//! connection that is given up while its peer has not answered takes until the driver gives up too
-//! (siw about 10 s).
+//! Creating a connection registers memory, which pins pages. Ending a connection or an attempt destroys kernel objects.
+//! On iWARP the kernel connects TCP within [`Connector::connect`] or [`Connecting::try_wait`], which no deadline
+//! interrupts, and a connection that is canceled before its peer has answered takes until the driver gives up too (siw
+//! about 10 s).
 #![forbid(unsafe_code)]
 
-// Of what the crate keeps to itself below this, the following is used, besides what keeps errors, locks and forks apart: a
-// registration with one small buffer more and one of two lengths of buffers (`Buffer::alloc_groups`), as each would cost a page otherwise; events
-// that are read sixteen at a time (`CompletionChannel::drop_events`); the queues that members of a poll group share
-// (`OwnedReceives`, `OwnedSends`); memory that a thread registers for a task
-// (`Memory::same`), which as a public copy would let two write to it at once; objects of
-// which a request had the last handle (`BufferQueues::take_released`); and Tokio's reactor, which
-// knows a descriptor by its number.
+// This module uses the following items that the crate does not export, besides the handling of errors, locks and forks:
+// - a registration with one more small buffer, and a registration of two lengths of buffers (`Buffer::alloc_groups`),
+//   because each would need a separate page otherwise;
+// - events that are read sixteen at a time (`CompletionChannel::drop_events`);
+// - the queues that members of a poll group share (`OwnedReceives`, `OwnedSends`);
+// - memory that a thread registers for a task (`Memory::same`), which as a public copy would let two owners write to it
+//   at once;
+// - objects whose last handle a request had (`BufferedQueuePair::take_released`);
+// - Tokio's reactor, which identifies a descriptor by its number.
 mod access;
 mod attempt;
 mod buffer;
@@ -108,26 +102,28 @@ mod connect;
 mod connect_attempt;
 mod connecting;
 mod connection;
+mod connection_config;
 mod connection_messages;
 mod connector;
 mod core;
-mod counters;
 mod datagram_bind;
 mod datagram_cm;
+mod datagram_config;
 mod datagram_messages;
-mod datagram_settings;
+mod datagram_peer;
 mod datagrams;
 mod deadline;
 mod ending;
 mod event_loop;
-mod export;
-mod group;
+mod exported_memory;
 mod groups;
 mod incoming;
 mod kernel_objects;
 mod listener;
+mod multicast_group;
+#[cfg(all(test, feature = "null", not(loom)))]
+mod null_connection;
 mod operation;
-mod peer;
 pub mod poll_group;
 mod port;
 mod readiness;
@@ -137,15 +133,16 @@ mod remote_operation;
 mod resolving;
 mod running_command;
 mod sending;
-mod settings;
 mod shared;
 #[cfg(feature = "smol")]
 pub mod smol;
 mod state;
+mod stats;
 pub mod task;
 mod task_wait;
 mod thread_wait;
 mod timer;
+mod to_addresses;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod trace;
@@ -159,19 +156,21 @@ pub(crate) use self::core::fuzzing;
 pub use buffer::{Buffer, Message};
 pub use connecting::Connecting;
 pub use connection::Connection;
+pub use connection_config::ConnectionConfig;
 pub use connector::Connector;
-pub use counters::Counters;
-pub use datagram_settings::DatagramSettings;
+pub use datagram_config::DatagramConfig;
+pub use datagram_peer::DatagramPeer;
 pub use datagrams::DatagramSocket;
-pub use export::{Export, RegisteredMemory};
-pub use group::Group;
+pub use exported_memory::{ExportedMemory, RegisteredMemory};
 pub use incoming::Incoming;
 pub use listener::Listener;
-pub use peer::Peer;
+pub use multicast_group::MulticastGroup;
 pub use poll_group::PollGroup;
-pub use remote_memory::{Remote, Rights};
+pub use remote_memory::{RemoteAccess, RemoteMemory};
 pub use remote_operation::RemoteOperation;
-pub use settings::Settings;
+pub use stats::EndpointStats;
+pub use to_addresses::ToAddresses;
 
 pub use crate::cm::{ConnParam, Membership, RejectReason};
-pub use crate::verbs::{Memory, ProtectionDomain};
+pub use crate::error::Rejection;
+pub use crate::verbs::{DmaMemory, ProtectionDomain};

@@ -1,4 +1,4 @@
-//! The operations of an endpoint: their names in errors, and the completions that each of them depends on.
+//! The operations of an endpoint, their names in errors, and the completions on which they depend.
 
 use crate::error::Wait;
 
@@ -33,18 +33,21 @@ pub(super) enum Interest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Awaited {
     pub(super) operation: Operation,
-    /// The one that it is of several with this name: the slot of a request, or the number of a resolution or a joining.
-    /// `None` if each result concerns the caller, or if it may not be its own.
+    /// The slot of a request, or the number of a resolution or joining.
+    ///
+    /// It distinguishes operations with the same name.
+    ///
+    /// `None` if each result concerns the caller, or if the result may not belong to the caller.
     pub(super) target: Option<u64>,
 }
 
 impl Awaited {
-    /// The request of `operation` in slot `index`.
+    /// Returns the request of `operation` in slot `index`.
     pub(super) fn request(operation: Operation, index: usize) -> Self {
         Self::one(operation, u64::try_from(index).expect("an index has at most 64 bits"))
     }
 
-    /// The operation that has the number `target` among those with its name.
+    /// Returns the operation with the number `target` among those with the same name.
     pub(super) fn one(operation: Operation, target: u64) -> Self {
         Self { operation, target: Some(target) }
     }
@@ -57,12 +60,13 @@ impl From<Operation> for Awaited {
 }
 
 impl Operation {
-    /// The name of the operation in errors.
+    /// Returns the name of the operation in errors.
     pub(super) const fn name(self) -> &'static str {
         self.wait().operation
     }
 
-    /// The operation and its object, for [`Error::would_block`](crate::Error::would_block), which allocates nothing.
+    /// Returns the operation and its object, for [`Error::would_block`](crate::Error::would_block), which allocates
+    /// nothing.
     pub(super) const fn wait(self) -> &'static Wait {
         const fn of(operation: &'static str) -> Wait {
             Wait { operation, subject: "an endpoint" }
@@ -82,7 +86,7 @@ impl Operation {
         }
     }
 
-    /// The completions that the operation depends on.
+    /// Returns the completions on which the operation depends.
     pub(super) const fn interest(self) -> Interest {
         match self {
             Self::Receive => Interest::Messages,

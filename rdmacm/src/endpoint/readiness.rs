@@ -1,4 +1,6 @@
-//! The descriptor of an endpoint: an epoll instance over its two channels, its timer, and an eventfd that wakes it.
+//! The descriptor of an endpoint.
+//!
+//! It is an epoll instance over its two channels, its timer, and an eventfd that wakes it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -11,16 +13,20 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::timer::Timer;
 use crate::cm::EventChannel;
 use crate::error::{Error, Result};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 use crate::sys::per_process::PerProcess;
 use crate::verbs::CompletionChannel;
 
-/// The eventfd of the latest endpoints. It is always readable, and each endpoint watches it only while its wakeup is enabled.
+/// The eventfd of the latest endpoints.
+///
+/// The eventfd is always readable. Each endpoint watches it only while the wakeup of the endpoint is enabled.
 static WAKEUP_FD: PerProcess<Mutex<Weak<EventFd>>> = PerProcess::new();
 
-/// The number of endpoints that share an eventfd. The kernel limits the paths from one descriptor to the epoll instances
-/// that watch it: 500 through an instance that is added to another one, and 100 through one more. The endpoints that a
-/// program has in one event loop must stay below that.
+/// The number of endpoints that share an eventfd.
+///
+/// The kernel limits the paths from one descriptor to the epoll instances that watch it. The limit is 500 through an
+/// instance that is added to another one, and 100 through one more. The endpoints of a program in one event loop must
+/// stay below that.
 const CONNECTIONS_PER_WAKEUP_FD: usize = 64;
 
 const EVENT: u64 = 0;
@@ -28,12 +34,14 @@ const COMPLETION: u64 = 1;
 const WAKEUP: u64 = 2;
 const TIMER: u64 = 3;
 
-/// One descriptor that is readable when one of the channels or the timer is, or when its wakeup is enabled.
+/// A descriptor that is readable if a channel or the timer is readable, or if its wakeup is enabled.
 #[derive(Debug)]
 pub(super) struct Readiness {
     pub(super) epoll: Arc<Epoll>,
     wakeup: Arc<EventFd>,
-    /// A second epoll instance over the same descriptors, made when a thread first blocks beside an event loop.
+    /// A second epoll instance over the same descriptors.
+    ///
+    /// It is created when a thread blocks beside an event loop for the first time.
     apart: OnceLock<Epoll>,
 }
 
@@ -52,11 +60,16 @@ impl Readiness {
     /// Creates the descriptor, which reports the events on `channel`.
     pub(super) fn new(channel: &EventChannel) -> Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
-        epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, EVENT)).map_err(failed)?;
+        epoll.add(channel, event()).map_err(failed)?;
         // Added here, as that may fail, and enabled later.
         let wakeup = wakeup_fd().map_err(failed)?;
         epoll.add(&*wakeup, disabled()).map_err(failed)?;
         Ok(Self { epoll: Arc::new(epoll), wakeup, apart: OnceLock::new() })
+    }
+
+    /// Adds another event channel. The first one leaves when it is closed.
+    pub(super) fn add_channel(&self, channel: &EventChannel) -> Result<()> {
+        self.epoll.add(channel, event()).map_err(failed)
     }
 
     /// Adds the events on `completions`, which need not be read: each is reported once.
@@ -90,7 +103,7 @@ impl Readiness {
             return Ok(());
         }
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
-        epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, EVENT)).map_err(failed)?;
+        epoll.add(channel, event()).map_err(failed)?;
         if let Some(completions) = completions {
             epoll.add(completions, completion()).map_err(failed)?;
         }
@@ -103,8 +116,9 @@ impl Readiness {
         Ok(())
     }
 
-    /// Sleeps as [`wait`](Self::wait) does, without taking events from the descriptor. Only
-    /// [`wake_apart`](Self::wake_apart) wakes it, and not the wakeup of the descriptor.
+    /// Sleeps like [`wait`](Self::wait), without taking events from the descriptor.
+    ///
+    /// Only [`wake_apart`](Self::wake_apart) wakes the thread, and not the wakeup of the descriptor.
     pub(super) fn wait_apart(&self, deadline: Option<Instant>) -> Result<Ready> {
         poll(self.apart.get().unwrap_or(&self.epoll), timeout(deadline))
     }
@@ -116,12 +130,12 @@ impl Readiness {
         apart.modify(&*self.wakeup, &mut EpollEvent::new(flags, WAKEUP)).map_err(not_woken)
     }
 
-    /// Sleeps until there is something to read, the wakeup is enabled, a signal comes, or `deadline` has passed.
+    /// Sleeps until an event can be read, the wakeup is enabled, a signal arrives, or `deadline` passes.
     pub(super) fn wait(&self, deadline: Option<Instant>) -> Result<Ready> {
         poll(&self.epoll, timeout(deadline))
     }
 
-    /// Returns what there is to read now.
+    /// Returns the sources that can be read now.
     pub(super) fn now(&self) -> Result<Ready> {
         poll(&self.epoll, EpollTimeout::ZERO)
     }
@@ -171,6 +185,11 @@ fn not_woken(errno: Errno) -> Error {
     Error::os("wake", "those that wait for a connection", errno)
 }
 
+/// Returns the registration of an event channel.
+fn event() -> EpollEvent {
+    EpollEvent::new(EpollFlags::EPOLLIN, EVENT)
+}
+
 fn completion() -> EpollEvent {
     EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, COMPLETION)
 }
@@ -185,7 +204,7 @@ fn disabled() -> EpollEvent {
 
 /// Returns an eventfd of this process for one more endpoint.
 fn wakeup_fd() -> Result<Arc<EventFd>, Errno> {
-    let mut latest = unpoisoned(WAKEUP_FD.lock());
+    let mut latest = ignore_poison(WAKEUP_FD.lock());
     let shared = latest.upgrade().filter(|fd| Arc::strong_count(fd) <= CONNECTIONS_PER_WAKEUP_FD);
     if let Some(fd) = shared {
         return Ok(fd);

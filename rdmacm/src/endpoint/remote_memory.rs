@@ -5,54 +5,71 @@ use bitflags::bitflags;
 #[cfg(doc)]
 use super::connection::Connection;
 #[cfg(doc)]
-use super::export::Export;
+use super::exported_memory::ExportedMemory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::SendOperation;
 
-/// Bytes of a number that is changed at once.
+/// The length of a number that an atomic operation changes, in bytes.
 pub(super) const WORD: usize = 8;
 
-/// The form of the bytes that describe exported memory.
+/// The version of the descriptor of exported memory.
 const VERSION: u8 = 1;
 
 bitflags! {
-    /// What a peer may do with [exported](Connection::export) memory.
+    /// The operations that a peer may perform on [exported](Connection::export) memory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    pub struct Rights: u8 {
-        /// [Read](Connection::read) it. (siw lets the peer of the connection read it in any case.)
+    pub struct RemoteAccess: u8 {
+        /// [Read](Connection::read) the memory. (siw lets the peer of the connection read it in any case.)
         const READ = 1;
-        /// [Write](Connection::write) it.
+        /// [Write](Connection::write) the memory.
         const WRITE = 1 << 1;
-        /// Change numbers in it: [`Connection::compare_swap`], [`Connection::fetch_add`].
+        /// Change numbers in the memory: [`Connection::compare_swap`], [`Connection::fetch_add`].
         const ATOMIC = 1 << 2;
     }
 }
 
-/// Memory of the peer: of the bytes with which it has [described](Export::descriptor) it, or
-/// [`new`](Self::new) where a program says it in other ways.
+/// Memory of the peer: its address, length, key and the allowed operations.
+///
+/// Created [from the bytes](Self::from_bytes) of the peer's [`ExportedMemory::to_bytes`], or by [`new`](Self::new) if
+/// the peer uses another library.
+///
+/// # Examples
+///
+/// ```
+/// use rdmacm::endpoint::{RemoteAccess, RemoteMemory};
+///
+/// let memory = RemoteMemory::new(0x7f00_0000_1000, 0x102, 4096, RemoteAccess::READ)?;
+/// assert_eq!(RemoteMemory::from_bytes(&memory.to_bytes())?, memory);
+/// # Ok::<(), rdmacm::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Remote {
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(into = "Fields", try_from = "Fields"))]
+pub struct RemoteMemory {
     pub(super) addr: u64,
     pub(super) rkey: u32,
     pub(super) length: u64,
-    pub(super) rights: Rights,
+    pub(super) rights: RemoteAccess,
 }
 
-impl Remote {
-    /// How many bytes describe it.
-    pub const BYTES: usize = 24;
+impl RemoteMemory {
+    /// The length of a descriptor in bytes.
+    pub const ENCODED_LEN: usize = 24;
 
-    /// What the bytes of an [`Export::descriptor`] describe. That they are the peer's only the
-    /// peer's device can tell: it refuses what is not, and that ends the connection.
+    /// Parses the descriptor that the peer has sent: the bytes of [`ExportedMemory::to_bytes`].
+    ///
+    /// Only the peer's device can verify the descriptor. The device refuses an operation that it does not allow, which
+    /// ends the connection.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for bytes that are none of a descriptor.
+    /// - [`ErrorKind::InvalidInput`] if `bytes` are not exactly 24 bytes, or no descriptor. Cut the descriptor out of a
+    ///   longer message or of padded private data first.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let invalid = |reason| Error::invalid("read", "a descriptor of memory", reason);
-        let Ok(bytes) = <&[u8; Self::BYTES]>::try_from(bytes) else {
+        let Ok(bytes) = <&[u8; Self::ENCODED_LEN]>::try_from(bytes) else {
             let subject = format!("a descriptor of memory of {} bytes", bytes.len());
-            return Err(Error::invalid("read", subject, format!("it has {}", Self::BYTES)));
+            return Err(Error::invalid("read", subject, format!("it has {}", Self::ENCODED_LEN)));
         };
         let [version, rights, 0, 0, rest @ ..] = bytes else {
             return Err(invalid("it has bits that are not known"));
@@ -60,7 +77,7 @@ impl Remote {
         if *version != VERSION {
             return Err(invalid("it is of another version"));
         }
-        let rights = Rights::from_bits(*rights).ok_or_else(|| invalid("unknown rights"))?;
+        let rights = RemoteAccess::from_bits(*rights).ok_or_else(|| invalid("unknown rights"))?;
         let (rkey, rest) = rest.split_first_chunk().expect("20 bytes are left");
         let (addr, rest) = rest.split_first_chunk().expect("16 bytes are left");
         let length = rest.first_chunk().expect("8 bytes are left");
@@ -69,9 +86,9 @@ impl Remote {
     }
 
     /// Returns the bytes that describe the memory: [`from_bytes`](Self::from_bytes) reads them.
-    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+    pub fn to_bytes(&self) -> [u8; Self::ENCODED_LEN] {
         let Self { addr, rkey, length, rights } = self;
-        let mut bytes = [0; Self::BYTES];
+        let mut bytes = [0; Self::ENCODED_LEN];
         (bytes[0], bytes[1]) = (VERSION, rights.bits());
         bytes[4..8].copy_from_slice(&rkey.to_be_bytes());
         bytes[8..16].copy_from_slice(&addr.to_be_bytes());
@@ -79,14 +96,15 @@ impl Remote {
         bytes
     }
 
-    /// `length` bytes from `addr` on that the peer names by `rkey`, as one says that does not use
-    /// this library. What it allows is for its device to know: with [`Rights::all`] nothing is
-    /// refused here for want of a right.
+    /// Creates a descriptor of `length` bytes at `addr`, for which the peer's device has the key `rkey`.
+    ///
+    /// For a peer that uses another library. With [`RemoteAccess::all`] this side refuses no operation, and the peer's
+    /// device decides.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where there are no bytes, or the addresses wrap around.
-    pub fn new(addr: u64, rkey: u32, length: u64, rights: Rights) -> Result<Self> {
+    /// - [`ErrorKind::InvalidInput`] if `length` is 0, or if the addresses wrap around.
+    pub fn new(addr: u64, rkey: u32, length: u64, rights: RemoteAccess) -> Result<Self> {
         if length == 0 || addr.checked_add(length).is_none() {
             let subject = format!("{length} bytes at {addr:#x} of the peer's memory");
             return Err(Error::invalid("name", subject, "there is no such memory"));
@@ -94,46 +112,46 @@ impl Remote {
         Ok(Self { addr, rkey, length, rights })
     }
 
-    /// The address of its first byte, as the peer's device knows it.
+    /// Returns the address of the first byte, as the peer's device knows it.
     pub fn addr(&self) -> u64 {
         self.addr
     }
 
-    /// The key that the peer's device knows it by.
+    /// Returns the key by which the peer's device knows the memory.
     pub fn rkey(&self) -> u32 {
         self.rkey
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// Returns `true` if there is nothing in it, which cannot be.
+    /// Returns `true` if the length is 0, which never holds.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// What this side may do with it.
-    pub fn rights(&self) -> Rights {
+    /// Returns the operations that this side may perform.
+    pub fn access(&self) -> RemoteAccess {
         self.rights
     }
 
-    /// What writes `length` bytes at `offset`.
+    /// Returns the operation that writes `length` bytes at `offset`.
     pub(super) fn writing(&self, offset: u64, length: usize) -> Result<SendOperation<'static>> {
-        let (remote_addr, rkey) = self.part("write", Rights::WRITE, offset, length)?;
+        let (remote_addr, rkey) = self.part("write", RemoteAccess::WRITE, offset, length)?;
         Ok(SendOperation::Write { remote_addr, rkey })
     }
 
-    /// What reads as many from there.
+    /// Returns the operation that reads `length` bytes at `offset`.
     pub(super) fn reading(&self, offset: u64, length: usize) -> Result<SendOperation<'static>> {
-        let (remote_addr, rkey) = self.part("read", Rights::READ, offset, length)?;
+        let (remote_addr, rkey) = self.part("read", RemoteAccess::READ, offset, length)?;
         Ok(SendOperation::Read { remote_addr, rkey })
     }
 
-    /// What changes the number there.
+    /// Returns the operation that changes the number at `offset`.
     pub(super) fn changing(&self, offset: u64, change: Change) -> Result<SendOperation<'static>> {
-        let (remote_addr, rkey) = self.part("change", Rights::ATOMIC, offset, WORD)?;
+        let (remote_addr, rkey) = self.part("change", RemoteAccess::ATOMIC, offset, WORD)?;
         Ok(match change {
             Change::CompareSwap { compare, swap } => {
                 SendOperation::CompareSwap { remote_addr, rkey, compare, swap }
@@ -142,11 +160,11 @@ impl Remote {
         })
     }
 
-    /// The address and the key of `length` bytes at `offset`, for what needs `right`.
+    /// Returns the address and the key of `length` bytes at `offset`, for an operation that needs `right`.
     fn part(
         &self,
         what: &'static str,
-        right: Rights,
+        right: RemoteAccess,
         offset: u64,
         length: usize,
     ) -> Result<(u64, u32)> {
@@ -160,18 +178,66 @@ impl Remote {
     }
 
     #[cold]
-    fn refused(&self, what: &'static str, right: Rights, offset: u64, length: usize) -> Error {
+    fn refused(
+        &self,
+        what: &'static str,
+        right: RemoteAccess,
+        offset: u64,
+        length: usize,
+    ) -> Error {
         let (errno, reason) = match self.rights.contains(right) {
             false => (libc::EACCES, format!("the peer has given {:?}", self.rights)),
             true => (libc::EINVAL, format!("it has {} bytes", self.length)),
         };
         let subject = format!("{length} bytes at offset {offset} of the peer's memory");
-        let kind = ErrorKind::Invalid { errno, reason: reason.into() };
+        let kind = ErrorKind::InvalidInput { errno, reason: reason.into() };
         Error::new(what, subject, kind)
     }
 }
 
-/// How a number of the peer's memory is changed.
+impl TryFrom<&[u8]> for RemoteMemory {
+    type Error = Error;
+
+    /// Reads a descriptor: see [`RemoteMemory::from_bytes`].
+    fn try_from(bytes: &[u8]) -> Result<Self> {
+        Self::from_bytes(bytes)
+    }
+}
+
+impl From<RemoteMemory> for [u8; RemoteMemory::ENCODED_LEN] {
+    fn from(memory: RemoteMemory) -> Self {
+        memory.to_bytes()
+    }
+}
+
+/// The form in which [`RemoteMemory`] is serialized.
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Fields {
+    addr: u64,
+    rkey: u32,
+    length: u64,
+    access: u8,
+}
+
+#[cfg(feature = "serde")]
+impl From<RemoteMemory> for Fields {
+    fn from(RemoteMemory { addr, rkey, length, rights }: RemoteMemory) -> Self {
+        Self { addr, rkey, length, access: rights.bits() }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<Fields> for RemoteMemory {
+    type Error = Error;
+
+    fn try_from(Fields { addr, rkey, length, access }: Fields) -> Result<Self> {
+        let unknown = || Error::invalid("read", "a descriptor of memory", "unknown rights");
+        Self::new(addr, rkey, length, RemoteAccess::from_bits(access).ok_or_else(unknown)?)
+    }
+}
+
+/// A change of a number in the peer's memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change {
     CompareSwap { compare: u64, swap: u64 },
@@ -182,9 +248,9 @@ pub(super) enum Change {
 mod tests {
     use super::*;
 
-    /// A descriptor as another machine would send it.
-    fn descriptor() -> [u8; Remote::BYTES] {
-        let mut bytes = [0; Remote::BYTES];
+    /// Returns a descriptor in the form of another machine.
+    fn descriptor() -> [u8; RemoteMemory::ENCODED_LEN] {
+        let mut bytes = [0; RemoteMemory::ENCODED_LEN];
         (bytes[0], bytes[1]) = (1, 0b011);
         bytes[4..8].copy_from_slice(&[0, 0, 1, 2]);
         bytes[8..16].copy_from_slice(&[0, 0, 0x7f, 0, 0, 0, 0x10, 0]);
@@ -193,35 +259,56 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_read() {
-        let remote = Remote::from_bytes(&descriptor()).expect("it is one");
-        assert_eq!((remote.len(), remote.rights()), (100, Rights::READ | Rights::WRITE));
-        let part = |offset, length| remote.part("read", Rights::READ, offset, length);
+    fn descriptor_is_read() {
+        let remote = RemoteMemory::from_bytes(&descriptor()).expect("it is one");
+        assert_eq!(
+            (remote.len(), remote.access()),
+            (100, RemoteAccess::READ | RemoteAccess::WRITE)
+        );
+        let part = |offset, length| remote.part("read", RemoteAccess::READ, offset, length);
         assert_eq!(part(0, 100).expect("all of it"), (0x7f00_0000_1000, 0x102));
         assert_eq!(part(100, 0).expect("its end"), (0x7f00_0000_1064, 0x102));
     }
 
     #[test]
-    fn what_is_not_within_it_or_not_given_is_refused_here() {
-        let remote = Remote::from_bytes(&descriptor()).expect("it is one");
+    fn access_beyond_range_or_grant_is_refused() {
+        let remote = RemoteMemory::from_bytes(&descriptor()).expect("it is one");
         for (offset, length) in [(0, 101), (100, 1), (u64::MAX, 1), (u64::MAX, 0), (1, usize::MAX)]
         {
-            let error = remote.part("write", Rights::WRITE, offset, length);
+            let error = remote.part("write", RemoteAccess::WRITE, offset, length);
             assert_eq!(error.expect_err("outside").errno(), libc::EINVAL, "{offset}, {length}");
         }
-        let error = remote.part("change", Rights::ATOMIC, 0, 8).expect_err("not given");
+        let error = remote.part("change", RemoteAccess::ATOMIC, 0, 8).expect_err("not given");
         assert_eq!(error.errno(), libc::EACCES);
         assert!(error.to_string().contains("READ | WRITE"), "{error}");
     }
 
     #[test]
     fn memory_that_is_named_otherwise_is_named_in_full() {
-        let remote = Remote::new(0x1000, 7, 16, Rights::all()).expect("it may be there");
+        let remote =
+            RemoteMemory::new(0x1000, 7, 16, RemoteAccess::all()).expect("it may be there");
         assert_eq!((remote.addr(), remote.rkey(), remote.len()), (0x1000, 7, 16));
-        assert_eq!(remote.part("change", Rights::ATOMIC, 8, 8).ok(), Some((0x1008, 7)));
+        assert_eq!(remote.part("change", RemoteAccess::ATOMIC, 8, 8).ok(), Some((0x1008, 7)));
         for (addr, length) in [(0, 0), (u64::MAX, 1), (1, u64::MAX)] {
-            let error = Remote::new(addr, 7, length, Rights::READ).expect_err("no such memory");
+            let error =
+                RemoteMemory::new(addr, 7, length, RemoteAccess::READ).expect_err("no such memory");
             assert_eq!(error.errno(), libc::EINVAL);
+        }
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn serialized_memory_is_checked() {
+        let remote = RemoteMemory::from_bytes(&descriptor()).expect("it is one");
+        let text = serde_json::to_string(&remote).expect("serialize");
+        assert_eq!(text, r#"{"addr":139637976731648,"rkey":258,"length":100,"access":3}"#);
+        assert_eq!(serde_json::from_str::<RemoteMemory>(&text).expect("deserialize"), remote);
+        for forged in [
+            r#"{"addr":1,"rkey":258,"length":0,"access":3}"#,
+            r#"{"addr":18446744073709551615,"rkey":258,"length":2,"access":3}"#,
+            r#"{"addr":1,"rkey":258,"length":1,"access":8}"#,
+        ] {
+            serde_json::from_str::<RemoteMemory>(forged).expect_err(forged);
         }
     }
 
@@ -229,9 +316,9 @@ mod tests {
     fn other_bytes_are_no_descriptor() {
         let whole = descriptor();
         for length in 0..whole.len() {
-            Remote::from_bytes(&whole[..length]).expect_err("truncated");
+            RemoteMemory::from_bytes(&whole[..length]).expect_err("truncated");
         }
-        Remote::from_bytes(&[&whole[..], &[0]].concat()).expect_err("too long");
+        RemoteMemory::from_bytes(&[&whole[..], &[0]].concat()).expect_err("too long");
         for (place, byte) in [(0, 0), (0, 2), (1, 8), (1, 0xff), (2, 1), (3, 1), (23, 0), (8, 0xff)]
         {
             let mut forged = whole;
@@ -239,7 +326,7 @@ mod tests {
             if place == 8 {
                 forged[9..24].fill(0xff);
             }
-            Remote::from_bytes(&forged).expect_err("forged");
+            RemoteMemory::from_bytes(&forged).expect_err("forged");
         }
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::buffer::Buffer;
 #[cfg(doc)]
 use super::connection::Connection;
+use super::datagram_peer::DatagramPeer;
 #[cfg(doc)]
 use super::datagrams::DatagramSocket;
-use super::export::{Export, Exporting};
-use super::group::{Group, Joining};
-use super::peer::Peer;
+use super::exported_memory::{ExportedMemory, Exporting};
+use super::multicast_group::{Joining, MulticastGroup};
 use super::resolving::Resolving;
 use super::sending::Wanted;
 use super::shared::Operation;
@@ -19,25 +19,26 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// An operation with a peer or a group that was started and has not returned its result.
 ///
-/// Created by the methods of [`Connection`] and [`DatagramSocket`] whose names begin with `start_`, which do not
-/// wait. A thread starts several operations and then waits for each; an event loop calls
-/// [`try_wait`](Self::try_wait) whenever the [descriptor](Connection#waiting) of the connection or socket is readable.
+/// Created by the methods of [`Connection`] and [`DatagramSocket`] whose names begin with `start_`, which do not wait.
+/// A thread starts several operations and then waits for each. An event loop calls [`try_wait`](Self::try_wait)
+/// whenever the [descriptor](Connection#waiting) of the connection or socket is readable.
 ///
-/// Dropping a send, a write, a read or an atomic operation detaches it: the device still carries it out, and its buffer
-/// returns to the connection afterwards. Dropping the export of a window revokes it. Dropping the resolution of a peer or the joining of a group cancels it.
-/// Until it has returned its result, an operation keeps the descriptors of its connection open, as a [`Buffer`] does.
+/// Dropping a send, a write, a read or an atomic operation detaches it: the device still performs it, and its buffer
+/// returns to the connection afterwards. Dropping the export of a window revokes it. Dropping the resolution of a peer
+/// or the joining of a group cancels it. Until it has returned its result, an operation keeps the descriptors of its
+/// connection open, as a [`Buffer`] does.
 ///
 /// # Examples
 ///
 /// ```no_run
-/// use rdmacm::endpoint::{Connection, Remote};
+/// use rdmacm::endpoint::{Connection, RemoteMemory};
 ///
 /// /// Reads both halves of 128 bytes of the peer's memory at the same time.
-/// fn read_both(connection: &Connection, memory: &Remote) -> rdmacm::Result<[u8; 128]> {
+/// fn read_both(connection: &Connection, memory: &RemoteMemory) -> rdmacm::Result<[u8; 128]> {
 ///     let mut both = [0; 128];
 ///     let mut reads = Vec::new();
 ///     for offset in [0, 64] {
-///         let mut buffer = connection.buffer()?;
+///         let mut buffer = connection.acquire_buffer()?;
 ///         buffer.set_len(64)?;
 ///         reads.push(connection.start_read(buffer, memory, offset)?);
 ///     }
@@ -56,9 +57,9 @@ pub struct RemoteOperation<T> {
 /// The operation, and the function that turns its outcome into the result.
 enum Started<T> {
     Posted(Posted, fn(Buffer) -> T),
-    Resolving(Resolving, fn(Peer) -> T),
-    Joining(Joining, fn(Group) -> T),
-    Exporting(Exporting, fn(Export) -> T),
+    Resolving(Resolving, fn(DatagramPeer) -> T),
+    Joining(Joining, fn(MulticastGroup) -> T),
+    Exporting(Exporting, fn(ExportedMemory) -> T),
 }
 
 /// A posted work request, whose outcome is its buffer.
@@ -70,7 +71,7 @@ struct Posted {
 }
 
 impl<T> RemoteOperation<T> {
-    /// The operation `what`, posted with `wanted`, whose buffer is returned with `length` bytes.
+    /// Creates the operation `what`, posted with `wanted`, whose buffer is returned with `length` bytes.
     pub(super) fn posted(
         what: Operation,
         wanted: Wanted,
@@ -80,17 +81,20 @@ impl<T> RemoteOperation<T> {
         Self { started: Some(Started::Posted(Posted { what, wanted, length }, result)) }
     }
 
-    /// Waits until the operation completes and returns its result: for a send or a write the buffer, at full length;
-    /// for a read the buffer with the bytes that were read; for an atomic operation the previous value of the number.
+    /// Waits until the operation completes and returns its result.
+    ///
+    /// The result of a send or a write is the buffer, at full length. The result of a read is the buffer with the
+    /// bytes. The result of an atomic operation is the previous value of the number.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Disconnected`], [`ErrorKind::Failed`], [`ErrorKind::Overrun`] or [`ErrorKind::DeviceGone`] if the
-    ///   connection or socket ended before the operation completed. If the peer's device refuses access to its memory, the
-    ///   connection ends with [`ErrorKind::Failed`]; operations behind the refused one fail for the same reason.
-    /// - The errors of the method that started the operation, if they are found later: see there.
-    /// - [`ErrorKind::Invalid`] if the result was returned already.
-    /// - [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
+    ///   [`ErrorKind::DeviceRemoved`] if the connection or socket ended before the operation completed. If the peer's
+    ///   device refuses access to its memory, the connection ends with [`ErrorKind::WorkRequestFailed`]. Operations
+    ///   after the refused one fail for the same reason.
+    /// - The errors of the method that started the operation, if they are detected later: see its documentation.
+    /// - [`ErrorKind::InvalidInput`] if the result was returned already.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     ///
     /// # Driver notes
     ///
@@ -99,8 +103,9 @@ impl<T> RemoteOperation<T> {
         self.wait_with(WaitMode::BLOCKING)
     }
 
-    /// Waits until the operation completes, for at most `timeout`. Then the operation is dropped, which detaches or
-    /// cancels it.
+    /// Waits at most `timeout` until the operation completes.
+    ///
+    /// If `timeout` elapses, the operation is dropped, which detaches or cancels it.
     ///
     /// # Errors
     ///
@@ -139,19 +144,19 @@ impl<T> RemoteOperation<T> {
     }
 }
 
-impl From<Resolving> for RemoteOperation<Peer> {
+impl From<Resolving> for RemoteOperation<DatagramPeer> {
     fn from(resolving: Resolving) -> Self {
         Self { started: Some(Started::Resolving(resolving, |peer| peer)) }
     }
 }
 
-impl From<Joining> for RemoteOperation<Group> {
+impl From<Joining> for RemoteOperation<MulticastGroup> {
     fn from(joining: Joining) -> Self {
         Self { started: Some(Started::Joining(joining, |group| group)) }
     }
 }
 
-impl From<Exporting> for RemoteOperation<Export> {
+impl From<Exporting> for RemoteOperation<ExportedMemory> {
     fn from(exporting: Exporting) -> Self {
         Self { started: Some(Started::Exporting(exporting, |export| export)) }
     }

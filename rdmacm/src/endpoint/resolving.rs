@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::core::EndReason;
 use super::datagram_cm::{RESOLVE_TIMEOUT, Resolution};
+use super::datagram_peer::DatagramPeer;
 use super::operation::{Awaited, Operation};
-use super::peer::Peer;
 use super::shared::Shared;
 use super::state::State;
 use super::wait::WaitMode;
@@ -35,7 +35,7 @@ impl Resolving {
         started.map(|()| resolving)
     }
 
-    pub(super) fn wait(&mut self, mode: WaitMode) -> Result<Peer> {
+    pub(super) fn wait(&mut self, mode: WaitMode) -> Result<DatagramPeer> {
         let outcome = |state: &mut State| self.outcome(state);
         self.shared.wait_for(self.awaited(), mode, outcome)?.into_outcome()
     }

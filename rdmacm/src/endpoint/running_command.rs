@@ -3,7 +3,7 @@
 use std::mem;
 
 use super::shared::{AfterUnlock, Shared, SharedStateGuard};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 
 /// A command that runs while the state is unlocked. An abort waits until this is dropped.
 #[derive(Debug)]
@@ -16,10 +16,13 @@ pub(super) struct RunningCommand<'a> {
 }
 
 impl<'a> SharedStateGuard<'a> {
-    /// Unlocks the state for a command, which the caller issues before it [finishes](RunningCommand::finish) the command.
-    /// Until then no waiter is woken by this thread.
+    /// Unlocks the state for a command.
     ///
-    /// What the command uses of the kernel objects is a share that the caller took before, and drops before it finishes.
+    /// The caller issues the command before it [finishes](RunningCommand::finish) it. Until then this thread wakes no
+    /// waiter.
+    ///
+    /// Before this call, the caller takes shared ownership of the kernel objects that the command uses. It drops them
+    /// before it finishes the command.
     pub(super) fn begin_command(mut self) -> RunningCommand<'a> {
         self.guard.running_commands += 1;
         self.is_unchanged = true;
@@ -60,10 +63,10 @@ impl SharedStateGuard<'_> {
 impl Shared {
     /// Waits until no command runs that was begun before.
     pub(super) fn wait_for_commands(&self) {
-        let mut guard = unpoisoned(self.locked.lock());
+        let mut guard = ignore_poison(self.locked.lock());
         while guard.running_commands > 0 {
             guard.waits_for_commands = true;
-            guard = unpoisoned(self.commands_done.wait(guard));
+            guard = ignore_poison(self.commands_done.wait(guard));
         }
     }
 }

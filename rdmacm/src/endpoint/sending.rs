@@ -11,7 +11,9 @@ use super::wait::WaitMode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{self, WcStatus};
 
-/// At most so many bytes are copied while the state is locked, for which others wait.
+/// Maximum number of bytes that are copied while the state is locked.
+///
+/// Other callers wait for the lock meanwhile.
 pub(super) const AT_ONCE: usize = 4096;
 
 const AWAY: &str = "it is taken out only when the memory is back";
@@ -38,13 +40,13 @@ impl Wanted {
         Awaited::request(self.operation, self.index)
     }
 
-    /// The core of its connection.
+    /// Returns the shared state of its connection.
     pub(super) fn shared(&self) -> &Arc<Shared> {
         self.emptied.as_ref().expect(AWAY).shared()
     }
 
     /// Returns the buffer, whose memory is back.
-    pub(super) fn back(&mut self, memory: verbs::Buffer) -> Buffer {
+    pub(super) fn back(&mut self, memory: verbs::RegisteredBuffer) -> Buffer {
         self.emptied.take().expect(AWAY).refilled(memory)
     }
 }
@@ -58,13 +60,13 @@ impl Drop for Wanted {
 }
 
 impl Shared {
-    /// A buffer for sending that nobody has.
+    /// Takes a free send buffer.
     pub(super) fn take(self: &Arc<Self>, mode: WaitMode) -> Result<Buffer> {
         let memory = self.wait_for(Operation::Take, mode, State::buffer)?;
         Ok(Buffer::new(memory, self))
     }
 
-    /// Posts a buffer that somebody waits for later.
+    /// Posts a buffer whose completion the caller will wait for.
     pub(super) fn start_wanted<'a>(
         self: &Arc<Self>,
         what: Operation,
@@ -76,7 +78,7 @@ impl Shared {
         Ok(Wanted { emptied: Some(buffer), operation: what, index })
     }
 
-    /// Posts a buffer that nobody waits for.
+    /// Posts a buffer whose completion no caller waits for.
     pub(super) fn start<'a>(
         self: &Arc<Self>,
         what: Operation,
@@ -88,8 +90,10 @@ impl Shared {
         Ok(())
     }
 
-    /// Posts a buffer's memory, for which somebody waits or not: its index, and the state, which is locked still. The buffer
-    /// has it no more, also where that is refused.
+    /// Posts the memory of `buffer`, which has none afterwards, also if posting fails.
+    ///
+    /// Returns the index of the memory and the state, which is still locked. `is_wanted` means that the caller will
+    /// wait for the completion.
     #[inline(always)]
     fn start_locked(
         self: &Arc<Self>,
@@ -103,7 +107,7 @@ impl Shared {
         }
         let length = buffer.len();
         let mut guarded = self.lock_for(what)?;
-        // Dropped while this is locked, the buffer itself would wait for ever.
+        // Dropping the buffer itself while the state is locked would deadlock.
         let memory = buffer.take_memory();
         let index = memory.index();
         if guarded.state.core.qp_failed() {
@@ -119,7 +123,7 @@ impl Shared {
         let State { parts, core, .. } = &mut guarded.state;
         let (Some(io), None) = (parts.as_mut(), core.end()) else {
             let end = core.end().unwrap_or(EndReason::Local);
-            // The memory may be deregistered with it, for which nobody is to wait.
+            // Dropping the memory may deregister it, which is not done under the lock.
             drop(guarded);
             return Err(self.error(what, self.read_reason(end).kind()));
         };
@@ -132,7 +136,7 @@ impl Shared {
         Err(self.not_posted(what, refused.error))
     }
 
-    /// Posts `bytes` in a buffer that nobody has, when there is one.
+    /// Copies `bytes` into a free buffer and posts it.
     pub(super) fn post_bytes<'a>(
         self: &Arc<Self>,
         bytes: &[u8],
@@ -150,13 +154,13 @@ impl Shared {
             .map_err(|error| self.not_posted(Operation::Send, error))
     }
 
-    /// Why the driver has not taken it, or the kernel.
+    /// Returns the error of a request that the driver or the kernel has refused.
     #[cold]
     pub(super) fn not_posted(&self, what: Operation, error: Error) -> Error {
         error.of(what.name(), self.name.clone())
     }
 
-    /// That a buffer has room for `length` bytes.
+    /// Returns an error if a buffer has no room for `length` bytes.
     #[inline]
     pub(super) fn check_length(&self, length: usize) -> Result<()> {
         if length > self.max_message_len { Err(self.too_long(length)) } else { Ok(()) }
@@ -165,7 +169,7 @@ impl Shared {
     #[cold]
     fn too_long(&self, length: usize) -> Error {
         let reason = format!("it has room for {}", self.max_message_len).into();
-        let kind = ErrorKind::Invalid { errno: libc::EMSGSIZE, reason };
+        let kind = ErrorKind::InvalidInput { errno: libc::EMSGSIZE, reason };
         Error::new("fill a buffer with", format!("{length} bytes"), kind)
     }
 
@@ -175,8 +179,9 @@ impl Shared {
         Error::invalid(what.name(), self.name.clone(), reason)
     }
 
-    /// Sets the failed queue pair of a datagram socket up again, if that is possible by now. Returns the state, locked again
-    /// after the callers were woken that waited for that.
+    /// Recovers the failed queue pair of a datagram socket, if that is possible already.
+    ///
+    /// Returns the state, which is locked again after the waiting callers were woken.
     #[cold]
     fn set_up_again(&self, what: Operation) -> Result<SharedStateGuard<'_>> {
         let mut guarded = self.lock_for(what)?;
@@ -186,18 +191,20 @@ impl Shared {
             (guarded, has_issued) = self.recover(guarded)?;
         }
         if guarded.state.core.qp_failed() {
-            return Err(self.error(what, ErrorKind::Failed(WcStatus::IB_WC_WR_FLUSH_ERR)));
+            return Err(
+                self.error(what, ErrorKind::WorkRequestFailed(WcStatus::IB_WC_WR_FLUSH_ERR))
+            );
         }
         drop(guarded);
         self.lock_for(what)
     }
 
-    /// Waits until what was posted has been sent.
+    /// Waits until all posted requests have been sent.
     pub(super) fn flush_with(&self, mode: WaitMode) -> Result<()> {
         self.wait_for(Operation::Flush, mode, State::flushed)
     }
 
-    /// Tells the peer of the end, unless it is known, when all was sent that was posted.
+    /// Disconnects the peer after all posted requests were sent, unless it is disconnected already.
     pub(super) fn finish(&self, mode: WaitMode) -> Result<()> {
         let tells_peer = self.wait_for(Operation::Close, mode, State::close)?;
         if tells_peer { self.announce_close() } else { Ok(()) }

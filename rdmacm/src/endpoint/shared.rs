@@ -1,27 +1,29 @@
-//! The handle of an endpoint: its state behind one lock, and all that is done when the state is unlocked.
+//! The handle of an endpoint: its state behind one lock, and the work after the state is unlocked.
 //!
 //! # Commands
 //!
-//! No command of the kernel is issued while the state is locked, because other callers would wait for the kernel. There are
-//! three ways around it:
-//! - A caller that needs a command for itself [begins a command](SharedStateGuard::begin_command), which unlocks the state,
-//!   issues the command, and locks the state again to record the result: see [`commands`](super::commands).
-//! - [Waking waiters and telling the peer of the end](Deferred) is left to the moment after the state is unlocked.
-//! - Objects are dropped after the state is unlocked, also those of which a request had the last handle.
+//! No command of the kernel is issued while the state is locked, because other callers would wait for the kernel. There
+//! are three alternatives:
+//! - A caller that needs the result of a command [begins a command](SharedStateGuard::begin_command), which unlocks the
+//!   state. It issues the command, and locks the state again to record the result: see [`commands`](super::commands).
+//! - [Waking waiters and disconnecting the peer](Deferred) is deferred until the state is unlocked.
+//! - Objects are dropped after the state is unlocked, also objects whose last handle a request had.
 //!
-//! An abort waits until no command runs, before it destroys the kernel objects. So a command may share an object, and the
-//! objects are gone when the abort returns. No waker is called between the beginning and the end of a command: a waker may
-//! abort the endpoint, and would wait for its own thread.
+//! An abort waits until no command runs, before it destroys the kernel objects. So a command may share an object, and
+//! the objects are destroyed when the abort returns. No waker is called between the beginning and the end of a command:
+//! a waker may abort the endpoint, and would wait for its own thread.
 //!
-//! Posting and polling are the data path and stay under the lock, also where they are commands: the doorbell of rxe, and
-//! the queues of drivers that keep them in the kernel. Two callers that posted unlocked would need a second lock to keep
-//! the order. `epoll_ctl` of the wakeup stays under the lock too: it waits for no device, and the order of two changes by
-//! two threads is that of the states that they follow from. Builds with debug assertions check the rule: see
+//! Posting and polling are the data path and stay under the lock. This holds even if they are commands: the doorbell of
+//! rxe, and the queues of drivers that keep them in the kernel. Two callers that posted unlocked would need a second
+//! lock to keep the order. `epoll_ctl` of the wakeup stays under the lock too. It waits for no device, and two changes
+//! by two threads must have the order of the states that cause them. Builds with debug assertions check the rule: see
 //! [`lock`](crate::lock).
 
 use std::mem;
 use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
 
 use super::core::WaiterList;
 use super::operation::Awaited;
@@ -32,8 +34,8 @@ use super::trace::Trace;
 use super::waker::{Reader, Wake};
 use crate::cm::EventChannel;
 use crate::error::{Error, ErrorKind, IntoError as _, Result};
-use crate::lock::{NoCommands, unpoisoned};
-use crate::sys::command::Refused;
+use crate::lock::{NoCommands, ignore_poison};
+use crate::sys::command::CommandError;
 use crate::sys::process::Process;
 use crate::verbs::Released;
 
@@ -44,19 +46,25 @@ use crate::verbs::Released;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) process: Process,
-    /// Held while the kernel objects are destroyed: a second caller that ends the endpoint waits for that. Locked before
-    /// the state.
+    /// Held while the kernel objects are destroyed, for which a second caller that ends the endpoint waits.
+    ///
+    /// Locked before the state.
     pub(super) teardown: Mutex<()>,
-    /// Held by the thread that reads CM events, until it has locked the state to apply them: so they are applied in their
-    /// order. Locked before the state.
+    /// Held by the thread that reads CM events, until it has locked the state to apply them.
+    ///
+    /// So the events are applied in their order.
+    ///
+    /// Locked before the state.
     pub(super) events: Mutex<()>,
     pub(super) locked: Mutex<SharedState>,
     /// Notified when the last command ends that runs while the state is unlocked.
     pub(super) commands_done: Condvar,
     pub(super) channel: EventChannel,
-    /// The descriptor of the endpoint. Threads sleep on it too, unless an event loop uses it: a thread would take the events
-    /// that the loop waits for, and could not sleep while the loop has not handled what it was told. They sleep apart then, on
-    /// a second epoll instance, which reports each event too.
+    /// The descriptor of the endpoint.
+    ///
+    /// Threads sleep on it too, unless an event loop uses it. In that case a thread would take the events for which the
+    /// loop waits, and could not sleep until the loop has handled reported events. Threads then sleep on a second epoll
+    /// instance, which reports each event too.
     pub(super) readiness: Arc<Readiness>,
     /// The name of the endpoint in errors.
     pub(super) name: String,
@@ -73,7 +81,9 @@ pub(super) struct SharedState {
     pub(super) reader: Option<Reader>,
     /// An event loop uses the descriptor of the endpoint.
     pub(super) has_event_loop: bool,
-    /// The descriptor reports that this side has ended the endpoint, until a call that does not wait has found out.
+    /// `true` if the descriptor reports that this side has ended the endpoint.
+    ///
+    /// It does so until a call that does not wait has returned the end.
     pub(super) reports_end: bool,
     /// The wakeup of the descriptor is enabled.
     pub(super) is_wakeup_enabled: bool,
@@ -83,7 +93,9 @@ pub(super) struct SharedState {
     pub(super) waits_for_commands: bool,
 }
 
-/// The locked state. When it is dropped, all waiters are woken that can go on, after the lock is released: a waker may call
+/// The locked state.
+///
+/// Dropping it wakes all waiters that can continue. They are woken after the lock is released, because a waker may call
 /// the endpoint.
 #[derive(Debug)]
 pub(super) struct SharedStateGuard<'a> {
@@ -92,7 +104,7 @@ pub(super) struct SharedStateGuard<'a> {
     pub(super) guard: MutexGuard<'a, SharedState>,
     _no_commands: NoCommands,
     pub(super) after: AfterUnlock<'a>,
-    /// Nothing has changed that a waiter waits for.
+    /// There is no change for a waiter.
     pub(super) is_unchanged: bool,
 }
 
@@ -107,7 +119,7 @@ enum Deferred<'a> {
     Wake(Wake),
     /// Destroys an object that no request uses any more.
     Destroy(Released),
-    /// Tells the peer of the endpoint that this side knows of the end.
+    /// Confirms the end of the connection to the peer.
     Disconnect(&'a Shared),
 }
 
@@ -123,10 +135,14 @@ impl Drop for AfterUnlock<'_> {
 impl AfterUnlock<'_> {
     #[inline(never)]
     fn carry_out(&mut self) {
-        let mut disconnects = None;
+        let (mut disconnects, mut panicked) = (None, None);
         for action in self.0.drain(..) {
             match action {
-                Deferred::Wake(wake) => wake.wake(),
+                // A waker belongs to an executor. Its panic must not keep the other waiters asleep.
+                Deferred::Wake(wake) => {
+                    let woken = catch_unwind(AssertUnwindSafe(|| wake.wake()));
+                    panicked = panicked.or_else(|| woken.err());
+                }
                 // After the wakeups: the kernel takes its time.
                 Deferred::Destroy(object) => drop(object),
                 Deferred::Disconnect(shared) => disconnects = Some(shared),
@@ -135,6 +151,9 @@ impl AfterUnlock<'_> {
         if let Some(shared) = disconnects {
             // If that fails, the connection has ended all the same.
             let _ = shared.disconnect_peer();
+        }
+        if let Some(payload) = panicked.filter(|_| !thread::panicking()) {
+            resume_unwind(payload);
         }
     }
 }
@@ -167,20 +186,20 @@ impl Drop for SharedStateGuard<'_> {
 }
 
 impl<'a> SharedStateGuard<'a> {
-    /// Tells the peer, when the state is unlocked, that this side knows of the end, if an event has reported that.
+    /// Confirms an end that an event has reported to the peer, after the state is unlocked.
     pub(super) fn disconnect_after_unlock(&mut self) {
         if self.guard.state.take_disconnect() {
             self.after.0.push(Deferred::Disconnect(self.shared));
         }
     }
 
-    /// Unlocks the state after a call that has changed nothing for waiters, such as one that posts a request.
+    /// Unlocks the state after a call without changes for waiters, such as posting a request.
     #[inline(always)]
     pub(super) fn unlock_unchanged(mut self) {
         self.is_unchanged = true;
     }
 
-    /// Unlocks the state. Dropping what is returned wakes the waiters.
+    /// Unlocks the state. Dropping the returned value wakes the waiters.
     pub(super) fn unlock(mut self) -> AfterUnlock<'a> {
         self.settle();
         self.is_unchanged = true;
@@ -194,12 +213,12 @@ impl<'a> SharedStateGuard<'a> {
         }
     }
 
-    /// Wakes all that can go on with the state as it is.
+    /// Wakes all waiters that can continue with the current state.
     #[inline(never)]
     fn settle(&mut self) {
         let Self { shared, guard, after, .. } = self;
         guard.wake_waiters(shared, |wake| after.0.push(Deferred::Wake(wake)));
-        // A call that finds nothing reports the error, and a destructor cannot: the next change tries again.
+        // A call without a result reports the error, and a destructor cannot: the next change tries again.
         let _ = guard.update_wakeup(shared);
         if guard.state.has_released {
             after.0.extend(guard.state.take_released().into_iter().map(Deferred::Destroy));
@@ -243,19 +262,19 @@ impl Shared {
         })
     }
 
-    /// Makes `trace` report what becomes of the endpoint.
+    /// Makes `trace` report the events of the endpoint.
     pub(super) fn traced(mut self, trace: Trace) -> Self {
-        unpoisoned(self.locked.get_mut()).state.trace = trace;
+        ignore_poison(self.locked.get_mut()).state.trace = trace;
         self
     }
 
-    /// Locks the state for `operation`. Fails in a forked child, where the lock may never be released.
+    /// Locks the state for `operation`. Fails in a forked child, in which the lock may never be released.
     #[inline(always)]
     pub(super) fn lock(&self, operation: &'static str) -> Result<SharedStateGuard<'_>> {
         self.lock_named(|| operation)
     }
 
-    /// [`lock`](Self::lock) for an operation whose name is needed only if it fails.
+    /// Locks the state for an operation whose name is needed only if that fails.
     #[inline(always)]
     pub(super) fn lock_for(&self, operation: Operation) -> Result<SharedStateGuard<'_>> {
         self.lock_named(|| operation.name())
@@ -270,8 +289,8 @@ impl Shared {
     }
 
     #[cold]
-    fn refused(&self, operation: &'static str, refused: Refused) -> Error {
-        refused.during(operation, self.name.clone())
+    fn refused(&self, operation: &'static str, refused: CommandError) -> Error {
+        refused.into_error(operation, self.name.clone())
     }
 
     /// Locks the state in the process that the endpoint belongs to.
@@ -279,7 +298,7 @@ impl Shared {
     pub(super) fn lock_here(&self) -> SharedStateGuard<'_> {
         SharedStateGuard {
             shared: self,
-            guard: unpoisoned(self.locked.lock()),
+            guard: ignore_poison(self.locked.lock()),
             _no_commands: NoCommands::begin(),
             after: AfterUnlock::default(),
             is_unchanged: false,
@@ -289,6 +308,47 @@ impl Shared {
     /// Returns the error of `operation` on this endpoint.
     #[cold]
     pub(super) fn error(&self, operation: Operation, kind: ErrorKind) -> Error {
-        Error::new(operation.name(), self.name.clone(), kind)
+        let error = Error::new(operation.name(), self.name.clone(), kind);
+        match operation {
+            // The end alone is no failure of these: see `State::flushed`.
+            Operation::Flush | Operation::Close => {
+                error.with_hint_for(&ErrorKind::Disconnected, "a posted message was not sent")
+            }
+            _ => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{self, Waker};
+
+    use super::*;
+
+    struct CountingWaker {
+        wakeups: AtomicUsize,
+        panics: bool,
+    }
+
+    impl task::Wake for CountingWaker {
+        fn wake(self: Arc<Self>) {
+            self.wakeups.fetch_add(1, Ordering::Relaxed);
+            assert!(!self.panics, "the waker panics");
+        }
+    }
+
+    #[test]
+    fn panicking_waker_keeps_no_other_asleep() {
+        let wakers = [false, true, true, false]
+            .map(|panics| Arc::new(CountingWaker { wakeups: AtomicUsize::new(0), panics }));
+        let wake =
+            |waker: &Arc<CountingWaker>| Deferred::Wake(Wake::Task(Waker::from(Arc::clone(waker))));
+        let after = AfterUnlock(wakers.iter().map(wake).collect());
+        let panicked = catch_unwind(AssertUnwindSafe(|| drop(after))).expect_err("the panic");
+        assert_eq!(panicked.downcast_ref(), Some(&"the waker panics"));
+        for waker in wakers {
+            assert_eq!(waker.wakeups.load(Ordering::Relaxed), 1);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! [`SmolRuntime`], and the types of [`endpoint::task`](super::task) under a second path (feature `smol`).
 //!
-//! Outside of a Tokio runtime these types use it without being told, under any executor.
+//! Outside of a Tokio runtime these types use it by default, under any executor.
 //!
 //! # Examples
 //!
@@ -8,4 +8,6 @@
 #![doc = include_str!("../../examples/smol_echo.rs")]
 //! ```
 pub use super::task::runtime::smol::SmolRuntime;
-pub use super::task::{Connection, DatagramSocket, Export, Group, Incoming, Listener};
+pub use super::task::{
+    Connection, DatagramSocket, ExportedMemory, Incoming, Listener, MulticastGroup,
+};

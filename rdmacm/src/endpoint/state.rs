@@ -1,36 +1,38 @@
-//! The state of an endpoint that one thread at a time has: its core, and the kernel objects that the core works on.
+//! The state of an endpoint, to which one thread at a time has access.
+//!
+//! It has the core, and the kernel objects that the core uses.
 
 use std::mem;
 
 use super::core::{ArmAction, RecoveryAction};
 use super::core::{Available, Core, Effects, EndReason, Outgoing, ReceivedMessage};
 use super::datagram_cm::{CmCommand, DatagramCm};
+use super::datagram_peer::Sender;
 use super::kernel_objects::{ArmCommands, KernelObjects, NewEndpoint, RecoveryCommands};
 use super::operation::{Awaited, Interest, Operation};
-use super::peer::Sender;
 use super::timer::Timer;
 use super::trace::Trace;
 use crate::cm::{Event, EventType};
 use crate::error::{Error, ErrorKind, Result};
 use crate::registry::Token;
-use crate::verbs::{Buffer, CompletionChannel, Released};
+use crate::verbs::{AsyncEventType, CompletionChannel, QueuePair, RegisteredBuffer, Released};
 
 /// A message that was received into a buffer of the endpoint.
-pub(super) type Arrived = ReceivedMessage<Buffer, Sender>;
+pub(super) type Arrived = ReceivedMessage<RegisteredBuffer, Sender>;
 
 /// The state of an endpoint.
 #[derive(Debug)]
 pub(super) struct State {
     /// The kernel objects; `None` once this side has aborted the endpoint.
     pub(super) parts: Option<KernelObjects>,
-    pub(super) core: Core<Buffer, Sender>,
+    pub(super) core: Core<RegisteredBuffer, Sender>,
     /// The CM part of a datagram socket, until this side has aborted it.
     pub(super) cm: Option<Box<DatagramCm>>,
     /// The timer of the keep-alive writes; `None` if there are none, or they are over.
     timer: Option<Timer>,
-    /// The peer has ended the connection, and is to be told that this side knows.
+    /// `true` if the peer has ended the connection, and this side must confirm that.
     must_disconnect: bool,
-    /// Objects that no request uses any more are to be dropped when the state is unlocked.
+    /// Objects that no request uses any more, which are dropped after the state is unlocked.
     pub(super) has_released: bool,
     pub(super) trace: Trace,
 }
@@ -54,7 +56,7 @@ impl State {
         (self.parts.as_ref().map(|parts| &parts.completions), self.timer.as_ref())
     }
 
-    /// Returns what waiters would find, and what has changed since the last call.
+    /// Returns the resources that waiters would find, and the changes since the last call.
     pub(super) fn available(&mut self) -> Available {
         let has_loss = self.cm.as_ref().is_some_and(|cm| cm.groups.has_loss());
         let available = self.core.take_available();
@@ -86,8 +88,9 @@ impl State {
         }
     }
 
-    /// Returns `true` if a caller is to arm a queue for `interest`, or to set the queue pair up again: no event may come
-    /// before that.
+    /// Returns `true` if a caller must arm a queue for `interest`, or recover the queue pair.
+    ///
+    /// Possibly no event arrives before that.
     pub(super) fn needs_caller(&self, interest: Interest) -> bool {
         let Some(io) = &self.parts else { return false };
         // An event that has not been reported yet will wake a caller.
@@ -101,7 +104,7 @@ impl State {
     }
 
     /// Takes a free buffer for sending.
-    pub(super) fn buffer(&mut self) -> Option<Result<Buffer, EndReason>> {
+    pub(super) fn buffer(&mut self) -> Option<Result<RegisteredBuffer, EndReason>> {
         self.core.acquire_buffer()
     }
 
@@ -118,7 +121,7 @@ impl State {
     }
 
     /// Takes the buffer for sending in slot `index`, if its request has completed.
-    pub(super) fn sent(&mut self, index: usize) -> Option<Result<Buffer, EndReason>> {
+    pub(super) fn sent(&mut self, index: usize) -> Option<Result<RegisteredBuffer, EndReason>> {
         self.core.completed_send(index)
     }
 
@@ -138,7 +141,9 @@ impl State {
         }
     }
 
-    /// Takes the next datagram, or the error of a multicast group that the network has taken the socket out of.
+    /// Takes the next datagram, or the error of a multicast group.
+    ///
+    /// The error reports that the network has removed the socket from the group.
     pub(super) fn datagram(&mut self) -> Option<Result<Result<Arrived>, EndReason>> {
         if let Some(arrived) = self.core.next_message() {
             return Some(Ok(Ok(arrived)));
@@ -150,7 +155,7 @@ impl State {
         }
     }
 
-    /// Asks whether the end is complete: the peer was told, and nothing more will be reported.
+    /// Returns the outcome if the end is complete: the peer is disconnected, and no event follows.
     pub(super) fn closed(&mut self) -> Option<Result<(), EndReason>> {
         (self.parts.is_none() || self.core.is_settled()).then_some(Ok(()))
     }
@@ -169,7 +174,7 @@ impl State {
         polled
     }
 
-    /// Carries out what the core wants done.
+    /// Applies the effects that the core requests.
     #[cold]
     fn apply_effects(&mut self) {
         let effects = self.core.take_effects();
@@ -179,9 +184,7 @@ impl State {
                 None | Some(EndReason::Local) => {}
                 Some(EndReason::Remote) => self.trace.is("disconnected"),
                 Some(EndReason::DeviceRemoved) => self.trace.is("device gone"),
-                Some(end @ (EndReason::Overrun | EndReason::Failed(_) | EndReason::Unreported)) => {
-                    self.trace.failed(&end.kind());
-                }
+                Some(end) => self.trace.failed(&end.kind()),
             }
         }
         if effects.contains(Effects::STOP_TIMER) {
@@ -189,7 +192,7 @@ impl State {
         }
     }
 
-    /// Handles an expiration of the timer. Returns `true` if something had completed.
+    /// Handles an expiration of the timer. Returns `true` if a request had completed.
     pub(super) fn keep_alive(&mut self) -> Result<bool> {
         if !self.timer.as_ref().is_some_and(Timer::clear) {
             return Ok(false);
@@ -205,7 +208,7 @@ impl State {
         self.parts.is_some() && self.core.may_be_unarmed(interest)
     }
 
-    /// Returns the next commands that make the next completion for `interest` raise an event, if it might not.
+    /// Returns the next commands for arming the queues of `interest`, if one may be unarmed.
     pub(super) fn next_arm_commands(
         &mut self,
         interest: Interest,
@@ -239,10 +242,12 @@ impl State {
         issued.or_else(|error| self.unless_gone(error))
     }
 
-    /// Turns the error that the device was removed into an end: the event that reports it has not been read yet.
+    /// Converts the error that the device was removed into an end.
+    ///
+    /// The event that reports the removal has not been read yet.
     pub(super) fn unless_gone(&mut self, error: Error) -> Result<()> {
         match error.kind() {
-            ErrorKind::DeviceGone(_) => {
+            ErrorKind::DeviceRemoved(_) => {
                 self.is_gone();
                 Ok(())
             }
@@ -256,8 +261,14 @@ impl State {
         self.apply_effects();
     }
 
-    /// Handles a CM event. Returns the command that is to follow.
-    pub(super) fn on_cm_event(&mut self, event: &mut Event) -> (Result<()>, Option<CmCommand>) {
+    /// Handles a CM event.
+    ///
+    /// Returns the command that is to follow. `failure` is the asynchronous event with the reason of the end, if any.
+    pub(super) fn on_cm_event(
+        &mut self,
+        event: &mut Event,
+        failure: Option<AsyncEventType>,
+    ) -> (Result<()>, Option<CmCommand>) {
         self.trace.event(event);
         match (event.event_type(), &mut self.cm, &self.parts) {
             (EventType::DeviceRemoval, ..) => {
@@ -273,9 +284,9 @@ impl State {
             // A peer that goes before it has learned that the connection is established rejects it. The queue pair is in
             // ERR by then, so that all that is posted is flushed.
             (EventType::Disconnected | EventType::Rejected, ..) => {
-                let polled = self.core.on_disconnected(self.parts.as_mut());
+                let polled = self.core.on_disconnected(self.parts.as_mut(), failure);
                 self.apply_effects();
-                // The peer is told that this side knows, when the state is unlocked.
+                // The end is confirmed to the peer after the state is unlocked.
                 self.must_disconnect = true;
                 return (polled, None);
             }
@@ -283,6 +294,11 @@ impl State {
             _ => {}
         }
         (Ok(()), None)
+    }
+
+    /// Returns a share of the queue pair, until this side has aborted the endpoint.
+    pub(super) fn qp(&self) -> Option<QueuePair> {
+        self.parts.as_ref().map(|parts| parts.queues.qp().clone())
     }
 
     /// Records that the resolution `token` has failed by the command that followed an event.
@@ -293,11 +309,12 @@ impl State {
         }
     }
 
-    /// Ends the connection for callers of this side, once all that was posted has been sent. Returns whether the peer is to be
-    /// told, or the reason why something was not sent.
+    /// Ends the connection for callers of this side, after all posted requests have been sent.
     ///
-    /// Between the last message and the end no caller can post: both happen while the state is locked. The caller tells the
-    /// peer afterwards: see [`Shared::announce_close`](super::shared::Shared::announce_close).
+    /// Returns `true` if the peer must be notified, or the reason why a request was not sent.
+    ///
+    /// Between the last message and the end no caller can post, because both happen while the state is locked. The
+    /// caller notifies the peer afterwards: see [`Shared::announce_close`](super::shared::Shared::announce_close).
     pub(super) fn close(&mut self) -> Option<Result<bool, EndReason>> {
         let flushed = self.flushed()?;
         Some(flushed.map(|()| {
@@ -311,7 +328,7 @@ impl State {
         }))
     }
 
-    /// Returns `true`, once, if the peer is to be told that this side knows of the end.
+    /// Returns `true`, once, if the end must be confirmed to the peer.
     #[inline(always)]
     pub(super) fn take_disconnect(&mut self) -> bool {
         mem::take(&mut self.must_disconnect)
@@ -323,8 +340,10 @@ impl State {
         self.parts.as_mut().map(|parts| parts.queues.take_released()).unwrap_or_default()
     }
 
-    /// Ends the endpoint at once. The kernel objects, the queue pair before the memory, are destroyed when the caller drops
-    /// what is returned, without a lock that others wait for.
+    /// Ends the endpoint at once.
+    ///
+    /// The kernel objects are destroyed when the caller drops the returned value, the queue pair before the memory. The
+    /// caller must not hold a lock for which others wait.
     #[must_use]
     pub(super) fn abort(&mut self) -> impl Sized + use<> {
         let buffers = self.core.abort();

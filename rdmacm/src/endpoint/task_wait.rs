@@ -1,5 +1,7 @@
-//! Calls of tasks. A task that finds nothing is a waiter of the endpoint until it is polled again and finds something, or
-//! until its future is dropped.
+//! Calls of tasks.
+//!
+//! A task that finds no result is a waiter of the endpoint, until it is polled again and finds a result, or until its
+//! future is dropped.
 
 use std::task::Waker;
 
@@ -18,8 +20,10 @@ use crate::error::ErrorKind;
 use crate::error::Result;
 
 impl Shared {
-    /// [`wait_for`](Self::wait_for) of a task, which does not wait: on [`ErrorKind::WouldBlock`] the `waker` is called when the
-    /// state has changed for it. The task has to watch the descriptor too.
+    /// Polls an operation for a task, which does not wait.
+    ///
+    /// This is [`wait_for`](Self::wait_for) for tasks. After [`ErrorKind::WouldBlock`], the `waker` is called when the
+    /// state has changed for the task. The task must watch the descriptor too.
     pub(super) fn until_task<T>(
         &self,
         awaited: impl Into<Awaited>,
@@ -30,7 +34,9 @@ impl Shared {
         self.wait_as(Caller::Task(task, waker), awaited.into(), done)
     }
 
-    /// Removes the waiter of a task that stops waiting. What it was woken for wakes another waiter.
+    /// Removes the waiter of a task that stops waiting.
+    ///
+    /// If it was woken for a resource, another waiter is woken.
     pub(super) fn forget(&self, operation: Operation, task: &mut TaskWaiter) {
         let Some(id) = task.0.take() else { return };
         if let Ok(mut guarded) = self.lock_for(operation) {

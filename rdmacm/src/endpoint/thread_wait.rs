@@ -50,7 +50,8 @@ impl Shared {
         }
         guarded.reader = Some(Reader::new(id, is_apart));
         guarded.waiters.sleeps(id, Wake::Thread(thread::current()));
-        // This thread has looked without unlocking since, and if it is the only waiter, nothing has changed for another one.
+        // This thread has checked the state without unlocking it since. If it is the only waiter, there is no change
+        // for another one.
         guarded.is_unchanged =
             !is_apart && guarded.waiters.is_single() && !guarded.state.has_released;
         drop(guarded);
@@ -62,12 +63,12 @@ impl Shared {
         guarded.waiters.is_awake(id);
         guarded.reader = None;
         let updated = guarded.update_wakeup(self);
-        // Events are reported once: what was reported counts also if the wakeup cannot be disabled.
+        // Events are reported once, so a reported event counts even if the wakeup cannot be disabled.
         let guarded = self.apply(guarded, ready?)?;
         updated.map(|()| guarded)
     }
 
-    /// Creates the epoll instance on which threads sleep while an event loop uses the descriptor of the endpoint.
+    /// Creates the epoll instance for threads that sleep while an event loop uses the descriptor.
     pub(super) fn prepare_apart(&self, guarded: &SharedStateGuard<'_>) -> Result<()> {
         let (completions, timer) = guarded.state.event_sources();
         self.readiness.make_apart(&self.channel, completions, timer)

@@ -25,8 +25,9 @@ impl Timer {
         Ok(Self(timer))
     }
 
-    /// Reads the timer, so that it becomes readable again with its next expiration. Returns `false` if another thread has read
-    /// it before.
+    /// Reads the timer, so that it becomes readable again with its next expiration.
+    ///
+    /// Returns `false` if another thread has read it before.
     pub(super) fn clear(&self) -> bool {
         self.0.wait().is_ok()
     }

@@ -1,8 +1,8 @@
-//! What the feature `tracing` tells: of each listener, connection and socket its events and what becomes
-//! of it, in a span of its own. Nothing of messages. Without the feature there is nothing of it.
+//! The spans and events of the feature `tracing`, for listeners, connections and sockets.
 //!
-//! Some of it is told while the connection's state is locked: who listens makes no calls on the
-//! connection.
+//! Without the feature the types are empty.
+//!
+//! Some events are reported while the state of the connection is locked: a subscriber must not call the connection.
 
 use std::fmt;
 use std::mem;
@@ -25,21 +25,21 @@ pub(super) struct Trace {
 
 #[cfg(feature = "tracing")]
 impl Trace {
-    /// Of the listener that has `id`.
+    /// Creates the trace of the listener that has `id`.
     pub(super) fn listener(id: Token, local: Option<impl fmt::Display>) -> Self {
         let span = debug_span!(target: TARGET, "listener", %id, local = field::Empty);
         record(&span, "local", local);
         Self { span: Some(span) }
     }
 
-    /// Of the socket for datagrams that listens by `id`.
+    /// Creates the trace of the datagram socket that listens with `id`.
     pub(super) fn socket(id: Token, local: Option<impl fmt::Display>) -> Self {
         let span = debug_span!(target: TARGET, "socket", %id, local = field::Empty);
         record(&span, "local", local);
         Self { span: Some(span) }
     }
 
-    /// Of the connection that will have `id`; `peer` is asked for only where somebody listens.
+    /// Creates the span of the connection with `id`. `peer` is called only if a subscriber is interested.
     pub(super) fn connection<P: fmt::Display>(id: Token, peer: impl FnOnce() -> Option<P>) -> Self {
         let span = debug_span!(
             target: TARGET, "connection", %id, peer = field::Empty, local = field::Empty
@@ -50,14 +50,14 @@ impl Trace {
         Self { span: Some(span) }
     }
 
-    /// Its local address is known.
+    /// Records the local address.
     pub(super) fn local(&self, local: Option<impl fmt::Display>) {
         if let Some(span) = &self.span {
             record(span, "local", local);
         }
     }
 
-    /// It begins once more, and will have `id`.
+    /// Records that the attempt begins again with the id `id`.
     pub(super) fn again(&self, id: Token) {
         if let Some(span) = &self.span {
             record(span, "id", Some(id));
@@ -65,7 +65,7 @@ impl Trace {
         }
     }
 
-    /// An event has come.
+    /// Reports an event.
     pub(super) fn event(&self, event: &Event) {
         if let Some(span) = &self.span {
             let (kind, status) = (event.event_type(), event.status());
@@ -73,14 +73,14 @@ impl Trace {
         }
     }
 
-    /// What it is now.
+    /// Reports the new state.
     pub(super) fn is(&self, state: &'static str) {
         if let Some(span) = &self.span {
             debug!(target: TARGET, parent: span, state, "state");
         }
     }
 
-    /// It has failed.
+    /// Reports a failure.
     pub(super) fn failed(&self, error: &impl fmt::Display) {
         if let Some(span) = &self.span {
             debug!(target: TARGET, parent: span, state = "failed", %error, "state");
@@ -88,17 +88,17 @@ impl Trace {
     }
 }
 
-/// The trace of a request that nobody has answered. Dropped, it tells that the request is rejected.
+/// The trace of a request without an answer. Dropping it reports that the request is rejected.
 #[derive(Debug)]
 pub(super) struct RequestTrace(Trace);
 
 impl RequestTrace {
-    /// Of the request that has `id`, as with [`Trace::connection`].
+    /// Creates the span of the request with `id`: see [`Trace::connection`].
     pub(super) fn new<P: fmt::Display>(id: Token, peer: impl FnOnce() -> Option<P>) -> Self {
         Self(Trace::connection(id, peer))
     }
 
-    /// It is answered in another way.
+    /// Returns the trace of a request that was accepted or rejected explicitly.
     pub(super) fn answered(mut self) -> Trace {
         mem::take(&mut self.0)
     }

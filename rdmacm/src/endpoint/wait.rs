@@ -1,13 +1,12 @@
-//! Waiting until the state of an endpoint is as a caller wants it: one loop for threads, event loops and tasks.
+//! Waiting for a condition on the state of an endpoint: one loop for threads, event loops and tasks.
 //!
-//! A caller polls; if it finds nothing it arms the completion queues, polls again, and only then sleeps, each kind of caller
-//! in its own way: see [`thread_wait`](super::thread_wait), [`event_loop`](super::event_loop) and
-//! [`task_wait`](super::task_wait). The state wakes those that sleep when it is unlocked: see
-//! [`SharedStateGuard`].
+//! A caller polls. If it finds no result, it arms the completion queues, polls again, and only then sleeps. Each kind
+//! of caller sleeps differently: see [`thread_wait`](super::thread_wait), [`event_loop`](super::event_loop) and
+//! [`task_wait`](super::task_wait). Unlocking the state wakes sleeping callers: see [`SharedStateGuard`].
 //!
-//! The commands and system calls in between are issued while the state is unlocked. Before a caller sleeps, it looks at the
-//! state once more and becomes a waiter without unlocking the state in between: a change comes either before the look or
-//! after the waiter is known.
+//! The commands and system calls in between are issued while the state is unlocked. Before a caller sleeps, it checks
+//! the state again and becomes a waiter without unlocking the state in between. So every change happens either before
+//! the check or after the waiter is recorded.
 
 use super::busy_poll::BusyPoll;
 pub(super) use super::caller::WaitMode;
@@ -22,8 +21,9 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) use super::caller::TaskWaiter;
 
 impl Shared {
-    /// Waits until `done` finds the state as it wants it, or finds that it will not be so. If the endpoint has ended, `done`
-    /// has to find one or the other.
+    /// Waits until `done` finds its result in the state, or finds that there will be none.
+    ///
+    /// If the endpoint has ended, `done` must find one or the other.
     #[inline]
     pub(super) fn wait_for<T>(
         &self,
@@ -38,7 +38,7 @@ impl Shared {
         self.wait_as(caller, awaited.into(), done)
     }
 
-    /// [`wait_for`](Self::wait_for) of any kind of caller.
+    /// Waits like [`wait_for`](Self::wait_for), for any kind of caller.
     #[inline(always)]
     pub(super) fn wait_as<T>(
         &self,
@@ -51,7 +51,7 @@ impl Shared {
         let is_thread = matches!(caller, Caller::Thread(_));
         let found = match poll_ready(&mut guarded, operation.interest(), &caller, &mut done)? {
             Progress::Found(found) => {
-                // What was found is not to be lost: a later call that finds nothing reports the error.
+                // The result must not be lost: a later call without a result reports the error.
                 let _ = self.has_tried(guarded, awaited, caller, true);
                 Some(found)
             }
@@ -75,7 +75,9 @@ impl Shared {
         }
     }
 
-    /// Returns the result of an operation on an endpoint that has ended. If no reason is known, an event may give it.
+    /// Returns the result of an operation on an endpoint that has ended.
+    ///
+    /// If no reason is known, an event may have it.
     #[cold]
     fn ended<T>(
         &self,
@@ -94,7 +96,9 @@ impl Shared {
         Err(self.error(operation, end.kind()))
     }
 
-    /// Records the result of a call, and unlocks the state. A task or an event loop that has found nothing sleeps from now on.
+    /// Records the result of a call, and unlocks the state.
+    ///
+    /// A task or an event loop without a result sleeps from now on.
     #[inline(always)]
     fn has_tried<'a>(
         &'a self,
@@ -119,7 +123,7 @@ impl Shared {
         }
     }
 
-    /// Waits until `done` finds what it wants, or the call may not wait any longer.
+    /// Waits until `done` finds its result, or until the call may not wait any longer.
     #[inline(never)]
     fn wait_slow(
         &self,
@@ -150,7 +154,7 @@ impl Shared {
         if let Some(waker) = goes_on {
             waker.wake_by_ref();
         }
-        // What was found is not to be lost.
+        // The result must not be lost.
         if is_done { Ok(()) } else { updated }
     }
 }

@@ -1,4 +1,4 @@
-//! The steps of a call that has found nothing: it polls, arms, reads what the descriptor reports, and sleeps.
+//! The steps of a call without a result: it polls, arms, reads reported events, and sleeps.
 
 use std::hint;
 use std::time::Instant;
@@ -16,13 +16,13 @@ pub(super) const MAX_READS_PER_CALL: u32 = 4;
 /// The result of looking at the state once.
 pub(super) enum Progress<T> {
     Found(T),
-    /// It is not there, but something had completed.
+    /// There is no result, but a request had completed.
     Changed,
     Nothing,
 }
 
 impl Shared {
-    /// Returns the locked state, and whether `done` has found what it wants.
+    /// Returns the locked state, and `true` if `done` has found its result.
     pub(super) fn wait_loop<'a>(
         &'a self,
         mut guarded: SharedStateGuard<'a>,
@@ -42,7 +42,7 @@ impl Shared {
                 (guarded, has_issued) = self.recover(guarded)?;
             }
             if has_issued {
-                // What was flushed may have completed by now.
+                // Flushed requests may have completed meanwhile.
             } else if busy_polls(&guarded, wait) {
                 if wait.spin.should_check_fds() {
                     (guarded, _) = self.read_now(guarded, &wait.caller)?;
@@ -68,7 +68,7 @@ impl Shared {
                     has_read_event = false;
                 } else {
                     is_over = match wait.caller {
-                        // The descriptor, which is level-triggered, reports what is left to read.
+                        // The level-triggered descriptor reports the events that are left to read.
                         Caller::EventLoop if armed && !guarded.state.core.has_unread_event() => {
                             true
                         }
@@ -76,7 +76,7 @@ impl Shared {
                             guarded = self.sleep(guarded, wait, deadline)?;
                             wait.caller.deadline_passed()
                         }
-                        // Nothing had completed of what the descriptor reported.
+                        // No request of the reported events had completed.
                         _ if at_end => true,
                         _ => {
                             wait.reads += 1;
@@ -88,7 +88,7 @@ impl Shared {
                     };
                 }
             }
-            // A call whose time is over looks once more: it may not have had the time before.
+            // A call that has timed out checks again: it may not have had the time before.
             match poll_ready(&mut guarded, interest, &wait.caller, &mut *done)? {
                 Progress::Found(()) => return Ok((guarded, true)),
                 Progress::Changed => {
@@ -103,10 +103,10 @@ impl Shared {
         }
     }
 
-    /// Reads what the descriptor reports, without sleeping. Returns what it reported.
+    /// Reads the events that the descriptor reports, without sleeping, and returns their sources.
     ///
-    /// Two callers may do so at once, and each gets a part of the reports. A completion event that one of them gets makes all
-    /// armed queues unknown: whichever caller polls next polls those too, and wakes the other one.
+    /// Two callers may do so at once, and each gets a part of the reports. A completion event that one of them gets
+    /// makes all armed queues unknown. The caller that polls next polls those queues too, and wakes the other one.
     pub(super) fn read_now<'a>(
         &'a self,
         guarded: SharedStateGuard<'a>,
@@ -130,7 +130,7 @@ impl Shared {
         Ok((self.apply(guarded, ready)?, ready))
     }
 
-    /// Applies what the descriptor reported.
+    /// Applies the events that the descriptor reported.
     pub(super) fn apply<'a>(
         &'a self,
         mut guarded: SharedStateGuard<'a>,
@@ -152,7 +152,7 @@ impl Shared {
     }
 }
 
-/// Looks at the state, and at what has completed by now.
+/// Checks the state, and polls the completions.
 #[inline(always)]
 pub(super) fn poll_ready<T>(
     guarded: &mut SharedStateGuard<'_>,
@@ -174,7 +174,9 @@ pub(super) fn poll_ready<T>(
     }
 }
 
-/// Returns the deadline of a thread that neither arms the queues nor watches the descriptor, as another one that is awake will.
+/// Returns the deadline of a thread that neither arms the queues nor watches the descriptor.
+///
+/// Another thread that is awake does that.
 fn leaves_watching(guarded: &SharedStateGuard<'_>, wait: &SlowWait<'_>) -> Option<Option<Instant>> {
     match wait.caller {
         Caller::Thread(deadline)
@@ -186,7 +188,7 @@ fn leaves_watching(guarded: &SharedStateGuard<'_>, wait: &SlowWait<'_>) -> Optio
     }
 }
 
-/// Returns `true` if a thread that has found nothing polls once more instead of sleeping.
+/// Returns `true` if a thread without a result polls again instead of sleeping.
 #[inline]
 fn busy_polls(guarded: &SharedStateGuard<'_>, wait: &mut SlowWait<'_>) -> bool {
     match (&wait.caller, &guarded.state.parts) {

@@ -9,9 +9,11 @@ use super::core::WaiterId;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader {
     pub(super) id: WaiterId,
-    /// It sleeps apart from the descriptor of the endpoint.
+    /// `true` if it sleeps apart from the descriptor of the endpoint.
     pub(super) is_apart: bool,
-    /// It is to wake, and the wakeup of the descriptor stays enabled until it does, unless it sleeps apart.
+    /// `true` if it must wake.
+    ///
+    /// The wakeup of the descriptor stays enabled until it does, unless it sleeps apart.
     pub(super) is_woken: bool,
 }
 

@@ -7,7 +7,7 @@ use super::waker::{Reader, Wake};
 use crate::error::Result;
 
 impl SharedState {
-    /// Wakes the waiters that can go on, and one more if otherwise no event would reach those that sleep.
+    /// Wakes the waiters that can continue, and one more if otherwise no event would reach the sleeping ones.
     pub(super) fn wake_waiters(&mut self, shared: &Shared, mut wake: impl FnMut(Wake)) {
         if self.waiters.is_empty() {
             return;
@@ -44,13 +44,15 @@ impl SharedState {
         }
     }
 
-    /// Enables or disables the wakeup of the descriptor, as the state wants it: for event loops that are to try again, and
-    /// for a thread that sleeps on the descriptor and is to wake. Such a thread is also to wake if there is an event loop,
-    /// from which it would take the events: it sleeps apart from then on.
+    /// Enables or disables the wakeup of the descriptor, according to the state.
+    ///
+    /// It is enabled for event loops that must try again, and for a thread that sleeps on the descriptor and must wake.
+    /// Such a thread must also wake if there is an event loop, because it would take the events of the loop. From then
+    /// on it sleeps apart.
     ///
     /// # Errors
     ///
-    /// The errors of `epoll_ctl`; nothing has changed then.
+    /// - The errors of `epoll_ctl`, after which the wakeup is unchanged.
     #[inline]
     pub(super) fn update_wakeup(&mut self, shared: &Shared) -> Result<()> {
         let has_loop = self.waiters.has_loop();

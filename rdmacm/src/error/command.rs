@@ -1,27 +1,27 @@
-//! Errors of what the kernel refuses: commands, netlink requests, and the opening of device nodes.
+//! Errors of the kernel: from commands, netlink requests, and opening device nodes.
 
 use std::borrow::Cow;
 
 use nix::errno::Errno;
 
 use super::{Error, ErrorKind, Wait, hint};
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::sys::netlink::Failure;
 use crate::sys::node::NodeFailure;
 
 /// Conversions of refused commands into errors, which state the operation and its object.
 pub(crate) trait IntoError: Sized {
     /// Converts the refusal of `operation` on `subject` into an error.
-    fn during(self, operation: &'static str, subject: impl Into<Cow<'static, str>>) -> Error;
+    fn into_error(self, operation: &'static str, subject: impl Into<Cow<'static, str>>) -> Error;
 
     /// Converts the refusal of a call that does not block. EAGAIN means that the call would have to wait.
     fn during_wait(self, wait: &'static Wait) -> Error;
 }
 
-impl IntoError for Refused {
-    fn during(self, operation: &'static str, subject: impl Into<Cow<'static, str>>) -> Error {
+impl IntoError for CommandError {
+    fn into_error(self, operation: &'static str, subject: impl Into<Cow<'static, str>>) -> Error {
         let kind = match self {
-            Self::WrongProcess(how) => ErrorKind::WrongProcess(how),
+            Self::NotOwner(how) => ErrorKind::NotOwner(how),
             Self::Os(errno) => ErrorKind::Os(errno as i32),
             Self::Unnamed(errno) => ErrorKind::Os(errno),
         };
@@ -31,7 +31,7 @@ impl IntoError for Refused {
     fn during_wait(self, wait: &'static Wait) -> Error {
         match self {
             Self::Os(Errno::EAGAIN) => Error::would_block(wait),
-            other => other.during(wait.operation, wait.subject),
+            other => other.into_error(wait.operation, wait.subject),
         }
     }
 }
@@ -66,11 +66,12 @@ pub(crate) fn node_error(failure: NodeFailure, path: &str) -> Error {
         NodeFailure::Os(errno) => return Error::os(OPERATION, path.to_owned(), errno),
         NodeFailure::OtherFile => {
             let reason = "the node is not the device that the kernel names; make it anew";
-            let kind = ErrorKind::Invalid { errno: Errno::ENXIO as i32, reason: reason.into() };
+            let kind =
+                ErrorKind::InvalidInput { errno: Errno::ENXIO as i32, reason: reason.into() };
             return Error::new(OPERATION, path.to_owned(), kind);
         }
     };
-    Error::os(OPERATION, path.to_owned(), errno).with_remedy(errno, hint)
+    Error::os(OPERATION, path.to_owned(), errno).with_hint(errno, hint)
 }
 
 #[cfg(test)]
@@ -84,7 +85,7 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("/dev/infiniband/none"), "{text}");
         assert!(text.contains("modprobe rdma_ucm"), "{text}");
-        assert!(matches!(error.kind(), ErrorKind::Remedy { .. }), "{error}");
+        assert!(error.hint().is_some(), "{error}");
     }
 
     #[test]

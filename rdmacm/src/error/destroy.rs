@@ -2,8 +2,9 @@
 
 use super::Error;
 
-/// An object that could not be destroyed, and why. The object is unharmed: it can be used, or
-/// destroyed again later.
+/// An object that could not be destroyed, and the error.
+///
+/// The object is unchanged: it can be used, or destroyed again later.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct DestroyError<T> {
@@ -16,12 +17,12 @@ impl<T> DestroyError<T> {
         Self { object, error }
     }
 
-    /// Why it failed.
+    /// Returns the reason of the failure.
     pub fn error(&self) -> &Error {
         &self.error
     }
 
-    /// The object, and the error.
+    /// Returns the object and the error.
     pub fn into_parts(self) -> (T, Error) {
         (self.object, self.error)
     }

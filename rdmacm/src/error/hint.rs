@@ -1,4 +1,4 @@
-//! Hints: the part of an error message that says what the user can do about its cause.
+//! Hints: the part of an error message that proposes how the user can remove the cause.
 
 /// The kernel does not answer. Loading `rdma_ucm` loads the other modules that every program needs.
 pub(crate) const MODULES: &str = "load the kernel's RDMA modules: modprobe rdma_ucm";
@@ -13,15 +13,16 @@ pub(crate) const NODE: &str =
 /// The user may not pin memory (EPERM).
 pub(crate) const LOCKED_MEMORY: &str = "see the limit of locked memory: ulimit -l, RLIMIT_MEMLOCK";
 
-/// More memory would be pinned than the limit allows, memory is short, or siw has no more regions (ENOMEM).
+/// The memory limit was exceeded, memory is short, or siw has no more regions (ENOMEM).
 pub(crate) const LOCKED_MEMORY_OR_REGIONS: &str =
     "see the limit of locked memory (ulimit -l, RLIMIT_MEMLOCK), or the device has no more regions";
 
 /// The process has as many descriptors as it may have (EMFILE).
 pub(crate) const DESCRIPTORS: &str = "see the limit of open descriptors: ulimit -n, RLIMIT_NOFILE";
 
-/// Opening a device fails with EAGAIN: the cgroup has as many contexts of the device as it may have, or mlx5
-/// is starting or stopping.
+/// Opening a device failed (EAGAIN).
+///
+/// The cgroup has its maximum of contexts of the device, or mlx5 is starting or stopping.
 pub(crate) const CONTEXTS: &str =
     "see the limit of the rdma cgroup (hca_handle in rdma.max), or the device is not ready";
 

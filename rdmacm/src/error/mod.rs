@@ -14,33 +14,35 @@ use nix::errno::Errno;
 
 pub(crate) use command::{IntoError, node_error};
 pub use destroy::DestroyError;
-pub use kind::ErrorKind;
+pub use kind::{ErrorKind, UnreachableReason};
 pub use rejection::{RejectReason, Rejection};
 
-pub use crate::sys::ownership::WrongProcess;
+pub use crate::sys::ownership::NotOwner;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failed operation: what was tried, on what, and why it failed.
+/// A failed operation: the operation, its object, and the reason of the failure.
 ///
-/// Printed as one sentence: `cannot resolve the address 10.0.0.9:7471 of id 3: No such device
-/// (ENODEV)`. The kernel's errno is kept as it was, see [`Error::errno`].
-// Two words at most: what a call returns fits into registers.
+/// It prints as one sentence: `cannot resolve the address 10.0.0.9:7471 of id 3: No such device (ENODEV)`. The kernel's
+/// errno is unchanged: see [`Error::errno`].
+// Two words at most: the result of a call then fits into registers.
 #[derive(Clone, thiserror::Error)]
 #[error(
-    "cannot {}{}{}: {}",
+    "cannot {}{}{}: {}{}{}",
     self.operation(),
     if self.subject().is_empty() { "" } else { " " },
     self.subject(),
     self.kind(),
+    if self.hint().is_some() { "; " } else { "" },
+    self.hint().unwrap_or_default(),
 )]
 pub struct Error(Cause);
 
 #[derive(Clone)]
 enum Cause {
     Failed(Box<Failure>),
-    /// Nothing is allocated to say so: it is said again and again.
+    /// This variant allocates nothing, because polling programs get it often.
     WouldBlock(&'static Wait),
 }
 
@@ -49,6 +51,7 @@ struct Failure {
     operation: &'static str,
     subject: Cow<'static, str>,
     kind: ErrorKind,
+    hint: Option<&'static str>,
 }
 
 /// The operation that a call would wait for, and its object.
@@ -64,12 +67,17 @@ impl Error {
         subject: impl Into<Cow<'static, str>>,
         kind: ErrorKind,
     ) -> Self {
-        // Whatever was tried, this is about the process.
-        Self(Cause::Failed(Box::new(Failure { operation, subject: subject.into(), kind })))
-            .with_remedy(Errno::EMFILE, hint::DESCRIPTORS)
+        // The limit is one of the process, for any operation.
+        Self(Cause::Failed(Box::new(Failure {
+            operation,
+            subject: subject.into(),
+            kind,
+            hint: None,
+        })))
+        .with_hint(Errno::EMFILE, hint::DESCRIPTORS)
     }
 
-    /// An error of the kernel.
+    /// Creates an error of the kernel.
     pub(crate) fn os(
         operation: &'static str,
         subject: impl Into<Cow<'static, str>>,
@@ -78,36 +86,40 @@ impl Error {
         Self::new(operation, subject, ErrorKind::Os(errno as i32))
     }
 
-    /// A refusal of our own.
+    /// Creates an error of the library's own check.
     pub(crate) fn invalid(
         operation: &'static str,
         subject: impl Into<Cow<'static, str>>,
         reason: impl Into<Cow<'static, str>>,
     ) -> Self {
-        let kind = ErrorKind::Invalid { errno: Errno::EINVAL as i32, reason: reason.into() };
+        let kind = ErrorKind::InvalidInput { errno: Errno::EINVAL as i32, reason: reason.into() };
         Self::new(operation, subject, kind)
     }
 
-    /// That the call would wait.
+    /// Creates the error of a call that would wait.
     pub(crate) fn would_block(wait: &'static Wait) -> Self {
         Self(Cause::WouldBlock(wait))
     }
 
-    /// An answer that does not parse.
+    /// Creates the error of a response that does not parse.
     pub(crate) fn malformed(
         operation: &'static str,
         subject: impl Into<Cow<'static, str>>,
         what: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self::new(operation, subject, ErrorKind::Malformed(what.into()))
+        Self::new(operation, subject, ErrorKind::MalformedResponse(what.into()))
     }
 
-    /// Adds advice for the user, if the kernel said `errno`.
-    pub(crate) fn with_remedy(mut self, errno: Errno, remedy: &'static str) -> Self {
-        let errno = errno as i32;
+    /// Adds a hint for the user if the kernel's answer was `errno` and there is no hint yet.
+    pub(crate) fn with_hint(self, errno: Errno, hint: &'static str) -> Self {
+        self.with_hint_for(&ErrorKind::Os(errno as i32), hint)
+    }
+
+    /// Adds a hint for the user if the error is of `kind` and there is no hint yet.
+    pub(crate) fn with_hint_for(mut self, kind: &ErrorKind, hint: &'static str) -> Self {
         match &mut self.0 {
-            Cause::Failed(failure) if failure.kind == ErrorKind::Os(errno) => {
-                failure.kind = ErrorKind::Remedy { errno, remedy };
+            Cause::Failed(failure) if failure.kind == *kind => {
+                failure.hint.get_or_insert(hint);
             }
             _ => {}
         }
@@ -115,7 +127,7 @@ impl Error {
     }
 
     /// Adds the peer that the operation was for, unless the error names it already.
-    pub(crate) fn on_the_way_to(mut self, peer: impl fmt::Display) -> Self {
+    pub(crate) fn with_peer(mut self, peer: impl fmt::Display) -> Self {
         let peer = peer.to_string();
         match &mut self.0 {
             Cause::Failed(failure) if failure.subject.split(' ').all(|word| word != peer) => {
@@ -154,7 +166,7 @@ impl Error {
         }
     }
 
-    /// Why it failed.
+    /// Returns the cause.
     pub fn kind(&self) -> &ErrorKind {
         static WOULD_BLOCK: ErrorKind = ErrorKind::WouldBlock;
         match &self.0 {
@@ -163,13 +175,32 @@ impl Error {
         }
     }
 
-    /// The error as an errno: the kernel's own where the kernel refused, else the one that the C
-    /// library leaves. So every [`ErrorKind::Rejected`] is ECONNREFUSED, and
-    /// [`ErrorKind::Unreachable`] is the event's status where that is an errno.
+    /// Returns what the user can do about the cause, if the library knows it.
     ///
-    /// Where C leaves what is no errno of this error, the closest one: EHOSTUNREACH for a peer that
-    /// refused to say where to send datagrams, for [`ErrorKind::NotResolved`] that of the `EAI_*`
-    /// code.
+    /// An example is `raise RLIMIT_NOFILE (ulimit -n)`. [`Display`](fmt::Display) writes it too.
+    pub fn hint(&self) -> Option<&str> {
+        match &self.0 {
+            Cause::Failed(failure) => failure.hint,
+            Cause::WouldBlock(_) => None,
+        }
+    }
+
+    /// Returns the kind that the standard library gives to the [`errno`](Self::errno).
+    ///
+    /// For example, it is [`ConnectionRefused`](std::io::ErrorKind::ConnectionRefused) if no program listens, on RoCE
+    /// and on iWARP alike.
+    pub fn io_kind(&self) -> std::io::ErrorKind {
+        std::io::Error::from_raw_os_error(self.errno()).kind()
+    }
+
+    /// Returns the error as an errno.
+    ///
+    /// If the kernel refused, this is the kernel's errno. Otherwise it is the errno that the C library sets. So every
+    /// [`ErrorKind::Rejected`] is ECONNREFUSED. [`ErrorKind::Unreachable`] is the status of the event if that is an
+    /// errno.
+    ///
+    /// If the C library sets no suitable errno, the result is the closest one: EHOSTUNREACH for a peer that refused to
+    /// report the destination of datagrams. For [`ErrorKind::NameResolution`] it is the errno of the `EAI_*` code.
     #[doc(alias = "rdma_seterrno")]
     pub fn errno(&self) -> i32 {
         self.kind().errno()
@@ -177,17 +208,18 @@ impl Error {
 }
 
 impl fmt::Debug for Error {
-    /// Writes the sentence of [`Display`](fmt::Display), which a program shows that returns the error from `main`.
+    /// Writes the sentence of [`Display`](fmt::Display) instead of the structure.
+    ///
+    /// A program that returns the error from `main` shows this text to its user.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
 impl From<Error> for std::io::Error {
-    /// Keeps the whole error as the source, and the `ErrorKind` that its errno has.
+    /// Keeps the whole error as the source. The kind is that of [`Error::io_kind`].
     fn from(error: Error) -> Self {
-        let kind = Self::from_raw_os_error(error.errno()).kind();
-        Self::new(kind, error)
+        Self::new(error.io_kind(), error)
     }
 }
 
@@ -206,38 +238,42 @@ mod tests {
     }
 
     #[test]
-    fn a_remedy_is_for_its_errno_only() {
+    fn hint_is_for_its_errno_only() {
         let error = || Error::os("bind", "id 1", Errno::ENODEV);
-        let with = error().with_remedy(Errno::ENODEV, "buy a device");
+        let with = error().with_hint(Errno::ENODEV, "buy a device");
         assert_eq!(with.to_string(), "cannot bind id 1: No such device (ENODEV); buy a device");
-        assert_eq!(with.errno(), libc::ENODEV);
-        let without = error().with_remedy(Errno::EINVAL, "try again");
+        assert_eq!((with.errno(), with.hint()), (libc::ENODEV, Some("buy a device")));
+        assert_eq!(*with.kind(), ErrorKind::Os(libc::ENODEV));
+        let second = with.with_hint(Errno::ENODEV, "try again");
+        assert_eq!(second.hint(), Some("buy a device"));
+        let without = error().with_hint(Errno::EINVAL, "try again");
         assert_eq!(without.to_string(), "cannot bind id 1: No such device (ENODEV)");
         assert_eq!(format!("{without:?}"), without.to_string());
     }
 
     #[test]
-    fn a_peer_is_named_once() {
+    fn peer_is_named_once() {
         let error = |subject| Error::new("wait for", subject, ErrorKind::TimedOut);
         for (subject, named) in [
             ("it on id 1", "it on id 1, for the connection to 10.0.0.9:7471"),
             ("10.0.0.9:7471 of id 1", "10.0.0.9:7471 of id 1"),
             ("110.0.0.9:7471", "110.0.0.9:7471, for the connection to 10.0.0.9:7471"),
         ] {
-            assert_eq!(error(subject).on_the_way_to("10.0.0.9:7471").subject(), named);
+            assert_eq!(error(subject).with_peer("10.0.0.9:7471").subject(), named);
         }
     }
 
     #[test]
-    fn an_unknown_errno_is_kept() {
+    fn unknown_errno_is_kept() {
         let error = Error::new("connect", "", ErrorKind::Os(4095));
         assert_eq!(error.to_string(), "cannot connect: errno 4095");
         assert_eq!(error.errno(), 4095);
     }
 
     #[test]
-    fn goes_into_io_error_whole() {
+    fn io_error_keeps_kind_and_text() {
         let error = Error::os("listen", "id 1", Errno::EADDRINUSE);
+        assert_eq!(error.io_kind(), std::io::ErrorKind::AddrInUse);
         let io = std::io::Error::from(error);
         assert_eq!(io.kind(), std::io::ErrorKind::AddrInUse);
         assert!(io.to_string().contains("cannot listen id 1"));

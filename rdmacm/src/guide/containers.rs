@@ -1,33 +1,33 @@
-//! Containers and permissions.
+//! Running in containers, and the permissions that a program needs.
 //!
-//! A program needs, and nothing else:
+//! A program needs only the following:
 //!
-//! - `/dev/infiniband/rdma_cm` and `/dev/infiniband/uverbsN`, of the device that it uses, open to its user (most
-//!   systems have mode 0666);
-//! - an IP address, in its own network namespace, of a network device that the RDMA device belongs to, or of one
-//!   that lies on top of that;
-//! - memory that it may pin: the limit RLIMIT_MEMLOCK (`ulimit -l`), or CAP_IPC_LOCK. EPERM says that it is zero,
-//!   ENOMEM that it is too low.
+//! - Access to `/dev/infiniband/rdma_cm`, and to `/dev/infiniband/uverbsN` of its device. Most systems create them with
+//!   mode 0666.
+//! - An IP address in its network namespace. The address must belong to the network device of the RDMA device, or to
+//!   one on top of that.
+//! - Memory that it may pin: the limit RLIMIT_MEMLOCK (`ulimit -l`), or CAP_IPC_LOCK. EPERM means that the limit is
+//!   zero, ENOMEM that it is too low.
 //!
-//! No library, no daemon, no `/sys`, no configuration: a static binary in an empty file system does. With Docker or
-//! Podman that is, for the first device and the host's addresses:
+//! It needs no library, no daemon, no `/sys` and no configuration: a static binary runs in an empty file system. With
+//! Docker or Podman, the following command passes the first device and the addresses of the host to a container:
 //!
 //! ```text
 //! docker run --network host --ulimit memlock=-1 \
 //!     --device /dev/infiniband/rdma_cm --device /dev/infiniband/uverbs0 IMAGE
 //! ```
 //!
-//! Devices are found by RDMA netlink, and where a sandbox has no netlink, by `/sys`; either may be missing.
-//! Modules are loaded by the host: a container cannot.
+//! The library finds devices with RDMA netlink, or with `/sys` if a sandbox has no netlink. Either may be missing. The
+//! host must load the kernel modules, because a container cannot.
 //!
 //! # Credentials
 //!
-//! The kernel takes commands on an open file only from the credentials that opened it, so that a program which drops
-//! privileges has to do it before it opens a channel or a connection: afterwards these are
-//! [`WrongProcess`](crate::ErrorKind::WrongProcess).
+//! The kernel accepts commands on an open file only from the credentials that opened it. A program that drops
+//! privileges must do so before it opens a channel or a connection. Otherwise its calls fail with
+//! [`NotOwner`](crate::ErrorKind::NotOwner).
 //!
 //! # Forks
 //!
-//! A child has no use of its parent's channels, ids, connections and memory: every call fails there with
-//! [`WrongProcess`](crate::ErrorKind::WrongProcess), drops do nothing, and the parent is not disturbed. A child that
-//! opens its own is like any other program. A server cannot hand a connection to a child: use threads or tasks.
+//! A child cannot use the channels, ids, connections and memory of its parent. Every call in the child fails with
+//! [`NotOwner`](crate::ErrorKind::NotOwner), drops do nothing, and the parent is not affected. The child can open new
+//! objects like any other program. A server cannot pass a connection to a child process; use threads or tasks instead.

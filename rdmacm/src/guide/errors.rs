@@ -1,9 +1,9 @@
-//! Errors.
+//! Handling errors.
 //!
-//! An [`Error`](crate::Error) is one sentence that says what was tried, on what, and why it failed, with the errno where
-//! the kernel gave one: `cannot resolve the address 10.0.0.9:7471 of id 3: No such device (ENODEV)`; each has
-//! one for who asks ([`errno`](crate::Error::errno)). Ids are numbered in their process: `id 3.1` is the second one that
-//! has the place of the third. A program that has to decide something looks at the [`kind`](crate::Error::kind):
+//! An [`Error`](crate::Error) prints as one sentence that names the operation, its object and the cause: `cannot
+//! resolve the address 10.0.0.9:7471 of id 3: No such device (ENODEV)`. It has the kernel's errno, or the closest one
+//! ([`errno`](crate::Error::errno)). Ids are numbered within the process: `id 3.1` is the second id that uses number 3.
+//! A program that handles errors differently branches on the [`kind`](crate::Error::kind):
 //!
 //! ```no_run
 #![doc = include_str!("snippets/errors.rs")]
@@ -11,29 +11,30 @@
 //!
 //! Errors of connections:
 //!
-//! | [`ErrorKind`](crate::ErrorKind) | what happened | what helps |
+//! | [`ErrorKind`](crate::ErrorKind) | cause | remedy |
 //! |---|---|---|
-//! | `Rejected` | nobody listens (RoCE, InfiniBand), or the server's program does not want you: the reason (on iWARP an errno) and its private data are inside | |
-//! | `Os(ECONNREFUSED)` | nobody listens (iWARP) | |
-//! | `Unreachable`, `TimedOut` | no answer | a route, a firewall that lets UDP 4791 through, a server that accepts |
-//! | `Os(ENODEV)`, `Remedy` | no RDMA device has the address, or a module is missing | what the message says |
-//! | `Disconnected` | the connection has ended in good order, or this side has ended it; on siw also where a message of this side found no buffer there, or was too long, and where it, or the peer, has reached for memory that is not given | an answer that says what has arrived |
-//! | `Overrun` | iWARP: messages of the peer may be lost, for which there was no buffer here | more [buffers](crate::endpoint::Settings::receive_buffers), or a peer that waits for answers |
-//! | `Failed` | a request failed, and the connection with it: the status says how | `IB_WC_RETRY_EXC_ERR`: the peer is gone; `IB_WC_REM_ACCESS_ERR`: it has revoked memory, or never exported it |
-//! | `UnreportedCause` | an error that the device does not tell ended the connection | on rxe: the peer has tried to access memory that is not exported to it |
-//! | `DeviceGone` | the device was removed | drop what is on it; the process may go on |
-//! | `WouldBlock` | a call that does not wait | its descriptor |
-//! | `WrongProcess` | after a fork, or a change of credentials | open it there |
-//! | `Invalid` | refused here, before the kernel was asked | what the message says |
+//! | `Rejected` | No program listens (RoCE, InfiniBand), or the server's program rejected the request. The error has the reason (on iWARP an errno) and the private data. | |
+//! | `Os(ECONNREFUSED)` | No program listens (iWARP). | |
+//! | `Unreachable`, `TimedOut` | The peer does not answer. | a route, a firewall that lets UDP port 4791 pass, a server that accepts |
+//! | `Os(ENODEV)` | No RDMA device has the address, or a kernel module is missing. | the hint in the message |
+//! | `Disconnected` | The connection was closed by one of the two sides. On siw also: a message of this side found no buffer at the peer, was too long, or accessed memory that the peer has not exported. | a response that confirms the received messages |
+//! | `ReceiveOverrun` | iWARP: messages of the peer may be lost, because this side had no buffer for them. | more [buffers](crate::endpoint::ConnectionConfig::receive_buffers), or a peer that waits for responses |
+//! | `WorkRequestFailed` | A work request failed, and the connection with it. The status is the reason. | `IB_WC_RETRY_EXC_ERR`: the peer does not answer any more; `IB_WC_REM_ACCESS_ERR`: the peer has revoked the memory, or never exported it |
+//! | `PeerRequestFailed` | The device refused an access of the peer to memory of this side, and an asynchronous event reported it (writes on siw; all accesses on rxe of Linux 7.2). | the keys and ranges that the peer uses |
+//! | `UnreportedCause` | An error that the device does not report ended the connection. | on rxe of Linux 6.12 and before: the peer has tried to access memory that is not exported to it |
+//! | `DeviceRemoved` | The device was removed. | Drop all objects of the device; the process may continue. |
+//! | `WouldBlock` | A call that does not wait would have to wait. | the descriptor of the object |
+//! | `NotOwner` | The process has forked, or changed its credentials. | Open the object in this process. |
+//! | `InvalidInput` | The library refused the call before it sent a command. | the hint in the message |
 //!
-//! After `Failed`, `Overrun` and `Disconnected` the calls on the connection fail alike, but for messages that had
-//! arrived before: they are received first; and `flush` and `close` are well where all was sent. Nothing need be cleaned
-//! up: drop the connection.
+//! After `WorkRequestFailed`, `ReceiveOverrun` or `Disconnected`, the calls on the connection keep failing. There are
+//! two exceptions: messages that had arrived before are received first, and `flush` and `close` succeed if all messages
+//! were sent. No cleanup is needed: drop the connection.
 //!
-//! # What nobody hears of
+//! # Pitfalls
 //!
-//! The death of an idle peer, if its machine dies or the wire is cut: no packet is missing. What is sent then fails
-//! after some seconds; to hear of it without sending, have the connection
-//! [kept alive](crate::endpoint::Settings::keep_alive).
-//!
-//! On iWARP, where TCP says that something was sent: whether it found a buffer. Only the receiver hears of that.
+//! - **Dead peers.** No error reports that the machine of an idle peer failed or that its wire was cut, because no
+//!   packet is missing. A message that is sent then fails after some seconds. To detect such a failure without sending,
+//!   configure [keep-alive](crate::endpoint::ConnectionConfig::keep_alive_interval).
+//! - **Lost messages on iWARP.** TCP confirms only that a message was transmitted, not that the message found a buffer.
+//!   Only the receiver can detect that loss.

@@ -1,36 +1,35 @@
-//! A first connection.
+//! Opening a first connection.
 //!
-//! A server listens, takes a request, accepts it, and has a connection; a client connects, and has
-//! the other end of it. What goes over it are messages: one that is sent arrives whole, once, and
-//! after those that were sent before.
+//! A server listens, takes a connection request and accepts it. A client connects. Both then have one end of the
+//! connection, and exchange messages. A message arrives complete, exactly once, and in the order of sending.
 //!
 //! ```no_run
 #![doc = include_str!("snippets/first_connection.rs")]
 //! ```
 //!
-//! The steps:
+//! 1. [`Listener::bind`](crate::endpoint::Listener::bind) listens on an address of a network device that belongs to an
+//!    RDMA device, or with `0.0.0.0` on all of them.
+//! 2. [`Connector::connect`](crate::endpoint::Connector::connect) resolves the address and the route, creates a queue
+//!    pair with posted receives, and sends the request.
+//! 3. [`Listener::accept`](crate::endpoint::Listener::accept) returns the request, which is not answered yet. The
+//!    server can look at the [address](crate::endpoint::Incoming::peer_addr) of the client and at the [private
+//!    data](crate::endpoint::Incoming::private_data) that the client's program has sent. It then
+//!    [accepts](crate::endpoint::Incoming::accept) or [rejects](crate::endpoint::Incoming::reject) the request; both
+//!    calls can send private data to the client.
+//! 4. [`ConnectionConfig`](crate::endpoint::ConnectionConfig) sets the number and the length of the buffers of this
+//!    side. The two sides may differ, but a message must fit into a buffer of its receiver.
+//! 5. [`close`](crate::endpoint::Connection::close) waits until all posted messages are sent, disconnects, and waits
+//!    for the answer of the peer. Dropping a connection ends it at once instead.
 //!
-//! - [`Listener::bind`](crate::endpoint::Listener::bind) listens on an address of a network device that
-//!   an RDMA device belongs to, or with `0.0.0.0` on all of them.
-//! - [`Connector::connect`](crate::endpoint::Connector::connect) resolves the address, then the route,
-//!   makes a queue pair with its receives posted, and asks the server.
-//! - [`Listener::incoming`](crate::endpoint::Listener::incoming) hands out the request. Nothing is decided
-//!   by then: look at [who asks](crate::endpoint::Incoming::peer_addr) and at the [private
-//!   data](crate::endpoint::Incoming::private_data) that the client's program sent along, then
-//!   [accept](crate::endpoint::Incoming::accept) or [reject](crate::endpoint::Incoming::reject), which carry
-//!   private data back.
-//! - [`Settings`](crate::endpoint::Settings) say how many buffers this end has and how long they are. The
-//!   two ends need not have the same, but a message has to fit into a buffer of its receiver.
-//! - [`close`](crate::endpoint::Connection::close) waits until what was posted is sent, tells the peer, and
-//!   waits for its answer. Dropping a connection cuts it off instead.
+//! # Pitfalls
 //!
-//! # Who sends first
+//! On iWARP the side that connects must send the first message, and the server must not send before it has received a
+//! message. Otherwise [`connect`](crate::endpoint::Connector::connect) may fail at the client. The examples obey this
+//! rule on every transport. On RoCE and InfiniBand either side may send first.
 //!
-//! On iWARP the side that connected is to send the first message; the examples here do so on every
-//! transport. On RoCE and InfiniBand both may.
+//! # See also
 //!
-//! # Looking at it
-//!
-//! `cargo xtask demo` shows every event of a connection with its time; `rdmatools rping -v` the data of
-//! one; the feature `tracing` says for a program of yours what happens to its connections, and
-//! [`counters`](crate::endpoint::Connection::counters) what has moved.
+//! - `cargo xtask demo` shows every event of a connection with its time.
+//! - `rdmatools rping -v` shows the data of a connection.
+//! - The feature `tracing` reports the events of the connections of a program.
+//! - [`stats`](crate::endpoint::Connection::stats) counts the messages and bytes of a connection.

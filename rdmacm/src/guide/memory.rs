@@ -1,58 +1,64 @@
-//! Memory: buffers, messages, who owns them.
+//! Using memory: buffers, messages and their owners.
 //!
-//! A device writes into registered memory whenever it likes, so the question of every RDMA program is
-//! who may touch a buffer now. Here the answer is a value:
+//! A device may write to registered memory at any time. Every RDMA program must therefore know whether the program or
+//! the device owns a buffer at the moment. Here a value represents the ownership:
 //!
-//! - A [`Buffer`](crate::endpoint::Buffer) is the program's: bytes to fill. Posting it gives it to the device;
-//!   it comes back to its connection when the message is sent, and the next call of
-//!   [`buffer`](crate::endpoint::Connection::buffer) has it. Bytes that are elsewhere need no buffer of the
-//!   program's: [`post_bytes`](crate::endpoint::Connection::post_bytes) copies them into one.
-//! - A [`Message`](crate::endpoint::Message) is a buffer that the device has filled: bytes to read. Dropping it
-//!   gives it back, and it receives again.
+//! - The program owns a [`Buffer`](crate::endpoint::Buffer) and fills it. Posting the buffer passes it to the device.
+//!   When the message is sent, the buffer returns to its connection, and
+//!   [`acquire_buffer`](crate::endpoint::Connection::acquire_buffer) can return it again.
+//!   [`post_bytes`](crate::endpoint::Connection::post_bytes) copies bytes into a buffer and posts it.
+//! - A [`Message`](crate::endpoint::Message) is a buffer that the device has filled, and the program reads it. Dropping
+//!   the message returns the buffer, which then receives another message.
 //!
 //! ```no_run
 #![doc = include_str!("snippets/memory.rs")]
 //! ```
 //!
-//! But for `post_bytes` nothing is copied on the way, nothing is allocated for a message, and nothing is registered: a
-//! connection registers all of its buffers when it is made. So memory for a thousand connections of the
-//! default [`Settings`](crate::endpoint::Settings), 32 buffers of 4 KiB, is 125 MiB, on iWARP (34 of them) 133 MiB, all of it pinned:
-//! choose what the program needs.
+//! Only `post_bytes` copies. No message is allocated or registered: a connection registers all of its buffers when it
+//! is created. The default [`ConnectionConfig`](crate::endpoint::ConnectionConfig) has 32 buffers of 4 KiB, and on
+//! iWARP 34. A thousand connections therefore pin 125 MiB, and on iWARP 133 MiB. Choose the numbers that the program
+//! needs.
 //!
-//! # Flow
+//! # Flow control
 //!
-//! Who keeps all messages receives no more; who keeps all buffers sends no more. On RoCE and InfiniBand a
-//! sender whose peer has no receive posted waits and tries again, by default without end. On iWARP the
-//! connection ends, and [`recv`](crate::endpoint::Connection::recv) says after the last message that some may be lost
-//! ([`Overrun`](crate::ErrorKind::Overrun)): the programs have to agree on how many messages may be under way, and as
-//! many buffers as that have to be there. One message that is answered before it is dropped needs no more; of several, as
-//! of threads that each hold one, each but the first needs one more: a peer that has the answer may send again.
+//! A program that keeps all messages receives no more. A program that keeps all buffers sends no more.
 //!
-//! Two programs that both send, and do not receive meanwhile, stop each other when the buffers of both are full. A
-//! client receives while it sends, by a thread or task for each, each with a [clone](crate::endpoint::Connection#clones)
-//! of the connection, or has no more questions under way than the server has
-//! [`receive_buffers`](crate::endpoint::Settings::receive_buffers).
+//! - On RoCE and InfiniBand a sender whose peer has no posted receive waits and retries, by default without limit.
+//! - On iWARP the connection ends. After the last message, [`recv`](crate::endpoint::Connection::recv) reports that
+//!   some messages may be lost ([`ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun)).
 //!
-//! # Memory that the peer reaches
+//! On iWARP the two programs must therefore agree on a maximum number of messages in flight, and the receiver must have
+//! as many buffers. If the receiver answers each message before it drops the message, one message at a time needs no
+//! further buffer. If the receiver holds several messages at once, for example in several threads, each message except
+//! the first needs one more buffer. The reason is that a peer that has the response may send again.
 //!
-//! | to give the peer | use |
+//! If two programs only send and do not receive, both block when the buffers of both are full. To avoid this, a client
+//! can receive while it sends, in another thread or task with a [clone](crate::endpoint::Connection#clones) of the
+//! connection. Or it limits its requests in flight to the
+//! [`receive_buffers`](crate::endpoint::ConnectionConfig::receive_buffers) of the server.
+//!
+//! # Memory that the peer accesses
+//!
+//! | memory that the peer may access | call |
 //! |---|---|
-//! | all of a memory | [`Connection::export`](crate::endpoint::Connection::export) |
-//! | some bytes of it, and no others | [`Connection::export_part`](crate::endpoint::Connection::export_part), which registers these bytes |
+//! | a complete memory | [`Connection::export`](crate::endpoint::Connection::export) |
+//! | some of its bytes, and no others | [`Connection::export_part`](crate::endpoint::Connection::export_part), which registers these bytes |
 //! | memory that the peers of many connections share | [`RegisteredMemory::part`](crate::endpoint::RegisteredMemory::part): registered once, one key |
-//! | a key that only this peer has, and may take back | [`Connection::export_window`](crate::endpoint::Connection::export_window) |
+//! | memory with a key that only this peer has, and may invalidate | [`Connection::export_window`](crate::endpoint::Connection::export_window) |
 //!
-//! A peer that is done with memory says so with a message that takes its key back
-//! ([`Buffer::set_invalidated`](crate::endpoint::Buffer::set_invalidated)), as a storage target answers a request. The receiver
-//! learns the key from the [message](crate::endpoint::Message::invalidated_key).
+//! A peer that no longer needs the memory can send a message that invalidates its key
+//! ([`Buffer::set_invalidated`](crate::endpoint::Buffer::set_invalidated)), as a storage target does with its response.
+//! The receiver gets the key from the [message](crate::endpoint::Message::invalidated_key).
 //!
-//! # The level below
+//! # The lower level
 //!
 //! [`verbs::MemoryRegion`](crate::verbs::MemoryRegion) is registered memory of any kind:
 //!
-//! - [`alloc`](crate::verbs::MemoryRegion::alloc): memory of its own, accessed by copying.
-//! - [`share`](crate::verbs::MemoryRegion::share): the same [`Memory`](crate::verbs::Memory) for several.
-//! - [`register`](crate::verbs::MemoryRegion::register): memory that the program vouches for, `unsafe`.
+//! - [`alloc`](crate::verbs::MemoryRegion::alloc) allocates memory that is accessed by copying.
+//! - [`register_shared`](crate::verbs::MemoryRegion::register_shared) registers the same
+//!   [`DmaMemory`](crate::verbs::DmaMemory) several times.
+//! - [`register`](crate::verbs::MemoryRegion::register) registers memory for which the program is responsible, and is
+//!   `unsafe`.
 //!
-//! and [`verbs::BufferQueues`](crate::verbs::BufferQueues) are queues of a queue pair that take buffers by
-//! value, as connections do: safe, without being a connection.
+//! [`verbs::BufferedQueuePair`](crate::verbs::BufferedQueuePair) has the queues of a queue pair that take buffers by
+//! value, as a connection does. It is safe without a connection.

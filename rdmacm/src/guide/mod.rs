@@ -1,27 +1,30 @@
-//! The guide, in the order in which a newcomer meets things.
+//! The guide for newcomers.
 //!
-//! 1. [What RDMA CM is](rdma_cm), in one page.
-//! 2. [A first connection](first_connection).
-//! 3. [Memory](memory): buffers, messages, who owns them.
-//! 4. [One-sided](one_sided): memory of the peer.
-//! 5. [Many connections](asynchronous): threads, event loops, tasks.
-//! 6. [Errors](errors).
-//! 7. [Containers and permissions](containers).
-//! 8. [Performance](performance).
-//! 9. [What the compiler refuses](refused): the mistakes that do not compile.
-//! 10. From C: every function of [librdmacm](functions) and those of [libibverbs](verbs), and what there is here for it.
+//! 1. [The RDMA connection manager](rdma_cm) on one page.
+//! 2. [Opening a first connection](first_connection).
+//! 3. [Using memory](memory): buffers, messages and their owners.
+//! 4. [Accessing memory of the peer](one_sided).
+//! 5. [Serving many connections](concurrency): threads, event loops, tasks.
+//! 6. [Handling errors](errors).
+//! 7. [Running services](services): stopping a server, reconnecting, requests with timeouts.
+//! 8. [Running in containers](containers), and the permissions that a program needs.
+//! 9. [Improving performance](performance).
+//! 10. [Compile-time checks](compile_time_checks): mistakes that the compiler rejects.
+//! 11. From C: every function of [librdmacm](from_librdmacm) and of [libibverbs](from_libibverbs), with its counterpart
+//!     here.
 //!
-//! The tests run the listings as they stand here. `docs/test-bed.md` says how to run a program in a virtual machine that has
-//! two RDMA devices.
+//! The tests of this project compile and run the listings. `docs/test-bed.md` explains how to run a program in a
+//! virtual machine that has two RDMA devices.
 
-pub mod asynchronous;
+pub mod compile_time_checks;
+pub mod concurrency;
 pub mod containers;
 pub mod errors;
 pub mod first_connection;
-pub mod functions;
+pub mod from_libibverbs;
+pub mod from_librdmacm;
 pub mod memory;
 pub mod one_sided;
 pub mod performance;
 pub mod rdma_cm;
-pub mod refused;
-pub mod verbs;
+pub mod services;

@@ -1,36 +1,51 @@
-//! One-sided: memory of the peer.
+//! Accessing memory of the peer.
 //!
-//! One end [exports](crate::endpoint::Connection::export) [`Memory`](crate::verbs::Memory) to the other one, and
-//! sends it the [descriptor](crate::endpoint::Export::descriptor): 24 bytes that say where the memory is and
-//! what is allowed. The other end makes a [`Remote`](crate::endpoint::Remote) of them, and reads and writes
-//! without the first one's help: no thread wakes there, and no message comes.
+//! The owner [exports](crate::endpoint::Connection::export) [`DmaMemory`](crate::endpoint::DmaMemory) to the peer, and
+//! sends the [descriptor](crate::endpoint::ExportedMemory::to_bytes) of the export: 24 bytes with the location and the
+//! access rights. The peer creates a [`RemoteMemory`](crate::endpoint::RemoteMemory) from these bytes. It then reads
+//! and writes the memory without participation of the owner's program: no thread of the owner wakes, and no message
+//! arrives there.
 //!
 //! ```no_run
 #![doc = include_str!("snippets/one_sided.rs")]
 //! ```
 //!
-//! Each of these calls waits until it is done. Several are under way at once where they are only
-//! [begun](crate::endpoint::Connection::start_read), and waited for later: [`RemoteOperation`](crate::endpoint::RemoteOperation).
+//! Each of these calls waits for its operation. To have several operations in flight,
+//! [start](crate::endpoint::Connection::start_read) them and wait for each
+//! [`RemoteOperation`](crate::endpoint::RemoteOperation) later.
 //!
-//! # What holds
+//! 1. The call checks access rights and bounds, and the device of the owner checks them again. A request that the
+//!    device refuses ends the connection.
+//! 2. An export is for one connection: its key is invalid for all other peers. Dropping or
+//!    [revoking](crate::endpoint::ExportedMemory::revoke) the export ends the access at once.
+//! 3. The owner can use the memory meanwhile, but only by copying: [`read`](crate::endpoint::DmaMemory::read) and
+//!    [`write`](crate::endpoint::DmaMemory::write) are not atomic. An export does not borrow the memory. Threads that
+//!    share it put it in a [`RwLock`](std::sync::RwLock); the lock does not stop the peer.
+//! 4. Several peers can change one number with [`compare_swap`](crate::endpoint::Connection::compare_swap) and
+//!    [`fetch_add`](crate::endpoint::Connection::fetch_add). These operations are atomic among all that the owner's
+//!    device performs.
+//! 5. Programs that do not use this library describe memory in other formats, mostly as an address, a key and a length.
+//!    [`RemoteMemory::new`](crate::endpoint::RemoteMemory::new) and
+//!    [`ExportedMemory::remote_memory`](crate::endpoint::ExportedMemory::remote_memory) convert in both directions.
 //!
-//! - Rights and bounds are checked where the call is made, and again by the peer's device. What that
-//!   refuses ends the connection.
-//! - An export is for one connection: the key in its descriptor is of no use to anybody else. Dropping or
-//!   [revoking](crate::endpoint::Export::revoke) it takes the memory back, at once.
-//! - The owner goes on using its memory, by copying alone: [`read`](crate::verbs::Memory::read) and
-//!   [`write`](crate::verbs::Memory::write), which are not atomic. Numbers that several change are for
-//!   the peers, by [`compare_swap`](crate::endpoint::Connection::compare_swap) and
-//!   [`fetch_add`](crate::endpoint::Connection::fetch_add), which change the memory of the other end, each at
-//!   once among those that the owner's device carries out; what the owner writes to such a number
-//!   meanwhile may be lost, or undo a change.
-//! - A read that meets a write may see parts of both. Where that matters, put a checksum or a counter on
-//!   both sides of it, as the example `key_value` does.
-//! - A write is not heard of. To tell the peer, [send](crate::endpoint::Connection::post) it a message afterwards:
-//!   what was written before it is there when it arrives. The example `file_copy` does so.
+//! # Data that change while a peer reads them
 //!
-//! Programs that do not use this library describe memory in ways of their own, mostly as an address, a key
-//! and a length: [`Remote::new`](crate::endpoint::Remote::new), and [`Export::remote`](crate::endpoint::Export::remote) for
-//! the way back.
+//! A read that overlaps a concurrent write may return parts of both. The following owner writes a version before and
+//! after each change. The reader, which only reads, compares the versions before and after its copy of the data:
 //!
-//! iWARP has no atomics. And siw lets the peer read what it knows the key of, whatever rights that has.
+//! ```no_run
+#![doc = include_str!("snippets/versions.rs")]
+//! ```
+//!
+//! - The fences order the calls of the owner: see [`DmaMemory::write`](crate::endpoint::DmaMemory::write).
+//! - The reader waits for each read before it starts the next: see
+//!   [`start_read`](crate::endpoint::Connection::start_read).
+//! - A checksum in the data needs neither: see the example `key_value`.
+//!
+//! # Pitfalls
+//!
+//! - If the owner writes to a number while peers change it, the write may be lost, or undo a change.
+//! - A write does not notify the peer. To notify it, [send](crate::endpoint::Connection::post_send) a message
+//!   afterwards, like the example `file_copy`. When the message arrives, the data of the earlier writes has arrived.
+//! - iWARP has no atomics.
+//! - On siw a peer can read any memory whose key it knows, regardless of the access rights.

@@ -1,41 +1,45 @@
-//! Performance.
+//! Improving performance.
 //!
-//! Costs, from the highest to the lowest:
+//! The costs, from the highest to the lowest:
 //!
-//! - **Connecting**: dozens of commands, messages there and back, and the registration of all buffers.
-//!   Keep connections.
-//! - **Registering memory**: pins every page. Register once; [export](crate::endpoint::Connection::export) what stays.
-//! - **Sleeping**: a wake-up costs more than a short message takes. Calls that wait look first, and sleep only
-//!   where there is nothing; a thread with a processor to spare looks for longer, as
-//!   [`busy_poll`](crate::endpoint::Settings::busy_poll) says, or calls those with `try_` in a loop.
-//! - **The doorbell**: telling the device of new requests is a system call on software devices. Several requests
-//!   need one: [`verbs::SendQueue`](crate::verbs::SendQueue) takes as many as fit, then [rings](crate::verbs::SendQueue::ring)
-//!   once.
-//! - **Posting and polling**: some dozens to some hundreds of instructions, no allocation, and no lock on queues that
-//!   a thread [keeps](crate::verbs::QueuePair::send_queue) for itself.
+//! - **Connecting** takes dozens of commands, messages in both directions, and the registration of all buffers. Keep
+//!   connections open.
+//! - **Registering memory** pins every page. Register once, and [export](crate::endpoint::Connection::export) memory
+//!   that stays the same.
+//! - **Sleeping.** A wakeup costs more than the transmission of a short message. Calls that wait poll first, and sleep
+//!   only if there is nothing to process. A thread that has a processor to itself can poll longer: see
+//!   [`busy_poll`](crate::endpoint::ConnectionConfig::busy_poll), or call functions with `try_` in a loop.
+//! - **The doorbell.** On software devices, notifying the device of new requests is a system call. Several requests
+//!   need only one: [`verbs::SendQueueGuard`](crate::verbs::SendQueueGuard) takes as many as fit, and then
+//!   [rings](crate::verbs::SendQueueGuard::ring_doorbell) once.
+//! - **Posting and polling** take some dozens to some hundreds of instructions and no allocation. They take no lock if
+//!   the thread [holds](crate::verbs::QueuePair::lock_send_queue) the queue.
 //!
-//! Remedies:
+//! # Remedies
 //!
-//! - [`post`](crate::endpoint::Connection::post) rather than [`send`](crate::endpoint::Connection::send), and
-//!   [`post_write`](crate::endpoint::Connection::post_write) rather than [`write`](crate::endpoint::Connection::write): they do not
-//!   wait for the completion. [`flush`](crate::endpoint::Connection::flush) once at the end.
-//! - Several messages under way: as many [`send_buffers`](crate::endpoint::Settings::send_buffers) here and
-//!   [`receive_buffers`](crate::endpoint::Settings::receive_buffers) there as cover the way there and back. A receiver
-//!   without a buffer stops the sender for 0.64 ms or longer, each time: have no more under way than it has buffers.
-//! - [`post_bytes`](crate::endpoint::Connection::post_bytes) for short messages: one call in place of three.
-//! - Large messages, or one-sided writes of large pieces: the cost is by message.
-//! - Buffers filled and read in place: [memory](super::memory).
-//! - Release builds with `lto = true` and `codegen-units = 1`: posting and polling are shorter then.
+//! - Use [`post_send`](crate::endpoint::Connection::post_send) and
+//!   [`post_write`](crate::endpoint::Connection::post_write), which do not wait for the completion, instead of
+//!   [`send`](crate::endpoint::Connection::send) and [`write`](crate::endpoint::Connection::write). Call
+//!   [`flush`](crate::endpoint::Connection::flush) once at the end.
+//! - Keep several messages in flight. This side needs as many
+//!   [`send_buffers`](crate::endpoint::ConnectionConfig::send_buffers), and the peer as many
+//!   [`receive_buffers`](crate::endpoint::ConnectionConfig::receive_buffers), as cover the round trip. Do not exceed
+//!   the buffers of the receiver: a receiver without a buffer delays the sender by 0.64 ms or longer, each time.
+//! - Use [`post_bytes`](crate::endpoint::Connection::post_bytes) for short messages: one call replaces three.
+//! - Send large messages, or write large blocks with one-sided operations, because each message has a fixed cost.
+//! - Fill and read buffers in place: see [memory](super::memory).
+//! - Build a release with `lto = true` and `codegen-units = 1`, which shortens posting and polling.
 //!
 //! # Many connections
 //!
-//! Each connection has three descriptors, two completion queues and buffers of its own, which is 128 KiB of pinned memory by
-//! default. For thousands of connections that are mostly idle, a [poll group](crate::endpoint::poll_group) shares all of
-//! these: one thread serves the connections, a message costs about as much as with a few of them, and memory is pinned for the
-//! messages that are in flight at once. The price is isolation: members compete for buffers, and only messages are offered.
+//! Each connection has three descriptors, two completion queues and separate buffers, by default 128 KiB of pinned
+//! memory. For thousands of mostly idle connections, a [poll group](crate::endpoint::poll_group) shares all of these.
+//! One thread serves the connections, and a message costs about as much as with a few of them. Memory is pinned only
+//! for the messages that are in flight at the same time. The price is isolation: the members compete for buffers, and
+//! they support only messages.
 //!
 //! # Measuring
 //!
-//! `rdmatools lat` and `rdmatools bw` measure latency and bandwidth between two machines, with their percentiles, as text,
-//! JSON or a plot; `cargo xtask bench connect`, `data` and `endpoint` compare this library with the C one and with itself, in a
-//! virtual machine. `docs/benchmarks.md` has the figures.
+//! `rdmatools lat` and `rdmatools bw` measure latency and bandwidth between two machines, with percentiles, as text,
+//! JSON or a plot. `cargo xtask bench connect`, `data` and `endpoint` compare this library with the C library and with
+//! itself, in a virtual machine. `docs/benchmarks.md` has the figures.

@@ -1,42 +1,39 @@
-//! RDMA CM, on one page.
+//! The RDMA connection manager on one page.
 //!
-//! An RDMA device moves bytes between the memories of two machines without a system call for each
-//! of them, and without a copy in between. A program tells it what to move by *work requests*, and
-//! looks later at *completions*, which say what is done:
+//! An RDMA device moves bytes between the memories of two machines, without a system call for each transfer and without
+//! a copy. A program posts *work requests*, which describe the transfers, and later reads *completions*, which report
+//! their results:
 //!
-//! - *Memory* that a device may touch is *registered* first: its pages stay where they are, and the
-//!   device learns where that is. A *protection domain* holds what may be used together.
-//! - A *queue pair* is one end of a connection: a queue of requests to send, and one of buffers to
-//!   receive into. A message takes the receive that has waited longest; none waiting is the
-//!   receiver's fault, and the sender waits.
-//! - A *completion queue* is where the device says what it has done, or why it could not.
-//! - What is *one-sided*, reading, writing and changing the peer's memory, takes no receive and no
-//!   completion there: the peer's device does it alone.
+//! - *Memory* that a device accesses is *registered* first. Its pages are pinned, and the device gets their addresses.
+//!   A *protection domain* groups objects that may be used together.
+//! - A *queue pair* is one end of a connection. It has a send queue and a receive queue of work requests; a receive
+//!   request provides a buffer. A message uses the receive request that was posted first. If there is none, the sender
+//!   must wait.
+//! - A *completion queue* holds the completions, each with a status.
+//! - *One-sided* operations read, write and change the memory of the peer. They need no receive request and create no
+//!   completion there: the peer's device performs them alone.
 //!
-//! A queue pair does nothing until it knows the other one. Telling each the other's number, address
-//! and limits is what the *connection manager* is for, RDMA CM. It does it as sockets do: one side
-//! listens on an IP address and a port, the other one resolves an address and connects; requests are
-//! accepted or rejected; either side disconnects. The port is one of the RDMA device's own, and has
-//! nothing to do with TCP's, but on iWARP, where TCP is below.
+//! A queue pair cannot transfer data before it knows its counterpart. The *connection manager*, RDMA CM, exchanges the
+//! numbers, addresses and limits of both queue pairs. It works like sockets: one side listens on an IP address and a
+//! port, and the other side resolves the address and connects. Requests are accepted or rejected, and either side
+//! disconnects. The port numbers are separate from those of TCP, except on iWARP, which uses TCP.
 //!
-//! IP addresses are those of the network device that the RDMA device belongs to. 127.0.0.1 belongs to
-//! none: both sides of a test on one machine use that machine's own address.
+//! The IP addresses are those of the network device that belongs to the RDMA device. No RDMA device has 127.0.0.1: to
+//! test on one machine, both sides use an address of that machine.
 //!
-//! | transport | what it runs over | devices here |
+//! | transport | protocol | devices |
 //! |---|---|---|
 //! | RoCE | UDP, on Ethernet | `rxe`, in software on any network device |
-//! | iWARP | TCP | `siw`, the same |
-//! | InfiniBand | its own wires | connection manager only, untested |
+//! | iWARP | TCP | `siw`, in software on any network device |
+//! | InfiniBand | InfiniBand links | connection manager only, untested |
 //!
-//! In this crate:
+//! The modules of this crate:
 //!
-//! - [`endpoint`](crate::endpoint) is connections and messages, with nothing to misuse. Begin there.
-//! - [`cm`](crate::cm) is librdmacm: an id for each connection, calls that start something, and events
-//!   that say how it went.
-//! - [`verbs`](crate::verbs) is libibverbs: the objects above, one by one. Posting is `unsafe` there, as a
-//!   request names memory by its address.
-//! - [`device`](crate::device) lists devices, ports and links; [`addr`](crate::addr) finds addresses by
-//!   name.
+//! - [`endpoint`](crate::endpoint) has connections and messages, without `unsafe`. Begin with this module.
+//! - [`cm`](crate::cm) is librdmacm: an id for each connection, calls that start an operation, and events that report
+//!   the outcome.
+//! - [`verbs`](crate::verbs) is libibverbs: the objects above, one by one. Posting is `unsafe` there, because a request
+//!   refers to memory by its address.
+//! - [`device`](crate::device) lists devices, ports and links. [`addr`](crate::addr) finds addresses by name.
 //!
-//! Everything goes to the kernel as commands that are written to two device nodes; there is no library
-//! of C, and no daemon.
+//! The library writes all commands to two device nodes of the kernel. It needs no C library for RDMA and no daemon.

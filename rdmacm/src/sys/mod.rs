@@ -1,12 +1,13 @@
-//! The only place that talks to the kernel, with the modules for verbs files in [`verbs_core::sys`].
+//! The only module that calls the kernel, together with the verbs files in [`verbs_core::sys`].
 //!
 //! # Safety
 //!
-//! A command is a `write` whose bytes hold addresses that the kernel reads from or stores to, a
-//! mapping is memory that the kernel shares, and a response may carry a file descriptor. The
-//! modules below turn each of these into calls that are safe for the rest of the crate: they build
-//! the addresses themselves, from memory that they own for the length of the call, own
-//! every mapping, and wrap every descriptor the moment it arrives.
+//! - A command is a `write` whose bytes hold addresses that the kernel reads from or stores to. The modules build these
+//!   addresses themselves, from memory that they own for the length of the call.
+//! - A mapping is memory that the kernel shares. The modules own every mapping.
+//! - A response may carry a file descriptor. The modules wrap every descriptor as soon as it arrives.
+//!
+//! In this way each of these becomes a call that is safe for the rest of the crate.
 
 pub(crate) mod netlink;
 pub(crate) mod poll;

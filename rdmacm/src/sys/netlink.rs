@@ -1,8 +1,7 @@
-//! A client of the kernel's RDMA netlink, `NETLINK_RDMA`, subsystem nldev.
+//! A client of the kernel's RDMA netlink: `NETLINK_RDMA`, subsystem nldev.
 //!
-//! The kernel handles a request inside the `send` that brings it, and makes the next part of a dump
-//! inside the `recv` that takes the part before. An answer is there at once or never comes, so
-//! no send and no receive waits and nothing here can hang.
+//! The kernel handles a request inside the `send` that submits it. It creates the next part of a dump inside the `recv`
+//! that takes the previous part. A response is available at once or never arrives, so no send and no receive waits.
 //!
 //! Source: `include/uapi/rdma/rdma_netlink.h`, `drivers/infiniband/core/{netlink,nldev}.c`.
 
@@ -35,7 +34,7 @@ const NLM_F_DUMP: u16 = 0x300;
 /// The kernel never makes a part of a dump longer than this.
 const BUFFER: usize = 32 * 1024;
 
-/// Of more devices, or of what else is in a list, no kernel has to tell.
+/// Maximum number of members of a list; no kernel has more devices or other objects.
 const MOST: usize = if cfg!(test) { 100 } else { 1 << 16 };
 
 /// A request: an nldev command and its attributes.
@@ -46,7 +45,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// A request for the `RDMA_NLDEV_CMD_*` command, without attributes.
+    /// Creates a request for the `RDMA_NLDEV_CMD_*` command, without attributes.
     pub(crate) fn new(command: u16) -> Self {
         let mut bytes = vec![0; MESSAGE_HEADER];
         let kind = nl::rdma_nl_get_type(nl::RDMA_NL_NLDEV, command);
@@ -92,7 +91,9 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket. The kernel loads ib_core for it; EPROTONOSUPPORT where there is none.
+    /// Opens a socket.
+    ///
+    /// The kernel loads ib_core for it. The call fails with EPROTONOSUPPORT if there is no ib_core.
     pub(crate) fn open() -> Result<Self, Failure> {
         let fd = socket(
             AddressFamily::Netlink,
@@ -107,8 +108,9 @@ impl Socket {
         Self { fd, sequence: 0, buffer: vec![0; BUFFER] }
     }
 
-    /// Asks for one thing. `read` makes it out of the answer, or finds that an attribute is
-    /// missing.
+    /// Sends a request and returns its response.
+    ///
+    /// `read` makes it out of the answer, or finds that an attribute is missing.
     pub(crate) fn get<T>(
         &mut self,
         request: Request,
@@ -117,8 +119,9 @@ impl Socket {
         self.exchange(request, 0, |body| only_answer(body, &read).map(Some))
     }
 
-    /// Asks for two things at once, in one call, and takes both answers in another. `read` as for
-    /// [`get`](Self::get), each for its own.
+    /// Sends two requests in one call, and receives both responses in another.
+    ///
+    /// Each `read` is as for [`get`](Self::get).
     pub(crate) fn get_both<A, B>(
         &mut self,
         (first, read_first): (Request, impl Fn(Attributes<'_>) -> Option<A>),
@@ -156,7 +159,7 @@ impl Socket {
         Ok(list)
     }
 
-    /// Orders something that has no answer but its success.
+    /// Sends a request whose only response is an acknowledgement.
     pub(crate) fn command(&mut self, request: Request) -> Result<(), Failure> {
         self.exchange(request, NLM_F_ACK, |body| match body {
             Body::Acknowledged => Ok(Some(())),
@@ -164,7 +167,7 @@ impl Socket {
         })
     }
 
-    /// Sends a request and shows each part of its answer to `each`, until that has what it wants.
+    /// Sends a request and passes each part of its response to `each`, until that returns a value.
     fn exchange<T>(
         &mut self,
         request: Request,
@@ -178,7 +181,7 @@ impl Socket {
             let length = self.receive()?;
             for message in messages(&self.buffer[..length]) {
                 let message = message?;
-                // What an exchange that failed half way has left behind.
+                // This message remains from an exchange that failed before its end.
                 if message.sequence != self.sequence {
                     continue;
                 }
@@ -195,10 +198,11 @@ impl Socket {
         Ok(())
     }
 
-    /// Receives one datagram into the buffer. Only the kernel and privileged processes can send to
-    /// such a socket.
+    /// Receives one datagram into the buffer.
+    ///
+    /// Only the kernel and privileged processes can send to such a socket.
     fn receive(&mut self) -> Result<usize, Failure> {
-        // With MSG_TRUNC the length is that of the datagram, also where the buffer is shorter.
+        // With MSG_TRUNC the length is that of the datagram even if the buffer is shorter.
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
         match retry(|| recv(self.fd.as_raw_fd(), &mut self.buffer, flags)) {
             Ok(0) => Err(Failure::Malformed("the answer is empty")),
@@ -209,8 +213,9 @@ impl Socket {
         }
     }
 
-    /// Receives two datagrams that are no parts of dumps, which the kernel makes no longer than 8 kB, or the
-    /// one that is there.
+    /// Receives two datagrams, or one if there is no second.
+    ///
+    /// They must not be parts of dumps. The kernel makes such datagrams at most 8 kB long.
     fn receive_both(&mut self) -> Result<Vec<&[u8]>, Failure> {
         let (one, other) = self.buffer.split_at_mut(BUFFER / 2);
         let mut buffers = [one, other];
@@ -231,7 +236,7 @@ impl Socket {
     }
 }
 
-/// The answer to the request of this number, among what was received.
+/// Returns the response to the request with this sequence number, among the received datagrams.
 fn answer<T>(
     datagrams: &[&[u8]],
     sequence: u32,
@@ -282,7 +287,7 @@ mod tests {
     const DEVICE: u16 = 0x1401;
     const INDEX: u16 = nl::RDMA_NLDEV_ATTR_DEV_INDEX;
 
-    /// A DEV_INDEX attribute.
+    /// Returns a DEV_INDEX attribute.
     fn index(value: u32) -> Vec<u8> {
         Request::new(0).u32(INDEX, value).bytes.split_off(MESSAGE_HEADER)
     }
@@ -305,7 +310,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn a_request_is_header_and_padded_attributes() {
+    fn request_has_header_and_padded_attributes() {
         let request = Request::new(nl::RDMA_NLDEV_CMD_GET_CHARDEV)
             .u32(nl::RDMA_NLDEV_ATTR_DEV_INDEX, 7)
             .string(nl::RDMA_NLDEV_ATTR_CHARDEV_TYPE, "uverbs");
@@ -322,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_the_three_forms() {
+    fn get_dump_and_command_set_their_flags() {
         let (mut socket, kernel) =
             kernel(&[message(DEVICE, 1, &index(3)), done(2, 0), acknowledgement(3)]);
         assert_eq!(get(&mut socket), Ok(3));
@@ -333,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn an_errno_is_the_answer() {
+    fn errno_is_returned_as_answer() {
         let errors = [error(1, -libc::EPERM), error(2, -4000), error(3, -17), done(4, -22)];
         let (mut socket, _kernel) = kernel(&errors);
         assert_eq!(get(&mut socket), Err(Failure::Os(libc::EPERM)));
@@ -343,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_comes_in_parts() {
+    fn list_in_parts_is_read_whole() {
         let first = [message(DEVICE, 1, &index(0)), message(DEVICE, 1, &index(1))].concat();
         let second = [message(DEVICE, 1, &index(5)), done(1, 0)].concat();
         let (mut socket, _kernel) = kernel(&[first, second]);
@@ -351,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_end_is_refused() {
+    fn endless_list_is_refused() {
         let many = |count| [message(DEVICE, 1, &index(7)).repeat(count), done(1, 0)].concat();
         let (mut socket, _kernel) = kernel(&[many(MOST)]);
         assert_eq!(dump(&mut socket), Ok(vec![7; MOST]));
@@ -360,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_request_left_behind_is_skipped() {
+    fn leftovers_of_other_request_are_skipped() {
         let stale = message(DEVICE, 77, &index(9));
         let (mut socket, _kernel) =
             kernel(&[stale.clone(), [stale, message(DEVICE, 1, &index(4))].concat()]);
@@ -368,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_hangs_where_no_answer_comes() {
+    fn missing_answer_does_not_hang() {
         let (mut socket, kernel) = kernel(&[message(DEVICE, 2, &index(0))]);
         assert!(is_malformed(&get(&mut socket)), "no answer at all");
         assert!(is_malformed(&dump(&mut socket)), "a list without its end");
@@ -377,14 +382,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_hangs_where_nobody_takes_the_requests() {
+    fn unread_requests_do_not_hang() {
         let (mut socket, _kernel) = kernel(&[]);
         assert!((0..100_000).any(|_| get(&mut socket) == Err(Failure::Os(libc::EAGAIN))));
         assert_eq!(dump(&mut socket), Err(Failure::Os(libc::EAGAIN)));
     }
 
     #[test]
-    fn answers_that_break_the_protocol() {
+    fn protocol_violations_are_refused() {
         let answers = [
             acknowledgement(1),
             message(DEVICE, 2, &[]),
@@ -401,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_longer_than_the_buffer_is_not_read_in_part() {
+    fn oversized_answer_is_not_read_partially() {
         let long = [message(DEVICE, 1, &index(0)), vec![0; BUFFER]].concat();
         let (mut socket, _kernel) = kernel(&[long]);
         assert_eq!(get(&mut socket), Err(LONGER));

@@ -8,14 +8,14 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::command::Refused;
+use super::command::CommandError;
 
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 
-/// How reads of one descriptor wait: by themselves, or by poll where some have a deadline.
+/// The way in which reads of a descriptor wait: in the read itself, or with poll.
 ///
-/// A read with a deadline must not wait for what another reader has taken meanwhile, so the first
-/// one makes the descriptor non-blocking, which it stays: others may be about to read.
+/// A read with a deadline must not block if another reader has taken the data. So the first such read makes the
+/// descriptor non-blocking. The descriptor stays non-blocking, because other threads may be about to read.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// The descriptor is non-blocking, and the program wants it to block. Locked while either
@@ -29,12 +29,12 @@ impl Waiting {
         &self,
         fd: BorrowedFd<'_>,
         nonblocking: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommandError> {
         let mut by_poll = self.by_poll();
         if nonblocking {
-            make_nonblocking(fd).map_err(Refused::Os)?;
+            make_nonblocking(fd).map_err(CommandError::Os)?;
         }
-        *by_poll = !nonblocking && is_nonblocking(fd).map_err(Refused::Os)?;
+        *by_poll = !nonblocking && is_nonblocking(fd).map_err(CommandError::Os)?;
         Ok(())
     }
 
@@ -42,12 +42,12 @@ impl Waiting {
     pub(crate) fn read<T>(
         &self,
         fd: BorrowedFd<'_>,
-        mut read: impl FnMut() -> Result<T, Refused>,
-    ) -> Result<T, Refused> {
+        mut read: impl FnMut() -> Result<T, CommandError>,
+    ) -> Result<T, CommandError> {
         loop {
             match read() {
-                Err(Refused::Os(Errno::EAGAIN)) if *self.by_poll() => {
-                    readable(fd, None).map_err(Refused::Os)?;
+                Err(CommandError::Os(Errno::EAGAIN)) if *self.by_poll() => {
+                    readable(fd, None).map_err(CommandError::Os)?;
                 }
                 done => return done,
             }
@@ -59,13 +59,13 @@ impl Waiting {
         &self,
         fd: BorrowedFd<'_>,
         deadline: Option<Instant>,
-        mut read: impl FnMut() -> Result<T, Refused>,
-    ) -> Result<Option<T>, Refused> {
-        self.poll_from_now_on(fd).map_err(Refused::Os)?;
+        mut read: impl FnMut() -> Result<T, CommandError>,
+    ) -> Result<Option<T>, CommandError> {
+        self.poll_from_now_on(fd).map_err(CommandError::Os)?;
         loop {
             match read() {
-                Err(Refused::Os(Errno::EAGAIN)) => {
-                    if !readable(fd, deadline).map_err(Refused::Os)? {
+                Err(CommandError::Os(Errno::EAGAIN)) => {
+                    if !readable(fd, deadline).map_err(CommandError::Os)? {
                         return Ok(None);
                     }
                 }
@@ -85,14 +85,14 @@ impl Waiting {
     }
 
     fn by_poll(&self) -> MutexGuard<'_, bool> {
-        unpoisoned(self.by_poll.lock())
+        ignore_poison(self.by_poll.lock())
     }
 }
 
-/// Waits until `fd` is readable or `deadline` has passed; `true` if it is readable (or in error,
-/// which a read will tell).
+/// Waits until `fd` is readable or `deadline` has passed, and returns `true` if it is readable.
 ///
-/// EINTR is returned to the caller: a signal is the caller's business.
+/// A descriptor in error counts as readable; a read returns the error. EINTR is returned to the caller, which decides
+/// how to handle a signal.
 pub(crate) fn readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<bool, Errno> {
     loop {
         let timeout = match deadline {
@@ -143,17 +143,17 @@ mod tests {
         nix::unistd::pipe().expect("pipe")
     }
 
-    fn byte(from: &OwnedFd) -> Result<usize, Refused> {
-        nix::unistd::read(from, &mut [0]).map_err(Refused::Os)
+    fn byte(from: &OwnedFd) -> Result<usize, CommandError> {
+        nix::unistd::read(from, &mut [0]).map_err(CommandError::Os)
     }
 
-    /// A deadline that has passed.
+    /// Returns a deadline that has passed.
     fn over() -> Option<Instant> {
         Some(Instant::now())
     }
 
     #[test]
-    fn who_has_a_deadline_does_not_wait_for_one_who_has_none() {
+    fn timed_read_does_not_wait_in_blocking_read() {
         let (from, to) = pipe();
         let (fd, waiting) = (from.as_fd(), Waiting::default());
         let read = || {
@@ -188,12 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_changes_together_with_what_is_known_of_it() {
+    fn mode_and_its_record_change_together() {
         let (from, _to) = pipe();
         let (fd, waiting) = (from.as_fd(), &Waiting::default());
         let has_deadline = || waiting.read_by(fd, over(), || byte(&from)).map(drop);
         let wants_no_waiting = || waiting.set_nonblocking(fd, true);
-        let changes: [&(dyn Fn() -> Result<(), Refused> + Sync); 2] =
+        let changes: [&(dyn Fn() -> Result<(), CommandError> + Sync); 2] =
             [&has_deadline, &wants_no_waiting];
         for change in changes {
             let held = waiting.by_poll();

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! The runtime knows a descriptor by its number. The descriptor therefore has to stay open, and the number its own, as long
-//! as the runtime watches it: a [`Watched`] has a share in the descriptor.
+//! The runtime identifies a descriptor by its number. So the descriptor must stay open, and keep its number, as long as
+//! the runtime watches it. A [`Watched`] shares ownership of the descriptor.
 #![expect(unsafe_code, reason = "the runtime keeps the number of a descriptor")]
 
 use std::io;
@@ -37,18 +37,21 @@ impl Watched {
     /// Outside of a runtime, and in a runtime without I/O.
     #[track_caller]
     pub(crate) fn new(epoll: Arc<Epoll>) -> io::Result<Self> {
-        // SAFETY: the descriptor is open, and stays open with its number until the `AsyncFd` is dropped: the `Epoll` owns
-        // it, the `AsyncFd` has a share in the `Epoll`, and no code takes that share out or replaces it. So `as_raw_fd`
-        // returns the same number each time.
+        // SAFETY: the descriptor is open, and stays open with its number until the `AsyncFd` is dropped. The `Epoll`
+        // owns the descriptor and the `AsyncFd` shares ownership of the `Epoll`. No code takes that share out or
+        // replaces it. So `as_raw_fd` returns the same number each time.
         let watched =
             unsafe { AsyncFd::register_with_interest(Descriptor(epoll), Interest::READABLE) };
         Ok(Self(watched?))
     }
 
-    /// Waits until the descriptor has become readable since this was last ready. The waker of the last call is woken.
+    /// Waits until the descriptor has become readable since this was last ready.
+    ///
+    /// Only the waker of the last call is woken.
     pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut readable = ready!(self.0.poll_read_ready(context))?;
-        // Clears what was observed above. If the descriptor has become readable since, the next call is ready at once.
+        // This clears the readiness that was observed above. If the descriptor has become readable since, the next call
+        // is ready at once.
         readable.clear_ready();
         Poll::Ready(Ok(()))
     }

@@ -1,9 +1,9 @@
-//! The C library's `getaddrinfo`: what knows the host's names and how it looks them up.
+//! The C library's `getaddrinfo`, which implements the host's configuration of name lookup.
 //!
 //! # Safety
 //!
-//! The strings and hints of a call live until it returns; the list that it returns is owned by
-//! [`List`], which frees it once and hands out nothing that points into it.
+//! The strings and hints of a call live until the call returns. [`List`] owns the list that the call returns. It frees
+//! the list once, and returns no reference into it.
 #![expect(unsafe_code, reason = "calls getaddrinfo and reads the list that it makes")]
 
 use std::ffi::{CStr, c_int};
@@ -20,14 +20,14 @@ pub(crate) struct Wanted {
     pub(crate) protocol: c_int,
 }
 
-/// One result.
+/// A result.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) socktype: c_int,
     pub(crate) protocol: c_int,
     /// The socket address, as bytes.
     pub(crate) address: Vec<u8>,
-    /// Of the first result only, where it was wanted.
+    /// The canonical name; only the first result has one, if it was requested.
     pub(crate) canonname: Option<String>,
 }
 
@@ -58,8 +58,8 @@ pub(crate) fn getaddrinfo(
     let mut list = List(ptr::null_mut());
     let node = node.map_or(ptr::null(), CStr::as_ptr);
     let service = service.map_or(ptr::null(), CStr::as_ptr);
-    // SAFETY: both strings are null or end in a zero byte, the hints are null or a live local whose
-    // pointers are null, and the result goes into a live pointer.
+    // SAFETY: both strings are null or end in a zero byte. The hints are null or a live local whose pointers are null.
+    // The result is stored into a live pointer.
     match unsafe { libc::getaddrinfo(node, service, hints, &raw mut list.0) } {
         0 => Ok(list.found()),
         libc::EAI_SYSTEM => Err(Failure::Os(Errno::last())),
@@ -67,17 +67,17 @@ pub(crate) fn getaddrinfo(
     }
 }
 
-/// The C library's words for an `EAI_*` code.
+/// Returns the C library's text for an `EAI_*` code.
 fn said(code: c_int) -> String {
     // SAFETY: any number will do.
     let text = unsafe { libc::gai_strerror(code) };
-    // SAFETY: it is a string of the C library: never null, with a zero byte at its end, and nobody
-    // changes or frees it while it is copied.
+    // SAFETY: it is a string of the C library: never null, with a zero byte at its end. No thread changes or frees it
+    // while it is copied.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }
 
-/// The list that a call made; null where it made none.
+/// The list that a call returned; null if it returned none.
 struct List(*mut libc::addrinfo);
 
 impl List {
@@ -89,14 +89,14 @@ impl List {
             let length = usize::try_from(entry.ai_addrlen).expect("addresses are short");
             let address = match entry.ai_addr.is_null() {
                 true => Vec::new(),
-                // SAFETY: the pointer is that of the entry's address, one allocation whose first
-                // `length` bytes getaddrinfo has written; bytes need no alignment, an address is
-                // far shorter than `isize::MAX`, and nobody writes to the list while it lives.
+                // SAFETY: the pointer is that of the entry's address, one allocation whose first `length` bytes
+                // getaddrinfo has written. Bytes need no alignment, and an address is far shorter than `isize::MAX`. No
+                // thread writes to the list while it lives.
                 false => unsafe { slice::from_raw_parts(entry.ai_addr.cast(), length) }.to_vec(),
             };
             let canonname = (!entry.ai_canonname.is_null()).then(|| {
-                // SAFETY: the pointer is not null, it is that of a string in the list with a zero
-                // byte at its end, and nobody writes to the list while it lives.
+                // SAFETY: the pointer is not null, and points to a string in the list with a zero byte at its end. No
+                // thread writes to the list while it lives.
                 let name = unsafe { CStr::from_ptr(entry.ai_canonname) };
                 name.to_string_lossy().into_owned()
             });

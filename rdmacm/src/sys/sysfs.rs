@@ -1,8 +1,7 @@
-//! Reading sysfs: small text files, any of which may be missing.
+//! A reader of sysfs: small text files, any of which may be missing.
 //!
-//! A file that is not there, cannot be read or does not parse is `None`: sysfs may be unmounted,
-//! hidden in a container, or of another kernel, and some files answer EINVAL where a table has an
-//! empty slot.
+//! A file that does not exist, cannot be read or does not parse is `None`. sysfs may be unmounted, hidden in a
+//! container, or of another kernel. Some files return EINVAL if a table has an empty slot.
 //!
 //! Source: `drivers/infiniband/core/{sysfs,uverbs_main,ucma}.c`.
 
@@ -21,17 +20,17 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// The mount point. `/sys` for everybody but tests.
+    /// Creates the root directory; the mount point is `/sys`, except in tests.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// The directory at a relative path.
+    /// Returns the directory at a relative path.
     pub(crate) fn child(&self, path: &str) -> Self {
         Self::new(self.path.join(path))
     }
 
-    /// The names in the directory, sorted; `None` if there is no such directory.
+    /// Returns the names in the directory, sorted, or `None` if there is no such directory.
     pub(crate) fn names(&self) -> Option<Vec<String>> {
         let entries = std::fs::read_dir(&self.path).ok()?;
         let mut names: Vec<_> =
@@ -45,7 +44,7 @@ impl Directory {
         self.path.is_dir()
     }
 
-    /// The text of a file, without the newline at its end.
+    /// Returns the text of a file, without the newline at its end.
     pub(crate) fn text(&self, file: &str) -> Option<String> {
         let mut file = File::open(self.path.join(file)).ok()?;
         let mut bytes = [0; LONGEST];
@@ -61,22 +60,22 @@ impl Directory {
         Some(text.trim_end().to_owned())
     }
 
-    /// A file that holds a value: `6`, `0002:c9ff:fe12:3456`.
+    /// Parses a file that holds a value: `6`, `0002:c9ff:fe12:3456`.
     pub(crate) fn value<T: FromStr>(&self, file: &str) -> Option<T> {
         self.text(file)?.parse().ok()
     }
 
-    /// A file that holds a number and its name: `4: ACTIVE`.
+    /// Parses a file that holds a number and its name: `4: ACTIVE`.
     pub(crate) fn named_number<T: FromStr>(&self, file: &str) -> Option<T> {
         self.text(file)?.split(':').next()?.parse().ok()
     }
 
-    /// A file that holds a hexadecimal number: `0xffff`.
+    /// Parses a file that holds a hexadecimal number: `0xffff`.
     pub(crate) fn hexadecimal(&self, file: &str) -> Option<u32> {
         u32::from_str_radix(self.text(file)?.strip_prefix("0x")?, 16).ok()
     }
 
-    /// A file that holds a device number as `major:minor`.
+    /// Parses a file that holds a device number as `major:minor`.
     pub(crate) fn device_number(&self, file: &str) -> Option<u64> {
         let text = self.text(file)?;
         let (major, minor) = text.split_once(':')?;
@@ -99,7 +98,7 @@ pub(crate) mod fake {
     }
 
     impl Tree {
-        /// A tree of these files: path and content.
+        /// Creates a tree of these files: path and content.
         pub(crate) fn new(files: &[(&str, &str)]) -> Self {
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let name = format!(
@@ -117,7 +116,7 @@ pub(crate) mod fake {
             tree
         }
 
-        /// Returns the directory that stands for `/sys`.
+        /// Returns the directory that replaces `/sys`.
         pub(crate) fn directory(&self) -> Directory {
             Directory::new(&self.root)
         }
@@ -136,7 +135,7 @@ mod tests {
     use super::fake::Tree;
 
     #[test]
-    fn reads_what_is_there() {
+    fn present_attributes_are_read() {
         let tree = Tree::new(&[
             ("class/infiniband/rxe0/node_type", "1: CA"),
             ("class/infiniband/rxe0/node_desc", "rxe"),
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_strange_is_none() {
+    fn missing_or_malformed_attribute_is_none() {
         let tree = Tree::new(&[
             ("empty", ""),
             ("word", "many"),
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_no_text() {
+    fn directory_is_no_text() {
         let tree = Tree::new(&[("a/b", "")]);
         assert!(tree.directory().text("a").is_none());
     }

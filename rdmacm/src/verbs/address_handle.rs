@@ -1,4 +1,4 @@
-//! Address handles: where datagrams go.
+//! Address handles ([`AddressHandle`]): destinations of datagrams.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,17 +10,17 @@ use super::Completion;
 use super::global_route::{DatagramSource, GRH_LENGTH};
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
-use super::same::equal_if_same;
+use super::same::impl_ptr_eq;
 use crate::driver::Driver as _;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Result};
 use crate::work::AddressVector;
 
-/// The address of a datagram's receiver, or of a multicast group, as the device knows it.
+/// An address handle: the device's representation of a datagram receiver or a multicast group.
 ///
-/// A clone is the same address handle. It must live until the sends to it have completed: the queue
-/// pair fails otherwise.
+/// A clone refers to the same address handle. It must live until the sends to it have completed.
+/// Otherwise the queue pair fails.
 #[doc(alias = "ibv_ah")]
 #[derive(Debug, Clone)]
 pub struct AddressHandle {
@@ -34,7 +34,7 @@ struct Inner {
     vector: AddressVector,
 }
 
-/// The address vector, which is what a [`Destination`](super::Destination) takes.
+/// Dereferences to the address vector, which a [`Destination`](super::Destination) takes.
 impl Deref for AddressHandle {
     type Target = AddressVector;
 
@@ -44,21 +44,29 @@ impl Deref for AddressHandle {
 }
 
 impl AddressHandle {
-    /// Returns the object, which is destroyed when it is dropped, if this is its last handle.
+    /// Returns the kernel object if this is its last handle.
+    ///
+    /// Dropping the returned value destroys the object.
     pub(super) fn into_last(self) -> Option<Box<dyn fmt::Debug + Send + Sync>> {
         Arc::into_inner(self.inner).map(|inner| Box::new(inner) as _)
     }
 
-    /// Makes an address handle. `IB_USER_VERBS_CMD_CREATE_AH`.
+    /// Creates an address handle.
     ///
-    /// The address of a peer or of a multicast group is in an event's
-    /// [`DatagramParam`](crate::cm::DatagramParam).
+    /// [`DatagramParam`](crate::cm::DatagramParam) of an event contains the address of a peer or of
+    /// a multicast group.
     ///
     /// # Errors
     ///
-    /// EINVAL for an address that the device does not reach (on RoCE, one without a global route),
-    /// ENOMEM; [`ErrorKind::Unsupported`] where the data path of the device's driver is not known,
-    /// or has no datagrams.
+    /// - EINVAL if the device cannot reach the address (on RoCE, an address without a global
+    ///   route).
+    /// - ENOMEM if memory is short.
+    /// - [`ErrorKind::Unsupported`] if the data path of the device's driver is not known, or has no
+    ///   datagrams.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_AH`.
     #[doc(alias = "ibv_create_ah")]
     pub fn new(pd: &ProtectionDomain, attributes: &ib_uverbs_ah_attr) -> Result<Self> {
         let context = pd.context();
@@ -76,17 +84,22 @@ impl AddressHandle {
         Ok(Self { inner: Arc::new(Inner { object, pd: pd.clone(), vector }) })
     }
 
-    /// Makes an address handle for a reply to the datagram that `completion` says was received on
-    /// `port`, with `header` at the beginning of its memory.
+    /// Creates an address handle for a reply to a received datagram.
     ///
-    /// `IB_USER_VERBS_CMD_CREATE_AH`, after looking the local address up in the port's GID table
-    /// ([`Context::gids`](super::Context::gids)). The reply goes to [`src_qp`](Completion::src_qp).
+    /// `completion` is the completion of the datagram, which was received on `port`. `header` is
+    /// the beginning of its memory. The function looks up the local address in the GID table of the
+    /// port ([`Context::gids`](super::Context::gids)). Send the reply to the queue pair
+    /// [`src_qp`](Completion::src_qp).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the datagram came to a multicast group or its header is none of
-    /// a protocol that is known; [`ErrorKind::Os`] with ENOENT where the port no longer has the
-    /// address that it came to; those of [`Context::gids`](super::Context::gids) and [`new`](Self::new).
+    /// In addition to the errors of [`Context::gids`](super::Context::gids) and [`new`](Self::new):
+    /// - [`ErrorKind::InvalidInput`] if the datagram was sent to a multicast group, or if the
+    ///   protocol of its header is not known.
+    /// - [`ErrorKind::Os`] with ENOENT if the port no longer has the address to which the datagram
+    ///   was sent.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_AH`.
     #[doc(alias = "ibv_create_ah_from_wc")]
     #[doc(alias = "ibv_init_ah_from_wc")]
     pub fn for_reply(
@@ -98,26 +111,33 @@ impl AddressHandle {
         Self::for_source(pd, &DatagramSource::new(completion, header)?, port)
     }
 
-    /// The same for a reply to `source`.
+    /// Creates an address handle for a reply to `source`, which was received on `port`.
+    ///
+    /// See [`for_reply`](Self::for_reply) for details.
     ///
     /// # Errors
     ///
     /// The errors of [`for_reply`](Self::for_reply).
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_AH`.
     pub fn for_source(pd: &ProtectionDomain, source: &DatagramSource, port: u8) -> Result<Self> {
         Self::new(pd, &source.address(pd.context(), port)?)
     }
 
-    /// The protection domain.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.inner.pd
     }
 
-    /// Destroys the address handle. `IB_USER_VERBS_CMD_DESTROY_AH`.
+    /// Destroys the address handle.
     ///
     /// # Errors
     ///
-    /// EBUSY while clones of it live; [`ErrorKind::WrongProcess`]. The address handle comes back
-    /// with the error.
+    /// Every error returns the address handle.
+    /// - EBUSY if clones of the address handle exist.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_DESTROY_AH`.
     #[doc(alias = "ibv_destroy_ah")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         let context = self.pd().context().clone();
@@ -134,4 +154,4 @@ impl Shared for Inner {
     }
 }
 
-equal_if_same!(AddressHandle, inner);
+impl_ptr_eq!(AddressHandle, inner);

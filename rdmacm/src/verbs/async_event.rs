@@ -1,87 +1,163 @@
-//! Asynchronous events: what happens to a device, its ports, and objects of a context, that no
-//! completion tells of.
+//! Asynchronous events ([`AsyncEvent`]) of devices, ports and objects of a context.
+//!
+//! They report conditions that no completion reports.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::iter;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use verbs_abi::{ib_event_type, ib_uverbs_async_event_desc};
 
-use super::context::Context;
-use super::reporter::hand_out;
+use super::context::{ASYNC_EVENTS, Context};
+use super::event_file::READ;
+use super::read_ahead::Reader;
+use super::reporter::{self, record_failure, token};
 use crate::acks::Unacknowledged;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::registry::Token;
 
-/// Where the asynchronous events of a context arrive: a descriptor that is readable when there is
-/// one.
+/// Maximum number of events that are read ahead at once.
+const MAX_READS: usize = 1024;
+
+/// The asynchronous events of a context: a descriptor that is readable if there is an event.
 ///
-/// A clone is the same descriptor, and so is what [`Context::async_events`] returns each time: of
-/// several readers each event goes to one. It is for waiting only; events are read by these
-/// methods. The kernel keeps events until they are read.
+/// A clone refers to the same descriptor, as does every channel that [`Context::async_events`]
+/// returns. If there are several readers, each event is delivered to one of them. Use the
+/// descriptor for waiting only, and the methods of this type for reading. The kernel keeps events
+/// until they are read.
+///
+/// # Events that the library reads
+///
+/// While no `AsyncEventChannel` of the context exists, the library reads events when a connection
+/// of [`endpoint`](crate::endpoint) ends, because they may report the cause. The last 64 of these
+/// events are kept for the program. They are returned first, and do not make the descriptor
+/// readable.
+///
+/// While a channel exists, the library reads no events. A connection then reports the cause only if
+/// the program has read the event before the connection ends.
 #[doc(alias = "async_fd")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AsyncEventChannel {
     context: Context,
+    /// `None` in a forked child, in which no event is read.
+    _reader: Option<Reader>,
 }
 
 impl Context {
-    /// The context's asynchronous events. The descriptor came with the context
-    /// (`IB_USER_VERBS_CMD_GET_CONTEXT`), and is open as long as that.
+    /// Returns the channel of the context's asynchronous events.
+    ///
+    /// The kernel opens the descriptor together with the context, and it stays open as long as the
+    /// context.
     #[doc(alias = "ibv_get_async_event")]
     pub fn async_events(&self) -> AsyncEventChannel {
-        AsyncEventChannel { context: self.clone() }
+        let reader = self.file().is_owner().then(|| self.lock_read_ahead().reader());
+        AsyncEventChannel { context: self.clone(), _reader: reader }
+    }
+
+    /// Reads the asynchronous events that the device has raised, without waiting.
+    ///
+    /// Each event is recorded for its object and kept for the program. If the program reads the
+    /// events itself, the function does nothing.
+    pub(super) fn read_events_ahead(&self) {
+        if !self.file().is_owner() {
+            return;
+        }
+        // Locked while it reads: a second caller finds the events of its object recorded.
+        let mut ahead = self.lock_read_ahead();
+        if ahead.is_left_to_program() {
+            return;
+        }
+        let now = Some(Instant::now());
+        for _ in 0..MAX_READS {
+            let read = self.async_file().next_by(self, now, |read| Some(*read));
+            // The program gets this error when it reads events itself.
+            let Ok(Some(read)) = read else { break };
+            self.record(&read);
+            // Acknowledged at once, so that no destruction waits for the program to read the event.
+            if event(&read, hand_out).is_some() {
+                ahead.push(read);
+            }
+        }
+    }
+
+    /// Records an event that reports the removal of the device, or the failure of a queue pair.
+    fn record(&self, read: &ib_uverbs_async_event_desc) {
+        match read.event_type {
+            ib_event_type::IB_EVENT_DEVICE_FATAL => self.mark_gone(),
+            // `IB_EVENT_QP_REQ_ERR` is not recorded. siw raises it for a refused read, but also if
+            // the peer closes the connection while siw sends the response.
+            ib_event_type::IB_EVENT_QP_ACCESS_ERR => {
+                record_failure(read.element.get(), read.event_type);
+            }
+            _ => {}
+        }
     }
 }
 
 impl AsyncEventChannel {
-    /// The next event; waits for one unless the descriptor is non-blocking.
+    /// Returns the next event, and waits for one unless the descriptor is non-blocking.
     ///
-    /// A `read` of the descriptor. Events of objects that no longer live are dropped here.
+    /// Reads the descriptor. Events of destroyed objects are discarded.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldBlock`] on a non-blocking descriptor without events; EINTR where a signal
-    /// came first, with nothing lost; [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::WouldBlock`] if the descriptor is non-blocking and there is no event.
+    /// - EINTR if a signal interrupts the call. No event is lost.
+    /// - [`ErrorKind::NotOwner`] in a forked child.
     #[doc(alias = "ibv_get_async_event")]
     pub fn get_event(&self) -> Result<AsyncEvent> {
+        if let Some(event) = self.take_ahead()? {
+            return Ok(event);
+        }
         self.context.async_file().next(&self.context, |read| self.take(read))
     }
 
-    /// The next event, or `None` if none came within `timeout`.
+    /// Returns the next event, or `None` if there is none within `timeout`.
     ///
-    /// Holds its deadline whoever else reads. For that, the first call on a blocking descriptor
-    /// makes it non-blocking; [`get_event`](Self::get_event) goes on blocking.
+    /// The deadline holds even if other threads read events. To ensure that, the first call on a
+    /// blocking descriptor makes it non-blocking. [`get_event`](Self::get_event) still blocks.
     ///
     /// # Errors
     ///
-    /// As [`get_event`](Self::get_event), but never [`ErrorKind::WouldBlock`].
+    /// The errors of [`get_event`](Self::get_event), except [`ErrorKind::WouldBlock`].
     pub fn get_event_timeout(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
+        if let Some(event) = self.take_ahead()? {
+            return Ok(Some(event));
+        }
         let deadline = Instant::now().checked_add(timeout);
         self.context.async_file().next_by(&self.context, deadline, |read| self.take(read))
     }
 
-    /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or
-    /// wait again.
+    /// Enables or disables non-blocking mode of [`get_event`](Self::get_event).
+    ///
+    /// In non-blocking mode, the call returns [`ErrorKind::WouldBlock`] instead of waiting.
     ///
     /// # Errors
     ///
-    /// Those of `fcntl`; [`ErrorKind::WrongProcess`] after a fork: the mode is the parent's too.
+    /// - The errors of `fcntl`.
+    /// - [`ErrorKind::NotOwner`] in a forked child, because the parent shares the mode.
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
         self.context.async_file().set_nonblocking(&self.context, nonblocking)
     }
 
-    /// The context.
+    /// Returns the context.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
     fn take(&self, read: &ib_uverbs_async_event_desc) -> Option<AsyncEvent> {
-        if read.event_type == ib_event_type::IB_EVENT_DEVICE_FATAL {
-            self.context.mark_gone();
-        }
-        event(read)
+        self.context.record(read);
+        event(read, hand_out)
+    }
+
+    /// Takes the oldest event that the library has read ahead and whose object still exists.
+    fn take_ahead(&self) -> Result<Option<AsyncEvent>> {
+        self.context.check_process(READ, || ASYNC_EVENTS.to_owned())?;
+        let mut ahead = self.context.lock_read_ahead();
+        let name = |number| token(number).map(|token| (token, None));
+        Ok(iter::from_fn(|| ahead.pop()).find_map(|read| event(&read, name)))
     }
 }
 
@@ -91,9 +167,15 @@ impl AsFd for AsyncEventChannel {
     }
 }
 
-/// Something that happened to a device, a port or an object. Dropping the event acknowledges it.
+impl AsRawFd for AsyncEventChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+/// An asynchronous event of a device, a port or an object.
 ///
-/// Until then the `destroy` of its object waits.
+/// Dropping the event acknowledges it. Until then, `destroy` of its object waits.
 #[doc(alias = "ibv_async_event")]
 #[doc(alias = "ibv_ack_async_event")]
 #[derive(Debug)]
@@ -103,22 +185,24 @@ pub struct AsyncEvent {
     _unacknowledged: Option<Unacknowledged>,
 }
 
-/// What an [`AsyncEvent`] is about. The tokens are unique among the three kinds of objects.
+/// The device, port or object that an [`AsyncEvent`] concerns.
+///
+/// Tokens are unique among the three kinds of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AsyncElement {
-    /// A queue pair, by its [token](super::QueuePair::token).
+    /// A queue pair, identified by its [token](super::QueuePair::token).
     QueuePair(Token),
-    /// A completion queue, by its [token](super::CompletionQueue::token).
+    /// A completion queue, identified by its [token](super::CompletionQueue::token).
     CompletionQueue(Token),
-    /// A shared receive queue, by its [token](super::SharedReceiveQueue::token).
+    /// A shared receive queue, identified by its [token](super::SharedReceiveQueue::token).
     SharedReceiveQueue(Token),
     /// A port of the device, counted from 1.
     Port(u32),
     /// The device.
     Device,
-    /// As the kernel has it, with an event that this crate does not know: a token's number, or a
-    /// port's.
+    /// The kernel's value for an event type that this crate does not know: the number of a token or
+    /// a port.
     Unknown(u64),
 }
 
@@ -133,7 +217,7 @@ enum Kind {
     Unknown,
 }
 
-/// What events of a type are about.
+/// Returns the kind of element that events of a type concern.
 fn kind(event_type: ib_event_type) -> Kind {
     use ib_event_type as T;
     match event_type {
@@ -159,38 +243,54 @@ fn kind(event_type: ib_event_type) -> Kind {
     }
 }
 
-/// Makes what was read the program's; `None` where its object is gone.
-pub(super) fn event(read: &ib_uverbs_async_event_desc) -> Option<AsyncEvent> {
+/// An object that an event concerns, and the value that acknowledges the event if that is still
+/// due.
+type Named = (Token, Option<Unacknowledged>);
+
+/// Counts an event as passed to the program.
+pub(super) fn hand_out(number: u64) -> Option<Named> {
+    reporter::hand_out(number).map(|(token, unacknowledged)| (token, Some(unacknowledged)))
+}
+
+/// Builds an event, or returns `None` if its object no longer exists.
+///
+/// `name` looks up the object by its number.
+pub(super) fn event(
+    read: &ib_uverbs_async_event_desc,
+    name: impl Fn(u64) -> Option<Named>,
+) -> Option<AsyncEvent> {
     let (event_type, number) = (read.event_type, read.element.get());
     let object = |element: fn(Token) -> AsyncElement| {
-        let (token, unacknowledged) = hand_out(number)?;
-        Some((element(token), Some(unacknowledged)))
+        let (token, unacknowledged) = name(number)?;
+        Some((element(token), unacknowledged))
     };
     let (element, unacknowledged) = match kind(event_type) {
         Kind::QueuePair => object(AsyncElement::QueuePair)?,
         Kind::CompletionQueue => object(AsyncElement::CompletionQueue)?,
         Kind::SharedReceiveQueue => object(AsyncElement::SharedReceiveQueue)?,
-        // The kernel's own number has 32 bits.
+        // The kernel's own port number has 32 bits.
         Kind::Port => (AsyncElement::Port(u32::try_from(number).unwrap_or(u32::MAX)), None),
         Kind::Device => (AsyncElement::Device, None),
-        // If it is an object's, the kernel has counted the event.
-        Kind::Unknown => (AsyncElement::Unknown(number), hand_out(number).map(|(_, event)| event)),
+        // If the event concerns an object, the kernel has counted it.
+        Kind::Unknown => (AsyncElement::Unknown(number), name(number).and_then(|(_, event)| event)),
     };
     Some(AsyncEvent { event_type, element, _unacknowledged: unacknowledged })
 }
 
 impl AsyncEvent {
-    /// What happened.
+    /// Returns the type of the event.
     pub fn event_type(&self) -> ib_event_type {
         self.event_type
     }
 
-    /// What it happened to.
+    /// Returns the device, port or object that the event concerns.
     pub fn element(&self) -> AsyncElement {
         self.element
     }
 
-    /// The queue pair, completion queue or shared receive queue that it happened to, if it is one.
+    /// Returns the token of the object that the event concerns, or `None` for a port or a device.
+    ///
+    /// The object is a queue pair, a completion queue or a shared receive queue.
     pub fn token(&self) -> Option<Token> {
         match self.element {
             AsyncElement::QueuePair(token)
@@ -203,23 +303,32 @@ impl AsyncEvent {
 
 #[cfg(test)]
 mod tests {
-    use zerocopy::FromBytes;
+    use std::fs::File;
+    use std::io::Write as _;
+
+    use zerocopy::{FromBytes, IntoBytes as _};
 
     use super::*;
-    use crate::verbs::reporter::Reporter;
+    use crate::driver::External;
+    use crate::drivers::any::AnyDriver;
+    use crate::drivers::null::Null;
+    use crate::sys::uverbs::UverbsFile;
+    use crate::verbs::read_ahead::MAX_EVENTS;
+    use crate::verbs::reporter::EventSource;
+    use crate::verbs::{CompletionQueue, ProtectionDomain, QueuePair, QueuePairInit};
 
-    /// The 16 bytes that a read gives: element, type, zero.
+    /// Builds an event from the 16 bytes that a read returns: element, type, zero.
     fn read(element: u64, event_type: u32) -> Option<AsyncEvent> {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&element.to_ne_bytes());
         bytes[8..12].copy_from_slice(&event_type.to_ne_bytes());
-        event(&ib_uverbs_async_event_desc::read_from_bytes(&bytes).expect("16 bytes"))
+        event(&ib_uverbs_async_event_desc::read_from_bytes(&bytes).expect("16 bytes"), hand_out)
     }
 
     /// The numbers are those of `enum ib_event_type`, `include/rdma/ib_verbs.h`.
     #[test]
-    fn every_type_says_what_it_is_about() {
-        let reporter = Reporter::new();
+    fn every_event_type_names_its_element() {
+        let reporter = EventSource::new();
         let (number, token) = (reporter.user_handle().get(), reporter.token());
         for event_type in 0..=20 {
             let element = match event_type {
@@ -239,10 +348,10 @@ mod tests {
     }
 
     #[test]
-    fn late_events_are_dropped_and_unknown_ones_are_values() {
-        let reporter = Reporter::new();
+    fn late_events_are_dropped_and_unknown_returned() {
+        let reporter = EventSource::new();
         let number = reporter.user_handle().get();
-        // Of a type that is yet to come: its object's destruction waits for it.
+        // A type that does not exist yet: the destruction of its object waits for the event.
         let event = read(number, 1000).expect("an event");
         assert_eq!(event.element(), AsyncElement::Unknown(number));
         reporter.check(String::new).expect_err("an event is out");
@@ -260,9 +369,82 @@ mod tests {
         assert_eq!(port.element(), AsyncElement::Port(u32::MAX));
     }
 
+    /// Creates a queue pair on the null driver, and the pipe that supplies its asynchronous events.
+    fn reported_by_pipe() -> (QueuePair, File) {
+        let (from, to) = nix::unistd::pipe().expect("pipe");
+        let driver = AnyDriver::External(External::new(Null::default()));
+        let context = Context::on_file_with_events(UverbsFile::silent(), driver, from);
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let cq = CompletionQueue::new(&context, 4, None).expect("completion queue");
+        let qp = QueuePair::new(&pd, &QueuePairInit::new(&cq)).expect("queue pair");
+        (qp, to.into())
+    }
+
+    fn report(to: &mut File, element: u64, event_type: ib_event_type) {
+        let (element, reserved) = (element.into(), 0);
+        let event = ib_uverbs_async_event_desc { element, event_type, reserved };
+        to.write_all(event.as_bytes()).expect("write");
+    }
+
     #[test]
-    fn an_unknown_event_of_a_port_is_no_objects() {
-        let reporters = [(); 3].map(|()| Reporter::new());
+    fn failure_is_found_among_events_of_others() {
+        let (qp, mut to) = reported_by_pipe();
+        assert_eq!(qp.peer_failure(), None);
+        let other = QueuePair::new(qp.pd(), &QueuePairInit::new(qp.send_cq())).expect("queue pair");
+        report(&mut to, 1, ib_event_type::IB_EVENT_PORT_ERR);
+        report(&mut to, other.token().get(), ib_event_type::IB_EVENT_QP_REQ_ERR);
+        report(&mut to, qp.token().get(), ib_event_type::IB_EVENT_QP_LAST_WQE_REACHED);
+        report(&mut to, qp.token().get(), ib_event_type::IB_EVENT_QP_ACCESS_ERR);
+        assert_eq!(qp.peer_failure(), Some(ib_event_type::IB_EVENT_QP_ACCESS_ERR));
+        assert_eq!(other.peer_failure(), None);
+        // No event is unacknowledged, so the destruction does not wait. The program gets the other
+        // events.
+        drop(other);
+        let events = qp.pd().context().async_events();
+        let next = || events.get_event_timeout(Duration::ZERO).expect("read");
+        let elements: Vec<_> = iter::from_fn(next).map(|event| event.element()).collect();
+        let own = AsyncElement::QueuePair(qp.token());
+        assert_eq!(elements, [AsyncElement::Port(1), own, own]);
+        qp.destroy().expect("no event is out");
+    }
+
+    #[test]
+    fn events_are_left_to_reading_program() {
+        let (qp, mut to) = reported_by_pipe();
+        let events = qp.pd().context().async_events();
+        report(&mut to, qp.token().get(), ib_event_type::IB_EVENT_QP_ACCESS_ERR);
+        assert_eq!(qp.peer_failure(), None);
+        let event = events.get_event().expect("the event should be left");
+        assert_eq!(event.element(), AsyncElement::QueuePair(qp.token()));
+        assert_eq!(qp.peer_failure(), Some(ib_event_type::IB_EVENT_QP_ACCESS_ERR));
+    }
+
+    #[test]
+    fn library_reads_again_after_last_channel() {
+        let (qp, mut to) = reported_by_pipe();
+        let events = qp.pd().context().async_events();
+        let other = events.clone();
+        report(&mut to, qp.token().get(), ib_event_type::IB_EVENT_QP_ACCESS_ERR);
+        drop(events);
+        assert_eq!(qp.peer_failure(), None);
+        drop(other);
+        assert_eq!(qp.peer_failure(), Some(ib_event_type::IB_EVENT_QP_ACCESS_ERR));
+    }
+
+    #[test]
+    fn oldest_of_too_many_events_is_dropped() {
+        let (qp, mut to) = reported_by_pipe();
+        let count = u64::try_from(MAX_EVENTS).expect("64 bits fit") + 1;
+        (1..=count).for_each(|port| report(&mut to, port, ib_event_type::IB_EVENT_PORT_ERR));
+        assert_eq!(qp.peer_failure(), None);
+        let events = qp.pd().context().async_events();
+        let event = events.get_event().expect("an event");
+        assert_eq!(event.element(), AsyncElement::Port(2));
+    }
+
+    #[test]
+    fn unknown_port_event_belongs_to_no_object() {
+        let reporters = [(); 3].map(|()| EventSource::new());
         for port in 0..256 {
             let event = read(port, 1000).expect("an event");
             assert_eq!(event.element(), AsyncElement::Unknown(port));

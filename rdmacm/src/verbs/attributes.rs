@@ -1,5 +1,4 @@
-//! Attributes of a queue pair: for a program that takes it from state to state itself, and as commands
-//! carry them.
+//! Queue pair attributes ([`QueuePairAttributes`]), and the commands that carry them.
 
 use std::ops::Deref;
 
@@ -12,13 +11,19 @@ use verbs_abi::{
 #[cfg(doc)]
 use super::QueuePair;
 use super::{AccessFlags, QpState};
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::sys::uverbs::UverbsFile;
 
-/// What [`QueuePair::modify`] is to change: each method sets an attribute and says that it holds.
+/// A set of queue pair attributes to change with [`QueuePair::modify`].
 ///
-/// Which of them a step needs depends on the type of the queue pair; the connection manager has them
-/// all for those of its ids. A connected one without it, whose peer's number is `number`:
+/// Each method sets one attribute and selects it in the mask. The attributes that a state
+/// transition requires depend on the type of the queue pair. The connection manager supplies all of
+/// them for the queue pairs of its ids.
+///
+/// # Examples
+///
+/// This function connects a queue pair without the connection manager. `number` is the peer's queue
+/// pair number.
 ///
 /// ```no_run
 /// # use rdmacm::verbs::{AccessFlags, Mtu, QpState, QueuePair, QueuePairAttributes};
@@ -39,124 +44,135 @@ use crate::sys::uverbs::UverbsFile;
 #[must_use = "it changes nothing by itself"]
 pub struct QueuePairAttributes {
     attributes: ib_uverbs_qp_attr,
-    /// What the connection manager's have no place for.
+    /// Maximum send rate in kbit/s, for which the connection manager's attributes have no field.
     rate_limit: Option<u32>,
 }
 
 impl QueuePairAttributes {
-    /// A step to another state.
+    /// Returns attributes that change the state to `state`.
     #[doc(alias = "IBV_QP_STATE")]
     pub fn to(state: QpState) -> Self {
         Self::default().with(Mask::IB_QP_STATE, |with| with.qp_state = state.0.into())
     }
 
-    /// The state that it is to be in now: the step is refused where it is not.
+    /// Sets the required current state.
+    ///
+    /// The change is refused if the queue pair is in another state.
     #[doc(alias = "IBV_QP_CUR_STATE")]
     pub fn from_state(self, state: QpState) -> Self {
         self.with(Mask::IB_QP_CUR_STATE, |with| with.cur_qp_state = state.0.into())
     }
 
-    /// Whether an asynchronous event tells that the send queue has drained, on the way to SQD.
+    /// Enables or disables the asynchronous event for a drained send queue, on the way to SQD.
     #[doc(alias = "IBV_QP_EN_SQD_ASYNC_NOTIFY")]
     pub fn en_sqd_async_notify(self, notify: bool) -> Self {
         let notify = u8::from(notify);
         self.with(Mask::IB_QP_EN_SQD_ASYNC_NOTIFY, |with| with.en_sqd_async_notify = notify)
     }
 
-    /// What the peer may do.
+    /// Sets the operations that the peer may perform.
     #[doc(alias = "IBV_QP_ACCESS_FLAGS")]
     pub fn access(self, access: AccessFlags) -> Self {
         self.with(Mask::IB_QP_ACCESS_FLAGS, |with| with.qp_access_flags = access.bits())
     }
 
-    /// Index of the partition key in the port's table.
+    /// Sets the index of the partition key in the port's table.
     #[doc(alias = "IBV_QP_PKEY_INDEX")]
     pub fn pkey_index(self, index: u16) -> Self {
         self.with(Mask::IB_QP_PKEY_INDEX, |with| with.pkey_index = index)
     }
 
-    /// The device's port, from 1.
+    /// Sets the port of the device, counted from 1.
     #[doc(alias = "IBV_QP_PORT")]
     pub fn port(self, port: u8) -> Self {
         self.with(Mask::IB_QP_PORT, |with| with.port_num = port)
     }
 
-    /// The Q_Key that datagrams to it must have.
+    /// Sets the Q_Key that datagrams to the queue pair must carry.
     #[doc(alias = "IBV_QP_QKEY")]
     pub fn qkey(self, qkey: u32) -> Self {
         self.with(Mask::IB_QP_QKEY, |with| with.qkey = qkey)
     }
 
-    /// The peer's address.
+    /// Sets the peer's address.
     #[doc(alias = "IBV_QP_AV")]
     pub fn address(self, address: ib_uverbs_ah_attr) -> Self {
         self.with(Mask::IB_QP_AV, |with| with.ah_attr = address)
     }
 
-    /// The most that a packet on the path carries.
+    /// Sets the maximum payload of a packet on the path.
     #[doc(alias = "IBV_QP_PATH_MTU")]
     pub fn path_mtu(self, mtu: ib_mtu) -> Self {
         self.with(Mask::IB_QP_PATH_MTU, |with| with.path_mtu = mtu.0.into())
     }
 
-    /// How long the peer may take to acknowledge: 4.096 us times two to this power; 0 is for ever.
+    /// Sets the time after which an unacknowledged packet is repeated, as an exponent.
+    ///
+    /// The time is 4.096 µs times two to the power of `exponent`. 0 means an infinite time.
     #[doc(alias = "IBV_QP_TIMEOUT")]
     pub fn timeout(self, exponent: u8) -> Self {
         self.with(Mask::IB_QP_TIMEOUT, |with| with.timeout = exponent)
     }
 
-    /// How often a packet is sent again to a peer that is silent, 0 to 7.
+    /// Sets the number of times that a packet without an answer is repeated, 0 to 7.
     #[doc(alias = "IBV_QP_RETRY_CNT")]
     pub fn retry_cnt(self, count: u8) -> Self {
         self.with(Mask::IB_QP_RETRY_CNT, |with| with.retry_cnt = count)
     }
 
-    /// How often a message is sent again to a peer that has no receive posted, 0 to 6; 7 is for
-    /// ever.
+    /// Sets the number of times that a message is repeated if the peer has no receive posted, 0 to
+    /// 6.
+    ///
+    /// 7 means no limit.
     #[doc(alias = "IBV_QP_RNR_RETRY")]
     pub fn rnr_retry(self, count: u8) -> Self {
         self.with(Mask::IB_QP_RNR_RETRY, |with| with.rnr_retry = count)
     }
 
-    /// The first packet sequence number to expect, 24 bits: the peer's [`sq_psn`](Self::sq_psn).
+    /// Sets the first packet sequence number to expect, which has 24 bits.
+    ///
+    /// It must be the peer's [`sq_psn`](Self::sq_psn).
     #[doc(alias = "IBV_QP_RQ_PSN")]
     pub fn rq_psn(self, number: u32) -> Self {
         self.with(Mask::IB_QP_RQ_PSN, |with| with.rq_psn = number)
     }
 
-    /// The first packet sequence number to send, 24 bits.
+    /// Sets the first packet sequence number to send, which has 24 bits.
     #[doc(alias = "IBV_QP_SQ_PSN")]
     pub fn sq_psn(self, number: u32) -> Self {
         self.with(Mask::IB_QP_SQ_PSN, |with| with.sq_psn = number)
     }
 
-    /// How many RDMA reads and atomics it may have outstanding.
+    /// Sets the number of RDMA reads and atomics that the queue pair may have outstanding.
     #[doc(alias = "IBV_QP_MAX_QP_RD_ATOMIC")]
     pub fn max_rd_atomic(self, depth: u8) -> Self {
         self.with(Mask::IB_QP_MAX_QP_RD_ATOMIC, |with| with.max_rd_atomic = depth)
     }
 
-    /// How many RDMA reads and atomics the peer may have outstanding here.
+    /// Sets the number of RDMA reads and atomics that the peer may have outstanding here.
     #[doc(alias = "IBV_QP_MAX_DEST_RD_ATOMIC")]
     pub fn max_dest_rd_atomic(self, depth: u8) -> Self {
         self.with(Mask::IB_QP_MAX_DEST_RD_ATOMIC, |with| with.max_dest_rd_atomic = depth)
     }
 
-    /// How long a peer waits that found no receive posted, as the specification encodes it: 12 is
-    /// 0.64 ms.
+    /// Sets the time that a peer waits after it found no receive posted.
+    ///
+    /// The value is encoded as in the specification: 12 means 0.64 ms.
     #[doc(alias = "IBV_QP_MIN_RNR_TIMER")]
     pub fn min_rnr_timer(self, timer: u8) -> Self {
         self.with(Mask::IB_QP_MIN_RNR_TIMER, |with| with.min_rnr_timer = timer)
     }
 
-    /// The number of the peer's queue pair, 24 bits.
+    /// Sets the number of the peer's queue pair, which has 24 bits.
     #[doc(alias = "IBV_QP_DEST_QPN")]
     pub fn dest_qp_num(self, number: u32) -> Self {
         self.with(Mask::IB_QP_DEST_QPN, |with| with.dest_qp_num = number)
     }
 
-    /// Another path to the peer: address, index of the partition key, and
-    /// [`timeout`](Self::timeout). Its port is that of the address.
+    /// Sets an alternate path to the peer.
+    ///
+    /// The path consists of an address, the index of a partition key and a
+    /// [`timeout`](Self::timeout). Its port is the port of the address.
     #[doc(alias = "IBV_QP_ALT_PATH")]
     pub fn alternate(self, address: ib_uverbs_ah_attr, pkey_index: u16, timeout: u8) -> Self {
         self.with(Mask::IB_QP_ALT_PATH, |with| {
@@ -167,14 +183,17 @@ impl QueuePairAttributes {
         })
     }
 
-    /// What is to become of the alternate path.
+    /// Sets the migration state of the alternate path.
     #[doc(alias = "IBV_QP_PATH_MIG_STATE")]
     pub fn path_mig_state(self, state: ib_mig_state) -> Self {
         self.with(Mask::IB_QP_PATH_MIG_STATE, |with| with.path_mig_state = state.0.into())
     }
 
-    /// How fast it sends at most, in kbit/s; 0 is as fast as it can. By drivers that pace packets, which
-    /// rxe and siw do not.
+    /// Sets the maximum send rate in kbit/s; 0 means no limit.
+    ///
+    /// # Driver notes
+    ///
+    /// Only drivers that pace packets support this attribute. rxe and siw do not.
     #[doc(alias = "IBV_QP_RATE_LIMIT")]
     #[doc(alias = "ibv_modify_qp_rate_limit")]
     pub fn rate_limit(mut self, kbit_per_second: u32) -> Self {
@@ -182,7 +201,7 @@ impl QueuePairAttributes {
         self
     }
 
-    /// The state that it is a step to.
+    /// Returns the new state, or `None` if the state does not change.
     pub(super) fn step(&self) -> Option<QpState> {
         let steps = self.qp_attr_mask & Mask::IB_QP_STATE.bits() != 0;
         steps.then(|| QpState(byte(self.qp_state)))
@@ -198,40 +217,43 @@ impl QueuePairAttributes {
 impl Deref for QueuePairAttributes {
     type Target = ib_uverbs_qp_attr;
 
-    /// As the connection manager reports attributes, which has no place for a rate limit.
+    /// Returns the attributes in the connection manager's format, which has no field for a rate
+    /// limit.
     fn deref(&self) -> &ib_uverbs_qp_attr {
         &self.attributes
     }
 }
 
 impl From<ib_uverbs_qp_attr> for QueuePairAttributes {
-    /// As the connection manager reports attributes. Four bits of the mask are left out: the connection
-    /// manager of old kernels set them for RoCE, and only kernel callers may.
+    /// Converts attributes that the connection manager reported.
+    ///
+    /// Four bits of the mask are cleared. The connection manager of old kernels sets them for RoCE,
+    /// and only kernel callers may use them.
     fn from(mut attributes: ib_uverbs_qp_attr) -> Self {
         attributes.qp_attr_mask &= !ROCE_ATTRIBUTES;
         Self { attributes, rate_limit: None }
     }
 }
 
-/// The attributes that plain MODIFY_QP and QUERY_QP know: up to `IB_QP_DEST_QPN`.
+/// The attributes that the plain MODIFY_QP and QUERY_QP support: up to `IB_QP_DEST_QPN`.
 const PLAIN_ATTRIBUTES: u32 = (Mask::IB_QP_DEST_QPN.bits() << 1) - 1;
 
 /// `IB_QP_SMAC`, `IB_QP_ALT_SMAC`, `IB_QP_VID` and `IB_QP_ALT_VID` of kernels before Linux 4.4.
 const ROCE_ATTRIBUTES: u32 = 0xf << 21;
 
-/// Changes the queue pair of `file` that has `handle`.
+/// Changes the attributes of the queue pair with `handle` in `file`.
 pub(super) fn modify(
     file: &UverbsFile,
     handle: u32,
     attributes: &QueuePairAttributes,
-) -> Result<(), Refused> {
+) -> Result<(), CommandError> {
     let mut base = modification(handle, attributes);
     let Some(rate_limit) = attributes.rate_limit else { return file.command(base) };
     base.attr_mask |= Mask::IB_QP_RATE_LIMIT;
     file.command(ib_uverbs_ex_modify_qp { base, rate_limit, reserved: 0 }).map(drop)
 }
 
-/// What changes the queue pair that has `handle`.
+/// Returns the command that changes the queue pair with `handle`.
 pub(super) fn modification(handle: u32, attributes: &ib_uverbs_qp_attr) -> ib_uverbs_modify_qp {
     let state = QpState(byte(attributes.qp_state));
     let mask = Mask::from_bits_retain(attributes.qp_attr_mask);
@@ -265,7 +287,7 @@ pub(super) fn modification(handle: u32, attributes: &ib_uverbs_qp_attr) -> ib_uv
     }
 }
 
-/// What asks for all attributes of the queue pair that has `handle`.
+/// Returns the command that queries all attributes of the queue pair with `handle`.
 pub(super) fn query(handle: u32) -> ib_uverbs_query_qp {
     ib_uverbs_query_qp {
         response: AlignedU64::default(),
@@ -274,12 +296,12 @@ pub(super) fn query(handle: u32) -> ib_uverbs_query_qp {
     }
 }
 
-/// An attribute that the connection manager reports in 32 bits and MODIFY_QP takes in 8.
+/// Converts an attribute that the connection manager reports in 32 bits and MODIFY_QP takes in 8.
 fn byte(attribute: u32) -> u8 {
     u8::try_from(attribute).unwrap_or(u8::MAX)
 }
 
-/// An address as MODIFY_QP takes it.
+/// Converts an address to the format of MODIFY_QP.
 fn destination(address: &ib_uverbs_ah_attr) -> ib_uverbs_qp_dest {
     ib_uverbs_qp_dest {
         dgid: address.grh.dgid,
@@ -302,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_holds_and_nothing_else() {
+    fn only_set_attributes_are_in_mask() {
         let attributes = QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(0).timeout(14);
         let mask = Mask::IB_QP_STATE | Mask::IB_QP_SQ_PSN | Mask::IB_QP_TIMEOUT;
         let expected = ib_uverbs_qp_attr {
@@ -315,14 +337,14 @@ mod tests {
     }
 
     #[test]
-    fn what_only_kernels_set_is_left_out_and_nothing_else() {
+    fn only_kernel_attributes_are_left_out() {
         let all = ib_uverbs_qp_attr { qp_attr_mask: u32::MAX, ..ib_uverbs_qp_attr::default() };
         let request = modification(1, &QueuePairAttributes::from(all));
         assert_eq!(request.attr_mask.bits(), u32::MAX ^ 0x1e0_0000);
     }
 
     #[test]
-    fn the_alternate_path_has_the_port_of_its_address() {
+    fn alternate_path_has_port_of_its_address() {
         let address = ib_uverbs_ah_attr { port_num: 2, ..ib_uverbs_ah_attr::default() };
         let attributes = QueuePairAttributes::default().alternate(address, 3, 4);
         assert_eq!(attributes.qp_attr_mask, Mask::IB_QP_ALT_PATH.bits());

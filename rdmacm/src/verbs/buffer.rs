@@ -1,12 +1,14 @@
-//! Registered memory that has one owner at a time.
+//! Registered memory with one owner at a time ([`RegisteredBuffer`]).
 //!
 //! # Safety
 //!
-//! A [`Buffer`] is a part of a region that no other buffer has, and the region is nobody else's. It
-//! allows local writing only, so that a device writes there for requests with the region's key and
-//! for no peer by itself. That key is known here and to [`BufferQueues`](super::BufferQueues),
-//! which have the buffer from before its request is posted until the device is done with it. So a
-//! buffer that somebody can look at is memory like any other.
+//! A [`RegisteredBuffer`] is a part of a region that no other buffer contains, and the region
+//! belongs to the buffers alone. The region permits local writes only, so a device writes there
+//! only for requests with the region's key, never on behalf of a peer alone.
+//!
+//! The key is known to this module and to [`BufferedQueuePair`](super::BufferedQueuePair). The
+//! latter owns the buffer from before its request is posted until the device has finished with it.
+//! A buffer that is accessible to the program is therefore ordinary memory.
 #![expect(unsafe_code, reason = "hands out registered memory as slices")]
 
 use std::fmt;
@@ -23,56 +25,62 @@ use super::pd::ProtectionDomain;
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 
-/// Buffers begin at multiples of this: two of them share no cache line.
+/// Alignment of buffers: two buffers share no cache line.
 const ALIGNMENT: usize = 64;
 
-/// A piece of registered memory that nobody else has: bytes to look at and to change, until it is
-/// handed to [`BufferQueues`](super::BufferQueues).
+/// A buffer in registered memory with exclusive ownership, which dereferences to its bytes.
 ///
-/// Buffers that are [made](Self::alloc) together are one memory region, which is deregistered, and
-/// its memory freed, when the last of them goes.
-pub struct Buffer {
+/// Pass it to a [`BufferedQueuePair`](super::BufferedQueuePair) to post it. Buffers that are
+/// [allocated](Self::alloc) together form one memory region. It is deregistered, and its memory
+/// freed, when the last of the buffers is dropped.
+pub struct RegisteredBuffer {
     block: Arc<Block>,
     index: u32,
-    /// How many bytes it has: its block has as many from its beginning on.
+    /// Length in bytes, starting at the buffer's offset in its block.
     length: u32,
 }
 
-/// The registered memory of buffers that were made together: a group of one length, and behind it one of another.
+/// The registered memory of buffers that were allocated together.
+///
+/// It holds a group of buffers of one length, followed by a group of buffers of another length.
 struct Block {
     region: MemoryRegion,
     layout: Layout,
 }
 
-/// Where the buffers of two groups lie in their region.
+/// The positions of two groups of buffers in their region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
-    /// The number of buffers in the first group.
+    /// Number of buffers in the first group.
     first: usize,
-    /// Bytes from one buffer to the next in each group.
+    /// Distance in bytes from one buffer to the next, for each group.
     strides: [usize; 2],
-    /// The offset of the second group.
+    /// Offset of the second group in bytes.
     second: usize,
-    /// Bytes of all buffers.
+    /// Length of all buffers together in bytes.
     total: usize,
 }
 
-impl Buffer {
+impl RegisteredBuffer {
     /// Registers zeroed memory for `count` buffers of `length` bytes each.
     ///
-    /// `IB_USER_VERBS_CMD_REG_MR`. Pins the pages, which may take a while.
+    /// The kernel pins the pages, which may take a while.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for no buffers, buffers without bytes, and more memory than there are
-    /// addresses; those of [`MemoryRegion::alloc`]: where the memory cannot be had, or the user may
-    /// not pin it or not as much.
+    /// In addition to the errors of [`MemoryRegion::alloc`]:
+    /// - [`ErrorKind::InvalidInput`] if `count` or `length` is 0 or exceeds 32 bits, or if the
+    ///   memory exceeds the address space.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_REG_MR`.
     pub fn alloc(pd: &ProtectionDomain, count: usize, length: usize) -> Result<Vec<Self>> {
         Self::alloc_groups(pd, [(count, length), (0, 0)], 0)
     }
 
-    /// Registers zeroed memory for two groups of buffers, each a count and a length, and for so many `small` buffers
-    /// of a single byte behind them, in one region.
+    /// Registers zeroed memory for two groups of buffers, and for `small` buffers of one byte after
+    /// them.
+    ///
+    /// Each group is a count and a length. All buffers are in one region.
     pub(crate) fn alloc_groups(
         pd: &ProtectionDomain,
         groups: [(usize, usize); 2],
@@ -87,7 +95,8 @@ impl Buffer {
             };
             Error::invalid("register", subject, reason)
         };
-        // A buffer has its index and its length in 32 bits, the second as an entry of a request has it.
+        // The index and the length of a buffer have 32 bits, as the length in a scatter/gather
+        // entry does.
         let [first, second] = groups.map(|(count, length)| {
             let bits = (u32::try_from(count).ok()?, u32::try_from(length).ok()?);
             (bits.0 == 0 || bits.1 > 0).then_some(bits)
@@ -116,27 +125,28 @@ impl Buffer {
         Ok((0..all).map(buffer).collect())
     }
 
-    /// Which of those it is that were made together, from 0 on.
+    /// Returns the index of the buffer among those that were allocated together, counted from 0.
     pub fn index(&self) -> usize {
         usize::try_from(self.index).expect("32 bits fit")
     }
 
-    /// The protection domain.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         self.block.region.pd()
     }
 
-    /// Its first `length` bytes for a work request; nothing, where it has not so many.
+    /// Returns a scatter/gather entry for the first `length` bytes, or `None` if the buffer is
+    /// shorter.
     #[inline]
     pub(super) fn sge(&self, length: usize) -> Option<Sge> {
         let region = &self.block.region;
-        // Within the region, as the buffer is.
+        // Within the region, because the buffer is.
         let length = u32::try_from(length).ok().filter(|length| *length <= self.length)?;
         let start = u64::try_from(self.start()).expect("an offset has at most 64 bits");
         Some(Sge { addr: (region.addr() + start).into(), length, lkey: region.lkey() })
     }
 
-    /// Where it begins in its block: less than the block's length, of which it is a part.
+    /// Returns the offset of the buffer in its block, which is less than the block's length.
     fn start(&self) -> usize {
         let Layout { first, strides, second, .. } = self.block.layout;
         match self.index().checked_sub(first) {
@@ -150,52 +160,56 @@ impl Buffer {
     }
 
     fn first(&self) -> NonNull<u8> {
-        // SAFETY: `start` is within the region's mapping, which is there as long as the region is.
+        // SAFETY: `start` is within the region's mapping, which exists as long as the region.
         unsafe { self.block.region.as_ptr().add(self.start()) }
     }
 }
 
-/// Returns the layout of two groups of buffers, each a count and a length, and of so many `small` ones behind them, or
-/// `None` if it is longer than pointers into one mapping may be apart.
+/// Returns the layout of two groups of buffers, and of `small` buffers after them.
 ///
-/// The small ones lie at the stride of the second group, and the last of them begins there: so each of them, of a
-/// single byte, is within the region.
+/// Each group is a count and a length. Returns `None` if the layout is longer than the maximum
+/// distance between pointers into one mapping.
+///
+/// The small buffers use the stride of the second group, and the last one begins within the region.
+/// Each small buffer has one byte and is therefore within the region.
 fn layout(groups: [(usize, usize); 2], small: u32) -> Option<Layout> {
     let [(first, long), (more, short)] = groups;
     let stride = |length: usize| length.checked_next_multiple_of(ALIGNMENT);
     let strides = [stride(long)?, stride(short)?.max(ALIGNMENT)];
     let second = strides[0].checked_mul(first)?;
     let small = usize::try_from(small).ok()?;
-    // All but the last of the small ones take a stride.
+    // All small buffers except the last one take a full stride.
     let (before, last) = (small.saturating_sub(1), small.min(1));
     let behind = strides[1].checked_mul(more.checked_add(before)?)?;
     let total = second.checked_add(behind)?.checked_add(ALIGNMENT * last)?;
     isize::try_from(total).is_ok().then_some(Layout { first, strides, second, total })
 }
 
-impl Deref for Buffer {
+impl Deref for RegisteredBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `length` bytes from there on are within the one mapping of the region, which
-        // lives as long as this does; they are mapped readable, initialised, and fewer than
-        // `isize::MAX`. Of this process only who has the buffer mutably writes to them, and no
-        // device does before the buffer is handed over by value, when nobody borrows it.
+        // SAFETY: the `length` bytes starting there are within the one mapping of the region, which
+        // lives as long as `self`. They are mapped readable and initialized, and `length` is less
+        // than `isize::MAX`. In this process only the owner of a mutable borrow of the buffer
+        // writes to them. No device writes to them before the buffer is passed by value, when it is
+        // not borrowed.
         unsafe { slice::from_raw_parts(self.first().as_ptr(), self.length()) }
     }
 }
 
-impl DerefMut for Buffer {
+impl DerefMut for RegisteredBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; mapped writable too. No other buffer has these bytes, nothing in
-        // this process looks at the region but by its buffers, and this one is borrowed mutably.
+        // SAFETY: as in `deref`; the bytes are also mapped writable. No other buffer contains these
+        // bytes, this process accesses the region only through its buffers, and this buffer is
+        // borrowed mutably.
         unsafe { slice::from_raw_parts_mut(self.first().as_ptr(), self.length()) }
     }
 }
 
-impl fmt::Debug for Buffer {
+impl fmt::Debug for RegisteredBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer")
+        f.debug_struct("RegisteredBuffer")
             .field("index", &self.index)
             .field("length", &self.length)
             .finish_non_exhaustive()

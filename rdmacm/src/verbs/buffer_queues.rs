@@ -1,13 +1,15 @@
-//! Posting buffers that are handed over, and getting them back.
+//! Posting of owned buffers, and their return on completion ([`BufferedQueuePair`]).
 //!
 //! # Safety
 //!
 //! The buffer of a request is in the table from before the request is posted until its completion
-//! has been polled, or with the queue pair until that is destroyed. In neither place anybody can
-//! look at it. It comes back without a completion only where the request did not get into the
-//! queue, or was taken back from there. A completion is taken for a request's by the queue pair's
-//! number and by an identifier that no other request of this process has ever had, which the
-//! contract of posting by hand keeps so.
+//! has been polled. If the queues are dropped earlier, the buffer moves to the queue pair until the
+//! queue pair is destroyed. In neither place can other code access the buffer.
+//!
+//! The buffer returns without a completion only if the request did not enter the queue, or was
+//! removed from it. A completion is matched to a request by the queue pair number and by the
+//! identifier. No other request of this process has ever had that identifier. The contract of
+//! posting by hand keeps identifiers distinct.
 #![expect(unsafe_code, reason = "posts requests over buffers that it holds")]
 
 use std::collections::VecDeque;
@@ -15,9 +17,9 @@ use std::fmt::Debug;
 use std::mem;
 
 use super::address_handle::AddressHandle;
-use super::buffer::Buffer;
+use super::buffer::RegisteredBuffer;
 use super::memory_window::{BindRequest, MemoryWindow};
-use super::outstanding::Outstanding;
+use super::outstanding::InFlightTable;
 use super::post::OwnedRings;
 use super::queue_pair::QueuePair;
 use super::{
@@ -25,72 +27,78 @@ use super::{
     SendOperation, SendRequest, Sge,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 
-/// The two queues of a queue pair, to which [`Buffer`]s are posted without `unsafe`: a post takes a buffer, and its completion
-/// gives it back.
+/// The two queues of a queue pair, to which [`RegisteredBuffer`]s are posted without `unsafe`.
 ///
-/// They own the queues, and those that the requests complete on: until they are dropped, posting to the queue pair and polling
-/// its completion queues by other means are errors ([`ErrorKind::Invalid`]). No lock is taken for a post or a poll. Completions
-/// of requests that were posted before, or by another queue pair on the completion queues, are lost.
+/// A post takes a buffer, and its completion returns the buffer.
 ///
-/// When they are dropped, the buffers that are posted stay with the queue pair until that is destroyed: after its last handle,
-/// of which an id may have one.
+/// The value owns both queues and the completion queues that they use. Until it is dropped, posting
+/// to the queue pair and polling its completion queues by other means fail with
+/// [`ErrorKind::InvalidInput`]. Posting and polling take no lock. Completions of requests that were
+/// posted earlier, or by another queue pair on the completion queues, are lost.
+///
+/// When the value is dropped, posted buffers stay with the queue pair until it is destroyed. That
+/// happens when its last handle is dropped, and an id may hold one.
 #[derive(Debug)]
-pub struct BufferQueues {
+pub struct BufferedQueuePair {
     rings: OwnedRings,
-    /// The buffers of the requests that are posted.
-    posted: Outstanding<Buffer>,
+    /// The buffers of the posted requests.
+    posted: InFlightTable<RegisteredBuffer>,
     companions: Companions,
-    /// Room for what is polled at once.
+    /// Storage for the completions of one poll.
     done: [Completion; FEW],
 }
 
-/// A buffer that could not be posted, and why.
+/// The error of a failed post, with the buffer that could not be posted.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct BufferRefused {
-    /// The buffer; absent where the request stands in the queue still, and the device may come to
-    /// it: until its completion is polled, or the queue pair destroyed.
-    pub buffer: Option<Buffer>,
-    /// Why.
+pub struct PostBufferError {
+    /// The buffer, or `None` if the request is still in the queue.
+    ///
+    /// The device may then still process the request. It keeps the buffer until its completion is
+    /// polled or the queue pair is destroyed.
+    pub buffer: Option<RegisteredBuffer>,
+    /// The cause.
     pub error: Error,
 }
 
-impl From<BufferRefused> for Error {
-    /// Drops the buffer.
-    fn from(refused: BufferRefused) -> Self {
+impl From<PostBufferError> for Error {
+    /// Returns the error and drops the buffer.
+    fn from(refused: PostBufferError) -> Self {
         refused.error
     }
 }
 
-impl BufferQueues {
-    /// Takes the queues of `qp`, and its completion queues.
+impl BufferedQueuePair {
+    /// Takes the queues of `qp` and its completion queues.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`] if another `BufferQueues` has one of the queues.
-    /// - [`ErrorKind::WouldDeadlock`] if this thread holds one of the queues.
-    /// - [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::InvalidInput`] if another `BufferedQueuePair` owns one of the queues.
+    /// - [`ErrorKind::WouldDeadlock`] if the calling thread holds one of the queues.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
     pub fn new(qp: QueuePair) -> Result<Self> {
         let (posted, companions) = tables(qp.qp_type(), qp.caps());
         let rings = OwnedRings::take(qp)?;
         Ok(Self { rings, posted, companions, done: Default::default() })
     }
 
-    /// Allocates what it takes to have `buffers` posted at once, or as many as there may be. Without this that is
-    /// allocated when there first are as many.
+    /// Allocates memory to have `buffers` buffers posted at once, up to the capacity of the queues.
+    ///
+    /// Without this call, the memory is allocated when that number is reached for the first time.
     pub fn reserve(&mut self, buffers: usize) {
         self.posted.reserve(buffers);
     }
 
-    /// The queue pair.
+    /// Returns the queue pair.
     pub fn qp(&self) -> &QueuePair {
         self.rings.qp()
     }
 
-    /// Leaves it to the caller to destroy the objects of which requests have had the last handle, because polls are not to issue
-    /// commands: see [`take_released`](Self::take_released).
+    /// Leaves the destruction of objects whose last handles belong to requests to the caller.
+    ///
+    /// Polls then issue no commands. See [`take_released`](Self::take_released).
     pub(crate) fn defer_destruction(&mut self) {
         self.companions.released = Some(Vec::new());
     }
@@ -101,34 +109,37 @@ impl BufferQueues {
         self.companions.released.as_ref().is_some_and(|released| !released.is_empty())
     }
 
-    /// Takes the objects that requests have used which have completed, and which are destroyed when they are dropped.
+    /// Takes the objects that completed requests have used, which are destroyed when dropped.
     pub(crate) fn take_released(&mut self) -> Vec<Released> {
         self.companions.released.as_mut().map(mem::take).unwrap_or_default()
     }
 
-    /// How many buffers are posted.
+    /// Returns the number of posted buffers.
     pub fn outstanding(&self) -> usize {
         self.posted.len()
     }
 
     /// Posts a request that sends or writes the first `length` bytes of `buffer`, or reads into
-    /// them. A completion follows.
+    /// them.
     ///
-    /// [`QueuePair::post_send`], signalled. An atomic has 8 bytes, for what was there before. Datagrams
-    /// are for [`send_to`](Self::send_to).
+    /// The request is signaled, and its completion returns the buffer. An atomic uses 8 bytes,
+    /// which receive the previous value. For datagrams, use [`post_send_to`](Self::post_send_to).
+    /// See also [`QueuePair::post_send`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where `length` is more than the buffer has, where the buffer is of
-    /// another protection domain, where the operation is another one, and, with ENOMEM, where the
-    /// queue is full; those of [`QueuePair::post_send`].
+    /// In addition to the errors of [`QueuePair::post_send`]:
+    /// - [`ErrorKind::InvalidInput`] if `length` exceeds the buffer, or if the buffer belongs to
+    ///   another protection domain.
+    /// - [`ErrorKind::InvalidInput`] if the operation is none of those above.
+    /// - [`ErrorKind::InvalidInput`] with ENOMEM if the queue is full.
     #[inline(always)]
-    pub fn send(
+    pub fn post_send(
         &mut self,
-        buffer: Buffer,
+        buffer: RegisteredBuffer,
         length: usize,
         operation: SendOperation<'_>,
-    ) -> Result<(), BufferRefused> {
+    ) -> Result<(), PostBufferError> {
         let is_over_the_buffer = matches!(
             operation,
             SendOperation::Send
@@ -148,47 +159,52 @@ impl BufferQueues {
         self.post(wr_id, piece, operation)
     }
 
-    /// Posts a request that sends the first `length` bytes of `buffer` as a datagram to queue pair
-    /// `qp_num`, which has `qkey`, at `address`. A completion follows; the address handle is held until
-    /// then.
+    /// Posts a request that sends the first `length` bytes of `buffer` as a datagram.
     ///
-    /// [`SendOperation::SendTo`], signaled.
+    /// The receiver is the queue pair `qp_num` with the Q_Key `qkey` at `address`. The request is a
+    /// signaled [`SendOperation::SendTo`], and its completion returns the buffer. The address
+    /// handle is held until then.
     ///
     /// # Errors
     ///
-    /// The errors of [`send`](Self::send), and [`ErrorKind::Invalid`] if the address handle belongs to
-    /// another protection domain or the queue pair has no datagrams.
+    /// In addition to the errors of [`post_send`](Self::post_send):
+    /// - [`ErrorKind::InvalidInput`] if the address handle belongs to another protection domain, or
+    ///   if the queue pair is not a datagram queue pair.
     #[inline(always)]
-    pub fn send_to(
+    pub fn post_send_to(
         &mut self,
-        buffer: Buffer,
+        buffer: RegisteredBuffer,
         length: usize,
         address: &AddressHandle,
         qp_num: u32,
         qkey: u32,
         imm_data: Option<u32>,
-    ) -> Result<(), BufferRefused> {
+    ) -> Result<(), PostBufferError> {
         let (wr_id, piece) = self.put(buffer, length)?;
         self.companions.in_use.push_back((wr_id, Companion::Address(address.clone())));
         let destination = Destination { address, qp_num, qkey };
         self.post(wr_id, piece, SendOperation::SendTo { destination, imm_data })
     }
 
-    /// Posts a request that binds a memory window: `request`, signaled and with an identifier of these queues. A completion
-    /// follows, with `buffer`, which the request does not use; the window is held until then.
+    /// Posts a request that binds a memory window.
     ///
-    /// Kernel command: the doorbell, `IB_USER_VERBS_CMD_POST_SEND`.
+    /// `request` is posted signaled and with an identifier of these queues. The completion returns
+    /// `buffer`, which the request does not use. The window is held until then.
     ///
     /// # Errors
     ///
-    /// In addition to the errors of [`SendQueue::bind_window`](super::SendQueue::bind_window):
-    /// - [`ErrorKind::Invalid`] if the region is over memory of the program's
-    ///   ([`MemoryRegion::register`](super::MemoryRegion::register)), to which the program may have references.
+    /// In addition to the errors of
+    /// [`SendQueueGuard::bind_window`](super::SendQueueGuard::bind_window):
+    /// - [`ErrorKind::InvalidInput`] if the region covers memory of the program
+    ///   ([`MemoryRegion::register`](super::MemoryRegion::register)), to which the program may hold
+    ///   references.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_POST_SEND`, as the doorbell.
     pub fn bind_window(
         &mut self,
-        buffer: Buffer,
+        buffer: RegisteredBuffer,
         request: &BindRequest<'_>,
-    ) -> Result<(), BufferRefused> {
+    ) -> Result<(), PostBufferError> {
         if !request.region.is_over_memory() {
             let reason = "the memory region is over memory of the program's";
             return Err(self.unfit(buffer, libc::EINVAL, reason));
@@ -198,29 +214,30 @@ impl BufferQueues {
             .in_use
             .push_back((wr_id, Companion::Window { _held: request.window.clone() }));
         let request = BindRequest { wr_id, flags: request.flags | SendFlags::SIGNALED, ..*request };
-        // SAFETY: the registration stays until the bind has completed, or the kernel refuses the bind: the window holds it.
-        // The memory is a `Memory`, so that any access is as if the region had been registered with it. The identifier is of
-        // our own.
+        // SAFETY: the window holds the registration, so it stays until the bind has completed or is
+        // refused by the kernel. The memory is a `DmaMemory`, so any access is as if the region had
+        // been registered with it. The identifier is from the table of these queues.
         let posted = unsafe { bind_with_care(&mut self.rings, &request) };
         posted.map_err(|failure| self.refused(wr_id, failure))
     }
 
-    /// Posts request `wr_id`, whose buffer is where [`put`](Self::put) has put it, over `piece` of that.
+    /// Posts request `wr_id` over `piece` of the buffer that [`put`](Self::put) has stored.
     #[inline(always)]
     fn post(
         &mut self,
         wr_id: u64,
         piece: Sge,
         operation: SendOperation<'_>,
-    ) -> Result<(), BufferRefused> {
-        // A piece of length 0 is one of 2 GiB to some hardware.
+    ) -> Result<(), PostBufferError> {
+        // Some hardware takes an entry of length 0 for one of 2 GiB.
         let gather: &[Sge] = if piece.length == 0 { &[] } else { &[piece] };
         let (payload, flags) = (Payload::Gather(gather), SendFlags::SIGNALED);
         let request = SendRequest { wr_id, operation, payload, flags };
-        // SAFETY: the request names no memory but that of the buffer, which `put` has put where it
-        // stays until the request has completed or the queue pair is destroyed, unless it is not
-        // posted; the buffer keeps it allocated and registered, and there nobody writes to it or
-        // reads it. The identifier is of our own.
+        // SAFETY: the request names no memory except the buffer's. `put` has moved the buffer into
+        // a table. It stays there until the request has completed or the queue pair is destroyed,
+        // unless the request is not posted. The buffer keeps its memory allocated and registered.
+        // While it is stored there, no code writes or reads the memory. The identifier is from the
+        // table of these queues.
         let posted = match unsafe { self.rings.try_post_send(&request) } {
             Some(rung) => rung.map_err(Failure::of_ringing),
             // SAFETY: as above.
@@ -229,32 +246,39 @@ impl BufferQueues {
         posted.map_err(|failure| self.refused(wr_id, failure))
     }
 
-    /// Posts a receive into `buffer`. A completion follows with the message that it receives.
+    /// Posts a receive into `buffer`.
     ///
+    /// The completion of the received message returns the buffer. See also
     /// [`QueuePair::post_recv`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the buffer is of another protection domain, and, with ENOMEM,
-    /// where the queue is full; those of [`QueuePair::post_recv`].
+    /// In addition to the errors of [`QueuePair::post_recv`]:
+    /// - [`ErrorKind::InvalidInput`] if the buffer belongs to another protection domain.
+    /// - [`ErrorKind::InvalidInput`] with ENOMEM if the queue is full.
     #[inline(always)]
-    pub fn receive(&mut self, buffer: Buffer) -> Result<(), BufferRefused> {
+    pub fn post_recv(&mut self, buffer: RegisteredBuffer) -> Result<(), PostBufferError> {
         let length = buffer.len();
         let (wr_id, piece) = self.put(buffer, length)?;
         let request = ReceiveRequest { wr_id, scatter: &[piece] };
-        // SAFETY: as in `send`.
+        // SAFETY: as in `post`.
         let posted = match unsafe { self.rings.try_post_recv(&request) } {
             Some(rung) => rung.map_err(Failure::of_ringing),
-            // SAFETY: as in `send`.
+            // SAFETY: as in `post`.
             None => unsafe { receive_with_care(&mut self.rings, &request) },
         };
         posted.map_err(|failure| self.refused(wr_id, failure))
     }
 
-    /// Puts a buffer where it stays while a request over its first `length` bytes is posted: the
-    /// identifier of that, and the bytes.
+    /// Stores a buffer in the table for a request over its first `length` bytes.
+    ///
+    /// Returns the identifier of the request and the scatter/gather entry.
     #[inline(always)]
-    fn put(&mut self, buffer: Buffer, length: usize) -> Result<(u64, Sge), BufferRefused> {
+    fn put(
+        &mut self,
+        buffer: RegisteredBuffer,
+        length: usize,
+    ) -> Result<(u64, Sge), PostBufferError> {
         if buffer.pd() != self.qp().pd() {
             return Err(self.unfit(buffer, libc::EINVAL, "it is of another protection domain"));
         }
@@ -268,55 +292,64 @@ impl BufferQueues {
     }
 
     #[cold]
-    fn unfit(&self, buffer: Buffer, errno: i32, reason: &'static str) -> BufferRefused {
-        let kind = ErrorKind::Invalid { errno, reason: reason.into() };
+    fn unfit(&self, buffer: RegisteredBuffer, errno: i32, reason: &'static str) -> PostBufferError {
+        let kind = ErrorKind::InvalidInput { errno, reason: reason.into() };
         let subject = format!("queue pair {}", self.qp().number());
-        BufferRefused { buffer: Some(buffer), error: Error::new("post a buffer to", subject, kind) }
+        PostBufferError {
+            buffer: Some(buffer),
+            error: Error::new("post a buffer to", subject, kind),
+        }
     }
 
-    /// That the request could not be posted, with its buffer unless it is posted all the same.
+    /// Builds the error of a post.
+    ///
+    /// The error contains the buffer unless the request is in the queue.
     #[cold]
-    fn refused(&mut self, wr_id: u64, Failure { error, is_posted }: Failure) -> BufferRefused {
+    fn refused(&mut self, wr_id: u64, Failure { error, is_posted }: Failure) -> PostBufferError {
         if is_posted {
-            return BufferRefused { buffer: None, error };
+            return PostBufferError { buffer: None, error };
         }
-        // It is the last one, if it has any.
+        // The object of this request, if any, is the last one.
         let in_use = &mut self.companions.in_use;
         if in_use.back().is_some_and(|(id, _)| *id == wr_id) {
             in_use.pop_back();
         }
-        BufferRefused { buffer: self.posted.take(wr_id), error }
+        PostBufferError { buffer: self.posted.take(wr_id), error }
     }
 
-    /// Hands over what has completed, with the buffers; how many.
+    /// Passes completions and their buffers to `each`, and returns their number.
     ///
-    /// [`CompletionQueue::poll`](super::CompletionQueue::poll).
+    /// See also [`CompletionQueue::poll`](super::CompletionQueue::poll).
     ///
     /// # Errors
     ///
     /// The errors of [`CompletionQueue::poll`](super::CompletionQueue::poll).
-    pub fn poll(&mut self, mut each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
-        Ok(self.poll_received(&mut each)? + self.poll_sent(each)?)
+    pub fn poll(&mut self, mut each: impl FnMut(RegisteredBuffer, &Completion)) -> Result<usize> {
+        Ok(self.poll_recv(&mut each)? + self.poll_send(each)?)
     }
 
-    /// The same for receives alone, unless one completion queue has both.
+    /// Passes completions of receives, with their buffers, to `each`, and returns their number.
+    ///
+    /// If sends and receives share one completion queue, completions of sends are included.
     ///
     /// # Errors
     ///
     /// The errors of [`CompletionQueue::poll`](super::CompletionQueue::poll).
-    pub fn poll_received(&mut self, each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
+    pub fn poll_recv(&mut self, each: impl FnMut(RegisteredBuffer, &Completion)) -> Result<usize> {
         let Self { rings, posted, companions, done } = self;
         let number = rings.qp().number();
         poll(done, number, posted, companions, |done| rings.poll_recv(done), each)
     }
 
-    /// Passes completions of sends, with their buffers, to `each`. Returns their number: 0 if one completion queue has all,
-    /// which [`poll_received`](Self::poll_received) polls.
+    /// Passes completions of sends, with their buffers, to `each`, and returns their number.
+    ///
+    /// If sends and receives share one completion queue, the function returns 0, and
+    /// [`poll_recv`](Self::poll_recv) polls both.
     ///
     /// # Errors
     ///
     /// The errors of [`CompletionQueue::poll`](super::CompletionQueue::poll).
-    pub fn poll_sent(&mut self, each: impl FnMut(Buffer, &Completion)) -> Result<usize> {
+    pub fn poll_send(&mut self, each: impl FnMut(RegisteredBuffer, &Completion)) -> Result<usize> {
         let Self { rings, posted, companions, done } = self;
         let number = rings.qp().number();
         let poll_ring = |done: &mut [Completion]| rings.poll_send(done).unwrap_or(Ok(0));
@@ -328,10 +361,10 @@ impl BufferQueues {
 ///
 /// # Safety
 ///
-/// The caller keeps the contract of [`SendQueue::push`](super::SendQueue::push).
+/// The caller fulfills the contract of [`SendQueueGuard::push`](super::SendQueueGuard::push).
 #[cold]
 unsafe fn send_with_care(rings: &mut OwnedRings, request: &SendRequest<'_>) -> Result<(), Failure> {
-    // SAFETY: the contract of this function is that of the callee.
+    // SAFETY: the contract of this function is the contract of the callee.
     unsafe { rings.store_send(request) }.map_err(Failure::unposted)?;
     rings.ring_send().map_err(Failure::of_ringing)
 }
@@ -340,9 +373,10 @@ unsafe fn send_with_care(rings: &mut OwnedRings, request: &SendRequest<'_>) -> R
 ///
 /// # Safety
 ///
-/// The caller keeps the contract of [`SendQueue::bind_window`](super::SendQueue::bind_window).
+/// The caller fulfills the contract of
+/// [`SendQueueGuard::bind_window`](super::SendQueueGuard::bind_window).
 unsafe fn bind_with_care(rings: &mut OwnedRings, request: &BindRequest<'_>) -> Result<(), Failure> {
-    // SAFETY: the contract of this function is that of the callee.
+    // SAFETY: the contract of this function is the contract of the callee.
     unsafe { rings.store_bind(request) }.map_err(Failure::unposted)?;
     rings.ring_send().map_err(Failure::of_ringing)
 }
@@ -351,22 +385,23 @@ unsafe fn bind_with_care(rings: &mut OwnedRings, request: &BindRequest<'_>) -> R
 ///
 /// # Safety
 ///
-/// The caller keeps the contract of [`ReceiveQueue::push`](super::ReceiveQueue::push).
+/// The caller fulfills the contract of [`ReceiveQueueGuard::push`](super::ReceiveQueueGuard::push).
 #[cold]
 unsafe fn receive_with_care(
     rings: &mut OwnedRings,
     request: &ReceiveRequest<'_>,
 ) -> Result<(), Failure> {
-    // SAFETY: the contract of this function is that of the callee.
+    // SAFETY: the contract of this function is the contract of the callee.
     unsafe { rings.store_recv(request) }.map_err(Failure::unposted)?;
     rings.ring_recv().map_err(Failure::of_ringing)
 }
 
-/// What is to hold the buffers of a queue pair, and the address handles: with room for those of a whole
-/// queue, so that posting allocates nothing, but for no more than there are in earnest. How many the queue
-/// holds is the kernel's word alone.
-fn tables(qp_type: QpType, caps: QueuePairCaps) -> (Outstanding<Buffer>, Companions) {
-    let posted = Outstanding::new(caps.max_send_wr.saturating_add(caps.max_recv_wr));
+/// Returns empty tables for the posted buffers and address handles of a queue pair.
+///
+/// There is room for those of a whole queue, so that posting allocates nothing. Room for buffers is
+/// not allocated before it is used, because the reported capacity is the kernel's claim alone.
+fn tables(qp_type: QpType, caps: QueuePairCaps) -> (InFlightTable<RegisteredBuffer>, Companions) {
+    let posted = InFlightTable::new(caps.max_send_wr.saturating_add(caps.max_recv_wr));
     let datagrams = match qp_type {
         QpType::IB_UVERBS_QPT_UD => caps.max_send_wr.min(MOST_DATAGRAMS),
         _ => 0,
@@ -375,7 +410,7 @@ fn tables(qp_type: QpType, caps: QueuePairCaps) -> (Outstanding<Buffer>, Compani
     (posted, Companions::with_capacity(room))
 }
 
-/// So many address handles have room from the beginning, in a megabyte.
+/// Maximum number of address handles for which there is room from the start, in one megabyte.
 const MOST_DATAGRAMS: u32 = 1 << 16;
 
 /// An object that a request uses, and that is held until the request has completed.
@@ -395,15 +430,15 @@ impl Companion {
     }
 }
 
-/// An object of the kernel whose last handle is dropped with this.
+/// A kernel object whose last handle is dropped with this value.
 pub(crate) type Released = Box<dyn Debug + Send + Sync>;
 
 /// The objects that posted requests use.
 #[derive(Debug)]
 struct Companions {
-    /// With the identifiers of their requests, which ascend.
+    /// Objects with the identifiers of their requests, in ascending order.
     in_use: VecDeque<(u64, Companion)>,
-    /// Absent if objects are destroyed by the poll that finds them unused.
+    /// `None` if objects are destroyed by the poll that finds them unused.
     released: Option<Vec<Released>>,
 }
 
@@ -412,8 +447,9 @@ impl Companions {
         Self { in_use: VecDeque::with_capacity(room), released: None }
     }
 
-    /// Lets go of the object of request `wr_id`, if it uses one, and of those before it: sends complete in the order in which
-    /// they were posted.
+    /// Releases the object of request `wr_id`, if it uses one, and the objects of earlier requests.
+    ///
+    /// Sends complete in the order in which they were posted.
     #[inline(never)]
     fn let_go(&mut self, wr_id: u64) {
         let found = self.in_use.binary_search_by_key(&wr_id, |(id, _)| *id);
@@ -427,21 +463,21 @@ impl Companions {
     }
 }
 
-/// How many completions there is always room for.
+/// Number of completions for which there is always room.
 const FEW: usize = 2;
 
-/// How many are taken at once where those were not all.
+/// Number of completions that are polled at once if there are more.
 const MANY: usize = 32;
 
-/// Passes the completions that `poll_ring` takes off a queue, and that are those of queue pair `number`, to `each`.
+/// Passes completions of queue pair `number`, polled by `poll_ring`, to `each`.
 #[inline(always)]
 fn poll(
     done: &mut [Completion],
     number: u32,
-    posted: &mut Outstanding<Buffer>,
+    posted: &mut InFlightTable<RegisteredBuffer>,
     companions: &mut Companions,
     mut poll_ring: impl FnMut(&mut [Completion]) -> Result<usize>,
-    mut each: impl FnMut(Buffer, &Completion),
+    mut each: impl FnMut(RegisteredBuffer, &Completion),
 ) -> Result<usize> {
     let mut polled = 0;
     let count = poll_ring(done)?;
@@ -458,14 +494,15 @@ fn poll(
 #[inline(never)]
 fn poll_many(
     number: u32,
-    posted: &mut Outstanding<Buffer>,
+    posted: &mut InFlightTable<RegisteredBuffer>,
     companions: &mut Companions,
     poll_ring: &mut impl FnMut(&mut [Completion]) -> Result<usize>,
-    each: &mut impl FnMut(Buffer, &Completion),
+    each: &mut impl FnMut(RegisteredBuffer, &Completion),
 ) -> Result<usize> {
     let mut done = [Completion::default(); MANY];
     let mut polled = 0;
-    // Requests may complete as fast as they are polled: those that are posted bound the loop.
+    // Requests may complete as fast as they are polled, so the number of posted requests bounds the
+    // loop.
     while posted.len() > 0 {
         let count = poll_ring(&mut done)?;
         for completion in done[..count].iter().filter(|completion| completion.qp_num() == number) {
@@ -478,14 +515,15 @@ fn poll_many(
     Ok(polled)
 }
 
-/// Hands over the buffer of what is done, if it is here. Not inlined: a poll that finds nothing, as most do of one who
-/// waits, is not to prepare for it.
+/// Passes the buffer of a completed request to `each` if the buffer is in the table.
+///
+/// Not inlined: most polls of a waiting thread find nothing, and should not prepare for this call.
 #[inline(never)]
 fn hand_over(
     completion: &Completion,
-    posted: &mut Outstanding<Buffer>,
+    posted: &mut InFlightTable<RegisteredBuffer>,
     companions: &mut Companions,
-    each: &mut impl FnMut(Buffer, &Completion),
+    each: &mut impl FnMut(RegisteredBuffer, &Completion),
 ) -> bool {
     let Some(buffer) = posted.take(completion.wr_id()) else { return false };
     if !companions.in_use.is_empty() {
@@ -495,37 +533,38 @@ fn hand_over(
     true
 }
 
-/// Why a request could not be posted, and whether it is all the same.
+/// The error of a failed post, and whether the request is posted nevertheless.
 struct Failure {
     error: Error,
     is_posted: bool,
 }
 
 impl Failure {
-    /// It did not get into the queue.
+    /// Creates the error of a request that did not enter the queue.
     fn unposted(error: Error) -> Self {
         Self { error, is_posted: false }
     }
 
-    /// It is the last one in the queue, and ringing for it failed: only these two say that it was
-    /// taken back.
+    /// Creates the error of the last request in the queue, whose doorbell failed.
     fn of_ringing(error: Error) -> Self {
-        let taken_back =
-            matches!(error.kind(), ErrorKind::Invalid { .. } | ErrorKind::Unposted { .. });
+        let taken_back = matches!(
+            error.kind(),
+            ErrorKind::InvalidInput { .. } | ErrorKind::PartiallyPosted { .. }
+        );
         Self { error, is_posted: !taken_back }
     }
 }
 
-impl Drop for BufferQueues {
+impl Drop for BufferedQueuePair {
     fn drop(&mut self) {
-        // Before any lock. The buffers of a forked child are memory of its own, which no device
-        // knows.
+        // Checked before any lock is taken. The buffers of a forked child are memory of its own,
+        // which no device accesses.
         let qp = self.rings.qp();
-        if qp.inner.object.belongs_here() {
+        if qp.inner.object.is_owner() {
             if self.posted.len() == 0 {
                 return;
             }
-            let mut kept = unpoisoned(qp.inner.kept.lock());
+            let mut kept = ignore_poison(qp.inner.kept.lock());
             let kept = kept.get_or_insert_default();
             kept.buffers.extend(self.posted.drain());
             // A window is not kept: it holds the queue pair.
@@ -544,7 +583,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_that_is_said_to_be_endless_takes_little_memory() {
+    fn huge_reported_queue_takes_little_memory() {
         let most = u32::MAX;
         let caps =
             QueuePairCaps { max_send_wr: most, max_recv_wr: most, ..QueuePairCaps::default() };

@@ -1,4 +1,12 @@
-//! Completion queues, and polling them.
+//! Completion queues ([`CompletionQueue`]) and exclusive access to them ([`Poller`]).
+//!
+//! - **Polling.** The fast path takes the ring with `try_lock` and reads it. The `*_with_care`
+//!   functions are the slow path: they check for a fork, let waiting threads in and report errors.
+//! - **Injected completions.** The library completes orphaned requests itself, see
+//!   [`complete_orphans`](CompletionQueue::complete_orphans). A [`WakeupQp`] raises the event for
+//!   them.
+//! - **Sleeping.** [`CompletionQueue::wait`] polls, arms, polls again and blocks on the completion
+//!   channel. The lock `sleeper` admits one thread at a time.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,28 +18,30 @@ use super::completion_channel::CompletionChannel;
 use super::context::Context;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
-use super::reporter::Reporter;
-use super::same::equal_if_same;
+use super::reporter::EventSource;
+use super::same::impl_ptr_eq;
 use super::wakeup_qp::WakeupQp;
 use super::{Completion, WcOpcode};
 use crate::acks::Acks;
 #[cfg(doc)]
 use crate::cm::CmId;
-use crate::concurrent::{HandoffGuard, HandoffMutex, HeldByThisThread};
 use crate::driver::PollError;
 use crate::drivers::any::AnyCqRing;
 use crate::engine::{Cq, NewCq, WakeupRequest};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::registry::Token;
+use crate::sync::{HandoffGuard, HandoffMutex, HeldByThisThread};
 
 const POLL: &str = "poll";
-/// The reason of an error for a queue that a [`BufferQueues`](super::BufferQueues) polls.
-const POLLED_BY_BUFFERS: &str = "its completions are polled by the `BufferQueues` of a queue pair";
+/// Reason in errors about a queue that a [`BufferedQueuePair`](super::BufferedQueuePair) polls.
+const POLLED_BY_BUFFERS: &str =
+    "its completions are polled by the `BufferedQueuePair` of a queue pair";
 const POLLED_HERE: &str = "it has the queue's poller; drop that first";
 
-/// Where the completions of queue pairs arrive.
+/// A completion queue, which receives the completions of queue pairs.
 ///
-/// A clone is the same queue. It lives while a clone of it or a queue pair on it does.
+/// A clone refers to the same queue. The queue lives as long as a clone of it or a queue pair that
+/// uses it.
 #[doc(alias = "ibv_cq")]
 #[derive(Debug, Clone)]
 pub struct CompletionQueue {
@@ -41,47 +51,61 @@ pub struct CompletionQueue {
 #[derive(Debug)]
 struct Inner {
     ring: HandoffMutex<AnyCqRing>,
-    // Declared before the object: the kernel does not destroy a queue to which the queue pairs of wakeups belong.
+    // Declared before `object`: the kernel does not destroy a completion queue that wakeup queue
+    // pairs use.
     cq: Cq,
     object: Object<ib_uverbs_destroy_cq>,
-    reporter: Reporter,
-    /// The completion events that were handed to the program.
+    reporter: EventSource,
+    /// Counts the completion events that were passed to the program.
     events: Arc<Acks>,
     channel: Option<CompletionChannel>,
-    /// Held by the one thread that sleeps in `wait`: the event of an armed queue wakes one thread, and
-    /// would leave a second one asleep on a queue that no thread arms again.
+    /// Held by the one thread that sleeps in `wait`.
+    ///
+    /// The event of an armed queue wakes one thread. A second one would sleep on a queue that no
+    /// thread arms again.
     sleeper: HandoffMutex<()>,
 }
 
 impl CompletionQueue {
-    /// Makes a completion queue for at least `capacity` completions, whose events go to `channel`.
+    /// Creates a completion queue for at least `capacity` completions, whose events go to
+    /// `channel`.
     ///
-    /// `IB_USER_VERBS_CMD_CREATE_CQ`. It must have room for all requests that may complete before
-    /// it is polled: a completion for which there is none is lost, and the queue broken.
+    /// The queue must have room for all requests that may complete before it is polled. If it
+    /// overflows, the completion is lost and the queue is broken.
     ///
     /// # Errors
     ///
-    /// EINVAL for a capacity of zero or above the device's; ENOMEM; [`ErrorKind::Unsupported`]
-    /// where the data path of the device's driver is not known; [`ErrorKind::Invalid`] where
-    /// `channel` is of another device.
+    /// - EINVAL if `capacity` is zero or exceeds that of the device.
+    /// - ENOMEM if memory is short.
+    /// - [`ErrorKind::Unsupported`] if the data path of the device's driver is not known.
+    /// - [`ErrorKind::InvalidInput`] if `channel` belongs to another device.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_CQ`.
     #[doc(alias = "ibv_create_cq")]
     pub fn new(
         context: &Context,
         capacity: u32,
         channel: Option<&CompletionChannel>,
     ) -> Result<Self> {
-        Self::on_vector(context, capacity, channel, 0)
+        Self::with_comp_vector(context, capacity, channel, 0)
     }
 
-    /// The same with the completion vector `vector`: which of the device's interrupts tells of
-    /// completions. The devices in software have vectors and make no difference between them.
+    /// Creates a completion queue whose completions raise the interrupt of completion vector
+    /// `vector`.
+    ///
+    /// See [`new`](Self::new) for details.
     ///
     /// # Errors
     ///
-    /// The errors of [`new`](Self::new); [`ErrorKind::Invalid`] for a vector that is none of the
-    /// device's [`Context::completion_vectors`].
+    /// In addition to the errors of [`new`](Self::new):
+    /// - [`ErrorKind::InvalidInput`] if `vector` is not less than [`Context::completion_vectors`].
+    ///
+    /// # Driver notes
+    ///
+    /// rxe and siw report completion vectors, but treat all of them alike.
     #[doc(alias = "comp_vector")]
-    pub fn on_vector(
+    pub fn with_comp_vector(
         context: &Context,
         capacity: u32,
         channel: Option<&CompletionChannel>,
@@ -98,7 +122,7 @@ impl CompletionQueue {
             return Err(Error::invalid("create", "a completion queue", reason));
         }
         let events = Arc::default();
-        let reporter = Reporter::of_completion_queue(&events);
+        let reporter = EventSource::of_completion_queue(&events);
         let request = ib_uverbs_create_cq {
             response: AlignedU64::default(),
             user_handle: reporter.user_handle(),
@@ -125,39 +149,48 @@ impl CompletionQueue {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// What names this queue in events of its [channel](super::CompletionEvent::token) and in
-    /// [asynchronous ones](super::AsyncElement).
+    /// Returns the token that identifies this queue in events.
+    ///
+    /// The token is part of [completion events](super::CompletionEvent::token) and of [asynchronous
+    /// events](super::AsyncElement).
     pub fn token(&self) -> Token {
         self.inner.reporter.token()
     }
 
-    /// The context that it was made in.
+    /// Returns the context in which the queue was created.
     pub fn context(&self) -> &Context {
         self.inner.object.context()
     }
 
-    /// The channel that its events come by, if it was made with one. Those that
-    /// [`CmId::create_ep`] makes have one each.
+    /// Returns the channel that receives the queue's events, if it was created with one.
+    ///
+    /// Each completion queue that [`CmId::create_ep`] creates has a channel of its own.
     pub fn channel(&self) -> Option<&CompletionChannel> {
         self.inner.channel.as_ref()
     }
 
-    /// How many completions it has room for.
+    /// Returns the number of completions that the queue has room for.
     pub fn capacity(&self) -> u32 {
         self.inner.cq.capacity()
     }
 
-    /// Makes room for at least `capacity` completions. What is on the queue stays there; threads that
-    /// poll wait meanwhile. `IB_USER_VERBS_CMD_RESIZE_CQ`.
+    /// Resizes the queue to hold at least `capacity` completions.
+    ///
+    /// Completions in the queue are kept. Threads that poll the queue wait until the call returns.
     ///
     /// # Errors
     ///
-    /// EINVAL for a capacity of zero, above the device's, or below the number of completions that are
-    /// on the queue; ENOMEM; [`ErrorKind::Unsupported`] where the driver cannot (siw);
-    /// [`ErrorKind::WouldDeadlock`] where this thread has the [`poller`](Self::poller);
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`]. Where the kernel has resized the queue
-    /// and its new ring cannot be mapped, the error says so, and every later poll is
-    /// [`ErrorKind::Invalid`].
+    /// - EINVAL if `capacity` is zero, exceeds that of the device, or is below the number of
+    ///   completions in the queue.
+    /// - ENOMEM if memory is short.
+    /// - [`ErrorKind::Unsupported`] if the driver cannot resize completion queues (siw).
+    /// - [`ErrorKind::WouldDeadlock`] if the calling thread holds the [poller](Self::lock_poller).
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    /// - The errno of `mmap` if the kernel has resized the queue but its new ring cannot be mapped.
+    ///   Every later poll then fails with [`ErrorKind::InvalidInput`].
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_RESIZE_CQ`.
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&self, capacity: u32) -> Result<()> {
         const RESIZE: &str = "resize";
@@ -177,18 +210,21 @@ impl CompletionQueue {
         self.inner.object.handle()
     }
 
-    /// The queue without its ring and its owners.
+    /// Returns the driver-level queue, without its ring and the state that this type adds.
     #[inline]
     pub(super) fn engine(&self) -> &Cq {
         &self.inner.cq
     }
 
-    /// Takes the ring away, for an owner that [returns](Self::return_ring) it. Meanwhile every other poll fails.
+    /// Takes the ring for an owner that [returns](Self::return_ring) it later.
+    ///
+    /// Until then, all other polls fail.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`] if the ring was taken before, or lost when the queue was resized.
-    /// - [`ErrorKind::WouldDeadlock`] if this thread holds the [`poller`](Self::poller).
+    /// - [`ErrorKind::InvalidInput`] if the ring is already taken, or was lost when the queue was
+    ///   resized.
+    /// - [`ErrorKind::WouldDeadlock`] if the calling thread holds the [poller](Self::lock_poller).
     pub(super) fn take_ring(&self) -> Result<AnyCqRing> {
         let mut ring = self.inner.ring.lock().map_err(|HeldByThisThread| self.polled_here())?;
         match &*ring {
@@ -197,15 +233,17 @@ impl CompletionQueue {
         }
     }
 
-    /// Puts back the ring that was [taken](Self::take_ring). No thread holds the lock of a ring that was taken for long, and
-    /// none while it waits.
+    /// Returns the ring that was [taken](Self::take_ring).
+    ///
+    /// While the ring is absent, no thread holds its lock for long, and none holds it while
+    /// waiting.
     pub(super) fn return_ring(&self, ring: AnyCqRing) {
         if let Ok(mut absent) = self.inner.ring.lock() {
             *absent = ring;
         }
     }
 
-    /// Reports that a poll in a forked child is refused.
+    /// Returns an error if the process has forked.
     #[cold]
     #[inline(never)]
     pub(super) fn check_process(&self) -> Result<()> {
@@ -217,17 +255,19 @@ impl CompletionQueue {
         self.inner.poll_error(error)
     }
 
-    /// The queue's end that is polled, for this thread.
+    /// Locks the queue for polling by the calling thread.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldDeadlock`] where this thread has it already; [`ErrorKind::WrongProcess`]
-    /// after a fork.
-    pub fn poller(&self) -> Result<Poller<'_>> {
+    /// - [`ErrorKind::WouldDeadlock`] if the calling thread already holds the poller.
+    /// - [`ErrorKind::InvalidInput`] if a [`BufferedQueuePair`](super::BufferedQueuePair) polls the
+    ///   queue, or if the ring was lost in [`resize`](Self::resize).
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    pub fn lock_poller(&self) -> Result<Poller<'_>> {
         self.context().check_process(POLL, || self.inner.name())?;
         let ring = self.inner.ring.lock().map_err(|HeldByThisThread| self.polled_here())?;
         match *ring {
-            // A guard would keep the owner of the ring from putting it back.
+            // A guard would keep the owner of the ring from returning it.
             AnyCqRing::Absent(why) => Err(self.poll_error(PollError::Absent(why))),
             _ => Ok(Poller { inner: &self.inner, ring }),
         }
@@ -238,20 +278,22 @@ impl CompletionQueue {
         Error::new(POLL, self.inner.subject(), ErrorKind::WouldDeadlock(POLLED_HERE))
     }
 
-    /// Takes completions off the queue: [`Poller::poll`] on a [`poller`](Self::poller) of its own.
+    /// Takes completions from the queue and returns their number.
+    ///
+    /// Locks the [poller](Self::lock_poller) for one call of [`Poller::poll`].
     ///
     /// # Errors
     ///
-    /// The errors of [`poller`](Self::poller) and [`Poller::poll`].
+    /// The errors of [`lock_poller`](Self::lock_poller) and [`Poller::poll`].
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
         self.poll_inlined(into)
     }
 
-    /// The same for who polls all the time.
+    /// Polls like [`poll`](Self::poll), inlined for callers that poll in a loop.
     #[inline(always)]
     pub(super) fn poll_inlined(&self, into: &mut [Completion]) -> Result<usize> {
-        if self.context().file().surely_belongs_here() {
+        if self.context().file().is_owner_fast() {
             if let Some(ring) = self.inner.ring.try_lock() {
                 let mut poller = Poller { inner: &self.inner, ring };
                 let polled = poller.poll_here(into);
@@ -261,13 +303,13 @@ impl CompletionQueue {
         self.poll_with_care(into)
     }
 
-    /// The same whoever has the poller, and where something is wrong.
+    /// Polls on the slow path of [`poll`](Self::poll): waits for the poller and reports errors.
     #[inline(never)]
     fn poll_with_care(&self, into: &mut [Completion]) -> Result<usize> {
-        self.poller()?.poll_with_care(into)
+        self.lock_poller()?.poll_with_care(into)
     }
 
-    /// The same, or `None` where another thread keeps the poller until `deadline`.
+    /// Polls the queue, or returns `None` if another thread holds the poller until `deadline`.
     fn poll_by(&self, into: &mut [Completion], deadline: Option<Instant>) -> Result<Option<usize>> {
         if deadline.is_none() {
             return self.poll(into).map(Some);
@@ -277,8 +319,10 @@ impl CompletionQueue {
         ring.map(|ring| Poller { inner: &self.inner, ring }.take(into)).transpose()
     }
 
-    /// Completes requests of queue pair `number`, which belongs to `pd`, with flush errors in place of the driver, and wakes
-    /// a thread that sleeps on the channel. `opcode` tells whether they are receives; the operation of a send is not known.
+    /// Completes requests of queue pair `number` in `pd` with flush errors, in place of the driver.
+    ///
+    /// Wakes a thread that sleeps on the channel. `opcode` distinguishes receives from sends. The
+    /// operation of a send is not known.
     pub(super) fn complete_orphans(
         &self,
         pd: &ProtectionDomain,
@@ -295,34 +339,43 @@ impl CompletionQueue {
         });
     }
 
-    /// Returns `true` if this thread has the poller.
+    /// Returns `true` if the calling thread holds the poller.
     pub(super) fn is_polled_here(&self) -> bool {
         self.inner.ring.is_held_by_this_thread()
     }
 
-    /// The poller, if no thread has it.
+    /// Returns the poller if no thread holds it.
     pub(super) fn free_poller(&self) -> Option<Poller<'_>> {
         self.inner.ring.try_lock().map(|ring| Poller { inner: &self.inner, ring })
     }
 
-    /// Asks for one event on the channel when the next completion comes; with `solicited_only` when
-    /// the next one comes that its sender marked as solicited.
+    /// Arms the queue: the next completion raises one event on the channel.
     ///
-    /// Failures raise that event too by the standard, but not with every driver: on rxe no failed or
-    /// flushed send does, nor a receive that fails with a message that was not marked, nor on Linux
-    /// 6.12 a flushed one. Who waits for the end of a connection arms for every completion.
+    /// If `solicited_only` is set, only the completion of a message that its sender marked as
+    /// solicited raises the event. Completions that are already in the queue raise no event, so
+    /// poll again after arming and before sleeping.
     ///
-    /// `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`; on siw no system call, and any completion raises the event:
-    /// its kernel does not look whether a received message was marked. Completions that are on the
-    /// queue already raise no event: poll again after arming, before sleeping.
-    ///
-    /// Of the requests that the library completes itself (on siw, once the queue pair is in ERR) it
-    /// makes the kernel tell, by a queue pair of its own that lasts until the queue is polled. Where the
-    /// kernel makes none (no memory, or no more queue pairs), those raise no event.
+    /// According to the standard, failed requests raise that event too, but not every driver does
+    /// so. To wait for the end of a connection, arm for every completion.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// # Driver notes
+    ///
+    /// - On rxe with `solicited_only`, a failed or flushed send raises no event. Neither does a
+    ///   receive that fails with a message that is not solicited, nor, on Linux 6.12, a flushed
+    ///   receive.
+    /// - On siw, arming makes no system call, and any completion raises the event. The kernel does
+    ///   not check whether a received message is solicited.
+    /// - On siw, the library itself completes requests once the queue pair is in ERR. It makes the
+    ///   kernel raise the event for them with a private queue pair, which exists until the queue is
+    ///   polled. If the kernel cannot create it (no memory or no more queue pairs), these requests
+    ///   raise no event.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`, except on siw.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn request_notify(&self, solicited_only: bool) -> Result<()> {
         self.context().check_usable("arm", || self.inner.name())?;
@@ -332,34 +385,44 @@ impl CompletionQueue {
         armed.map_err(|refused| context.refused("arm", "a completion queue", refused))
     }
 
-    /// Takes completions off the queue into `into`, and sleeps while there are none.
+    /// Takes completions from the queue, and sleeps until there is at least one.
     ///
-    /// Polls, arms, polls again, and reads an event off the channel (acknowledging it), until there
-    /// is something. For a channel that serves no other queue, whose events would be lost here. Of
-    /// several threads one sleeps on the channel and the others wait for their turn, where no signal
-    /// reaches them. On siw one that sleeps is not woken for requests that the library completes where
-    /// [no event](Self::request_notify) can be raised for them; the next call finds them.
+    /// Returns the number of completions in `into`. The call polls, arms, polls again, and then
+    /// reads and acknowledges an event of the channel, until there is a completion. The channel
+    /// must serve no other queue, whose events would be lost.
+    ///
+    /// If several threads wait, one sleeps on the channel and the others block on a lock. Signals
+    /// do not interrupt threads that block on the lock.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the queue has no channel, the channel serves other queues too,
-    /// or `into` has no place; [`ErrorKind::WouldBlock`] on a non-blocking channel; EINTR, with nothing lost;
-    /// those of [`poll`](Self::poll), [`request_notify`](Self::request_notify) and
-    /// [`CompletionChannel::get_event`].
+    /// In addition to the errors of [`poll`](Self::poll), [`request_notify`](Self::request_notify)
+    /// and [`CompletionChannel::get_event`]:
+    /// - [`ErrorKind::InvalidInput`] if the queue has no channel, if the channel serves other
+    ///   queues too, or if `into` is empty.
+    /// - [`ErrorKind::WouldBlock`] if the channel is non-blocking.
+    /// - [`ErrorKind::WouldDeadlock`] if the calling thread already waits on the queue.
+    /// - EINTR if a signal interrupts the call. No completion is lost.
+    ///
+    /// # Driver notes
+    ///
+    /// On siw, a sleeping thread does not wake for requests that the library completes if [no
+    /// event](Self::request_notify) can be raised for them. The next call returns them.
     #[doc(alias = "rdma_get_send_comp")]
     #[doc(alias = "rdma_get_recv_comp")]
     pub fn wait(&self, into: &mut [Completion]) -> Result<usize> {
         self.sleep(into, None)
     }
 
-    /// The same, or 0 if no completion came within `timeout`.
+    /// Takes completions from the queue, or returns 0 if none arrives within `timeout`.
     ///
-    /// Holds its deadline whoever else waits, reads the channel or keeps the
-    /// [`poller`](Self::poller): see [`CompletionChannel::get_event_timeout`].
+    /// The deadline holds even if other threads wait, read the channel or hold the
+    /// [poller](Self::lock_poller). See [`wait`](Self::wait) and
+    /// [`CompletionChannel::get_event_timeout`].
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait), but never [`ErrorKind::WouldBlock`].
+    /// The errors of [`wait`](Self::wait), except [`ErrorKind::WouldBlock`].
     pub fn wait_timeout(&self, into: &mut [Completion], timeout: Duration) -> Result<usize> {
         self.sleep(into, Some(timeout))
     }
@@ -407,14 +470,16 @@ impl CompletionQueue {
         }
     }
 
-    /// Destroys the queue and waits until its events, of either kind, are acknowledged.
-    ///
-    /// `IB_USER_VERBS_CMD_DESTROY_CQ`.
+    /// Destroys the queue and waits until its events of both kinds are acknowledged.
     ///
     /// # Errors
     ///
-    /// EBUSY while clones of it or queue pairs on it live; [`ErrorKind::WouldDeadlock`] where an
-    /// event that this thread received is still out. The queue comes back with the error.
+    /// Every error returns the queue.
+    /// - EBUSY if clones of the queue or queue pairs that use it exist.
+    /// - [`ErrorKind::WouldDeadlock`] if the calling thread still holds an event of the queue.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_DESTROY_CQ`.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         let context = self.context().clone();
@@ -422,16 +487,18 @@ impl CompletionQueue {
     }
 }
 
-/// The end of a completion queue that is polled, for one thread until it is dropped: for many polls
-/// with one lock.
+/// Exclusive access to a completion queue, for many polls under one lock.
 ///
-/// Of [`CompletionQueue::poller`]. Threads that poll or wait on the same queue meanwhile wait for it,
-/// and have their turn whenever this one polls. It cannot leave the thread that took it. In what order
-/// a thread takes it and queues to post to is to be the same in [all threads](super::SendQueue).
+/// Created by [`CompletionQueue::lock_poller`], and released when dropped. Other threads that poll
+/// or wait on the queue block on the lock. They get access whenever this thread polls. The guard
+/// cannot move to another thread. All threads must take pollers and send or receive queues in [one
+/// order](super::SendQueueGuard).
 ///
-/// A poll takes one lock more, which nobody else has for long, while the library has something of its own to do with the
-/// completions: it drains a queue pair, flushes requests that the driver does not, or (on rxe) looks for messages that take
-/// back the key of a memory window of type 2 that is bound.
+/// In some cases a poll takes a second lock, which no other thread holds for long:
+/// - The library is draining a queue pair.
+/// - The library flushes requests that the driver does not flush.
+/// - On rxe, a memory window of type 2 is bound, and the library looks for messages that invalidate
+///   its key.
 #[derive(Debug)]
 pub struct Poller<'a> {
     inner: &'a Inner,
@@ -439,23 +506,27 @@ pub struct Poller<'a> {
 }
 
 impl Poller<'_> {
-    /// Takes completions off the queue into `into`, as many as there are and as fit; returns how
-    /// many.
+    /// Takes completions from the queue into `into` and returns their number.
     ///
-    /// No system call; on drivers that keep their queues in the kernel `IB_USER_VERBS_CMD_POLL_CQ`.
+    /// Takes as many as there are, limited by the length of `into`. Makes no system call, except on
+    /// drivers that keep their queues in the kernel.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongProcess`]; [`ErrorKind::Malformed`] where the ring that the kernel shares
-    /// is out of order; [`ErrorKind::DeviceGone`] where there is a command.
+    /// - [`ErrorKind::MalformedResponse`] if the ring that the kernel shares is inconsistent.
+    /// - [`ErrorKind::DeviceRemoved`] if polling issues a command and the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_POLL_CQ`, on drivers that keep their queues in the
+    /// kernel.
     pub fn poll(&mut self, into: &mut [Completion]) -> Result<usize> {
-        if self.inner.object.context().file().surely_belongs_here() && !self.ring.is_waited_for() {
+        if self.inner.object.context().file().is_owner_fast() && !self.ring.is_waited_for() {
             return self.poll_here(into);
         }
         self.poll_with_care(into)
     }
 
-    /// [`poll`](Self::poll) in this process, while no other thread waits for the ring.
+    /// Polls on the fast path of [`poll`](Self::poll), for this process, if no other thread waits for the ring.
     #[inline(always)]
     fn poll_here(&mut self, into: &mut [Completion]) -> Result<usize> {
         match self.inner.cq.try_poll(&mut self.ring, into) {
@@ -464,7 +535,7 @@ impl Poller<'_> {
         }
     }
 
-    /// [`poll`](Self::poll) that lets a waiting thread in first, and reports that the process has forked.
+    /// Polls on the slow path of [`poll`](Self::poll): checks for a fork and lets a waiting thread in first.
     #[inline(never)]
     fn poll_with_care(&mut self, into: &mut [Completion]) -> Result<usize> {
         self.inner.object.context().check_process(POLL, || self.inner.name())?;
@@ -472,7 +543,7 @@ impl Poller<'_> {
         self.take(into)
     }
 
-    /// Polls in this process. Another thread that waits for the ring is not let in.
+    /// Polls in this process, without letting in another thread that waits for the ring.
     #[inline(never)]
     pub(super) fn take(&mut self, into: &mut [Completion]) -> Result<usize> {
         let Inner { cq, object, .. } = self.inner;
@@ -504,7 +575,7 @@ impl Shared for Inner {
         &mut self.object
     }
 
-    fn reporter(&self) -> Option<&Reporter> {
+    fn reporter(&self) -> Option<&EventSource> {
         Some(&self.reporter)
     }
 }
@@ -517,4 +588,4 @@ impl Drop for Inner {
     }
 }
 
-equal_if_same!(CompletionQueue, inner);
+impl_ptr_eq!(CompletionQueue, inner);

@@ -1,6 +1,6 @@
-//! The channel that wakes who waits for completions, and its events.
+//! Completion channels ([`CompletionChannel`]) and their events.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::completion::CompletionQueue;
 use super::context::Context;
 use super::event_file::{EventFile, READ};
 use super::reporter::{hand_out_completion, pass_completion};
-use super::same::equal_if_same;
+use super::same::impl_ptr_eq;
 use crate::acks::Unacknowledged;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -21,10 +21,10 @@ use crate::registry::Token;
 
 static WAIT: Wait = Wait { operation: READ, subject: "the completion channel" };
 
-/// Wakes who waits for completions: a descriptor that is readable when an armed queue has got one.
+/// A completion channel: a descriptor that is readable if an armed queue has received a completion.
 ///
-/// A clone is the same channel. Several queues of a device may share one: their events say whose
-/// they are, and [`CompletionQueue::wait`] is not for them.
+/// A clone refers to the same channel. Several queues of a device may share a channel, and its
+/// events identify the queue. [`CompletionQueue::wait`] does not support shared channels.
 #[doc(alias = "ibv_comp_channel")]
 #[doc(alias = "ibv_destroy_comp_channel")]
 #[derive(Debug, Clone)]
@@ -36,16 +36,20 @@ pub struct CompletionChannel {
 struct Inner {
     context: Context,
     file: EventFile,
-    /// How many queues have their events here.
+    /// Number of queues that raise their events on this channel.
     queues: AtomicUsize,
 }
 
 impl CompletionChannel {
-    /// Makes a completion channel. `IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL`.
+    /// Creates a completion channel.
     ///
     /// # Errors
     ///
-    /// EMFILE where the process has no more descriptors; [`ErrorKind::WrongProcess`].
+    /// - EMFILE if the process has no more descriptors.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL`.
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn new(context: &Context) -> Result<Self> {
         const OPERATION: &str = "create";
@@ -56,6 +60,15 @@ impl CompletionChannel {
         let file = EventFile::new(fd, &WAIT);
         let inner = Inner { context: context.clone(), file, queues: AtomicUsize::new(0) };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Creates a channel whose events the test writes to the socket.
+    #[cfg(all(test, feature = "null", not(loom)))]
+    pub(crate) fn on_socket(context: &Context) -> (Self, std::os::unix::net::UnixStream) {
+        let (events, device) = std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
+        let file = EventFile::new(events.into(), &WAIT);
+        let inner = Inner { context: context.clone(), file, queues: AtomicUsize::new(0) };
+        (Self { inner: Arc::new(inner) }, device)
     }
 
     pub(super) fn context(&self) -> &Context {
@@ -78,69 +91,75 @@ impl CompletionChannel {
         self.inner.queues.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The next event; waits for one unless the descriptor is non-blocking.
+    /// Returns the next event, and waits for one unless the descriptor is non-blocking.
     ///
-    /// A `read` of the descriptor. Events of queues that no longer live are dropped here.
+    /// Reads the descriptor. Events of destroyed queues are discarded.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldBlock`] on a non-blocking channel without events; EINTR where a signal
-    /// came first, with nothing lost; [`ErrorKind::WrongProcess`] after a fork;
-    /// [`ErrorKind::DeviceGone`].
+    /// - [`ErrorKind::WouldBlock`] if the channel is non-blocking and there is no event.
+    /// - EINTR if a signal interrupts the call. No event is lost.
+    /// - [`ErrorKind::NotOwner`] in a forked child.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn get_event(&self) -> Result<CompletionEvent> {
         self.inner.file.next(self.context(), event)
     }
 
-    /// The next event, or `None` if none came within `timeout`.
+    /// Returns the next event, or `None` if there is none within `timeout`.
     ///
-    /// Holds its deadline whoever else reads the channel. For that, the first call on a blocking
-    /// channel makes the descriptor non-blocking; [`get_event`](Self::get_event) goes on
-    /// blocking.
+    /// The deadline holds even if other threads read the channel. To ensure that, the first call on
+    /// a blocking channel makes the descriptor non-blocking. [`get_event`](Self::get_event) still
+    /// blocks.
     ///
     /// # Errors
     ///
-    /// As [`get_event`](Self::get_event), but never [`ErrorKind::WouldBlock`].
+    /// The errors of [`get_event`](Self::get_event), except [`ErrorKind::WouldBlock`].
     pub fn get_event_timeout(&self, timeout: Duration) -> Result<Option<CompletionEvent>> {
         let deadline = Instant::now().checked_add(timeout);
         self.inner.file.next_by(self.context(), deadline, event)
     }
 
-    /// Drops up to `MOST` events of a channel that is non-blocking, those that have come first. There may be none.
+    /// Reads and acknowledges the oldest events of a non-blocking channel, up to `MOST`.
+    ///
+    /// There may be no event.
     pub(crate) fn drop_events<const MOST: usize>(&self) -> Result<()> {
         self.inner.file.drop_now::<ib_uverbs_comp_event_desc, MOST>(self.context(), |event| {
             pass_completion(event.cq_handle.get());
         })
     }
 
-    /// [`get_event`](Self::get_event) for one who drops it at once.
+    /// Reads and acknowledges one event, like [`get_event`](Self::get_event) followed by a drop.
     pub(super) fn drop_event(&self) -> Result<()> {
         self.inner.file.next(self.context(), dropped)
     }
 
-    /// The same, or `None` if none came until `deadline`.
+    /// Reads and acknowledges one event, or returns `None` if there is none until `deadline`.
     pub(super) fn drop_event_by(&self, deadline: Option<Instant>) -> Result<Option<()>> {
         self.inner.file.next_by(self.context(), deadline, dropped)
     }
 
-    /// Makes [`get_event`](Self::get_event) return [`ErrorKind::WouldBlock`] instead of waiting, or
-    /// wait again. A descriptor that was non-blocking once stays so itself.
+    /// Enables or disables non-blocking mode of [`get_event`](Self::get_event).
+    ///
+    /// In non-blocking mode, the call returns [`ErrorKind::WouldBlock`] instead of waiting. A
+    /// descriptor that was non-blocking once stays non-blocking itself.
     ///
     /// # Errors
     ///
-    /// The errors of `fcntl`; [`ErrorKind::WrongProcess`] after a fork: the mode is the parent's too.
+    /// - The errors of `fcntl`.
+    /// - [`ErrorKind::NotOwner`] in a forked child, because the parent shares the mode.
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
         self.inner.file.set_nonblocking(self.context(), nonblocking)
     }
 }
 
-/// Makes what was read the program's; `None` where its queue is gone.
+/// Passes an event to the program, or returns `None` if its queue no longer exists.
 fn event(read: &ib_uverbs_comp_event_desc) -> Option<CompletionEvent> {
     let (token, unacknowledged) = hand_out_completion(read.cq_handle.get())?;
     Some(CompletionEvent { token, _unacknowledged: unacknowledged })
 }
 
-/// Acknowledges what was read; `None` where its queue is gone.
+/// Acknowledges an event, or returns `None` if its queue no longer exists.
 fn dropped(read: &ib_uverbs_comp_event_desc) -> Option<()> {
     pass_completion(read.cq_handle.get()).then_some(())
 }
@@ -151,7 +170,15 @@ impl AsFd for CompletionChannel {
     }
 }
 
-/// A completion queue has got a completion after it was armed. Dropping the event acknowledges it.
+impl AsRawFd for CompletionChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+/// A completion event: an armed queue has received a completion.
+///
+/// Dropping the event acknowledges it.
 #[doc(alias = "ibv_ack_cq_events")]
 #[derive(Debug)]
 pub struct CompletionEvent {
@@ -160,10 +187,12 @@ pub struct CompletionEvent {
 }
 
 impl CompletionEvent {
-    /// The queue, see [`CompletionQueue::token`].
+    /// Returns the token of the queue.
+    ///
+    /// See [`CompletionQueue::token`].
     pub fn token(&self) -> Token {
         self.token
     }
 }
 
-equal_if_same!(CompletionChannel, inner);
+impl_ptr_eq!(CompletionChannel, inner);

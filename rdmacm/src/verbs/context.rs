@@ -1,6 +1,9 @@
-//! Opened devices.
+//! The context of an opened device ([`Context`]).
+//!
+//! [`DeviceContext`] does the work; this module adds shared ownership, the contexts that ids share,
+//! and errors that name the device.
 
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use nix::errno::Errno;
 use verbs_abi::{
@@ -12,21 +15,22 @@ use verbs_abi::{
 };
 
 use super::event_file::{EventFile, EventOwner, READ};
-use super::same::equal_if_same;
-use crate::device::{self, Chardev, Device, DriverId, GidEntry, Guid, Transport};
+use super::read_ahead::ReadAhead;
+use super::same::impl_ptr_eq;
+use crate::device::{self, CharDevice, Device, DriverId, GidEntry, Guid, Transport};
 use crate::driver::{Capabilities, CommandContext, CreateError, DeviceInfo, Opened};
 use crate::drivers::any::AnyDriver;
 use crate::engine::DeviceContext;
 use crate::error::{Error, ErrorKind, IntoError as _, Result, Wait, hint, node_error};
-use crate::lock::unpoisoned;
-use crate::sys::command::Refused;
+use crate::lock::ignore_poison;
+use crate::sys::command::CommandError;
 use crate::sys::per_process::PerProcess;
 use crate::sys::uverbs::UverbsFile;
 
 /// An opened device: one open `/dev/infiniband/uverbsN`.
 ///
-/// A clone is the same context. The context closes when the last of its clones and of the objects
-/// made in it is gone.
+/// A clone refers to the same context. The context closes when its last clone and the last object
+/// created in it have been dropped.
 #[doc(alias = "ibv_close_device")]
 #[doc(alias = "ibv_context")]
 #[derive(Debug, Clone)]
@@ -38,26 +42,31 @@ pub struct Context {
 struct Inner {
     engine: DeviceContext,
     async_file: EventFile,
+    read_ahead: Mutex<ReadAhead>,
     device: Device,
     completion_vectors: u32,
     depths: OnceLock<Depths>,
 }
 
-/// How many RDMA reads and atomics a queue pair can have outstanding.
+/// Limits on the RDMA reads and atomics that a queue pair can have outstanding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Depths {
-    /// As the responder: `max_qp_rd_atom` of a device.
+    /// Number of operations accepted as the responder: `max_qp_rd_atom` of a device.
     pub(crate) responder_resources: u8,
-    /// As the initiator: `max_qp_init_rd_atom` of a device.
+    /// Number of operations issued as the initiator: `max_qp_init_rd_atom` of a device.
     pub(crate) initiator_depth: u8,
 }
 
 impl Depths {
-    /// More than any device can do, and not what means the maximum.
+    /// The largest depths that do not encode "the maximum" (255).
+    ///
+    /// No device supports more.
     pub(crate) const MOST: Self = Self { responder_resources: 254, initiator_depth: 254 };
 
-    /// What a device says that it can do. One that can do more than 254 is as good as one that can
-    /// do that: the connection manager has a byte for it, and 255 in it means the maximum.
+    /// Returns the depths that a device reports, capped at 254.
+    ///
+    /// The connection manager has one byte for each depth, and 255 in that byte encodes the
+    /// maximum.
     fn of_device(responder_resources: u32, initiator_depth: u32) -> Self {
         let byte = |depth: u32| u8::try_from(depth.min(254)).expect("at most 254");
         Self {
@@ -66,7 +75,7 @@ impl Depths {
         }
     }
 
-    /// What is within both.
+    /// Returns the smaller of each pair of depths.
     pub(crate) fn within(self, other: Self) -> Self {
         Self {
             responder_resources: self.responder_resources.min(other.responder_resources),
@@ -75,33 +84,46 @@ impl Depths {
     }
 }
 
-static WAIT: Wait = Wait { operation: READ, subject: "the asynchronous events" };
+/// Subject of errors about the asynchronous events of a context.
+pub(super) const ASYNC_EVENTS: &str = "the asynchronous events";
 
-/// The contexts that ids share, one for each device that is in use.
+static WAIT: Wait = Wait { operation: READ, subject: ASYNC_EVENTS };
+
+/// The contexts that ids share: one for each device in use.
 static SHARED: PerProcess<Mutex<Vec<Weak<Inner>>>> = PerProcess::new();
 
 impl Context {
     /// Opens a device.
     ///
-    /// `IB_USER_VERBS_CMD_GET_CONTEXT`. Completion queues and queue pairs are to be had on rxe,
-    /// siw, and devices whose driver keeps its queues in the kernel (hfi1, qib); on another driver's
-    /// device they are [`ErrorKind::Unsupported`]. So is opening where the driver asks for more than the plain
-    /// command (mlx4, mlx5, irdma and others): of such a device the connection manager alone is to be had, for queue
-    /// pairs that the program has by other means.
+    /// Completion queues and queue pairs need a driver whose data path this crate knows. These are
+    /// rxe, siw, and drivers that keep their queues in the kernel (hfi1, qib). On a device of
+    /// another driver, creating them fails with [`ErrorKind::Unsupported`].
+    ///
+    /// Some drivers (mlx4, mlx5, irdma and others) require more than the plain command, so opening
+    /// their devices fails. On these devices only the connection manager is available, for queue
+    /// pairs that the program creates by other means.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Remedy`] with ENOENT where the node is missing, with EACCES where it is closed
-    /// to the user, with EMFILE where the process has no more descriptors, with EAGAIN where its rdma cgroup has
-    /// no more contexts, or mlx5 is not ready; EIO or ENXIO where the device went; [`ErrorKind::Unsupported`] where a
-    /// driver that this crate does not know says EINVAL or EFAULT.
+    /// - ENOENT if the device node is missing, with a [hint](crate::Error::hint).
+    /// - EACCES if the user may not open the node, with a hint.
+    /// - EMFILE if the process has no more descriptors, with a hint.
+    /// - EAGAIN if the rdma cgroup of the process has no more contexts, or if mlx5 is not ready,
+    ///   with a hint.
+    /// - EIO or ENXIO if the device was removed in the meantime.
+    /// - [`ErrorKind::InvalidInput`] with ENODEV if the device has no verbs node.
+    /// - [`ErrorKind::Unsupported`] if the driver requires more than the plain command, or if a
+    ///   driver that this crate does not know answers EINVAL or EFAULT.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_GET_CONTEXT`.
     #[doc(alias = "ibv_open_device")]
     pub fn open(device: &Device) -> Result<Self> {
         const OPERATION: &str = "open the device";
         let subject = || device.name().to_owned();
         let Some(node) = device.uverbs() else {
             let reason = format!("it has no verbs node; {}", hint::MODULES);
-            let kind = ErrorKind::Invalid { errno: Errno::ENODEV as i32, reason: reason.into() };
+            let kind =
+                ErrorKind::InvalidInput { errno: Errno::ENODEV as i32, reason: reason.into() };
             return Err(Error::new(OPERATION, subject(), kind));
         };
         let driver = device.driver().unwrap_or(DriverId::RDMA_DRIVER_UNKNOWN);
@@ -112,44 +134,61 @@ impl Context {
         let (engine, opened) = DeviceContext::open(file, &info).map_err(|error| {
             let refused = match error {
                 CreateError::Command(refused) => refused,
-                CreateError::Map(errno) => Refused::Os(errno),
+                CreateError::Map(errno) => CommandError::Os(errno),
                 CreateError::Unsupported(_) | CreateError::UnknownDriver => {
                     let what = format!("{} wants more than the plain command", driver_name(device));
                     return Error::new(OPERATION, subject(), ErrorKind::Unsupported(what.into()));
                 }
             };
-            refused.during(OPERATION, subject()).with_remedy(Errno::EAGAIN, hint::CONTEXTS)
+            refused.into_error(OPERATION, subject()).with_hint(Errno::EAGAIN, hint::CONTEXTS)
         })?;
         Ok(Self::of(device, engine, opened))
     }
 
-    /// A context on the null driver, which needs no kernel: for tests, and for benchmarks of what the library itself costs.
+    /// Creates a context on the null driver, which needs no kernel.
     ///
-    /// Its sends complete at once and take receives of their own queue pair; no data moves.
+    /// For tests, and for benchmarks of the library's own overhead. Sends complete at once and
+    /// consume receives of their own queue pair. No data is transferred.
     #[cfg(feature = "null")]
     pub fn null() -> Self {
         Self::on_null(AnyDriver::Null(crate::drivers::null::Null::default()))
     }
 
-    /// A context on a driver that issues no commands of its own. Other commands succeed and return zeros.
+    /// Creates a context on a driver that issues no commands of its own.
+    ///
+    /// Other commands succeed and return zeros.
     #[cfg(any(test, feature = "null"))]
     pub(super) fn on_null(driver: AnyDriver) -> Self {
         Self::on_file(UverbsFile::silent(), driver)
     }
 
-    /// A context on a driver that issues no commands of its own, whose other commands go to `file`.
+    /// Creates a context on a driver without commands of its own.
+    ///
+    /// Other commands go to `file`.
     #[cfg(any(test, feature = "null"))]
     pub(super) fn on_file(file: UverbsFile, driver: AnyDriver) -> Self {
         let async_events = std::fs::File::open("/dev/null").expect("/dev/null").into();
+        Self::on_file_with_events(file, driver, async_events)
+    }
+
+    /// Creates a context like [`on_file`](Self::on_file) that reads asynchronous events from
+    /// `async_events`.
+    #[cfg(any(test, feature = "null"))]
+    pub(super) fn on_file_with_events(
+        file: UverbsFile,
+        driver: AnyDriver,
+        async_events: std::os::fd::OwnedFd,
+    ) -> Self {
         let engine = DeviceContext::new(file, driver);
         Self::of(&Device::named("null0"), engine, Opened { async_events, completion_vectors: 1 })
     }
 
-    /// Takes a context of `device` that was opened.
+    /// Wraps a context of `device` that is already open.
     fn of(device: &Device, engine: DeviceContext, opened: Opened) -> Self {
         let inner = Inner {
             engine,
             async_file: EventFile::new(opened.async_events, &WAIT),
+            read_ahead: Mutex::default(),
             device: device.clone(),
             completion_vectors: opened.completion_vectors,
             depths: OnceLock::new(),
@@ -157,15 +196,17 @@ impl Context {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The context that the process's ids of a device share, which is what their
-    /// [`CmId::context`](crate::cm::CmId::context) returns: for what is made before there is an id,
-    /// or serves several of them. Opened by the first who asks, closed by the last who holds it.
+    /// Returns the context that the process's ids of a device share.
     ///
-    /// The C library's `rdma_get_devices` returns one for each device.
+    /// It is the context that [`CmId::context`](crate::cm::CmId::context) returns. Use it for
+    /// objects that are created before there is an id, or that serve several ids. The first call
+    /// opens the context. It closes when the last reference to it is dropped.
+    ///
+    /// The C library's `rdma_get_devices` returns one such context for each device.
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     #[doc(alias = "rdma_get_devices")]
     #[doc(alias = "rdma_free_devices")]
     pub fn shared(device: &Device) -> Result<Self> {
@@ -177,7 +218,7 @@ impl Context {
         Self::share(is_meant, || Ok(device.clone()))
     }
 
-    /// The same for the device that the kernel names to an id.
+    /// Returns the shared context of the device that the kernel reported for an id.
     pub(crate) fn shared_by(guid: Guid, index: Option<u32>) -> Result<Self> {
         let missing = || {
             let index = index.map_or_else(String::new, |index| format!(" and index {index}"));
@@ -192,7 +233,7 @@ impl Context {
         find: impl FnOnce() -> Result<Device>,
     ) -> Result<Self> {
         // Held while opening: two threads must not open a device twice.
-        let mut shared = unpoisoned(SHARED.lock());
+        let mut shared = ignore_poison(SHARED.lock());
         shared.retain(|context| context.strong_count() > 0);
         let open = shared
             .iter()
@@ -206,77 +247,93 @@ impl Context {
         Ok(context)
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
 
-    /// Whether the device is known to be gone: an id that uses this context was told so
-    /// ([`DeviceRemoval`](crate::cm::EventType::DeviceRemoval)), or an
-    /// [asynchronous event](Self::async_events) said that the device failed
-    /// (`IB_EVENT_DEVICE_FATAL`).
+    /// Returns `true` if the device is known to be removed.
     ///
-    /// Posts and commands are [`ErrorKind::DeviceGone`] from then on, and [`shared`](Self::shared)
-    /// does not hand out the context again. What is left to do is done as before: queue pairs go to
-    /// ERR and are drained, what has completed is polled, events are read, objects are destroyed
-    /// and dropped. The kernel keeps a removed device until its contexts are closed, and rxe and
-    /// siw do not let go of theirs before: drop them, and all that was made in them.
+    /// The library knows it in two cases:
+    /// - An id that uses this context received
+    ///   [`DeviceRemoval`](crate::cm::EventType::DeviceRemoval).
+    /// - An [asynchronous event](Self::async_events) reported that the device failed
+    ///   (`IB_EVENT_DEVICE_FATAL`).
+    ///
+    /// From then on, posts and commands fail with [`ErrorKind::DeviceRemoved`], and
+    /// [`shared`](Self::shared) no longer returns this context. Cleanup still works: queue pairs go
+    /// to ERR and are drained, completions are polled, events are read, and objects are destroyed
+    /// and dropped.
+    ///
+    /// # Driver notes
+    ///
+    /// The kernel keeps a removed device until its contexts are closed. rxe and siw do not release
+    /// their devices earlier, so drop the context and all objects created in it.
     #[inline]
-    pub fn is_gone(&self) -> bool {
+    pub fn is_device_removed(&self) -> bool {
         self.inner.engine.is_removed()
     }
 
-    /// Marks the device as gone, for ever: one that comes back is another, with contexts of its own.
+    /// Marks the device as removed.
+    ///
+    /// The mark is permanent: a device that returns is a new device with new contexts.
     pub(crate) fn mark_gone(&self) {
         self.inner.engine.set_removed();
     }
 
-    /// Which protocol is under the verbs. A node that the kernel's connection manager does not
-    /// serve counts as InfiniBand.
+    /// Returns the protocol beneath the verbs.
+    ///
+    /// A node that the kernel's connection manager does not serve counts as InfiniBand.
     pub fn transport(&self) -> Transport {
         self.inner.device.transport_of_verbs()
     }
 
-    /// How many completion vectors the device has, at least 1: see
-    /// [`CompletionQueue::on_vector`](super::CompletionQueue::on_vector).
+    /// Returns the number of completion vectors of the device, at least 1.
+    ///
+    /// See [`CompletionQueue::with_comp_vector`](super::CompletionQueue::with_comp_vector).
     #[doc(alias = "num_comp_vectors")]
     pub fn completion_vectors(&self) -> u32 {
         self.inner.completion_vectors
     }
 
-    /// The device's attributes.
-    ///
-    /// `IB_USER_VERBS_CMD_QUERY_DEVICE`.
+    /// Returns the device's attributes.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_QUERY_DEVICE`.
     #[doc(alias = "ibv_query_device")]
     pub fn query_device(&self) -> Result<ib_uverbs_query_device_resp> {
         let request = ib_uverbs_query_device { response: AlignedU64::default() };
         self.command("query", "", request)
     }
 
-    /// The same with what came later: on-demand paging, flags above the 32nd and more; zero where
-    /// the kernel does not know them.
+    /// Returns the device's attributes, including those that were added later.
     ///
-    /// `IB_USER_VERBS_EX_CMD_QUERY_DEVICE`.
+    /// The additions are on-demand paging, device flags above the 32nd and more. A field that the
+    /// kernel does not know is zero.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// The errors of [`query_device`](Self::query_device).
+    ///
+    /// Kernel command: `IB_USER_VERBS_EX_CMD_QUERY_DEVICE`.
     #[doc(alias = "ibv_query_device_ex")]
     pub fn query_device_extended(&self) -> Result<ib_uverbs_ex_query_device_resp> {
         self.command("query", "", ib_uverbs_ex_query_device::default())
     }
 
-    /// The attributes of port `port`, counted from 1.
-    ///
-    /// `IB_USER_VERBS_CMD_QUERY_PORT`.
+    /// Returns the attributes of port `port`, counted from 1.
     ///
     /// # Errors
     ///
-    /// EINVAL where there is no such port; [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// - EINVAL if the device has no such port.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_QUERY_PORT`.
     #[doc(alias = "ibv_query_port")]
     pub fn query_port(&self, port: u8) -> Result<ib_uverbs_query_port_resp> {
         let request = ib_uverbs_query_port {
@@ -287,34 +344,40 @@ impl Context {
         self.command("query", "port", request)
     }
 
-    /// The entries of the GID table of port `port`, counted from 1, that are in use, in order.
+    /// Returns the used entries of the GID table of port `port`, counted from 1, in order.
     ///
-    /// The ioctl's method `QUERY_GID_TABLE`, one call; where the kernel has none (it came with Linux
-    /// 5.10) or refuses it, [`Port::gids`](device::Port::gids), which reads sysfs, with calls for each
-    /// slot. The network device of an entry is known from sysfs only.
+    /// One ioctl reads the whole table. The kernel has this ioctl since Linux 5.10. If the kernel
+    /// lacks or refuses it, [`Port::gids`](device::Port::gids) reads sysfs instead, with several
+    /// system calls for each slot. The network device of an entry is known from sysfs only.
     ///
     /// # Errors
     ///
-    /// EINVAL where there is no such port; ENOENT where the ioctl is refused and sysfs is not mounted;
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// - EINVAL if the device has no such port.
+    /// - ENOENT if the ioctl is refused and sysfs is not mounted.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: ioctl method `QUERY_GID_TABLE`.
     #[doc(alias = "ibv_query_gid")]
     #[doc(alias = "ibv_query_gid_ex")]
     #[doc(alias = "ibv_query_gid_table")]
     pub fn gids(&self, port: u8) -> Result<Vec<GidEntry>> {
-        /// Most devices have fewer, and so many take little to clear.
+        /// Number of entries requested first.
+        ///
+        /// Most devices have fewer, and a buffer of this size is cheap to clear.
         const FEW: u16 = 64;
-        /// As many as fit in 16 bits of length.
+        /// Number of entries requested otherwise: as many as fit in 16 bits of length.
         const MANY: u16 = 2047;
         self.check_usable("query", || "the GID table".to_owned())?;
         let file = self.file();
         device::gids_of_opened(&self.inner.device, port.into(), || match file.gid_table(FEW) {
-            // Among other reasons, where they are more.
-            Err(Refused::Os(Errno::EINVAL)) => file.gid_table(MANY),
+            // One of the causes is a table that has more entries.
+            Err(CommandError::Os(Errno::EINVAL)) => file.gid_table(MANY),
             listed => listed,
         })
     }
 
-    /// What [`query_device`](Self::query_device) says of depths, asked once.
+    /// Returns the depths that [`query_device`](Self::query_device) reports, queried once.
     pub(crate) fn depth_limits(&self) -> Result<Depths> {
         if let Some(depths) = self.inner.depths.get() {
             return Ok(*depths);
@@ -324,33 +387,40 @@ impl Context {
         Ok(*self.inner.depths.get_or_init(|| depths))
     }
 
-    /// Where the kernel's asynchronous events come from.
+    /// Locks the asynchronous events that the library has read ahead.
+    ///
+    /// Must not be called in a forked child, because the lock may never be released there.
+    pub(super) fn lock_read_ahead(&self) -> MutexGuard<'_, ReadAhead> {
+        ignore_poison(self.inner.read_ahead.lock())
+    }
+
+    /// Returns the file from which the kernel's asynchronous events are read.
     pub(super) fn async_file(&self) -> &EventFile {
         &self.inner.async_file
     }
 
-    /// The open device without its owners.
+    /// Returns the driver-level context, without the state that this type adds.
     #[inline]
     pub(super) fn engine(&self) -> &DeviceContext {
         &self.inner.engine
     }
 
-    /// The driver of the device.
+    /// Returns the driver of the device.
     pub(super) fn driver(&self) -> &AnyDriver {
         self.inner.engine.driver()
     }
 
-    /// The facts in which the driver differs from others.
+    /// Returns the properties in which the driver differs from other drivers.
     pub(crate) fn driver_capabilities(&self) -> &Capabilities {
         self.inner.engine.capabilities()
     }
 
-    /// The name of the driver, with the version of its ABI.
+    /// Returns the name of the driver, with the version of its ABI.
     pub(super) fn driver_name(&self) -> String {
         driver_name(&self.inner.device)
     }
 
-    /// The way of commands to the kernel.
+    /// Returns the interface through which commands are issued.
     pub(super) fn commands(&self) -> CommandContext<'_> {
         self.inner.engine.commands()
     }
@@ -359,7 +429,7 @@ impl Context {
         self.inner.engine.file()
     }
 
-    /// Sends a command for `operation` on `what` of this device.
+    /// Issues a command for `operation` on `what` of this device.
     pub(crate) fn command<C: Command>(
         &self,
         operation: &'static str,
@@ -373,16 +443,17 @@ impl Context {
         })
     }
 
-    /// Refuses `operation` on `what` of this device in a child of the process that opened it. First
-    /// in calls that take a lock or store to a ring: a lock that another thread held while the
-    /// process forked stays locked in the child.
+    /// Returns an error for `operation` on `what` in a child of the process that opened the device.
+    ///
+    /// Called first in functions that take a lock or write to a ring. A lock that another thread
+    /// held during the fork stays locked in the child.
     #[inline]
     pub(crate) fn check_process(
         &self,
         operation: &'static str,
         what: impl FnOnce() -> String,
     ) -> Result<()> {
-        match self.file().surely_belongs_here() {
+        match self.file().is_owner_fast() {
             true => Ok(()),
             false => self.check_process_with_care(operation, what),
         }
@@ -399,7 +470,8 @@ impl Context {
         checked.map_err(|refused| self.refused(operation, &what(), refused))
     }
 
-    /// The same, and where the device is gone.
+    /// Returns an error if [`check_process`](Self::check_process) does, or if the device was
+    /// removed.
     pub(crate) fn check_usable(
         &self,
         operation: &'static str,
@@ -409,39 +481,49 @@ impl Context {
         checked.map_err(|refused| self.refused(operation, &what(), refused))
     }
 
-    /// How errors name `what` of this device, or the device itself.
+    /// Returns the name of `what` of this device in errors, or of the device if `what` is empty.
     pub(super) fn subject(&self, what: &str) -> String {
         let name = self.inner.device.name();
         if what.is_empty() { name.to_owned() } else { format!("{what} on {name}") }
     }
 
-    /// The error of `operation` on `what` of this device.
-    pub(crate) fn refused(&self, operation: &'static str, what: &str, refused: Refused) -> Error {
+    /// Builds the error of `operation` on `what` of this device.
+    pub(crate) fn refused(
+        &self,
+        operation: &'static str,
+        what: &str,
+        refused: CommandError,
+    ) -> Error {
         let subject = self.subject(what);
         match refused {
-            // The kernel took the driver away from under the context.
-            Refused::Os(Errno::EIO) => {
-                Error::new(operation, subject, ErrorKind::DeviceGone(Errno::EIO as i32))
+            // The kernel detached the driver from the open context.
+            CommandError::Os(Errno::EIO) => {
+                Error::new(operation, subject, ErrorKind::DeviceRemoved(Errno::EIO as i32))
             }
-            refused => refused.during(operation, subject),
+            refused => refused.into_error(operation, subject),
         }
     }
 
-    /// The same of what makes an object, which the rdma cgroup counts.
-    pub(crate) fn not_made(&self, operation: &'static str, what: &str, refused: Refused) -> Error {
-        self.refused(operation, what, refused).with_remedy(Errno::EAGAIN, hint::OBJECTS)
+    /// Builds the error of creating an object, with a hint if the rdma cgroup's limit is reached.
+    pub(crate) fn not_made(
+        &self,
+        operation: &'static str,
+        what: &str,
+        refused: CommandError,
+    ) -> Error {
+        self.refused(operation, what, refused).with_hint(Errno::EAGAIN, hint::OBJECTS)
     }
 
-    /// The same of something that not every driver does, which `does` says.
+    /// Builds the error of an operation that not every driver supports; `does` names the operation.
     pub(super) fn refused_or_unsupported(
         &self,
         operation: &'static str,
         what: &str,
         does: &str,
-        refused: Refused,
+        refused: CommandError,
     ) -> Error {
         match refused {
-            Refused::Os(Errno::EOPNOTSUPP) => {
+            CommandError::Os(Errno::EOPNOTSUPP) => {
                 let name = self.inner.device.name();
                 let kind = ErrorKind::Unsupported(format!("{does} by the driver of {name}").into());
                 Error::new(operation, self.subject(what), kind)
@@ -456,21 +538,23 @@ impl EventOwner for Context {
         self.check_process(operation, || what.to_owned())
     }
 
-    fn refused(&self, operation: &'static str, what: &'static str, refused: Refused) -> Error {
+    fn refused(&self, operation: &'static str, what: &'static str, refused: CommandError) -> Error {
         self.refused(operation, what, refused)
     }
 }
 
-/// The name of the driver of `device`, with the version of its ABI.
+/// Returns the name of the driver of `device`, with the version of its ABI.
 fn driver_name(device: &Device) -> String {
     let driver = device.driver().unwrap_or(DriverId::RDMA_DRIVER_UNKNOWN);
-    let version = device.uverbs().and_then(Chardev::abi_version);
+    let version = device.uverbs().and_then(CharDevice::abi_version);
     let version = version.map_or_else(String::new, |version| format!(", ABI version {version}"));
     format!("{driver}{version}")
 }
 
-/// Whether `C` makes an object whenever it succeeds, so that EAGAIN is the rdma cgroup's word. OPEN_XRCD has
-/// another meaning for it.
+/// Returns `true` if `C` creates an object whenever it succeeds.
+///
+/// EAGAIN of such a command then means that the rdma cgroup's limit is reached. OPEN_XRCD returns
+/// EAGAIN for another reason.
 const fn makes_object<C: Command>() -> bool {
     matches!(
         C::NUMBER,
@@ -485,14 +569,14 @@ const fn makes_object<C: Command>() -> bool {
     )
 }
 
-equal_if_same!(Context, inner);
+impl_ptr_eq!(Context, inner);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn depths_that_no_byte_holds_are_cut_below_the_one_that_means_the_maximum() {
+    fn depths_beyond_byte_are_cut_to_254() {
         for (said, kept) in
             [(0, 0), (128, 128), (254, 254), (255, 254), (256, 254), (u32::MAX, 254)]
         {

@@ -1,10 +1,10 @@
-//! Memory that is looked at by copying only.
+//! [`DmaMemory`]: memory that devices access, and that the program copies from and to.
 //!
 //! # Safety
 //!
-//! A device, and through it a peer, may write to the memory behind the compiler's back and at any
-//! time. So it is only ever looked at as atomics, which may change under a reference to them, and
-//! copied from and to them. Every registration of it holds the mapping.
+//! A device, and through the device a peer, may write to the memory at any time, without the
+//! compiler's knowledge. The memory is therefore accessed only as atomics, which may change behind
+//! a shared reference, and by copying. Every registration of the memory holds the mapping.
 #![expect(unsafe_code, reason = "copies to and from memory that a device may write to")]
 
 use std::slice;
@@ -18,50 +18,55 @@ use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::sys::mapping::Mapping;
 
-/// Memory that devices may read and write while the program does: here it is accessed by copying,
-/// and nobody has a reference into it.
+/// Memory that devices and the program may access at the same time.
 ///
-/// Registered as [often as wanted](MemoryRegion::share), in several protection domains and for
-/// several devices. It is there until it is dropped and no registration of it is left.
+/// The program accesses it by copying; there are no references into the memory. It can be
+/// [registered](MemoryRegion::register_shared) any number of times, in several protection domains
+/// and for several devices. It stays mapped until it is dropped and its last registration has
+/// ended.
 #[derive(Debug)]
-pub struct Memory {
+pub struct DmaMemory {
     mapping: Arc<Mapping>,
 }
 
-/// The bytes of a word.
+/// Size of a word in bytes.
 const WORD: usize = size_of::<AtomicUsize>();
 
-impl Memory {
-    /// `length` bytes, zeroed and page-aligned.
+impl DmaMemory {
+    /// Allocates `length` bytes of zeroed, page-aligned memory.
     ///
     /// # Errors
     ///
-    /// EINVAL for a length of zero, ENOMEM where there is not so much.
+    /// - EINVAL if `length` is zero.
+    /// - ENOMEM if there is not enough memory.
     pub fn new(length: usize) -> Result<Self> {
         let mapping = Mapping::private(length)
             .map_err(|errno| Error::os("map", format!("{length} bytes of memory"), errno))?;
         Ok(Self { mapping: Arc::new(mapping) })
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.mapping.len()
     }
 
-    /// Returns `true` if there is nothing in it, which cannot be.
+    /// Returns `true` if the memory has no bytes, which is never the case.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies bytes out of it, from `offset` on.
+    /// Copies bytes out of the memory, starting at `offset`.
     ///
-    /// What a device writes meanwhile arrives in part or not at all: relaxed atomic loads of words
-    /// and bytes, so that aligned words arrive whole. What it wrote before a completion that was
-    /// polled, or a message that was received, is there.
+    /// Uses relaxed atomic loads of words and bytes. Data that a device writes at the same time is
+    /// read in part or not at all, but aligned words are never torn. Data that a device wrote
+    /// before a polled completion, or before a received message, is visible.
+    ///
+    /// Two calls may read in any order, unless `fence(Ordering::Acquire)` separates them
+    /// ([`std::sync::atomic::fence`]).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where that is not within it.
+    /// - [`ErrorKind::InvalidInput`] if the range exceeds the memory.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         let (head, words, tail) = self.part("read", offset, into.len())?;
@@ -76,14 +81,18 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies bytes into it, from `offset` on.
+    /// Copies bytes into the memory, starting at `offset`.
     ///
-    /// Relaxed atomic stores of words and bytes. What is posted after it sees them, and a device
-    /// that reads meanwhile sees them in part.
+    /// Uses relaxed atomic stores of words and bytes. Requests that are posted afterwards see the
+    /// data. A device that reads at the same time sees a part of it.
+    ///
+    /// A device or another thread may see the bytes of two calls, and of one, in any order.
+    /// `fence(Ordering::Release)` between two calls orders them ([`std::sync::atomic::fence`]): a
+    /// device that has read bytes of the second call then reads those of the first in a later read.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where that is not within it.
+    /// - [`ErrorKind::InvalidInput`] if the range exceeds the memory.
     #[inline]
     pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<()> {
         let (head, words, tail) = self.part("write", offset, from.len())?;
@@ -99,20 +108,20 @@ impl Memory {
         Ok(())
     }
 
-    /// The same memory, to be registered elsewhere.
-    pub(crate) fn same(&self) -> Self {
+    /// Returns a second handle to the memory, to register it elsewhere.
+    pub(crate) fn clone_handle(&self) -> Self {
         Self { mapping: Arc::clone(&self.mapping) }
     }
 
-    /// What a registration holds.
+    /// Returns the mapping, which registrations hold.
     pub(super) fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 
-    /// `length` bytes at `offset`: whole words, with the bytes before and behind them.
+    /// Returns `length` bytes at `offset`: whole words, with the bytes before and after them.
     ///
-    /// Of any two accesses by this process to the same memory that are of different sizes, either
-    /// both load or one comes after the other: what stores has the memory for itself.
+    /// If two accesses of this process to the same memory differ in size, both load, or one follows
+    /// the other. A store requires exclusive access to the memory.
     fn part(
         &self,
         operation: &'static str,
@@ -123,15 +132,15 @@ impl Memory {
             let subject = format!("{length} bytes at offset {offset} of memory");
             return Err(Error::invalid(operation, subject, format!("it has {}", self.len())));
         }
-        // SAFETY: `offset` is within the mapping, as was checked, which is there while `self` is
-        // borrowed.
+        // SAFETY: `offset` is within the mapping, as checked above, and the mapping exists while
+        // `self` is borrowed.
         let start = unsafe { self.mapping.start().add(offset) };
-        // SAFETY: `length` bytes from `start` on are within the one mapping, as was checked, which
-        // is readable, writable, initialised and shorter than `isize::MAX`, and stays so while
-        // `self` is borrowed; bytes have no alignment; and as they are atomics, it does not matter
-        // who changes them meanwhile.
+        // SAFETY: `length` bytes from `start` on are within the one mapping, as checked above. The
+        // mapping is readable, writable, initialized and shorter than `isize::MAX`, and stays so
+        // while `self` is borrowed. Bytes have no alignment. They are atomics, so concurrent
+        // changes are allowed.
         let bytes = unsafe { slice::from_raw_parts(start.cast::<AtomicU8>().as_ptr(), length) };
-        // SAFETY: a word is as many bytes, of any value, and the words are atomics too.
+        // SAFETY: a word consists of bytes with any value, and the words are atomics too.
         Ok(unsafe { bytes.align_to::<AtomicUsize>() })
     }
 }
@@ -141,8 +150,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_at_any_place() {
-        let mut memory = Memory::new(100).expect("memory");
+    fn written_bytes_are_read_at_any_offset() {
+        let mut memory = DmaMemory::new(100).expect("memory");
         let text: Vec<u8> = (1..=40).collect();
         for offset in 0..=16 {
             for length in 0..=24 {
@@ -161,8 +170,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_within_it_is_refused() {
-        let mut memory = Memory::new(8).expect("memory");
+    fn access_beyond_memory_is_refused() {
+        let mut memory = DmaMemory::new(8).expect("memory");
         for (offset, length) in [(0, 9), (8, 1), (9, 0), (usize::MAX, 1)] {
             let mut bytes = vec![0; length];
             memory.read(offset, &mut bytes).expect_err("outside");
@@ -170,6 +179,6 @@ mod tests {
             assert_eq!(error.errno(), libc::EINVAL);
         }
         memory.write(8, &[]).expect("its end");
-        assert_eq!(Memory::new(0).expect_err("nothing").errno(), libc::EINVAL);
+        assert_eq!(DmaMemory::new(0).expect_err("nothing").errno(), libc::EINVAL);
     }
 }

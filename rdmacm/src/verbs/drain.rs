@@ -1,4 +1,4 @@
-//! Waiting for the last completion of a queue pair.
+//! Draining: waiting for the last completion of a queue pair.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,15 +8,15 @@ use nix::errno::Errno;
 use super::attributes::QueuePairAttributes;
 use super::completion::CompletionQueue;
 use super::queue_pair::QueuePair;
-use super::{Completion, QpState, ReceiveQueue, SendQueue};
+use super::{Completion, QpState, ReceiveQueueGuard, SendQueueGuard};
 use crate::driver::{PostError, Posted};
 use crate::engine::{DrainMarker, QueueSide};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 
 const DRAIN: &str = "drain";
 
-/// A queue that is drained, where its requests complete, and its marker once that is posted.
+/// A queue that is drained, its completion queue, and its marker once that is posted.
 struct Draining<'a> {
     qp: &'a QueuePair,
     side: QueueSide,
@@ -29,8 +29,11 @@ impl Draining<'_> {
         self.marker.as_ref().is_some_and(DrainMarker::has_completed)
     }
 
-    /// Posts the marker by `mark`, unless it is posted; not while somebody has the queue, where `hold`
-    /// is `None`, or there is no room. Whether it has posted one.
+    /// Posts the marker with `mark` unless it is posted, and returns `true` if it was posted by
+    /// this call.
+    ///
+    /// Does nothing if `hold` returns `None` because another thread holds the queue, or if the
+    /// queue has no room.
     fn post<Q>(
         &mut self,
         hold: impl FnOnce() -> Option<Q>,
@@ -41,17 +44,17 @@ impl Draining<'_> {
         }
         let Some(mut queue) = hold() else { return Ok(false) };
         let marker = DrainMarker::new(self.qp.number(), self.side, &self.qp.inner.life);
-        // Before it is posted: another thread may poll its completion at once.
+        // Registered before the post: another thread may poll the completion at once.
         self.cq.engine().expect_marker(marker.clone());
         let outcome = mark(&mut queue, marker.wr_id());
         match outcome {
-            // Where the doorbell was refused, the request stands in the queue.
-            Ok(()) | Err(PostError::Refused(_)) => self.marker = Some(marker),
+            // If the doorbell was refused, the request is in the queue nevertheless.
+            Ok(()) | Err(PostError::Command(_)) => self.marker = Some(marker),
             Err(_) => self.cq.engine().forget_marker(&marker),
         }
         match outcome {
             Ok(()) => Ok(true),
-            Err(PostError::Unposted { refused: Refused::Os(Errno::ENOMEM), .. }) => Ok(false),
+            Err(PostError::Unposted { refused: CommandError::Os(Errno::ENOMEM), .. }) => Ok(false),
             Err(PostError::Full(most)) if most > 0 => Ok(false),
             Err(error) => Err(error),
         }
@@ -59,39 +62,52 @@ impl Draining<'_> {
 }
 
 impl QueuePair {
-    /// Changes the state to ERR, and hands completions to `each` until the last one of both queues has
-    /// been polled: after that no memory is the device's any more on behalf of this queue pair, and
-    /// none of its completions comes.
+    /// Changes the state to ERR and passes completions to `each` until both queues are drained.
     ///
-    /// `IB_USER_VERBS_CMD_MODIFY_QP`, and a request of the library's own behind all others in each
-    /// queue, whose completion is hidden. Of the completion queues everything is polled, also what is
-    /// of other queue pairs. Another thread may poll them as well; what it takes it has. Nobody must
-    /// post to the queue pair meanwhile.
+    /// Afterwards, the device no longer accesses memory on behalf of this queue pair, and no more
+    /// of its completions arrive. The library posts a request of its own after all others in each
+    /// queue, and hides its completion.
     ///
-    /// Of a [shared](Self::srq) receive queue nothing is drained: what is posted there is for others too.
-    /// What of its requests this queue pair has taken completes, but not for certain before this
-    /// returns: `IB_EVENT_QP_LAST_WQE_REACHED`, an [asynchronous event](super::AsyncEventChannel) of the
-    /// queue pair, tells when it has, and the last one is on the completion queue then. rxe raises that on
-    /// Linux 6.12 and not on 6.1, siw never. With rxe on Linux 6.12 a request that was taken for a
-    /// message of several packets, of which some had yet to come, does not complete at all, and the event
-    /// comes all the same: destroying the queue pair frees its memory.
+    /// All completions of the completion queues are polled, including those of other queue pairs.
+    /// Another thread may poll the queues as well, and keeps the completions that it takes. No
+    /// thread may post to the queue pair in the meantime. In the state RESET nothing is posted, and
+    /// only existing completions are polled.
     ///
-    /// In the state RESET nothing is posted, and only what has completed is polled.
+    /// Existing completions are polled first. Then the completion queues need room for all
+    /// outstanding requests, and for one more completion of each of the two queues.
     ///
-    /// What has completed before is polled first. From then on the completion queues need room for what
-    /// is outstanding still, and for one more completion of each of the two queues. With rxe on Linux
-    /// 6.12 that may be all that is posted: there a thread of the kernel's completes it.
+    /// A [shared receive queue](Self::srq) is not drained, because its requests serve other queue
+    /// pairs too. Requests that this queue pair has consumed complete, but possibly after this call
+    /// returns. `IB_EVENT_QP_LAST_WQE_REACHED`, an [asynchronous event](super::AsyncEventChannel)
+    /// of the queue pair, reports that the last of them is in the completion queue.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TimedOut`] where the last completion has not come within `timeout`, because a
-    /// completion queue has overrun or another thread keeps one of the queues; what was handed over
-    /// is, and draining again goes on. [`ErrorKind::WouldDeadlock`], before anything is changed, where
-    /// this thread has the send queue, the receive queue or a poller; and [`ErrorKind::Invalid`] while the queues belong to a
-    /// [`BufferQueues`](super::BufferQueues).
-    /// [`ErrorKind::Unsupported`], in ERR already, for datagrams where the driver keeps its queues in
-    /// the kernel: the command needs an address handle. Those of
-    /// [`modify`](Self::modify), [`CompletionQueue::poll`] and of posting.
+    /// In addition to the errors of [`modify`](Self::modify), of [`CompletionQueue::poll`] and of
+    /// posting:
+    /// - [`ErrorKind::TimedOut`] if the last completion does not arrive within `timeout`. A
+    ///   completion queue has overrun, or another thread holds one of the queues. The completions
+    ///   passed so far are not passed again, and another call continues.
+    /// - [`ErrorKind::WouldDeadlock`] if the calling thread holds the send queue, the receive queue
+    ///   or a poller. Nothing is changed.
+    /// - [`ErrorKind::InvalidInput`] if a [`BufferedQueuePair`](super::BufferedQueuePair) owns the
+    ///   queues.
+    /// - [`ErrorKind::Unsupported`] for datagram queue pairs if the driver keeps its queues in the
+    ///   kernel, because the command needs an address handle. The queue pair is then already in
+    ///   ERR.
+    ///
+    /// # Driver notes
+    ///
+    /// - rxe raises `IB_EVENT_QP_LAST_WQE_REACHED` on Linux 6.12 and not on 6.1. siw never raises
+    ///   it.
+    /// - With rxe on Linux 6.12, a request of a shared receive queue may never complete. This
+    ///   happens to a request that was consumed by a message of several packets if some packets
+    ///   were still missing. The event is raised nevertheless, and destroying the queue pair frees
+    ///   the memory of the request.
+    /// - With rxe on Linux 6.12, a kernel thread completes the requests. The completion queues may
+    ///   then need room for all posted requests.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_MODIFY_QP`.
     #[doc(alias = "ib_drain_qp")]
     pub fn drain(&self, timeout: Duration, mut each: impl FnMut(Completion)) -> Result<()> {
         let deadline = Instant::now().checked_add(timeout);
@@ -119,26 +135,27 @@ impl QueuePair {
         });
         let refused = |error| self.context().not_posted(DRAIN, self.subject(), error);
         let mut idle = 0_u32;
-        // First what has completed, which leaves room for the markers.
+        // Existing completions first, which makes room for the markers.
         hand_over()?;
         loop {
             let [sends, receives] = &mut queues;
             if let Some(sends) = sends {
-                sends.post(|| self.free_send_queue(), SendQueue::mark).map_err(refused)?;
+                sends.post(|| self.free_send_queue(), SendQueueGuard::mark).map_err(refused)?;
             }
             if let Some(receives) = receives {
-                let posted = receives.post(|| self.free_receive_queue(), ReceiveQueue::mark);
+                let posted = receives.post(|| self.free_receive_queue(), ReceiveQueueGuard::mark);
                 if posted.map_err(refused)? {
                     self.flush_if_error().map_err(refused)?;
                 }
             }
             let polled = hand_over()?;
-            // Who has polled a marker has polled what was before it.
+            // A thread that has polled a marker has also polled all earlier completions.
             let mut left = queues.iter().flatten().filter(|queue| !queue.is_done());
             if left.next().is_none() {
                 return Ok(());
             }
-            // Also while there is something each time, of other queue pairs.
+            // Checked even if each poll returns completions, because they may belong to other queue
+            // pairs.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(Error::new(DRAIN, self.subject(), ErrorKind::TimedOut));
             }
@@ -146,7 +163,7 @@ impl QueuePair {
                 idle = 0;
                 continue;
             }
-            // The kernel is mostly done at once.
+            // The kernel usually finishes at once.
             idle = idle.saturating_add(1);
             match idle {
                 0..100 => thread::yield_now(),
@@ -156,18 +173,21 @@ impl QueuePair {
     }
 }
 
-/// Hands over what is on `cq`, unless somebody polls it; how many.
+/// Passes the completions of `cq` to `each`, unless another thread polls it.
+///
+/// Returns their number.
 fn hand_over(cq: &CompletionQueue, each: &mut impl FnMut(Completion)) -> Result<usize> {
     let mut some = [Completion::default(); 16];
     let mut polled = 0;
     loop {
-        // Not held while the program looks at them.
+        // Not held while the program processes completions.
         let Some(mut poller) = cq.free_poller() else { return Ok(polled) };
         let count = poller.take(&mut some)?;
         drop(poller);
         some[..count].iter().copied().for_each(&mut *each);
         polled += count;
-        // Others may fill it up again each time, behind what was there at first.
+        // Other queue pairs may fill the queue again each time, after the completions that were
+        // there at first.
         if count < some.len() || polled >= cq.capacity() as usize {
             return Ok(polled);
         }

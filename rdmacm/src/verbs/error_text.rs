@@ -1,4 +1,4 @@
-//! The words for errors of drivers and of the engine.
+//! Conversion of driver and engine errors to [`Error`].
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::driver::{CreateError, PollError, PostError};
 use crate::error::{Error, ErrorKind};
 
 impl Context {
-    /// The error of `operation` on `subject`: posting failed.
+    /// Builds the error of `operation` on `subject` for a failed post.
     #[cold]
     pub(super) fn not_posted(
         &self,
@@ -17,7 +17,7 @@ impl Context {
         subject: String,
         error: PostError,
     ) -> Error {
-        let invalid = |errno: Errno, reason: Cow<'static, str>| ErrorKind::Invalid {
+        let invalid = |errno: Errno, reason: Cow<'static, str>| ErrorKind::InvalidInput {
             errno: errno as i32,
             reason,
         };
@@ -55,16 +55,16 @@ impl Context {
             }
             PostError::Unsupported(what) => ErrorKind::Unsupported(what.into()),
             PostError::Malformed(what) => return Error::malformed(operation, subject, what),
-            PostError::Refused(refused) => return self.refused(operation, &subject, refused),
+            PostError::Command(refused) => return self.refused(operation, &subject, refused),
             PostError::Unposted { refused, unposted } => {
                 let errno = self.refused("post to", "a queue", refused).errno();
-                ErrorKind::Unposted { errno, unposted }
+                ErrorKind::PartiallyPosted { errno, unposted }
             }
         };
         Error::new(operation, subject, kind)
     }
 
-    /// The error of `operation` on `what` of this device: polling failed.
+    /// Builds the error of `operation` on `what` of this device for a failed poll.
     #[cold]
     pub(super) fn not_polled(
         &self,
@@ -75,11 +75,11 @@ impl Context {
         match error {
             PollError::Absent(reason) => Error::invalid(operation, self.subject(what), reason),
             PollError::Malformed(how) => Error::malformed(operation, self.subject(what), how),
-            PollError::Refused(refused) => self.refused(operation, what, refused),
+            PollError::Command(refused) => self.refused(operation, what, refused),
         }
     }
 
-    /// The error of creating `what`.
+    /// Builds the error of creating `what`.
     #[cold]
     pub(super) fn not_created(&self, what: &'static str, error: CreateError) -> Error {
         const CREATE: &str = "create";
@@ -101,5 +101,5 @@ impl Context {
     }
 }
 
-/// What a queue pair is called in errors.
+/// Name of a queue pair in errors.
 pub(super) const QUEUE_PAIR: &str = "a queue pair";

@@ -1,4 +1,4 @@
-//! Descriptors that are read for events, one with each read.
+//! Event descriptors ([`EventFile`]), of which each read returns one event.
 
 use std::array;
 use std::io::IoSliceMut;
@@ -10,27 +10,27 @@ use nix::sys::uio::readv;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Error, IntoError as _, Result, Wait};
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::sys::poll::Waiting;
 
-/// What is done to such a descriptor.
+/// Name of the operation in errors.
 pub(super) const READ: &str = "read";
 
 /// The owner of the descriptor, which belongs to a process and a device.
 pub(super) trait EventOwner {
-    /// Refuses `operation` on `what` in a child of the process.
+    /// Returns an error for `operation` on `what` in a forked child.
     fn check_process(&self, operation: &'static str, what: &'static str) -> Result<()>;
 
-    /// Returns the error of `operation` on `what`, which the kernel has refused.
-    fn refused(&self, operation: &'static str, what: &'static str, refused: Refused) -> Error;
+    /// Builds the error of `operation` on `what`, which the kernel has refused.
+    fn refused(&self, operation: &'static str, what: &'static str, refused: CommandError) -> Error;
 }
 
-/// A descriptor of events `E` of a context.
+/// A descriptor from which events of a context are read.
 #[derive(Debug)]
 pub(super) struct EventFile {
     fd: OwnedFd,
     waiting: Waiting,
-    /// What reading it waits for, and what it is to the program.
+    /// The operation and the subject for errors of reads that would block.
     wait: &'static Wait,
 }
 
@@ -43,7 +43,7 @@ impl EventFile {
         self.fd.as_raw_fd()
     }
 
-    /// The next event that `take` makes the program's; waits for one unless the descriptor is
+    /// Returns the next event that `take` accepts, and waits for one unless the descriptor is
     /// non-blocking.
     pub(super) fn next<D, E>(
         &self,
@@ -62,7 +62,7 @@ impl EventFile {
         }
     }
 
-    /// The same, or `None` if none came until `deadline`.
+    /// Returns the next event that `take` accepts, or `None` if there is none until `deadline`.
     pub(super) fn next_by<D, E>(
         &self,
         owner: &impl EventOwner,
@@ -82,8 +82,9 @@ impl EventFile {
         }
     }
 
-    /// Has `each` look at the events that have come first, at most `MOST`, and drops them; none is no error. The descriptor is
-    /// to be non-blocking.
+    /// Reads the oldest events, at most `MOST`, passes them to `each` and discards them.
+    ///
+    /// It is not an error if there is no event. The descriptor must be non-blocking.
     pub(super) fn drop_now<D, const MOST: usize>(
         &self,
         owner: &impl EventOwner,
@@ -93,12 +94,13 @@ impl EventFile {
         D: FromBytes + IntoBytes,
     {
         let mut events: [D; MOST] = array::from_fn(|_| D::new_zeroed());
-        // The kernel fills one with each event.
+        // The kernel fills one buffer with each event.
         let mut pieces = events.each_mut().map(|event| IoSliceMut::new(event.as_mut_bytes()));
         let length = match readv(&self.fd, &mut pieces) {
             Err(Errno::EAGAIN) => 0,
             read => {
-                let failed = |errno| owner.refused(READ, self.wait.subject, Refused::Os(errno));
+                let failed =
+                    |errno| owner.refused(READ, self.wait.subject, CommandError::Os(errno));
                 read.map_err(failed)?
             }
         };
@@ -106,17 +108,21 @@ impl EventFile {
         Ok(())
     }
 
-    /// Takes the next event from the kernel; how many bytes it has.
-    fn read<D: FromBytes + IntoBytes>(&self) -> Result<(D, usize), Refused> {
+    /// Reads the next event from the kernel, and returns it with its length in bytes.
+    fn read<D: FromBytes + IntoBytes>(&self) -> Result<(D, usize), CommandError> {
         let mut event = D::new_zeroed();
         let length = nix::unistd::read(&self.fd, event.as_mut_bytes());
-        Ok((event, length.map_err(Refused::Os)?))
+        Ok((event, length.map_err(CommandError::Os)?))
     }
 
-    /// What was read, if it is an event.
-    fn whole<D>(&self, owner: &impl EventOwner, read: Result<(D, usize), Refused>) -> Result<D> {
+    /// Returns the event that was read, or an error if its length is wrong.
+    fn whole<D>(
+        &self,
+        owner: &impl EventOwner,
+        read: Result<(D, usize), CommandError>,
+    ) -> Result<D> {
         let (event, length) = read.map_err(|refused| match refused {
-            Refused::Os(Errno::EAGAIN) => refused.during_wait(self.wait),
+            CommandError::Os(Errno::EAGAIN) => refused.during_wait(self.wait),
             refused => owner.refused(READ, self.wait.subject, refused),
         })?;
         if length != size_of::<D>() {
@@ -126,7 +132,7 @@ impl EventFile {
         Ok(event)
     }
 
-    /// Makes [`next`](Self::next) say that it would block instead of waiting, or wait again.
+    /// Enables or disables non-blocking mode of [`next`](Self::next).
     pub(super) fn set_nonblocking(&self, owner: &impl EventOwner, nonblocking: bool) -> Result<()> {
         const OPERATION: &str = "set the blocking mode of";
         owner.check_process(OPERATION, self.wait.subject)?;

@@ -1,4 +1,5 @@
-//! What a verbs file answers, what completion queues hold, and what a peer's datagram begins with.
+//! Fuzz targets: responses of a verbs file, contents of completion queues, and headers of
+//! datagrams.
 
 use verbs_abi::{
     ib_uverbs_async_event_desc, ib_uverbs_qp_attr, ib_uverbs_query_device_resp,
@@ -12,7 +13,7 @@ use super::{async_event, attributes};
 use crate::sys::uverbs::Polled;
 use crate::testing::Input;
 
-/// Completions, events, attributes, and the header in front of a datagram.
+/// Decodes completions, events, attributes, and the header of a datagram.
 pub fn completions(bytes: &[u8]) {
     let input = || Input(bytes);
     Polled::hold(&mut input());
@@ -29,7 +30,7 @@ pub fn completions(bytes: &[u8]) {
     }
 
     let event: ib_uverbs_async_event_desc = input().value();
-    if let Some(event) = async_event::event(&event) {
+    if let Some(event) = async_event::event(&event, async_event::hand_out) {
         assert!(!format!("{event:?}").is_empty());
     }
 

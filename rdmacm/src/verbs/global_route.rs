@@ -1,4 +1,4 @@
-//! The global route header in front of a received datagram, and the way back that follows from it.
+//! Global route headers of received datagrams, and the reply address that follows from them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -12,21 +12,21 @@ use crate::device::{Gid, GidType};
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 
-/// Bytes in front of a datagram in the memory that receives it, where the device stores the global
-/// route header, or leaves room for it.
+/// Number of bytes before a datagram in its receive buffer, reserved for the global route header.
 ///
-/// A receive on a queue pair for datagrams needs this much more memory than the message, and
-/// [`byte_len`](Completion::byte_len) counts it.
+/// The device stores the header there, or leaves the bytes unused. A receive on a datagram queue
+/// pair needs this much memory in addition to the message, and [`byte_len`](Completion::byte_len)
+/// includes it.
 #[doc(alias = "ibv_grh")]
 pub const GRH_LENGTH: usize = 40;
 
-/// Where an IPv4 header stands: at the end.
+/// Offset of an IPv4 header, which is at the end.
 const IPV4: usize = 20;
 /// Next headers of IPv6: UDP, and the base transport header of RoCE v1 and InfiniBand.
 const NEXT_UDP: u8 = 17;
 const NEXT_BTH: u8 = 0x1b;
 
-/// What a header says.
+/// The fields of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Header {
     source: Gid,
@@ -38,7 +38,7 @@ struct Header {
 }
 
 impl Header {
-    /// The header in `bytes`, or what is wrong with it.
+    /// Parses the header in `bytes`, or returns the reason why it is invalid.
     fn parse(bytes: &[u8; GRH_LENGTH]) -> Result<Self, &'static str> {
         let flow_class = u32::from_be_bytes(part(bytes, 0));
         let flow_label = flow_class & 0xf_ffff;
@@ -71,8 +71,10 @@ impl Header {
     }
 }
 
-/// Returns `true` if the last 20 bytes are an IPv4 header. Where the first ones could be IPv6 the checksum
-/// decides: there they are the tail of an address.
+/// Returns `true` if the last 20 bytes are an IPv4 header.
+///
+/// If the first bytes may be an IPv6 header, the checksum decides, because the last 20 bytes would
+/// then be the tail of an address.
 fn is_ipv4(bytes: &[u8; GRH_LENGTH]) -> bool {
     if bytes[0] >> 4 != 6 {
         return bytes[IPV4] >> 4 == 4;
@@ -84,7 +86,7 @@ fn is_ipv4(bytes: &[u8; GRH_LENGTH]) -> bool {
     bytes[IPV4] == 0x45 && folded == 0xffff
 }
 
-/// Where a datagram came from, and where to: what its completion and the header in front of it say.
+/// The source and destination of a datagram, from its completion and its global route header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DatagramSource {
     header: Option<Header>,
@@ -97,12 +99,13 @@ pub struct DatagramSource {
 const OPERATION: &str = "find the sender of";
 
 impl DatagramSource {
-    /// Reads where the datagram that `completion` says was received came from, with `header` at
-    /// the beginning of its memory.
+    /// Reads the source and destination of a received datagram.
+    ///
+    /// `completion` is the completion of the datagram, and `header` the beginning of its memory.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the header is none of a protocol that is known.
+    /// - [`ErrorKind::InvalidInput`] if the protocol of the header is not known.
     pub fn new(completion: &Completion, header: &[u8; GRH_LENGTH]) -> Result<Self> {
         let header = match completion.has_grh() {
             false => None,
@@ -120,40 +123,45 @@ impl DatagramSource {
         })
     }
 
-    /// The number of the queue pair that sent it.
+    /// Returns the number of the queue pair that sent the datagram.
     pub fn qp_num(&self) -> u32 {
         self.qp_num
     }
 
-    /// The LID of the port that sent it; 0 on RoCE.
+    /// Returns the LID of the port that sent the datagram; 0 on RoCE.
     pub fn lid(&self) -> u16 {
         self.lid
     }
 
-    /// The GID of the port that sent it. A datagram on InfiniBand need not have one.
+    /// Returns the GID of the port that sent the datagram.
+    ///
+    /// It may be absent on InfiniBand.
     pub fn gid(&self) -> Option<Gid> {
         self.header.map(|header| header.source)
     }
 
-    /// The GID that it was sent to: one of the port that received it, or of a multicast group.
+    /// Returns the GID to which the datagram was sent: a GID of the receiving port or a multicast
+    /// group.
     pub fn destination(&self) -> Option<Gid> {
         self.header.map(|header| header.destination)
     }
 
-    /// Returns `true` if it was sent to a multicast group.
+    /// Returns `true` if the datagram was sent to a multicast group.
     pub fn is_to_group(&self) -> bool {
         self.destination().is_some_and(is_group)
     }
 
-    /// The same as if it had been sent to `gid` of the port: to answer what came to a multicast
-    /// group, which is no address to answer from.
+    /// Returns a copy in which the datagram was sent to the port's address `gid`.
+    ///
+    /// Used to reply to a datagram that was sent to a multicast group, because a group cannot be a
+    /// source address.
     #[must_use]
     pub fn sent_to(self, gid: Gid) -> Self {
         let header = self.header.map(|header| Header { destination: gid, ..header });
         Self { header, ..self }
     }
 
-    /// The address that it came from, as `port` of the device of `context` reaches it.
+    /// Returns the address of the sender, as reached from `port` of the device of `context`.
     pub(super) fn address(&self, context: &Context, port: u8) -> Result<ib_uverbs_ah_attr> {
         let subject = || format!("a datagram on port {port} of {}", context.device().name());
         let mut address = ib_uverbs_ah_attr {
@@ -171,7 +179,7 @@ impl DatagramSource {
         let entries = context.gids(port)?;
         let meant = entries
             .iter()
-            .find(|entry| entry.gid == header.destination && entry.kind == Some(header.kind))
+            .find(|entry| entry.gid == header.destination && entry.gid_type == Some(header.kind))
             .and_then(|entry| u8::try_from(entry.index).ok());
         let Some(sgid_index) = meant else {
             return Err(Error::os(OPERATION, subject(), Errno::ENOENT));
@@ -189,7 +197,7 @@ impl DatagramSource {
     }
 }
 
-/// Returns `true` if it is the GID of a multicast group.
+/// Returns `true` if the GID is that of a multicast group.
 fn is_group(gid: Gid) -> bool {
     let address = Ipv6Addr::from(gid);
     let v4 = address.to_ipv4_mapped();
@@ -204,8 +212,9 @@ fn part<const N: usize>(bytes: &[u8; GRH_LENGTH], at: usize) -> [u8; N] {
 mod tests {
     use super::*;
 
-    /// As rxe stores it: nothing, then the IP header (RFC 791) of a datagram from 10.0.0.2 to
-    /// 10.0.0.1, time to live 64, type of service 8.
+    /// Returns a header as rxe stores it: unused bytes, then the IP header (RFC 791).
+    ///
+    /// The datagram goes from 10.0.0.2 to 10.0.0.1, with time to live 64 and type of service 8.
     fn ipv4() -> [u8; GRH_LENGTH] {
         let mut bytes = [0; GRH_LENGTH];
         bytes[IPV4..].copy_from_slice(&[
@@ -220,8 +229,9 @@ mod tests {
         bytes
     }
 
-    /// An IPv6 header (RFC 8200) from fd00::2 to fd00::1: traffic class 0xa5, flow label 0x12345,
-    /// hop limit 63.
+    /// Returns an IPv6 header (RFC 8200) from fd00::2 to fd00::1.
+    ///
+    /// The traffic class is 0xa5, the flow label 0x12345 and the hop limit 63.
     fn ipv6(next: u8) -> [u8; GRH_LENGTH] {
         let mut bytes = [0; GRH_LENGTH];
         bytes[..8].copy_from_slice(&[0x6a, 0x51, 0x23, 0x45, 0, 140, next, 63]);
@@ -234,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_stands_at_the_end() {
+    fn ipv4_header_is_parsed_from_end() {
         let header = Header::parse(&ipv4()).unwrap();
         assert_eq!(header.source, gid("::ffff:10.0.0.2"));
         assert_eq!(header.destination, gid("::ffff:10.0.0.1"));
@@ -243,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_tells_ipv4_from_what_was_there_before() {
+    fn checksum_distinguishes_ipv4_from_stale_bytes() {
         let mut bytes = ipv4();
         bytes[0] = 0x60;
         assert!(is_ipv4(&bytes));
@@ -252,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_says_which_transport_it_carries() {
+    fn ipv6_header_names_transport() {
         let header = Header::parse(&ipv6(NEXT_UDP)).unwrap();
         assert_eq!((header.source, header.destination), (gid("fd00::2"), gid("fd00::1")));
         assert_eq!((header.kind, header.hop_limit), (GidType::RoceV2, 63));

@@ -1,10 +1,10 @@
-//! The multicast groups that a queue pair is attached to.
+//! The multicast groups to which a queue pair is attached.
 
 use verbs_abi::ib_uverbs_detach_mcast;
 
 use crate::device::Gid;
 
-/// A multicast group as a port knows it.
+/// A multicast group as a port identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Group {
     pub(crate) gid: Gid,

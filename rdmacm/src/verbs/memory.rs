@@ -1,11 +1,13 @@
-//! Registered memory.
+//! Registered memory ([`MemoryRegion`]).
 //!
 //! # Safety
 //!
-//! A device, and through it a peer, writes to registered memory behind the compiler's back and at
-//! any time. So memory of the library's is a [`Memory`], which is accessed by copying, and is unmapped
-//! only after the kernel has taken every registration back; memory of the program's is not accessed
-//! here at all, and whoever registers it answers for it.
+//! A device, and through the device a peer, writes to registered memory at any time, without the
+//! compiler's knowledge.
+//! - Memory of the library is a [`DmaMemory`]. It is accessed by copying, and unmapped only after
+//!   the kernel has revoked every registration.
+//! - Memory of the program is never accessed here. The caller that registers it is responsible for
+//!   it.
 #![expect(unsafe_code, reason = "registers memory that a device may write to")]
 
 use std::ops::{Bound, Range, RangeBounds};
@@ -17,38 +19,51 @@ use verbs_abi::{AlignedU64, ib_mr_rereg_flags, ib_uverbs_reg_mr, ib_uverbs_rereg
 
 use super::AccessFlags;
 use super::Sge;
-use super::copied_memory::Memory;
+use super::copied_memory::DmaMemory;
 use super::pd::ProtectionDomain;
 use super::registration::Registration;
-use super::same::equal_if_same;
+use super::same::impl_ptr_eq;
 use crate::driver::Driver as _;
 use crate::error::{DestroyError, Error, ErrorKind, Result, hint};
 use crate::non_exhaustive::NonExhaustive;
 use crate::sys::mapping::Mapping;
 
-/// Memory that a device may reach: its address range, and the keys that name it.
+/// A memory region: memory that a device may access, with its address range and keys.
 ///
-/// A region made with [`alloc`](Self::alloc) owns its memory, one made with [`share`](Self::share) has
-/// it together with others, and one made with [`register`](Self::register) lies over memory of the
-/// program's. Dropping it deregisters, with `IB_USER_VERBS_CMD_DEREG_MR`; where the kernel refuses that,
-/// memory that is not the program's is leaked rather than given to somebody else while a device may
-/// write to it.
+/// A region created by [`alloc`](Self::alloc) owns its memory. One created by
+/// [`register_shared`](Self::register_shared) shares it with other regions, and one created by
+/// [`register`](Self::register) covers memory of the program.
 ///
-/// A peer reaches it by its key, as far as the rights go that it is registered with. siw (of Linux 6.1 and
-/// 6.12 at least) does not look for the right to read: who has the key, or guesses it, reads every region of
-/// the queue pair's protection domain.
+/// Dropping a region deregisters it (`IB_USER_VERBS_CMD_DEREG_MR`). If the kernel refuses, the
+/// library leaks memory of its own, because reusing it would be unsound while a device may write to
+/// it.
+///
+/// A peer accesses the region by its key, within the access rights of the registration.
+///
+/// # Memory windows
 ///
 /// While [windows](super::MemoryWindow) are bound to the region, the kernel does not deregister it.
-/// One that is dropped then stays registered, with the memory that it owns, until the last of them is
-/// gone, or was bound to another region and a window that was ever bound to this one is dropped or
-/// bound once more. [`destroy`](Self::destroy) tells.
+/// A region that is dropped then stays registered, together with the memory that it owns. The
+/// registration ends when the last window is destroyed. If the last window was bound to another
+/// region instead, the registration ends later. It then ends when any window that was ever bound to
+/// this region is dropped or bound again. [`destroy`](Self::destroy) reports whether the kernel
+/// deregisters the region.
 ///
-/// The device writes to the pages that were pinned, so a process that forks needs Linux 5.12 or
-/// later, which copies pinned pages for the child. On an older kernel parent and child share them
-/// until one writes, and that one gets a copy: after the parent's first write the device stays on
-/// the page that the parent has no more, and what it receives is not seen. There, fork before memory
-/// is registered, or have the child call `execve` at once and the parent wait for that without
-/// touching the memory (`vfork`, and most of what starts programs).
+/// # Forking
+///
+/// The device writes to the pages that were pinned. A process that forks needs Linux 5.12 or later,
+/// which copies pinned pages for the child.
+///
+/// On an older kernel, parent and child share the pages, and the first one that writes gets a copy.
+/// After the parent's first write, the device continues to use a page that the parent no longer
+/// has, so received data is not visible. On these kernels, fork before registering memory.
+/// Alternatively, the child calls `execve` at once and the parent waits for that without accessing
+/// the memory (`vfork`, and most functions that start programs).
+///
+/// # Driver notes
+///
+/// siw (at least on Linux 6.1 and 6.12) does not check the right to read. A peer that knows or
+/// guesses a key can read every region in the protection domain of the queue pair.
 #[doc(alias = "ibv_mr")]
 #[derive(Debug)]
 pub struct MemoryRegion {
@@ -58,44 +73,57 @@ pub struct MemoryRegion {
     rkey: u32,
     start: NonNull<u8>,
     length: usize,
-    /// What requests address the first byte by.
+    /// Address of the first byte in work requests.
     iova: u64,
-    /// The memory, where the region has it to itself.
-    memory: Option<Memory>,
+    /// The memory, if the region has exclusive ownership.
+    memory: Option<DmaMemory>,
 }
 
-// SAFETY: the memory belongs to no thread, and the address is only passed on.
+// SAFETY: the memory belongs to no particular thread, and the address is only passed on.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: as above; threads that share the region read and write its memory as `Memory` lets them.
+// SAFETY: as above. Threads that share the region access its memory only through `DmaMemory`, which
+// may be shared.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
-    /// Registers `length` bytes of fresh, zeroed, page-aligned memory.
+    /// Allocates and registers `length` bytes of zeroed, page-aligned memory.
     ///
-    /// `IB_USER_VERBS_CMD_REG_MR`. Pins the pages, which may take a while.
+    /// The kernel pins the pages, which may take a while.
     ///
     /// # Errors
     ///
-    /// EINVAL for a length of zero, and for rights that go with each other only (the peer's writing
-    /// needs local writing); [`ErrorKind::Remedy`] with EPERM where the user may pin no memory (the
-    /// limit `RLIMIT_MEMLOCK` is 0), with ENOMEM where it would be more than that limit allows, or
-    /// cannot be had, or the device has no more regions.
+    /// - EINVAL if `length` is 0, or if `access` lacks a flag that another one requires (remote
+    ///   write requires local write).
+    /// - EPERM if the user may not pin memory (`RLIMIT_MEMLOCK` is 0), with a
+    ///   [hint](crate::Error::hint).
+    /// - ENOMEM if `length` exceeds the limit, if memory is short, or if the device has no more
+    ///   regions, with a hint.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_REG_MR`.
     #[doc(alias = "ibv_reg_mr")]
     pub fn alloc(pd: &ProtectionDomain, length: usize, access: AccessFlags) -> Result<Self> {
         Self::map(pd, length, None, access)
     }
 
-    /// The same under the addresses from `iova` on: requests and peers say these, and so does
-    /// [`addr`](Self::addr). Only the keys tell regions apart: another one may have the same addresses.
+    /// Allocates and registers memory whose address in work requests begins at `iova`.
+    ///
+    /// Requests and peers use these addresses, and [`addr`](Self::addr) returns the first one. Only
+    /// the keys distinguish regions: another region may use the same addresses. See
+    /// [`alloc`](Self::alloc) for details.
     ///
     /// # Errors
     ///
-    /// The errors of [`alloc`](Self::alloc), and EINVAL for an `iova` that is no multiple of the page size;
-    /// [`ErrorKind::Invalid`] where the addresses wrap around; [`ErrorKind::Unsupported`] where the driver
-    /// knows memory by its own addresses only (siw).
+    /// In addition to the errors of [`alloc`](Self::alloc):
+    /// - EINVAL if `iova` is not a multiple of the page size.
+    /// - [`ErrorKind::InvalidInput`] if the addresses wrap around.
+    /// - [`ErrorKind::Unsupported`] if the driver supports only the memory's own addresses (siw).
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_REG_MR`.
     #[doc(alias = "ibv_reg_mr_iova")]
     #[doc(alias = "ibv_reg_mr_iova2")]
-    pub fn alloc_at(
+    pub fn alloc_with_iova(
         pd: &ProtectionDomain,
         length: usize,
         iova: u64,
@@ -110,34 +138,44 @@ impl MemoryRegion {
         iova: Option<u64>,
         access: AccessFlags,
     ) -> Result<Self> {
-        let memory = Memory::new(length)?;
+        let memory = DmaMemory::new(length)?;
         let mut region = Self::over_memory(pd, &memory, 0..length, iova, access)?;
         region.memory = Some(memory);
         Ok(region)
     }
 
-    /// Registers `memory`, of which there may be other registrations: in other protection domains, for
-    /// other devices, with other rights.
+    /// Registers `memory`, which may have other registrations too.
     ///
-    /// `IB_USER_VERBS_CMD_REG_MR`. Pins the pages, which may take a while. The region keeps the memory
-    /// there; it is accessed by [`Memory`], and not by the region.
+    /// The others may be in other protection domains, on other devices or with other access rights.
+    /// The kernel pins the pages, which may take a while. The region keeps the memory allocated.
+    /// Access it through the [`DmaMemory`], not through the region.
     ///
     /// # Errors
     ///
     /// The errors of [`alloc`](Self::alloc).
-    pub fn share(pd: &ProtectionDomain, memory: &Memory, access: AccessFlags) -> Result<Self> {
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_REG_MR`.
+    pub fn register_shared(
+        pd: &ProtectionDomain,
+        memory: &DmaMemory,
+        access: AccessFlags,
+    ) -> Result<Self> {
         Self::over_memory(pd, memory, 0..memory.len(), None, access)
     }
 
-    /// Registers the bytes in `part` of `memory`: otherwise as [`share`](Self::share).
+    /// Registers the bytes in `part` of `memory`.
+    ///
+    /// See [`register_shared`](Self::register_shared) for details.
     ///
     /// # Errors
     ///
-    /// In addition to the errors of [`share`](Self::share):
-    /// - [`ErrorKind::Invalid`] if `part` is empty or exceeds the memory.
+    /// In addition to the errors of [`register_shared`](Self::register_shared):
+    /// - [`ErrorKind::InvalidInput`] if `part` is empty or exceeds the memory.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_REG_MR`.
     pub fn share_part(
         pd: &ProtectionDomain,
-        memory: &Memory,
+        memory: &DmaMemory,
         part: Range<usize>,
         access: AccessFlags,
     ) -> Result<Self> {
@@ -146,7 +184,7 @@ impl MemoryRegion {
 
     fn over_memory(
         pd: &ProtectionDomain,
-        memory: &Memory,
+        memory: &DmaMemory,
         part: Range<usize>,
         iova: Option<u64>,
         access: AccessFlags,
@@ -158,29 +196,39 @@ impl MemoryRegion {
             let reason = format!("the memory has {} bytes", mapping.len());
             return Err(Error::invalid("register", subject, reason));
         }
-        // SAFETY: `start` is less than the length of the mapping, so the address lies in it.
+        // SAFETY: `start` is less than the length of the mapping, so the address lies in the
+        // mapping.
         let first = unsafe { mapping.start().add(start) };
-        // SAFETY: the bytes lie in the mapping, which is readable and writable, and stays so until the
-        // region, which holds it, is deregistered; all references to it, now and later, are to atomics.
+        // SAFETY: the bytes lie in the mapping, which is readable and writable. It stays mapped
+        // until the region, which holds it, is deregistered. All references to it, now and later,
+        // are to atomics.
         unsafe { Self::over(pd, first, end - start, iova, access, Some(mapping)) }
     }
 
-    /// Registers memory of the program's.
+    /// Registers memory of the program.
     ///
-    /// `IB_USER_VERBS_CMD_REG_MR`. Pins the pages, which may take a while.
-    ///
-    /// # Safety
-    ///
-    /// - `start` is valid for reads, and where `access` lets anybody write for writes, of `length`
-    ///   bytes, until the region is deregistered: when [`destroy`](Self::destroy) has succeeded, or
-    ///   when it was dropped and so were the windows that were ever bound to it;
-    /// - until then, what a device may write by `access` is not borrowed, and what it
-    ///   may read is not mutably borrowed, by Rust references, save where the program knows that no
-    ///   work request and no peer touches it.
+    /// The kernel pins the pages, which may take a while.
     ///
     /// # Errors
     ///
-    /// The errors of [`alloc`](Self::alloc), and EFAULT; [`ErrorKind::Invalid`] where the memory wraps around.
+    /// In addition to the errors of [`alloc`](Self::alloc):
+    /// - EFAULT if the memory is not mapped.
+    /// - [`ErrorKind::InvalidInput`] if the addresses wrap around, or if `length` is 0.
+    ///
+    /// # Safety
+    ///
+    /// The caller must ensure the following until the region is deregistered. A region is
+    /// deregistered when [`destroy`](Self::destroy) has succeeded, or when the region and all
+    /// windows that were ever bound to it are dropped.
+    /// - `start` is valid for reads of `length` bytes, and for writes too if `access` permits any
+    ///   write.
+    /// - No Rust reference borrows the bytes that a device may write according to `access`.
+    /// - No mutable reference borrows the bytes that a device may read.
+    ///
+    /// Such references are allowed while the program knows that no work request and no peer
+    /// accesses the bytes.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_REG_MR`.
     #[doc(alias = "rdma_reg_msgs")]
     #[doc(alias = "rdma_reg_read")]
     #[doc(alias = "rdma_reg_write")]
@@ -190,40 +238,46 @@ impl MemoryRegion {
         length: usize,
         access: AccessFlags,
     ) -> Result<Self> {
-        // SAFETY: the contract of this function is that of the callee.
+        // SAFETY: the contract of this function is the contract of the callee.
         unsafe { Self::over(pd, start, length, None, access, None) }
     }
 
-    /// The same under the addresses from `iova` on: requests and peers say these, and so does
-    /// [`addr`](Self::addr). Only the keys tell regions apart: another one may have the same addresses.
+    /// Registers memory of the program whose address in work requests begins at `iova`.
     ///
-    /// # Safety
-    ///
-    /// That of [`register`](Self::register).
+    /// Requests and peers use these addresses, and [`addr`](Self::addr) returns the first one. Only
+    /// the keys distinguish regions: another region may use the same addresses.
     ///
     /// # Errors
     ///
-    /// The errors of [`register`](Self::register), and EINVAL where `iova` lies elsewhere in its page than
-    /// `start` in its; [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`] as with
-    /// [`alloc_at`](Self::alloc_at).
+    /// In addition to the errors of [`register`](Self::register):
+    /// - EINVAL if `iova` and `start` have different offsets in their pages.
+    /// - [`ErrorKind::InvalidInput`] and [`ErrorKind::Unsupported`] as for
+    ///   [`alloc_with_iova`](Self::alloc_with_iova).
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`register`](Self::register).
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_REG_MR`.
     #[doc(alias = "ibv_reg_mr_iova")]
     #[doc(alias = "ibv_reg_mr_iova2")]
-    pub unsafe fn register_at(
+    pub unsafe fn register_with_iova(
         pd: &ProtectionDomain,
         start: NonNull<u8>,
         length: usize,
         iova: u64,
         access: AccessFlags,
     ) -> Result<Self> {
-        // SAFETY: the contract of this function is that of the callee.
+        // SAFETY: the contract of this function is the contract of the callee.
         unsafe { Self::over(pd, start, length, Some(iova), access, None) }
     }
 
-    /// Registers a range of addresses, under those from `iova` on or under those very addresses.
+    /// Registers a range of addresses, under the addresses from `iova` on or under its own.
     ///
     /// # Safety
     ///
-    /// That of [`register`](Self::register); `mapping` has the range, where the region is to hold it.
+    /// The contract of [`register`](Self::register). If the region is to hold the mapping,
+    /// `mapping` contains the range.
     unsafe fn over(
         pd: &ProtectionDomain,
         start: NonNull<u8>,
@@ -254,7 +308,8 @@ impl MemoryRegion {
             let missing = format!("memory under other addresses than its own by {driver}");
             return Err(Error::new(OPERATION, what(), ErrorKind::Unsupported(missing.into())));
         }
-        // SAFETY: the request's range is that of the arguments, for which the caller answers.
+        // SAFETY: the request's range is the range of the arguments, whose validity the caller
+        // guarantees.
         let registered = unsafe { context.driver().register(context.commands(), request) };
         let registered =
             registered.map_err(|refused| advised(context.not_made(OPERATION, &what(), refused)))?;
@@ -271,33 +326,44 @@ impl MemoryRegion {
         })
     }
 
-    /// Changes the region: its protection domain, what it allows, the memory under it.
+    /// Changes the protection domain, the access rights or the memory of the region.
     ///
-    /// `IB_USER_VERBS_CMD_REREG_MR`. The keys may be others afterwards. rxe changes the first two, on
-    /// newer kernels than Linux 6.1.
-    ///
-    /// # Safety
-    ///
-    /// - No work request that names the region by a key is outstanding, here or at a peer, and no
-    ///   memory window is bound to it;
-    /// - for memory of the program's, the contract of [`register`](Self::register) with what the
-    ///   region allows from now on; after an error, both with that and with what it allowed before.
+    /// The keys may change. After one of the errors of [`register`](Self::register), the region may
+    /// be unusable and must be dropped.
     ///
     /// # Errors
     ///
-    /// EINVAL where nothing is to change, and for rights that go with each other only; EACCES for
-    /// rights to write where the region had none, whose pages may be for reading only: register that
-    /// anew; [`ErrorKind::Unsupported`] where the driver or its version in the kernel cannot change that
-    /// (siw can change nothing); [`ErrorKind::Invalid`] for a protection domain of another context, and for
-    /// memory without bytes or that wraps around.
-    /// Others are those of [`register`](Self::register); after one of those the region may be of no use
-    /// any more, and is to be dropped.
+    /// In addition to the errors of [`register`](Self::register):
+    /// - EINVAL if `change` changes nothing, or if the access rights lack a right that another one
+    ///   requires.
+    /// - EACCES for a right to write if the region had none: its pages may be read-only. Register
+    ///   the memory again instead.
+    /// - [`ErrorKind::Unsupported`] if the driver, or its version in the kernel, cannot make the
+    ///   change.
+    /// - [`ErrorKind::InvalidInput`] if the protection domain belongs to another context, or if the
+    ///   memory has no bytes or wraps around.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// # Safety
+    ///
+    /// - No work request that names the region by a key is outstanding, here or at a peer.
+    /// - No memory window is bound to the region.
+    /// - For memory of the program, the contract of [`register`](Self::register) holds for the new
+    ///   access rights. After an error, it holds for both the new and the previous access rights.
+    ///
+    /// # Driver notes
+    ///
+    /// rxe can change the protection domain and the access rights, on kernels newer than Linux 6.1.
+    /// siw cannot change anything.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_REREG_MR`.
     #[doc(alias = "ibv_rereg_mr")]
-    pub unsafe fn reregister(&mut self, change: &Reregistration<'_>) -> Result<()> {
+    pub unsafe fn reregister(&mut self, change: &ReregisterOptions<'_>) -> Result<()> {
         const OPERATION: &str = "re-register";
         const WHAT: &str = "a memory region";
         let context = self.pd.context();
-        // First: a lock that another thread held while the process forked stays locked in the child.
+        // First: a lock that another thread held during the fork stays locked in the child.
         context.check_usable(OPERATION, || WHAT.to_owned())?;
         if change.pd.is_some_and(|pd| pd.context() != context) {
             let reason = "the protection domain is of another context";
@@ -319,7 +385,8 @@ impl MemoryRegion {
             pd_handle: change.pd.unwrap_or(&self.pd).handle(),
             access_flags: change.access.unwrap_or_default(),
         };
-        // SAFETY: the caller answers for the memory, which a region that owns its own has to itself.
+        // SAFETY: the caller guarantees the validity of the memory. A region that owns its memory
+        // has exclusive access to it.
         let changed = unsafe { context.file().reregister_memory(request) };
         let keys = changed.map_err(|refused| {
             advised(context.refused_or_unsupported(OPERATION, WHAT, "this change", refused))
@@ -338,19 +405,23 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Deregisters the region. `IB_USER_VERBS_CMD_DEREG_MR`.
+    /// Deregisters the region.
     ///
     /// # Errors
     ///
-    /// EINVAL while a window is bound to it; [`ErrorKind::DeviceGone`],
-    /// [`ErrorKind::WrongProcess`]. The region comes back with the error.
+    /// Every error returns the region.
+    /// - EINVAL if a window is bound to the region.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_DEREG_MR`.
     #[doc(alias = "rdma_dereg_mr")]
     #[doc(alias = "ibv_dereg_mr")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         const OPERATION: &str = "destroy";
         const WHAT: &str = "a memory region";
         let context = self.pd.context();
-        // First: a lock that another thread held while the process forked stays locked in the child.
+        // First: a lock that another thread held during the fork stays locked in the child.
         let destroyed = context.check_process(OPERATION, || WHAT.to_owned()).and_then(|()| {
             let released = self.registration.release();
             released.map_err(|refused| context.refused(OPERATION, WHAT, refused))
@@ -358,58 +429,60 @@ impl MemoryRegion {
         destroyed.map_err(|error| DestroyError::new(self, error))
     }
 
-    /// Returns `true` if the memory is a [`Memory`], to which there are no references.
+    /// Returns `true` if the memory is a [`DmaMemory`], to which there are no references.
     pub(super) fn is_over_memory(&self) -> bool {
         self.registration.has_memory()
     }
 
-    /// What the windows that are bound to it hold.
+    /// Returns the registration, which windows that are bound to the region hold.
     pub(super) fn registration(&self) -> &Arc<Registration> {
         &self.registration
     }
 
-    /// The protection domain.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// The key that local work requests name the region by.
+    /// Returns the local key, by which local work requests name the region.
     pub fn lkey(&self) -> u32 {
         self.lkey
     }
 
-    /// The key that peers name the region by.
+    /// Returns the remote key, by which peers name the region.
     pub fn rkey(&self) -> u32 {
         self.rkey
     }
 
-    /// What requests address the first byte by, and a peer is told: its address, or what it was
-    /// [registered under](Self::alloc_at).
+    /// Returns the address of the first byte in work requests of this process and of peers.
+    ///
+    /// It is the address of the memory, or the `iova` under which the memory was
+    /// [registered](Self::alloc_with_iova).
     pub fn addr(&self) -> u64 {
         self.iova
     }
 
-    /// The first byte, for access that the program vouches for.
+    /// Returns a pointer to the first byte, for access that the program guarantees to be sound.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Returns `true` if there is nothing in it, which no region can be.
+    /// Returns `true` if the region has no bytes, which is never the case.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// A part of the region for a work request.
+    /// Returns a scatter/gather entry for a part of the region.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region,
-    /// or longer than the 32 bits of an entry.
+    /// - [`ErrorKind::InvalidInput`] if the part exceeds the region, or if its length does not fit
+    ///   in the 32 bits of an entry.
     pub fn sge(&self, part: impl RangeBounds<usize>) -> Result<Sge> {
         let first = match part.start_bound() {
             Bound::Included(first) => Some(*first),
@@ -431,23 +504,27 @@ impl MemoryRegion {
         Ok(Sge { addr: (self.addr() + offset).into(), length, lkey: self.lkey })
     }
 
-    /// Copies bytes out of a region that owns its memory, from `offset` on: [`Memory::read`].
+    /// Copies bytes out of a region that owns its memory, starting at `offset`.
+    ///
+    /// See [`DmaMemory::read`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region,
-    /// or the memory is not the region's own.
+    /// - [`ErrorKind::InvalidInput`] if the part exceeds the region, or if the region does not own
+    ///   its memory.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         self.memory.as_ref().ok_or_else(|| not_its_own("read"))?.read(offset, into)
     }
 
-    /// Copies bytes into a region that owns its memory, from `offset` on: [`Memory::write`].
+    /// Copies bytes into a region that owns its memory, starting at `offset`.
+    ///
+    /// See [`DmaMemory::write`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the part is not within the region,
-    /// or the memory is not the region's own.
+    /// - [`ErrorKind::InvalidInput`] if the part exceeds the region, or if the region does not own
+    ///   its memory.
     #[inline]
     pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<()> {
         self.memory.as_mut().ok_or_else(|| not_its_own("write"))?.write(offset, from)
@@ -472,8 +549,10 @@ fn not_its_own(operation: &'static str) -> Error {
     Error::invalid(operation, "a memory region", reason)
 }
 
-/// The first address and the length of memory, as the kernel takes them: it looks whether there are
-/// any bytes only where they begin with a page.
+/// Returns the first address and the length of memory in the form of the kernel ABI.
+///
+/// The kernel rejects memory without bytes only if it begins at a page boundary, so this function
+/// checks the length.
 fn range(operation: &'static str, start: NonNull<u8>, length: usize) -> Result<[AlignedU64; 2]> {
     if length == 0 {
         return Err(Error::invalid(operation, "memory", "it has no bytes"));
@@ -491,22 +570,23 @@ fn wraps(operation: &'static str, first: u64, length: usize) -> Error {
     Error::invalid(operation, subject, format!("the addresses from {first:#x} on wrap around"))
 }
 
-/// The same error with what to do where the kernel does not let the user pin the memory.
+/// Adds a hint to an error for the case that the kernel does not let the user pin the memory.
 fn advised(error: Error) -> Error {
-    let error = error.with_remedy(Errno::EPERM, hint::LOCKED_MEMORY);
-    error.with_remedy(Errno::ENOMEM, hint::LOCKED_MEMORY_OR_REGIONS)
+    let error = error.with_hint(Errno::EPERM, hint::LOCKED_MEMORY);
+    error.with_hint(Errno::ENOMEM, hint::LOCKED_MEMORY_OR_REGIONS)
 }
 
-/// What [`MemoryRegion::reregister`] is to change.
+/// The changes that [`MemoryRegion::reregister`] makes.
 ///
-/// Made from its default: see [Parameters](crate#parameters).
+/// Created from its default: see [Parameters](crate#parameters).
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Reregistration<'a> {
-    /// The protection domain.
+pub struct ReregisterOptions<'a> {
+    /// New protection domain.
     pub pd: Option<&'a ProtectionDomain>,
-    /// What the region allows.
+    /// New access rights.
     pub access: Option<AccessFlags>,
-    /// The memory: memory of the program's takes the place of what is there, under its own addresses.
+    /// New memory of the program, which replaces the region's memory and is used under its own
+    /// addresses.
     pub memory: Option<(NonNull<u8>, usize)>,
     #[doc(hidden)]
     pub non_exhaustive: NonExhaustive,
@@ -514,10 +594,10 @@ pub struct Reregistration<'a> {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        if self.pd.context().file().belongs_here() {
+        if self.pd.context().file().is_owner() {
             self.registration.abandon();
         }
     }
 }
 
-equal_if_same!(MemoryRegion, registration);
+impl_ptr_eq!(MemoryRegion, registration);

@@ -1,4 +1,4 @@
-//! Memory windows.
+//! Memory windows ([`MemoryWindow`]).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,50 +10,57 @@ use verbs_abi::{
 
 use super::completion::CompletionQueue;
 use super::memory::MemoryRegion;
-use super::moment::Moment;
+use super::moment::CreationOrder;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::queue_pair::QueuePair;
 use super::registration::Registration;
-use super::same::equal_if_same;
+use super::same::impl_ptr_eq;
 use super::{AccessFlags, QpType};
 use crate::driver::PostError;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Result};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 use crate::work::{SendFlags, SendOperation, WindowBinding};
 
-/// A key of its own for a part of a region, that is given to peers and taken back by work requests:
-/// faster than registering memory.
+/// A memory window: a separate remote key for a part of a memory region.
 ///
-/// A clone is the same window. What it allows it is given by [`QueuePair::bind_window`]. One of
-/// type 1 is bound anew as often as one likes, by any queue pair of its protection domain, and to
-/// nothing by a part without bytes. One of type 2 belongs to the queue pair that has bound it, whose
-/// peer alone may use it, and is bound again only after it was invalidated, by a
-/// [`SendOperation::LocalInvalidate`] here or a [`SendOperation::SendWithInvalidate`] of the peer's.
+/// Work requests grant and revoke the key, which is faster than registering memory. A clone refers
+/// to the same window. [`QueuePair::bind_window`] sets the access that the window grants.
+/// - A window of type 1 can be bound again any number of times, by any queue pair of its protection
+///   domain. A bind to a part without bytes unbinds it.
+/// - A window of type 2 belongs to the queue pair that has bound it. Only the peer of that queue
+///   pair may use it. It can be bound again only after it was invalidated, by a local
+///   [`SendOperation::LocalInvalidate`] or the peer's [`SendOperation::SendWithInvalidate`].
 ///
-/// On rxe a window does not limit its peers to the part: through it they reach the whole region, with
-/// the rights of the window (Linux 6.1 and 6.12 at least). What they must not reach is there to be in
-/// another region.
+/// # Lifetime of regions and queue pairs
 ///
-/// On rxe a second invalidation stops the machine, as does one before the first bind: its kernel
-/// crashes (Linux 6.1 and 6.12 at least). The library refuses what it knows of here, but not what
-/// arrives: give no window of type 2 to a peer that is not trusted, and agree on which side takes it
-/// back. A window of type 2 is there made after the queue pairs that bind it, and the library refuses
-/// the bind of an older one: as a process ends the kernel destroys what is newer first, and would wait
-/// a minute for the window and then use the queue pair that is gone.
+/// A region that is dropped while windows are bound to it stays registered. The library retries the
+/// deregistration when any window that was ever bound to the region is dropped. It also retries
+/// when a bind of such a window is posted. If the retry is too early, the kernel logs a message. A
+/// window of type 2 holds every queue pair that has ever bound it, because a failed bind leaves it
+/// bound by the previous queue pair.
 ///
-/// A window keeps what the kernel could not take back before it. A region that is dropped while
-/// windows are bound to it stays registered. The kernel is asked again, and says so in its log where
-/// it is too early, whenever a window that was ever bound to the region goes, or a bind of one is
-/// posted. One of type 2 holds the queue pairs that it was ever bound by, since a bind that fails
-/// leaves it with the one before.
+/// # Failed binds
 ///
-/// A bind that fails also leaves the kernel with the key of before, which the window does not know
-/// any more: no further bind of it succeeds, and it is to be dropped. So is one of two that are
-/// posted to different queue pairs without waiting for the first, which may be carried out in the
-/// other order.
+/// A failed bind leaves the kernel with the previous key, which the window no longer knows. No
+/// further bind of the window succeeds, so drop it. The same applies to a window with two binds
+/// that were posted to different queue pairs without waiting for the first. The device may perform
+/// them in the other order.
+///
+/// # Driver notes
+///
+/// - On rxe (at least on Linux 6.1 and 6.12), a window does not restrict peers to its part. They
+///   can access the whole region with the access rights of the window. Put memory that they must
+///   not access into another region.
+/// - On rxe (at least on Linux 6.1 and 6.12), a second invalidation crashes the kernel, as does an
+///   invalidation before the first bind. The library refuses local invalidations that would do so,
+///   but cannot refuse incoming ones. Do not grant windows of type 2 to untrusted peers, and agree
+///   on the side that invalidates them.
+/// - On rxe, create a window of type 2 after the queue pairs that bind it; the library refuses the
+///   bind of an older one. At process exit, the kernel destroys newer objects first. It would wait
+///   a minute for the window and then use the queue pair after destroying it.
 #[doc(alias = "ibv_mw")]
 #[derive(Debug, Clone)]
 pub struct MemoryWindow {
@@ -65,33 +72,34 @@ struct Inner {
     object: Object<ib_uverbs_dealloc_mw>,
     pd: ProtectionDomain,
     mw_type: ib_mw_type,
-    /// That of the bind which was posted last.
+    /// Key of the bind that was posted last.
     rkey: AtomicU32,
-    /// Before the kernel made it.
-    begun: Moment,
+    /// Taken before the kernel created the window.
+    begun: CreationOrder,
     bound: Mutex<Bound>,
 }
 
-/// What a window may be bound to and by: of which bind it was the last that succeeded, the library
-/// is not told.
+/// The regions and queue pairs to which the window may be bound.
+///
+/// The library is not notified which bind was the last successful one.
 #[derive(Debug, Default)]
 struct Bound {
     regions: Vec<Arc<Registration>>,
-    // rxe waits a minute for the window when it destroys the queue pair, and gives up on it then.
+    // When rxe destroys a queue pair, it waits a minute for the window and then gives up on it.
     qps: Vec<QueuePair>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !self.object.belongs_here() {
+        if !self.object.is_owner() {
             return;
         }
         if !self.object.is_destroyed() {
-            // First: it may be what keeps the kernel from taking the regions back.
+            // First: the kernel may refuse to deregister the regions while the window exists.
             let _ = self.object.destroy();
         }
         let rkey = *self.rkey.get_mut();
-        let Bound { regions, qps } = unpoisoned(self.bound.get_mut());
+        let Bound { regions, qps } = ignore_poison(self.bound.get_mut());
         for region in regions {
             region.reap();
         }
@@ -101,35 +109,43 @@ impl Drop for Inner {
     }
 }
 
-/// A request that binds a memory window to a part of a memory region: for
-/// [`QueuePair::bind_window`].
+/// A request that binds a memory window to a part of a memory region.
 ///
-/// Peers reach the part by the window's key, which the bind changes. On rxe they reach the whole
-/// region by that key, as [`MemoryWindow`] says.
+/// Post it with [`QueuePair::bind_window`]. Peers access the part with the key of the window, which
+/// the bind changes.
+///
+/// # Driver notes
+///
+/// On rxe, peers can access the whole region with that key. See [`MemoryWindow`].
 #[doc(alias = "ibv_mw_bind")]
 #[doc(alias = "ibv_mw_bind_info")]
 #[derive(Debug, Clone, Copy)]
 pub struct BindRequest<'a> {
-    /// Comes back in the completion.
+    /// Identifier, which the completion returns.
     pub wr_id: u64,
-    /// The window, of the protection domain of the queue pair.
+    /// The window, in the protection domain of the queue pair.
     pub window: &'a MemoryWindow,
-    /// The region, of the protection domain of the queue pair, with the access flag
-    /// `IB_UVERBS_ACCESS_MW_BIND`.
+    /// The region, in the protection domain of the queue pair.
+    ///
+    /// It must be registered with `IB_UVERBS_ACCESS_MW_BIND`.
     pub region: &'a MemoryRegion,
-    /// The offset of the part in the region, in bytes.
+    /// Offset of the part in the region, in bytes.
     pub offset: usize,
-    /// The length of the part in bytes. A window of type 1 allows nothing after a bind to no bytes.
+    /// Length of the part in bytes.
+    ///
+    /// After a bind to no bytes, a window of type 1 grants no access.
     pub length: usize,
-    /// The access that peers get: `IB_UVERBS_ACCESS_REMOTE_*`.
+    /// Access rights of peers: `IB_UVERBS_ACCESS_REMOTE_*`.
     pub access: AccessFlags,
-    /// How the request is carried out.
+    /// Flags of the work request.
     pub flags: SendFlags,
 }
 
 impl<'a> BindRequest<'a> {
-    /// Checks that `qp` can carry out the request: the kernel finds out only when it does, and ends the
-    /// queue pair.
+    /// Returns an error if `qp` cannot perform the request.
+    ///
+    /// The kernel detects such requests only when it processes them, and then moves the queue pair
+    /// to ERR.
     pub(super) fn check(&self, qp: &QueuePair) -> Result<(), &'static str> {
         let Self { window, region, .. } = *self;
         if qp.qp_type() == QpType::IB_UVERBS_QPT_UD {
@@ -156,30 +172,33 @@ impl<'a> BindRequest<'a> {
         }
     }
 
-    /// Locks the window, before the request is stored.
+    /// Locks the window before the request is stored.
     pub(super) fn begin(&self) -> Binding<'a> {
-        Binding { request: *self, bound: unpoisoned(self.window.inner.bound.lock()) }
+        Binding { request: *self, bound: ignore_poison(self.window.inner.bound.lock()) }
     }
 }
 
-/// Returns `true` if the library has to know which windows are bound by `qp`, those of type 2.
+/// Returns `true` if the library must track which windows of type 2 are bound by `qp`.
 fn keeps_keys(qp: &QueuePair) -> bool {
-    // Of unreliable connections rxe invalidates nothing, and says so.
+    // On unreliable connections, rxe invalidates nothing and reports that.
     qp.qp_type() != QpType::IB_UVERBS_QPT_UC
         && qp.pd().context().driver_capabilities().mw_type2_can_crash_kernel
 }
 
-/// The right to take a key back: nobody else does meanwhile.
+/// The exclusive right to invalidate a key.
 pub(super) struct Invalidation<'a> {
-    /// Knew the key as that of a bound window, and knows it again if the request is not posted.
+    /// Queue that tracked the key as that of a bound window.
+    ///
+    /// It tracks the key again if the request is not posted.
     cq: &'a CompletionQueue,
     rkey: u32,
     posted: bool,
 }
 
 impl<'a> Invalidation<'a> {
-    /// The invalidation that a request to `qp` is, before it is stored; `None` if it is none that the
-    /// library keeps track of.
+    /// Returns the invalidation in a request to `qp`, before the request is stored.
+    ///
+    /// Returns `None` if the request contains no invalidation that the library tracks.
     #[inline]
     pub(super) fn of(
         qp: &'a QueuePair,
@@ -204,7 +223,7 @@ impl<'a> Invalidation<'a> {
         }
     }
 
-    /// The request was posted.
+    /// Marks the request as posted.
     pub(super) fn posted(mut self) {
         self.posted = true;
     }
@@ -218,18 +237,19 @@ impl Drop for Invalidation<'_> {
     }
 }
 
-/// The right to bind a window: nobody else gives it another key meanwhile.
+/// The exclusive right to bind a window: no other thread changes its key in the meantime.
 pub(super) struct Binding<'a> {
     request: BindRequest<'a>,
     bound: MutexGuard<'a, Bound>,
 }
 
 impl Binding<'_> {
-    /// The numbers that the queue element holds.
+    /// Returns the fields of the queue element.
     pub(super) fn binding(&self) -> WindowBinding {
         let BindRequest { window, region, offset, length, access, .. } = self.request;
         let number = |bytes| u64::try_from(bytes).expect("a usize has at most 64 bits");
         WindowBinding {
+            mw_type: window.mw_type(),
             rkey: window.rkey(),
             new_rkey: window.next_rkey(),
             lkey: region.lkey(),
@@ -239,7 +259,7 @@ impl Binding<'_> {
         }
     }
 
-    /// The bind was posted to `qp`.
+    /// Records that the bind was posted to `qp`.
     pub(super) fn posted(mut self, qp: &QueuePair) {
         let Bound { regions, qps } = &mut *self.bound;
         regions.retain(|region| !region.reap());
@@ -263,17 +283,24 @@ impl Binding<'_> {
 }
 
 impl MemoryWindow {
-    /// Returns the object, which is destroyed when it is dropped, if this is its last handle.
+    /// Returns the kernel object if this is its last handle.
+    ///
+    /// Dropping the returned value destroys the object.
     pub(super) fn into_last(self) -> Option<Box<dyn fmt::Debug + Send + Sync>> {
         Arc::into_inner(self.inner).map(|inner| Box::new(inner) as _)
     }
 
-    /// Makes a window that allows nothing yet. `IB_USER_VERBS_CMD_ALLOC_MW`.
+    /// Creates a window that does not grant any access yet.
     ///
     /// # Errors
     ///
-    /// EOPNOTSUPP where the device has no windows (siw), EINVAL for a type that is none, ENOMEM;
-    /// [`ErrorKind::WrongProcess`].
+    /// - EOPNOTSUPP if the device has no memory windows (siw).
+    /// - EINVAL if the type does not exist.
+    /// - ENOMEM if memory is short.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_ALLOC_MW`.
     #[doc(alias = "ibv_alloc_mw")]
     pub fn new(pd: &ProtectionDomain, mw_type: ib_mw_type) -> Result<Self> {
         let request = ib_uverbs_alloc_mw {
@@ -282,7 +309,7 @@ impl MemoryWindow {
             mw_type,
             reserved: [0; 3],
         };
-        let begun = Moment::now();
+        let begun = CreationOrder::now();
         let ib_uverbs_alloc_mw_resp { mw_handle, rkey } =
             pd.context().command("allocate", "a memory window", request)?;
         let inner = Inner {
@@ -296,42 +323,46 @@ impl MemoryWindow {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The protection domain.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.inner.pd
     }
 
-    /// Its type.
+    /// Returns the type of the window.
     pub fn mw_type(&self) -> ib_mw_type {
         self.inner.mw_type
     }
 
-    /// The key that peers name the window by: that which the bind posted last gives it.
+    /// Returns the key by which peers name the window, as set by the bind that was posted last.
     #[doc(alias = "ibv_inc_rkey")]
     pub fn rkey(&self) -> u32 {
         self.inner.rkey.load(Ordering::Relaxed)
     }
 
-    /// The key that the next bind gives it: another one in the 8 bits that are free to choose.
+    /// Returns the key that the next bind sets, which differs in the 8 bits that are free to
+    /// choose.
     fn next_rkey(&self) -> u32 {
         let rkey = self.rkey();
         rkey & !0xff | rkey.wrapping_add(1) & 0xff
     }
 
-    /// Returns `true` if the kernel may destroy `qp` before the window as the process ends, and does not survive
-    /// that.
+    /// Returns `true` if the kernel may crash because it destroys `qp` before the window at process
+    /// exit.
     pub(super) fn is_too_old_for(&self, qp: &QueuePair) -> bool {
         self.mw_type() == ib_mw_type::IB_MW_TYPE_2
             && self.inner.begun < qp.inner.made
             && qp.pd().context().driver_capabilities().mw_type2_can_crash_kernel
     }
 
-    /// Destroys the window, and takes its key from the peers. `IB_USER_VERBS_CMD_DEALLOC_MW`.
+    /// Destroys the window and revokes its key.
     ///
     /// # Errors
     ///
-    /// EBUSY while clones of it live; [`ErrorKind::WrongProcess`]. The window comes back with the
-    /// error.
+    /// Every error returns the window.
+    /// - EBUSY if clones of the window exist.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_DEALLOC_MW`.
     #[doc(alias = "ibv_dealloc_mw")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         let context = self.pd().context().clone();
@@ -348,4 +379,4 @@ impl Shared for Inner {
     }
 }
 
-equal_if_same!(MemoryWindow, inner);
+impl_ptr_eq!(MemoryWindow, inner);

@@ -1,25 +1,28 @@
-//! The verbs under a connection: devices' contexts, memory, queues, and the work that goes through
-//! them.
+//! Verbs: device contexts, memory, queues and work requests.
 //!
-//! Objects are handles: a clone is the same kernel object, which is destroyed when the last handle
-//! goes. Children hold what they were made from, so that it is there in whatever order handles are
-//! dropped. A memory region that a window is bound to stays registered until the window lets go of it.
-//! What a posted request names is not held by it: its memory region and its address handle must live
-//! until it has completed. [`BufferQueues`] hold both of what is posted to them, without `unsafe`.
+//! Objects are handles. A clone refers to the same kernel object, which is destroyed when its last
+//! handle is dropped. An object holds the objects from which it was created, so handles may be
+//! dropped in any order. A memory region to which a window is bound stays registered until the
+//! window is unbound.
+//!
+//! A posted work request does not hold the objects that it names. Its memory region and its address
+//! handle must live until the request has completed. [`BufferedQueuePair`] holds both for
+//! everything that is posted to it, without `unsafe`.
 //!
 //! # After a fork
 //!
-//! Objects belong to the process that made them, with the descriptors and rings that a forked child
-//! inherits. In the child
-//! - every call that would reach the kernel or a ring is an error,
-//!   [`ErrorKind::WrongProcess`](crate::ErrorKind::WrongProcess): making, changing, querying and
-//!   destroying objects, posting, polling, arming, reading events. Nothing is stored to a ring that
-//!   the parent posts to;
-//! - dropping an object or an event does nothing, to the parent's neither;
-//! - what an object only remembers can be asked for: tokens, numbers, sizes, the device;
-//! - a context that the child opens itself is its own, with all that is made in it.
+//! Objects belong to the process that created them, together with the descriptors and rings that a
+//! forked child inherits. In the child, the following rules hold:
+//! - Every call that would reach the kernel or a ring fails with
+//!   [`ErrorKind::NotOwner`](crate::ErrorKind::NotOwner). These calls create, change, query and
+//!   destroy objects, post, poll, arm and read events. Nothing is written to a ring to which the
+//!   parent posts.
+//! - Dropping an object or an event has no effect, neither in the child nor in the parent.
+//! - Properties that an object stores are available: tokens, numbers, sizes, the device.
+//! - A context that the child opens itself belongs to the child, with all objects that are created
+//!   in it.
 //!
-//! What the device does goes on for the parent. See [`MemoryRegion`] for memory that is registered
+//! The device continues to serve the parent. See [`MemoryRegion`] for memory that is registered
 //! while a process forks.
 
 mod address_handle;
@@ -49,6 +52,7 @@ mod outstanding;
 mod pd;
 mod post;
 mod queue_pair;
+mod read_ahead;
 mod registration;
 mod reporter;
 mod same;
@@ -65,19 +69,19 @@ pub use crate::work::{
 pub use address_handle::AddressHandle;
 pub use async_event::{AsyncElement, AsyncEvent, AsyncEventChannel};
 pub use attributes::QueuePairAttributes;
-pub use buffer::Buffer;
+pub use buffer::RegisteredBuffer;
 pub(crate) use buffer_queues::Released;
-pub use buffer_queues::{BufferQueues, BufferRefused};
+pub use buffer_queues::{BufferedQueuePair, PostBufferError};
 pub use completion::{CompletionQueue, Poller};
 pub use completion_channel::{CompletionChannel, CompletionEvent};
 pub use context::Context;
 pub(crate) use context::Depths;
-pub use copied_memory::Memory;
+pub use copied_memory::DmaMemory;
 pub use global_route::{DatagramSource, GRH_LENGTH};
-pub use memory::{MemoryRegion, Reregistration};
+pub use memory::{MemoryRegion, ReregisterOptions};
 pub use memory_window::{BindRequest, MemoryWindow};
 pub use pd::ProtectionDomain;
-pub use post::{ReceiveQueue, SendQueue, SharedReceives};
+pub use post::{ReceiveQueueGuard, SendQueueGuard, SharedReceiveQueueGuard};
 pub use queue_pair::{QueuePair, QueuePairCaps, QueuePairInit};
 pub(crate) use shared_buffer_queues::{Batch, OwnedReceives, OwnedSends, Polled};
 pub use srq::{SharedReceiveQueue, SharedReceiveQueueAttributes};
@@ -86,4 +90,4 @@ pub use verbs_abi::{
     ib_uverbs_qp_create_flags as QpCreateFlags,
 };
 pub use xrc::XrcTarget;
-pub use xrc_domain::{XrcDomain, XrcDomainSharing};
+pub use xrc_domain::{XrcDomain, XrcOpenMode};

@@ -1,4 +1,4 @@
-//! Multicast groups of queue pairs: what the device delivers to them.
+//! Multicast groups to which queue pairs are attached.
 
 use verbs_abi::ib_uverbs_attach_mcast;
 
@@ -8,28 +8,31 @@ use crate::device::Gid;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 
 impl QueuePair {
-    /// Has the datagrams of a multicast group delivered to the queue pair, which must be one for
-    /// datagrams. `IB_USER_VERBS_CMD_ATTACH_MCAST`.
+    /// Attaches the queue pair to a multicast group, whose datagrams are then delivered to it.
     ///
-    /// The port must have joined the group:
+    /// The queue pair must be a datagram queue pair. The port must have joined the group:
     /// [`CmId::join_multicast`](crate::cm::CmId::join_multicast) does that, and attaches the id's
-    /// own queue pair by itself. `lid` is that of the group, 0 on RoCE. Once more for the same
-    /// group does nothing. The queue pair is detached where it is dropped.
+    /// own queue pair itself. `lid` is that of the group, 0 on RoCE. Attaching to the same group
+    /// again has no effect. Dropping the queue pair detaches it.
     ///
     /// # Errors
     ///
-    /// EINVAL for a GID that is none of a group, and for a queue pair of another type; ENOMEM;
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// - EINVAL if `gid` is not that of a multicast group, or if the queue pair has another type.
+    /// - ENOMEM if memory is short.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_ATTACH_MCAST`.
     #[doc(alias = "ibv_attach_mcast")]
     pub fn attach_multicast(&self, gid: Gid, lid: u16) -> Result<()> {
         const OPERATION: &str = "attach to a multicast group";
         self.context().check_process(OPERATION, || self.subject())?;
         let group = Group { gid, lid };
-        // Held throughout, so that the list is what the kernel has.
-        let mut groups = unpoisoned(self.inner.groups.lock());
+        // Held throughout, so that the list matches the kernel's state.
+        let mut groups = ignore_poison(self.inner.groups.lock());
         let request = ib_uverbs_attach_mcast {
             gid: gid.0,
             qp_handle: self.inner.object.handle(),
@@ -43,23 +46,26 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Ends what [`attach_multicast`](Self::attach_multicast) began.
-    /// `IB_USER_VERBS_CMD_DETACH_MCAST`.
+    /// Detaches the queue pair from a multicast group to which it is
+    /// [attached](Self::attach_multicast).
     ///
-    /// Datagrams that came before may still complete.
+    /// Datagrams that arrived earlier may still complete.
     ///
     /// # Errors
     ///
-    /// EINVAL where the queue pair is not attached to the group; [`ErrorKind::DeviceGone`],
-    /// [`ErrorKind::WrongProcess`].
+    /// - EINVAL if the queue pair is not attached to the group.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_DETACH_MCAST`.
     #[doc(alias = "ibv_detach_mcast")]
     pub fn detach_multicast(&self, gid: Gid, lid: u16) -> Result<()> {
         const OPERATION: &str = "detach from a multicast group";
         self.context().check_process(OPERATION, || self.subject())?;
         let group = Group { gid, lid };
-        let mut groups = unpoisoned(self.inner.groups.lock());
+        let mut groups = ignore_poison(self.inner.groups.lock());
         let request = detach(self.inner.object.handle(), group);
-        // Of a device that is gone, too: what is attached is not destroyed.
+        // Issued for a removed device too: a queue pair that is attached cannot be destroyed.
         let detached = self.context().file().command(request);
         detached.map_err(|refused| self.context().refused(OPERATION, &self.subject(), refused))?;
         groups.retain(|attached| *attached != group);

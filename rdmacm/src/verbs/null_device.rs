@@ -1,8 +1,9 @@
-//! Verbs on the null driver: without a kernel, and through the trait objects of external drivers.
+//! Tests of the verbs on the null driver: without a kernel, through trait objects of external
+//! drivers.
 //!
 //! # Safety
 //!
-//! The requests that these tests post have no memory.
+//! The requests that these tests post name no memory.
 #![expect(unsafe_code, reason = "posts requests without memory")]
 
 mod buffers;
@@ -83,36 +84,36 @@ fn completions_find_their_queue_pair_by_number() {
 }
 
 #[test]
-fn doorbell_is_rung_once_for_a_list() {
+fn doorbell_is_rung_once_per_list() {
     let side = Side::new();
     let qp = side.qp(QpType::IB_UVERBS_QPT_RC);
-    let mut queue = qp.send_queue().expect("send queue");
+    let mut queue = qp.lock_send_queue().expect("send queue");
     for wr_id in 0..3 {
         // SAFETY: the request names no memory.
         unsafe { queue.push(&send(wr_id, SendOperation::Send)) }.expect("push");
     }
     assert_eq!(side.polled(), []);
-    queue.ring().expect("ring");
+    queue.ring_doorbell().expect("ring");
     assert_eq!(side.polled().len(), 3);
 }
 
 #[test]
-fn full_send_queue_refuses_a_request() {
+fn full_send_queue_refuses_request() {
     let side = Side::new();
     let qp = side.qp(QpType::IB_UVERBS_QPT_RC);
     let most = qp.caps().max_send_wr;
-    let mut queue = qp.send_queue().expect("send queue");
+    let mut queue = qp.lock_send_queue().expect("send queue");
     for wr_id in 0..u64::from(most) {
         // SAFETY: the request names no memory.
         unsafe { queue.push(&send(wr_id, SendOperation::Send)) }.expect("push");
     }
     // SAFETY: as above.
     let error = unsafe { queue.push(&send(99, SendOperation::Send)) }.expect_err("it is full");
-    assert!(matches!(error.kind(), ErrorKind::Invalid { errno: libc::ENOMEM, .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::InvalidInput { errno: libc::ENOMEM, .. }), "{error}");
 }
 
 #[test]
-fn reset_removes_completions_of_the_queue_pair() {
+fn reset_removes_completions_of_queue_pair() {
     let side = Side::new();
     let (reset, other) = (side.qp(QpType::IB_UVERBS_QPT_RC), side.qp(QpType::IB_UVERBS_QPT_RC));
     post(&reset, 1);
@@ -136,7 +137,7 @@ fn destroyed_queue_pair_completes_nothing() {
 }
 
 #[test]
-fn datagram_address_is_a_structure() {
+fn datagram_address_is_structure() {
     let side = Side::new();
     let qp = side.qp(QpType::IB_UVERBS_QPT_UD);
     let mut attributes = verbs_abi::ib_uverbs_ah_attr::default();
@@ -179,7 +180,7 @@ fn missing_operations_are_unsupported() {
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
 }
 
-/// Also of another queue pair that has the number by then: the identifier of the request decides.
+/// Even if another queue pair has the same number by then, the identifier of the request decides.
 #[test]
 fn owned_sends_take_only_their_completions() {
     let side = Side::new();
@@ -196,14 +197,18 @@ fn owned_sends_take_only_their_completions() {
 }
 
 #[test]
-fn owned_sends_refuse_what_does_not_fit() {
+fn owned_sends_refuse_unfit_requests() {
     let side = Side::new();
     let mut sends = OwnedSends::new(side.qp(QpType::IB_UVERBS_QPT_RC));
     let swap = SendOperation::CompareSwap { remote_addr: 0, rkey: 0, compare: 0, swap: 0 };
     for (length, operation) in [(1, SendOperation::Send), (0, swap)] {
         let refused = sends.post(1, None, length, operation).expect_err("it does not fit");
         assert!(matches!(refused.buffer, Some(None)), "the request is not posted");
-        assert!(matches!(refused.error.kind(), ErrorKind::Invalid { .. }), "{}", refused.error);
+        assert!(
+            matches!(refused.error.kind(), ErrorKind::InvalidInput { .. }),
+            "{}",
+            refused.error
+        );
     }
     let most = sends.qp().caps().max_send_wr;
     (0..most).for_each(|number| {

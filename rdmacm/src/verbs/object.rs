@@ -1,4 +1,4 @@
-//! Kernel objects of a context, each destroyed once.
+//! Kernel objects of a context ([`Object`]), each destroyed once.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,17 +14,18 @@ use verbs_abi::{
 };
 
 use super::context::Context;
-use super::reporter::{Reported, Reporter};
+use super::reporter::{EventSource, Reported};
 use crate::error::DestroyError;
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 
-/// The command that destroys the objects of one kind.
+/// The command that destroys objects of one kind.
 pub(super) trait Destroy: Command {
-    /// The command for the object that has `handle`.
+    /// Returns the command for the object with `handle`.
     fn of(handle: u32) -> Self;
 
-    /// How many events of the object the kernel has reported, where it reports some of the kind.
+    /// Returns the number of events of the object that the kernel has raised, or zeros for other
+    /// objects.
     fn reported(_: &Self::Response) -> Reported {
         Reported::default()
     }
@@ -93,28 +94,34 @@ impl Destroy for ib_uverbs_destroy_srq {
     }
 }
 
-/// An object in the kernel, which `D` destroys: when asked, or where the value is dropped.
+/// A kernel object that `D` destroys, on request or when the value is dropped.
 ///
-/// A field of what is built around it. Fields are dropped in their order: this one goes before
-/// those that the kernel's object needs.
+/// The value is a field of the type that wraps the object. Fields are dropped in declaration order,
+/// so it must be declared before the fields that the kernel object needs.
 pub(super) struct Object<D: Destroy> {
     context: Context,
     handle: u32,
     destroyed: bool,
-    /// Memory of this process that the device uses until the object is destroyed. Boxed: most drivers have none.
-    memory: Option<Box<Mapping>>,
+    /// Memory of this process that the device uses until the object is destroyed.
+    ///
+    /// Boxed: most drivers have none.
+    memory: Option<Arc<Mapping>>,
     command: PhantomData<fn() -> D>,
 }
 
 impl<D: Destroy> Object<D> {
-    /// Takes the object that a command has just made in `context`.
+    /// Wraps an object that a command has just created in `context`.
     pub(super) fn new(context: &Context, handle: u32) -> Self {
         Self::with_memory(context, handle, None)
     }
 
-    /// Takes an object that uses `memory` until it is destroyed.
-    pub(super) fn with_memory(context: &Context, handle: u32, memory: Option<Mapping>) -> Self {
-        let (context, memory) = (context.clone(), memory.map(Box::new));
+    /// Wraps an object that uses `memory` until it is destroyed.
+    pub(super) fn with_memory(
+        context: &Context,
+        handle: u32,
+        memory: Option<Arc<Mapping>>,
+    ) -> Self {
+        let context = context.clone();
         Self { context, handle, destroyed: false, memory, command: PhantomData }
     }
 
@@ -128,18 +135,19 @@ impl<D: Destroy> Object<D> {
         self.handle
     }
 
-    /// Returns `true` if the object is this process's to destroy, and not that of the process which forked
-    /// it.
-    pub(super) fn belongs_here(&self) -> bool {
-        self.context.file().belongs_here()
+    /// Returns `true` if this process may destroy the object, `false` in a forked child.
+    pub(super) fn is_owner(&self) -> bool {
+        self.context.file().is_owner()
     }
 
     pub(super) fn is_destroyed(&self) -> bool {
         self.destroyed
     }
 
-    /// Destroys the object. Where the kernel refuses, it lives on.
-    pub(super) fn destroy(&mut self) -> Result<D::Response, Refused> {
+    /// Destroys the object.
+    ///
+    /// If the kernel refuses, the object continues to exist.
+    pub(super) fn destroy(&mut self) -> Result<D::Response, CommandError> {
         let response = self.context.file().command(D::of(self.handle))?;
         self.destroyed = true;
         Ok(response)
@@ -148,9 +156,9 @@ impl<D: Destroy> Object<D> {
 
 impl<D: Destroy> Drop for Object<D> {
     fn drop(&mut self) {
-        if !self.destroyed && self.belongs_here() {
-            // Nothing keeps the object busy: children hold their parents. A device that was removed
-            // takes it along.
+        if !self.destroyed && self.is_owner() {
+            // No object is busy here, because children hold their parents. Removing a device
+            // destroys its objects.
             if self.destroy().is_err() {
                 // The device may still use the memory.
                 mem::forget(self.memory.take());
@@ -168,16 +176,16 @@ impl<D: Destroy> fmt::Debug for Object<D> {
     }
 }
 
-/// A kernel object with what is built around it, which owners share.
+/// A kernel object together with its wrapper, which several handles share.
 pub(super) trait Shared {
     /// The command that destroys the object.
     type Destroy: Destroy;
 
-    /// The object, when it is to be destroyed.
+    /// Returns the kernel object in order to destroy it.
     fn object(&mut self) -> &mut Object<Self::Destroy>;
 
-    /// Its name in events, where the kernel reports some of it.
-    fn reporter(&self) -> Option<&Reporter> {
+    /// Returns the source of the object's events, if the kernel raises events for it.
+    fn reporter(&self) -> Option<&EventSource> {
         None
     }
 }
@@ -190,10 +198,12 @@ impl<D: Destroy> Shared for Object<D> {
     }
 }
 
-/// Destroys an object, which the last of its owners may: any other has EBUSY. One that the kernel
-/// reports events of not while this thread holds one of those, and waits until all are acknowledged.
+/// Destroys an object through its last handle.
 ///
-/// `what` says what it is, and `owner` makes what comes back with an error.
+/// Fails with EBUSY if other handles exist. If the kernel raises events for the object, the call
+/// fails while this thread holds one of them. Otherwise it waits until all are acknowledged.
+///
+/// `what` returns the name of the object, and `owner` builds the handle that an error returns.
 pub(super) fn destroy<T: Shared, O>(
     context: &Context,
     what: impl Fn(&T) -> String,
@@ -209,8 +219,8 @@ pub(super) fn destroy<T: Shared, O>(
         let error = context.refused("destroy", &what(&shared), refused);
         DestroyError::new(owner(shared), error)
     };
-    let mut unshared =
-        Arc::try_unwrap(shared).map_err(|shared| refused(shared, Refused::Os(Errno::EBUSY)))?;
+    let mut unshared = Arc::try_unwrap(shared)
+        .map_err(|shared| refused(shared, CommandError::Os(Errno::EBUSY)))?;
     let response = match unshared.object().destroy() {
         Ok(response) => response,
         Err(errno) => return Err(refused(Arc::new(unshared), errno)),

@@ -1,43 +1,53 @@
-//! What belongs to requests that are posted, found by their identifiers.
+//! [`InFlightTable`]: data of posted requests, found by the identifiers of the requests.
 
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bits of an identifier that count, and say the place; those above say which run of numbers it is from.
+/// Number of low bits of an identifier that hold its slot and a counter.
+///
+/// The bits above identify the run.
 const RUN_BITS: u32 = 32;
 
-/// The next run of numbers: each is given to one [`Outstanding`], which asks for another when it is used up.
-/// There are more than a process of today lives to use.
+/// The next run of identifiers.
+///
+/// Each run belongs to one [`InFlightTable`], which requests another when the run is used up. There
+/// are more runs than a process can use in its lifetime.
 static NEXT_RUN: AtomicU64 = AtomicU64::new(1);
 
-/// What belongs to requests that are posted, by their identifiers: numbers that no other request of this process
-/// gets from here, of this table or of another one. Of one table they ascend.
+/// A table of the data of posted requests, found by their identifiers.
 ///
-/// There is memory for as many as there ever were at once.
+/// No other request of this process gets the same identifier, neither from this table nor from
+/// another one. The identifiers of one table ascend. The table allocates memory for the largest
+/// number of requests that were posted at once.
 #[derive(Debug)]
-pub(super) struct Outstanding<T> {
-    /// The next identifier, without its place.
+pub(super) struct InFlightTable<T> {
+    /// The next identifier, without its slot.
     next: u64,
-    /// From one identifier to the next, a power of two: the bits below say the place.
+    /// Distance from one identifier to the next, a power of two.
+    ///
+    /// The bits below hold the slot.
     step: u64,
-    /// How many there may be.
+    /// Maximum number of entries.
     most: usize,
     places: Vec<Place<T>>,
-    /// The place that became free last; as many as there are places where none is free.
+    /// The slot that was freed last, or the number of slots if none is free.
     free: usize,
     count: usize,
 }
 
 #[derive(Debug)]
 enum Place<T> {
-    /// With the identifier.
+    /// A used slot, with the identifier.
     Taken(u64, T),
-    /// With the one that became free before, or as many as there are places: none is added while one is free.
+    /// A free slot, with the slot that was freed before it, or the number of slots if there is
+    /// none.
+    ///
+    /// No slot is added while one is free.
     Free(usize),
 }
 
-impl<T> Outstanding<T> {
-    /// Room for as many requests as `most`, but for no more than 2^23.
+impl<T> InFlightTable<T> {
+    /// Creates a table for at most `most` requests, limited to 2^23.
     pub(super) fn new(most: u32) -> Self {
         let most = most.min(1 << 23);
         let step = most.max(1).next_power_of_two().into();
@@ -45,17 +55,19 @@ impl<T> Outstanding<T> {
         Self { next: run(), step, most, places: Vec::new(), free: 0, count: 0 }
     }
 
-    /// Has memory for as many as `count` at once, where there may be as many.
+    /// Allocates memory for `count` requests at once, up to the maximum of the table.
     pub(super) fn reserve(&mut self, count: usize) {
         self.places.reserve_exact(count.min(self.most).saturating_sub(self.places.len()));
     }
 
-    /// How many there are.
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.count
     }
 
-    /// Puts in what belongs to the next request; its identifier. `what` comes back where there is no room.
+    /// Inserts the data of the next request and returns its identifier.
+    ///
+    /// Returns `what` if the table is full.
     #[inline(always)]
     pub(super) fn put(&mut self, what: T) -> Result<u64, T> {
         let index = self.free;
@@ -74,7 +86,9 @@ impl<T> Outstanding<T> {
         Ok(id)
     }
 
-    /// One more place, if there may be one, where none is free.
+    /// Adds a slot when none is free.
+    ///
+    /// Returns `false` if the table has its maximum size.
     #[cold]
     fn add(&mut self) -> bool {
         let is_there = self.places.len() < self.most;
@@ -84,7 +98,8 @@ impl<T> Outstanding<T> {
         is_there
     }
 
-    /// Takes out what belongs to the request `id`, if that is one of those.
+    /// Removes the data of request `id`, or returns `None` if the table does not contain the
+    /// request.
     #[inline]
     pub(super) fn take(&mut self, id: u64) -> Option<T> {
         let index = self.place(id);
@@ -100,7 +115,7 @@ impl<T> Outstanding<T> {
         Some(what)
     }
 
-    /// Takes out all.
+    /// Removes all entries.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
         (self.count, self.free) = (0, 0);
         self.places.drain(..).filter_map(|place| match place {
@@ -114,7 +129,7 @@ impl<T> Outstanding<T> {
     }
 }
 
-/// The first number of a run that nobody else has.
+/// Returns the first identifier of a run that no other table has.
 fn run() -> u64 {
     NEXT_RUN.fetch_add(1, Ordering::Relaxed) << RUN_BITS
 }
@@ -128,7 +143,7 @@ mod tests {
     #[test]
     fn memory_is_had_before_for_as_many_as_there_may_be() {
         for (count, room) in [(0, 0), (2, 2), (3, 3), (usize::MAX, 3)] {
-            let mut table = Outstanding::new(3);
+            let mut table = InFlightTable::new(3);
             table.reserve(count);
             let before = table.places.capacity();
             assert_eq!(before, room);
@@ -140,7 +155,7 @@ mod tests {
 
     #[test]
     fn each_is_found_by_its_identifier_once() {
-        let mut table = Outstanding::new(3);
+        let mut table = InFlightTable::new(3);
         let ids = ["a", "b", "c"].map(|what| table.put(what).expect("there is room"));
         assert_eq!((table.take(ids[1]), table.take(ids[1])), (Some("b"), None));
         assert_eq!((table.take(ids[0]), table.len()), (Some("a"), 1));
@@ -150,8 +165,8 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_given_up_is_not_taken_for_a_later_one() {
-        let mut table = Outstanding::new(1);
+    fn stale_id_never_matches_later_request() {
+        let mut table = InFlightTable::new(1);
         let mut gone = HashSet::new();
         for number in 0..100 {
             let id = table.put(number).expect("there is room");
@@ -162,16 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn no_more_go_in_than_there_is_room_for_and_those_find_a_place() {
+    fn table_holds_exactly_its_capacity() {
         for most in [0, 1, 5, 64] {
-            let mut table = Outstanding::new(most);
+            let mut table = InFlightTable::new(most);
             let mut ids = Vec::new();
             while let Ok(id) = table.put(()) {
                 ids.push(id);
             }
             assert_eq!(table.put(()), Err(()));
             assert!(ids.len() == most as usize && ids.len() == table.len());
-            // The places that are free are those in between.
+            // The free slots are those in between.
             for id in ids.iter().step_by(2) {
                 table.take(*id).expect("it is there");
                 table.put(()).expect("there is room");
@@ -183,7 +198,7 @@ mod tests {
 
     #[test]
     fn tables_have_no_identifier_in_common() {
-        let mut tables = [Outstanding::new(2), Outstanding::new(2)];
+        let mut tables = [InFlightTable::new(2), InFlightTable::new(2)];
         let mut all = HashSet::new();
         for table in &mut tables {
             // To the end of a run and beyond.

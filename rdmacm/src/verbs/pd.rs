@@ -1,28 +1,31 @@
-//! Protection domains.
+//! Protection domains ([`ProtectionDomain`]).
 
 use std::sync::{Arc, Mutex, Weak};
 
-use verbs_abi::{AlignedU64, ib_uverbs_alloc_pd, ib_uverbs_dealloc_pd};
+use verbs_abi::ib_uverbs_dealloc_pd;
 
 use super::context::Context;
 use super::object::{self, Object, Shared};
-use super::same::equal_if_same;
+use super::same::impl_ptr_eq;
+use crate::driver::Driver as _;
 use crate::error::{DestroyError, Result};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 use crate::sys::per_process::PerProcess;
 use crate::work::PdNumber;
 
-/// What ties memory regions to the queue pairs that may use them.
+/// A protection domain, which ties memory regions to the queue pairs that may use them.
+///
+/// A clone refers to the same protection domain.
 #[doc(alias = "ibv_pd")]
 #[derive(Debug, Clone)]
 pub struct ProtectionDomain {
     object: Arc<PdObject>,
 }
 
-/// The protection domains that ids share, one for each context that is in use.
+/// The protection domains that ids share: one for each context in use.
 static SHARED: PerProcess<Mutex<Vec<Weak<PdObject>>>> = PerProcess::new();
 
-/// A kernel object, and the number that tells it from all others of this process.
+/// A kernel object and its number, which is unique in this process.
 #[derive(Debug)]
 struct PdObject {
     object: Object<ib_uverbs_dealloc_pd>,
@@ -38,24 +41,32 @@ impl Shared for PdObject {
 }
 
 impl ProtectionDomain {
-    /// Makes a protection domain. `IB_USER_VERBS_CMD_ALLOC_PD`.
+    /// Creates a protection domain.
     ///
     /// # Errors
     ///
-    /// ENOMEM where the device has no more;
-    /// [`ErrorKind::WrongProcess`](crate::ErrorKind::WrongProcess).
+    /// - ENOMEM if the device has no more protection domains.
+    /// - [`ErrorKind::DeviceRemoved`](crate::ErrorKind::DeviceRemoved) if the device was removed.
+    /// - [`ErrorKind::NotOwner`](crate::ErrorKind::NotOwner) if the process forked or changed its
+    ///   credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_ALLOC_PD`.
     #[doc(alias = "ibv_alloc_pd")]
     pub fn new(context: &Context) -> Result<Self> {
-        let request = ib_uverbs_alloc_pd { response: AlignedU64::default() };
-        let response = context.command("allocate", "a protection domain", request)?;
+        let engine = context.engine();
+        let response = engine.driver().create_pd(engine.commands());
+        let response = response
+            .map_err(|refused| context.not_made("allocate", "a protection domain", refused))?;
         let object = Object::new(context, response.pd_handle);
         Ok(Self { object: Arc::new(PdObject { object, number: PdNumber::next() }) })
     }
 
-    /// The one that the process's ids share, see [`CmId::default_pd`](crate::cm::CmId::default_pd).
+    /// Returns the protection domain that the process's ids share.
+    ///
+    /// See [`CmId::default_pd`](crate::cm::CmId::default_pd).
     pub(crate) fn shared(context: &Context) -> Result<Self> {
         // Locked while the protection domain is created: two threads must not create two.
-        let mut shared = unpoisoned(SHARED.lock());
+        let mut shared = ignore_poison(SHARED.lock());
         shared.retain(|object| object.strong_count() > 0);
         let is_of_context = |object: &Arc<PdObject>| object.object.context() == context;
         if let Some(object) = shared.iter().filter_map(Weak::upgrade).find(is_of_context) {
@@ -66,7 +77,7 @@ impl ProtectionDomain {
         Ok(created)
     }
 
-    /// The context that it was made in.
+    /// Returns the context in which the protection domain was created.
     pub fn context(&self) -> &Context {
         self.object.object.context()
     }
@@ -75,20 +86,28 @@ impl ProtectionDomain {
         self.object.object.handle()
     }
 
-    /// The number that work requests name the protection domain by.
+    /// Returns the number by which work requests name the protection domain.
     pub(super) fn number(&self) -> PdNumber {
         self.object.number
     }
 
-    /// Destroys the protection domain. `IB_USER_VERBS_CMD_DEALLOC_PD`.
+    /// Destroys the protection domain.
     ///
     /// # Errors
     ///
-    /// EBUSY while clones of it or objects made in it live, among them a region that was dropped but
-    /// that a [memory window](super::MemoryWindow) needs; on siw also while a completion queue has, of
-    /// a queue pair of this domain, requests that the library has flushed, and until it was polled
-    /// after them. [`ErrorKind::WrongProcess`](crate::ErrorKind::WrongProcess). The protection domain
-    /// comes back with the error.
+    /// Every error returns the protection domain.
+    /// - EBUSY if clones of the protection domain or objects created in it exist. One of these is a
+    ///   dropped memory region that a [memory window](super::MemoryWindow) still needs.
+    /// - [`ErrorKind::NotOwner`](crate::ErrorKind::NotOwner) if the process forked or changed its
+    ///   credentials.
+    ///
+    /// # Driver notes
+    ///
+    /// On siw, the library flushes requests of queue pairs itself. While a completion queue holds
+    /// flushed requests of a queue pair of this domain, the call fails with EBUSY. It does so until
+    /// the queue has been polled after these requests.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_DEALLOC_PD`.
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         let context = self.context().clone();
@@ -97,4 +116,4 @@ impl ProtectionDomain {
     }
 }
 
-equal_if_same!(ProtectionDomain, object);
+impl_ptr_eq!(ProtectionDomain, object);

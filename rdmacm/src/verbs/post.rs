@@ -1,9 +1,9 @@
-//! Posting work requests.
+//! Posting of work requests.
 //!
 //! # Safety
 //!
-//! Posting a request gives its memory to the device, hence `unsafe`, with the contract at the
-//! methods. Nothing else here is.
+//! Posting a request gives its memory to the device. The methods that post are therefore `unsafe`
+//! and state the contract. Nothing else here is unsafe.
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 mod owned;
@@ -13,6 +13,6 @@ mod send;
 mod shared;
 
 pub(super) use self::owned::OwnedRings;
-pub use self::receive::ReceiveQueue;
-pub use self::send::SendQueue;
-pub use self::shared::SharedReceives;
+pub use self::receive::ReceiveQueueGuard;
+pub use self::send::SendQueueGuard;
+pub use self::shared::SharedReceiveQueueGuard;

@@ -1,4 +1,4 @@
-//! Queue pairs.
+//! Queue pairs ([`QueuePair`]): creation, attributes, state changes and destruction.
 
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -7,59 +7,59 @@ use verbs_abi::{ib_uverbs_destroy_qp, ib_uverbs_ex_create_qp, ib_uverbs_query_qp
 
 use super::address_handle::AddressHandle;
 use super::attributes::{self, QueuePairAttributes, query};
-use super::buffer::Buffer;
+use super::buffer::RegisteredBuffer;
 use super::completion::CompletionQueue;
 use super::context::Context;
 use super::error_text::QUEUE_PAIR;
 use super::membership::{Group, detach};
-use super::moment::Moment;
+use super::moment::CreationOrder;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
-use super::reporter::Reporter;
-use super::same::equal_if_same;
+use super::reporter::EventSource;
+use super::same::impl_ptr_eq;
 use super::srq::SharedReceiveQueue;
-use super::{QpCreateFlags, QpState, QpType, WcOpcode};
-use crate::concurrent::HandoffMutex;
+use super::{AsyncEventType, QpCreateFlags, QpState, QpType, WcOpcode};
 use crate::driver::CqControls;
 use crate::drivers::any::{AnyDriver, AnyRecvRing, AnySendRing};
 use crate::engine::{NewQp, Qp, QpOwner, QueueSide};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{DestroyError, Error, Result};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 use crate::non_exhaustive::NonExhaustive;
 use crate::registry::Token;
+use crate::sync::HandoffMutex;
 
 const MODIFY: &str = "modify";
 
-/// The reason of an error for the receive queue of a queue pair that receives from a shared one.
+/// Reason in errors about the receive queue of a queue pair that uses a shared receive queue.
 const SHARES: &str = "it has no receive queue of its own, but a shared one";
 
-/// The reason of an error for the receive queue of an XRC initiator.
+/// Reason in errors about the receive queue of an XRC initiator.
 const INITIATES: &str = "an XRC initiator only sends";
 
-/// What a queue pair holds.
+/// The capacities of a queue pair.
 ///
-/// Made from its default: see [Parameters](crate#parameters).
+/// Created from its default: see [Parameters](crate#parameters).
 #[doc(alias = "ibv_qp_cap")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePairCaps {
-    /// Send requests that are posted and not yet completed.
+    /// Maximum number of send requests that are posted and not yet completed.
     pub max_send_wr: u32,
-    /// The same of receive requests.
+    /// Maximum number of receive requests that are posted and not yet completed.
     pub max_recv_wr: u32,
-    /// Pieces of memory in a send request.
+    /// Maximum number of scatter/gather entries in a send request.
     pub max_send_sge: u32,
-    /// Pieces of memory in a receive request.
+    /// Maximum number of scatter/gather entries in a receive request.
     pub max_recv_sge: u32,
-    /// Bytes that a send request carries in itself.
+    /// Maximum number of bytes of inline data in a send request.
     pub max_inline_data: u32,
     #[doc(hidden)]
     pub non_exhaustive: NonExhaustive,
 }
 
 impl Default for QueuePairCaps {
-    /// Sixteen requests each way, of one piece each, nothing inline.
+    /// Returns 16 requests of one entry each in both queues, without inline data.
     fn default() -> Self {
         Self {
             max_send_wr: 16,
@@ -72,34 +72,43 @@ impl Default for QueuePairCaps {
     }
 }
 
-/// What a new queue pair is to be.
+/// The parameters of a new queue pair.
 ///
-/// Made from [`new`](Self::new), as others are from their default: see [Parameters](crate#parameters).
+/// Created by [`new`](Self::new), which takes the place of a default: see
+/// [Parameters](crate#parameters).
 #[doc(alias = "ibv_qp_init_attr")]
 #[doc(alias = "ibv_qp_init_attr_ex")]
 #[derive(Debug, Clone, Copy)]
 pub struct QueuePairInit<'a> {
-    /// Where its sends complete.
+    /// Completion queue of the sends.
     pub send_cq: &'a CompletionQueue,
-    /// Where its receives complete.
+    /// Completion queue of the receives.
     pub recv_cq: &'a CompletionQueue,
-    /// Where its receives come from, if it is to have no receive queue of its own: what `caps` says
-    /// of that does not count then. rxe looks their memory up in the queue pair's protection domain, siw
-    /// in the shared queue's, so that both had better have the same.
+    /// Shared receive queue that replaces the queue pair's own receive queue, if any.
+    ///
+    /// The receive capacities in `caps` are ignored if this is set.
+    ///
+    /// # Driver notes
+    ///
+    /// rxe looks up the memory of receives in the protection domain of the queue pair, siw in that
+    /// of the shared receive queue. Use the same protection domain for both.
     pub srq: Option<&'a SharedReceiveQueue>,
-    /// What it must hold, at least.
+    /// Minimum capacities.
     pub caps: QueuePairCaps,
-    /// Every send makes a completion, whether it asks for one or not.
+    /// `true` if every send is signaled, including sends that do not request a completion.
     pub signal_all: bool,
-    /// What the driver is to do beyond that; rxe and siw offer nothing.
+    /// Additional features requested from the driver. rxe and siw offer none.
     pub create_flags: QpCreateFlags,
     #[doc(hidden)]
     pub non_exhaustive: NonExhaustive,
 }
 
 impl<'a> QueuePairInit<'a> {
-    /// A queue pair that holds [what is held by default](QueuePairCaps::default), has a receive queue of its own,
-    /// and completes on `cq`, sends where they ask for it: to name what is to be otherwise.
+    /// Returns parameters with [default capacities](QueuePairCaps::default) whose completions go to
+    /// `cq`.
+    ///
+    /// The queue pair has its own receive queue. Sends complete only if they are signaled. Change
+    /// individual fields with struct update syntax.
     pub fn new(cq: &'a CompletionQueue) -> Self {
         Self {
             send_cq: cq,
@@ -113,10 +122,11 @@ impl<'a> QueuePairInit<'a> {
     }
 }
 
-/// A queue pair: two queues of requests, and a place in the network.
+/// A queue pair: a send queue and a receive queue that form one endpoint of the network.
 ///
-/// A clone is the same queue pair. It lives while a clone of it, the id that it belongs to, or a
-/// [memory window](super::MemoryWindow) of type 2 that a bind was posted for here does.
+/// A clone refers to the same queue pair. The queue pair lives as long as a clone of it, or the id
+/// that it belongs to. A [memory window](super::MemoryWindow) of type 2 keeps it alive too, if a
+/// bind of the window was posted to it.
 #[doc(alias = "ibv_qp")]
 #[derive(Debug, Clone)]
 pub struct QueuePair {
@@ -126,11 +136,11 @@ pub struct QueuePair {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) object: Object<ib_uverbs_destroy_qp>,
-    /// Behind the object: ends when the kernel's queue pair is gone.
+    /// Declared after `object`: dropped only when the kernel's queue pair has been destroyed.
     pub(super) life: Arc<()>,
-    /// After the kernel had made it.
-    pub(super) made: Moment,
-    reporter: Reporter,
+    /// Taken after the kernel created the queue pair.
+    pub(super) made: CreationOrder,
+    reporter: EventSource,
     pd: ProtectionDomain,
     pub(super) send_cq: CompletionQueue,
     pub(super) recv_cq: CompletionQueue,
@@ -139,45 +149,59 @@ pub(super) struct Inner {
     caps: QueuePairCaps,
     pub(super) send: HandoffMutex<AnySendRing>,
     pub(super) receive: HandoffMutex<AnyRecvRing>,
-    /// The multicast groups that it is attached to: the kernel refuses to destroy it before it is
-    /// detached.
+    /// Multicast groups to which the queue pair is attached.
+    ///
+    /// The kernel refuses to destroy a queue pair that is still attached.
     pub(super) groups: Mutex<Vec<Group>>,
-    /// Behind the object: what the device may use as long as the kernel's queue pair is there.
-    pub(super) kept: Mutex<Option<Box<Kept>>>,
+    /// Resources that the device may use as long as the kernel's queue pair exists.
+    ///
+    /// Declared after `object`.
+    pub(super) kept: Mutex<Option<Box<RetainedResources>>>,
 }
 
-/// What belongs to requests that nobody waits for.
+/// Resources of requests whose completion no caller awaits.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
-    pub(super) buffers: Vec<Buffer>,
+pub(super) struct RetainedResources {
+    pub(super) buffers: Vec<RegisteredBuffer>,
     pub(super) addresses: Vec<AddressHandle>,
 }
 
 impl QueuePair {
-    /// Makes a reliable connected queue pair, in the state RESET. `IB_USER_VERBS_CMD_CREATE_QP`; with
-    /// [flags](QueuePairInit::create_flags) `IB_USER_VERBS_EX_CMD_CREATE_QP` (Linux 4.4).
+    /// Creates a reliable connected queue pair in the state RESET.
     ///
-    /// [`CmId::create_qp`](crate::cm::CmId::create_qp) makes one that goes with an id.
+    /// [`CmId::create_qp`](crate::cm::CmId::create_qp) creates a queue pair that belongs to an id.
     ///
     /// # Errors
     ///
-    /// EINVAL for capabilities above the device's, ENOMEM; EOPNOTSUPP for flags that the driver does not
-    /// offer, EINVAL for those that are not for this command; [`ErrorKind::Unsupported`] where the
-    /// data path of the device's driver is not known; [`ErrorKind::Invalid`] where the
-    /// completion queues or the shared receive queue are of another context.
+    /// - EINVAL if a capacity exceeds that of the device, or if a flag is not valid for this
+    ///   command.
+    /// - ENOMEM if memory is short.
+    /// - EOPNOTSUPP if the driver does not offer a flag.
+    /// - [`ErrorKind::Unsupported`] if the data path of the device's driver is not known.
+    /// - [`ErrorKind::InvalidInput`] if a completion queue or the shared receive queue belongs to
+    ///   another context.
+    /// - [`ErrorKind::InvalidInput`] if the shared receive queue is in an XRC domain.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_QP`, or `IB_USER_VERBS_EX_CMD_CREATE_QP` (Linux
+    /// 4.4) if there are [flags](QueuePairInit::create_flags).
     #[doc(alias = "ibv_create_qp")]
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn new(pd: &ProtectionDomain, init: &QueuePairInit<'_>) -> Result<Self> {
         Self::with_type(pd, QpType::IB_UVERBS_QPT_RC, init)
     }
 
-    /// The same for a queue pair of another type.
+    /// Creates a queue pair of type `qp_type` in the state RESET.
+    ///
+    /// See [`new`](Self::new) for details.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new), and EOPNOTSUPP or EINVAL for a type that the device does not have;
-    /// [`ErrorKind::Invalid`] for an XRC target, which is an [`XrcTarget`](super::XrcTarget), an
-    /// XRC initiator with a shared receive queue, and a shared receive queue of an XRC domain.
+    /// In addition to the errors of [`new`](Self::new):
+    /// - EOPNOTSUPP or EINVAL if the device does not offer the type.
+    /// - [`ErrorKind::InvalidInput`] for an XRC target: create an [`XrcTarget`](super::XrcTarget)
+    ///   instead.
+    /// - [`ErrorKind::InvalidInput`] for an XRC initiator with a shared receive queue.
     pub fn with_type(
         pd: &ProtectionDomain,
         qp_type: QpType,
@@ -212,7 +236,7 @@ impl QueuePair {
             }
             _ => {}
         }
-        let reporter = Reporter::new();
+        let reporter = EventSource::new();
         let (max_recv_wr, max_recv_sge) = match init.srq {
             None => (init.caps.max_recv_wr, init.caps.max_recv_sge),
             Some(_) => (0, 0),
@@ -246,7 +270,7 @@ impl QueuePair {
         let inner = Inner {
             object: Object::with_memory(context, response.qp_handle, memory),
             life: Arc::default(),
-            made: Moment::now(),
+            made: CreationOrder::now(),
             reporter,
             pd: pd.clone(),
             send_cq: init.send_cq.clone(),
@@ -269,70 +293,82 @@ impl QueuePair {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// What names this queue pair in [asynchronous events](super::AsyncElement).
+    /// Returns the token that identifies this queue pair in [asynchronous
+    /// events](super::AsyncElement).
     pub fn token(&self) -> Token {
         self.inner.reporter.token()
     }
 
-    /// The queue pair's number, 24 bits.
+    /// Returns the queue pair number, which has 24 bits.
     pub fn number(&self) -> u32 {
         self.inner.qp.number()
     }
 
-    /// Its type.
+    /// Returns the type of the queue pair.
     #[inline]
     pub fn qp_type(&self) -> QpType {
         self.inner.qp.qp_type()
     }
 
-    /// What it holds: what was asked for, or more, as the kernel says.
+    /// Returns the capacities that the kernel reported, which are at least the requested ones.
     pub fn caps(&self) -> QueuePairCaps {
         self.inner.caps
     }
 
-    /// The protection domain.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.inner.pd
     }
 
-    /// Where its sends complete.
+    /// Returns the completion queue of the sends.
     pub fn send_cq(&self) -> &CompletionQueue {
         &self.inner.send_cq
     }
 
-    /// Where its receives complete.
+    /// Returns the completion queue of the receives.
     pub fn recv_cq(&self) -> &CompletionQueue {
         &self.inner.recv_cq
     }
 
-    /// The shared receive queue that its receives come from, if it has none of its own.
+    /// Returns the shared receive queue, or `None` if the queue pair has its own receive queue.
     pub fn srq(&self) -> Option<&SharedReceiveQueue> {
         self.inner.srq.as_ref()
     }
 
-    /// Changes the attributes that the mask in `attributes` names: what [`QueuePairAttributes`] makes,
-    /// or [`CmId::init_qp_attr`](crate::cm::CmId::init_qp_attr) reports.
+    /// Changes the attributes that the mask in `attributes` selects.
     ///
-    /// `IB_USER_VERBS_CMD_MODIFY_QP`; with a [rate limit](QueuePairAttributes::rate_limit)
-    /// `IB_USER_VERBS_EX_CMD_MODIFY_QP` (Linux 4.10). It waits for no thread that posts or polls.
+    /// Create `attributes` with [`QueuePairAttributes`], or take those that
+    /// [`CmId::init_qp_attr`](crate::cm::CmId::init_qp_attr) returns. The call does not wait for
+    /// threads that post or poll.
     ///
-    /// A send of an unreliable queue pair that fails leaves it in `IB_QPS_SQE` on devices that keep to the
-    /// specification: what is posted to the send queue is flushed, and receives go on, until it is
-    /// taken to `IB_QPS_RTS`. [`query`](Self::query) tells.
-    ///
-    /// On siw, change nothing but the state while requests are under way: the kernel hands some of
-    /// them to a thread of its own, which drops the work for good where it finds a change under way.
+    /// If a send of an unreliable queue pair fails, devices that follow the specification move the
+    /// queue pair to `IB_QPS_SQE`. In that state, requests in the send queue are flushed and
+    /// receives continue, until the caller changes the state to `IB_QPS_RTS`.
+    /// [`query`](Self::query) returns the state.
     ///
     /// # Errors
     ///
-    /// EINVAL for a state that does not follow on the present one, and for attributes that are
-    /// missing or out of range; [`ErrorKind::Unsupported`] for those that the driver does not have.
+    /// - EINVAL if the state cannot follow the current one, or if attributes are missing or out of
+    ///   range.
+    /// - [`ErrorKind::Unsupported`] if the driver does not support an attribute.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed, except when changing the state to
+    ///   ERR.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// # Driver notes
+    ///
+    /// On siw, change nothing but the state while requests are in flight. The kernel passes some
+    /// requests to a thread of its own. That thread drops a request for good if it finds a change
+    /// in progress.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_MODIFY_QP`, or `IB_USER_VERBS_EX_CMD_MODIFY_QP` (Linux
+    /// 4.10) if there is a [rate limit](QueuePairAttributes::rate_limit).
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&self, attributes: &QueuePairAttributes) -> Result<()> {
         let fails = attributes.step() == Some(QpState::IB_QPS_ERR);
-        // First: a lock that another thread held while the process forked stays locked in the child.
+        // First: a lock that another thread held during the fork stays locked in the child.
         if fails {
-            // Of a device that is gone, too: what is posted must complete.
+            // Allowed on a removed device too: posted requests must complete.
             self.context().check_process(MODIFY, || self.subject())?;
         } else {
             self.context().check_usable(MODIFY, || self.subject())?;
@@ -350,13 +386,14 @@ impl QueuePair {
         })
     }
 
-    /// The queue pair's state and attributes, as the kernel has them.
-    ///
-    /// `IB_USER_VERBS_CMD_QUERY_QP`.
+    /// Queries the kernel for the state and the attributes of the queue pair.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_QUERY_QP`.
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<ib_uverbs_query_qp_resp> {
         let request = query(self.inner.object.handle());
@@ -364,17 +401,21 @@ impl QueuePair {
     }
 
     /// Destroys the queue pair and waits until its asynchronous events are acknowledged.
-    /// `IB_USER_VERBS_CMD_DESTROY_QP`.
     ///
-    /// What is posted makes no more completions, and the device lets go of its memory.
+    /// Posted requests produce no more completions, and the device no longer accesses their memory.
     ///
     /// # Errors
     ///
-    /// EBUSY while clones of it live: the id that it belongs to holds one
-    /// ([`CmId::destroy_qp`](crate::cm::CmId::destroy_qp)), and so does each
-    /// [memory window](super::MemoryWindow) of type 2 that a bind was posted for here; or while it is
-    /// attached to a multicast group; [`ErrorKind::WouldDeadlock`] where an event that this thread received is still out;
-    /// [`ErrorKind::WrongProcess`]. The queue pair comes back with the error.
+    /// Every error returns the queue pair.
+    /// - EBUSY if clones of the queue pair exist. The id that it belongs to holds one
+    ///   ([`CmId::destroy_qp`](crate::cm::CmId::destroy_qp)). So does each [memory
+    ///   window](super::MemoryWindow) of type 2 if a bind of the window was posted to this queue
+    ///   pair.
+    /// - EBUSY if the queue pair is attached to a multicast group.
+    /// - [`ErrorKind::WouldDeadlock`] if the calling thread still holds an event of the queue pair.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_DESTROY_QP`.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         let context = self.context().clone();
@@ -390,18 +431,33 @@ impl QueuePair {
         self.inner.subject()
     }
 
-    /// Whether it and its connection end together: the kernel moves it to ERR by itself as the connection
-    /// ends, and ends the connection as it goes there.
+    /// Returns `true` if the queue pair and its connection always end together.
+    ///
+    /// In that case the kernel moves the queue pair to ERR when the connection ends. It also ends
+    /// the connection when the queue pair moves to ERR.
     pub(crate) fn ends_with_connection(&self) -> bool {
         self.context().driver_capabilities().qp_follows_connection
     }
 
-    /// Returns `true` if the queue pair is in ERR and never leaves it.
+    /// Returns `true` if the queue pair is in ERR and can never leave that state.
     pub(crate) fn has_ended(&self) -> bool {
         self.inner.qp.has_ended(self.context().engine())
     }
 
-    /// The queue pair without its rings and its owners.
+    /// Returns `IB_EVENT_QP_ACCESS_ERR` if that event has reported that an access of the peer was
+    /// refused.
+    ///
+    /// The connection has then ended: siw raises the event before it ends the connection
+    /// (`siw_proc_write`).
+    ///
+    /// Reads the events that the device has raised, without waiting. If the program reads the
+    /// events of the context, the function does not: see [`Context::async_events`].
+    pub(crate) fn peer_failure(&self) -> Option<AsyncEventType> {
+        self.context().read_events_ahead();
+        self.inner.reporter.failure()
+    }
+
+    /// Returns the driver-level queue pair, without its rings and the state that this type adds.
     #[inline]
     pub(super) fn engine(&self) -> &Qp {
         &self.inner.qp
@@ -449,17 +505,17 @@ impl Shared for Inner {
         &mut self.object
     }
 
-    fn reporter(&self) -> Option<&Reporter> {
+    fn reporter(&self) -> Option<&EventSource> {
         Some(&self.reporter)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let groups = unpoisoned(self.groups.get_mut());
-        if self.object.belongs_here() {
+        let groups = ignore_poison(self.groups.get_mut());
+        if self.object.is_owner() {
             for group in groups.drain(..) {
-                // Where that fails the kernel keeps the queue pair until the context closes.
+                // If this fails, the kernel keeps the queue pair until the context closes.
                 let request = detach(self.object.handle(), group);
                 let _ = self.object.context().file().command(request);
             }
@@ -469,11 +525,11 @@ impl Drop for Inner {
             if self.object.is_destroyed() {
                 self.qp.on_destroyed(self.object.context().engine(), self.cqs());
             } else {
-                // The device may use them as long as the kernel has the queue pair.
-                mem::forget(mem::take(unpoisoned(self.kept.get_mut())));
+                // The device may use these resources as long as the kernel's queue pair exists.
+                mem::forget(mem::take(ignore_poison(self.kept.get_mut())));
             }
         }
     }
 }
 
-equal_if_same!(QueuePair, inner);
+impl_ptr_eq!(QueuePair, inner);

@@ -1,4 +1,4 @@
-//! Registrations of memory, which end later than their regions where memory windows need them.
+//! Registrations of memory, which outlive their regions if memory windows need them.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,14 +7,14 @@ use verbs_abi::ib_uverbs_dereg_mr;
 
 use super::object::Object;
 use super::pd::ProtectionDomain;
-use crate::lock::unpoisoned;
-use crate::sys::command::Refused;
+use crate::lock::ignore_poison;
+use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 
-/// What the kernel knows of a region, and the memory under it where that is not the program's.
+/// The kernel object of a memory region, and the memory under it unless the program owns that.
 ///
-/// Held by the region, and by the windows that it was bound to: while one is, the kernel does not
-/// take it back.
+/// Held by the region and by the windows that it was bound to. While one of them is bound, the
+/// kernel does not deregister the region.
 #[derive(Debug)]
 pub(super) struct Registration {
     state: Mutex<State>,
@@ -23,15 +23,15 @@ pub(super) struct Registration {
 #[derive(Debug)]
 struct State {
     object: Object<ib_uverbs_dereg_mr>,
-    // Behind the object, which needs it.
+    // Declared after `object`, which needs it.
     pd: ProtectionDomain,
     memory: Option<Arc<Mapping>>,
-    /// The region was dropped.
+    /// `true` if the region was dropped.
     abandoned: bool,
 }
 
 impl Registration {
-    /// Takes what a command has just registered in `pd`.
+    /// Wraps a registration that a command has just created in `pd`.
     pub(super) fn new(pd: &ProtectionDomain, mr_handle: u32, memory: Option<Arc<Mapping>>) -> Self {
         let object = Object::new(pd.context(), mr_handle);
         let state = State { object, pd: pd.clone(), memory, abandoned: false };
@@ -42,46 +42,48 @@ impl Registration {
         self.state().object.handle()
     }
 
-    /// Returns `true` if it holds the memory under it.
+    /// Returns `true` if the registration holds the memory under it.
     pub(super) fn has_memory(&self) -> bool {
         self.state().memory.is_some()
     }
 
-    /// The kernel has moved it to `pd`.
+    /// Records that the kernel has moved the registration to `pd`.
     pub(super) fn moved(&self, pd: &ProtectionDomain) {
         self.state().pd = pd.clone();
     }
 
-    /// The kernel has let go of the memory that was there before.
+    /// Drops the previous memory, which the kernel no longer uses.
     pub(super) fn unmap(&self) {
         self.state().memory = None;
     }
 
-    /// Deregisters it, and then lets go of its memory.
-    pub(super) fn release(&self) -> Result<(), Refused> {
+    /// Deregisters the memory and then drops it.
+    pub(super) fn release(&self) -> Result<(), CommandError> {
         self.state().release()
     }
 
-    /// The region goes: deregisters it, now or when the windows allow it.
+    /// Deregisters the memory of a dropped region, now or when the windows permit it.
     pub(super) fn abandon(&self) {
         let mut state = self.state();
         state.abandoned = true;
         let _ = state.release();
     }
 
-    /// Deregisters it if the region went before. Whether it is there no more.
+    /// Deregisters the memory if its region was dropped.
+    ///
+    /// Returns `true` if the registration has ended.
     pub(super) fn reap(&self) -> bool {
         let mut state = self.state();
         state.abandoned && state.release().is_ok()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        unpoisoned(self.state.lock())
+        ignore_poison(self.state.lock())
     }
 }
 
 impl State {
-    fn release(&mut self) -> Result<(), Refused> {
+    fn release(&mut self) -> Result<(), CommandError> {
         if !self.object.is_destroyed() {
             self.object.destroy()?;
             self.memory = None;
@@ -92,9 +94,9 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        if self.object.belongs_here() && self.release().is_err() {
+        if self.object.is_owner() && self.release().is_err() {
             if let Some(memory) = self.memory.take() {
-                // The device may still write to it.
+                // The device may still write to the memory.
                 mem::forget(memory);
             }
         }

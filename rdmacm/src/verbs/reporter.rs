@@ -1,9 +1,10 @@
-//! Objects that the kernel reports events of: how it names them, and which of their events are out.
+//! Objects for which the kernel raises events: their identity in events, and unacknowledged events.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use verbs_abi::AlignedU64;
+use verbs_abi::{AlignedU64, ib_event_type};
 
 use crate::acks::{Acks, Counted, Unacknowledged};
 use crate::error::{Error, ErrorKind, IntoError as _, Result};
@@ -11,19 +12,21 @@ use crate::registry::{Registry, Token};
 use crate::sys::per_process::PerProcess;
 use crate::sys::process::Process;
 
-/// The process's living queues and queue pairs, by the number that the kernel knows each by in
-/// events.
+/// The existing queues and queue pairs of the process, by the numbers that identify them in events.
 ///
-/// One for all kinds: an event of a type that is not known here still leads to its object, whose
-/// destruction waits for it.
+/// One registry serves all kinds. An event of an unknown type then still leads to its object, whose
+/// destruction waits for the event.
 static REPORTERS: PerProcess<Registry<Events>> = PerProcess::new();
 
-/// The events of one object that were handed to the program.
+/// The events of one object that were passed to the program.
 #[derive(Debug, Default)]
 struct Events {
     asynchronous: Acks,
     /// The completion events of a completion queue; `None` for other objects, which have none.
     completions: Option<Arc<Acks>>,
+    /// Number of the first asynchronous event that reported why the object failed; 0 if there was
+    /// none.
+    failure: AtomicU32,
 }
 
 impl Counted for Events {
@@ -32,29 +35,33 @@ impl Counted for Events {
     }
 }
 
-/// How many events of an object the kernel has reported.
+/// Number of events of an object that the kernel has raised.
 #[derive(Debug, Default)]
 pub(super) struct Reported {
     pub(super) asynchronous: u32,
-    /// Of a completion queue.
+    /// Number of completion events of a completion queue.
     pub(super) completions: u32,
 }
 
-/// A kernel object's name in events, which leads to the counts of those as long as this lives.
-pub(super) struct Reporter {
+/// The identity of a kernel object in events, which gives access to the counts of its events.
+///
+/// The identity is valid as long as this value exists.
+pub(super) struct EventSource {
     token: Token,
     events: Arc<Events>,
-    /// The process that the object belongs to.
+    /// The process that owns the object.
     process: Process,
 }
 
-impl Reporter {
-    /// Names an object that is not created yet and has no completion events.
+impl EventSource {
+    /// Returns an identity for an object that is not created yet and has no completion events.
     pub(super) fn new() -> Self {
         Self::with(Events::default())
     }
 
-    /// Names a completion queue that is not created yet, whose completion events `completions` counts.
+    /// Returns an identity for a completion queue that is not created yet.
+    ///
+    /// `completions` counts its completion events.
     pub(super) fn of_completion_queue(completions: &Arc<Acks>) -> Self {
         let completions = Some(Arc::clone(completions));
         Self::with(Events { completions, ..Events::default() })
@@ -70,19 +77,21 @@ impl Reporter {
         self.token
     }
 
-    /// The name as commands take it.
+    /// Returns the identity in the form that commands take.
     pub(super) fn user_handle(&self) -> AlignedU64 {
         self.token.get().into()
     }
 
-    /// Refuses to destroy `subject` in a forked child, which would wait for threads of its parent, and
-    /// in a thread that would wait for itself.
+    /// Returns an error if destroying `subject` could wait forever.
+    ///
+    /// This is the case in a forked child, which would wait for threads of its parent, and in a
+    /// thread that would wait for itself.
     pub(super) fn check(&self, subject: impl FnOnce() -> String) -> Result<()> {
         const DESTROY: &str = "destroy";
         if let Err(refused) = self.process.check() {
-            return Err(refused.during(DESTROY, subject()));
+            return Err(refused.into_error(DESTROY, subject()));
         }
-        let Events { asynchronous, completions } = &*self.events;
+        let Events { asynchronous, completions, .. } = &*self.events;
         let has_completion =
             completions.as_ref().is_some_and(|completions| completions.held_by_this_thread());
         if !asynchronous.held_by_this_thread() && !has_completion {
@@ -92,7 +101,14 @@ impl Reporter {
         Err(Error::new(DESTROY, subject(), kind))
     }
 
-    /// Waits until as many events of each kind are acknowledged as the kernel has reported.
+    /// Returns the asynchronous event that reported why the object failed, if it was
+    /// [recorded](record_failure).
+    pub(super) fn failure(&self) -> Option<ib_event_type> {
+        let event_type = self.events.failure.load(Ordering::Relaxed);
+        (event_type != 0).then_some(ib_event_type(event_type))
+    }
+
+    /// Waits until as many events of each kind are acknowledged as the kernel has raised.
     pub(super) fn wait(&self, reported: Reported) {
         if let Some(completions) = &self.events.completions {
             completions.wait(reported.completions);
@@ -101,37 +117,57 @@ impl Reporter {
     }
 }
 
-/// Counts an asynchronous event of the object that the kernel names as handed to this thread. Returns `None` if the
-/// object is gone.
+/// Counts an asynchronous event of an object as passed to this thread.
+///
+/// Returns `None` if the object that the kernel names no longer exists.
 pub(super) fn hand_out(number: u64) -> Option<(Token, Unacknowledged)> {
     let (token, events) = REPORTERS.get_with_token(number)?;
     Some((token, events.hand_out(true)))
 }
 
-/// Counts an event on a completion channel as handed to this thread. Returns `None` if its queue is gone, or if the kernel
-/// names an object that is no completion queue.
+/// Returns the token of the object that the kernel names, if the object exists.
+pub(super) fn token(number: u64) -> Option<Token> {
+    REPORTERS.get_with_token(number).map(|(token, _)| token)
+}
+
+/// Records the asynchronous event that reports why an object failed.
+///
+/// Only the first event is kept.
+pub(super) fn record_failure(number: u64, event_type: ib_event_type) {
+    if let Some(events) = REPORTERS.get(number) {
+        let (none, own) = (0, event_type.0);
+        let _ = events.failure.compare_exchange(none, own, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Counts an event on a completion channel as passed to this thread.
+///
+/// Returns `None` if its queue no longer exists, or if the object that the kernel names is not a
+/// completion queue.
 pub(super) fn hand_out_completion(number: u64) -> Option<(Token, Unacknowledged)> {
     let (token, events) = REPORTERS.get_with_token(number)?;
     Some((token, events.completions.as_ref()?.hand_out(true)))
 }
 
-/// Counts an event on a completion channel as acknowledged at once. Returns `false` if its queue is gone.
+/// Counts an event on a completion channel as acknowledged at once.
+///
+/// Returns `false` if its queue no longer exists.
 pub(super) fn pass_completion(number: u64) -> bool {
     let events = REPORTERS.get(number);
     let completions = events.as_ref().and_then(|events| events.completions.as_ref());
     completions.inspect(|completions| completions.pass()).is_some()
 }
 
-impl Drop for Reporter {
+impl Drop for EventSource {
     fn drop(&mut self) {
-        // In a child the name is another object's, or nobody's.
+        // In a forked child, the token belongs to another object or to none.
         if self.process.is_current() {
             REPORTERS.remove(self.token);
         }
     }
 }
 
-impl fmt::Debug for Reporter {
+impl fmt::Debug for EventSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.token.fmt(f)
     }
@@ -139,16 +175,14 @@ impl fmt::Debug for Reporter {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
-
     use super::*;
-    use crate::error::WrongProcess;
+    use crate::error::NotOwner;
     use crate::sys::process::in_child;
 
     #[test]
-    fn events_lead_to_their_object_while_it_lives() {
+    fn events_find_their_object_while_registered() {
         let completions = Arc::default();
-        let reporter = Reporter::of_completion_queue(&completions);
+        let reporter = EventSource::of_completion_queue(&completions);
         let number = reporter.user_handle().get();
         let subject = || "queue 7".to_owned();
         reporter.check(subject).expect("no event is out");
@@ -172,7 +206,7 @@ mod tests {
 
     #[test]
     fn completion_event_of_other_object_is_ignored() {
-        let reporter = Reporter::new();
+        let reporter = EventSource::new();
         let number = reporter.user_handle().get();
         assert!(hand_out_completion(number).is_none());
         assert!(!pass_completion(number));
@@ -180,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_refused_whoever_of_its_parent_counts() {
+    fn forked_child_is_refused_despite_held_locks() {
         let completions = Arc::default();
-        let reporter = Reporter::of_completion_queue(&completions);
+        let reporter = EventSource::of_completion_queue(&completions);
         let _held = (reporter.events.asynchronous.hold(), completions.hold());
         assert!(in_child(|| {
             let error = reporter.check(String::new).expect_err("it is the parent's");
-            matches!(error.kind(), ErrorKind::WrongProcess(WrongProcess::Forked))
+            matches!(error.kind(), ErrorKind::NotOwner(NotOwner::Forked))
         }));
     }
 }

@@ -1,7 +1,7 @@
-//! What makes two values equal that may be clones of each other: being the same object.
+//! Equality of handles: two values are equal if they refer to the same object.
 
-/// Implements `Eq` for a type whose clones share what is in the field, an `Arc`.
-macro_rules! equal_if_same {
+/// Implements `Eq` for a type whose clones share the `Arc` in a field.
+macro_rules! impl_ptr_eq {
     ($type:ty, $shared:ident) => {
         impl PartialEq for $type {
             fn eq(&self, other: &Self) -> bool {
@@ -13,4 +13,4 @@ macro_rules! equal_if_same {
     };
 }
 
-pub(super) use equal_if_same;
+pub(super) use impl_ptr_eq;

@@ -1,38 +1,39 @@
-//! Posting buffers to queues that many queue pairs share, without `unsafe` in the caller.
+//! Posting of buffers to queues that many queue pairs share, without `unsafe` in the caller.
 //!
 //! # Safety
 //!
-//! The buffer of a request is in the table of its queue from before the request is posted until its completion has been
-//! polled, or the queue was destroyed. Nothing in this process reads or writes the buffer in the table. It leaves the table
-//! without a completion only if the request did not get into the queue. A table that still has buffers when the kernel
-//! refuses to destroy the queue is leaked: the device may use the buffers.
+//! The buffer of a request enters the table of its queue before the request is posted. It stays
+//! there until its completion has been polled, or until the queue has been destroyed. No code in
+//! this process reads or writes the buffer while it is in the table. The buffer leaves the table
+//! without a completion only if the request did not enter the queue. If the kernel refuses to
+//! destroy the queue, the remaining buffers are leaked, because the device may use them.
 //!
-//! A completion is taken for that of a request by an identifier that no other request of this process has ever had, and only
-//! after a [`Batch`] has taken it off a completion queue: a late completion of a queue pair that was destroyed finds nothing,
-//! also if another queue pair has the same number by then.
+//! A completion is matched to a request by an identifier that no other request of this process has
+//! ever had. It is accepted only from a [`Batch`] that has polled it. A late completion of a
+//! destroyed queue pair matches nothing, even if another queue pair has the same number by then.
 #![expect(unsafe_code, reason = "posts requests over buffers that it holds")]
 
 use std::mem;
 
-use super::buffer::Buffer;
+use super::buffer::RegisteredBuffer;
 use super::completion::CompletionQueue;
-use super::outstanding::Outstanding;
+use super::outstanding::InFlightTable;
 use super::queue_pair::QueuePair;
 use super::srq::SharedReceiveQueue;
 use super::{Completion, Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The number of completions that one poll takes off a completion queue.
+/// Number of completions that one poll takes from a completion queue.
 const BATCH: usize = 32;
 
-/// Completions that were taken off a completion queue.
+/// Completions that were polled from a completion queue.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     done: [Completion; BATCH],
     count: usize,
 }
 
-/// A completion that was taken off a completion queue.
+/// A completion that was polled from a completion queue.
 #[derive(Debug)]
 pub(crate) struct Polled<'a>(&'a Completion);
 
@@ -43,7 +44,7 @@ impl Polled<'_> {
 }
 
 impl Batch {
-    /// Takes up to 32 completions off `cq`, in place of those that were taken before.
+    /// Polls up to 32 completions from `cq`, which replace those of the previous poll.
     ///
     /// # Errors
     ///
@@ -59,7 +60,8 @@ impl Batch {
         self.count
     }
 
-    /// Returns `true` if there was room for more completions: the completion queue was empty then.
+    /// Returns `true` if there was room for more completions, so that the completion queue was
+    /// empty.
     pub(crate) fn has_room(&self) -> bool {
         self.count < BATCH
     }
@@ -69,7 +71,7 @@ impl Batch {
     }
 }
 
-/// A request that could not be posted.
+/// The error of a request that could not be posted.
 #[derive(Debug)]
 pub(crate) struct NotQueued<T> {
     /// The buffer; `None` if the device may still execute the request.
@@ -77,18 +79,18 @@ pub(crate) struct NotQueued<T> {
     pub(crate) error: Error,
 }
 
-/// A shared receive queue, and the buffers that are posted to it.
+/// A shared receive queue and the buffers that are posted to it.
 #[derive(Debug)]
 pub(crate) struct OwnedReceives {
-    /// Absent while it is dropped.
+    /// `None` while the value is being dropped.
     srq: Option<SharedReceiveQueue>,
-    posted: Outstanding<Buffer>,
+    posted: InFlightTable<RegisteredBuffer>,
 }
 
 impl OwnedReceives {
-    /// Takes over the posting to `srq`, and allocates what it takes to have `buffers` posted at once.
+    /// Takes over posting to `srq`, and allocates memory to have `buffers` buffers posted at once.
     pub(crate) fn new(srq: SharedReceiveQueue, buffers: usize) -> Self {
-        let mut posted = Outstanding::new(srq.attributes().max_wr);
+        let mut posted = InFlightTable::new(srq.attributes().max_wr);
         posted.reserve(buffers);
         Self { srq: Some(srq), posted }
     }
@@ -97,18 +99,23 @@ impl OwnedReceives {
         self.srq.as_ref().expect("only dropping takes the queue")
     }
 
-    /// Returns the number of buffers that are posted.
+    /// Returns the number of posted buffers.
     pub(crate) fn posted(&self) -> usize {
         self.posted.len()
     }
 
-    /// Posts a receive into `buffer`. A completion on the completion queue of the receiving queue pair follows.
+    /// Posts a receive into `buffer`, which completes on the completion queue of the receiving
+    /// queue pair.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`] if `buffer` belongs to another protection domain, or, with ENOMEM, if the queue is full.
-    /// - Those of [`SharedReceiveQueue::post_recv`].
-    pub(crate) fn post(&mut self, buffer: Buffer) -> Result<(), NotQueued<Buffer>> {
+    /// In addition to the errors of [`SharedReceiveQueue::post_recv`]:
+    /// - [`ErrorKind::InvalidInput`] if `buffer` belongs to another protection domain.
+    /// - [`ErrorKind::InvalidInput`] with ENOMEM if the queue is full.
+    pub(crate) fn post(
+        &mut self,
+        buffer: RegisteredBuffer,
+    ) -> Result<(), NotQueued<RegisteredBuffer>> {
         let srq = self.srq.as_ref().expect("only dropping takes the queue");
         let subject = || "a shared receive queue";
         let Some(entry) = entry(&buffer, buffer.len(), srq.pd()) else {
@@ -119,15 +126,16 @@ impl OwnedReceives {
             Err(buffer) => return Err(unfit(buffer, subject(), libc::ENOMEM, "the queue is full")),
         };
         let request = ReceiveRequest { wr_id, scatter: &[entry] };
-        // SAFETY: the request names no memory but that of the buffer, which is in the table, where nothing reads or writes it,
-        // until the request has completed or the queue is destroyed; the buffer keeps the memory allocated and registered. The
-        // identifier comes from the table, and so is no other's.
+        // SAFETY: the request names no memory except the buffer's. The buffer is in the table,
+        // where no code reads or writes it, until the request has completed or the queue is
+        // destroyed. The buffer keeps its memory allocated and registered. The identifier is from
+        // the table and therefore unique.
         let posted = unsafe { srq.post_recv(&request) };
         posted.map_err(|error| refused(&mut self.posted, wr_id, error))
     }
 
-    /// Takes the buffer of the request that has completed, if it was posted here.
-    pub(crate) fn take(&mut self, polled: &Polled<'_>) -> Option<Buffer> {
+    /// Takes the buffer of the completed request, if the request was posted here.
+    pub(crate) fn take(&mut self, polled: &Polled<'_>) -> Option<RegisteredBuffer> {
         self.posted.take(polled.completion().wr_id())
     }
 }
@@ -141,39 +149,45 @@ impl Drop for OwnedReceives {
     }
 }
 
-/// The send queue of a queue pair, and the buffers that are posted to it, each with a number that the caller chooses.
+/// The send queue of a queue pair, and the buffers that are posted to it.
+///
+/// Each buffer has a number that the caller chooses.
 #[derive(Debug)]
 pub(crate) struct OwnedSends {
-    /// Absent while it is dropped.
+    /// `None` while the value is being dropped.
     qp: Option<QueuePair>,
-    posted: Outstanding<(u32, Option<Buffer>)>,
+    posted: InFlightTable<(u32, Option<RegisteredBuffer>)>,
 }
 
 impl OwnedSends {
-    /// Takes over the posting to the send queue of `qp`.
+    /// Takes over posting to the send queue of `qp`.
     pub(crate) fn new(qp: QueuePair) -> Self {
-        Self { posted: Outstanding::new(qp.caps().max_send_wr), qp: Some(qp) }
+        Self { posted: InFlightTable::new(qp.caps().max_send_wr), qp: Some(qp) }
     }
 
     pub(crate) fn qp(&self) -> &QueuePair {
         self.qp.as_ref().expect("only destroying takes the queue pair")
     }
 
-    /// Posts a request over the first `length` bytes of `buffer`, signaled, which completes with `number`. A request over
-    /// no bytes needs no buffer.
+    /// Posts a signaled request over the first `length` bytes of `buffer`, which completes with
+    /// `number`.
+    ///
+    /// A request over no bytes needs no buffer.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`] if `buffer` is shorter or belongs to another protection domain, if `operation` is not one
-    ///   over a buffer alone, or, with ENOMEM, if the queue is full.
-    /// - Those of [`QueuePair::post_send`].
+    /// In addition to the errors of [`QueuePair::post_send`]:
+    /// - [`ErrorKind::InvalidInput`] if `buffer` is shorter or belongs to another protection
+    ///   domain.
+    /// - [`ErrorKind::InvalidInput`] if `operation` is not one over a buffer alone.
+    /// - [`ErrorKind::InvalidInput`] with ENOMEM if the queue is full.
     pub(crate) fn post(
         &mut self,
         number: u32,
-        buffer: Option<Buffer>,
+        buffer: Option<RegisteredBuffer>,
         length: usize,
         operation: SendOperation<'_>,
-    ) -> Result<(), NotQueued<Option<Buffer>>> {
+    ) -> Result<(), NotQueued<Option<RegisteredBuffer>>> {
         let qp = self.qp.as_ref().expect("only destroying takes the queue pair");
         let subject = || format!("queue pair {}", qp.number());
         let is_over_buffer = matches!(
@@ -203,9 +217,10 @@ impl OwnedSends {
         let entry = entry.filter(|entry| entry.length > 0);
         let payload = Payload::Gather(entry.as_slice());
         let request = SendRequest { wr_id, operation, payload, flags: SendFlags::SIGNALED };
-        // SAFETY: the request names no memory of this process but that of the buffer, which is in the table, where nothing
-        // reads or writes it, until the request has completed or the queue pair is destroyed; the buffer keeps the memory
-        // allocated and registered. The identifier comes from the table, and so is no other's.
+        // SAFETY: the request names no memory of this process except the buffer's. The buffer is in
+        // the table, where no code reads or writes it, until the request has completed or the queue
+        // pair is destroyed. The buffer keeps its memory allocated and registered. The identifier
+        // is from the table and therefore unique.
         let posted = unsafe { qp.post_send(&request) };
         posted.map_err(|error| {
             let NotQueued { buffer, error } = refused(&mut self.posted, wr_id, error);
@@ -213,22 +228,24 @@ impl OwnedSends {
         })
     }
 
-    /// Returns the number of requests that are posted.
+    /// Returns the number of posted requests.
     pub(crate) fn posted(&self) -> usize {
         self.posted.len()
     }
 
-    /// Takes the number and the buffer of the request that has completed, if it was posted here.
-    pub(crate) fn take(&mut self, polled: &Polled<'_>) -> Option<(u32, Option<Buffer>)> {
+    /// Takes the number and the buffer of the completed request, if the request was posted here.
+    pub(crate) fn take(&mut self, polled: &Polled<'_>) -> Option<(u32, Option<RegisteredBuffer>)> {
         self.posted.take(polled.completion().wr_id())
     }
 
-    /// Destroys the queue pair. Returns the buffers that were posted; none if the kernel refuses: they are leaked then.
-    pub(crate) fn destroy(mut self) -> Vec<Buffer> {
+    /// Destroys the queue pair and returns the posted buffers.
+    ///
+    /// If the kernel refuses, the buffers are leaked and the result is empty.
+    pub(crate) fn destroy(mut self) -> Vec<RegisteredBuffer> {
         self.release()
     }
 
-    fn release(&mut self) -> Vec<Buffer> {
+    fn release(&mut self) -> Vec<RegisteredBuffer> {
         let destroyed = self.qp.take().map(QueuePair::destroy);
         let posted = self.posted.drain().filter_map(|(_, buffer)| buffer);
         match destroyed {
@@ -250,7 +267,9 @@ impl Drop for OwnedSends {
 const UNFIT: &str = "the buffer is too short or of another protection domain, or the operation is not one over a buffer";
 
 /// Returns the scatter/gather entry of the first `length` bytes of `buffer`.
-fn entry(buffer: &Buffer, length: usize, pd: &super::ProtectionDomain) -> Option<Sge> {
+///
+/// Returns `None` if the buffer is shorter or belongs to another protection domain than `pd`.
+fn entry(buffer: &RegisteredBuffer, length: usize, pd: &super::ProtectionDomain) -> Option<Sge> {
     if buffer.pd() == pd { buffer.sge(length) } else { None }
 }
 
@@ -261,15 +280,16 @@ fn unfit<T>(
     errno: i32,
     reason: &'static str,
 ) -> NotQueued<T> {
-    let kind = ErrorKind::Invalid { errno, reason: reason.into() };
+    let kind = ErrorKind::InvalidInput { errno, reason: reason.into() };
     NotQueued { buffer: Some(buffer), error: Error::new("post a buffer to", subject, kind) }
 }
 
-/// Takes the buffer of a request that was refused out of the table, unless the device may still execute the request.
+/// Takes the buffer of a refused request from the table, unless the device may still execute it.
 ///
-/// Only these two kinds say that the request is not in the queue.
+/// Only these two kinds of errors mean that the request is not in the queue.
 #[cold]
-fn refused<T>(posted: &mut Outstanding<T>, wr_id: u64, error: Error) -> NotQueued<T> {
-    let is_out = matches!(error.kind(), ErrorKind::Invalid { .. } | ErrorKind::Unposted { .. });
+fn refused<T>(posted: &mut InFlightTable<T>, wr_id: u64, error: Error) -> NotQueued<T> {
+    let is_out =
+        matches!(error.kind(), ErrorKind::InvalidInput { .. } | ErrorKind::PartiallyPosted { .. });
     NotQueued { buffer: if is_out { posted.take(wr_id) } else { None }, error }
 }

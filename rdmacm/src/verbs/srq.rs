@@ -1,4 +1,4 @@
-//! Shared receive queues.
+//! Shared receive queues ([`SharedReceiveQueue`]).
 
 use std::sync::Arc;
 
@@ -8,30 +8,29 @@ use super::completion::CompletionQueue;
 use super::context::Context;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
-use super::reporter::Reporter;
-use super::same::equal_if_same;
+use super::reporter::EventSource;
+use super::same::impl_ptr_eq;
 use super::xrc_domain::XrcDomain;
-use crate::concurrent::{HandoffGuard, HandoffMutex, HeldByThisThread};
 use crate::driver::CreateSrq;
 use crate::drivers::any::AnyRecvRing;
 use crate::engine::{NewSrq, Srq};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::non_exhaustive::NonExhaustive;
 use crate::registry::Token;
+use crate::sync::{HandoffGuard, HandoffMutex, HeldByThisThread};
 
-/// What a shared receive queue holds.
+/// The capacities and the limit of a shared receive queue.
 ///
-/// Made from its default: see [Parameters](crate#parameters).
+/// Created from its default: see [Parameters](crate#parameters).
 #[doc(alias = "ibv_srq_attr")]
 #[doc(alias = "ibv_srq_init_attr")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedReceiveQueueAttributes {
-    /// Requests that are posted and that no message has come for.
+    /// Maximum number of requests that are posted and not yet consumed by a message.
     pub max_wr: u32,
-    /// Pieces of memory in a request.
+    /// Maximum number of scatter/gather entries in a request.
     pub max_sge: u32,
-    /// When fewer requests than this are left, `IB_EVENT_SRQ_LIMIT_REACHED` comes, once; 0 for
-    /// never.
+    /// Threshold of requests below which `IB_EVENT_SRQ_LIMIT_REACHED` is raised, once; 0 for never.
     #[doc(alias = "srq_limit")]
     pub limit: u32,
     #[doc(hidden)]
@@ -39,24 +38,30 @@ pub struct SharedReceiveQueueAttributes {
 }
 
 impl Default for SharedReceiveQueueAttributes {
-    /// Sixteen requests of one piece each, and no limit.
+    /// Returns 16 requests of one entry each, without a limit.
     fn default() -> Self {
         Self { max_wr: 16, max_sge: 1, limit: 0, non_exhaustive: NonExhaustive::default() }
     }
 }
 
-/// A queue of receive requests that several queue pairs take theirs from, in the order in which
-/// messages come.
+/// A queue of receive requests that several queue pairs consume, in the order in which messages
+/// arrive.
 ///
-/// A clone is the same queue. It lives while a clone of it, a queue pair that receives from it or the
-/// id that it belongs to does. The completion of a request is on the receiving queue pair's
-/// completion queue, and [says](super::Completion::qp_num) which one that is.
+/// A clone refers to the same queue. The queue lives as long as a clone of it, a queue pair that
+/// receives from it, or the id that it belongs to. A request completes on the completion queue of
+/// the queue pair that received the message, and the completion [names](super::Completion::qp_num)
+/// that queue pair.
 ///
-/// What is posted stays when a queue pair goes to ERR: only the request of a message that was
-/// coming in completes. With rxe on Linux 6.12 not even that, where packets of the message had yet
-/// to come: the request is lost, and its memory free when that queue pair is destroyed. A message
-/// for which no request is left is as one to a queue pair without receives: the sender tries again
-/// ("receiver not ready"), on iWARP the connection ends.
+/// Posted requests stay in the queue when a queue pair goes to ERR. Only the request of a message
+/// that was arriving completes. If a message finds no request, the effect is the same as for a
+/// queue pair without receives. The sender retries ("receiver not ready"), or on iWARP the
+/// connection ends.
+///
+/// # Driver notes
+///
+/// With rxe on Linux 6.12, even the request of the arriving message does not complete if packets of
+/// the message were still missing. The request is lost, and its memory is free when that queue pair
+/// is destroyed.
 #[doc(alias = "ibv_srq")]
 #[derive(Debug, Clone)]
 pub struct SharedReceiveQueue {
@@ -67,15 +72,17 @@ pub struct SharedReceiveQueue {
 struct Inner {
     object: Object<ib_uverbs_destroy_srq>,
     srq: Srq,
-    reporter: Reporter,
+    reporter: EventSource,
     pd: ProtectionDomain,
     made: SharedReceiveQueueAttributes,
     receive: HandoffMutex<AnyRecvRing>,
-    /// Of one that is in an XRC domain. Behind the object, which needs them.
+    /// Additional state of a queue in an XRC domain.
+    ///
+    /// Declared after `object`, which needs it.
     xrc: Option<Xrc>,
 }
 
-/// What a queue in an XRC domain has besides.
+/// The additional state of a shared receive queue in an XRC domain.
 #[derive(Debug)]
 pub(super) struct Xrc {
     pub(super) domain: XrcDomain,
@@ -84,16 +91,20 @@ pub(super) struct Xrc {
 }
 
 impl SharedReceiveQueue {
-    /// Makes a shared receive queue. `IB_USER_VERBS_CMD_CREATE_SRQ`.
+    /// Creates a shared receive queue.
     ///
-    /// [`CmId::create_srq`](crate::cm::CmId::create_srq) makes one that goes with an id.
+    /// [`CmId::create_srq`](crate::cm::CmId::create_srq) creates a queue that belongs to an id.
     ///
     /// # Errors
     ///
-    /// EINVAL for attributes above the device's (`max_srq_wr` and `max_srq_sge` of
-    /// [`Context::query_device`]) and for none at all; [`ErrorKind::Invalid`] for a limit above the
-    /// size; ENOMEM; [`ErrorKind::Unsupported`] where the data path of the device's driver is not
-    /// known.
+    /// - EINVAL if an attribute exceeds that of the device (`max_srq_wr` and `max_srq_sge` of
+    ///   [`Context::query_device`]), or if `max_wr` is 0.
+    /// - ENOMEM if memory is short.
+    /// - [`ErrorKind::InvalidInput`] if the limit exceeds the size.
+    /// - [`ErrorKind::Unsupported`] if the data path of the device's driver is not known.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_SRQ`.
     #[doc(alias = "ibv_create_srq")]
     pub fn new(pd: &ProtectionDomain, attributes: SharedReceiveQueueAttributes) -> Result<Self> {
         Self::create(pd, attributes, None, |reporter| {
@@ -108,25 +119,26 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Makes a shared receive queue by the command that `request` returns; `xrc` makes of its number
-    /// what one in an XRC domain has besides.
+    /// Creates a shared receive queue with the command that `request` returns.
+    ///
+    /// `xrc` maps the number of the queue to the additional state of a queue in an XRC domain.
     pub(super) fn create(
         pd: &ProtectionDomain,
         attributes: SharedReceiveQueueAttributes,
         xrc: Option<&dyn Fn(u32) -> Xrc>,
-        request: impl FnOnce(&Reporter) -> CreateSrq,
+        request: impl FnOnce(&EventSource) -> CreateSrq,
     ) -> Result<Self> {
         const OPERATION: &str = "create";
         const WHAT: &str = "a shared receive queue";
         let context = pd.context();
         context.check_process(OPERATION, || WHAT.to_owned())?;
         let SharedReceiveQueueAttributes { max_wr, limit, .. } = attributes;
-        // rxe would take it.
+        // rxe would accept such a limit.
         if limit > max_wr {
             let reason = format!("a limit of {limit} where it holds {max_wr}");
             return Err(Error::invalid(OPERATION, WHAT, reason));
         }
-        let reporter = Reporter::new();
+        let reporter = EventSource::new();
         let created = Srq::create(context.engine(), request(&reporter));
         let NewSrq { srq, response, ring, memory } =
             created.map_err(|error| context.not_created(WHAT, error))?;
@@ -147,47 +159,54 @@ impl SharedReceiveQueue {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// What names this queue in [asynchronous events](super::AsyncElement).
+    /// Returns the token that identifies this queue in [asynchronous events](super::AsyncElement).
     pub fn token(&self) -> Token {
         self.inner.reporter.token()
     }
 
-    /// The number by which senders name it, if it is in an XRC domain.
+    /// Returns the number by which senders name the queue, or `None` if it is not in an XRC domain.
     #[doc(alias = "ibv_get_srq_num")]
     pub fn number(&self) -> Option<u32> {
         self.inner.xrc.as_ref().map(|xrc| xrc.number)
     }
 
-    /// The XRC domain that it is in, if it is in one.
+    /// Returns the XRC domain of the queue, or `None` if it is not in one.
     pub fn domain(&self) -> Option<&XrcDomain> {
         self.inner.xrc.as_ref().map(|xrc| &xrc.domain)
     }
 
-    /// Where its completions are, if it is in an XRC domain: those of others are on the queue pairs' own.
+    /// Returns the completion queue of a queue in an XRC domain, or `None` for other queues.
+    ///
+    /// Requests of other queues complete on the completion queues of the queue pairs.
     pub fn cq(&self) -> Option<&CompletionQueue> {
         self.inner.xrc.as_ref().map(|xrc| &xrc.cq)
     }
 
-    /// The protection domain.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.inner.pd
     }
 
-    /// What it was made to hold: what was asked for, or more, as the driver says. See
-    /// [`query`](Self::query) for what it holds now.
+    /// Returns the attributes at creation, as the driver reported them.
+    ///
+    /// They are at least the requested ones. [`query`](Self::query) returns the current ones.
     pub fn attributes(&self) -> SharedReceiveQueueAttributes {
         self.inner.made
     }
 
-    /// Arms the queue: `IB_EVENT_SRQ_LIMIT_REACHED` comes, once, when fewer than `limit` requests
-    /// are left after a message has taken one; 0 for never. `IB_USER_VERBS_CMD_MODIFY_SRQ`.
+    /// Sets the limit below which `IB_EVENT_SRQ_LIMIT_REACHED` is raised, once; 0 disables it.
     ///
-    /// The kernel looks only when a message takes a request: a limit that is above what is posted
-    /// already makes the event come with the next message.
+    /// The event is raised when fewer than `limit` requests are left after a message has consumed
+    /// one. The kernel checks only at that time. If `limit` already exceeds the number of posted
+    /// requests, the next message raises the event.
     ///
     /// # Errors
     ///
-    /// EINVAL for a limit above the size; [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// - EINVAL if `limit` exceeds the size of the queue.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_MODIFY_SRQ`.
     #[doc(alias = "ibv_modify_srq")]
     #[doc(alias = "IBV_SRQ_LIMIT")]
     pub fn set_limit(&self, limit: u32) -> Result<()> {
@@ -198,19 +217,30 @@ impl SharedReceiveQueue {
         limited.map_err(|refused| context.refused(OPERATION, &self.subject(), refused))
     }
 
-    /// Makes the queue hold at least `max_wr` requests; those that are posted stay. Posts by other
-    /// threads wait meanwhile. `IB_USER_VERBS_CMD_MODIFY_SRQ`.
+    /// Resizes the queue to hold at least `max_wr` requests.
+    ///
+    /// Posted requests are kept. Other threads that post to the queue wait until the call returns.
     ///
     /// # Errors
     ///
-    /// EINVAL for a size above the device's, below the limit or below the number of requests that
-    /// are posted; ENOMEM; [`ErrorKind::Unsupported`] where the driver cannot (siw), or would lose what is posted
-    /// (hfi1, qib: `rvt_modify_srq` carries over what stands in a ring that programs have mapped, and this crate posts
-    /// by commands);
-    /// [`ErrorKind::WouldDeadlock`] where this thread has the
-    /// [`receive_queue`](Self::receive_queue); [`ErrorKind::DeviceGone`],
-    /// [`ErrorKind::WrongProcess`]. Where the kernel has resized the queue and its new ring cannot be
-    /// mapped, the error says so, and every later post is [`ErrorKind::Invalid`].
+    /// - EINVAL if `max_wr` exceeds that of the device, or is below the limit or the number of
+    ///   posted requests.
+    /// - ENOMEM if memory is short.
+    /// - [`ErrorKind::Unsupported`] if the driver cannot resize the queue (siw), or would lose
+    ///   posted requests (hfi1, qib).
+    /// - [`ErrorKind::WouldDeadlock`] if the calling thread holds the [receive
+    ///   queue](Self::lock_receive_queue).
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    /// - The errno of `mmap` if the kernel has resized the queue but its new ring cannot be mapped.
+    ///   Every later post then fails with [`ErrorKind::InvalidInput`].
+    ///
+    /// # Driver notes
+    ///
+    /// `rvt_modify_srq` of hfi1 and qib keeps only requests in a ring that programs have mapped,
+    /// and this crate posts by commands.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_MODIFY_SRQ`.
     #[doc(alias = "ibv_modify_srq")]
     #[doc(alias = "IBV_SRQ_MAX_WR")]
     pub fn resize(&self, max_wr: u32) -> Result<()> {
@@ -231,12 +261,20 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// What the queue holds, as the kernel has it: the limit is 0 once the event has come (siw says
-    /// what was set last). `IB_USER_VERBS_CMD_QUERY_SRQ`.
+    /// Queries the kernel for the attributes of the queue.
+    ///
+    /// The limit is 0 after its event was raised.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// # Driver notes
+    ///
+    /// siw returns the limit that was set last, even after the event.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_QUERY_SRQ`.
     #[doc(alias = "ibv_query_srq")]
     pub fn query(&self) -> Result<SharedReceiveQueueAttributes> {
         let request = ib_uverbs_query_srq {
@@ -253,26 +291,28 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Destroys the queue, with what is posted to it, and waits until its asynchronous events are
-    /// acknowledged. `IB_USER_VERBS_CMD_DESTROY_SRQ`.
+    /// Destroys the queue with its posted requests, and waits until its events are acknowledged.
     ///
     /// # Errors
     ///
-    /// EBUSY while clones of it or queue pairs that receive from it live: the id that it belongs to
-    /// holds one ([`CmId::destroy_srq`](crate::cm::CmId::destroy_srq));
-    /// [`ErrorKind::WouldDeadlock`] where an event that this thread received is still out;
-    /// [`ErrorKind::WrongProcess`]. The queue comes back with the error.
+    /// Every error returns the queue.
+    /// - EBUSY if clones of the queue or queue pairs that receive from it exist. The id that it
+    ///   belongs to holds one ([`CmId::destroy_srq`](crate::cm::CmId::destroy_srq)).
+    /// - [`ErrorKind::WouldDeadlock`] if the calling thread still holds an event of the queue.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_DESTROY_SRQ`.
     #[doc(alias = "ibv_destroy_srq")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         let context = self.context().clone();
         object::destroy(&context, Inner::subject, self.inner, |inner| Self { inner })
     }
 
-    pub(super) fn belongs_here(&self) -> bool {
-        self.inner.object.belongs_here()
+    pub(super) fn is_owner(&self) -> bool {
+        self.inner.object.is_owner()
     }
 
-    /// Locks the ring for `operation`, which fails if this thread holds the ring already.
+    /// Locks the ring for `operation`, which fails if the calling thread already holds the ring.
     pub(super) fn lock(&self, operation: &'static str) -> Result<HandoffGuard<'_, AnyRecvRing>> {
         self.inner.receive.lock().map_err(|HeldByThisThread| {
             let kind = ErrorKind::WouldDeadlock("it has the queue; drop that first");
@@ -286,7 +326,7 @@ impl SharedReceiveQueue {
         self.inner.receive.try_lock()
     }
 
-    /// The queue without its ring and its owners.
+    /// Returns the driver-level queue, without its ring and the state that this type adds.
     #[inline]
     pub(super) fn engine(&self) -> &Srq {
         &self.inner.srq
@@ -319,9 +359,9 @@ impl Shared for Inner {
         &mut self.object
     }
 
-    fn reporter(&self) -> Option<&Reporter> {
+    fn reporter(&self) -> Option<&EventSource> {
         Some(&self.reporter)
     }
 }
 
-equal_if_same!(SharedReceiveQueue, inner);
+impl_ptr_eq!(SharedReceiveQueue, inner);

@@ -1,6 +1,7 @@
-//! Raises a completion event for completions injected by the library: flushes a receive on a private queue pair.
+//! Raises a completion event for completions that the library injects, with a private queue pair.
 //!
-//! The kernel raises the event of an armed queue for its own completions only.
+//! The kernel raises the event of an armed queue only for its own completions. The library
+//! therefore flushes a receive on the private queue pair.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,11 +14,13 @@ use crate::driver::{CqControls, CreateError};
 use crate::drivers::any::AnyRecvRing;
 use crate::engine::{Cq, NewQp, Qp, WakeupRequest};
 
-/// The identifier of the next wakeup. The number of the queue pair alone does not identify the completion: a queue pair that
-/// was destroyed may have had the number, and its completions may still be on the queue.
+/// The identifier of the next wakeup.
+///
+/// The number of the queue pair alone does not identify the completion. A destroyed queue pair may
+/// have had the same number, and its completions may still be in the queue.
 static NEXT_WR_ID: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// A queue pair whose one completion is hidden from the program.
+/// A queue pair whose only completion is hidden from the program.
 #[derive(Debug)]
 pub(super) struct WakeupQp {
     qp: Qp,
@@ -30,7 +33,7 @@ pub(super) struct WakeupQp {
 #[derive(Debug)]
 struct KernelQp {
     object: Object<ib_uverbs_destroy_qp>,
-    // Declared after the object: the queue pair belongs to it.
+    // Declared after `object`: the queue pair belongs to it.
     _pd: ProtectionDomain,
     receive: AnyRecvRing,
 }
@@ -58,12 +61,13 @@ impl WakeupQp {
         Ok(Self { qp, wr_id, queue_pair: Some(queue_pair) })
     }
 
-    /// Makes the kernel complete the request, and raise the event.
+    /// Makes the kernel complete the request and raise the event.
     pub(super) fn raise_event(&mut self) {
         let Some(KernelQp { object, receive, .. }) = &mut self.queue_pair else { return };
         // Refused only if the kernel has damaged the ring.
         let _ = receive.store_nothing(self.wr_id);
-        // If either is refused, no event comes: a thread that sleeps does so until something else completes.
+        // If either is refused, no event is raised. A sleeping thread then wakes at the next
+        // completion of another request.
         let _ = self.qp.command_error(object.context().engine());
     }
 }

@@ -1,18 +1,22 @@
-//! XRC: one connection between two nodes that reaches every process there, by the number of a shared receive queue.
+//! XRC: one connection between two nodes that reaches every process of the remote node.
 //!
-//! | Side | What it is | Made by |
+//! A sender selects the receiving process by the number of a shared receive queue.
+//!
+//! | Side | Object | Created by |
 //! |---|---|---|
 //! | both | domain, which processes share by a file | [`XrcDomain`] |
-//! | receiver | shared receive queue with a number | [`SharedReceiveQueue::in_domain`] |
+//! | receiver | shared receive queue with a number | [`SharedReceiveQueue::with_xrc_domain`] |
 //! | receiver | target queue pair, which has no queues | [`XrcTarget`] |
 //! | sender | initiator queue pair, which only sends | [`QueuePair::with_type`](super::QueuePair::with_type) |
 //!
-//! A device needs a driver with XRC: neither rxe nor siw has it, and [`XrcDomain::new`] is
-//! EOPNOTSUPP there. What an initiator sends to one of the peer's shared receive queues names that by number,
-//! for which only rings in a program's memory have a place: the kernel's own command has none.
-//! So [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) is what sends (and writes with
-//! immediate data) on an initiator are on devices whose driver keeps its queues in the kernel; other writes,
-//! reads and atomics are carried out.
+//! The driver must support XRC. rxe and siw do not, and [`XrcDomain::new`] fails with EOPNOTSUPP
+//! there.
+//!
+//! A send of an initiator names a shared receive queue of the peer by number. Only rings in the
+//! memory of a program have a field for that number; the kernel's own command has none. On devices
+//! whose driver keeps its queues in the kernel, sends and writes with immediate data on an
+//! initiator therefore fail with [`ErrorKind::Unsupported`]. Other writes, reads and atomics are
+//! performed.
 
 use std::sync::Arc;
 
@@ -27,8 +31,8 @@ use super::completion::CompletionQueue;
 use super::context::Context;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
-use super::reporter::Reporter;
-use super::same::equal_if_same;
+use super::reporter::EventSource;
+use super::same::impl_ptr_eq;
 use super::srq::{SharedReceiveQueue, SharedReceiveQueueAttributes, Xrc};
 use super::xrc_domain::XrcDomain;
 use crate::driver::CreateSrq;
@@ -38,18 +42,22 @@ use crate::error::{DestroyError, Error, Result};
 use crate::registry::Token;
 
 impl SharedReceiveQueue {
-    /// Makes a shared receive queue that senders name by its [number](Self::number), and that messages reach
-    /// through every [target](XrcTarget) of `domain`. What they leave is in memory of `pd`, and their
-    /// completions are on `cq`.
+    /// Creates a shared receive queue in an XRC domain.
     ///
-    /// `IB_USER_VERBS_CMD_CREATE_XSRQ`. It is no [queue pair's](super::QueuePairInit::srq).
+    /// Senders name the queue by its [number](Self::number), and messages reach it through every
+    /// [target](XrcTarget) of `domain`. Received data is stored in memory of `pd`, and requests
+    /// complete on `cq`. The queue cannot be the [shared receive queue of a queue
+    /// pair](super::QueuePairInit::srq).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] where the three are not of one context; those of [`new`](Self::new).
+    /// In addition to the errors of [`new`](Self::new):
+    /// - [`ErrorKind::InvalidInput`] if `domain`, `pd` and `cq` belong to different contexts.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_XSRQ`.
     #[doc(alias = "ibv_create_xrc_srq")]
     #[doc(alias = "ibv_create_srq_ex")]
-    pub fn in_domain(
+    pub fn with_xrc_domain(
         domain: &XrcDomain,
         pd: &ProtectionDomain,
         cq: &CompletionQueue,
@@ -77,11 +85,13 @@ impl SharedReceiveQueue {
     }
 }
 
-/// An XRC target queue pair: what an initiator of another node is connected to. It has no queues, and
-/// leads to every shared receive queue of its domain.
+/// An XRC target queue pair, to which an initiator of another node is connected.
 ///
-/// It is what `ibv_create_xrc_rcv_qp(3)` calls an XRC receive queue pair. That manual page is of calls
-/// which came before Linux had XRC; the kernel does the same by handles:
+/// It has no queues of its own. Its messages reach every shared receive queue of its domain. A
+/// clone refers to the same handle.
+///
+/// `ibv_create_xrc_rcv_qp(3)` calls the queue pair an XRC receive queue pair. That manual page
+/// describes calls that predate XRC in Linux. The kernel provides the same functions with handles:
 ///
 /// | Old call | Here | Command |
 /// |---|---|---|
@@ -91,25 +101,28 @@ impl SharedReceiveQueue {
 /// | `ibv_modify_xrc_rcv_qp` | [`XrcTarget::modify`] | `MODIFY_QP` |
 /// | `ibv_query_xrc_rcv_qp` | [`XrcTarget::query`] | `QUERY_QP` |
 /// | `ibv_unreg_xrc_rcv_qp` | [`XrcTarget::unregister`], or dropping it | `DESTROY_QP` |
-/// | `ibv_create_xrc_srq` | [`SharedReceiveQueue::in_domain`] | `CREATE_XSRQ` |
+/// | `ibv_create_xrc_srq` | [`SharedReceiveQueue::with_xrc_domain`] | `CREATE_XSRQ` |
 /// | `xrc_srq_num` of the queue | [`SharedReceiveQueue::number`] | |
-/// | `ibv_post_send` with `xrc_remote_srq_num` | none: the command has no place for it | `POST_SEND` |
+/// | `ibv_post_send` with `xrc_remote_srq_num` | none: the command has no field for it | `POST_SEND` |
 /// | `ibv_close_xrc_domain` | [`XrcDomain::close`], or dropping it | `CLOSE_XRCD` |
 ///
-/// The queue pair lives in the kernel until the last who has created or opened it lets go, in
-/// whichever process that is and whether by a call or by its end; who created it is one of them.
-/// The old calls go by number and register a process once. Here each [`open`](Self::open) is a
-/// handle of its own, even in the same process, which counts for itself.
+/// The kernel keeps the queue pair until the last handle to it is released. Every process that
+/// created or opened it holds a handle, which is released by a call or when the process ends. The
+/// old calls use numbers and register a process once. Here each [`open`](Self::open) returns a
+/// separate handle that counts by itself, even in the same process.
 ///
 /// # With the connection manager
 ///
-/// A listener of [`with_qp_type`](crate::cm::CmId::with_qp_type) for targets hears initiators only. Its requests have no
-/// queue pair of their own: make a target in a domain of the id's [`context`](crate::cm::CmId::context), bring it to INIT
-/// and RTR with what [`init_qp_attr`](crate::cm::CmId::init_qp_attr) says for each, name it in
-/// [`ConnParam::qp_num`](crate::cm::ConnParam::qp_num) with [`srq`](crate::cm::ConnParam::srq) set, and accept. The side that
-/// connects has an initiator of its own by [`create_qp`](crate::cm::CmId::create_qp).
+/// A listener that was created for targets with [`with_qp_type`](crate::cm::CmId::with_qp_type)
+/// receives requests of initiators only. Its connection requests have no queue pair of their own:
+/// 1. Create a target in a domain of the id's [`context`](crate::cm::CmId::context).
+/// 2. Move it to INIT and RTR with the attributes that
+///    [`init_qp_attr`](crate::cm::CmId::init_qp_attr) returns for each.
+/// 3. Name it in [`ConnParam::qp_num`](crate::cm::ConnParam::qp_num), with
+///    [`srq`](crate::cm::ConnParam::srq) set, and accept the connection.
 ///
-/// A clone is the same handle.
+/// The active side has an initiator of its own, created by
+/// [`create_qp`](crate::cm::CmId::create_qp).
 #[doc(alias = "ibv_create_xrc_rcv_qp")]
 #[doc(alias = "xrc_rcv_qpn")]
 #[derive(Debug, Clone)]
@@ -120,39 +133,46 @@ pub struct XrcTarget {
 #[derive(Debug)]
 struct Inner {
     object: Object<ib_uverbs_destroy_qp>,
-    reporter: Reporter,
+    reporter: EventSource,
     domain: XrcDomain,
     number: u32,
 }
 
 impl XrcTarget {
-    /// Makes a target in the domain, in the state RESET. `IB_USER_VERBS_CMD_CREATE_QP`.
+    /// Creates a target in the domain, in the state RESET.
     ///
     /// # Errors
     ///
-    /// EOPNOTSUPP or EINVAL where the device has none, ENOMEM; [`ErrorKind::DeviceGone`],
-    /// [`ErrorKind::WrongProcess`].
+    /// - EOPNOTSUPP or EINVAL if the device has no XRC targets.
+    /// - ENOMEM if memory is short.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_QP`.
     #[doc(alias = "ibv_create_xrc_rcv_qp")]
     pub fn new(domain: &XrcDomain) -> Result<Self> {
         Self::with(domain, "create", "an XRC target queue pair", |reporter| ib_uverbs_create_qp {
             user_handle: reporter.user_handle(),
-            // The kernel takes the domain from the place of the protection domain.
+            // The kernel takes the domain from the field of the protection domain.
             pd_handle: domain.handle(),
             qp_type: QpType::IB_UVERBS_QPT_XRC_TGT,
             ..ib_uverbs_create_qp::default()
         })
     }
 
-    /// Takes part in the target that somebody who shares the domain has made: it lasts at least
-    /// until this handle goes. `IB_USER_VERBS_CMD_OPEN_QP`.
+    /// Opens a target that a process with access to the domain has created.
     ///
-    /// The kernel reports asynchronous events of a target to who created it, and to nobody who opened
-    /// it.
+    /// The target exists at least as long as the returned handle. The kernel raises asynchronous
+    /// events of a target only for the handle that created it, not for handles that opened it.
     ///
     /// # Errors
     ///
-    /// EINVAL where no target of the domain has that number; ENOMEM, [`ErrorKind::DeviceGone`],
-    /// [`ErrorKind::WrongProcess`].
+    /// - EINVAL if no target of the domain has that number.
+    /// - ENOMEM if memory is short.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_OPEN_QP`.
     #[doc(alias = "ibv_reg_xrc_rcv_qp")]
     #[doc(alias = "ibv_open_qp")]
     pub fn open(domain: &XrcDomain, number: u32) -> Result<Self> {
@@ -170,15 +190,15 @@ impl XrcTarget {
         domain: &XrcDomain,
         operation: &'static str,
         what: &str,
-        request: impl FnOnce(&Reporter) -> C,
+        request: impl FnOnce(&EventSource) -> C,
     ) -> Result<Self>
     where
         C: verbs_abi::Command<Response = ib_uverbs_create_qp_resp>,
     {
         let context = domain.context();
-        // First: a lock that another thread held while the process forked stays locked in the child.
+        // First: a lock that another thread held during the fork stays locked in the child.
         context.check_process(operation, || what.to_owned())?;
-        let reporter = Reporter::new();
+        let reporter = EventSource::new();
         let response = context.command(operation, what, request(&reporter))?;
         let inner = Inner {
             object: Object::new(context, response.qp_handle),
@@ -189,29 +209,33 @@ impl XrcTarget {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Its number, 24 bits, which is the same for all who have it.
+    /// Returns the queue pair number, which has 24 bits and is the same for all handles.
     pub fn number(&self) -> u32 {
         self.inner.number
     }
 
-    /// What names this handle in [asynchronous events](super::AsyncElement).
+    /// Returns the token that identifies this handle in [asynchronous events](super::AsyncElement).
     pub fn token(&self) -> Token {
         self.inner.reporter.token()
     }
 
-    /// The domain.
+    /// Returns the domain.
     pub fn domain(&self) -> &XrcDomain {
         &self.inner.domain
     }
 
-    /// Changes the attributes that the mask in `attributes` names, for all who have the target.
+    /// Changes the attributes that the mask in `attributes` selects, for all handles of the target.
     ///
-    /// The commands of [`QueuePair::modify`](super::QueuePair::modify), where the kernel leaves out what
-    /// only an initiator has (`IB_QP_MAX_QP_RD_ATOMIC`, `IB_QP_RETRY_CNT`, `IB_QP_RNR_RETRY`).
+    /// The commands are those of [`QueuePair::modify`](super::QueuePair::modify). The kernel
+    /// ignores attributes that only an initiator has (`IB_QP_MAX_QP_RD_ATOMIC`, `IB_QP_RETRY_CNT`,
+    /// `IB_QP_RNR_RETRY`).
     ///
     /// # Errors
     ///
     /// The errors of [`QueuePair::modify`](super::QueuePair::modify).
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_MODIFY_QP`, or `IB_USER_VERBS_EX_CMD_MODIFY_QP` if there
+    /// is a [rate limit](QueuePairAttributes::rate_limit).
     #[doc(alias = "ibv_modify_xrc_rcv_qp")]
     pub fn modify(&self, attributes: &QueuePairAttributes) -> Result<()> {
         const OPERATION: &str = "modify";
@@ -223,25 +247,31 @@ impl XrcTarget {
         })
     }
 
-    /// The target's state and attributes, as the kernel has them. `IB_USER_VERBS_CMD_QUERY_QP`.
+    /// Queries the kernel for the state and the attributes of the target.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DeviceGone`], [`ErrorKind::WrongProcess`].
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_QUERY_QP`.
     #[doc(alias = "ibv_query_xrc_rcv_qp")]
     pub fn query(&self) -> Result<ib_uverbs_query_qp_resp> {
         self.context().command("query", &self.subject(), query(self.inner.object.handle()))
     }
 
-    /// Lets go of the target and waits until the asynchronous events of this handle are acknowledged.
-    /// `IB_USER_VERBS_CMD_DESTROY_QP`.
+    /// Releases the target and waits until the asynchronous events of this handle are acknowledged.
     ///
-    /// The last who lets go destroys it.
+    /// Releasing the last handle destroys the target.
     ///
     /// # Errors
     ///
-    /// EBUSY while clones of the handle live; [`ErrorKind::WouldDeadlock`] where an event that this
-    /// thread received is still out; [`ErrorKind::WrongProcess`]. The handle comes back with the error.
+    /// Every error returns the handle.
+    /// - EBUSY if clones of the handle exist.
+    /// - [`ErrorKind::WouldDeadlock`] if the calling thread still holds an event of the handle.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_DESTROY_QP`.
     #[doc(alias = "ibv_unreg_xrc_rcv_qp")]
     pub fn unregister(self) -> Result<(), DestroyError<Self>> {
         let context = self.context().clone();
@@ -270,9 +300,9 @@ impl Shared for Inner {
         &mut self.object
     }
 
-    fn reporter(&self) -> Option<&Reporter> {
+    fn reporter(&self) -> Option<&EventSource> {
         Some(&self.reporter)
     }
 }
 
-equal_if_same!(XrcTarget, inner);
+impl_ptr_eq!(XrcTarget, inner);

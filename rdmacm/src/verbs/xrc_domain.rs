@@ -1,4 +1,4 @@
-//! XRC domains, which processes share by a file.
+//! XRC domains ([`XrcDomain`]), which processes share by a file.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use verbs_abi::{AlignedU64, ib_uverbs_close_xrcd, ib_uverbs_open_xrcd};
 
 use super::context::Context;
 use super::object::{self, Object};
-use super::same::equal_if_same;
+use super::same::impl_ptr_eq;
 use crate::error::{DestroyError, Error, ErrorKind, Result, hint};
 
-/// What ties XRC shared receive queues to the target queue pairs whose messages reach them.
+/// An XRC domain, which ties XRC shared receive queues to the target queue pairs that reach them.
 ///
-/// A clone is the same domain. It lives while a clone of it, a queue or a target in it does.
+/// A clone refers to the same domain. The domain lives as long as a clone of it, or a queue or
+/// target in it.
 #[doc(alias = "ibv_xrcd")]
 #[doc(alias = "ibv_xrc_domain")]
 #[derive(Debug, Clone)]
@@ -22,72 +23,82 @@ pub struct XrcDomain {
     object: Arc<Object<ib_uverbs_close_xrcd>>,
 }
 
-/// What [`XrcDomain::open`] does where processes share a domain already, and where none do.
+/// Behavior of [`XrcDomain::open`] depending on whether the shared domain already exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum XrcDomainSharing {
-    /// Takes part in the domain that there is.
+pub enum XrcOpenMode {
+    /// Joins the existing domain.
     Join,
-    /// The same, or makes one.
+    /// Joins the existing domain, or creates one.
     #[doc(alias = "O_CREAT")]
     JoinOrCreate,
-    /// Makes one, which must not be there yet.
+    /// Creates a domain, which must not exist yet.
     #[doc(alias = "O_EXCL")]
     Create,
 }
 
-/// In place of the descriptor, of a domain that is not shared.
+/// Value in place of the descriptor for a domain that is not shared.
 const NO_FILE: u32 = u32::MAX;
 
 const OPEN_DOMAIN: &str = "open";
 const DOMAIN: &str = "an XRC domain";
 
-/// The same error of what needs no domain to be there: EAGAIN is then the word of a limit.
+/// Adds a hint to an error for the case that a limit is reached.
+///
+/// Valid only if no domain has to exist already. EAGAIN then means that a limit is reached.
 fn limited(error: Error) -> Error {
-    error.with_remedy(Errno::EAGAIN, hint::OBJECTS)
+    error.with_hint(Errno::EAGAIN, hint::OBJECTS)
 }
 
 impl XrcDomain {
-    /// Makes a domain that no other context takes part in. `IB_USER_VERBS_CMD_OPEN_XRCD` without a
-    /// file.
+    /// Creates a domain that no other context can join.
     ///
     /// # Errors
     ///
-    /// EOPNOTSUPP where the device's driver has no XRC; ENOMEM; [`ErrorKind::DeviceGone`],
-    /// [`ErrorKind::WrongProcess`].
+    /// - EOPNOTSUPP if the device's driver does not support XRC.
+    /// - ENOMEM if memory is short.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_OPEN_XRCD`, without a file.
     #[doc(alias = "ibv_open_xrcd")]
     #[doc(alias = "ibv_open_xrc_domain")]
     pub fn new(context: &Context) -> Result<Self> {
         Self::with(context, NO_FILE, OFlag::empty()).map_err(limited)
     }
 
-    /// Opens the domain that contexts of the device share by `file`: by the file itself, not its name or
-    /// descriptor. It lasts until the last of them closes it; the file may be closed at once.
+    /// Opens the domain that contexts of the device share by `file`.
     ///
-    /// `IB_USER_VERBS_CMD_OPEN_XRCD`.
+    /// The file itself identifies the domain, not its name or descriptor. The domain exists until
+    /// the last context closes it. The file may be closed at once.
     ///
     /// # Errors
     ///
-    /// EAGAIN where there is none and it is not to be [created](XrcDomainSharing::JoinOrCreate), EINVAL where
-    /// there is one and a [new one](XrcDomainSharing::Create) is wanted; [`ErrorKind::Invalid`] with EBADF if
-    /// `file` names no open file, as `AT_FDCWD` does; those of [`new`](Self::new).
+    /// In addition to the errors of [`new`](Self::new):
+    /// - EAGAIN if the domain does not exist and `sharing` does not permit
+    ///   [creating](XrcOpenMode::JoinOrCreate) it.
+    /// - EINVAL if the domain exists and `sharing` requires a [new one](XrcOpenMode::Create).
+    /// - [`ErrorKind::InvalidInput`] with EBADF if `file` names no open file, for example
+    ///   `AT_FDCWD`.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_OPEN_XRCD`.
     #[doc(alias = "ibv_open_xrcd")]
     #[doc(alias = "ibv_open_xrc_domain")]
-    pub fn open(context: &Context, file: impl AsFd, sharing: XrcDomainSharing) -> Result<Self> {
+    pub fn open(context: &Context, file: impl AsFd, sharing: XrcOpenMode) -> Result<Self> {
         let flags = match sharing {
-            XrcDomainSharing::Join => OFlag::empty(),
-            XrcDomainSharing::JoinOrCreate => OFlag::O_CREAT,
-            XrcDomainSharing::Create => OFlag::O_CREAT | OFlag::O_EXCL,
+            XrcOpenMode::Join => OFlag::empty(),
+            XrcOpenMode::JoinOrCreate => OFlag::O_CREAT,
+            XrcOpenMode::Create => OFlag::O_CREAT | OFlag::O_EXCL,
         };
-        // `AT_FDCWD` is a descriptor that is negative.
+        // `AT_FDCWD` is a negative descriptor.
         let Ok(fd) = u32::try_from(file.as_fd().as_raw_fd()) else {
             let reason = "the descriptor names no open file".into();
-            let kind = ErrorKind::Invalid { errno: Errno::EBADF as i32, reason };
+            let kind = ErrorKind::InvalidInput { errno: Errno::EBADF as i32, reason };
             return Err(Error::new(OPEN_DOMAIN, DOMAIN, kind));
         };
         let opened = Self::with(context, fd, flags);
         match sharing {
-            XrcDomainSharing::Join => opened,
-            XrcDomainSharing::JoinOrCreate | XrcDomainSharing::Create => opened.map_err(limited),
+            XrcOpenMode::Join => opened,
+            XrcOpenMode::JoinOrCreate | XrcOpenMode::Create => opened.map_err(limited),
         }
     }
 
@@ -98,7 +109,7 @@ impl XrcDomain {
         Ok(Self { object: Arc::new(Object::new(context, response.xrcd_handle)) })
     }
 
-    /// The context that it was opened in.
+    /// Returns the context in which the domain was opened.
     pub fn context(&self) -> &Context {
         self.object.context()
     }
@@ -107,12 +118,16 @@ impl XrcDomain {
         self.object.handle()
     }
 
-    /// Leaves the domain. `IB_USER_VERBS_CMD_CLOSE_XRCD`.
+    /// Closes the domain.
     ///
     /// # Errors
     ///
-    /// EBUSY while clones of it, or queues or targets in it that this context made or opened, live;
-    /// [`ErrorKind::WrongProcess`]. The domain comes back with the error.
+    /// Every error returns the domain.
+    /// - EBUSY if clones of the domain exist, or queues or targets in it that this context created
+    ///   or opened.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_CLOSE_XRCD`.
     #[doc(alias = "ibv_close_xrcd")]
     #[doc(alias = "ibv_close_xrc_domain")]
     pub fn close(self) -> Result<(), DestroyError<Self>> {
@@ -121,4 +136,4 @@ impl XrcDomain {
     }
 }
 
-equal_if_same!(XrcDomain, object);
+impl_ptr_eq!(XrcDomain, object);

@@ -1,4 +1,6 @@
-//! What one static program takes beside the C programs with their libraries, and that it runs where no other file is.
+//! Size of one static program beside the C programs with their libraries.
+//!
+//! The program also runs where no other file is.
 
 use std::error::Error;
 use std::fs;
@@ -49,7 +51,7 @@ pub(crate) fn rows(
     Ok(rows)
 }
 
-/// Runs the program where it is the only file.
+/// Runs the program in a directory without any other file.
 fn alone(device: &Device, program: &Path) -> Result<(), Box<dyn Error>> {
     let root = std::env::temp_dir().join("alone");
     fs::create_dir(&root)?;
@@ -64,7 +66,7 @@ fn alone(device: &Device, program: &Path) -> Result<(), Box<dyn Error>> {
     Ok(fs::remove_dir_all(&root)?)
 }
 
-/// What the files have together, in kilobytes.
+/// Returns the total size of the files in kilobytes.
 fn size(files: &[PathBuf]) -> Result<f64, Box<dyn Error>> {
     let mut bytes = 0;
     for file in files {
@@ -73,7 +75,7 @@ fn size(files: &[PathBuf]) -> Result<f64, Box<dyn Error>> {
     Ok(f64::from(u32::try_from(bytes)?) / 1000.0)
 }
 
-/// An installed program, and what the loader maps for it.
+/// Returns the path of an installed program, and the files that the loader maps for it.
 fn with_libraries(name: &str) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let shell = |script: String| run::output(&Program::new("sh").args(["-c", &script]));
     let program = shell(format!("command -v {name}"))?;
@@ -82,7 +84,9 @@ fn with_libraries(name: &str) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     Ok(files)
 }
 
-/// The files that `ldd` names: `libc.so.6 => /lib/libc.so.6 (0x7f)`, `/lib64/ld-linux-x86-64.so.2 (0x7f)`.
+/// Returns the files that `ldd` names.
+///
+/// Its lines are `libc.so.6 => /lib/libc.so.6 (0x7f)` and `/lib64/ld-linux-x86-64.so.2 (0x7f)`.
 fn mapped(said: &str) -> impl Iterator<Item = PathBuf> {
     said.lines().filter_map(|line| {
         line.split_whitespace().find(|word| word.starts_with('/')).map(PathBuf::from)

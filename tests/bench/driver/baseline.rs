@@ -1,11 +1,11 @@
 //! Committed figures of earlier runs, each with the band in which it must stay: `tests/bench/baseline`.
 //!
-//! A baseline is a text file with a line for each figure: which figure of the row it is (`ours`, `other` or `ratio`), the
-//! two ends of its band, and the name of the row. A row of which no figure was recorded yet stands behind `unmeasured`: it
-//! only has to be there. A `#` begins a comment.
+//! A baseline is a text file with a line for each figure. The line has the figure of the row (`ours`, `other` or
+//! `ratio`), the two ends of its band, and the name of the row. A row without a recorded figure follows `unmeasured`:
+//! it only has to be present. A `#` begins a comment.
 //!
-//! A new baseline has two figures of a row of exact counts, ours and the one beside it: if the latter leaves its band, the
-//! C library or the test bed has changed. Of a row of times it has the ratio.
+//! A new baseline has two figures of a row of exact counts, ours and the one beside it. If the second leaves its band,
+//! the C library or the test bed has changed. Of a row of times it has the ratio.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -13,11 +13,11 @@ use std::fmt;
 
 use crate::table::Row;
 
-/// How far a count of instructions may move.
+/// Permitted change of a count of instructions.
 const INSTRUCTIONS: f64 = 2.0;
-/// How far any other count may move, in parts of itself, but at least by as much as it is rounded to.
+/// Permitted relative change of any other count, at least its rounding.
 const COUNT: f64 = 0.02;
-/// How much wider than its measured interval the band of a ratio is, at each end.
+/// Relative distance between each end of a ratio's band and of its measured interval.
 const RATIO: f64 = 0.01;
 
 /// The beginning of a line with a row that has no band.
@@ -42,7 +42,7 @@ impl Figure {
         }
     }
 
-    /// The figure of a measured row.
+    /// Returns the figure of a measured row.
     fn of(self, row: &Row) -> Range {
         match (self, row.interval) {
             (Self::Ours, _) => Range::around(row.ours, 0.0),
@@ -192,7 +192,7 @@ ratio     0.970      1.030  send latency, 2 bytes
         Row::exact("a send", "instructions", ours, 127.0)
     }
 
-    /// A row with ratios from `low` to `low` + 0.02.
+    /// Returns a row with ratios from `low` to `low` + 0.02.
     fn latency(low: f64) -> Row {
         let pairs = [0.0, 0.01, 0.02].map(|more| [low + more, 1.0]);
         Row::of_pairs("send latency, 2 bytes", "us", pairs)
@@ -247,7 +247,7 @@ ratio     0.970      1.030  send latency, 2 bytes
     }
 
     #[test]
-    fn ratio_of_exact_counts_may_have_a_band() {
+    fn ratio_of_exact_counts_may_have_band() {
         let baseline = Baseline::parse("ratio 0 1 a send").expect("a valid baseline");
         assert_eq!(baseline.deviations(&[send(127.0)]), [""; 0]);
         assert_eq!(baseline.deviations(&[send(128.0)]).len(), 1);

@@ -1,5 +1,6 @@
-//! What a connection costs: each program of ours does what a C program does, step by step, and talks to
-//! the same C server.
+//! Cost of a connection, for programs of ours and of C that make the same steps.
+//!
+//! All of them connect to the same C server.
 
 use std::error::Error;
 use std::path::Path;
@@ -14,11 +15,11 @@ use crate::scheduler;
 use crate::table::Row;
 use crate::trace::{self, Counts};
 
-/// How often a client's run is timed.
+/// Number of timed runs of a client.
 const CLIENT_ROUNDS: usize = 25;
-/// How often a client is asked for its memory.
+/// Number of runs in which a client's memory is measured.
 const MEMORY_ROUNDS: usize = 5;
-/// What no ratio of times may exceed, so that nothing is slower than C for all that can be told.
+/// Largest ratio of times at which a step does not count as slower than the C library.
 const TIME_GOAL: f64 = 1.05;
 
 /// Measures on the device, with our programs in the directories: linked dynamically, and statically.
@@ -36,13 +37,13 @@ pub(crate) fn rows(
     Ok(rows)
 }
 
-/// Where it is measured.
+/// Device, address and sizes of the measurements.
 struct Bench<'a> {
     device: &'a Device,
     address: &'a str,
     /// Connections of one run whose commands are counted.
     counted: u32,
-    /// Connections of one run whose time is taken, and how often that is done.
+    /// Connections of one run whose time is taken, and the number of such runs.
     timed: u32,
     rounds: usize,
 }
@@ -60,8 +61,9 @@ impl<'a> Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// One run of a client that connects, sends a message and receives one: ours as cargo links it and
-    /// linked statically.
+    /// Measures one run of a client that connects, sends a message and receives one.
+    ///
+    /// Our client is as cargo links it, and linked statically.
     fn client(&self, directories: [&Path; 2]) -> Result<Vec<Row>, Box<dyn Error>> {
         let [ours, ours_static] =
             directories.map(|path| ours(path, "bench-rdma-client").args([self.address, PORT]));
@@ -98,7 +100,7 @@ impl Bench<'_> {
         Ok(rows)
     }
 
-    /// The commands that a connection takes.
+    /// Measures the commands of a connection.
     fn commands(&self, directory: &Path) -> Result<Row, Box<dyn Error>> {
         let count = self.counted.to_string();
         let options = ["-p", PORT, "-c", &count, "-C", "0"];
@@ -114,8 +116,9 @@ impl Bench<'_> {
         Ok(Row::exact(name, "", each(ours?), each(c?)).at_most(1.0))
     }
 
-    /// The library's system calls that one connection more takes: commands, and those that map its
-    /// queue pair and take that away.
+    /// Measures the library's system calls for one more connection.
+    ///
+    /// They are commands, and the calls that map its queue pair and unmap it.
     fn calls(&self, directory: &Path) -> Result<Row, Box<dyn Error>> {
         let name = format!("library's system calls per connection of {}", self.counted);
         progress(&name);
@@ -137,18 +140,19 @@ impl Bench<'_> {
         Ok(Row::exact(name, "", ours, c).at_most(0.9))
     }
 
-    /// `program` as the client of [`cmtime_server`](Self::cmtime_server).
+    /// Returns `program` as the client of [`cmtime_server`](Self::cmtime_server).
     fn cmtime(&self, program: Program, connections: &str) -> Program {
         program.args(["-s", self.address, "-p", PORT, "-c", connections])
     }
 
-    /// One for each run: it makes every queue pair on the queues of its first connection, which go
-    /// with that one. It does not end by itself.
+    /// Returns the server of one run, which does not end by itself.
+    ///
+    /// It creates every queue pair on the queues of its first connection, which are destroyed with that connection.
     fn cmtime_server(&self) -> Program {
         Program::new("cmtime").args(["-b", self.address, "-p", PORT])
     }
 
-    /// The time that each step takes with many connections at once, and all steps together.
+    /// Measures the time of each step with many connections at once, and of all steps together.
     fn connections(&self, directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
         let count = self.timed.to_string();
         let c = self.cmtime(Program::new("cmtime"), &count);
@@ -178,14 +182,14 @@ fn traced(device: &Device, server: &Program, program: &Program) -> Result<Counts
     served(device, server, || trace::count(program))
 }
 
-/// What is measured of one run of a program.
+/// A measurement of one run of a program.
 type Measure = fn(&Program) -> Result<f64, Box<dyn Error>>;
 
 /// The steps of cmtime.
 const STEPS: [&str; 7] =
     ["create id", "resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy"];
 
-/// What each step took per connection, in microseconds.
+/// Time of each step per connection, in microseconds.
 type Steps = [f64; STEPS.len()];
 
 /// Reads the table of cmtime: `resolve addr :  13.0  5.7  67.0  65.1`, of which the last number is
@@ -208,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_number_of_a_step_counts() {
+    fn last_number_of_step_counts() {
         let line = |name: &str| format!("{name:13}:  5.2  0.4  26.2\n");
         let table = format!("creating id\n{}", STEPS.map(line).concat());
         assert_eq!(steps(&table).expect("all steps"), [26.2; STEPS.len()]);

@@ -1,13 +1,13 @@
-//! What messages cost on the safe tier: beside the low level, and beside perftest.
+//! Cost of messages on the safe tier, beside the low level and perftest.
 //!
-//! Asleep: each side sleeps until it has something to do, or the connection has ended. perftest with `-e` sleeps
-//! for completions alone and is deaf to the end, which takes one system call less: so the low level does it both
-//! ways. Of perftest's bandwidths every hundredth message completes,
-//! of the others each; and there a window of messages has no answer. In one processor its programs for the
-//! latency of sends and the bandwidth of writes stall, and so they are not here; nor is it with siw.
+//! Asleep: each side sleeps until it has something to do, or the connection has ended. perftest with `-e` sleeps for
+//! completions only and does not detect the end, which saves a system call. So the low level is measured both ways. In
+//! perftest's bandwidth tests every hundredth message completes, in the others each message does; perftest has no
+//! answers to a window of messages. If both programs of perftest share one processor, they stall in the latency of
+//! sends and the bandwidth of writes. Those rows are left out, and so is siw.
 //!
-//! Polling: nobody sleeps, and both ends are in one thread, so that nobody polls while the other one works.
-//! perftest has no such way.
+//! Polling: both ends are in one thread that never sleeps, so that neither end polls while the other one works.
+//! perftest has no such mode.
 
 use std::error::Error;
 use std::path::Path;
@@ -21,11 +21,11 @@ use crate::scheduler;
 use crate::table::Row;
 use crate::trace;
 
-/// How often each load is measured: as often as it takes for an interval.
+/// Number of measurements of each load: enough for an interval.
 const ROUNDS: usize = 12;
 /// Messages of one run.
 const MESSAGES: u32 = 1024;
-/// Bytes of a message, where it does not matter how many.
+/// Bytes of a message if the size does not matter.
 const SIZE: u32 = 16;
 const LARGE: u32 = 4096;
 
@@ -54,14 +54,14 @@ const TRACED: [u32; 2] = [96, 416];
 /// So many more go before those that count.
 const WARM_UP: f64 = 1.1;
 
-/// What is sent.
+/// A message load.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     name: &'static str,
     /// With both programs of our own.
     ours: &'static str,
     test: Test,
-    /// With perftest, where its program does not stall.
+    /// Operation of perftest, if its program does not stall.
     perftest: Option<&'static str>,
     size: u32,
 }
@@ -115,12 +115,12 @@ struct Bench<'a> {
     has_perftest: bool,
 }
 
-/// Who sends.
+/// Implementation that sends.
 #[derive(Debug, Clone, Copy)]
 enum Sender {
     Safe,
     Low,
-    /// The low level, which does not hear of the end.
+    /// The low level, without detecting the end of the connection.
     Deaf,
     /// Its program for the operation.
     Perftest(&'static str),
@@ -152,7 +152,7 @@ impl Bench<'_> {
         Ok(load.row(format!("{name}, by the low level"), rounds))
     }
 
-    /// What a message costs, of many connections in one thread: by few, and by as many of the low level.
+    /// Measures a message of many connections in one thread: by few, and by as many of the low level.
     fn many(&self) -> Result<Vec<Row>, Box<dyn Error>> {
         let [few, more, most] = CONNECTIONS;
         let sides = [("safe", few), ("safe", more), ("safe", most), ("low", few), ("low", most)];
@@ -165,7 +165,7 @@ impl Bench<'_> {
             Row::of_pairs(name, "us", rounds.iter().map(|round| [round[place], round[other]]))
         };
         let by_few = |count| format!("{}, by one of {few}", name(count));
-        // What more connections cost the kernel is not the safe tier's.
+        // The kernel's cost of more connections is not that of the safe tier.
         let growths = rounds
             .iter()
             .map(|round| [round[2] / round[0], round[4] / round[3]])
@@ -180,7 +180,7 @@ impl Bench<'_> {
         ])
     }
 
-    /// The cost of a message between poll groups: with many members, by one with few.
+    /// Measures a message between poll groups: with many members, relative to few.
     fn groups(&self) -> Result<Vec<Row>, Box<dyn Error>> {
         let [few, more, most] = MEMBERS;
         progress(&format!("message of a poll group of {most}: {GROUP_ROUNDS} rounds of three"));
@@ -195,7 +195,7 @@ impl Bench<'_> {
         Ok(vec![row(more, 1), row(most, 2)])
     }
 
-    /// The cost of a message to a connection on which many threads wait, by one on which a single thread waits.
+    /// Measures a message to a connection on which many threads wait, relative to a single thread.
     fn waiters(&self) -> Result<Row, Box<dyn Error>> {
         let [one, all] = WAITERS;
         let name = format!("message to {all} threads of a connection, by one to {one}");
@@ -206,7 +206,7 @@ impl Bench<'_> {
         Ok(Row::of_pairs(name, "us", rounds).at_most(WAITERS_GOAL))
     }
 
-    /// The system calls that both ends make for one message more.
+    /// Counts the system calls of both ends for one more message.
     fn calls(&self, waiting: &str, load: Load) -> Result<Row, Box<dyn Error>> {
         let name = format!("system calls per message, {}, {waiting}, by the low level", load.name);
         progress(&name);
@@ -222,7 +222,7 @@ impl Bench<'_> {
         Ok(Row::exact(name, "", each("safe")?, each("low")?))
     }
 
-    /// What a message takes, in microseconds, or how many thousands there are in a second.
+    /// Returns the microseconds of a message, or the thousands of messages in a second.
     fn figure(&self, waiting: &str, load: Load, sender: Sender) -> Result<f64, Box<dyn Error>> {
         let ours = |level, waiting| {
             measured(&self.program(level, waiting, load.ours, load.size, MESSAGES))
@@ -263,7 +263,7 @@ impl Load {
     }
 }
 
-/// The number that the program prints.
+/// Returns the number that the program prints.
 fn measured(program: &Program) -> Result<f64, Box<dyn Error>> {
     Ok(run::output(program)?.trim().parse()?)
 }

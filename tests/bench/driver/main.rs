@@ -9,7 +9,7 @@
 //! - `null` and the same, with any device and address, for [what they cost without a device](null);
 //! - `alone` and the directory of our static program for [what it takes](alone), with an exit status.
 //!
-//! What varies is measured in rounds, in which ours and the C program run by turns.
+//! Figures that vary are measured in rounds, in which our program and the C program run by turns.
 //!
 //! With `--compare` the exit status says whether every figure lies in its band of the [baseline] FILE; with
 //! `--renew` the lines of a new baseline are printed, each behind `baseline` and a tab.
@@ -97,7 +97,7 @@ fn show(task: Task<'_>, names: [&'static str; 2], rows: &[Row]) -> Result<(), Bo
     task.carry_out(rows)
 }
 
-/// What is done with the rows besides showing them.
+/// Action on the rows besides showing them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task<'a> {
     Show,
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn task_is_read_from_the_first_arguments() {
+    fn task_is_read_from_first_arguments() {
         let parsed = |line: &'static str| {
             let arguments: Vec<&OsStr> = line.split(' ').map(OsStr::new).collect();
             let (task, rest) = Task::parse(&arguments);

@@ -11,7 +11,7 @@ use rdmacm::device::Device;
 
 use crate::run::{self, Program, Watch};
 
-/// How long a server may take to begin.
+/// Time within which a server must start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server that listens. Killed when dropped.
@@ -50,15 +50,15 @@ impl Peer {
         run::ended_well(&program, status, || self.errors())
     }
 
-    /// What it said when it has ended. It is little: nobody reads it before.
+    /// Returns the error output of the program after its end. The output is short, so it is not read earlier.
     fn errors(&mut self) -> String {
         let mut errors = Vec::new();
-        // What was said before a failure to read is better than nothing.
+        // Output before a failure to read is better than none.
         let _ = self.child.stderr.take().map(|mut pipe| pipe.read_to_end(&mut errors));
         String::from_utf8_lossy(&errors).into_owned()
     }
 
-    /// The number of its process.
+    /// Returns the id of its process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

@@ -1,5 +1,6 @@
-//! What posting and polling cost a program, by its instructions: those of the kernel are not counted, and nothing else
-//! that the machine does.
+//! Cost of posting and polling for a program, in its own instructions.
+//!
+//! The instructions of the kernel and all other work of the machine are not counted.
 
 use std::env;
 use std::error::Error;
@@ -11,14 +12,17 @@ use rdmacm::device::{Device, DriverId};
 use crate::run::{self, Program, progress};
 use crate::table::Row;
 
-/// How many requests of each kind.
+/// Number of requests of each kind.
 const COUNT: u32 = 320;
 
-/// How many instructions a call may take more than on a kept queue: it takes the lock, and looks whether the process forked.
+/// Permitted instructions of a call beyond one on a kept queue.
+///
+/// The call takes the lock, and checks whether the process has forked.
 const LOCK_GOAL: f64 = 20.0;
 
-/// What is compared, each kind without and with a kept queue: by which of our functions and by which of C's, and how often each of these does it for one of
-/// `COUNT`.
+/// Compared functions, each kind without and with a kept queue.
+///
+/// Each pair has our function and that of C, with its calls per one of `COUNT`.
 const KINDS: [(&str, [(&str, u32); 2]); 10] = [
     ("a receive", [("bench_posts::receive", 1), ("receive", 2)]),
     ("a receive, of a kept queue", [("bench_posts::receive_kept", 1), ("receive", 2)]),
@@ -38,7 +42,9 @@ const KINDS: [(&str, [(&str, u32); 2]); 10] = [
     ),
 ];
 
-/// How far the count of a send on siw may move: our sends ring only if the kernel may be asleep, which depends on timing.
+/// Permitted change of the count of a send on siw.
+///
+/// Our sends ring the doorbell only if the kernel may be asleep, which depends on timing.
 const SIW_SEND_SPREAD: f64 = 40.0;
 
 /// Counts on the device, with the programs of the directory.
@@ -72,7 +78,7 @@ pub(crate) fn rows(
     Ok(rows)
 }
 
-/// What the profiler says of the program's functions, with those that they call.
+/// Returns the profiler's report on the program's functions, including their callees.
 fn profile(address: &str, program: &Path) -> Result<String, Box<dyn Error>> {
     profile_with(program, &[address, &COUNT.to_string()])
 }
@@ -89,7 +95,9 @@ pub(crate) fn profile_with(program: &Path, arguments: &[&str]) -> Result<String,
     run::output(&shown.arg(&file))
 }
 
-/// What the profile says of the function: `1,234 (5.6%)  FILE:FUNCTION [OBJECT]`.
+/// Returns the instructions of the function from its line in the profile.
+///
+/// The line is `1,234 (5.6%)  FILE:FUNCTION [OBJECT]`.
 pub(crate) fn instructions(profile: &str, function: &str) -> Option<f64> {
     profile.lines().find_map(|line| {
         let (number, rest) = line.trim_start().split_once(' ')?;
@@ -105,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_function_is_found_by_its_whole_name() {
+    fn function_is_found_by_whole_name() {
         let profile = "\
 --------------------------------------------------------------------------------
 Ir

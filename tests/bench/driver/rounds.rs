@@ -8,7 +8,7 @@ use crate::peer::Peer;
 use crate::run::{self, Program};
 use crate::trace::Counts;
 
-/// How often a trace is taken, of which the median counts, or the shortest.
+/// Number of traces, of which the median counts, or the shortest.
 const TRACES: usize = 3;
 
 /// Runs a client against a server of its own.
@@ -42,7 +42,7 @@ pub(crate) fn by_turns<S, T: Copy, const N: usize>(
     (0..count).map(round).collect()
 }
 
-/// The trace in the middle of several.
+/// Returns the trace in the middle of several.
 pub(crate) fn median_trace(
     mut take: impl FnMut() -> Result<Counts, Box<dyn Error>>,
 ) -> Result<Counts, Box<dyn Error>> {
@@ -52,8 +52,9 @@ pub(crate) fn median_trace(
     Ok(traces[TRACES / 2])
 }
 
-/// How many calls there are, but those that look at the time, in the shortest of several traces: what others have more
-/// comes of having waited longer for the peer, before or after what is measured.
+/// Returns the number of calls besides reads of the time, in the shortest of several traces.
+///
+/// Other traces have more calls because the program waited longer for the peer before or after the measurement.
 pub(crate) fn fewest_calls(
     mut take: impl FnMut() -> Result<Counts, Box<dyn Error>>,
 ) -> Result<u32, Box<dyn Error>> {

@@ -67,9 +67,9 @@ impl fmt::Display for Program {
     }
 }
 
-/// How long one run of a program may take.
+/// Time limit of one run of a program.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How often the same run may be useless.
+/// Maximum number of repetitions of a useless run.
 const REPETITIONS: usize = 9;
 
 /// Ends a program that does not end by itself with an alarm, which [`ended_well`] knows by its status. Kept
@@ -89,12 +89,12 @@ impl Watch {
     }
 }
 
-/// Why a run says nothing of what is measured.
+/// Reason why a run yields no measurement.
 #[derive(Debug)]
 pub(crate) struct Useless(pub(crate) String);
 
 impl Useless {
-    /// It did not end by itself, by no fault that it could name.
+    /// Returns the error of a program that did not end by itself, without a fault that it could report.
     fn stalled(program: &impl fmt::Display) -> Self {
         Self(format!("{program} did not end within {LIMIT:?}"))
     }
@@ -108,7 +108,7 @@ impl fmt::Display for Useless {
 
 impl Error for Useless {}
 
-/// Whether the program ended by itself and well. If not well, then with what it `said`.
+/// Returns an error with the output `said` unless the program ended by itself and successfully.
 pub(crate) fn ended_well(
     program: &impl fmt::Display,
     status: ExitStatus,
@@ -121,10 +121,11 @@ pub(crate) fn ended_well(
     }
 }
 
-/// Makes a run, and makes it again if it is [useless](Useless), as where one of its programs stalls: rxe
-/// leaves the acknowledgement of a message out if the receiver, of either library, ends its connection at
-/// the same moment, and the server then waits for it without end. Each such run is told of on standard
-/// error and counts in no result.
+/// Makes a run, and repeats it if it is [useless](Useless), for example because a program stalls.
+///
+/// rxe omits the acknowledgement of a message if the receiver, of either library, ends its connection at the same
+/// moment. The server then waits for it without end. Each such run is reported on standard error and counts in no
+/// result.
 pub(crate) fn repeated<T>(
     mut run: impl FnMut() -> Result<T, Box<dyn Error>>,
 ) -> Result<T, Box<dyn Error>> {
@@ -142,7 +143,7 @@ pub(crate) fn repeated<T>(
 
 static USELESS: AtomicUsize = AtomicUsize::new(0);
 
-/// How many runs were made again.
+/// Returns the number of repeated runs.
 pub(crate) fn made_again() -> usize {
     USELESS.load(Ordering::Relaxed)
 }
@@ -165,17 +166,17 @@ pub(crate) fn output(program: &Program) -> Result<String, Box<dyn Error>> {
     Ok(printed)
 }
 
-/// How long the program takes from its start to its end, in milliseconds.
+/// Returns the time of the program from its start to its end, in milliseconds.
 pub(crate) fn milliseconds(program: &Program) -> Result<f64, Box<dyn Error>> {
     let start = Instant::now();
     output(program)?;
     Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
-/// The most memory that the program had resident at once, in kilobytes.
+/// Returns the peak resident memory of the program, in kilobytes.
 ///
-/// The process is stopped on its way out and asked for its own mark. What `wait` reports would not
-/// do: it counts what this process had resident when it made the other one.
+/// The process is stopped at its exit, and its own mark is read. The value that `wait` reports would not do: it counts
+/// the resident memory of this process when it started the other one.
 pub(crate) fn peak_kilobytes(program: &Program) -> Result<f64, Box<dyn Error>> {
     let mut command = program.command();
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
@@ -202,7 +203,7 @@ pub(crate) fn peak_kilobytes(program: &Program) -> Result<f64, Box<dyn Error>> {
     }
 }
 
-/// The most memory that a running process had resident at once, in kilobytes.
+/// Returns the peak resident memory of a running process, in kilobytes.
 pub(crate) fn peak_of(process: u32) -> Result<f64, Box<dyn Error>> {
     high_water_mark_of(process)?.ok_or_else(|| format!("process {process}: no VmHWM").into())
 }
@@ -212,7 +213,7 @@ fn high_water_mark_of(process: u32) -> io::Result<Option<f64>> {
     Ok(high_water_mark(&status))
 }
 
-/// `VmHWM` in the text of `/proc/PID/status`.
+/// Returns `VmHWM` from the text of `/proc/PID/status`.
 fn high_water_mark(status: &str) -> Option<f64> {
     let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     value.trim().strip_suffix(" kB")?.parse().ok()
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mark_is_in_kilobytes() {
+    fn peak_memory_is_in_kilobytes() {
         assert_eq!(
             high_water_mark("Name:\tx\nVmHWM:\t    3412 kB\nVmRSS:\t 12 kB\n"),
             Some(3412.0)
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_useless_is_run_again() {
+    fn only_useless_run_is_repeated() {
         let runs = |script: &'static str| {
             let mut runs = 0;
             let result = repeated(|| {
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_fails_is_an_error_that_says_what_it_printed() {
+    fn failed_program_error_contains_output() {
         let program = Program::new("sh").args(["-c", "echo this; echo that >&2; exit 3"]);
         let error = output(&program).expect_err("it exits with 3").to_string();
         assert!(error.contains("this") && error.contains("that") && error.contains('3'), "{error}");

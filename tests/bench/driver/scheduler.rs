@@ -1,19 +1,18 @@
-//! Who gets a processor.
+//! Scheduling of the measured programs.
 //!
-//! Connections: an event wakes the thread that waits for it. Whether that one cuts short the kernel's thread,
-//! which has more events to bring, or finds them all when it comes to its turn, depends on how little it has
-//! run before, and a step takes a fifth more or less by that. In the batch class nobody who wakes up cuts
-//! others short.
+//! Connections: an event wakes the thread that waits for it. That thread either preempts the kernel's thread, which has
+//! more events to bring, or finds them all when its turn comes. The choice depends on its earlier run time, and changes
+//! the time of a step by a fifth. In the batch class no thread preempts others when it wakes.
 //!
-//! Messages: a software device is threads of the kernel, or becomes that under load, and both programs poll
-//! without rest, so that more threads want a processor than there are. Left alone, the scheduler lets a
-//! program poll to the end of its slice, some milliseconds, while the thread that would bring the message
-//! waits: what is measured then is who waits how often. So everything here runs in the idle class, and no
-//! slice is protected: whatever is not in that class gets a processor at once. And for latencies each of the
-//! two programs has a processor of its own: where both are on one, which the scheduler does not mend in this
-//! class, each message waits for the end of a slice. Of a rate that costs both programs the same part. What the kernel
-//! hands to whichever processor is free, as rxe does with its work, has the last one: on one of the programs' a message
-//! takes a tenth longer, and which it gets is settled anew for each run.
+//! Messages: a software device consists of kernel threads, or does so under load, and both programs poll without rest.
+//! So more threads want a processor than there are. By default, the scheduler lets a program poll to the end of its
+//! slice, some milliseconds, while the thread that would bring the message waits. The result would measure such waits.
+//! So everything here runs in the idle class, and no slice is protected: a thread of any other class gets a processor
+//! at once. For latencies each of the two programs has a processor of its own. If both share one, which the scheduler
+//! does not correct in this class, each message waits for the end of a slice. In a rate this costs both programs the
+//! same part. The last processor takes the work that the kernel gives to any free processor, as rxe does. On a
+//! program's processor such work makes a message a tenth slower, and the kernel chooses the processor again for each
+//! run.
 
 use std::error::Error;
 use std::fs;
@@ -29,10 +28,10 @@ use crate::run::{self, Program, progress};
 const WORK: &str = "/sys/devices/virtual/workqueue/cpumask";
 const DEBUGFS: &str = "/sys/kernel/debug";
 const FEATURES: &str = "/sys/kernel/debug/sched/features";
-/// That a slice is not cut short, by whomever. Kernels before 6.6 do not have it.
+/// Kernel feature that protects a slice from preemption. Kernels before 6.6 do not have it.
 const PROTECTION: &str = "RUN_TO_PARITY";
 
-/// Lets whoever wakes up have the processor of one that runs.
+/// Lets a thread that wakes preempt the running one.
 pub(crate) fn cut_slices() -> Result<(), Box<dyn Error>> {
     if !Path::new(FEATURES).exists() {
         mount(Some("none"), DEBUGFS, Some("debugfs"), MsFlags::empty(), None::<&str>)?;
@@ -43,7 +42,7 @@ pub(crate) fn cut_slices() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Has this process, and those that it starts from now on, cut nobody short when they wake up.
+/// Keeps this process, and those that it starts from now on, from preempting others when they wake.
 pub(crate) fn batch() -> Result<(), Box<dyn Error>> {
     set_class("--batch")?;
     progress("the programs run in the batch class: who wakes up waits for its turn");
@@ -59,7 +58,7 @@ pub(crate) fn prefer_others() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Has work that the kernel does on any processor done on the last one, where there is one for neither program.
+/// Moves work that the kernel does on any processor to the last one, if neither program uses it.
 pub(crate) fn gather_work() -> Result<(), Box<dyn Error>> {
     let processors = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).get();
     if processors > 2 {
@@ -73,7 +72,7 @@ fn set_class(class: &str) -> Result<(), Box<dyn Error>> {
     run::output(&Program::new("chrt").args([class, "--pid", "0", &process])).map(drop)
 }
 
-/// The program on the processor of that number, or where there are fewer, on one of those.
+/// Returns the program on the processor of that number, or on another one if there are fewer.
 pub(crate) fn on(number: usize, program: &Program) -> Program {
     let processors = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let number = (number % processors).to_string();

@@ -1,4 +1,4 @@
-//! What was measured, and whether it is what was aimed at.
+//! Measured figures, and the check against their goals.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ pub(crate) struct Row {
     pub(crate) c: f64,
     /// Ours by the C program's.
     pub(crate) ratio: f64,
-    /// Where the ratio lies with a confidence of at least 95 %, if it varies.
+    /// Interval of the ratio with a confidence of at least 95 %, if it varies.
     pub(crate) interval: Option<[f64; 2]>,
     pub(crate) goal: Option<Goal>,
-    /// How far counts may move from one run to the next, if not as far as usual.
+    /// Permitted change of counts from one run to the next, if it is not the usual one.
     pub(crate) spread: Option<f64>,
 }
 
-/// Where the ratio must lie, and all of its interval; or ours, whatever C's is.
+/// Bound of the ratio and of its whole interval, or of our figure alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Goal {
     AtMost(f64),
@@ -40,14 +40,15 @@ impl fmt::Display for Goal {
 }
 
 impl Row {
-    /// Of numbers that do not vary.
+    /// Makes a row of numbers that do not vary.
     pub(crate) fn exact(name: impl Into<String>, unit: &'static str, ours: f64, c: f64) -> Self {
         let (name, ratio) = (name.into(), ours / c);
         Self { name, unit, ours, c, ratio, interval: None, goal: None, spread: None }
     }
 
-    /// Of pairs of runs, one of each program: medians. The ratio is the median of the pairs' ratios,
-    /// so that what slows the machine for a while slows both.
+    /// Makes a row of the medians of pairs of runs, one of each program.
+    ///
+    /// The ratio is the median of the pairs' ratios, so that a slow phase of the machine slows both.
     pub(crate) fn of_pairs(
         name: impl Into<String>,
         unit: &'static str,
@@ -76,12 +77,12 @@ impl Row {
         Self { goal: Some(Goal::AtLeast(limit)), ..self }
     }
 
-    /// With the goal that ours, which does not vary, is below `limit`.
+    /// Adds the goal that our figure, which does not vary, is below `limit`.
     pub(crate) fn below(self, limit: f64) -> Self {
         Self { goal: Some(Goal::OursBelow(limit)), ..self }
     }
 
-    /// The ends of the interval.
+    /// Returns the ends of the interval.
     fn ends(&self) -> [f64; 2] {
         self.interval.unwrap_or([self.ratio; 2])
     }
@@ -139,7 +140,7 @@ fn sorted(values: impl IntoIterator<Item = f64>) -> Sorted {
 }
 
 impl Sorted {
-    /// The one in the middle, or between the two there.
+    /// Returns the value in the middle, or the mean of the two there.
     fn median(&self) -> f64 {
         let values = &self.0;
         match values.len() {
@@ -148,9 +149,10 @@ impl Sorted {
         }
     }
 
-    /// Between which two of the values the median of what they are a sample of lies, with a
-    /// confidence of at least 95 %: as many are left out at each end as fair coins allow. All of
-    /// fewer than six.
+    /// Returns the interval of the median of the population, with a confidence of at least 95 %.
+    ///
+    /// Its ends are two of the values. At each end as many values are left out as fair coins allow. If there are fewer
+    /// than six values, none is left out.
     fn median_interval(&self) -> [f64; 2] {
         let values = &self.0;
         let Some(last) = values.len().checked_sub(1) else { return [f64::NAN; 2] };
@@ -174,7 +176,7 @@ fn count(values: usize) -> f64 {
 
 /// The rows for people, then the same for programs: tab-separated lines that begin with `bench`.
 pub(crate) struct Table<'a> {
-    /// What is measured, and beside what.
+    /// Names of the measured program and of the one beside it.
     pub(crate) names: [&'static str; 2],
     pub(crate) rows: &'a [Row],
 }
@@ -206,14 +208,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_lies_in_the_middle() {
+    fn median_is_middle_value() {
         assert_eq!(sorted([4.0, 1.0, 3.0, 2.0]).median(), 2.5);
         assert_eq!(sorted([5.0, 1.0, 3.0]).median(), 3.0);
         assert!(sorted([]).median().is_nan());
     }
 
     #[test]
-    fn the_interval_is_that_of_the_sign_test() {
+    fn interval_matches_sign_test() {
         let interval = |length: u32| sorted((1..=length).map(f64::from)).median_interval();
         // As tables of it have them: the smallest and the largest up to eight values ...
         assert_eq!(interval(5), [1.0, 5.0]);
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_must_be_reached_for_sure() {
+    fn goal_needs_whole_interval() {
         let pairs = (0..15).map(|round| [1.0 + f64::from(round) / 100.0, 1.0]);
         let row = Row::of_pairs("time", "us", pairs);
         assert_eq!((row.ratio, row.interval), (1.07, Some([1.03, 1.11])));
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_while_does_not_change_the_ratio_of_pairs() {
+    fn slow_phase_leaves_pair_ratio_unchanged() {
         let row = Row::of_pairs("time", "ms", [[1.0, 2.0], [10.0, 20.0], [100.0, 200.0]]);
         assert_eq!((row.ours, row.c, row.ratio), (10.0, 20.0, 0.5));
         assert_eq!(row.interval, Some([0.5, 0.5]));
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_above_the_goal_is_not_reached() {
+    fn value_above_goal_misses_goal() {
         let row = |ours| Row::exact("calls", "", ours, 400.0).at_most(0.25);
         assert_eq!(row(100.0).verdict(), "reached");
         assert_eq!(row(101.0).verdict(), "NOT reached");

@@ -1,4 +1,4 @@
-//! What a program asks of the kernel, by strace.
+//! System calls of a program, counted by strace.
 
 use std::env;
 use std::error::Error;
@@ -11,24 +11,24 @@ use std::time::Duration;
 
 use crate::run::{self, Program};
 
-/// How many system calls a run made.
+/// Numbers of system calls of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
     /// From the execve to the end, those of all threads.
     pub(crate) all: u32,
-    /// Of these, the ones after the one that opens rdma_cm for the first time.
+    /// Calls after the one that opens rdma_cm for the first time.
     pub(crate) after_open: u32,
     /// Writes and ioctls on rdma_cm and uverbs.
     pub(crate) commands: u32,
     /// Mappings of uverbs, and calls that take such away.
     pub(crate) mappings: u32,
     pub(crate) unmappings: u32,
-    /// Looks at the time, which take a system call only where the kernel's clock does not tell it without.
+    /// Reads of the time. They need a system call only if the kernel's clock cannot be read without one.
     pub(crate) time: u32,
 }
 
 impl Counts {
-    /// All but those that look at the time.
+    /// Returns the number of all calls but reads of the time.
     pub(crate) fn but_time(self) -> u32 {
         self.all - self.time
     }
@@ -57,7 +57,7 @@ pub(crate) fn run(program: &Program) -> Result<Counts, Box<dyn Error>> {
     take(&file)
 }
 
-/// The same of a program that uses the connection manager.
+/// Runs a program that uses the connection manager, and returns its counts.
 pub(crate) fn count(program: &Program) -> Result<Counts, Box<dyn Error>> {
     let counts = run(program)?;
     if counts.after_open == 0 {
@@ -100,7 +100,7 @@ fn strace(file: &Path) -> Program {
     Program::new("strace").args(["-f", "-y", "-o"]).arg(file)
 }
 
-/// Where the trace goes that the process takes, or of the process that it is taken.
+/// Returns the file of the trace that a process takes, or of the process that is traced.
 fn file(process: u32) -> PathBuf {
     env::temp_dir().join(format!("bench-trace-{process}"))
 }
@@ -111,8 +111,10 @@ fn take(file: &Path) -> Result<Counts, Box<dyn Error>> {
     Ok(read(&String::from_utf8_lossy(&trace)))
 }
 
-/// Reads what `strace -f -y` wrote: lines of a thread's number and a call, a call's end that was
-/// interrupted by another thread, a signal or an exit.
+/// Reads the output of `strace -f -y`.
+///
+/// A line has the number of a thread, and a call, the end of a call that another thread interrupted, a signal or an
+/// exit.
 fn read(trace: &str) -> Counts {
     let mut counts = Counts::default();
     let mut opened = false;
@@ -148,12 +150,12 @@ fn read(trace: &str) -> Counts {
 #[derive(Default)]
 struct Mapped<'a> {
     addresses: Vec<u64>,
-    /// The threads whose call to make one is under way.
+    /// Threads whose call to make a mapping is in progress.
     waiting: Vec<&'a str>,
 }
 
 impl<'a> Mapped<'a> {
-    /// A thread makes one, by a call with these `arguments`.
+    /// Records a mapping that a thread makes by a call with these `arguments`.
     fn map(&mut self, thread: &'a str, arguments: &str) {
         match result(arguments) {
             Some(address) => self.addresses.push(address),
@@ -161,7 +163,7 @@ impl<'a> Mapped<'a> {
         }
     }
 
-    /// The end of a `call` that was interrupted by another thread's.
+    /// Records the end of a `call` that another thread's line interrupted.
     fn resumed(&mut self, thread: &str, call: &str) {
         let is_mmap = call.trim_start().starts_with("<... mmap resumed>");
         let place = self.waiting.iter().position(|waiting| is_mmap && *waiting == thread);
@@ -184,7 +186,7 @@ impl<'a> Mapped<'a> {
     }
 }
 
-/// The address that a call came back with.
+/// Returns the address that a call has returned.
 fn result(call: &str) -> Option<u64> {
     call.rsplit_once(" = ").and_then(|(_, result)| address(result))
 }
@@ -222,7 +224,7 @@ mod tests {
 "#;
 
     #[test]
-    fn calls_are_counted_once_and_signals_never() {
+    fn calls_count_once_and_signals_never() {
         let counts =
             Counts { all: 16, after_open: 14, commands: 2, mappings: 3, unmappings: 2, time: 1 };
         assert_eq!(read(TRACE), counts);
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_nothing() {
+    fn empty_trace_has_no_calls() {
         assert_eq!(read(""), Counts::default());
     }
 }

@@ -1,4 +1,4 @@
-//! Two poll groups, each in a thread of its own, whose members are connected with those of the other one.
+//! Two poll groups, each in its own thread, whose members are connected with those of the other.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use rdmacm::endpoint::{Connector, Listener};
 use crate::many::{BUFFERS, SIZE, Side};
 use crate::{Outcome, short};
 
-/// The number of attempts to connect that are under way at once.
+/// Number of concurrent connection attempts.
 const ATTEMPTS: usize = 32;
 /// The time that all members together have to connect.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -35,7 +35,7 @@ pub(crate) fn pair(address: IpAddr, count: usize) -> Outcome<[Group; 2]> {
     id.bind(SocketAddr::new(address, 0))?;
     let device = id.context()?.device().clone();
     let mut sides = [Group::new(&device, count)?, Group::new(&device, count)?];
-    let connector = Connector::new().timeout(TIMEOUT);
+    let connector = Connector::new().total_timeout(TIMEOUT);
     let deadline = Instant::now() + TIMEOUT;
     let (mut connecting, mut connected) = (0, [0; 2]);
     while connected != [count; 2] {
@@ -48,7 +48,7 @@ pub(crate) fn pair(address: IpAddr, count: usize) -> Outcome<[Group; 2]> {
             *connected += side.established()?;
         }
         loop {
-            match listener.try_incoming() {
+            match listener.try_accept() {
                 Ok(incoming) => {
                     let member = sides[1].group.add(incoming, &[], TIMEOUT)?;
                     sides[1].members.push(member);
@@ -67,15 +67,13 @@ pub(crate) fn pair(address: IpAddr, count: usize) -> Outcome<[Group; 2]> {
 
 impl Group {
     fn new(device: &Device, count: usize) -> Outcome<Self> {
-        let config = PollGroupConfig {
-            receives: 256,
-            sends: 256,
-            receive_buffer_size: SIZE,
-            send_buffer_size: SIZE,
-            sends_per_member: BUFFERS,
-            members: u32::try_from(count)?,
-            ..PollGroupConfig::default()
-        };
+        let config = PollGroupConfig::new()
+            .receives(256)
+            .sends(256)
+            .receive_buffer_size(SIZE)
+            .send_buffer_size(SIZE)
+            .sends_per_member(BUFFERS)
+            .members(u32::try_from(count)?);
         let group = PollGroup::new(device, &config)?;
         Ok(Self { group, members: Vec::with_capacity(count), events: Vec::new() })
     }

@@ -1,11 +1,11 @@
-//! The ends of a connection of the low level.
+//! Ends of a connection of the low level.
 //!
-//! Asleep, they hear of the connection's end as those of the safe tier do; deaf, they do not.
+//! Asleep ends detect the end of the connection, as those of the safe tier do; deaf ends do not.
 //!
 //! # Safety
 //!
-//! Posting gives memory to the device. It is memory of regions that are never dropped, and whose bytes
-//! nobody looks at, or writes but as a region allows at any time.
+//! Posting gives memory to the device. The memory belongs to regions that are never dropped. Their bytes are never
+//! read, and are written only by calls that a region allows at any time.
 #![expect(unsafe_code, reason = "posts requests over memory that outlives them")]
 
 use std::mem::ManuallyDrop;
@@ -29,31 +29,31 @@ const PORT: &str = "7476";
 
 pub(crate) struct Low {
     id: CmId,
-    /// Where it hears of the connection's end.
+    /// Channel of the event that ends the connection.
     events: EventChannel,
     waiting: Waiting,
     qp: QueuePair,
-    /// Where messages arrive, and what the peer reads and writes. Never dropped.
+    /// Memory in which messages arrive, and which the peer reads and writes. Never dropped.
     memory: ManuallyDrop<MemoryRegion>,
     pieces: [Sge; 1],
-    /// Where they are sent from. Never dropped.
+    /// Memory from which messages are sent. Never dropped.
     message: ManuallyDrop<MemoryRegion>,
     sent_from: [Sge; 1],
     /// The peer's memory.
     remote: (u64, u32),
-    /// How many sends may be posted.
+    /// Number of sends that may be posted.
     room: usize,
     done: [Completion; 16],
-    /// How many messages were polled, and not taken yet.
+    /// Number of messages that were polled, and not taken yet.
     arrived: usize,
 }
 
-/// Two ends that are connected.
+/// Returns two connected ends.
 pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[Low; 2]> {
     pairs(address, waiting, size, DEPTH, 1)?.pop().ok_or_else(|| "no pair".into())
 }
 
-/// As many as there are to be in a loop.
+/// Returns `count` pairs of connected ends for a loop.
 pub(crate) fn many(address: IpAddr, count: usize) -> Outcome<Vec<[Low; 2]>> {
     let ends = pairs(address, Waiting::Sleeps, SIZE, many::BUFFERS, count)?;
     for end in ends.iter().flatten() {
@@ -62,7 +62,7 @@ pub(crate) fn many(address: IpAddr, count: usize) -> Outcome<Vec<[Low; 2]>> {
     Ok(ends)
 }
 
-/// The ends of `count` connections, which have `depth` sends and receives under way at most.
+/// Returns the ends of `count` connections, each with at most `depth` sends and receives in flight.
 fn pairs(
     address: IpAddr,
     waiting: Waiting,
@@ -82,8 +82,8 @@ fn pairs(
     let listener = id(&passive)?;
     listener.listen(1)?;
     let param = ConnParam {
-        responder_resources: ConnParam::MAX,
-        initiator_depth: ConnParam::MAX,
+        responder_resources: ConnParam::DEVICE_MAX,
+        initiator_depth: ConnParam::DEVICE_MAX,
         ..ConnParam::default()
     };
     let connected = || -> Outcome<[Low; 2]> {
@@ -138,7 +138,7 @@ impl Low {
 
     fn post_receive(&self) -> Result<()> {
         let request = ReceiveRequest { wr_id: 1, scatter: &self.pieces };
-        // SAFETY: the memory is never deregistered, and nobody looks at it.
+        // SAFETY: the memory is never deregistered, and no thread reads it.
         unsafe { self.qp.post_recv(&request) }
     }
 
@@ -195,7 +195,7 @@ fn wait(
     checked(count, done)
 }
 
-/// The number of completions, which are to be good ones.
+/// Returns the number of completions, which must be successful.
 fn checked(count: usize, done: &[Completion]) -> Outcome<usize> {
     match done[..count].iter().find(|done| !done.is_success()) {
         None => Ok(count),

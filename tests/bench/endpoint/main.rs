@@ -1,9 +1,10 @@
-//! Messages between two ends in this process, on one of the library's two levels, and what one costs, in
-//! microseconds: see the [usage](USAGE). The address chooses the device.
+//! Time of messages between two ends in this process, in microseconds.
 //!
-//! Both levels do the same, waiting in the same way; each request asks for a completion, a sender waits for
-//! one only where no more may be under way, and nobody looks at the bytes. Those of a short message are copied
-//! into its memory, as a program does that has them elsewhere; a long one is taken for written there.
+//! The ends are on one of the library's two levels: see the [usage](USAGE). The address chooses the device.
+//!
+//! Both levels do the same work and wait in the same way. Each request asks for a completion, a sender waits for one
+//! only if no more may be in flight, and the bytes are not read. Short messages are copied into their memory, as a
+//! program does that has the bytes elsewhere. Long ones count as written in place.
 
 mod group;
 mod low;
@@ -25,15 +26,16 @@ LOAD: latency, rate, read or write, of COUNT messages of SIZE bytes;
       waiters: there and back on a connection of the safe level, on whose server SIZE threads wait, asleep
 deaf: asleep without hearing of the connection's end, as the low level alone can be";
 
-/// Sends, and receives, that may be under way.
+/// Maximum number of sends, and of receives, in flight.
 pub(crate) const DEPTH: u32 = 128;
-/// So many messages of a stream go before an answer, and as many before that one is looked for: so the
-/// receiver always has a buffer, which iWARP asks for.
+/// Number of messages of a stream before an answer, and before an answer is awaited.
+///
+/// So the receiver always has a buffer, as iWARP requires.
 const WINDOW: usize = 32;
-/// Up to so many bytes are a short message.
+/// Length up to which a message is short, in bytes.
 const SHORT: usize = 64;
 
-/// The bytes of a short message.
+/// Returns the bytes of a short message.
 pub(crate) fn short(size: usize) -> Option<&'static [u8]> {
     static BYTES: [u8; SHORT] = [7; SHORT];
     BYTES.get(..size)
@@ -54,18 +56,18 @@ pub(crate) trait End: Send {
     fn flush(&mut self) -> Outcome;
 }
 
-/// How an end waits.
+/// Way in which an end waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
     /// Asleep; each end has a thread of its own.
     Sleeps,
-    /// The same without hearing of the connection's end.
+    /// Sleeps without detecting the end of the connection.
     Deaf,
-    /// Polling; both ends are in one thread, so that nobody polls while the other one works.
+    /// Polls; both ends are in one thread, so that neither polls while the other one works.
     Polls,
 }
 
-/// What is done, and what counts as a message.
+/// The work, and the meaning of a message.
 #[derive(Debug, Clone, Copy)]
 enum Load {
     /// A message goes there, and when it has come one goes back.
@@ -74,7 +76,7 @@ enum Load {
     Rate,
     /// One after the other.
     Read,
-    /// As many under way as there may be.
+    /// As many writes in flight as allowed.
     Write,
 }
 

@@ -13,25 +13,25 @@ pub(crate) const SIZE: usize = 64;
 pub(crate) const BUFFERS: u32 = 4;
 /// So many messages of each connection do not count.
 pub(crate) const FIRST: usize = 4;
-/// How many messages are under way at once, each on another connection.
+/// Number of messages in flight at once, each on another connection.
 const UNDER_WAY: usize = 8;
 
 /// An end that is one of many in a loop.
 pub(crate) trait Member: Send {
-    /// What is readable when there is a message, and what when the connection has ended, if that is another one.
+    /// Returns the descriptor that reports messages, and the one that reports the end if it differs.
     fn descriptors(&self) -> Outcome<[Option<BorrowedFd<'_>>; 2]>;
-    /// The first one is readable.
+    /// Handles the readiness of the first descriptor.
     fn wake(&mut self) -> Outcome;
     /// Receives a message, if there is one; whether there was.
     fn receive_now(&mut self) -> Outcome<bool>;
-    /// Sends a message, for which there is a buffer: hardly more than one goes on a connection at a time.
+    /// Sends a message without waiting for a buffer: at most about one is in flight per connection.
     fn send_now(&mut self) -> Outcome;
 }
 
-/// What the descriptor of an end is known by that has ended.
+/// Event data of the descriptor that reports the end of a connection.
 const ENDED: u64 = u64::MAX;
 
-/// Lets the process have the descriptors of so many connections.
+/// Raises the descriptor limit of the process for this number of connections.
 pub(crate) fn allow(connections: usize) -> Outcome {
     let descriptors = u64::try_from(connections)? * 16 + 64;
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -40,7 +40,7 @@ pub(crate) fn allow(connections: usize) -> Outcome {
 
 /// One side of all connections, in one thread.
 pub(crate) trait Side: Send {
-    /// The number of connections.
+    /// Returns the number of connections.
     fn len(&self) -> usize;
 
     /// Sends a message on the connection with this index, which has a buffer for it.
@@ -85,7 +85,7 @@ fn exchange([clients, servers]: &mut [impl Side; 2], count: usize) -> Outcome<Du
     Ok(start.elapsed())
 }
 
-/// Ends of one thread, each of which its descriptor tells of.
+/// Ends of one thread, each of which is reported by its descriptor.
 struct Loop<M> {
     epoll: Epoll,
     ends: Vec<M>,

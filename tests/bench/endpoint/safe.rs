@@ -6,43 +6,42 @@ use std::thread;
 use std::time::Duration;
 
 use rdmacm::endpoint::{
-    Buffer, Connection, Connector, Export, Listener, Memory, Remote, Rights, Settings,
+    Buffer, Connection, ConnectionConfig, Connector, DmaMemory, ExportedMemory, Listener,
+    RemoteAccess, RemoteMemory,
 };
 use rdmacm::{ErrorKind, Result};
 
 use crate::many::{self, Member};
 use crate::{DEPTH, End, Outcome, Waiting, short};
 
-/// How long the two ends may take to find each other.
+/// Time within which the two ends must connect.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Safe {
     connection: Connection,
     size: usize,
     /// The peer's memory.
-    remote: Remote,
-    /// What the peer has for that.
-    _export: Export,
+    remote: RemoteMemory,
+    /// Export of the peer's memory.
+    _export: ExportedMemory,
 }
 
-/// Two ends that are connected.
+/// Returns two connected ends.
 pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[Safe; 2]> {
-    let settings = Settings {
-        send_buffers: DEPTH,
-        receive_buffers: DEPTH,
-        send_buffer_size: size,
-        receive_buffer_size: size,
-        busy_poll: match waiting {
+    let config = ConnectionConfig::new()
+        .send_buffers(DEPTH)
+        .receive_buffers(DEPTH)
+        .send_buffer_size(size)
+        .receive_buffer_size(size)
+        .busy_poll(match waiting {
             Waiting::Sleeps | Waiting::Deaf => Duration::ZERO,
             Waiting::Polls => PATIENCE,
-        },
-        ..Settings::default()
-    };
-    let ends = connected(&listener(address)?, &settings)?;
-    let memory = Memory::new(size)?;
-    let export = |end: &Connection| end.export(&memory, Rights::READ | Rights::WRITE);
+        });
+    let ends = connected(&listener(address)?, &config)?;
+    let memory = DmaMemory::new(size)?;
+    let export = |end: &Connection| end.export(&memory, RemoteAccess::READ | RemoteAccess::WRITE);
     let exports = [export(&ends[0])?, export(&ends[1])?];
-    let remotes = [exports[1].remote(), exports[0].remote()];
+    let remotes = [exports[1].remote_memory(), exports[0].remote_memory()];
     let ([client, server], [of_client, of_server]) = (ends, exports);
     Ok([
         Safe { connection: client, size, remote: remotes[0], _export: of_client },
@@ -50,31 +49,29 @@ pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[S
     ])
 }
 
-/// As many connections as there are to be in a loop.
+/// Returns `count` connections for a loop.
 pub(crate) fn many(address: IpAddr, count: usize) -> Outcome<Vec<[Connection; 2]>> {
-    let settings = Settings {
-        send_buffers: many::BUFFERS,
-        receive_buffers: many::BUFFERS,
-        send_buffer_size: many::SIZE,
-        receive_buffer_size: many::SIZE,
-        ..Settings::default()
-    };
+    let config = ConnectionConfig::new()
+        .send_buffers(many::BUFFERS)
+        .receive_buffers(many::BUFFERS)
+        .send_buffer_size(many::SIZE)
+        .receive_buffer_size(many::SIZE);
     let listener = listener(address)?;
-    (0..count).map(|_| connected(&listener, &settings)).collect()
+    (0..count).map(|_| connected(&listener, &config)).collect()
 }
 
 fn listener(address: IpAddr) -> Result<Listener> {
     Listener::bind(SocketAddr::new(address, 0))
 }
 
-/// A client and its server.
-fn connected(listener: &Listener, settings: &Settings) -> Outcome<[Connection; 2]> {
+/// Returns a client and its server.
+fn connected(listener: &Listener, config: &ConnectionConfig) -> Outcome<[Connection; 2]> {
     let server = listener.local_addr().ok_or("it does not listen on an IP address")?;
-    let connector = Connector::new().settings(settings.clone()).timeout(PATIENCE);
+    let connector = Connector::new().config(config.clone()).total_timeout(PATIENCE);
     thread::scope(|scope| {
         let client = scope.spawn(|| connector.connect(server));
-        let incoming = listener.incoming_timeout(PATIENCE)?;
-        let server = incoming.accept(settings, &[], PATIENCE)?;
+        let incoming = listener.accept_timeout(PATIENCE)?;
+        let server = incoming.accept(config, &[], PATIENCE)?;
         let client = client.join().map_err(|_| "the client panicked")??;
         Ok([client, server])
     })
@@ -114,7 +111,7 @@ impl End for Safe {
     fn post(&mut self) -> Outcome {
         match short(self.size) {
             Some(bytes) => self.connection.post_bytes(bytes)?,
-            None => self.connection.post(self.sized(self.connection.buffer()?)?)?,
+            None => self.connection.post_send(self.sized(self.connection.acquire_buffer()?)?)?,
         }
         Ok(())
     }
@@ -124,12 +121,12 @@ impl End for Safe {
     }
 
     fn write(&mut self) -> Outcome {
-        let buffer = self.sized(self.connection.buffer()?)?;
+        let buffer = self.sized(self.connection.acquire_buffer()?)?;
         Ok(self.connection.post_write(buffer, &self.remote, 0)?)
     }
 
     fn read(&mut self) -> Outcome {
-        let buffer = self.sized(self.connection.buffer()?)?;
+        let buffer = self.sized(self.connection.acquire_buffer()?)?;
         self.connection.read(buffer, &self.remote, 0)?;
         Ok(())
     }

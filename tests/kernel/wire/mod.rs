@@ -1,6 +1,6 @@
 //! Two hosts on one wire, which is cut and plugged in again: the tests run in one guest, [`far`] is in the other.
 
-mod far;
+mod remote_guest;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::device::link;
 use rdmacm::endpoint::tokio::Connection;
-use rdmacm::endpoint::{self, Connector, Settings};
+use rdmacm::endpoint::{self, ConnectionConfig, Connector};
 use rdmacm::verbs::{Completion, QpState, SendFlags, SendOperation, WcStatus};
+use rdmacm::{ErrorKind, UnreachableReason};
 use rdmacm_tests::wait_until;
 
-use crate::bed::{LONG, Side, channel, id, resolve};
 use crate::endpoint_tokio_peer::{CALLS, IDLE, SILENCE, Waiters, end, wait_in_every_call};
 use crate::executor::tokios;
+use crate::fixtures::{LONG, Side, channel, id, resolve};
 use crate::io::Shape;
 use crate::netdev::{ip, run, wait_until_usable};
 
@@ -29,7 +29,7 @@ const DEVICE: &str = "rxe9";
 /// The addresses of the two ends: on the wire, and on another one that is never cut.
 const WIRE: [&str; 2] = ["10.9.0.1", "10.9.0.2"];
 const CONTROL: [&str; 2] = ["10.10.0.1", "10.10.0.2"];
-/// Where the far end takes connections, and commands.
+/// Port on which the far end accepts connections, and commands.
 const SERVER_PORT: u16 = 7471;
 const CONTROL_PORT: u16 = 7000;
 
@@ -44,7 +44,7 @@ fn plug_in(end: usize) {
             ip(&["address", "add", &format!("{}/24", addresses[end]), "dev", netdev]);
             ip(&["link", "set", netdev, "up"]);
         }
-        link::add(DEVICE, link::LinkKind::Rxe, "eth0").expect("add the link");
+        link::add(DEVICE, link::LinkType::Rxe, "eth0").expect("add the link");
         wait_until_usable(DEVICE, WIRE[end].parse().expect("an address"));
     });
 }
@@ -84,7 +84,7 @@ impl Far {
         assert_eq!(answer, "done\n");
     }
 
-    /// From now on nothing that is sent arrives.
+    /// Makes the far guest drop all frames from now on.
     fn cut(&mut self) {
         self.ask("cut");
     }
@@ -93,7 +93,7 @@ impl Far {
         self.ask("plug");
     }
 
-    /// The far guest is gone without a word, and starts anew.
+    /// Makes the far guest stop without notice; it starts again.
     fn die(mut self) {
         self.say("die");
     }
@@ -133,7 +133,7 @@ impl Talk {
     }
 
     /// Moves bytes there and back.
-    fn goes_on(&mut self, round: u32) {
+    fn exchanges_data(&mut self, round: u32) {
         let bytes: Vec<u8> = round.to_le_bytes().into_iter().cycle().take(OUT.len()).collect();
         self.side.io.fill(OUT.start, &bytes);
         self.write();
@@ -160,7 +160,7 @@ impl Talk {
         self.side.id.destroy().expect("destroy");
     }
 
-    /// That nothing was heard.
+    /// Checks that no event or completion came.
     fn is_silent(&self) {
         self.channel.set_nonblocking(true).expect("do not block");
         let error = self.channel.get_event().expect_err("nothing");
@@ -170,7 +170,7 @@ impl Talk {
     }
 }
 
-/// What is posted when nothing arrives any more, and what is posted after it.
+/// Checks that requests fail that are posted while nothing arrives, and those posted after them.
 fn fails(talk: &Talk) {
     talk.write();
     talk.write();
@@ -179,20 +179,23 @@ fn fails(talk: &Talk) {
     assert_eq!(talk.side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_ERR);
 }
 
-/// How connections of the safe tier are to be made.
+/// Returns the settings for connections of the safe tier.
 fn connector(keep_alive: Option<Duration>) -> Connector {
-    Connector::new().settings(Settings { retry_count: 2, keep_alive, ..Settings::default() })
+    Connector::new().config(ConnectionConfig::new().retry_count(2).keep_alive_interval(keep_alive))
 }
 
-/// A connection of the safe tier.
+/// Connects a connection of the safe tier.
 fn safely(keep_alive: Option<Duration>) -> endpoint::Connection {
-    connector(keep_alive).connect(socket(WIRE[1], SERVER_PORT)).expect("connect")
+    let connector = connector(keep_alive).resolve_addr_timeout(LONG);
+    connector.connect(socket(WIRE[1], SERVER_PORT)).expect("connect")
 }
 
-/// Tasks that wait on connections to the far end, in every call; those of idle ones look after it.
+/// Starts tasks that wait on connections to the far end, in every call.
+///
+/// The tasks on idle connections probe the far end.
 async fn tasks() -> [Waiters; 2] {
     let begin = async |calls: &[_], keep_alive: Option<Duration>| {
-        let connector = connector(keep_alive);
+        let connector = connector(keep_alive).resolve_addr_timeout(LONG);
         let mut connections = Vec::new();
         for _ in calls {
             let connected = Connection::connect(&connector, socket(WIRE[1], SERVER_PORT)).await;
@@ -203,43 +206,45 @@ async fn tasks() -> [Waiters; 2] {
     [begin(&CALLS, None).await, begin(IDLE, Some(Duration::from_millis(100))).await]
 }
 
-/// Has a task ask for a connection with somebody who does not answer.
-async fn a_task_finds_nobody() {
+/// Checks a task's connection attempt to a peer that does not answer.
+async fn task_resolution_fails() {
     let connected = Connection::connect(&connector(None), socket(WIRE[1], SERVER_PORT)).await;
-    let error = connected.expect_err("nobody answers");
+    let error = connected.expect_err("no peer should answer");
     // Where the far end's network address was forgotten, that is what is asked for.
     assert!([libc::ETIMEDOUT, libc::EHOSTUNREACH].contains(&error.errno()), "{error}");
 }
 
-/// Asks for a connection with somebody who does not answer.
+/// Checks a connection request to a peer that does not answer.
 fn is_unreachable(id: CmId, channel: &EventChannel) {
     let side = Side::new(id, Shape::default());
     side.id.connect(&ConnParam::default()).expect("connect");
-    let error = channel.expect_event(EventType::Established).expect_err("nobody answers");
-    assert!(matches!(error.kind(), ErrorKind::Unreachable(status) if *status == -libc::ETIMEDOUT));
+    let error = channel.expect_event(EventType::Established).expect_err("no peer should answer");
+    assert!(matches!(error.kind(), ErrorKind::Unreachable(UnreachableReason::Os(libc::ETIMEDOUT))));
     assert_eq!(error.errno(), libc::ETIMEDOUT);
     side.id.destroy().expect("destroy");
 }
 
-/// Asks for the way to an address that nobody has: the question has a deadline.
+/// Checks that resolving an unused address ends at its deadline.
 fn is_not_resolved() {
     let channel = channel();
     let id = id(&channel);
     let nobody = socket("10.9.0.77", SERVER_PORT);
     id.resolve_addr(None, nobody, Duration::from_secs(1)).expect("ask");
-    let error = channel.expect_event(EventType::AddrResolved).expect_err("nobody answers");
+    let error = channel.expect_event(EventType::AddrResolved).expect_err("no peer should answer");
     assert!([libc::ETIMEDOUT, libc::EHOSTUNREACH].contains(&error.errno()), "{error:?}");
     id.destroy().expect("destroy");
 }
 
-/// Calls whose time is limited, where nobody answers: on a connection, and on an id that is ready to connect.
+/// Checks that calls with a time limit end if no peer answers.
+///
+/// The calls are on a connection, and on an id that is ready to connect.
 fn ends_in_time(talk: Talk, asker: CmId) {
     const SHORT: Duration = Duration::from_millis(100);
     let is_over = |result: rdmacm::Result<()>, id: &CmId, awaited| {
-        let error = result.expect_err("nobody answers");
+        let error = result.expect_err("no peer should answer");
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error:?}");
         // The kernel has not given up, which is the same error.
-        assert_eq!(id.unfinished(), Some(awaited));
+        assert_eq!(id.pending_event(), Some(awaited));
     };
     let Talk { side, channel, .. } = talk;
     assert!(channel.get_event_timeout(SHORT).expect("wait").is_none());
@@ -263,11 +268,11 @@ fn ends_in_time(talk: Talk, asker: CmId) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_cut_wire_is_heard_of_by_those_who_ask_and_works_when_plugged_in() {
+fn cut_wire_fails_sends_and_works_once_replugged() {
     let mut far = Far::find();
     let (mut idle, mut busy) = (Talk::begin(), Talk::begin());
-    idle.goes_on(1);
-    busy.goes_on(2);
+    idle.exchanges_data(1);
+    busy.exchanges_data(2);
     let limited = Talk::begin();
     let asks = channel();
     let [asker, synchronous] = [(); 2].map(|()| resolve(&asks, socket(WIRE[1], SERVER_PORT)));
@@ -285,24 +290,24 @@ fn a_cut_wire_is_heard_of_by_those_who_ask_and_works_when_plugged_in() {
         });
         scope.spawn(|| {
             let error = watched.recv_timeout(LONG).expect_err("the far end is silent");
-            let failed = ErrorKind::Failed(WcStatus::IB_WC_RETRY_EXC_ERR);
+            let failed = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_RETRY_EXC_ERR);
             assert_eq!(*error.kind(), failed, "{error}");
         });
     });
     idle.is_silent();
-    let error = unwatched.try_recv().expect_err("nothing is heard");
+    let error = unwatched.try_recv().expect_err("no message should come");
     assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
     far.plug();
-    idle.goes_on(3);
+    idle.exchanges_data(3);
     idle.ends();
     let mut again = Talk::begin();
-    again.goes_on(4);
+    again.exchanges_data(4);
     again.ends();
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn a_host_that_is_gone_mid_transfer_can_be_left_and_found_again() {
+fn lost_host_can_be_abandoned_and_reconnected() {
     let far = Far::find();
     let talk = Talk::begin();
     let rounds = AtomicU32::new(0);
@@ -324,21 +329,21 @@ fn a_host_that_is_gone_mid_transfer_can_be_left_and_found_again() {
     talk.ends_alone();
     let far = Far::find();
     let mut again = Talk::begin();
-    again.goes_on(1);
+    again.exchanges_data(1);
     again.ends();
     drop(far);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn tasks_hear_of_a_cut_wire_in_every_call() {
+fn cut_wire_ends_every_task_call() {
     let mut far = Far::find();
     let waiting = tokios().map(|runtime| (runtime.block_on(tasks()), runtime));
     far.cut();
     thread::scope(|scope| {
         for ([busy, idle], runtime) in waiting {
             scope.spawn(move || {
-                let asking = runtime.spawn(a_task_finds_nobody());
+                let asking = runtime.spawn(task_resolution_fails());
                 runtime.block_on(async {
                     end(busy, &[SILENCE]).await;
                     end(idle, &[SILENCE]).await;

@@ -1,4 +1,4 @@
-//! What may differ, and why.
+//! Permitted differences, each with its reason.
 
 /// A command that only rdma-core sends (`-`) or only this library (`+`), and why. A command that has
 /// another value in a field is one of each.
@@ -12,7 +12,7 @@ const DEVICE: &str = "the device is asked for when the program needs it, and not
 const ENDED: &str = "the connection has ended with its queue pair, which both libraries move before: \
                      the driver has closed it, and the kernel finds nothing to do";
 
-/// What rdma-core finds out about the kernel before it makes the first id.
+/// Commands with which rdma-core examines the kernel before it makes the first id.
 pub(crate) const TRIAL: &[Difference] = &[
     ("- CREATE_ID in=24 out=4 uid=own ps=319 qp_type=2", PROBE),
     (
@@ -33,16 +33,16 @@ pub(crate) const RESOLVED: &[Difference] = &[
     ("+ QUERY in=16 out=280 id=#0 option=0", DEVICE),
 ];
 
-/// The same on iWARP, where rdma-core asks for no GIDs and paths.
+/// Differences of a resolved id on iWARP, where rdma-core requests no GIDs and paths.
 pub(crate) const RESOLVED_ON_IWARP: &[Difference] = &[
     ("- QUERY in=16 out=280 id=#0 option=0", LAZY),
     ("+ QUERY in=16 out=280 id=#0 option=0", DEVICE),
 ];
 
-/// At the end of a connection that stands, on iWARP.
+/// Differences at the end of an established connection on iWARP.
 pub(crate) const CLOSED: &[Difference] = &[("- DISCONNECT in=4 out=0 id=#0", ENDED)];
 
-/// The same where the id has migrated in between.
+/// Differences of a resolved id that has migrated meanwhile.
 pub(crate) const RESOLVED_ON_TWO_CHANNELS: &[Difference] = &[
     ("- QUERY in=16 out=280 id=#0 option=0", LAZY),
     ("- QUERY in=16 out=280 id=#0 option=2", LAZY),
@@ -66,7 +66,7 @@ pub(crate) const REQUESTED: &[Difference] = &[
     ("- QUERY in=16 out=440 id=#1 option=1", LAZY),
 ];
 
-/// The same where the id has a channel of its own.
+/// Differences of a request whose id has a channel of its own.
 pub(crate) const REQUESTED_ON_ITS_CHANNEL: &[Difference] = &[
     ("- QUERY in=16 out=280 channel=1 id=#1 option=2", LAZY),
     ("- QUERY in=16 out=440 channel=1 id=#1 option=1", LAZY),

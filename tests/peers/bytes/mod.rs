@@ -1,7 +1,8 @@
-//! The same scenario with rdma-core's library and with ours: what each writes to rdma_cm, byte for
-//! byte. Whatever differs stands in [`differences`] with its reason.
+//! Comparison of the bytes that rdma-core and this library write to rdma_cm in one scenario.
 //!
-//! Verbs are not compared so: rdma-core's go by ioctl where the kernel has it, ours by write.
+//! [`differences`] has each permitted difference with its reason.
+//!
+//! Verbs are not compared this way: rdma-core issues them by ioctl if the kernel has it, this library by write.
 
 mod differences;
 mod stream;
@@ -43,7 +44,7 @@ type Place = (&'static str, &'static str);
 const RXE: Place = ("rxe0", "10.0.0.1");
 const SIW: Place = ("siw0", "10.0.0.2");
 
-/// A program's commands in `role`. Its peer is rdma-core's program.
+/// Returns the commands of a program in `role`. Its peer is rdma-core's program.
 fn commands(program: &Path, role: &str, peer: Option<&str>, there: [&str; 2]) -> Vec<String> {
     let start_peer = |role| Process::start(Command::new(c_scenario()).arg(role).args(there), LIMIT);
     let trace = env::temp_dir().join(format!("trace-{}-{}", process::id(), there[1]));
@@ -55,7 +56,7 @@ fn commands(program: &Path, role: &str, peer: Option<&str>, there: [&str; 2]) ->
     let ended = if role.contains("passive") || role == "rejecting" {
         let running = run(&mut strace);
         wait_until("the program listens", || child(running.id()).is_some_and(listens));
-        let peer = start_peer(peer.expect("somebody connects")).finish();
+        let peer = start_peer(peer.expect("scenario should have a peer")).finish();
         assert!(peer.status.success(), "{role}'s peer: {}", peer.stderr);
         running.finish()
     } else {
@@ -77,14 +78,15 @@ fn commands(program: &Path, role: &str, peer: Option<&str>, there: [&str; 2]) ->
     lines
 }
 
-/// The process that `parent` has started, which strace does before it reads the first call.
+/// Returns the process that `parent` has started. strace starts it before it reads the first call.
 fn child(parent: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()
 }
 
-/// What is in one of the two only, `-` before the first's and `+` before the second's, around a
-/// longest common subsequence.
+/// Returns the lines of only one side, around a longest common subsequence.
+///
+/// Lines of the first begin with `-`, and lines of the second with `+`.
 fn differ(first: &[String], second: &[String]) -> Vec<String> {
     // lengths[i][j]: of the longest one of first[i..] and second[j..].
     let mut lengths = vec![vec![0; second.len() + 1]; first.len() + 1];
@@ -111,7 +113,7 @@ fn differ(first: &[String], second: &[String]) -> Vec<String> {
     found
 }
 
-/// Both libraries in `role`, against rdma-core's in the other one.
+/// Runs both libraries in `role`, against rdma-core's in the other one, and compares their commands.
 fn compare(
     role: &str,
     peer: Option<&str>,
@@ -136,7 +138,7 @@ fn compare(
 }
 
 #[test]
-fn what_differs_is_found() {
+fn differences_are_found() {
     let lines = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
     assert_eq!(differ(&lines("abcde"), &lines("abcde")), [""; 0]);
     assert_eq!(differ(&lines("abcde"), &lines("axce")), ["- b", "+ x", "- d"]);

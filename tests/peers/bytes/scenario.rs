@@ -1,5 +1,6 @@
-//! What a program does with the connection manager, step by step: `scenario ROLE ADDRESS PORT`. Its twin is
-//! `scenario.c`, which makes the same calls with rdma-core's library.
+//! Steps of a program with the connection manager: `scenario ROLE ADDRESS PORT`.
+//!
+//! Its twin is `scenario.c`, which makes the same calls with rdma-core's library.
 
 use std::env;
 use std::error::Error;
@@ -54,7 +55,7 @@ fn param() -> ConnParam {
     }
 }
 
-/// What the C program puts into a request for datagrams.
+/// Returns the parameters that the C program puts into a datagram request.
 fn greeting() -> ConnParam {
     ConnParam {
         responder_resources: 0,
@@ -66,7 +67,7 @@ fn greeting() -> ConnParam {
     }
 }
 
-/// What the C library makes where it is given no queues of the program's.
+/// Creates the queues that the C library makes if the program passes none.
 fn create_qp(id: &CmId) -> Result {
     let context = id.context()?;
     let pd = ProtectionDomain::new(&context)?;

@@ -1,5 +1,7 @@
-//! What a program writes to rdma_cm, as lines that can be compared: one for each command, with the
-//! names of the kernel's header, and without what differs from run to run.
+//! The bytes that a program writes to rdma_cm, as comparable lines.
+//!
+//! There is one line for each command, with the names of the kernel's header, and without values that differ from run
+//! to run.
 
 use std::fmt::Write as _;
 
@@ -35,7 +37,9 @@ struct Names {
 }
 
 impl Names {
-    /// `CONNECT out=0 id=#1 conn_param.retry_count=5`: fields that are nothing are left out.
+    /// Returns the line of a command: `CONNECT out=0 id=#1 conn_param.retry_count=5`.
+    ///
+    /// Fields that are zero are left out.
     fn command(&mut self, fd: u64, bytes: &[u8]) -> String {
         let (header, request) = bytes.split_at(size_of::<rdma_ucm_cmd_hdr>());
         let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().expect("4 bytes"));
@@ -87,7 +91,7 @@ impl Names {
     }
 }
 
-/// Which of the values so far this one is.
+/// Returns the index of `value` among the values so far.
 fn place(known: &mut Vec<u64>, value: u64) -> usize {
     known.iter().position(|other| *other == value).unwrap_or_else(|| {
         known.push(value);
@@ -101,7 +105,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The bytes up to the last that is not zero.
+/// Returns the bytes up to the last that is not zero.
 fn hex(bytes: &[u8]) -> String {
     let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     bytes[..end].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -111,7 +115,7 @@ fn structure(name: &str) -> Option<&'static Struct> {
     LAYOUT.iter().copied().flatten().find(|layout| layout.name == name)
 }
 
-/// The command's name without what they all begin with.
+/// Returns the command's name without the prefix that all names share.
 fn name(number: u32) -> &'static str {
     const PREFIX: &str = "RDMA_USER_CM_CMD_";
     let mut constants = CONSTANTS.iter().copied().flatten();

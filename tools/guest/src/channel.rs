@@ -11,9 +11,9 @@ use guest::plan::REPORT_PORT;
 use guest::report::{Frame, Writer};
 use tool_error::{Context, Error, Result};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The report under way; clones are the same one.
+/// The report in progress; all clones share it.
 #[derive(Clone)]
 pub(crate) struct Report {
     port: Arc<File>,
@@ -21,15 +21,15 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Opens the port, which the kernel may still be discovering.
+    /// Opens the port, after waiting until the kernel has discovered it.
     pub(crate) fn open() -> Result<Self> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DISCOVERY_TIMEOUT;
         let device = loop {
             match find() {
                 Some(device) => break device,
                 None if Instant::now() > deadline => {
                     return Err(Error::new(format!(
-                        "no virtio-serial port is named {REPORT_PORT}"
+                        "cannot open the virtio-serial port {REPORT_PORT}: no such port"
                     )));
                 }
                 None => sleep(Duration::from_millis(2)),
@@ -46,7 +46,7 @@ impl Report {
         writer.send(frame).context("send the report")
     }
 
-    /// Waits until xtask has read the whole report: what is still queued when the machine stops is lost.
+    /// Waits until xtask has read the whole report: data that is queued when the machine stops is lost.
     pub(crate) fn wait_until_read(&self) -> Result<()> {
         let mut port = &*self.port;
         port.read_exact(&mut [0]).context("read xtask's acknowledgement")

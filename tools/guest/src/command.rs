@@ -1,4 +1,4 @@
-//! The command: started, relayed and reaped.
+//! The command: it is started, its output is relayed, and its processes are reaped.
 
 use std::io::Read;
 use std::process::{self, Stdio};
@@ -14,13 +14,15 @@ use tool_error::{Context, Error, Result};
 
 use crate::channel::Report;
 
-/// Room for what one read of a pipe can return.
+/// Buffer size for one read of a pipe.
 const PIPE: usize = 64 * 1024;
 
-/// Runs a command to its end and sends its output. What it left running is killed.
+/// Runs a command to its end and sends its output. Processes that are left running are killed.
 pub(crate) fn run(command: &HostCommand, report: &Report) -> Result<Status> {
-    let (program, arguments) =
-        command.arguments.split_first().ok_or_else(|| Error::new("the plan has no command"))?;
+    let (program, arguments) = command
+        .arguments
+        .split_first()
+        .ok_or_else(|| Error::new("cannot run the command: the plan has none"))?;
     let spawned = process::Command::new(program)
         .args(arguments)
         .current_dir(&command.directory)
@@ -40,15 +42,17 @@ pub(crate) fn run(command: &HostCommand, report: &Report) -> Result<Status> {
         reap_until(Pid::from_raw(i32::try_from(child.id()).context("read a process id")?))?;
     match kill(Pid::from_raw(-1), Signal::SIGKILL) {
         Ok(()) | Err(Errno::ESRCH) => {}
-        Err(errno) => return Err(Error::new(format!("cannot kill what is left running: {errno}"))),
+        Err(errno) => {
+            return Err(Error::new(format!("cannot kill the remaining processes: {errno}")));
+        }
     }
     for relay in [output, error].into_iter().flatten() {
-        relay.join().map_err(|_| Error::new("the relay of the output panicked"))??;
+        relay.join().map_err(|_| Error::new("cannot relay the output: the thread panicked"))??;
     }
     Ok(status)
 }
 
-/// Sends what arrives in `pipe` until every writer has closed it.
+/// Sends the data that arrives in `pipe` until every writer has closed it.
 fn relay(
     mut pipe: impl Read + Send + 'static,
     report: &Report,
@@ -67,7 +71,7 @@ fn relay(
     })
 }
 
-/// Reaps every child, as an init must, until `command` is one of them.
+/// Reaps every child, as an init process must, until `command` is one of them.
 fn reap_until(command: Pid) -> Result<Status> {
     loop {
         match wait() {

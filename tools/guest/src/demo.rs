@@ -1,4 +1,4 @@
-//! The demonstration: one program is the server and the client, and nothing else is there to help it.
+//! The demonstration: one program is the server and the client, without any other program.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -15,33 +15,42 @@ use tool_error::{Context, Error, Result};
 
 use crate::channel::Report;
 
-/// The address of the RoCE device.
+/// Address of the RoCE device.
 const ADDRESS: &str = "10.0.0.1";
-/// What each side prints with every ping.
+/// Start of the line that each side prints for every ping.
 const PING: &str = "ping data: ";
-/// What the server prints when it can be reached.
+/// Start of the line that the server prints when it listens.
 const LISTENS: &str = "listening on ";
-/// How long the server may take until it listens.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit until the server listens.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Lets `program`, as server and as client, exchange so many pings. Success means that both counted them all.
+/// Runs `program` as server and as client until they have exchanged `pings` pings. Returns success if both sides
+/// counted all of them.
 pub(crate) fn run(program: &str, pings: u32, report: &Report) -> Result<Status> {
-    say(report, "guest", "times: seconds since the kernel started, and since each program did")?;
+    send_line(
+        report,
+        "guest",
+        "times: seconds since the start of the kernel, and of each program",
+    )?;
     let device = Device::Rxe.name();
-    say(
+    send_line(
         report,
         "guest",
         &format!("RoCE device {device} at {ADDRESS} is up; starting rping as server"),
     )?;
     let server = Side::start("server", program, &["-s", "-a", ADDRESS, "-v", "-d"], report)?;
     server.wait_until_it_listens()?;
-    say(report, "guest", "the server listens; starting rping as client")?;
+    send_line(report, "guest", "the server is listening; starting rping as client")?;
     let count = pings.to_string();
     let client = ["-c", "-a", ADDRESS, "-C", &count, "-V", "-v", "-d"];
     let client = Side::start("client", program, &client, report)?.finish()?;
     let server = server.finish()?;
     for (name, side) in [("server", &server), ("client", &client)] {
-        say(report, "guest", &format!("{name}: {} pings, {}", side.pings, said(&side.status)))?;
+        send_line(
+            report,
+            "guest",
+            &format!("{name}: {} pings, {}", side.pings, status_text(&side.status)),
+        )?;
     }
     let done = |side: &Ended| side.pings == pings && side.status == Status::Exited(0);
     Ok(Status::Exited(i32::from(!(done(&server) && done(&client)))))
@@ -53,7 +62,7 @@ struct Side {
     process: Child,
     output: JoinHandle<Result<u32>>,
     errors: JoinHandle<Result<u32>>,
-    /// Brings one message when the side says that it listens.
+    /// Receives one message when the side listens.
     listening: Receiver<()>,
 }
 
@@ -65,7 +74,7 @@ struct Ended {
 impl Side {
     fn start(name: &'static str, program: &str, options: &[&str], report: &Report) -> Result<Self> {
         let doing = || format!("start the {name}");
-        // It is rping under that name.
+        // The program selects its tool by this name.
         let mut command = Command::new(program);
         command.arg0("rping").args(options).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -79,9 +88,13 @@ impl Side {
     }
 
     fn wait_until_it_listens(&self) -> Result<()> {
-        self.listening.recv_timeout(PATIENCE).map_err(|error| match error {
-            RecvTimeoutError::Timeout => Error::new("the server does not listen"),
-            RecvTimeoutError::Disconnected => Error::new("the server ended before it listened"),
+        self.listening.recv_timeout(LISTEN_TIMEOUT).map_err(|error| match error {
+            RecvTimeoutError::Timeout => {
+                Error::new("cannot start the client: the server is not listening")
+            }
+            RecvTimeoutError::Disconnected => {
+                Error::new("cannot start the client: the server ended before it listened")
+            }
         })
     }
 
@@ -93,13 +106,17 @@ impl Side {
         };
         let mut pings = 0;
         for relay in [self.output, self.errors] {
-            pings += relay.join().map_err(|_| Error::new("the relay of the output panicked"))??;
+            pings += relay
+                .join()
+                .map_err(|_| Error::new("cannot relay the output: the thread panicked"))??;
         }
         Ok(Ended { status, pings })
     }
 }
 
-/// Sends the lines that arrive in `pipe`, counts the pings among them and tells `listens` when the side listens.
+/// Sends the lines that arrive in `pipe` and counts the pings among them.
+///
+/// Notifies `listens` when the side listens.
 fn relay(
     name: &'static str,
     pipe: impl Read + Send + 'static,
@@ -113,9 +130,9 @@ fn relay(
             let line = line.with_context(|| format!("read the output of the {name}"))?;
             let line = String::from_utf8_lossy(&line);
             pings += u32::from(line.contains(PING));
-            say(&report, name, &line)?;
+            send_line(&report, name, &line)?;
             if line.contains(LISTENS) {
-                // Nobody waits for it where the side is the client.
+                // The receiver may be dropped: only the server's side is waited for.
                 let _ = listens.send(());
             }
         }
@@ -123,17 +140,17 @@ fn relay(
     })
 }
 
-/// Sends a line: who says it, and when, in seconds since the kernel started. Lines are sent in the order of
-/// their times.
-fn say(report: &Report, who: &str, what: &str) -> Result<()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+/// Sends a line with its source and the time in seconds since the kernel started. Lines are sent in the order of their
+/// times.
+fn send_line(report: &Report, source: &str, text: &str) -> Result<()> {
+    static SEND_LOCK: Mutex<()> = Mutex::new(());
+    let _guard = SEND_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let uptime = fs::read_to_string("/proc/uptime").context("read the time")?;
     let now = uptime.split(' ').next().unwrap_or_default();
-    report.send(&Frame::Output(format!("{now:>7} s  {who:6}  {what}\n").into_bytes()))
+    report.send(&Frame::Output(format!("{now:>7} s  {source:6}  {text}\n").into_bytes()))
 }
 
-fn said(status: &Status) -> String {
+fn status_text(status: &Status) -> String {
     match status {
         Status::Exited(code) => format!("exit status {code}"),
         Status::Signaled(signal) => format!("killed by signal {signal}"),

@@ -1,5 +1,6 @@
-//! The protocol between xtask and the test bed's guest: the [`plan`] that xtask packs into the guest's initramfs, and the
-//! [`report`] that the guest sends while it carries the plan out.
+//! The protocol between xtask and the test bed's guest.
+//!
+//! xtask stores a [`plan`] in the guest's initramfs, and the guest sends a [`report`] while it executes the plan.
 
 pub mod plan;
 pub mod report;

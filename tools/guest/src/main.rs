@@ -1,5 +1,7 @@
-//! The init of the test bed's virtual machine: carries out the [`plan`](guest::plan) of its initramfs,
-//! [reports](guest::report) to xtask and switches the machine off. As any other process it is `rdmatools`.
+//! The init of the test bed's virtual machine.
+//!
+//! It executes the [`plan`](guest::plan) of its initramfs, [reports](guest::report) to xtask and powers the machine
+//! off. As any other process, the program is `rdmatools`.
 
 mod channel;
 mod command;
@@ -27,7 +29,7 @@ fn main() -> ExitCode {
         return rdmatools::main(env::args_os());
     }
     // Standard error is the kernel's console here.
-    if let Err(error) = live() {
+    if let Err(error) = run_guest() {
         eprintln!("guest: {error}");
     }
     let Err(errno) = reboot(RebootMode::RB_POWER_OFF);
@@ -35,14 +37,14 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Everything between boot and power-off. Only what goes wrong outside the report is an error here.
-fn live() -> Result<()> {
+/// Runs the guest from boot to power-off. Only failures outside the report are errors.
+fn run_guest() -> Result<()> {
     mounts::kernel_file_systems()?;
     let plan = fs::read(plan::PATH).with_context(|| format!("read {}", plan::PATH))?;
     let plan = Plan::from_bytes(&plan)?;
     modules::load(&plan.modules)?;
     let report = Report::open()?;
-    let last = match serve(&plan, &report) {
+    let last = match execute_plan(&plan, &report) {
         Ok(status) => Frame::End { status, taint: taint()? },
         Err(error) => Frame::Failed(error.to_string()),
     };
@@ -50,19 +52,19 @@ fn live() -> Result<()> {
     report.wait_until_read()
 }
 
-fn serve(plan: &Plan, report: &Report) -> Result<Status> {
+fn execute_plan(plan: &Plan, report: &Report) -> Result<Status> {
     if let Work::Command(command) = &plan.work {
         mounts::host_root(&command.module_tree)?;
     }
-    network::set_up()?;
+    network::set_up(&plan.devices)?;
     rdma::set_up(&plan.devices)?;
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("read the release")?;
     report.send(&Frame::Ready { kernel: kernel.trim().to_owned() })?;
     match &plan.work {
         Work::Command(command) => command::run(command, report),
         Work::Demo(pings) => demo::run("/proc/self/exe", *pings, report),
-        Work::Alone(pings) => {
-            mounts::leave_alone(plan::PROGRAM)?;
+        Work::DemoOnly(pings) => {
+            mounts::keep_only(plan::PROGRAM)?;
             demo::run(plan::PROGRAM, *pings, report)
         }
     }
@@ -71,5 +73,5 @@ fn serve(plan: &Plan, report: &Report) -> Result<Status> {
 fn taint() -> Result<u64> {
     let taint =
         fs::read_to_string("/proc/sys/kernel/tainted").context("read the kernel's taint")?;
-    taint.trim().parse().context("understand the kernel's taint")
+    taint.trim().parse().context("parse the kernel's taint")
 }

@@ -1,4 +1,4 @@
-//! The initramfs's kernel modules.
+//! The kernel modules of the initramfs.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -9,7 +9,9 @@ use nix::kmod::{ModuleInitFlags, finit_module};
 
 use tool_error::{Context, Error, Result};
 
-/// Loads modules of the initramfs in the given order, each after what it depends on.
+/// Loads modules of the initramfs in the given order.
+///
+/// Dependencies must precede the modules that need them.
 pub(crate) fn load(names: &[OsString]) -> Result<()> {
     for name in names {
         let path = Path::new("/modules").join(name);

@@ -11,7 +11,7 @@ use nix::unistd::{chdir, chroot};
 
 use tool_error::{Context, Result};
 
-/// Mounts /proc, /sys, /dev (with pts and shm) over the directories of the same names.
+/// Mounts /proc, /sys, /dev (with pts and shm) over the directories of these names.
 pub(crate) fn kernel_file_systems() -> Result<()> {
     attach("proc", "/proc", "proc", "")?;
     attach("sysfs", "/sys", "sysfs", "")?;
@@ -20,11 +20,12 @@ pub(crate) fn kernel_file_systems() -> Result<()> {
     attach("tmpfs", "/dev/shm", "tmpfs", "mode=1777")
 }
 
-/// Makes the host's root, seen through an overlay that swallows every write, the root of this process.
-/// The file systems of [`kernel_file_systems`] move along. Where the host's `modprobe` looks for modules
-/// lies `module_tree`, a directory of the host.
+/// Makes the host's root, under an overlay that discards all writes, the root of this process.
+///
+/// The file systems of [`kernel_file_systems`] are moved to the new root. `module_tree`, a directory of the host,
+/// becomes available at the path where the host's `modprobe` looks for modules.
 pub(crate) fn host_root(module_tree: &OsStr) -> Result<()> {
-    // cache=loose: the host's files are taken as constant while the guest runs.
+    // cache=loose: the host's files are assumed not to change while the guest runs.
     attach(
         HOST_ROOT_TAG,
         "/host",
@@ -51,25 +52,25 @@ pub(crate) fn host_root(module_tree: &OsStr) -> Result<()> {
     offer_modules(Path::new(module_tree))
 }
 
-/// Removes every file of the initramfs, this program too, but `program`. What is mounted stays.
-pub(crate) fn leave_alone(program: &str) -> Result<()> {
-    let root = fs::metadata("/").context("look at /")?.dev();
-    empty(Path::new("/"), root, Path::new(program))
+/// Removes every file of the initramfs, including this program, except `program`. Mounted file systems remain.
+pub(crate) fn keep_only(program: &str) -> Result<()> {
+    let root = fs::metadata("/").context("read the metadata of /")?.dev();
+    remove_entries(Path::new("/"), root, Path::new(program))
 }
 
-/// Removes what is in a directory of file system `device`, but `kept`.
-fn empty(directory: &Path, device: u64, kept: &Path) -> Result<()> {
+/// Removes the entries of a directory that are on file system `device`, except `kept`.
+fn remove_entries(directory: &Path, device: u64, kept: &Path) -> Result<()> {
     let entries = fs::read_dir(directory);
     for entry in entries.with_context(|| format!("list {}", directory.display()))? {
         let path = entry.with_context(|| format!("list {}", directory.display()))?.path();
         let about = fs::symlink_metadata(&path);
-        let about = about.with_context(|| format!("look at {}", path.display()))?;
+        let about = about.with_context(|| format!("read the metadata of {}", path.display()))?;
         let doing = || format!("remove {}", path.display());
         if about.dev() != device || path == kept {
             continue;
         }
         if about.is_dir() {
-            empty(&path, device, kept)?;
+            remove_entries(&path, device, kept)?;
             fs::remove_dir(&path).with_context(doing)?;
         } else {
             fs::remove_file(&path).with_context(doing)?;
@@ -95,5 +96,5 @@ fn attach(source: &str, target: &str, kind: &str, options: &str) -> Result<()> {
 }
 
 fn make_directory(path: &str) -> Result<()> {
-    fs::create_dir_all(path).with_context(|| format!("make the directory {path}"))
+    fs::create_dir_all(path).with_context(|| format!("create the directory {path}"))
 }

@@ -22,7 +22,7 @@ impl Socket {
         Ok(Self(fd))
     }
 
-    /// Sends the request and waits for the kernel's answer to it.
+    /// Sends the request and waits for the kernel's answer.
     pub(crate) fn request(&self, request: Request) -> nix::Result<()> {
         let message = request.finish();
         send(self.0.as_raw_fd(), &message, MsgFlags::empty())?;
@@ -32,7 +32,7 @@ impl Socket {
     }
 }
 
-/// Reads an answer, which must be an NLMSG_ERROR message: its errno is 0 for success.
+/// Parses an answer, which must be an NLMSG_ERROR message: its errno is 0 for success.
 fn acknowledgement(answer: &[u8]) -> nix::Result<()> {
     let error = i32::from(u8::try_from(libc::NLMSG_ERROR).map_err(|_| Errno::EPROTO)?);
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_le_bytes);
@@ -48,7 +48,7 @@ fn acknowledgement(answer: &[u8]) -> nix::Result<()> {
 pub(crate) struct Request(Vec<u8>);
 
 impl Request {
-    /// A request of the protocol's type `kind` that asks for an acknowledgement.
+    /// Creates a request of the protocol's type `kind` that asks for an acknowledgement.
     pub(crate) fn new(kind: u16, flags: i32) -> Self {
         let flags = flags | libc::NLM_F_REQUEST | libc::NLM_F_ACK;
         let flags = u16::try_from(flags).expect("netlink flags are 16 bits wide");
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_padded_but_their_length_is_not() {
+    fn attribute_length_excludes_padding() {
         let message =
             Request::new(16, 0).nested(18, |r| r.string(1, "veth").attribute(2, &[7])).finish();
         let inner = [9, 0, 1, 0, b'v', b'e', b't', b'h', 0, 0, 0, 0, 5, 0, 2, 0, 7, 0, 0, 0];
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_an_errno_or_no_answer() {
+    fn answer_has_errno_or_is_invalid() {
         let answer = |kind: u8, errno: i32| {
             let mut bytes = vec![36, 0, 0, 0, kind, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
             bytes.extend_from_slice(&errno.to_le_bytes());

@@ -1,8 +1,9 @@
-//! The guest's network: `lo`, and the veth pair `v0`/`v1` that the RDMA devices stand on.
+//! The guest's network: `lo`, and the veth pairs below the RDMA devices.
 
 use std::fs;
 use std::net::IpAddr;
 
+use guest::plan::Device;
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::SockProtocol;
@@ -10,28 +11,59 @@ use nix::sys::socket::SockProtocol;
 use crate::netlink::{Request, Socket};
 use tool_error::{Context, Result};
 
-/// IFLA_LINKINFO and what it nests for a veth pair (linux/if_link.h, linux/veth.h).
+/// IFLA_LINKINFO and its nested attributes for a veth pair (linux/if_link.h, linux/veth.h).
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 
-/// Every address of the two ends, with the length of its prefix.
-const ADDRESSES: [(&str, &str, u8); 4] =
-    [("v0", "10.0.0.1", 24), ("v0", "fd00::1", 64), ("v1", "10.0.0.2", 24), ("v1", "fd00::2", 64)];
+/// A veth pair, and the addresses of its ends with the lengths of their prefixes.
+struct Pair {
+    ends: [&'static str; 2],
+    addresses: &'static [(&'static str, &'static str, u8)],
+}
 
-/// Brings the network up. Every address is usable when this returns: no duplicate address detection runs.
-pub(crate) fn set_up() -> Result<()> {
+/// The pair of the software devices.
+const PAIR: Pair = Pair {
+    ends: ["v0", "v1"],
+    addresses: &[
+        ("v0", "10.0.0.1", 24),
+        ("v0", "fd00::1", 64),
+        ("v1", "10.0.0.2", 24),
+        ("v1", "fd00::2", 64),
+    ],
+};
+
+/// The pair of the emulated card, which uses one end.
+const CARD_PAIR: Pair =
+    Pair { ends: ["v2", "v3"], addresses: &[("v2", "10.0.0.3", 24), ("v2", "fd00::3", 64)] };
+
+/// Sets up the network of `devices`. Every address is usable on return: no duplicate address detection runs.
+pub(crate) fn set_up(devices: &[Device]) -> Result<()> {
     fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0")
         .context("turn off duplicate address detection")?;
     let socket = Socket::open(SockProtocol::NetlinkRoute).context("open a rtnetlink socket")?;
     link_up(&socket, "lo").context("bring lo up")?;
-    socket.request(veth_pair("v0", "v1")).context("make the veth pair v0/v1")?;
-    for name in ["v0", "v1"] {
-        link_up(&socket, name).with_context(|| format!("bring {name} up"))?;
+    // The pairs have one subnet: without its device, a pair would only attract traffic.
+    if devices != [Device::Mlx5] {
+        add_pair(&socket, &PAIR)?;
     }
-    for (name, address, prefix) in ADDRESSES {
-        add_address(&socket, name, address, prefix)
+    if devices.contains(&Device::Mlx5) {
+        add_pair(&socket, &CARD_PAIR)?;
+    }
+    Ok(())
+}
+
+fn add_pair(socket: &Socket, pair: &Pair) -> Result<()> {
+    let [first, second] = pair.ends;
+    socket
+        .request(veth_pair(first, second))
+        .with_context(|| format!("create the veth pair {first}/{second}"))?;
+    for name in pair.ends {
+        link_up(socket, name).with_context(|| format!("bring {name} up"))?;
+    }
+    for (name, address, prefix) in pair.addresses {
+        add_address(socket, name, address, *prefix)
             .with_context(|| format!("give {name} the address {address}/{prefix}"))?;
     }
     Ok(())
@@ -72,7 +104,7 @@ fn add_address(socket: &Socket, name: &str, address: &str, prefix: u8) -> nix::R
     socket.request(request)
 }
 
-/// struct ifinfomsg: family, pad, type (u16), index, flags, mask of the flags to change.
+/// Returns a struct ifinfomsg: family, pad, type (u16), index, flags, mask of the flags to change.
 fn ifinfomsg(index: u32, up: bool) -> [u8; 16] {
     let mut message = [0; 16];
     message[4..8].copy_from_slice(&index.to_le_bytes());

@@ -1,93 +1,102 @@
-//! What a guest is asked to do: a file of its initramfs, written by xtask.
+//! The plan of a guest: a file of its initramfs, written by xtask.
 //!
-//! The file is a sequence of NUL-terminated strings, keys and values in turn, so that every path, argument
-//! and variable of the host can be named without quoting.
+//! The file is a sequence of NUL-terminated strings, alternately keys and values, so that every path, argument and
+//! variable of the host can be stored without quoting.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use tool_error::{Error, Result};
 
-/// Where the plan lies in the initramfs.
+/// Path of the plan in the initramfs.
 pub const PATH: &str = "/plan";
 
-/// A program of the initramfs that is no part of the guest.
+/// Path of the program in the initramfs that is not part of the guest.
 pub const PROGRAM: &str = "/rdmatools";
 
-/// The name of the virtio-serial port that carries the report.
+/// Name of the virtio-serial port that carries the report.
 pub const REPORT_PORT: &str = "report";
 
-/// The 9p tag under which the host's root is offered.
+/// The 9p tag of the host's root.
 pub const HOST_ROOT_TAG: &str = "hostroot";
 
-/// An RDMA link that the guest makes before it runs the command.
+/// An RDMA link that the guest creates before it runs the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     /// `rxe0` (RoCE v2) on `v0`, which is 10.0.0.1/24 and fd00::1/64.
     Rxe,
     /// `siw0` (iWARP) on `v1`, which is 10.0.0.2/24 and fd00::2/64.
     Siw,
+    /// `mlx5_0` (RoCE v2), an emulated card, on `v2`, which is 10.0.0.3/24 and fd00::3/64.
+    Mlx5,
 }
 
 impl Device {
-    /// Every kind of link, in the order in which a guest makes them.
-    pub const ALL: [Self; 2] = [Self::Rxe, Self::Siw];
+    /// Every device, in the order in which a guest creates them.
+    pub const ALL: [Self; 3] = [Self::Rxe, Self::Siw, Self::Mlx5];
 
-    /// The kernel's name of the link type.
+    /// The devices of the kernel's own drivers.
+    pub const SOFTWARE: [Self; 2] = [Self::Rxe, Self::Siw];
+
+    /// Returns the name by which the device is chosen.
     #[must_use]
-    pub const fn link_type(self) -> &'static str {
+    pub const fn kind(self) -> &'static str {
         match self {
             Self::Rxe => "rxe",
             Self::Siw => "siw",
+            Self::Mlx5 => "mlx5",
         }
     }
 
-    /// The name of the RDMA device.
+    /// Returns the name of the RDMA device.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rxe => "rxe0",
             Self::Siw => "siw0",
+            Self::Mlx5 => "mlx5_0",
         }
     }
 
-    /// The network device under the RDMA device.
+    /// Returns the network device below the RDMA device.
     #[must_use]
     pub const fn network_device(self) -> &'static str {
         match self {
             Self::Rxe => "v0",
             Self::Siw => "v1",
+            Self::Mlx5 => "v2",
         }
     }
 
-    /// The link type that `name` spells, or `None`.
+    /// Returns the device that is chosen by `name`, or `None` if there is none.
     #[must_use]
-    pub fn from_link_type(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|device| device.link_type() == name)
+    pub fn from_kind(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|device| device.kind() == name)
     }
 }
 
-/// A guest's whole task.
+/// The complete task of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Kernel modules of the initramfs, in the order in which they are loaded.
+    /// Kernel modules of the initramfs, in load order.
     pub modules: Vec<OsString>,
-    /// The RDMA links to make.
+    /// The RDMA links to create.
     pub devices: Vec<Device>,
-    /// What to do then.
+    /// The work after the links are created.
     pub work: Work,
 }
 
-/// What a guest does with its devices.
+/// The work of a guest with its devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Run a command of the host, with the host's files.
+    /// Runs a command of the host, with the host's files.
     Command(HostCommand),
-    /// Let a server and a client of the guest's own program exchange so many pings, without any file of
-    /// the host.
+    /// Runs the demonstration with this number of pings, without any file of the host.
+    ///
+    /// The server and the client are the guest's own program.
     Demo(u32),
-    /// The same of [`PROGRAM`], when every other file of the initramfs is removed.
-    Alone(u32),
+    /// Runs the demonstration with [`PROGRAM`], after every other file of the initramfs is removed.
+    DemoOnly(u32),
 }
 
 /// A command that runs in a guest as if it ran on the host.
@@ -104,7 +113,7 @@ pub struct HostCommand {
 }
 
 impl Plan {
-    /// The plan as the bytes of its file.
+    /// Returns the bytes of the plan file.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut file = Vec::new();
@@ -118,11 +127,11 @@ impl Plan {
             put(&["module".as_ref(), module]);
         }
         for device in &self.devices {
-            put(&["device".as_ref(), device.link_type().as_ref()]);
+            put(&["device".as_ref(), device.kind().as_ref()]);
         }
         match &self.work {
             Work::Demo(pings) => put(&["demo".as_ref(), pings.to_string().as_ref()]),
-            Work::Alone(pings) => put(&["alone".as_ref(), pings.to_string().as_ref()]),
+            Work::DemoOnly(pings) => put(&["alone".as_ref(), pings.to_string().as_ref()]),
             Work::Command(command) => {
                 put(&["module-tree".as_ref(), &command.module_tree]);
                 put(&["directory".as_ref(), &command.directory]);
@@ -137,15 +146,16 @@ impl Plan {
         file
     }
 
-    /// Reads the bytes of a plan file.
+    /// Parses the bytes of a plan file.
     ///
     /// # Errors
-    /// An unknown key, a key without its value, a value without meaning, or bytes after the last NUL.
+    ///
+    /// Returns an error for an unknown key, a key without its value, an invalid value, or bytes after the last NUL.
     pub fn from_bytes(file: &[u8]) -> Result<Self> {
         let (mut modules, mut devices, mut work) = (Vec::new(), Vec::new(), None);
         let mut command = HostCommand::default();
         let Some(file) = file.strip_suffix(&[0]) else {
-            return Err(malformed("it does not end in NUL"));
+            return Err(malformed("the file does not end in NUL"));
         };
         let mut strings = file.split(|byte| *byte == 0);
         while let Some(key) = strings.next() {
@@ -156,9 +166,9 @@ impl Plan {
             };
             match key.as_str() {
                 "module" => modules.push(value()?),
-                "device" => devices.push(meant(&key, &value()?, Device::from_link_type)?),
+                "device" => devices.push(parse_value(&key, &value()?, Device::from_kind)?),
                 "demo" => work = Some(Work::Demo(pings(&key, &value()?)?)),
-                "alone" => work = Some(Work::Alone(pings(&key, &value()?)?)),
+                "alone" => work = Some(Work::DemoOnly(pings(&key, &value()?)?)),
                 "module-tree" => command.module_tree = value()?,
                 "directory" => command.directory = value()?,
                 "variable" => command.environment.push((value()?, value()?)),
@@ -171,16 +181,16 @@ impl Plan {
 }
 
 fn pings(key: &str, value: &OsStr) -> Result<u32> {
-    meant(key, value, |text| text.parse().ok())
+    parse_value(key, value, |text| text.parse().ok())
 }
 
-fn meant<T>(key: &str, value: &OsStr, read: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+fn parse_value<T>(key: &str, value: &OsStr, read: impl FnOnce(&str) -> Option<T>) -> Result<T> {
     let meaning = value.to_str().and_then(read);
     meaning.ok_or_else(|| malformed(&format!("{key} cannot be {}", value.to_string_lossy())))
 }
 
 fn malformed(why: &str) -> Error {
-    Error::new(format!("malformed plan: {why}"))
+    Error::new(format!("cannot parse the plan: {why}"))
 }
 
 #[cfg(test)]
@@ -201,21 +211,21 @@ mod tests {
     }
 
     #[test]
-    fn survives_the_file() {
+    fn plan_survives_round_trip() {
         assert_eq!(Plan::from_bytes(&plan().to_bytes()), Ok(plan()));
-        for work in [Work::Demo(5), Work::Alone(5)] {
+        for work in [Work::Demo(5), Work::DemoOnly(5)] {
             let demo = Plan { work, ..plan() };
             assert_eq!(Plan::from_bytes(&demo.to_bytes()), Ok(demo));
         }
     }
 
     #[test]
-    fn refuses_a_damaged_file() {
+    fn damaged_plan_is_rejected() {
         let file = plan().to_bytes();
         assert!(Plan::from_bytes(&file[..file.len() - 1]).is_err());
         assert!(Plan::from_bytes(b"").is_err());
         assert!(Plan::from_bytes(b"surprise\0x\0").is_err());
         assert!(Plan::from_bytes(b"variable\0NAME\0").is_err());
-        assert!(Plan::from_bytes(b"device\0mlx5\0").is_err());
+        assert!(Plan::from_bytes(b"device\0mlx4\0").is_err());
     }
 }

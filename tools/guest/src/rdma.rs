@@ -1,4 +1,4 @@
-//! The RDMA links that the plan asks for, and the wait until a program can use them.
+//! The RDMA links of the plan, and the wait until a program can use them.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
@@ -6,27 +6,30 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use guest::plan::Device;
-use rdmacm::device::link::{self, LinkKind};
+use rdmacm::device::link::{self, LinkType};
 use rdmacm::device::{Gid, PortState};
 use tool_error::{Context, Error, Result};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Makes the links and returns when their ports are active and their GIDs are there.
+/// Creates the links and waits until their ports are active and their GIDs exist.
 pub(crate) fn set_up(devices: &[Device]) -> Result<()> {
     for device in devices {
         let kind = match device {
-            Device::Rxe => LinkKind::Rxe,
-            Device::Siw => LinkKind::Siw,
+            Device::Rxe => LinkType::Rxe,
+            Device::Siw => LinkType::Siw,
+            Device::Mlx5 => LinkType::Other("mlx5_card"),
         };
-        link::add(device.name(), kind, device.network_device())
-            .context("give the guest a device")?;
+        link::add(device.name(), kind, device.network_device()).context("create an RDMA link")?;
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + READY_TIMEOUT;
     for device in devices {
-        while let Some(missing) = missing(*device).context("watch the guest's devices")? {
+        while let Some(missing) = missing(*device).context("read the state of an RDMA device")? {
             if Instant::now() > deadline {
-                return Err(Error::new(format!("{} still has no {missing}", device.name())));
+                return Err(Error::new(format!(
+                    "cannot set up {}: it has no {missing}",
+                    device.name()
+                )));
             }
             sleep(Duration::from_millis(5));
         }
@@ -34,9 +37,9 @@ pub(crate) fn set_up(devices: &[Device]) -> Result<()> {
     Ok(())
 }
 
-/// What a program would miss if it used the device now.
+/// Returns the missing resource that makes the device unusable, or `None` if the device is usable.
 fn missing(device: Device) -> rdmacm::Result<Option<String>> {
-    if !Path::new(&rdmacm::device::rdma_cm().path()).exists() {
+    if !Path::new(&rdmacm::device::cm_char_device().path()).exists() {
         return Ok(Some("/dev/infiniband/rdma_cm".into()));
     }
     let ports = link::list()?;
@@ -46,10 +49,11 @@ fn missing(device: Device) -> rdmacm::Result<Option<String>> {
     let Some(port) = ports.iter().find(active) else {
         return Ok(Some("active port".into()));
     };
-    // An iWARP port has one GID, made from the MAC address, which is there from the start.
+    // An iWARP port has a single GID, derived from the MAC address, which exists from the start.
     let wanted: &[&str] = match device {
         Device::Rxe => &["10.0.0.1", "fd00::1"],
         Device::Siw => &[],
+        Device::Mlx5 => &["10.0.0.3", "fd00::3"],
     };
     for address in wanted {
         let gid = Gid::from(mapped(address));

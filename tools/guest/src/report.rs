@@ -1,8 +1,7 @@
-//! The guest's report: frames on a channel that nothing else writes to.
+//! The guest's report: frames on a dedicated channel.
 //!
-//! A frame is `magic: [u8; 4]`, `kind: u32`, `length: u32` (little-endian) and `length` bytes. The last frame
-//! says how many came before it, so a report that lost some cannot pass, and one that breaks off has no
-//! last frame at all.
+//! A frame is `magic: [u8; 4]`, `kind: u32`, `length: u32` (little-endian) and `length` bytes. The last frame contains
+//! the number of frames before it, so lost frames are detected, and a truncated report has no last frame.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -10,37 +9,37 @@ const MAGIC: [u8; 4] = *b"\x01rG\xfe";
 const HEADER: usize = 12;
 const MAX_PAYLOAD: usize = 1 << 20;
 
-/// One message of the guest.
+/// A message of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// The devices are there and the command starts now.
+    /// The devices exist and the command starts now.
     Ready {
-        /// The running kernel's release.
+        /// The release of the running kernel.
         kernel: String,
     },
     /// Bytes that the command wrote to its standard output.
     Output(Vec<u8>),
     /// Bytes that the command wrote to its standard error.
     Error(Vec<u8>),
-    /// The guest itself could not do its part; no [`End`](Self::End) follows.
+    /// The guest itself failed; no [`End`](Self::End) follows.
     Failed(String),
     /// The command has ended.
     End {
-        /// How it ended.
+        /// The result of the command.
         status: Status,
-        /// The kernel's taint bits after it (`/proc/sys/kernel/tainted`).
+        /// The kernel's taint bits after the command (`/proc/sys/kernel/tainted`).
         taint: u64,
     },
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It exited with this code.
+    /// The command exited with this code.
     Exited(i32),
-    /// This signal killed it.
+    /// This signal killed the command.
     Signaled(i32),
-    /// It could not be started, for this reason.
+    /// The command could not be started, for this reason.
     NotStarted(String),
 }
 
@@ -54,7 +53,7 @@ impl Frame {
     const NOT_STARTED: u32 = 7;
 }
 
-/// Writes frames and counts them.
+/// Writer that counts its frames.
 #[derive(Debug)]
 pub struct Writer<W> {
     channel: W,
@@ -62,7 +61,7 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// A report on `channel`, which must carry nothing else.
+    /// Creates a writer of the report on `channel`, which must carry nothing else.
     pub const fn new(channel: W) -> Self {
         Self { channel, sent: 0 }
     }
@@ -70,7 +69,8 @@ impl<W: Write> Writer<W> {
     /// Sends one frame.
     ///
     /// # Errors
-    /// What the channel answers, or `InvalidInput` for a payload of more than 1 MiB.
+    ///
+    /// Returns the error of the channel, or `InvalidInput` for a payload of more than 1 MiB.
     pub fn send(&mut self, frame: &Frame) -> io::Result<()> {
         let mut end = Vec::new();
         let (kind, payload): (u32, &[u8]) = match frame {
@@ -100,7 +100,7 @@ impl<W: Write> Writer<W> {
         };
         let length = u32::try_from(payload.len()).map_err(io::Error::other)?;
         if payload.len() > MAX_PAYLOAD {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "the frame is over 1 MiB"));
+            return Err(io::Error::new(ErrorKind::InvalidInput, "the frame is longer than 1 MiB"));
         }
         let mut bytes = Vec::with_capacity(HEADER + payload.len());
         bytes.extend_from_slice(&MAGIC);
@@ -114,7 +114,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads frames and checks that none is missing.
+/// Reader that checks that no frame is missing.
 #[derive(Debug)]
 pub struct Reader<R> {
     channel: R,
@@ -122,16 +122,18 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// The report that arrives on `channel`.
+    /// Creates a reader of the report that arrives on `channel`.
     pub const fn new(channel: R) -> Self {
         Self { channel, received: 0 }
     }
 
-    /// The next frame, or `None` where the channel ends between two frames.
+    /// Reads the next frame. Returns `None` if the channel ends between two frames.
     ///
     /// # Errors
-    /// What the channel answers; `UnexpectedEof` inside a frame; `InvalidData` for anything that is
-    /// not a frame, and for a last frame that counts other than was received.
+    ///
+    /// - The error of the channel.
+    /// - `UnexpectedEof` if the channel ends inside a frame.
+    /// - `InvalidData` for bytes that are not a frame, and for a last frame with a wrong number of frames.
     pub fn receive(&mut self) -> io::Result<Option<Frame>> {
         let mut header = [0; HEADER];
         let mut filled = 0;
@@ -146,12 +148,12 @@ impl<R: Read> Reader<R> {
         }
         let [m0, m1, m2, m3, k0, k1, k2, k3, l0, l1, l2, l3] = header;
         if [m0, m1, m2, m3] != MAGIC {
-            return Err(invalid("bytes that are no frame"));
+            return Err(invalid("bytes that are not a frame"));
         }
         let length =
             usize::try_from(u32::from_le_bytes([l0, l1, l2, l3])).map_err(io::Error::other)?;
         if length > MAX_PAYLOAD {
-            return Err(invalid("a frame over 1 MiB"));
+            return Err(invalid("a frame longer than 1 MiB"));
         }
         let mut payload = vec![0; length];
         self.channel.read_exact(&mut payload)?;
@@ -172,7 +174,7 @@ impl<R: Read> Reader<R> {
                 let (sent, rest) = payload.split_first_chunk().ok_or_else(short)?;
                 let (taint, rest) = rest.split_first_chunk().ok_or_else(short)?;
                 if u64::from_le_bytes(*sent) != self.received {
-                    return Err(invalid("a last frame that counts other frames than came"));
+                    return Err(invalid("a last frame with a wrong number of frames"));
                 }
                 let number = || rest.try_into().map(i32::from_le_bytes).map_err(|_| short());
                 let status = match kind {
@@ -212,7 +214,7 @@ mod tests {
         writer.channel
     }
 
-    /// A channel that hands out one byte at a time.
+    /// A channel that returns one byte per read.
     struct Trickle<'a>(&'a [u8]);
 
     impl Read for Trickle<'_> {
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn survives_the_channel() {
+    fn frames_survive_round_trip() {
         let bytes = written(&frames());
         let mut reader = Reader::new(Trickle(&bytes));
         for frame in frames() {
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_survives() {
+    fn every_status_survives_round_trip() {
         for status in [Status::Exited(255), Status::Signaled(6), Status::NotStarted("no".into())] {
             let end = Frame::End { status, taint: u64::MAX };
             let bytes = written(std::slice::from_ref(&end));
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_report_that_lost_a_frame() {
+    fn report_with_lost_frame_is_rejected() {
         let bytes = written(&frames());
         let first = written(&frames()[..1]).len();
         let mut reader = Reader::new(&bytes[first..]);
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_report_that_breaks_off() {
+    fn truncated_report_is_rejected() {
         let bytes = written(&frames()[..1]);
         for cut in 1..bytes.len() {
             let error = Reader::new(&bytes[..cut]).receive().unwrap_err();
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_frame() {
+    fn bytes_without_magic_are_rejected() {
         let error = Reader::new(&b"test result: ok. 5 passed"[..]).receive().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
     }

@@ -1,62 +1,69 @@
-//! Diagrams as SVG: lines over an axis each way.
+//! Diagrams in SVG: lines with a horizontal and a vertical axis.
+//!
+//! Written by hand: plotters would add 90 KB to a static program of 1 MB.
 
 use std::fmt::Write;
 
 const WIDTH: f64 = 860.0;
-/// Of one diagram, and where in it the axes are.
+/// Height of one diagram, and below it the positions of its axes.
 const HEIGHT: f64 = 430.0;
 const LEFT: f64 = 78.0;
 const RIGHT: f64 = 110.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 56.0;
-/// Above the first diagram.
+/// Height of the title above the first diagram.
 const HEAD: f64 = 44.0;
 
 const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#333}\
     .t{font-size:18px;font-weight:600}.y{font-weight:600}.n{font-weight:600}\
-    .g{stroke:#e4e4e4}.a{stroke:#666}.l{fill:none;stroke-width:2.2;stroke-linejoin:round}";
+    .g{stroke:#e4e4e4}.a{stroke:#666}.l{fill:none;stroke-width:2.2;stroke-linejoin:round}.e{fill:none;stroke-width:1}";
 
-/// Blue, red, green: of lines that are told apart.
+/// Blue, red and green. Lines also differ by their markers and dashes, for readers and printers without color.
 pub const COLORS: [&str; 3] = ["#1b6ca8", "#d1603d", "#3f8f5a"];
 
-/// How the distances on an axis grow.
+/// Dashes of the upper edge of a band, by the number of its line.
+const DASHES: [&str; 3] = ["none", "7 4", "2 3"];
+/// Distance of the names of lines.
+const NAME_HEIGHT: f64 = 16.0;
+
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// With the values. The vertical axis begins at zero.
+    /// Proportional to the values. The vertical axis starts at zero.
     Linear,
-    /// With their logarithms.
+    /// Proportional to the logarithms of the values.
     Logarithmic,
 }
 
 /// One diagram.
 #[derive(Debug)]
 pub struct Diagram<'a> {
-    /// What the vertical axis shows.
+    /// Title of the vertical axis.
     pub heading: &'a str,
-    /// What the horizontal axis shows.
+    /// Title of the horizontal axis.
     pub across: &'a str,
-    /// Of both axes.
+    /// Scale of both axes.
     pub scale: Scale,
-    /// What is marked on the horizontal axis, from one end to the other.
+    /// Labels of the horizontal axis with their positions, from one end to the other.
     pub marks: Vec<(f64, String)>,
-    /// What is drawn.
+    /// The lines of the diagram.
     pub lines: Vec<Line<'a>>,
 }
 
 /// A line through points from left to right.
 #[derive(Debug)]
 pub struct Line<'a> {
-    /// Stands at its end.
+    /// Label at the end of the line.
     pub name: &'a str,
     /// One of [`COLORS`].
     pub color: &'a str,
-    /// Where it goes.
+    /// Points of the line.
     pub points: Vec<[f64; 2]>,
-    /// How high the band above it goes, for each point; empty where there is none.
+    /// Upper edge of the band above the line, for each point; empty without a band.
     pub upper: Vec<f64>,
 }
 
-/// A picture of diagrams, one below the other.
+/// Returns an SVG image of the diagrams, one below the other.
 #[must_use]
 pub fn svg(title: &str, diagrams: &[Diagram<'_>]) -> String {
     let height = diagrams.iter().fold(HEAD, |height, _| height + HEIGHT);
@@ -95,13 +102,15 @@ impl Axis {
     }
 }
 
-/// 1, 2 and 5 times the powers of ten.
+/// Returns 1, 2 and 5 times the powers of ten.
 fn round_numbers() -> Vec<f64> {
     let decades = (-3..12).map(|power| 10_f64.powi(power));
     decades.flat_map(|ten| [1.0, 2.0, 5.0].map(|digit| digit * ten)).collect()
 }
 
-/// What is marked on a vertical axis, so that all values from `low` to `high` lie between two marks.
+/// Returns the labels of a vertical axis, such that all values are between two labels.
+///
+/// The values range from `low` to `high`.
 fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
     let all = round_numbers();
     match scale {
@@ -121,12 +130,12 @@ fn ticks(scale: Scale, low: f64, high: f64) -> Vec<f64> {
     }
 }
 
-/// A number as short as it can be.
+/// Formats a number as briefly as possible.
 fn short(value: f64) -> String {
     match value {
         value if value >= 1e6 => format!("{}M", value / 1e6),
         value if value >= 1e4 => format!("{}k", value / 1e3),
-        // What multiples of 1, 2 and 5 are off by.
+        // Rounding removes the error of multiples of 1, 2 and 5.
         value => format!("{}", (value * 1e6).round() / 1e6),
     }
 }
@@ -177,7 +186,8 @@ impl Diagram<'_> {
             self.across
         ));
         let mut names = Vec::new();
-        for line in &self.lines {
+        for (number, line) in self.lines.iter().enumerate() {
+            let (marker, dashes) = (Marker::of(number), DASHES[number % DASHES.len()]);
             let placed = |[across, up]: [f64; 2]| [x.place(across), y.place(up)];
             let points: Vec<_> = line.points.iter().copied().map(placed).collect();
             let color = line.color;
@@ -190,19 +200,28 @@ impl Diagram<'_> {
                     "<path fill=\"{color}\" opacity=\".13\" d=\"M{}Z\"/>\n",
                     path(&outline)
                 ));
+                let edge = &outline[..line.upper.len().min(outline.len())];
+                put(format!(
+                    "<path class=\"e\" stroke=\"{color}\" stroke-dasharray=\"{dashes}\" d=\"M{}\"/>\n",
+                    path(edge)
+                ));
             }
             put(format!("<path class=\"l\" stroke=\"{color}\" d=\"M{}\"/>\n", path(&points)));
-            for [x, y] in points {
-                put(format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{color}\"/>"));
+            for point in points {
+                put(marker.at(point, color));
             }
             names.push((height, end, color, line.name));
         }
-        // A name at the end of each line, none over another.
+        // Each line has its name at its end; names must not overlap.
         names.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let below =
+            |index: usize| f64::from(u32::try_from(index).unwrap_or(u32::MAX)) * NAME_HEIGHT;
+        let count = names.len();
         let mut free = ceiling;
-        for (height, end, color, name) in names {
-            let at = height.max(free);
-            free = at + 16.0;
+        for (index, (height, end, color, name)) in names.into_iter().enumerate() {
+            // The names that follow fit above the axis.
+            let at = height.max(free).min(floor - below(count - 1 - index));
+            free = at + NAME_HEIGHT;
             put(format!(
                 "\n<text class=\"n\" x=\"{:.1}\" y=\"{:.1}\" style=\"fill:{color}\">{name}</text>",
                 end + 11.0,
@@ -213,10 +232,41 @@ impl Diagram<'_> {
     }
 }
 
+/// The shape of the points of a line.
+#[derive(Debug, Clone, Copy)]
+enum Marker {
+    Circle,
+    Square,
+    Triangle,
+}
+
+impl Marker {
+    fn of(line: usize) -> Self {
+        [Self::Circle, Self::Square, Self::Triangle][line % 3]
+    }
+
+    fn at(self, [x, y]: [f64; 2], color: &str) -> String {
+        match self {
+            Self::Circle => {
+                format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{color}\"/>")
+            }
+            Self::Square => format!(
+                "<path class=\"m\" fill=\"{color}\" d=\"M{:.1} {:.1}h7v7h-7Z\"/>",
+                x - 3.5,
+                y - 3.5
+            ),
+            Self::Triangle => format!(
+                "<path class=\"m\" fill=\"{color}\" d=\"M{x:.1} {:.1}l4.5 8h-9Z\"/>",
+                y - 5.0
+            ),
+        }
+    }
+}
+
 fn path(points: &[[f64; 2]]) -> String {
     points.iter().fold(String::new(), |mut path, [x, y]| {
         let line = if path.is_empty() { "" } else { "L" };
-        write!(path, "{line}{x:.1} {y:.1}").expect("a string takes everything");
+        write!(path, "{line}{x:.1} {y:.1}").expect("writing to a string should succeed");
         path
     })
 }
@@ -226,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_enclose_what_there_is() {
+    fn ticks_enclose_values() {
         assert_eq!(ticks(Scale::Logarithmic, 3.0, 48.0), [2.0, 5.0, 10.0, 20.0, 50.0]);
         assert_eq!(ticks(Scale::Logarithmic, 5.0, 5.0), [5.0, 10.0]);
         assert_eq!(ticks(Scale::Linear, 3.0, 48.0), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0]);
@@ -235,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linear_diagram_shows_its_lines_from_zero() {
+    fn linear_diagram_starts_at_zero() {
         let line = |name, height| Line {
             name,
             color: COLORS[0],
@@ -254,7 +304,7 @@ mod tests {
         );
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         assert!(svg.contains("a &lt; b") && svg.contains(">high<") && svg.contains(">seconds<"));
-        // From the left to the right end, at the bottom and at the top.
+        // The lines go from the left end to the right end, at the bottom and at the top.
         assert!(svg.contains("d=\"M78.0 418.0L750.0 418.0\""), "{svg}");
         assert!(svg.contains("d=\"M78.0 78.0L750.0 78.0\""), "{svg}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"));

@@ -1,4 +1,4 @@
-//! `cmatose`: many connections and messages over each of them, as `ucmatose` of rdma-core does.
+//! `cmatose`: sends messages over many connections, as `ucmatose` of rdma-core does.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -11,29 +11,31 @@ use rdmacm::addr::{AddrInfo, AddrInfoFlags, AddrInfoHints, AddressFamily};
 use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairCaps, QueuePairInit};
 
-use crate::endpoint::{Endpoint, polled};
-use crate::failure::{Failure, waited};
+use crate::early_exit::{EarlyExit, find};
+use crate::endpoint::{Endpoint, poll};
+use crate::failure::{Failure, retry_interrupted};
 use crate::number::number;
-use crate::stopped::{Stopped, find};
 
 const NAME: &str = "cmatose";
 const RESOLUTION: Duration = Duration::from_secs(2);
-/// How often who polls for completions looks for events: where the peer is gone, nothing completes.
-const LOOK: Duration = Duration::from_millis(100);
-/// What the C program returns where there is no room for a connection.
+/// Interval at which a thread that polls for completions checks for events.
+///
+/// The check is needed because nothing completes if the peer has ended.
+const EVENT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// Status of the C program if there is no room for another connection.
 const ENOMEM: i32 = -12;
 
-/// Make many connections, and send messages over each
+/// Open many connections, and send messages over each
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Options {
-    /// Address or name of the server; without one, be the server
+    /// Address or name of the server; if omitted, act as the server
     #[arg(short = 's', value_name = "ADDR")]
     server: Option<String>,
     /// Local address or name
     #[arg(short = 'b', value_name = "ADDR")]
     source: Option<String>,
-    /// What the addresses are: name, ip, ipv6 or gid
+    /// Format of the addresses: name, ip, ipv6 or gid
     #[arg(short = 'f', default_value = "name", value_parser = format)]
     format: Format,
     /// Port space: tcp or ib
@@ -42,10 +44,10 @@ pub(crate) struct Options {
     /// Number of connections
     #[arg(short = 'c', default_value_t = 1)]
     connections: usize,
-    /// Messages each way over each connection
+    /// Messages in each direction over each connection
     #[arg(short = 'C', default_value_t = 10)]
     count: u32,
-    /// Bytes in a message
+    /// Size of a message in bytes
     #[arg(short = 'S', default_value_t = 100)]
     size: usize,
     /// Type of service
@@ -57,7 +59,7 @@ pub(crate) struct Options {
     /// Migrate every id to another event channel before disconnecting
     #[arg(short = 'm')]
     migrate: bool,
-    /// Acknowledgement timeout, as an exponent
+    /// Acknowledgment timeout, as an exponent
     #[arg(short = 'a', value_parser = number::<u8>)]
     ack_timeout: Option<u8>,
 }
@@ -69,7 +71,7 @@ enum Format {
     Gid,
 }
 
-/// As with C: the beginning counts.
+/// Parses a prefix of a format name, as the C program does.
 fn format(argument: &str) -> Result<Format, String> {
     let argument = argument.to_lowercase();
     let known = [("ip", Format::Ip), ("gid", Format::Gid), ("name", Format::Name)];
@@ -95,7 +97,7 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
     writeln!(test.out, "test complete")?;
     let Test { nodes, out, .. } = test;
     drop(nodes);
-    Stopped::report(done, out)
+    EarlyExit::report(done, out)
 }
 
 /// A connection, from its id to its queue pair.
@@ -113,10 +115,10 @@ enum State {
 
 struct Test<'a> {
     options: &'a Options,
-    /// Messages each way: none where they would be empty.
+    /// Number of messages in each direction: zero if they would be empty.
     count: usize,
     out: &'a mut (dyn Write + Send),
-    // Ids go before their channel.
+    // Declared before the channel: fields drop in order, and ids must drop before their channel.
     nodes: HashMap<Token, Node>,
     channel: EventChannel,
     connects_left: usize,
@@ -146,51 +148,50 @@ impl<'a> Test<'a> {
         }
     }
 
-    fn say(&mut self, line: &str) -> Result<(), Failure> {
+    fn print_line(&mut self, line: &str) -> Result<(), Failure> {
         Ok(writeln!(self.out, "{line}")?)
     }
 
-    fn serve(&mut self) -> Result<(), Stopped> {
-        self.say("cmatose: starting server")?;
+    fn serve(&mut self) -> Result<(), EarlyExit> {
+        self.print_line("cmatose: starting server")?;
         let listener = CmId::new(&self.channel, self.options.port_space)?;
         let hints =
             AddrInfoHints { flags: self.hints().flags | AddrInfoFlags::PASSIVE, ..self.hints() };
         let here = self.find(self.options.source.as_deref(), Some(&self.options.port), &hints)?;
-        let here =
-            here.src_addr.ok_or_else(|| Failure::because("there is no address to bind to"))?;
+        let here = here.src_addr.ok_or_else(|| Failure::new("cannot bind: there is no address"))?;
         listener.bind(here)?;
         listener.listen(0)?;
         self.connects()?;
         if self.count > 0 {
-            self.say("initiating data transfers")?;
+            self.print_line("initiating data transfers")?;
             self.sends()?;
-            self.say("completing sends")?;
+            self.print_line("completing sends")?;
             self.complete(Endpoint::send_cq)?;
-            self.say("receiving data transfers")?;
+            self.print_line("receiving data transfers")?;
             self.complete(Endpoint::recv_cq)?;
-            self.say("data transfers complete")?;
+            self.print_line("data transfers complete")?;
         }
         if self.options.migrate {
             self.migrate(Some(&listener))?;
         }
-        self.say("cmatose: disconnecting")?;
+        self.print_line("cmatose: disconnecting")?;
         for node in self.nodes.values_mut() {
             if let Node::Connection(endpoint, state @ State::Connected) = node {
                 *state = State::Ended;
-                // Of what the peer does not hear it would not say that it has.
+                // The state is set first: if the peer is not notified, no event confirms the disconnect.
                 endpoint.id.disconnect()?;
             }
         }
         self.disconnects()?;
-        Ok(self.say("disconnected")?)
+        Ok(self.print_line("disconnected")?)
     }
 
-    fn connect(&mut self, server: &str) -> Result<(), Stopped> {
+    fn connect(&mut self, server: &str) -> Result<(), EarlyExit> {
         for _ in 0..self.options.connections {
             let id = CmId::new(&self.channel, self.options.port_space)?;
             self.nodes.insert(id.token(), Node::Id(id));
         }
-        self.say("cmatose: starting client")?;
+        self.print_line("cmatose: starting client")?;
         let mut hints = self.hints();
         if let Some(source) = &self.options.source {
             let flags = hints.flags | AddrInfoFlags::PASSIVE;
@@ -198,14 +199,15 @@ impl<'a> Test<'a> {
             hints.src_addr = self.find(Some(source), None, &passive)?.src_addr;
         }
         let peer = self.find(Some(server), Some(&self.options.port), &hints)?;
-        let there =
-            peer.dst_addr.ok_or_else(|| Failure::because("there is no address to resolve"))?;
-        self.say("cmatose: connecting")?;
+        let there = peer
+            .dst_addr
+            .ok_or_else(|| Failure::new("cannot resolve the address: there is none"))?;
+        self.print_line("cmatose: connecting")?;
         for node in self.nodes.values() {
             node.id().resolve_addr(peer.src_addr, there, RESOLUTION)?;
         }
-        // Where something fails nobody waits for the server, which waits for messages then: it hears of the end when the
-        // connections go.
+        // If a step fails, the client does not wait for the server, which waits for messages at that point: the server
+        // receives an event when the connections are destroyed.
         self.connects()?;
         self.reply()?;
         if self.options.migrate {
@@ -214,25 +216,25 @@ impl<'a> Test<'a> {
         self.disconnects()
     }
 
-    /// The first of what is found for a node and a service.
+    /// Returns the first address that is found for a node and a service.
     fn find(
         &mut self,
         node: Option<&str>,
         service: Option<&str>,
         hints: &AddrInfoHints,
-    ) -> Result<AddrInfo, Stopped> {
+    ) -> Result<AddrInfo, EarlyExit> {
         find(node, service, hints, NAME, self.out)
     }
 
-    fn reply(&mut self) -> Result<(), Stopped> {
+    fn reply(&mut self) -> Result<(), EarlyExit> {
         if self.count == 0 {
             return Ok(());
         }
-        self.say("receiving data transfers")?;
+        self.print_line("receiving data transfers")?;
         self.complete(Endpoint::recv_cq)?;
-        self.say("sending replies")?;
+        self.print_line("sending replies")?;
         self.sends()?;
-        Ok(self.say("data transfers complete")?)
+        Ok(self.print_line("data transfers complete")?)
     }
 
     fn sends(&self) -> Result<(), Failure> {
@@ -244,8 +246,10 @@ impl<'a> Test<'a> {
         })
     }
 
-    /// Polls until all messages of one direction were there, over every connection; until one has ended.
-    fn complete(&mut self, cq: fn(&Endpoint) -> &CompletionQueue) -> Result<(), Stopped> {
+    /// Polls until all messages of one direction have completed over every connection.
+    ///
+    /// Returns an error if a connection ends before.
+    fn complete(&mut self, cq: fn(&Endpoint) -> &CompletionQueue) -> Result<(), EarlyExit> {
         let is_connection = |node: &Node| matches!(node, Node::Connection(..));
         let connections = self.nodes.iter().filter(|(_, node)| is_connection(node));
         let connections: Vec<Token> = connections.map(|(token, _)| *token).collect();
@@ -253,20 +257,20 @@ impl<'a> Test<'a> {
         for token in connections {
             let mut due = self.count;
             while let Some(Node::Connection(endpoint, state)) = self.nodes.get(&token) {
-                // What came before the end is there when that is known.
+                // The state is read before polling: messages that arrived before the end have then completed.
                 let has_ended = *state == State::Ended;
-                let polled = polled(cq(endpoint));
+                let polled = poll(cq(endpoint));
                 if has_ended && !matches!(polled, Ok(1..)) {
-                    return Err(Failure::because("the peer has ended the connection").into());
+                    return Err(Failure::new("the peer has ended the connection").into());
                 }
                 let polled = polled?;
                 due = due.saturating_sub(polled);
                 if due == 0 {
                     break;
                 }
-                if polled == 0 && looked.elapsed() >= LOOK {
+                if polled == 0 && looked.elapsed() >= EVENT_CHECK_INTERVAL {
                     while let Some(event) =
-                        waited(|| self.channel.get_event_timeout(Duration::ZERO))?
+                        retry_interrupted(|| self.channel.get_event_timeout(Duration::ZERO))?
                     {
                         self.handle(event)?;
                     }
@@ -279,32 +283,32 @@ impl<'a> Test<'a> {
         Ok(())
     }
 
-    fn connects(&mut self) -> Result<(), Stopped> {
+    fn connects(&mut self) -> Result<(), EarlyExit> {
         while self.connects_left > 0 {
             self.next_event()?;
         }
         Ok(())
     }
 
-    fn disconnects(&mut self) -> Result<(), Stopped> {
+    fn disconnects(&mut self) -> Result<(), EarlyExit> {
         while self.disconnects_left > 0 {
             self.next_event()?;
         }
         Ok(())
     }
 
-    fn next_event(&mut self) -> Result<(), Stopped> {
-        let event = waited(|| self.channel.get_event())?;
+    fn next_event(&mut self) -> Result<(), EarlyExit> {
+        let event = retry_interrupted(|| self.channel.get_event())?;
         self.handle(event)
     }
 
-    fn handle(&mut self, mut event: Event) -> Result<(), Stopped> {
+    fn handle(&mut self, mut event: Event) -> Result<(), EarlyExit> {
         use EventType as T;
         match event.event_type() {
             T::AddrResolved => Ok(self.resolve_route(&event)?),
             T::RouteResolved => Ok(self.ask(&event)?),
             T::ConnectRequest => {
-                let id = event.take_request().expect("a request brings an id");
+                let id = event.take_request().expect("a connection request should have an id");
                 self.accept(id)
             }
             T::Established => {
@@ -315,9 +319,9 @@ impl<'a> Test<'a> {
                 self.disconnects_left += 1;
                 Ok(())
             }
-            // Of a connection in the making, or of one that stood.
+            // The event belongs to a connection attempt or to an established connection.
             T::AddrError | T::RouteError | T::ConnectError | T::Unreachable | T::Rejected => {
-                Err(Stopped::by(&event, T::Established, NAME, self.out))
+                Err(EarlyExit::from_event(&event, T::Established, NAME, self.out))
             }
             T::Disconnected => {
                 if let Some(Node::Connection(endpoint, state)) = self.nodes.get_mut(&event.token())
@@ -343,7 +347,7 @@ impl<'a> Test<'a> {
         Ok(node.id().resolve_route(RESOLUTION)?)
     }
 
-    /// Makes the connection's queue pair, and asks the server for it.
+    /// Creates the connection's queue pair, and sends the connection request.
     fn ask(&mut self, event: &Event) -> Result<(), Failure> {
         let Some(Node::Id(id)) = self.nodes.remove(&event.token()) else { return Ok(()) };
         let endpoint = self.prepare(id)?;
@@ -358,12 +362,13 @@ impl<'a> Test<'a> {
         Ok(())
     }
 
-    fn accept(&mut self, id: CmId) -> Result<(), Stopped> {
+    fn accept(&mut self, id: CmId) -> Result<(), EarlyExit> {
         if self.nodes.len() == self.options.connections {
-            self.say("cmatose: failing connection request")?;
+            self.print_line("cmatose: failing connection request")?;
             id.reject(b"")?;
-            let failure = Failure::because("there is one connection more than wanted");
-            return Err(Stopped { status: ENOMEM, failure });
+            let failure =
+                Failure::new("cannot accept another connection: all requested connections exist");
+            return Err(EarlyExit { status: ENOMEM, failure });
         }
         let endpoint = self.prepare(id)?;
         if let Some(timeout) = self.options.ack_timeout {
@@ -378,11 +383,11 @@ impl<'a> Test<'a> {
         self.nodes.insert(endpoint.id.token(), Node::Connection(endpoint, State::Connecting));
     }
 
-    /// Gives the id a queue pair with completion queues of its own, and posts its receives.
+    /// Creates a queue pair for the id, with its own completion queues, and posts its receives.
     fn prepare(&self, id: CmId) -> Result<Endpoint, Failure> {
         let context = id.context()?;
         let pd = ProtectionDomain::new(&context)?;
-        let depth = u32::try_from(self.count.max(1)).expect("it came from 32 bits");
+        let depth = u32::try_from(self.count.max(1)).expect("the count should fit in 32 bits");
         let queue = || CompletionQueue::new(&context, depth, None);
         let (send_cq, recv_cq) = (queue()?, queue()?);
         let caps =
@@ -401,7 +406,7 @@ impl<'a> Test<'a> {
     }
 
     fn migrate(&mut self, listener: Option<&CmId>) -> Result<(), Failure> {
-        self.say("migrating to new event channel")?;
+        self.print_line("migrating to new event channel")?;
         let channel = EventChannel::new()?;
         for id in listener.into_iter().chain(self.nodes.values().map(Node::id)) {
             id.migrate(&channel)?;
@@ -432,7 +437,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_of_a_word_counts() {
+    fn word_prefix_selects_format() {
         assert!(matches!(format("IPv6"), Ok(Format::Ip)));
         assert!(matches!(format("gid"), Ok(Format::Gid)));
         assert!(matches!(format("names"), Ok(Format::Name)));

@@ -1,9 +1,8 @@
-//! `cmtime`: how long each step of connecting takes with many connections at once, as the program of
-//! rdma-core 44 measures it.
+//! `cmtime`: measures the steps of connecting many connections, as in rdma-core 44.
 //!
-//! One thread makes the calls and one takes the events; both note the time of each step of each
-//! connection. Between steps the first yields until the second has counted all events. All queue pairs
-//! of a client complete on the two queues that the first one has brought.
+//! One thread makes the calls and one receives the events; both record the time of each step of each connection.
+//! Between two steps the first thread yields until the second one has counted all events. All queue pairs of a client
+//! use the two completion queues of the first queue pair.
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -19,14 +18,14 @@ use rdmacm::addr::{AddrInfo, AddrInfoFlags, AddrInfoHints, Address};
 use rdmacm::cm::{CmId, ConnParam, EndpointQpInit, Event, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::QueuePairCaps;
 
-use crate::failure::{Failure, waited};
+use crate::failure::{Failure, retry_interrupted};
 use crate::host::find;
 
 /// Time the steps of connecting many times
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Options {
-    /// Address or name of the server; without one, be the server, which does not end
+    /// Address or name of the server; if omitted, act as the server, which runs until it is killed
     #[arg(short = 's', value_name = "ADDR")]
     server: Option<String>,
     /// Local address or name
@@ -38,10 +37,10 @@ pub(crate) struct Options {
     /// Port or service
     #[arg(short = 'p', default_value = "7471")]
     port: String,
-    /// How often a resolution, or a packet, is tried again
+    /// Number of retries of a resolution, or of a packet
     #[arg(short = 'r', default_value_t = 2, value_parser = clap::value_parser!(u8).range(..=7))]
     retries: u8,
-    /// How long a resolution may take, in milliseconds
+    /// Time limit of a resolution, in milliseconds
     #[arg(short = 't', default_value_t = 2000)]
     timeout: u64,
 }
@@ -69,7 +68,7 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
     match &options.server {
         Some(server) if io::stdout().is_terminal() => connect(server, options, out),
         Some(server) => {
-            // A program that reads what is printed would be woken, and run, while a step is timed.
+            // Output is buffered: a program that reads it would otherwise be woken, and run, while a step is timed.
             let mut later = BufWriter::new(out);
             connect(server, options, &mut later)?;
             Ok(later.flush()?)
@@ -78,7 +77,7 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
     }
 }
 
-/// When something began and ended, in microseconds.
+/// Start and end of a step, in microseconds.
 #[derive(Default)]
 struct Times {
     start: AtomicI64,
@@ -92,33 +91,33 @@ impl Times {
     }
 }
 
-/// The times of the steps: of one connection, or as a whole.
+/// The times of the steps of one connection, or of all connections.
 type Steps = [Times; STEPS.len()];
 
 struct Node {
     id: CmId,
     times: Steps,
-    /// How often a resolution may still be tried again.
+    /// Number of remaining retries of a resolution.
     retries: AtomicU32,
 }
 
-/// What both threads know.
+/// State that both threads share.
 struct Test {
     peer: AddrInfo,
     there: Address,
     timeout: Duration,
-    /// Each where its id says.
+    /// The nodes, indexed by the user data of their ids.
     nodes: Vec<Node>,
     steps: Steps,
-    /// How many connections have ended each step, of those that an event ends.
+    /// Number of connections that have completed each step that ends with an event.
     completed: [AtomicUsize; STEPS.len()],
     /// The event that ended the test.
     failure: OnceLock<String>,
 }
 
-/// Notes what time it is.
-fn note(time: &AtomicI64) {
-    // `Instant` computes and checks more, which would be seen in a step's time.
+/// Stores the current time.
+fn record_time(time: &AtomicI64) {
+    // `Instant` computes and checks more, which would be visible in a step's time.
     let now = ClockId::CLOCK_MONOTONIC.now().expect("Linux has that clock");
     time.store(now.num_nanoseconds(), Ordering::Relaxed);
 }
@@ -127,23 +126,24 @@ fn connect(server: &str, options: &Options, out: &mut (dyn Write + Send)) -> Res
     let channel = EventChannel::new()?;
     writeln!(out, "creating id")?;
     let mut steps = Steps::default();
-    note(&steps[CREATE_ID].start);
+    record_time(&steps[CREATE_ID].start);
     let mut nodes = Vec::with_capacity(options.connections as usize);
     for place in 0..options.connections {
         let times = Steps::default();
-        note(&times[CREATE_ID].start);
+        record_time(&times[CREATE_ID].start);
         let id = CmId::new(&channel, PortSpace::Tcp)?;
         id.set_user_data(place.into());
-        note(&times[CREATE_ID].end);
+        record_time(&times[CREATE_ID].end);
         nodes.push(Node { id, times, retries: AtomicU32::default() });
     }
-    note(&steps[CREATE_ID].end);
+    record_time(&steps[CREATE_ID].end);
     let mut hints = hints(AddrInfoFlags::empty());
     if let Some(source) = &options.source {
         hints.src_addr = find(Some(source), None, &self::hints(AddrInfoFlags::PASSIVE))?.src_addr;
     }
     let peer = find(Some(server), Some(&options.port), &hints)?;
-    let there = peer.dst_addr.ok_or_else(|| Failure::because("there is no address to resolve"))?;
+    let there =
+        peer.dst_addr.ok_or_else(|| Failure::new("cannot resolve the address: there is none"))?;
     let test = Arc::new(Test {
         peer,
         there,
@@ -153,36 +153,36 @@ fn connect(server: &str, options: &Options, out: &mut (dyn Write + Send)) -> Res
         completed: Default::default(),
         failure: OnceLock::new(),
     });
-    // Not scoped: where a call fails the program ends, and the thread, which sleeps, with it.
+    // The thread is not scoped: if a call fails the program exits, and ends the sleeping thread.
     let reader = thread::Builder::new().spawn({
         let test = Arc::clone(&test);
         move || test.take_events(&channel)
     });
-    let reader = reader
-        .map_err(|error| Failure::because(format!("cannot start the events' thread: {error}")))?;
-    // What the queue pairs share is no id's: it ends when the ids have been destroyed, and not with the last.
-    let _shared = test.calls(options, out)?;
-    // It has counted the last event.
-    reader.join().map_err(|_| Failure::because("the thread that takes events panicked"))?;
+    let reader =
+        reader.map_err(|error| Failure::new(format!("cannot start the event thread: {error}")))?;
+    // The resources shared by the queue pairs must be dropped after all ids, not with the last one.
+    let _shared = test.run_steps(options, out)?;
+    // The thread has counted the last event and ends.
+    reader.join().map_err(|_| Failure::new("cannot finish the test: the event thread panicked"))?;
     let Some(Test { nodes, steps, .. }) = Arc::into_inner(test) else {
-        return Err(Failure::because("the thread that takes events still has the test"));
+        return Err(Failure::new("cannot finish the test: the event thread still uses it"));
     };
     let (ids, times): (Vec<_>, Vec<_>) =
         nodes.into_iter().map(|node| (node.id, node.times)).unzip();
     writeln!(out, "destroying id")?;
-    note(&steps[DESTROY].start);
+    record_time(&steps[DESTROY].start);
     for (id, times) in ids.into_iter().zip(&times) {
-        note(&times[DESTROY].start);
+        record_time(&times[DESTROY].start);
         id.destroy().map_err(rdmacm::Error::from)?;
-        note(&times[DESTROY].end);
+        record_time(&times[DESTROY].end);
     }
-    note(&steps[DESTROY].end);
+    record_time(&steps[DESTROY].end);
     report(&steps, &times, options.source.is_some(), out)
 }
 
 impl Test {
-    /// The steps between creating the ids and destroying them; what all queue pairs were made with.
-    fn calls(
+    /// Runs the steps between creation and destruction of the ids. Returns the shared resources of the queue pairs.
+    fn run_steps(
         &self,
         options: &Options,
         out: &mut (dyn Write + Send),
@@ -233,36 +233,35 @@ impl Test {
         node.id.resolve_addr(self.peer.src_addr, self.there, self.timeout)
     }
 
-    /// Takes every connection through a step, which `call` begins. What ends it is the call's
-    /// return or an event.
+    /// Runs a step for every connection, started by `call`. The step ends with the return of the call or with an event.
     fn step(
         &self,
         step: usize,
         mut call: impl FnMut(&Node) -> rdmacm::Result<()>,
     ) -> Result<(), Failure> {
         let by_event = [RESOLVE_ADDR, RESOLVE_ROUTE, CONNECT, DISCONNECT].contains(&step);
-        note(&self.steps[step].start);
+        record_time(&self.steps[step].start);
         for node in &self.nodes {
-            note(&node.times[step].start);
+            record_time(&node.times[step].start);
             call(node)?;
             if !by_event {
-                note(&node.times[step].end);
+                record_time(&node.times[step].end);
             }
         }
         while by_event && self.completed[step].load(Ordering::Acquire) != self.nodes.len() {
             if let Some(failure) = self.failure.get() {
-                return Err(Failure::because(failure));
+                return Err(Failure::new(failure));
             }
             thread::yield_now();
         }
-        note(&self.steps[step].end);
+        record_time(&self.steps[step].end);
         Ok(())
     }
 
-    /// Takes events until every connection has ended.
+    /// Receives events until every connection has ended.
     fn take_events(&self, channel: &EventChannel) {
         while self.completed[DISCONNECT].load(Ordering::Relaxed) != self.nodes.len() {
-            let taken = waited(|| channel.get_event()).map_err(Failure::from);
+            let taken = retry_interrupted(|| channel.get_event()).map_err(Failure::from);
             if let Err(Failure::Failed(messages)) = taken.and_then(|event| self.take(&event)) {
                 let _ = self.failure.set(messages.join("; "));
                 return;
@@ -272,7 +271,7 @@ impl Test {
 
     fn take(&self, event: &Event) -> Result<(), Failure> {
         use EventType as T;
-        let place = usize::try_from(event.user_data()).expect("it was made of one");
+        let place = usize::try_from(event.user_data()).expect("the user data should be an index");
         let node = &self.nodes[place];
         let step = match event.event_type() {
             T::AddrResolved => RESOLVE_ADDR,
@@ -283,11 +282,11 @@ impl Test {
             T::RouteError if node.may_retry() => return Ok(node.id.resolve_route(self.timeout)?),
             T::AddrError | T::RouteError | T::ConnectError | T::Unreachable | T::Rejected => {
                 let (name, status) = (event.event_type(), event.status());
-                return Err(Failure::because(format!("event: {name}, error: {status}")));
+                return Err(Failure::new(format!("event: {name}, error: {status}")));
             }
             _ => return Ok(()),
         };
-        note(&node.times[step].end);
+        record_time(&node.times[step].end);
         self.completed[step].fetch_add(1, Ordering::Release);
         Ok(())
     }
@@ -300,7 +299,9 @@ impl Node {
     }
 }
 
-/// A line for each step: total and longest in milliseconds, shortest and mean in microseconds.
+/// Prints a line with the times of each step.
+///
+/// Total and longest time are in milliseconds, shortest and mean time in microseconds.
 fn report(
     steps: &Steps,
     nodes: &[Steps],
@@ -323,23 +324,23 @@ fn report(
     Ok(())
 }
 
-/// Accepts every connection, and ends it when the client does.
+/// Accepts every connection, and disconnects it when the client does.
 fn serve(options: &Options, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
     let channel = EventChannel::new()?;
     let listener = CmId::new(&channel, PortSpace::Tcp)?;
     let passive = hints(AddrInfoFlags::PASSIVE);
     let here = find(options.source.as_deref(), Some(&options.port), &passive)?;
     listener
-        .bind(here.src_addr.ok_or_else(|| Failure::because("there is no address to bind to"))?)?;
+        .bind(here.src_addr.ok_or_else(|| Failure::new("cannot bind: there is no address"))?)?;
     listener.listen(0)?;
     let mut connections = HashMap::new();
     loop {
         use EventType as T;
-        let mut event = waited(|| channel.get_event())?;
+        let mut event = retry_interrupted(|| channel.get_event())?;
         let token = event.token();
         match event.event_type() {
             T::ConnectRequest => {
-                let id = event.take_request().expect("a request brings an id");
+                let id = event.take_request().expect("a connection request should have an id");
                 let accepted =
                     id.create_ep_qp(&queue_pair()).and_then(|_| id.accept(&ConnParam::default()));
                 if accepted.is_ok() {
@@ -350,7 +351,7 @@ fn serve(options: &Options, out: &mut (dyn Write + Send)) -> Result<(), Failure>
             }
             T::Disconnected => {
                 if let Some(id) = connections.remove(&token) {
-                    // It is over, whether the client hears of it or not.
+                    // The connection is over, even if the client is not notified.
                     let _ = id.disconnect();
                 }
             }

@@ -1,4 +1,4 @@
-//! `devinfo`: what devices there are and what they can do, in the words of `ibv_devinfo`.
+//! `devinfo`: shows devices and their attributes, in the format of `ibv_devinfo`.
 
 use std::fmt::Display;
 use std::io::{BufWriter, Write};
@@ -12,13 +12,13 @@ use crate::failure::Failure;
 /// Show RDMA devices and their ports
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Only this device
+    /// Show only this device
     #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
     device: Option<String>,
-    /// Only the names
+    /// Show only the names
     #[arg(short = 'l', long = "list")]
     list: bool,
-    /// Also limits, objects in use, GIDs and P_Keys
+    /// Also show limits, objects in use, GIDs and P_Keys
     #[arg(short = 'v', long = "verbose")]
     verbose: bool,
 }
@@ -28,13 +28,15 @@ pub(crate) fn run(options: &Options, out: &mut dyn Write) -> Result<(), Failure>
     if let Some(wanted) = &options.device {
         devices.retain(|device| device.name() == wanted);
         if devices.is_empty() {
-            return Err(Failure::because(format!("there is no RDMA device {wanted}")));
+            return Err(Failure::new(format!(
+                "cannot show {wanted}: there is no such RDMA device"
+            )));
         }
     }
     if devices.is_empty() {
-        return Err(Failure::because("there is no RDMA device"));
+        return Err(Failure::new("cannot show any device: there is no RDMA device"));
     }
-    // Standard output would write each line by itself.
+    // Buffered, because standard output would write each line by itself.
     let out = &mut BufWriter::new(out);
     let mut sheet = Sheet { out, depth: 0, verbose: options.verbose, failed: Vec::new() };
     for device in &devices {
@@ -53,7 +55,7 @@ struct Sheet<'a> {
     out: &'a mut dyn Write,
     depth: usize,
     verbose: bool,
-    /// What could not be found out. The rest is shown all the same.
+    /// Errors of values that could not be read. The other values are shown nevertheless.
     failed: Vec<String>,
 }
 
@@ -63,47 +65,47 @@ impl Sheet<'_> {
         Ok(writeln!(self.out, "{:indent$}{:28}{value}", "", format!("{key}:"))?)
     }
 
-    /// A line if there is a value.
-    fn known(&mut self, key: &str, value: Option<impl Display>) -> Result<(), Failure> {
+    /// Writes a line if there is a value.
+    fn line_if_known(&mut self, key: &str, value: Option<impl Display>) -> Result<(), Failure> {
         value.map_or(Ok(()), |value| self.line(key, value))
     }
 
-    /// The value, or its error among the failures.
-    fn noted<T>(&mut self, value: rdmacm::Result<T>) -> Option<T> {
+    /// Returns the value, or records its error.
+    fn value_or_record<T>(&mut self, value: rdmacm::Result<T>) -> Option<T> {
         value.map_err(|error| self.failed.push(error.to_string())).ok()
     }
 
     fn device(&mut self, device: &Device) -> Result<(), Failure> {
         self.line("hca_id", device.name())?;
         self.depth += 1;
-        self.known("index", device.index())?;
-        self.known("transport", device.transport().and_then(transport))?;
+        self.line_if_known("index", device.index())?;
+        self.line_if_known("transport", device.transport().and_then(transport))?;
         let node_type = device.node_type().map(|node| named(node.name(), "RDMA_NODE_", node.0));
-        self.known("node_type", node_type)?;
-        self.known("driver", device.driver().map(driver))?;
-        self.known("fw_ver", device.firmware())?;
-        self.known("node_guid", device.node_guid())?;
-        self.known("sys_image_guid", device.system_image_guid())?;
+        self.line_if_known("node_type", node_type)?;
+        self.line_if_known("driver", device.driver().map(driver))?;
+        self.line_if_known("fw_ver", device.firmware())?;
+        self.line_if_known("node_guid", device.node_guid())?;
+        self.line_if_known("sys_image_guid", device.system_image_guid())?;
         match device.uverbs() {
             Some(uverbs) => {
                 self.line("uverbs", uverbs.path())?;
-                self.known("driver_abi", uverbs.abi_version())?;
+                self.line_if_known("driver_abi", uverbs.abi_version())?;
             }
             None => self.line("uverbs", "none (modprobe rdma_ucm)")?,
         }
         if self.verbose {
-            // Before the device is opened here, which would count too.
-            let resources = self.noted(device.resources());
-            self.known("in_use", resources)?;
+            // This must precede the opening of the device, which would be counted as well.
+            let resources = self.value_or_record(device.resources());
+            self.line_if_known("in_use", resources)?;
         }
-        let context = self.noted(Context::open(device));
+        let context = self.value_or_record(Context::open(device));
         if let Some(context) = &context {
             self.attributes(context)?;
         }
-        self.known("phys_port_cnt", device.port_count())?;
+        self.line_if_known("phys_port_cnt", device.port_count())?;
         for number in 1..=device.port_count().unwrap_or(0) {
             self.depth += 1;
-            if let Some(port) = self.noted(device.port(number)) {
+            if let Some(port) = self.value_or_record(device.port(number)) {
                 self.port(&port, context.as_ref())?;
             }
             self.depth -= 1;
@@ -112,9 +114,9 @@ impl Sheet<'_> {
         Ok(())
     }
 
-    /// What only an opened device tells about itself.
+    /// Shows the attributes that only an open device provides.
     fn attributes(&mut self, context: &Context) -> Result<(), Failure> {
-        let Some(attributes) = self.noted(context.query_device()) else { return Ok(()) };
+        let Some(attributes) = self.value_or_record(context.query_device()) else { return Ok(()) };
         self.line("vendor_id", format_args!("0x{:04x}", attributes.vendor_id))?;
         self.line("vendor_part_id", attributes.vendor_part_id)?;
         self.line("hw_ver", format_args!("0x{:X}", attributes.hw_ver))?;
@@ -151,14 +153,14 @@ impl Sheet<'_> {
     fn port(&mut self, port: &Port, context: Option<&Context>) -> Result<(), Failure> {
         self.line("port", port.number())?;
         self.depth += 1;
-        self.known("state", port.state().map(|state| named(state.name(), "IB_", state.0)))?;
+        self.line_if_known("state", port.state().map(|state| named(state.name(), "IB_", state.0)))?;
         let physical = port.physical_state();
         let physical = physical.map(|state| named(state.name(), "IB_PORT_PHYS_STATE_", state.0));
-        self.known("phys_state", physical)?;
-        self.known("link_layer", port.link_layer().map(link_layer))?;
-        self.known("netdev", port.netdev())?;
-        self.known("port_lid", port.lid())?;
-        // What an opened device is asked for has one byte for the port.
+        self.line_if_known("phys_state", physical)?;
+        self.line_if_known("link_layer", port.link_layer().map(link_layer))?;
+        self.line_if_known("netdev", port.netdev())?;
+        self.line_if_known("port_lid", port.lid())?;
+        // The queries of an open device have one byte for the port number.
         let opened = context.zip(u8::try_from(port.number()).ok());
         if let Some((context, number)) = opened {
             self.port_attributes(number, context)?;
@@ -170,9 +172,11 @@ impl Sheet<'_> {
         Ok(())
     }
 
-    /// What only an opened device tells about a port.
+    /// Shows the port attributes that only an open device provides.
     fn port_attributes(&mut self, number: u8, context: &Context) -> Result<(), Failure> {
-        let Some(attributes) = self.noted(context.query_port(number)) else { return Ok(()) };
+        let Some(attributes) = self.value_or_record(context.query_port(number)) else {
+            return Ok(());
+        };
         self.line("max_mtu", mtu(attributes.max_mtu.0))?;
         self.line("active_mtu", mtu(attributes.active_mtu.0))?;
         self.line("sm_lid", attributes.sm_lid)?;
@@ -190,10 +194,10 @@ impl Sheet<'_> {
             Some((context, number)) => context.gids(number),
             None => port.gids().map(Iterator::collect),
         };
-        for entry in self.noted(gids).into_iter().flatten() {
+        for entry in self.value_or_record(gids).into_iter().flatten() {
             self.line(&format!("GID[{:3}]", entry.index), gid(&entry))?;
         }
-        for (index, pkey) in self.noted(port.pkeys()).into_iter().flatten().enumerate() {
+        for (index, pkey) in self.value_or_record(port.pkeys()).into_iter().flatten().enumerate() {
             if pkey != 0 {
                 self.line(&format!("PKEY[{index:3}]"), format_args!("0x{pkey:04x}"))?;
             }
@@ -210,7 +214,7 @@ fn transport(transport: Transport) -> Option<&'static str> {
     }
 }
 
-/// The driver by the name of its module's directory.
+/// Returns the driver's name, as in its module's directory.
 fn driver(driver: device::DriverId) -> String {
     let name = driver.name().and_then(|name| name.strip_prefix("RDMA_DRIVER_"));
     name.map_or_else(|| driver.to_string(), str::to_lowercase)
@@ -224,13 +228,13 @@ fn link_layer(layer: LinkLayer) -> String {
     }
 }
 
-/// `PORT_ACTIVE (4)`
+/// Formats a kernel name and its number: `PORT_ACTIVE (4)`.
 fn named(name: Option<&'static str>, prefix: &str, number: u8) -> String {
     let name = name.and_then(|name| name.strip_prefix(prefix)).unwrap_or("unknown");
     format!("{name} ({number})")
 }
 
-/// `1024 (3)`: bytes, and the kernel's number for them.
+/// Formats an MTU, in bytes and as the kernel's number: `1024 (3)`.
 fn mtu(number: u8) -> String {
     match number {
         1..=5 => format!("{} ({number})", 128 << number),
@@ -240,7 +244,7 @@ fn mtu(number: u8) -> String {
 
 fn gid(entry: &GidEntry) -> String {
     let mut text = entry.gid.to_string();
-    match entry.kind {
+    match entry.gid_type {
         Some(GidType::RoceV1) => text.push_str(", IB/RoCE v1"),
         Some(GidType::RoceV2) => text.push_str(", RoCE v2"),
         _ => {}

@@ -1,9 +1,9 @@
-//! An id with its queue pair, and the memory that messages are sent from and received in.
+//! An id with its queue pair, and the memory of its messages.
 //!
 //! # Safety
 //!
-//! Posting gives memory to the device. It is memory of the region that the [`Endpoint`] owns, which goes
-//! after id and queue pair are gone, and whose bytes nobody looks at.
+//! Posting passes memory to the device. The memory is in the region that the [`Endpoint`] owns; the region is dropped
+//! after the id and the queue pair, and the program does not access its bytes.
 #![expect(unsafe_code, reason = "posts work requests")]
 
 use rdmacm::cm::CmId;
@@ -12,17 +12,17 @@ use rdmacm::verbs::{
     SendFlags, SendOperation, SendRequest,
 };
 
-use crate::failure::{Failure, waited};
+use crate::failure::{Failure, retry_interrupted};
 
 pub(crate) struct Endpoint {
-    // Fields are dropped in this order: the id lets go of the queue pair, which then has no other owner.
+    // Fields drop in this order: the id releases the queue pair, which then has no other owner.
     pub(crate) id: CmId,
     qp: QueuePair,
     memory: Option<MemoryRegion>,
 }
 
 impl Endpoint {
-    /// Takes an id and its queue pair, for messages of `size` bytes.
+    /// Creates an endpoint of an id and its queue pair, for messages of `size` bytes.
     pub(crate) fn new(id: CmId, qp: QueuePair, size: usize) -> Result<Self, Failure> {
         let local = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
         let alloc = |size| MemoryRegion::alloc(qp.pd(), size, local);
@@ -38,7 +38,7 @@ impl Endpoint {
         self.qp.recv_cq()
     }
 
-    /// Returns `true` if the queue pair carries `bytes` in a request.
+    /// Returns `true` if the queue pair supports `bytes` of inline data.
     pub(crate) fn has_inline(&self, bytes: u32) -> bool {
         self.qp.caps().max_inline_data >= bytes
     }
@@ -47,8 +47,8 @@ impl Endpoint {
     pub(crate) fn receive(&self) -> Result<(), Failure> {
         let scatter: Vec<_> =
             self.memory.iter().map(|memory| memory.sge(..)).collect::<Result<_, _>>()?;
-        // SAFETY: the region is allocated and registered until it is dropped, which is after the queue pair is destroyed;
-        // nothing reads or writes its bytes.
+        // SAFETY: the region is allocated and registered until it is dropped, which is after the queue pair is
+        // destroyed; the program does not access its bytes.
         unsafe { self.qp.post_recv(&ReceiveRequest { wr_id: 0, scatter: &scatter }) }?;
         Ok(())
     }
@@ -60,7 +60,7 @@ impl Endpoint {
         self.post(Payload::Gather(&gather))
     }
 
-    /// Posts a send of `bytes`, which are in the request.
+    /// Posts a send of `bytes` as inline data.
     pub(crate) fn send_inline(&self, bytes: &[u8]) -> Result<(), Failure> {
         self.post(Payload::Inline(bytes))
     }
@@ -68,33 +68,35 @@ impl Endpoint {
     fn post(&self, payload: Payload<'_>) -> Result<(), Failure> {
         let (operation, flags) = (SendOperation::Send, SendFlags::empty());
         let request = SendRequest { wr_id: 0, operation, payload, flags };
-        // SAFETY: bytes in the request are copied; the region is allocated and registered until it is dropped, which is after
-        // the queue pair is destroyed, and nothing reads or writes its bytes.
+        // SAFETY: inline data is copied; the region is allocated and registered until it is dropped, which is after the
+        // queue pair is destroyed, and the program does not access its bytes.
         unsafe { self.qp.post_send(&request) }?;
         Ok(())
     }
 }
 
-/// Sleeps until a completion is there.
+/// Waits for a completion.
 pub(crate) fn wait(cq: &CompletionQueue) -> Result<(), Failure> {
     let mut done = [Completion::default()];
-    waited(|| cq.wait(&mut done))?;
-    check(&done)
+    retry_interrupted(|| cq.wait(&mut done))?;
+    check_status(&done)
 }
 
-/// Polls once: the number of completions that were there.
-pub(crate) fn polled(cq: &CompletionQueue) -> Result<usize, Failure> {
+/// Polls once. Returns the number of completions.
+pub(crate) fn poll(cq: &CompletionQueue) -> Result<usize, Failure> {
     let mut done = [Completion::default(); 8];
     let polled = cq.poll(&mut done)?;
-    check(&done[..polled])?;
+    check_status(&done[..polled])?;
     Ok(polled)
 }
 
-/// That all of them went well.
+/// Returns an error if one of the completions has failed.
 #[inline]
-pub(crate) fn check(done: &[Completion]) -> Result<(), Failure> {
+pub(crate) fn check_status(done: &[Completion]) -> Result<(), Failure> {
     match done.iter().find(|done| !done.is_success()) {
         None => Ok(()),
-        Some(done) => Err(Failure::because(format!("a request failed: {}", done.status()))),
+        Some(done) => {
+            Err(Failure::new(format!("cannot complete a work request: {}", done.status())))
+        }
     }
 }

@@ -1,7 +1,9 @@
-//! One program with several tools, called applets: `rdmatools APPLET ...`, or by a link that has the applet's name.
+//! One program with several tools, called applets.
 //!
-//! A library, so that another program can carry the tools: see [`main`]. An applet is a module with its `Options` and a `run` that
-//! writes to the output it is given, and a row of `APPLETS`.
+//! An applet runs as `rdmatools APPLET ...`, or by a link with the applet's name.
+//!
+//! The tools are a library, so that another program can contain them: see [`main`]. An applet is a module with
+//! `Options` and a function `run` that writes to a given output, and a row of `APPLETS`.
 
 pub mod chart;
 mod cmatose;
@@ -9,19 +11,19 @@ mod cmtime;
 mod conform;
 mod datagram;
 mod devinfo;
+mod early_exit;
 mod endpoint;
 mod failure;
-mod hello;
 mod host;
 mod link;
 mod mckey;
 mod number;
 mod perf;
 mod pingpong;
+mod rdma_client_server;
+mod rdma_xclient_server;
 mod rping;
-mod stopped;
 mod udaddy;
-mod xhello;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Write};
@@ -34,19 +36,19 @@ use failure::Failure;
 
 const PROGRAM: &str = "rdmatools";
 
-/// A tool.
+/// A tool of the program.
 struct Applet {
     name: &'static str,
     alias: Option<&'static str>,
-    /// Adds what it takes to a command.
+    /// Adds the options of the applet to a command.
     augment: fn(Command) -> Command,
-    /// Runs it with what was given.
+    /// Runs the applet with the parsed options.
     run: fn(&mut ArgMatches, &mut Output) -> Result<(), Failure>,
 }
 
 type Output = dyn Write + Send;
 
-/// An applet by its name, its options and what runs it.
+/// Defines an applet by its name, its options and its function.
 macro_rules! applet {
     ($name:literal, $options:ty, $run:path) => {
         Applet {
@@ -54,9 +56,9 @@ macro_rules! applet {
             alias: None,
             augment: <$options>::augment_args,
             run: |matches, out| {
-                // What the command did not take was refused before.
+                // The command has already rejected unknown options.
                 let options = <$options>::from_arg_matches_mut(matches)
-                    .map_err(|refusal| Failure::because(refusal.to_string()))?;
+                    .map_err(|refusal| Failure::new(refusal.to_string()))?;
                 $run(&options, out)
             },
         }
@@ -76,17 +78,17 @@ static APPLETS: [Applet; 18] = [
     applet!("lat", perf::LatencyOptions, perf::run_lat),
     applet!("link", link::Options, link::run),
     applet!("mckey", mckey::Options, mckey::run),
-    applet!("rdma_client", hello::ClientOptions, hello::connect),
-    applet!("rdma_server", hello::ServerOptions, hello::serve),
-    applet!("rdma_xclient", xhello::ClientOptions, xhello::connect),
-    applet!("rdma_xserver", xhello::ServerOptions, xhello::serve),
+    applet!("rdma_client", rdma_client_server::ClientOptions, rdma_client_server::connect),
+    applet!("rdma_server", rdma_client_server::ServerOptions, rdma_client_server::serve),
+    applet!("rdma_xclient", rdma_xclient_server::ClientOptions, rdma_xclient_server::connect),
+    applet!("rdma_xserver", rdma_xclient_server::ServerOptions, rdma_xclient_server::serve),
     applet!("rping", rping::Options, rping::run),
     applet!("udaddy", udaddy::Options, udaddy::run),
 ];
 
 impl Applet {
-    /// The one with this name or alias.
-    fn called(name: &OsStr) -> Option<&'static Self> {
+    /// Finds the applet with this name or alias.
+    fn find(name: &OsStr) -> Option<&'static Self> {
         let is_called =
             |applet: &&Self| name == applet.name || applet.alias.is_some_and(|alias| name == alias);
         APPLETS.iter().find(is_called)
@@ -97,8 +99,8 @@ impl Applet {
     }
 }
 
-/// The command line with these applets.
-fn tools<'a>(applets: impl IntoIterator<Item = &'a Applet>) -> Command {
+/// Builds the command line parser for the given applets.
+fn command_line<'a>(applets: impl IntoIterator<Item = &'a Applet>) -> Command {
     Command::new(PROGRAM)
         .version(env!("CARGO_PKG_VERSION"))
         .about("RDMA tools that need no rdma-core")
@@ -108,56 +110,57 @@ fn tools<'a>(applets: impl IntoIterator<Item = &'a Applet>) -> Command {
         .subcommands(applets.into_iter().map(Applet::command))
 }
 
-/// Runs the tool that `args` name, program name first, and returns its exit status: 0 success, 1 failure, 2 wrong usage.
+/// Runs the tool named by `args`, which start with the program name. Returns 0 for success, 1 for failure, 2 for wrong
+/// usage.
 ///
-/// Output goes to standard output, which is not locked meanwhile, and errors go to standard error. An output that nobody
-/// reads any more ends the tool quietly.
+/// Output goes to standard output, which is not locked during the run, and errors go to standard error. If the reader
+/// of the output closes it, the tool ends without an error message.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     run(args.into_iter().collect(), &mut io::stdout(), &mut io::stderr()).into()
 }
 
 fn run(args: Vec<OsString>, out: &mut Output, err: &mut dyn Write) -> u8 {
     let args = with_applet_first(args);
-    let named = args.get(1).and_then(|name| Applet::called(name));
-    // All the others would take more time and memory than the one does.
-    let tools = named.map_or_else(|| tools(&APPLETS), |applet| tools([applet]));
+    let named = args.get(1).and_then(|name| Applet::find(name));
+    // A parser for all applets would use more time and memory than a parser for one.
+    let tools = named.map_or_else(|| command_line(&APPLETS), |applet| command_line([applet]));
     let mut matches = match tools.try_get_matches_from(args) {
         Ok(matches) => matches,
         Err(refusal) => {
-            // Help and version are refusals too, but with success.
+            // clap reports help and version as errors too, but with exit code 0.
             let stream: &mut dyn Write = if refusal.use_stderr() { err } else { out };
-            // What cannot be written can neither be complained about.
+            // A write error cannot be reported anywhere.
             let _ = write!(stream, "{}", refusal.render());
             return if refusal.exit_code() == 0 { 0 } else { 2 };
         }
     };
     let (name, mut matches) = matches.remove_subcommand().expect("a subcommand is required");
-    let applet = Applet::called(name.as_ref()).expect("each subcommand is an applet");
+    let applet = Applet::find(name.as_ref()).expect("each subcommand is an applet");
     let done = (applet.run)(&mut matches, out).and_then(|()| Ok(out.flush()?));
     report(done, applet.name, err)
 }
 
-/// Says why `applet` failed, and returns the exit status.
+/// Prints the reason why `applet` failed, and returns the exit status.
 fn report(done: Result<(), Failure>, applet: &str, err: &mut dyn Write) -> u8 {
     let (status, messages) = match done {
         Ok(()) => return 0,
         Err(Failure::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return 0,
         Err(Failure::Output(error)) => (1, vec![format!("cannot write the output: {error}")]),
         Err(Failure::Failed(messages)) => (1, messages),
-        Err(Failure::Absent(message)) => (3, vec![message]),
+        Err(Failure::Unavailable(message)) => (3, vec![message]),
     };
     for message in messages {
-        // In one piece, which others' lines do not get into.
+        // The message is written at once, so that lines of other programs do not interrupt it.
         let _ = err.write_all(format!("{PROGRAM} {applet}: {message}\n").as_bytes());
     }
     status
 }
 
-/// Turns `link ...`, the call by an applet's own name, into `rdmatools link ...`.
+/// Converts `link ...`, a call by an applet's own name, into `rdmatools link ...`.
 fn with_applet_first(mut args: Vec<OsString>) -> Vec<OsString> {
     let called = args.first().and_then(|program| Path::new(program).file_name());
     let Some(called) = called.map(OsString::from) else { return args };
-    if Applet::called(&called).is_some() {
+    if Applet::find(&called).is_some() {
         args.splice(..1, [PROGRAM.into(), called]);
     }
     args
@@ -167,14 +170,14 @@ fn with_applet_first(mut args: Vec<OsString>) -> Vec<OsString> {
 mod tests {
     use super::*;
 
-    /// Status, output and errors of a call.
+    /// Returns status, output and errors of a call.
     fn call(line: &str) -> (u8, String, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let status = run(line.split(' ').map(OsString::from).collect(), &mut out, &mut err);
         (status, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
     }
 
-    /// An output that fails in one way.
+    /// An output whose operations all fail with this error.
     struct Broken(ErrorKind);
 
     impl Write for Broken {
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn help_is_success_and_output() {
+    fn help_succeeds_and_is_printed() {
         for line in ["rdmatools --help", "rdmatools help", "rdmatools link --help", "/bin/link -h"]
         {
             let (status, out, err) = call(line);
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_usage_is_status_2_and_an_error() {
+    fn wrong_usage_exits_with_2() {
         let lines = [
             "rdmatools",
             "rdmatools nonsense",
@@ -219,24 +222,26 @@ mod tests {
     }
 
     #[test]
-    fn what_link_can_do_is_named_where_it_is_asked_for_something_else() {
+    fn unknown_link_action_lists_actions() {
         let (status, _, err) = call("rdmatools link nope");
         assert_eq!(status, 2);
         assert!(err.contains("[show|add|delete]"), "{err}");
     }
 
-    /// rdma-core's programs have it, and end with EOPNOTSUPP on rxe and siw.
+    /// Checks the error for XRC.
+    ///
+    /// The programs of rdma-core support XRC, but fail with EOPNOTSUPP on rxe and siw.
     #[test]
-    fn xrc_is_refused_by_name() {
+    fn xrc_is_rejected_by_name() {
         for line in ["rdma_xserver -c x", "rdmatools rdma_xclient -c Xrc -s 10.0.0.1"] {
             let (status, out, err) = call(line);
             assert_eq!((status, out.as_str()), (2, ""), "{line}");
-            assert!(err.contains("x is XRC, whose sends no driver that is known here"), "{err}");
+            assert!(err.contains("x is XRC, which no supported driver can send"), "{err}");
         }
     }
 
     #[test]
-    fn an_alias_is_as_good_as_the_name() {
+    fn alias_selects_applet() {
         for line in ["rdmatools ucmatose --nonsense", "/usr/bin/ucmatose --nonsense"] {
             let (status, _, err) = call(line);
             assert_eq!(status, 2, "{line}");
@@ -245,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_status_1_and_names_the_applet() {
+    fn failure_exits_with_1_and_names_applet() {
         for line in [
             "rdmatools link add rxe%d type rxe netdev lo",
             "/usr/bin/link add rxe%d type rxe netdev lo",
@@ -258,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_went_is_no_failure() {
+    fn closed_output_is_no_failure() {
         let mut err = Vec::new();
         let mut status =
             |kind: ErrorKind| report(Err(io::Error::from(kind).into()), "link", &mut err);
@@ -270,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_consistent() {
-        tools(&APPLETS).debug_assert();
+    fn definition_is_consistent() {
+        command_line(&APPLETS).debug_assert();
     }
 }

@@ -1,9 +1,9 @@
-//! `link`: ports of devices, and software devices over network devices, in the words of iproute2's `rdma link`.
+//! `link`: shows ports and manages software devices, in the format of iproute2's `rdma link`.
 
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use rdmacm::device::link::{self, LinkKind};
+use rdmacm::device::link::{self, LinkType};
 use rdmacm::device::{PhysicalState, Port, PortState};
 
 use crate::failure::Failure;
@@ -18,14 +18,14 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List links, which is what happens without a subcommand
+    /// List links; the default subcommand
     #[command(visible_alias = "list")]
     Show {
-        /// Only those of this device, or this port of it
+        /// Show only this device or port [e.g. rxe0/1]
         #[arg(value_name = "DEV[/PORT]")]
         link: Option<String>,
     },
-    /// Make a software device over a network device
+    /// Create a software device over a network device
     #[command(override_usage = "rdmatools link add NAME type rxe|siw netdev DEV")]
     Add {
         /// Name of the new device
@@ -34,14 +34,14 @@ enum Action {
         type_word: String,
         /// rxe (RoCE) or siw (iWARP)
         #[arg(value_name = "TYPE")]
-        kind: LinkKind,
+        kind: LinkType,
         #[arg(value_name = "netdev", value_parser = ["netdev"], hide = true)]
         netdev_word: String,
-        /// Network device under it
+        /// Network device below the RDMA device
         #[arg(value_name = "DEV")]
         netdev: String,
     },
-    /// Remove a software device; waits until nobody uses it
+    /// Remove a software device; waits until no program uses it
     #[command(visible_alias = "del")]
     Delete {
         /// Name of the device
@@ -69,12 +69,14 @@ fn show(wanted: Option<&str>, out: &mut dyn Write) -> Result<(), Failure> {
         }
     }
     match wanted {
-        Some(wanted) if !found => Err(Failure::because(format!("there is no link {wanted}"))),
+        Some(wanted) if !found => Err(Failure::new(format!("there is no link {wanted}"))),
         _ => Ok(()),
     }
 }
 
-/// `link rxe0/1 state ACTIVE physical_state LINK_UP netdev eth0`, without what is unknown.
+/// Formats a port, without unknown values.
+///
+/// Example: `link rxe0/1 state ACTIVE physical_state LINK_UP netdev eth0`.
 fn line(link: &str, port: &Port) -> String {
     let facts = [
         ("lid", port.lid().map(|lid| lid.to_string())),
@@ -94,7 +96,7 @@ fn physical_state(state: PhysicalState) -> String {
     short(state.name(), "IB_PORT_PHYS_STATE_", state.0)
 }
 
-/// The kernel's name without what all of its kind begin with; a number that has no name as it is.
+/// Returns the kernel's name without `prefix`, or the number if it has no name.
 fn short(name: Option<&'static str>, prefix: &str, number: u8) -> String {
     let name = name.and_then(|name| name.strip_prefix(prefix));
     name.map_or_else(|| number.to_string(), str::to_owned)

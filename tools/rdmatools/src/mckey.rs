@@ -1,5 +1,4 @@
-//! `mckey`: sends datagrams to a multicast group, or receives those that come, as the program of
-//! rdma-core does.
+//! `mckey`: sends datagrams to a multicast group, or receives them, as the program of rdma-core does.
 
 use std::io::Write;
 use std::net::Ipv6Addr;
@@ -12,29 +11,29 @@ use rdmacm::cm::{CmId, EventChannel, EventType, Membership, PortSpace};
 use rdmacm::verbs::QpCreateFlags;
 
 use crate::datagram::{self, Node, Plan};
-use crate::failure::{Failure, waited};
+use crate::early_exit::EarlyExit;
+use crate::failure::{Failure, retry_interrupted};
 use crate::host::resolve;
-use crate::stopped::Stopped;
 
 const NAME: &str = "mckey";
 const RESOLUTION: Duration = Duration::from_secs(2);
-/// How long switches have to learn of the members: nobody tells when they have.
+/// Time for switches to update their tables of members: they send no confirmation.
 const SETTLING: Duration = Duration::from_secs(3);
 
 /// Send datagrams to a multicast group, or receive them
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Options {
-    /// The group: an address or a name
+    /// Multicast group: an address or a name
     #[arg(short = 'm', value_name = "GROUP", required_unless_present = "unmapped")]
     group: Option<String>,
-    /// The group as a GID of InfiniBand, in place of -m; needs -b
+    /// Multicast group as an InfiniBand GID, instead of -m; needs -b
     #[arg(short = 'M', value_name = "GID", requires = "bind")]
     unmapped: Option<Ipv6Addr>,
-    /// Be a sender
+    /// Act as a sender
     #[arg(short = 's')]
     sender: bool,
-    /// Local address or name: that of the device to use
+    /// Local address or name of the device to use
     #[arg(short = 'b', value_name = "ADDR")]
     bind: Option<String>,
     /// Number of ids
@@ -43,17 +42,17 @@ pub(crate) struct Options {
     /// Number of messages
     #[arg(short = 'C', default_value_t = 10)]
     count: u32,
-    /// Bytes of a message
+    /// Size of a message in bytes
     #[arg(short = 'S', default_value_t = 100)]
     size: usize,
     /// Port space: 0x111 for UDP, 0x2 for IPoIB
     #[arg(short = 'p', value_name = "NUMBER", default_value = "0x111",
         value_parser = datagram::port_space)]
     port_space: PortSpace,
-    /// Join as a member that sends only
+    /// Join as a send-only member
     #[arg(short = 'o')]
     send_only: bool,
-    /// Have messages of one's own not come back
+    /// Do not receive messages that this program sends
     #[arg(short = 'l')]
     block_loopback: bool,
 }
@@ -94,22 +93,22 @@ fn group(options: &Options) -> Result<Address, Failure> {
     match (options.unmapped, &options.group) {
         (Some(gid), _) => {
             let plain = IbAddress::new(gid.into(), options.port_space, 0);
-            // Of a group only the GID counts.
+            // Only the GID of a multicast group is used.
             Ok(IbAddress { pkey: 0, service_id: 0, service_id_mask: 0, ..plain }.into())
         }
         (None, Some(host)) => Ok(resolve(host, 0)?.into()),
-        (None, None) => Err(Failure::because("there is no group")),
+        (None, None) => Err(Failure::new("cannot join the multicast group: none is given")),
     }
 }
 
-/// Joins the group with an id that has a device.
+/// Joins the group with an id that is bound to a device.
 fn join(
     node: &mut Node,
     group: Address,
     options: &Options,
     plan: Plan,
     out: &mut dyn Write,
-) -> Result<(), Stopped> {
+) -> Result<(), EarlyExit> {
     let flags = match options.block_loopback {
         true => QpCreateFlags::IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK,
         false => QpCreateFlags::empty(),
@@ -123,7 +122,7 @@ fn join(
     Ok(())
 }
 
-/// Handles events until every id is in the group.
+/// Handles events until every id has joined the group.
 fn await_groups(
     channel: &EventChannel,
     nodes: &mut [Node],
@@ -131,9 +130,9 @@ fn await_groups(
     options: &Options,
     plan: Plan,
     out: &mut dyn Write,
-) -> Result<(), Stopped> {
+) -> Result<(), EarlyExit> {
     while !nodes.iter().all(Node::has_peer) {
-        let event = waited(|| channel.get_event())?;
+        let event = retry_interrupted(|| channel.get_event())?;
         let Some(node) = nodes.iter_mut().find(|node| node.id.token() == event.token()) else {
             continue;
         };
@@ -145,7 +144,7 @@ fn await_groups(
                 writeln!(out, "mckey: joined dgid: {gid} mlid 0x{lid:x} sl {sl}")?;
                 node.send_to(members)?;
             }
-            _ => return Err(Stopped::by(&event, EventType::MulticastJoin, NAME, out)),
+            _ => return Err(EarlyExit::from_event(&event, EventType::MulticastJoin, NAME, out)),
         }
     }
     Ok(())
@@ -156,14 +155,14 @@ fn transfer(
     options: &Options,
     plan: Plan,
     out: &mut dyn Write,
-) -> Result<(), Stopped> {
+) -> Result<(), EarlyExit> {
     if plan.count == 0 {
         return Ok(());
     }
     if options.sender {
         writeln!(out, "initiating data transfers")?;
         for node in nodes {
-            // An address handle must live until the sends have completed: the last one tells.
+            // The address handle must exist until the sends have completed: the last one is signaled.
             node.post_sends(1)?;
             node.complete(1)?;
         }
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_those_of_the_c_program() {
+    fn options_match_c_program() {
         let sender = options("-so -m 239.1.1.1 -b 10.0.0.1 -C5 -p 2").unwrap();
         assert!(sender.sender && sender.send_only && !sender.block_loopback);
         assert!(options("-lm 239.1.1.1").unwrap().block_loopback);
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_an_address_or_a_gid() {
+    fn group_is_address_or_gid() {
         let group = |line: &str| group(&options(line).unwrap()).ok();
         assert_eq!(group("-m 239.1.1.1").unwrap().ip(), Some("239.1.1.1:0".parse().unwrap()));
         let Some(Address::Ib(unmapped)) = group("-M ff12::1 -b 10.0.0.1") else { panic!() };

@@ -1,6 +1,6 @@
 //! Numbers in arguments.
 
-/// A number, as C writes numbers: `0x10`, `020` or `16`.
+/// Parses a number in C notation: `0x10`, `020` or `16`.
 pub(crate) fn number<T: TryFrom<u64>>(argument: &str) -> Result<T, String> {
     let (digits, radix) = match argument.strip_prefix("0x").or_else(|| argument.strip_prefix("0X"))
     {
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_as_in_c() {
+    fn numbers_use_c_notation() {
         for text in ["16", "0x10", "0X10", "020"] {
             assert_eq!(number(text), Ok(16_u8));
         }

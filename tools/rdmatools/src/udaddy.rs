@@ -1,8 +1,7 @@
-//! `udaddy`: finds a service by service resolution (SIDR), sends it datagrams and gets as many back,
-//! as the program of rdma-core does.
+//! `udaddy`: exchanges datagrams with a service resolved by SIDR, as in rdma-core.
 //!
-//! The server learns where its answers go from what it receives: from the global route header, and
-//! from the immediate data, which is the number of the client's queue pair.
+//! The server takes the destination of its answers from the received messages: from the global route header, and from
+//! the immediate data, which contains the number of the client's queue pair.
 
 use std::io::Write;
 use std::time::Duration;
@@ -13,39 +12,39 @@ use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::QpCreateFlags;
 
 use crate::datagram::{self, Node, Plan};
-use crate::failure::{Failure, waited};
-use crate::stopped::{Stopped, find};
+use crate::early_exit::{EarlyExit, find};
+use crate::failure::{Failure, retry_interrupted};
 
 const NAME: &str = "udaddy";
 const PORT: &str = "7174";
 const RESOLUTION: Duration = Duration::from_secs(2);
 
-/// Exchange datagrams with a server, or be the server
+/// Exchange datagrams with a server, or act as the server
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Options {
-    /// Be the client of the server that has this address; without it, be the server
+    /// Address of the server; if omitted, act as the server
     #[arg(short = 's', value_name = "ADDR")]
     server: Option<String>,
     /// Local address or name [default for the server: every address]
     #[arg(short = 'b', value_name = "ADDR")]
     bind: Option<String>,
-    /// How -s and -b are given
+    /// Format of -s and -b
     #[arg(short = 'f', value_name = "FORMAT", ignore_case = true, default_value = "name")]
     format: Format,
     /// Port space [default: udp]
     #[arg(short = 'P', value_name = "SPACE", ignore_case = true, overrides_with = "number")]
     space: Option<Space>,
-    /// The same by its number: 0x111 for UDP, 0x2 for IPoIB
+    /// Port space by its number: 0x111 for UDP, 0x2 for IPoIB
     #[arg(short = 'p', value_name = "NUMBER", value_parser = datagram::port_space)]
     number: Option<PortSpace>,
     /// Number of ids on each side
     #[arg(short = 'c', default_value_t = 1)]
     connections: usize,
-    /// Number of messages each way
+    /// Number of messages in each direction
     #[arg(short = 'C', default_value_t = 10)]
     count: u32,
-    /// Bytes of a message
+    /// Size of a message in bytes
     #[arg(short = 'S', default_value_t = 100)]
     size: usize,
     /// Type of service of the client's packets
@@ -83,14 +82,14 @@ impl Options {
         Plan::new(self.connections, self.count, self.size)
     }
 
-    /// The first address of `host`; with `flags`.
+    /// Returns the first address of `host`, with `flags`.
     fn find(
         &self,
         host: Option<&str>,
         port: Option<&str>,
         flags: AddrInfoFlags,
         out: &mut dyn Write,
-    ) -> Result<Address, Stopped> {
+    ) -> Result<Address, EarlyExit> {
         let (format, family) = match self.format {
             Format::Name => (AddrInfoFlags::empty(), None),
             Format::Ip => (AddrInfoFlags::NUMERICHOST, None),
@@ -103,7 +102,7 @@ impl Options {
             AddrInfoHints { flags: flags | format, family, port_space, ..AddrInfoHints::default() };
         let found = find(host, port, &hints, NAME, out)?;
         let address = found.dst_addr.or(found.src_addr);
-        Ok(address.ok_or_else(|| Failure::because("there is no such address"))?)
+        Ok(address.ok_or_else(|| Failure::new("cannot resolve the address: there is none"))?)
     }
 }
 
@@ -120,7 +119,7 @@ fn server(
     options: &Options,
     nodes: &mut Vec<Node>,
     out: &mut dyn Write,
-) -> Result<(), Stopped> {
+) -> Result<(), EarlyExit> {
     let plan = options.plan();
     writeln!(out, "udaddy: starting server")?;
     let listener = CmId::new(channel, options.port_space())?;
@@ -128,12 +127,12 @@ fn server(
     listener.bind(address)?;
     listener.listen(0)?;
     while nodes.len() < plan.connections {
-        let mut event = waited(|| channel.get_event())?;
+        let mut event = retry_interrupted(|| channel.get_event())?;
         let Some(id) = event.take_request() else {
-            return Err(Stopped::by(&event, EventType::ConnectRequest, NAME, out));
+            return Err(EarlyExit::from_event(&event, EventType::ConnectRequest, NAME, out));
         };
         let mut node = Node::new(id);
-        // A node that fails takes its id along, which rejects the client.
+        // If a node fails, its id is dropped, which rejects the client.
         node.prepare(plan, QpCreateFlags::empty(), NAME, out)?;
         node.post_receives()?;
         node.id.accept(&ConnParam::default())?;
@@ -164,7 +163,7 @@ fn client(
     options: &Options,
     nodes: &mut Vec<Node>,
     out: &mut dyn Write,
-) -> Result<(), Stopped> {
+) -> Result<(), EarlyExit> {
     let plan = options.plan();
     for _ in 0..plan.connections {
         nodes.push(Node::new(CmId::new(channel, options.port_space())?));
@@ -179,7 +178,7 @@ fn client(
         node.id.resolve_addr(source, address, RESOLUTION)?;
     }
     while !nodes.iter().all(Node::has_peer) {
-        let event = waited(|| channel.get_event())?;
+        let event = retry_interrupted(|| channel.get_event())?;
         let Some(node) = nodes.iter_mut().find(|node| node.id.token() == event.token()) else {
             continue;
         };
@@ -196,7 +195,7 @@ fn client(
                 node.id.connect(&ConnParam::default())?;
             }
             (EventType::Established, Some(peer)) => node.send_to(peer)?,
-            _ => return Err(Stopped::by(&event, EventType::Established, NAME, out)),
+            _ => return Err(EarlyExit::from_event(&event, EventType::Established, NAME, out)),
         }
     }
     if plan.count > 0 {
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_those_of_the_c_program() {
+    fn options_match_c_program() {
         let client = options("-s10.0.0.1 -b 10.0.0.2 -c 3 -C7 -S 1024 -t 32 -f ipv6").unwrap();
         assert_eq!(client.server.as_deref(), Some("10.0.0.1"));
         assert_eq!((client.connections, client.count, client.size), (3, 7, 1024));
@@ -247,16 +246,18 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_as_the_format_says() {
+    fn addresses_are_parsed_by_format() {
         let find = |line: &str, host| {
             let options = options(line).unwrap();
             options.find(Some(host), Some(PORT), AddrInfoFlags::empty(), &mut Vec::new())
         };
-        let address = find("-f ip", "10.0.0.1").unwrap_or_else(|_| panic!("an address"));
+        let address =
+            find("-f ip", "10.0.0.1").unwrap_or_else(|_| panic!("an address should be accepted"));
         assert_eq!(address.ip(), Some("10.0.0.1:7174".parse().unwrap()));
-        let address = find("-f gid", "fe80::1").unwrap_or_else(|_| panic!("a GID"));
+        let address =
+            find("-f gid", "fe80::1").unwrap_or_else(|_| panic!("a GID should be accepted"));
         assert_eq!(address.family(), AddressFamily::Ib);
-        let Err(stopped) = find("-f ip", "localhost") else { panic!("a name") };
-        assert_eq!(stopped.status, -2, "EAI_NONAME");
+        let Err(exit) = find("-f ip", "localhost") else { panic!("a name should be rejected") };
+        assert_eq!(exit.status, -2, "EAI_NONAME");
     }
 }

@@ -1,8 +1,8 @@
-//! The error type of the project's tools: one text that names the operation, its object and the cause.
+//! The error type of the project's tools: one text with the operation, its object and the cause.
 
 use std::fmt::{self, Display};
 
-/// An error as the text that a person reads.
+/// An error with a readable text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(String);
 
@@ -24,18 +24,20 @@ impl Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Adds the name of the failed operation to an error.
+/// Extension trait that adds the failed operation to an error.
 pub trait Context<T> {
     /// Turns an error into `cannot {doing}: {error}`.
     ///
     /// # Errors
-    /// The error of `self`, with the operation before it.
+    ///
+    /// Returns the error of `self`, preceded by the operation.
     fn context(self, doing: &str) -> Result<T>;
 
-    /// Turns an error into `cannot {doing}: {error}`, with a text that is computed only if there is an error.
+    /// Turns an error into `cannot {doing}: {error}`, and computes the text only if there is an error.
     ///
     /// # Errors
-    /// The error of `self`, with the operation before it.
+    ///
+    /// Returns the error of `self`, preceded by the operation.
     fn with_context(self, doing: impl FnOnce() -> String) -> Result<T>;
 }
 

@@ -5,7 +5,7 @@
 //! | Folder | Contents |
 //! |---|---|
 //! | `tasks` | the commands, one module each |
-//! | `tally` | test programs: which tests run where, and how they ended |
+//! | `tally` | test programs: which tests run where, and their results |
 //! | `testbed` | kernels, modules, the emulator, guests |
 //! | `host` | programs and packages of this machine |
 

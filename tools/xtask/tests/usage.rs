@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 fn xtask(line: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-    command.args(line.split_whitespace()).output().expect("run it")
+    command.args(line.split_whitespace()).output().expect("xtask should run")
 }
 
 #[test]
@@ -15,9 +15,9 @@ fn wrong_command_line_exits_with_2() {
         ("vm --kernel 5.4 -- true", 2, "invalid value '5.4'"),
     ] {
         let output = xtask(line);
-        let heard = if status == 0 { &output.stdout } else { &output.stderr };
-        let said = String::from_utf8_lossy(heard);
-        assert_eq!(output.status.code(), Some(status), "{line}: {said}");
-        assert!(said.contains(part), "{line}: {said}");
+        let stream = if status == 0 { &output.stdout } else { &output.stderr };
+        let text = String::from_utf8_lossy(stream);
+        assert_eq!(output.status.code(), Some(status), "{line}: {text}");
+        assert!(text.contains(part), "{line}: {text}");
     }
 }

@@ -1,8 +1,8 @@
-//! The ends of queues behind a box: of any driver, or large ones of a driver that is named.
+//! Boxed ends of queues: of any driver, or large ones of a known driver.
 //!
 //! # Safety
 //!
-//! Each unsafe function calls the function of that name behind the box, with the arguments that it was given.
+//! Each unsafe function calls the function of the same name in the box, with its own arguments.
 #![expect(unsafe_code, reason = "passes posts on")]
 
 use verbs_abi::{ib_uverbs_modify_srq, ib_uverbs_resize_cq};

@@ -1,4 +1,10 @@
 //! Commands that several drivers share.
+//!
+//! # Safety
+//!
+//! Some devices have their queues in memory of this process. The unsafe functions pass the contract for that memory on to the
+//! driver, which owns it.
+#![expect(unsafe_code, reason = "creates queues in memory of this process")]
 
 use nix::errno::Errno;
 use verbs_abi::{
@@ -11,7 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::context::CommandContext;
 use super::error::CreateError;
 use super::interface::{Arm, CqControlOps, CreateSrq, Opened};
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::sys::uverbs::UverbsFile;
 
 /// Makes `file` a context; the driver's part of the answer is an `O`.
@@ -19,7 +25,7 @@ pub fn get_context<O>(file: &UverbsFile) -> Result<Opened, CreateError>
 where
     O: FromBytes + IntoBytes + Immutable + KnownLayout,
 {
-    let (async_events, completion_vectors) = file.get_context::<O>()?;
+    let (async_events, completion_vectors, _) = file.get_context::<(), O>(())?;
     Ok(Opened { async_events, completion_vectors })
 }
 
@@ -33,8 +39,32 @@ pub fn create_qp<O>(
 where
     O: FromBytes + IntoBytes + Immutable + KnownLayout,
 {
+    // SAFETY: a driver's part that is empty names no memory.
+    unsafe { create_qp_in_memory(cx, request, ()) }
+}
+
+/// Creates a queue pair in memory of this process, which the driver's part of the request names. The driver's part of the
+/// answer is an `O`.
+///
+/// Without flags by the plain command, which every kernel has.
+///
+/// # Safety
+///
+/// The caller keeps the contract of [`UverbsFile::create_in_memory`].
+pub unsafe fn create_qp_in_memory<I, O>(
+    cx: CommandContext<'_>,
+    request: ib_uverbs_ex_create_qp,
+    driver_request: I,
+) -> Result<(ib_uverbs_create_qp_resp, O), CreateError>
+where
+    I: IntoBytes + Immutable,
+    O: FromBytes + IntoBytes + Immutable + KnownLayout,
+{
+    cx.check()?;
     if !request.create_flags.is_empty() {
-        let (response, driver): (ib_uverbs_ex_create_qp_resp, O) = cx.command(request)?;
+        // SAFETY: the contract of this function is that of the callee.
+        let created = unsafe { cx.file().create_in_memory(request, driver_request) };
+        let (response, driver): (ib_uverbs_ex_create_qp_resp, O) = created?;
         return Ok((response.base, driver));
     }
     let request = ib_uverbs_create_qp {
@@ -54,7 +84,8 @@ where
         is_srq: request.is_srq,
         reserved: 0,
     };
-    Ok(cx.command(request)?)
+    // SAFETY: the contract of this function is that of the callee.
+    Ok(unsafe { cx.file().create_in_memory(request, driver_request) }?)
 }
 
 /// Creates a shared receive queue; the driver's part of the answer is an `O`.
@@ -65,9 +96,35 @@ pub fn create_srq<O>(
 where
     O: FromBytes + IntoBytes + Immutable + KnownLayout,
 {
+    // SAFETY: a driver's part that is empty names no memory.
+    unsafe { create_srq_in_memory(cx, request, ()) }
+}
+
+/// Creates a shared receive queue in memory of this process, which the driver's part of the request names. The driver's part
+/// of the answer is an `O`.
+///
+/// # Safety
+///
+/// The caller keeps the contract of [`UverbsFile::create_in_memory`].
+pub unsafe fn create_srq_in_memory<I, O>(
+    cx: CommandContext<'_>,
+    request: CreateSrq,
+    driver_request: I,
+) -> Result<(ib_uverbs_create_srq_resp, O), CreateError>
+where
+    I: IntoBytes + Immutable,
+    O: FromBytes + IntoBytes + Immutable + KnownLayout,
+{
+    cx.check()?;
     Ok(match request {
-        CreateSrq::Plain(request) => cx.command(request)?,
-        CreateSrq::Xrc(request) => cx.command(request)?,
+        CreateSrq::Plain(request) => {
+            // SAFETY: the contract of this function is that of the callee.
+            unsafe { cx.file().create_in_memory(request, driver_request) }?
+        }
+        CreateSrq::Xrc(request) => {
+            // SAFETY: the contract of this function is that of the callee.
+            unsafe { cx.file().create_in_memory(request, driver_request) }?
+        }
     })
 }
 
@@ -97,8 +154,8 @@ pub fn discard_srq(cx: CommandContext<'_>, srq_handle: u32, errno: Errno) -> Cre
 pub struct ArmedByCommand;
 
 impl CqControlOps for ArmedByCommand {
-    /// `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`.
-    fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), Refused> {
+    /// Sends `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`.
+    fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), CommandError> {
         let solicited_only = u32::from(arm.solicited_only);
         let request = ib_uverbs_req_notify_cq { cq_handle: arm.cq_handle, solicited_only };
         cx.command(request).map(|((), ())| ())

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use verbs_abi::Command;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::sys::uverbs::UverbsFile;
 
 /// The way of commands to the kernel: the file of a device, unless the device was removed.
@@ -23,22 +23,22 @@ impl<'a> CommandContext<'a> {
         Self { file, is_removed }
     }
 
-    /// The file of the device.
+    /// Returns the file of the device.
     pub fn file(self) -> &'a UverbsFile {
         self.file
     }
 
-    /// Refuses what a forked child must not do, and what needs a device that was removed.
-    pub fn check(self) -> Result<(), Refused> {
+    /// Returns an error in a forked child, and after the removal of the device.
+    pub fn check(self) -> Result<(), CommandError> {
         match self.file.check_process() {
             // The kernel's errno after it has taken the driver away from a context.
-            Ok(()) if self.is_removed.load(Ordering::Relaxed) => Err(Refused::Os(Errno::EIO)),
+            Ok(()) if self.is_removed.load(Ordering::Relaxed) => Err(CommandError::Os(Errno::EIO)),
             checked => checked,
         }
     }
 
     /// Sends a command. Returns the answer, and the driver's part of it.
-    pub fn command<C, O>(self, request: C) -> Result<(C::Response, O), Refused>
+    pub fn command<C, O>(self, request: C) -> Result<(C::Response, O), CommandError>
     where
         C: Command,
         O: FromBytes + IntoBytes + Immutable + KnownLayout,
@@ -60,9 +60,9 @@ pub struct Doorbell<'a> {
 }
 
 impl Doorbell<'_> {
-    /// Has the kernel look at the send queue: POST_SEND without requests.
+    /// Makes the kernel process the send queue, by POST_SEND without requests.
     #[inline(always)]
-    pub fn command(self) -> Result<(), Refused> {
+    pub fn command(self) -> Result<(), CommandError> {
         self.file.ring(self.handle)
     }
 }

@@ -2,16 +2,17 @@
 
 use nix::errno::Errno;
 
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::work::QpState;
 
 /// Why opening a device, or creating an object, failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreateError {
     /// The command was refused.
-    Command(Refused),
-    /// The kernel has created the object, and its memory could not be mapped. The object is destroyed
-    /// again, unless it was resized only.
+    Command(CommandError),
+    /// The kernel has created the object, and its memory could not be mapped.
+    ///
+    /// The object is destroyed again, unless it was resized only.
     Map(Errno),
     /// The device, its driver or the kernel does not do it.
     Unsupported(&'static str),
@@ -20,24 +21,27 @@ pub enum CreateError {
 }
 
 impl CreateError {
-    /// The reason as that of a command: EOPNOTSUPP for a function that the driver does not have.
-    pub fn into_refused(self) -> Refused {
+    /// Converts the reason into that of a command.
+    ///
+    /// A function that the driver does not have becomes EOPNOTSUPP.
+    pub fn into_refused(self) -> CommandError {
         match self {
             Self::Command(refused) => refused,
-            Self::Map(errno) => Refused::Os(errno),
-            Self::Unsupported(_) | Self::UnknownDriver => Refused::Os(Errno::EOPNOTSUPP),
+            Self::Map(errno) => CommandError::Os(errno),
+            Self::Unsupported(_) | Self::UnknownDriver => CommandError::Os(Errno::EOPNOTSUPP),
         }
     }
 }
 
-impl From<Refused> for CreateError {
-    fn from(refused: Refused) -> Self {
+impl From<CommandError> for CreateError {
+    fn from(refused: CommandError) -> Self {
         Self::Command(refused)
     }
 }
 
-/// Why storing a request, or ringing its doorbell, failed. No request is posted, except after
-/// [`Refused`](PostError::Refused).
+/// Why storing a request, or ringing its doorbell, failed.
+///
+/// No request is posted, except after [`Command`](PostError::Command).
 ///
 /// It is made on the data path, and so of values that take no call.
 #[derive(Debug, Clone, Copy)]
@@ -73,17 +77,18 @@ pub enum PostError {
     },
     /// The device or its driver does not do it.
     Unsupported(&'static str),
-    /// The library has made so many completions that are not polled that it makes no more.
+    /// The library has the maximum number of unpolled injected completions.
     Unpolled,
-    /// A value in shared memory is not what the kernel stores there.
+    /// A value in shared memory is none that the kernel stores there.
     Malformed(&'static str),
     /// The doorbell was refused: the request stays in the ring, and the device may carry it out later.
-    Refused(Refused),
-    /// The last `unposted` requests that were stored are not posted: the command for the first of them
-    /// was refused.
+    Command(CommandError),
+    /// The last `unposted` stored requests are not posted.
+    ///
+    /// The command for the first of them was refused.
     Unposted {
         /// The reason of the kernel.
-        refused: Refused,
+        refused: CommandError,
         /// The number of requests.
         unposted: usize,
     },
@@ -100,5 +105,5 @@ pub enum PollError {
     /// A value that the kernel shares or answers is out of range.
     Malformed(&'static str),
     /// The command was refused.
-    Refused(Refused),
+    Command(CommandError),
 }

@@ -1,16 +1,16 @@
-//! Drivers that this crate does not name: behind trait objects, at the price of an indirect call.
+//! Drivers of other crates, as trait objects, at the price of an indirect call.
 //!
 //! # Safety
 //!
-//! Each unsafe function calls the function of the driver behind the trait object with the arguments that it was given.
+//! Each unsafe function calls the function of the driver in the trait object, with its own arguments.
 #![expect(unsafe_code, reason = "passes posts and registrations on")]
 
 use std::any::Any;
 use std::fmt::Debug;
 
 use verbs_abi::{
-    ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_ex_create_qp,
-    ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+    ib_uverbs_alloc_pd_resp, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
+    ib_uverbs_ex_create_qp, ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
 };
 
 use super::capabilities::Capabilities;
@@ -20,15 +20,15 @@ use super::interface::{
     Arm, CqControlOps, CqControls, CqOps, CreateSrq, CreatedCq, CreatedQp, CreatedSrq, Driver,
     RecvOps, SendOps,
 };
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::work::{AddressVector, PdNumber};
 
-/// A driver behind a trait object.
+/// A driver as a trait object.
 #[derive(Debug)]
 pub struct External(Box<dyn ErasedDriver>);
 
 impl External {
-    /// Puts `driver` behind a trait object.
+    /// Converts `driver` into a trait object.
     pub fn new(driver: impl Driver) -> Self {
         Self(Box::new(driver))
     }
@@ -58,7 +58,7 @@ impl<T: Debug + Send + Sync + 'static> ErasedData for T {
 
 const FOREIGN: &str = "the object belongs to another driver";
 
-/// The completion queues of a queue pair, as driver `D` made them.
+/// Returns the completion queues of a queue pair in the type of driver `D`.
 fn controls<'a, D: Driver>(cqs: &CqControls<'a, External>) -> Option<CqControls<'a, D>> {
     let send = (**cqs.send).as_any().downcast_ref()?;
     let recv = (**cqs.recv).as_any().downcast_ref()?;
@@ -99,6 +99,8 @@ pub(super) unsafe trait ErasedDriver: Debug + Send + Sync {
         request: ib_uverbs_create_ah,
     ) -> Result<(ib_uverbs_create_ah_resp, AddressVector), CreateError>;
 
+    fn create_pd(&self, cx: CommandContext<'_>) -> Result<ib_uverbs_alloc_pd_resp, CommandError>;
+
     /// Registers memory.
     ///
     /// # Safety
@@ -108,13 +110,13 @@ pub(super) unsafe trait ErasedDriver: Debug + Send + Sync {
         &self,
         cx: CommandContext<'_>,
         request: ib_uverbs_reg_mr,
-    ) -> Result<ib_uverbs_reg_mr_resp, Refused>;
+    ) -> Result<ib_uverbs_reg_mr_resp, CommandError>;
 
     fn set_srq_limit(
         &self,
         cx: CommandContext<'_>,
         request: ib_uverbs_modify_srq,
-    ) -> Result<(), Refused>;
+    ) -> Result<(), CommandError>;
 
     fn on_reset(&self, qp: &dyn ErasedData, cqs: CqControls<'_, External>);
 
@@ -167,11 +169,15 @@ unsafe impl<D: Driver> ErasedDriver for D {
         Driver::create_ah(self, cx, pd, request)
     }
 
+    fn create_pd(&self, cx: CommandContext<'_>) -> Result<ib_uverbs_alloc_pd_resp, CommandError> {
+        Driver::create_pd(self, cx)
+    }
+
     unsafe fn register(
         &self,
         cx: CommandContext<'_>,
         request: ib_uverbs_reg_mr,
-    ) -> Result<ib_uverbs_reg_mr_resp, Refused> {
+    ) -> Result<ib_uverbs_reg_mr_resp, CommandError> {
         // SAFETY: the contract of this function is that of the callee.
         unsafe { Driver::register(self, cx, request) }
     }
@@ -180,7 +186,7 @@ unsafe impl<D: Driver> ErasedDriver for D {
         &self,
         cx: CommandContext<'_>,
         request: ib_uverbs_modify_srq,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommandError> {
         Driver::set_srq_limit(self, cx, request)
     }
 
@@ -243,11 +249,15 @@ unsafe impl Driver for External {
         self.0.create_ah(cx, pd, request)
     }
 
+    fn create_pd(&self, cx: CommandContext<'_>) -> Result<ib_uverbs_alloc_pd_resp, CommandError> {
+        self.0.create_pd(cx)
+    }
+
     unsafe fn register(
         &self,
         cx: CommandContext<'_>,
         request: ib_uverbs_reg_mr,
-    ) -> Result<ib_uverbs_reg_mr_resp, Refused> {
+    ) -> Result<ib_uverbs_reg_mr_resp, CommandError> {
         // SAFETY: the contract of this function is that of the callee.
         unsafe { self.0.register(cx, request) }
     }
@@ -256,7 +266,7 @@ unsafe impl Driver for External {
         &self,
         cx: CommandContext<'_>,
         request: ib_uverbs_modify_srq,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommandError> {
         self.0.set_srq_limit(cx, request)
     }
 
@@ -270,7 +280,7 @@ unsafe impl Driver for External {
 }
 
 impl CqControlOps for Box<dyn ErasedControl> {
-    fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), Refused> {
+    fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), CommandError> {
         (**self).arm(cx, arm)
     }
 

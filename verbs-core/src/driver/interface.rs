@@ -2,15 +2,17 @@
 //!
 //! # Safety
 //!
-//! The memory of a request must live until its completion. The unsafe functions pass this contract on from the
-//! caller of a post or a registration; the unsafe trait [`Driver`] promises that a completion has this meaning.
+//! The memory of a request must live until its completion. The unsafe functions pass this contract on from the caller
+//! of a post or a registration. The unsafe trait [`Driver`] promises that a completion has this meaning.
 #![expect(unsafe_code, reason = "posting and registering give memory to the device")]
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use verbs_abi::{
-    ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_create_cq_resp,
+    AlignedU64, ib_uverbs_alloc_pd, ib_uverbs_alloc_pd_resp, ib_uverbs_create_ah,
+    ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_create_cq_resp,
     ib_uverbs_create_qp_resp, ib_uverbs_create_srq, ib_uverbs_create_srq_resp,
     ib_uverbs_create_xsrq, ib_uverbs_ex_create_qp, ib_uverbs_modify_srq, ib_uverbs_reg_mr,
     ib_uverbs_reg_mr_resp, ib_uverbs_resize_cq, rdma_driver_id,
@@ -20,8 +22,8 @@ use super::capabilities::Capabilities;
 use super::checks;
 use super::context::{CommandContext, Doorbell};
 use super::error::{CreateError, PollError, Posted};
-use crate::concurrent::AtomicU32;
-use crate::sys::command::Refused;
+use crate::sync::AtomicU32;
+use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::{AddressVector, Completion, PdNumber, QpState, ReceiveRequest, SendRequest, Sge};
@@ -31,12 +33,12 @@ use crate::work::{AddressVector, Completion, PdNumber, QpState, ReceiveRequest, 
 pub struct DeviceInfo {
     /// The kernel's driver.
     pub driver: Option<rdma_driver_id>,
-    /// The version of the driver's part of commands, if the kernel says it.
+    /// The version of the driver's part of commands, if the kernel reports it.
     pub abi_version: Option<u32>,
 }
 
 impl DeviceInfo {
-    /// Returns `true` for a device of `driver`, unless the kernel says that its ABI is not `version`.
+    /// Returns `true` for a device of `driver`, unless the kernel reports another ABI version.
     pub fn is(&self, driver: rdma_driver_id, version: u32) -> bool {
         self.driver == Some(driver) && self.abi_version.is_none_or(|known| known == version)
     }
@@ -79,7 +81,7 @@ pub unsafe trait Driver: Sized + Debug + Send + Sync + 'static {
     /// The part of a queue pair that belongs to neither queue alone.
     type QpData: Debug + Send + Sync + 'static;
 
-    /// The facts in which this driver differs from others.
+    /// Returns the properties in which this driver differs from others.
     fn capabilities(&self) -> Capabilities;
 
     /// Creates a completion queue.
@@ -89,8 +91,9 @@ pub unsafe trait Driver: Sized + Debug + Send + Sync + 'static {
         request: ib_uverbs_create_cq,
     ) -> Result<CreatedCq<Self>, CreateError>;
 
-    /// Creates a queue pair on the completion queues of `cqs`, with a receive queue unless it receives
-    /// from a shared one.
+    /// Creates a queue pair on the completion queues of `cqs`.
+    ///
+    /// It has a receive queue unless it receives from a shared one.
     fn create_qp(
         &self,
         cx: CommandContext<'_>,
@@ -113,19 +116,26 @@ pub unsafe trait Driver: Sized + Debug + Send + Sync + 'static {
         request: ib_uverbs_create_ah,
     ) -> Result<(ib_uverbs_create_ah_resp, AddressVector), CreateError>;
 
+    /// Creates a protection domain. `IB_USER_VERBS_CMD_ALLOC_PD`.
+    fn create_pd(&self, cx: CommandContext<'_>) -> Result<ib_uverbs_alloc_pd_resp, CommandError> {
+        let request = ib_uverbs_alloc_pd { response: AlignedU64::default() };
+        cx.command(request).map(|(response, ())| response)
+    }
+
     /// Registers memory. `IB_USER_VERBS_CMD_REG_MR`.
     ///
     /// # Safety
     ///
-    /// - The range of addresses in `request` is valid for reads, and for writes if the access flags let a device or a peer
-    ///   write, until the region is deregistered, along with all memory windows that were ever bound to it.
-    /// - Until then Rust references neither borrow what a device may write, nor mutably borrow what it may read, except while
-    ///   no work request and no peer accesses it.
+    /// - The range of addresses in `request` is valid for reads, and for writes if the access flags let a device or a
+    ///   peer write. It stays valid until the region is deregistered, along with all memory windows that were ever
+    ///   bound to it.
+    /// - Until then, Rust references neither borrow memory that a device may write, nor mutably borrow memory that it
+    ///   may read. The exception is a time in which no work request and no peer accesses the memory.
     unsafe fn register(
         &self,
         cx: CommandContext<'_>,
         request: ib_uverbs_reg_mr,
-    ) -> Result<ib_uverbs_reg_mr_resp, Refused> {
+    ) -> Result<ib_uverbs_reg_mr_resp, CommandError> {
         // SAFETY: the contract of this function is that of the callee.
         let registered = unsafe { cx.file().register_memory(request, ()) };
         registered.map(|(response, ())| response)
@@ -136,14 +146,16 @@ pub unsafe trait Driver: Sized + Debug + Send + Sync + 'static {
         &self,
         cx: CommandContext<'_>,
         request: ib_uverbs_modify_srq,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommandError> {
         cx.file().command(request)
     }
 
-    /// The kernel has moved a queue pair to RESET: what it completed before is to be forgotten.
+    /// Forgets the earlier completions of a queue pair that the kernel has moved to RESET.
     fn on_reset(&self, _qp: &Self::QpData, _cqs: CqControls<'_, Self>) {}
 
-    /// The kernel has destroyed a queue pair. A completion queue no longer finds it by its number.
+    /// Handles a queue pair that the kernel has destroyed.
+    ///
+    /// A completion queue no longer finds it by its number.
     fn on_destroyed(&self, _qp: &Self::QpData, _cqs: CqControls<'_, Self>) {}
 }
 
@@ -175,7 +187,7 @@ pub struct CreatedCq<D: Driver> {
     /// The part that threads share.
     pub control: D::CqControl,
     /// The memory that the device uses until the queue is destroyed.
-    pub memory: Option<Mapping>,
+    pub memory: Option<Arc<Mapping>>,
 }
 
 /// A new queue pair.
@@ -185,12 +197,12 @@ pub struct CreatedQp<D: Driver> {
     pub response: ib_uverbs_create_qp_resp,
     /// The send queue.
     pub send: D::SendRing,
-    /// Absent if the queue pair has no receive queue of its own.
+    /// Absent if the queue pair has no receive queue.
     pub recv: Option<D::RecvRing>,
     /// The part that belongs to neither queue alone.
     pub data: D::QpData,
     /// The memory that the device uses until the queue pair is destroyed.
-    pub memory: Option<Mapping>,
+    pub memory: Option<Arc<Mapping>>,
 }
 
 /// A new shared receive queue.
@@ -201,7 +213,7 @@ pub struct CreatedSrq<D: Driver> {
     /// The end that is posted to.
     pub ring: D::RecvRing,
     /// The memory that the device uses until the queue is destroyed.
-    pub memory: Option<Mapping>,
+    pub memory: Option<Arc<Mapping>>,
 }
 
 /// The end of a completion queue that is polled.
@@ -209,8 +221,9 @@ pub trait CqOps: Debug + Send + 'static {
     /// Takes completions off the queue, and returns how many. `file` is that of the device.
     fn poll(&mut self, file: &UverbsFile, into: &mut [Completion]) -> Result<usize, PollError>;
 
-    /// Takes completions off the queue if that is quick. Returns `None`, and takes none, if it is not
-    /// or if it fails.
+    /// Takes completions off the queue if that is quick.
+    ///
+    /// Returns `None`, and takes none, if it is not or if it fails.
     #[inline(always)]
     fn try_poll(&mut self, _into: &mut [Completion]) -> Option<usize> {
         None
@@ -231,7 +244,7 @@ pub trait CqOps: Debug + Send + 'static {
 /// The part of a completion queue that threads share.
 pub trait CqControlOps: Debug + Send + Sync + 'static {
     /// Asks for an event with the next completion.
-    fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), Refused>;
+    fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), CommandError>;
 
     /// Returns `true` if a thread may wait for an event of the queue, as far as this process can see.
     fn is_armed(&self) -> bool {
@@ -239,7 +252,7 @@ pub trait CqControlOps: Debug + Send + Sync + 'static {
     }
 }
 
-/// How a completion queue is armed.
+/// The parameters of arming a completion queue.
 #[derive(Debug)]
 pub struct Arm<'a> {
     /// The kernel's name of the queue.
@@ -252,16 +265,18 @@ pub struct Arm<'a> {
 
 /// The end of a send queue that is posted to.
 pub trait SendOps: Debug + Send + 'static {
-    /// Stores `request` in the queue of the queue pair `at`, which is in `state`. The device may
-    /// carry it out at once, and does when the [doorbell](Self::ring) is rung.
+    /// Stores `request` in the queue of the queue pair `at`, which is in `state`.
+    ///
+    /// The device may execute the request at once, and does so when the [doorbell](Self::ring) rings.
     ///
     /// # Safety
     ///
-    /// Until the request has completed (an unsignaled one: until a later request of the queue has), or the queue pair is
-    /// destroyed, the memory that a [`Payload::Gather`](crate::work::Payload::Gather) names by its addresses and keys
+    /// The following holds for the memory to which a [`Payload::Gather`](crate::work::Payload::Gather) refers by
+    /// addresses and keys. It holds until the request has completed (for an unsignaled request, until a later request
+    /// of the queue has), or until the queue pair is destroyed. The memory
     /// - stays allocated and registered;
-    /// - is not written, and for a read neither written nor read, except in ways that cope with a device doing so at the
-    ///   same time.
+    /// - is not written, and for a read neither written nor read, except in ways that allow concurrent access of a
+    ///   device.
     unsafe fn store(
         &mut self,
         at: Doorbell<'_>,
@@ -283,7 +298,7 @@ pub trait SendOps: Debug + Send + 'static {
     /// Rings the doorbell for the requests that were stored since it was last rung.
     fn ring(&mut self, at: Doorbell<'_>) -> Posted;
 
-    /// The requests that the kernel never completes, if the driver leaves any.
+    /// Returns the requests that the kernel never completes, if the driver leaves any.
     fn orphans(&self) -> Option<Box<dyn OrphanedRequests>> {
         None
     }
@@ -305,8 +320,9 @@ pub trait RecvOps: Debug + Send + 'static {
     /// - is neither written nor read, except in ways that cope with a device that writes to it.
     unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted;
 
-    /// Stores a request for `piece`, which is not empty, if that is quick and needs no doorbell. Returns
-    /// `false`, and stores nothing, if it is not or if it fails.
+    /// Stores a request for `piece`, a non-empty scatter/gather entry, if that is quick and needs no doorbell.
+    ///
+    /// Returns `false`, and stores nothing, if it is not or if it fails.
     ///
     /// # Safety
     ///
@@ -322,7 +338,7 @@ pub trait RecvOps: Debug + Send + 'static {
         Ok(())
     }
 
-    /// The requests that the kernel never completes, if the driver leaves any.
+    /// Returns the requests that the kernel never completes, if the driver leaves any.
     fn orphans(&self) -> Option<Box<dyn OrphanedRequests>> {
         None
     }

@@ -1,8 +1,7 @@
 //! The interface of drivers, and the tools that they share.
 //!
-//! A [`Driver`] makes the queues of one device: the command that creates a queue, and the user end
-//! of it. The code above it neither knows nor asks which driver it has; where drivers differ, they
-//! say so in their [`Capabilities`].
+//! A [`Driver`] implements the queues of one device: the command that creates a queue, and the user side of the queue.
+//! The code above does not depend on the driver. The differences between drivers are in their [`Capabilities`].
 //!
 //! | A device may | How a driver says it |
 //! |---|---|
@@ -16,15 +15,16 @@
 //!
 //! # Safety
 //!
-//! Rings are memory that the kernel or a device shares and may change at any time. Indices are read
-//! and written as atomics, elements are copied by raw pointers, and no reference to an element is
-//! made. No value that is read from a ring is trusted to be in range.
+//! Rings are memory that the kernel or a device shares and may change at any time. Indices are read and written as
+//! atomics, elements are copied by raw pointers, and no reference to an element is created. No value that is read from
+//! a ring is trusted to be in range.
 
 mod boxed;
 mod capabilities;
 pub mod checks;
 pub mod commands;
 mod context;
+pub mod dma;
 mod error;
 mod external;
 mod interface;

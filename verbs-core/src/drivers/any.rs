@@ -1,19 +1,21 @@
-//! One type for all drivers, and one for each type that a driver has.
+//! Dispatch to the drivers: a type for all drivers, and one for each associated type of a driver.
 //!
-//! Each function is one `match` that calls the function of the driver. The types have a tag of their
-//! own: one that is hidden in a field takes several instructions to read.
+//! Each function is one `match` that calls the function of the driver. The types have an explicit tag. A tag that is
+//! hidden in a field takes several instructions to read.
 //!
 //! # Safety
 //!
-//! Each unsafe function calls the function of the driver with the arguments that it was given.
+//! Each unsafe function calls the function of the driver with its own arguments.
 #![expect(unsafe_code, reason = "passes posts and registrations on")]
 
 use verbs_abi::{
-    ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_ex_create_qp,
-    ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_resize_cq,
+    ib_uverbs_alloc_pd_resp, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
+    ib_uverbs_ex_create_qp, ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+    ib_uverbs_resize_cq,
 };
 
 use super::generic::Generic;
+use super::mlx5::Mlx5;
 #[cfg(any(test, feature = "null"))]
 use super::null::Null;
 use super::rxe::Rxe;
@@ -24,18 +26,19 @@ use crate::driver::{
     CreateSrq, CreatedCq, CreatedQp, CreatedSrq, DeviceInfo, Doorbell, Driver, External, Opened,
     OrphanedRequests, PollError, PostError, Posted, RecvOps, SendOps,
 };
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::{AddressVector, Completion, PdNumber, QpState, ReceiveRequest, SendRequest, Sge};
 
-/// The reason of an error for a queue that the kernel has resized, and whose new ring could not be
-/// mapped.
+/// The reason of an error for a resized queue whose new ring could not be mapped.
 const LOST: &str = "its ring could not be mapped when it was resized";
 
 const FOREIGN: &str = "a completion queue belongs to another driver";
 
-/// Generates the types for `all` drivers. Those with `fast paths` implement the functions `try_*`: a match over few drivers
-/// takes fewer instructions than one over all.
+/// Generates the types for `all` drivers.
+///
+/// Those with `fast paths` implement the functions `try_*`: a match over few drivers takes fewer instructions than one
+/// over all.
 macro_rules! drivers {
     (
         fast paths: { $($(#[$fast_attribute:meta])* $fast:ident,)+ }
@@ -162,11 +165,20 @@ macro_rules! drivers {
                 }
             }
 
+            fn create_pd(
+                &self,
+                cx: CommandContext<'_>,
+            ) -> Result<ib_uverbs_alloc_pd_resp, CommandError> {
+                match self {
+                    $($(#[$attribute])* Self::$name(driver) => driver.create_pd(cx),)+
+                }
+            }
+
             unsafe fn register(
                 &self,
                 cx: CommandContext<'_>,
                 request: ib_uverbs_reg_mr,
-            ) -> Result<ib_uverbs_reg_mr_resp, Refused> {
+            ) -> Result<ib_uverbs_reg_mr_resp, CommandError> {
                 match self {
                     $($(#[$attribute])* Self::$name(driver) => {
                         // SAFETY: the contract of this function is that of the callee.
@@ -179,7 +191,7 @@ macro_rules! drivers {
                 &self,
                 cx: CommandContext<'_>,
                 request: ib_uverbs_modify_srq,
-            ) -> Result<(), Refused> {
+            ) -> Result<(), CommandError> {
                 match self {
                     $($(#[$attribute])* Self::$name(driver) => driver.set_srq_limit(cx, request),)+
                 }
@@ -248,7 +260,7 @@ macro_rules! drivers {
         }
 
         impl CqControlOps for AnyCqControl {
-            fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), Refused> {
+            fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), CommandError> {
                 match self { $($(#[$attribute])* Self::$name(control) => control.arm(cx, arm),)+ }
             }
 
@@ -364,12 +376,14 @@ drivers! {
     fast paths: {
         Rxe,
         Siw,
+        Mlx5,
         #[cfg(any(test, feature = "null"))]
         Null,
     }
     all: {
         Rxe,
         Siw,
+        Mlx5,
         #[cfg(any(test, feature = "null"))]
         Null,
         Generic,
@@ -391,6 +405,7 @@ impl AnyDriver {
         }
         open(device, file, Self::Rxe)
             .or_else(|| open(device, file, Self::Siw))
+            .or_else(|| open(device, file, Self::Mlx5))
             .or_else(|| open(device, file, Self::Generic))
             .or_else(|| open(device, file, Self::Unknown))
             .expect("the last one supports every device")
@@ -398,8 +413,11 @@ impl AnyDriver {
 }
 
 impl AnyRecvRing {
-    /// Stores `request` if that is quick and needs no doorbell: a request with one scatter/gather entry
-    /// that is not empty. Returns `false`, and stores nothing, if it is not or if it fails.
+    /// Stores `request` if that is quick and needs no doorbell.
+    ///
+    /// Such a request has one scatter/gather entry, which is not empty.
+    ///
+    /// Returns `false`, and stores nothing, if it is not or if it fails.
     ///
     /// # Safety
     ///

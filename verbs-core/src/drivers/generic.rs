@@ -1,15 +1,15 @@
 //! Drivers that keep their queues in the kernel: hfi1 and qib.
 //!
-//! There is no ring. Requests are collected here and posted by a command when it is rung for:
-//! POST_SEND, POST_RECV or POST_SRQ_RECV, which take as many as there are and say which one is the first that the
-//! driver refuses. POLL_CQ fetches completions. (`drivers/infiniband/core/uverbs_cmd.c`.)
+//! There is no ring. Requests are collected here and posted by a command when the doorbell rings: POST_SEND, POST_RECV
+//! or POST_SRQ_RECV. Such a command takes any number of requests, and reports the first one that the driver refuses.
+//! POLL_CQ fetches completions. (`drivers/infiniband/core/uverbs_cmd.c`.)
 //!
-//! POST_SEND has fewer operations than the rings of other drivers, nothing inline, and no place for the number of an
-//! XRC shared receive queue.
+//! POST_SEND has fewer operations than the rings of other drivers. It has no inline data, and no field for the number
+//! of an XRC shared receive queue.
 //!
 //! # Safety
 //!
-//! See [`driver`](crate::driver). Unsafe are only the posts, which give memory to the device.
+//! See [`driver`](crate::driver). Only the posts are unsafe, because they give memory to the device.
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 use verbs_abi::{
@@ -35,21 +35,23 @@ use crate::work::{
     SendRequest, Sge,
 };
 
-/// How many pieces of memory a request may have, so that one fits into a command.
+/// Maximum number of scatter/gather entries of a request, so that a request fits into a command.
 const MOST_PIECES: u32 = 1024;
 
 /// The driver of devices that keep their queues in the kernel.
 #[derive(Debug)]
 pub struct Generic {
-    /// `rvt_modify_srq` carries over the requests of a ring that programs have mapped, and this crate
-    /// posts by commands.
+    /// `true` if the requests of a shared receive queue survive resizing.
+    ///
+    /// `rvt_modify_srq` carries over the requests of a ring that programs have mapped, but this crate posts by
+    /// commands.
     srq_resize_keeps_requests: bool,
 }
 
 impl BuiltIn for Generic {
-    /// A driver of user-space queues has no use for POLL_CQ, and refuses it. Since Linux 5.11 the driver
-    /// itself says so and not the author of a table: rdmavt, with hfi1 and qib, is the only one that
-    /// serves it.
+    /// Returns `true` if the driver serves POLL_CQ, which drivers of user-space queues refuse.
+    ///
+    /// Since Linux 5.11 the driver itself declares that, and not a table. Only rdmavt, with hfi1 and qib, serves it.
     fn supports(_: &DeviceInfo, file: &UverbsFile) -> bool {
         file.offers(IB_USER_VERBS_CMD_POLL_CQ)
     }
@@ -63,8 +65,7 @@ impl BuiltIn for Generic {
     }
 }
 
-// SAFETY: the kernel completes a request when the device no longer uses its memory, and tells of each
-// completion once.
+// SAFETY: the kernel completes a request when the device no longer uses its memory, and reports each completion once.
 unsafe impl Driver for Generic {
     type CqRing = Box<CqRing>;
     type CqControl = ArmedByCommand;
@@ -144,11 +145,11 @@ impl CqOps for CqRing {
             let most = rest.len().min(Polled::MOST);
             let fetched = file.poll_cq(self.handle, most, &mut self.polled);
             let fetched = fetched
-                .map_err(PollError::Refused)
+                .map_err(PollError::Command)
                 .and_then(|fetched| fetched.map_err(PollError::Malformed));
             let fetched = match fetched {
                 Ok(fetched) => fetched,
-                // What was taken before is the caller's; the next poll fails again.
+                // The completions that were taken before belong to the caller; the next poll fails again.
                 Err(_) if taken > 0 => break,
                 Err(error) => return Err(error),
             };
@@ -170,9 +171,9 @@ fn unsupported<T>(what: &'static str) -> Posted<T> {
 #[derive(Debug)]
 struct Batch<W> {
     requests: Vec<W>,
-    /// How many pieces each of them has.
+    /// Number of scatter/gather entries of each request.
     counts: Vec<u32>,
-    /// The pieces of all of them.
+    /// The scatter/gather entries of all requests.
     pieces: Vec<Sge>,
     frame: Vec<u8>,
     max_wr: u32,
@@ -186,7 +187,7 @@ impl<W: IntoBytes + Immutable> Batch<W> {
         Self { requests, counts, pieces, frame, max_wr, max_sge }
     }
 
-    /// The number of pieces, if there is room for a request with these.
+    /// Returns the number of scatter/gather entries, if there is room for a request with these.
     fn room_for(&self, pieces: &[Sge]) -> Posted<u32> {
         let count = count(pieces, self.max_sge)?;
         length(total(pieces))?;
@@ -202,8 +203,12 @@ impl<W: IntoBytes + Immutable> Batch<W> {
         self.pieces.extend_from_slice(pieces);
     }
 
-    /// Posts what is collected, by a command that `request` makes of a number of requests, of pieces, and the length of a
-    /// request. `bad_wr` is the number, from 1, of the first one that the kernel did not post.
+    /// Posts the collected requests by a command.
+    ///
+    /// `request` creates the command from the number of requests, the number of scatter/gather entries, and the length
+    /// of a request.
+    ///
+    /// `bad_wr` is the number, from 1, of the first one that the kernel did not post.
     ///
     /// # Safety
     ///
@@ -228,7 +233,7 @@ impl<W: IntoBytes + Immutable> Batch<W> {
             let (response, posted) = unsafe { file.post(request, behind, &mut self.frame) };
             outcome = posted.map_err(|refused| {
                 let bad = usize::try_from(bad_wr(response)).unwrap_or(usize::MAX);
-                // Zero says that the kernel did not ask the driver.
+                // Zero means that the kernel did not call the driver.
                 let posted = bad.clamp(1, count) - 1;
                 (refused, self.requests.len() - first - posted)
             });
@@ -241,7 +246,7 @@ impl<W: IntoBytes + Immutable> Batch<W> {
         outcome.map_err(|(refused, unposted)| PostError::Unposted { refused, unposted })
     }
 
-    /// How many of the requests from `first` on go by one command, and how many pieces they have.
+    /// Returns the number of requests from `first` on that fit into one command, and of their entries.
     fn fitting(&self, first: usize) -> (usize, usize) {
         let (mut count, mut pieces, mut length) = (0, 0, 0);
         for more in self.counts[first..].iter().map(|more| *more as usize) {
@@ -264,7 +269,7 @@ pub struct SendRing {
 }
 
 impl SendRing {
-    /// The element of a request, less its pieces.
+    /// Returns the element of a request, without its scatter/gather entries.
     fn element(&self, request: &SendRequest<'_>) -> Posted<ib_uverbs_send_wr> {
         let base = ib_uverbs_send_wr {
             wr_id: request.wr_id.into(),
@@ -374,7 +379,7 @@ impl SendOps for SendRing {
         Ok(())
     }
 
-    /// Posts what was stored. `IB_USER_VERBS_CMD_POST_SEND`.
+    /// Posts the stored requests: `IB_USER_VERBS_CMD_POST_SEND`.
     #[inline(never)]
     fn ring(&mut self, at: Doorbell<'_>) -> Posted {
         let qp_handle = at.handle;
@@ -386,7 +391,7 @@ impl SendOps for SendRing {
             wqe_size,
         };
         let bad_wr = |response: ib_uverbs_post_send_resp| response.bad_wr;
-        // SAFETY: who stored the requests answers for their memory.
+        // SAFETY: the callers that stored the requests guarantee the validity of their memory.
         unsafe { self.batch.post(at.file, request, bad_wr) }
     }
 }
@@ -407,7 +412,7 @@ impl RecvOps for RecvRing {
         Ok(())
     }
 
-    /// Posts what was stored. `IB_USER_VERBS_CMD_POST_RECV` or `IB_USER_VERBS_CMD_POST_SRQ_RECV`.
+    /// Posts the stored requests: `IB_USER_VERBS_CMD_POST_RECV` or `IB_USER_VERBS_CMD_POST_SRQ_RECV`.
     #[inline(never)]
     fn ring(&mut self, file: &UverbsFile, handle: u32) -> Posted {
         let response = AlignedU64::default();
@@ -420,7 +425,7 @@ impl RecvOps for RecvRing {
                 wqe_size,
             };
             let bad_wr = |response: ib_uverbs_post_srq_recv_resp| response.bad_wr;
-            // SAFETY: who stored the requests answers for their memory.
+            // SAFETY: the callers that stored the requests guarantee the validity of their memory.
             return unsafe { self.batch.post(file, request, bad_wr) };
         }
         let request = |wr_count, sge_count, wqe_size| ib_uverbs_post_recv {

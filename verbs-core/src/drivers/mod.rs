@@ -8,11 +8,13 @@
 //! |---|---|---|
 //! | `Rxe` | rings shared with the kernel | send doorbell, arming |
 //! | `Siw` | rings shared with the kernel | send doorbell, only if the kernel may be idle |
+//! | `Mlx5` | rings shared with the device | none |
 //! | `Generic` | in the kernel | posting, polling, arming |
 //! | `Unknown` | none | connection manager only |
 
 pub mod any;
 mod generic;
+mod mlx5;
 #[cfg(any(test, feature = "null"))]
 pub mod null;
 #[cfg(fuzzing)]

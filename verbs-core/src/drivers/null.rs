@@ -1,8 +1,8 @@
 //! A driver without a device, for tests without a kernel.
 //!
-//! Its queues are memory of this process. The doorbell carries requests out at once: a send completes,
-//! and takes the next receive of its own queue pair. It is made as drivers of hardware are: completions
-//! name a queue pair by its number and a request by its place, and a table leads to the identifiers.
+//! Its queues are memory of this process. The doorbell executes requests at once: a send completes, and uses the next
+//! receive of the same queue pair. The structure is that of drivers of hardware. Completions name a queue pair by its
+//! number and a request by its position, and a table maps them to the identifiers.
 //!
 //! # Safety
 //!
@@ -25,8 +25,8 @@ use crate::driver::{
     CreatedCq, CreatedQp, CreatedSrq, Doorbell, Driver, FlushMode, PollError, PostError, Posted,
     RecvOps, SendOps,
 };
-use crate::lock::unpoisoned;
-use crate::sys::command::Refused;
+use crate::lock::ignore_poison;
+use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::{
@@ -117,7 +117,7 @@ pub struct NullRecvRing {
     next: usize,
 }
 
-/// Returns the place behind `place` in a queue of `max` places.
+/// Returns the place after `place` in a queue of `max` places.
 fn behind(place: usize, max: u32) -> usize {
     if place + 1 < max as usize { place + 1 } else { 0 }
 }
@@ -144,7 +144,7 @@ unsafe impl Driver for Null {
         let entries = Mutex::new(VecDeque::with_capacity(request.cqe as usize));
         let cq = Arc::new(DeviceCq { entries, ..DeviceCq::default() });
         let control = NullCqControl { cq: Arc::clone(&cq), arm_record: AtomicU32::new(0) };
-        let memory = Some(Mapping::private(4096).map_err(CreateError::Map)?);
+        let memory = Some(Arc::new(Mapping::private(4096).map_err(CreateError::Map)?));
         Ok(CreatedCq { response, ring: NullCqRing(cq), control, memory })
     }
 
@@ -165,7 +165,7 @@ unsafe impl Driver for Null {
         };
         let identifiers = Arc::new(Identifiers::new(request.max_send_wr, request.max_recv_wr));
         for control in [cqs.send, cqs.recv] {
-            unpoisoned(control.cq.qps.lock()).insert(number, Arc::clone(&identifiers));
+            ignore_poison(control.cq.qps.lock()).insert(number, Arc::clone(&identifiers));
         }
         let qp = Arc::new(DeviceQp {
             number,
@@ -178,7 +178,7 @@ unsafe impl Driver for Null {
         let send =
             NullSendRing { qp: Arc::clone(&qp), doorbells, max, next: 0, stored: Vec::new() };
         let recv = Some(NullRecvRing { qp, max: request.max_recv_wr, next: 0 });
-        let memory = Some(Mapping::private(4096).map_err(CreateError::Map)?);
+        let memory = Some(Arc::new(Mapping::private(4096).map_err(CreateError::Map)?));
         Ok(CreatedQp { response, send, recv, data: number, memory })
     }
 
@@ -201,13 +201,13 @@ unsafe impl Driver for Null {
 
     fn on_reset(&self, number: &u32, cqs: CqControls<'_, Self>) {
         for control in [cqs.send, cqs.recv] {
-            unpoisoned(control.cq.entries.lock()).retain(|entry| entry.qp_num != *number);
+            ignore_poison(control.cq.entries.lock()).retain(|entry| entry.qp_num != *number);
         }
     }
 
     fn on_destroyed(&self, number: &u32, cqs: CqControls<'_, Self>) {
         for control in [cqs.send, cqs.recv] {
-            unpoisoned(control.cq.qps.lock()).remove(number);
+            ignore_poison(control.cq.qps.lock()).remove(number);
         }
     }
 }
@@ -224,21 +224,21 @@ impl CqOps for NullCqRing {
 }
 
 impl NullCqRing {
-    /// Takes completions off the queue. Not inlined, so that a profiler tells it from its callers.
+    /// Takes completions off the queue. Not inlined, so that a profiler distinguishes it from its callers.
     #[inline(never)]
     fn take(&mut self, into: &mut [Completion]) -> usize {
         let mut polled = 0;
         while polled < into.len() {
-            let Some(entry) = unpoisoned(self.0.entries.lock()).pop_front() else { break };
+            let Some(entry) = ignore_poison(self.0.entries.lock()).pop_front() else { break };
             // The completion of a queue pair that was destroyed leads nowhere.
-            let Some(qp) = unpoisoned(self.0.qps.lock()).get(&entry.qp_num).cloned() else {
+            let Some(qp) = ignore_poison(self.0.qps.lock()).get(&entry.qp_num).cloned() else {
                 continue;
             };
             let (identifiers, opcode) = match entry.is_receive {
                 true => (&qp.receives, WcOpcode::IB_WC_RECV),
                 false => (&qp.sends, WcOpcode::IB_UVERBS_WC_SEND),
             };
-            let wr_id = unpoisoned(identifiers.lock())[entry.place].into();
+            let wr_id = ignore_poison(identifiers.lock())[entry.place].into();
             let (qp_num, byte_len) = (entry.qp_num, entry.byte_len);
             into[polled] =
                 Completion(ib_uverbs_wc { wr_id, opcode, qp_num, byte_len, ..Default::default() });
@@ -249,7 +249,7 @@ impl NullCqRing {
 }
 
 impl CqControlOps for NullCqControl {
-    fn arm(&self, _: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), Refused> {
+    fn arm(&self, _: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), CommandError> {
         self.arm_record.store(arm.events_read.load(Ordering::Relaxed), Ordering::Relaxed);
         Ok(())
     }
@@ -277,7 +277,9 @@ impl SendOps for NullSendRing {
 }
 
 impl NullSendRing {
-    /// Stores a request, which has no memory for a device. Not inlined, so that a profiler tells it from its callers.
+    /// Stores a request, which has no memory for a device.
+    ///
+    /// Not inlined, so that a profiler distinguishes it from its callers.
     #[inline(never)]
     fn put(&mut self, state: QpState, request: &SendRequest<'_>) -> Posted {
         check_send(state)?;
@@ -300,21 +302,23 @@ impl NullSendRing {
         let place = self.next;
         self.next = behind(place, self.max);
         self.stored.push((place, u32::try_from(length).expect("tests send little")));
-        unpoisoned(self.qp.identifiers.sends.lock())[place] = request.wr_id;
+        ignore_poison(self.qp.identifiers.sends.lock())[place] = request.wr_id;
         Ok(())
     }
 
-    /// Carries out the requests that were stored. Not inlined, so that a profiler tells it from its callers.
+    /// Executes the stored requests.
+    ///
+    /// Not inlined, so that a profiler distinguishes it from its callers.
     #[inline(never)]
     fn ring_doorbell(&mut self) {
         let DeviceQp { number: qp_num, send_cq, recv_cq, receives, .. } = &*self.qp;
-        *unpoisoned(self.doorbells.lock()) += 1;
+        *ignore_poison(self.doorbells.lock()) += 1;
         for (place, byte_len) in self.stored.drain(..) {
             let sent = Entry { qp_num: *qp_num, place, is_receive: false, byte_len };
-            unpoisoned(send_cq.entries.lock()).push_back(sent);
-            if let Some(place) = unpoisoned(receives.lock()).pop_front() {
+            ignore_poison(send_cq.entries.lock()).push_back(sent);
+            if let Some(place) = ignore_poison(receives.lock()).pop_front() {
                 let received = Entry { place, is_receive: true, ..sent };
-                unpoisoned(recv_cq.entries.lock()).push_back(received);
+                ignore_poison(recv_cq.entries.lock()).push_back(received);
             }
         }
     }
@@ -333,17 +337,17 @@ impl RecvOps for NullRecvRing {
 }
 
 impl NullRecvRing {
-    /// Stores a request. Not inlined, so that a profiler tells it from its callers.
+    /// Stores a request. Not inlined, so that a profiler distinguishes it from its callers.
     #[inline(never)]
     fn put(&mut self, wr_id: u64) -> Posted {
-        let mut waiting = unpoisoned(self.qp.receives.lock());
+        let mut waiting = ignore_poison(self.qp.receives.lock());
         if waiting.len() >= self.max as usize {
             return Err(PostError::Full(self.max));
         }
         let place = self.next;
         self.next = behind(place, self.max);
         waiting.push_back(place);
-        unpoisoned(self.qp.identifiers.receives.lock())[place] = wr_id;
+        ignore_poison(self.qp.identifiers.receives.lock())[place] = wr_id;
         Ok(())
     }
 }

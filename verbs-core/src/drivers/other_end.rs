@@ -1,9 +1,9 @@
-//! Memory of a ring that holds arbitrary bytes, and into which its other end stores arbitrary bytes at any time: for fuzz targets.
+//! A ring with arbitrary bytes for fuzz targets, into which its other end stores at any time.
 //!
 //! # Safety
 //!
-//! The other end stores into a private mapping that lives as long as the ring over it, at offsets that are checked against its
-//! length, and has no reference to its bytes.
+//! The other end stores into a private mapping that lives as long as the ring over it. The offsets are checked against
+//! its length, and no reference to its bytes exists.
 #![expect(unsafe_code, reason = "stores behind the back of a ring")]
 
 use std::ptr::NonNull;
@@ -15,15 +15,16 @@ use crate::work::Sge;
 /// The length of a page, of which a mapping has whole ones.
 const PAGE: usize = 4096;
 
-/// The other end of a ring: what may store to its memory.
+/// The other end of a ring, which may store to its memory.
 pub(super) struct OtherEnd {
     start: NonNull<u8>,
     length: usize,
 }
 
 impl OtherEnd {
-    /// Memory of at most some pages that begins with the next bytes of `input`, and its other end. Whole pages, in half of all
-    /// cases: what is read behind those ends the program.
+    /// Returns memory of a few pages that begins with the next bytes of `input`, and its other end.
+    ///
+    /// In half of all cases the length is a multiple of a page: reading beyond it ends the program.
     pub(super) fn new(input: &mut Input<'_>) -> (Mapping, Self) {
         let choice = input.value::<u16>();
         let length = usize::from(choice & 0x3fff).max(1);
@@ -64,7 +65,7 @@ impl OtherEnd {
     }
 }
 
-/// A piece of memory, which is nowhere.
+/// Returns a scatter/gather entry of memory that does not exist.
 pub(super) fn piece(input: &mut Input<'_>) -> Sge {
     Sge { addr: input.value::<u64>().into(), length: input.value(), lkey: input.value() }
 }

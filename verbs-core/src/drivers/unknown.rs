@@ -17,7 +17,7 @@ use crate::driver::{
     CreateSrq, CreatedCq, CreatedQp, CreatedSrq, DeviceInfo, Doorbell, Driver, Opened, PollError,
     Posted, RecvOps, SendOps,
 };
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::{AddressVector, Completion, PdNumber, QpState, ReceiveRequest, SendRequest};
 
@@ -33,8 +33,8 @@ impl BuiltIn for Unknown {
     fn open(_: &DeviceInfo, file: &UverbsFile) -> Result<(Self, Opened), CreateError> {
         match get_context::<()>(file) {
             Ok(opened) => Ok((Self, opened)),
-            // Drivers that look for a request, or a place for an answer, of their own.
-            Err(CreateError::Command(Refused::Os(Errno::EINVAL | Errno::EFAULT))) => {
+            // Drivers that expect a driver-specific part of a request or a response.
+            Err(CreateError::Command(CommandError::Os(Errno::EINVAL | Errno::EFAULT))) => {
                 Err(CreateError::UnknownDriver)
             }
             Err(error) => Err(error),
@@ -102,7 +102,7 @@ impl CqOps for NoCqRing {
 pub enum NoCqControl {}
 
 impl CqControlOps for NoCqControl {
-    fn arm(&self, _: CommandContext<'_>, _: &Arm<'_>) -> Result<(), Refused> {
+    fn arm(&self, _: CommandContext<'_>, _: &Arm<'_>) -> Result<(), CommandError> {
         match *self {}
     }
 }

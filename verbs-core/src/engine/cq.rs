@@ -1,24 +1,26 @@
 //! Completion queues.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use verbs_abi::{AlignedU64, ib_uverbs_create_cq, ib_uverbs_resize_cq, ib_uverbs_wc};
 
 use super::device_context::DeviceContext;
 use super::drain_marker::DrainMarker;
 use super::injected::{InjectedCompletions, WakeupRequest};
-use crate::concurrent::AtomicU32;
 use crate::driver::{
     Arm, CqControlOps as _, CqOps as _, CreateError, CreatedCq, Driver as _, PollError,
 };
 use crate::drivers::any::{AnyCqControl, AnyCqRing};
-use crate::lock::unpoisoned;
-use crate::sys::command::Refused;
+use crate::lock::ignore_poison;
+use crate::sync::AtomicU32;
+use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 use crate::work::{Completion, WcOpcode, WcStatus};
 
-/// A completion queue, apart from the ring that is polled: its caller owns that, and passes it to each call that needs it.
+/// A completion queue without its ring.
+///
+/// The caller owns the ring that is polled, and passes it to each call that needs it.
 #[derive(Debug)]
 pub struct Cq {
     handle: u32,
@@ -38,7 +40,7 @@ pub struct NewCq {
     /// The ring that is polled.
     pub ring: AnyCqRing,
     /// The memory that the device uses until the queue is destroyed.
-    pub memory: Option<Mapping>,
+    pub memory: Option<Arc<Mapping>>,
 }
 
 impl Cq {
@@ -89,8 +91,11 @@ impl Cq {
         }
     }
 
-    /// Takes completions off the queue into `into`, and returns their number, if that takes neither a command nor completions
-    /// that the library injected. Otherwise returns `None`, and [`poll_slow`](Self::poll_slow) polls.
+    /// Takes completions off the queue into `into` on the fast path, and returns their number.
+    ///
+    /// The fast path needs no command and no injected completions.
+    ///
+    /// Otherwise returns `None`, and [`poll_slow`](Self::poll_slow) polls.
     #[inline(always)]
     pub fn try_poll(&self, ring: &mut AnyCqRing, into: &mut [Completion]) -> Option<usize> {
         // A completion that is injected from now on is for the next poll.
@@ -110,8 +115,9 @@ impl Cq {
         self.poll_slow(device, ring, into)
     }
 
-    /// [`poll`](Self::poll) by the driver's slow path. It is inlined: the caller keeps it out of its fast path, and puts its
-    /// error into words in the same function.
+    /// Polls like [`poll`](Self::poll), on the slow path of the driver.
+    ///
+    /// It is inlined: the caller keeps it out of its fast path, and builds the text of its error in the same function.
     #[inline(always)]
     pub fn poll_slow(
         &self,
@@ -126,7 +132,7 @@ impl Cq {
         }
     }
 
-    /// Adds injected completions behind the first `count` of `into`, which were polled from the ring.
+    /// Adds injected completions after the first `count` of `into`, which were polled from the ring.
     #[cold]
     fn merge_injected(
         &self,
@@ -142,14 +148,17 @@ impl Cq {
         Ok(count)
     }
 
-    /// Makes the next completion raise an event; with `solicited_only` the next one that its sender marked as solicited.
+    /// Makes the next completion raise an event.
+    ///
+    /// With `solicited_only` it is the next one that its sender marked as solicited.
+    ///
     /// `events_read` is the number of events of the queue that were read from its channel.
     pub fn arm(
         &self,
         device: &DeviceContext,
         solicited_only: bool,
         events_read: &AtomicU32,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommandError> {
         let arm = Arm { cq_handle: self.handle, solicited_only, events_read };
         self.control.arm(device.commands(), &arm)
     }
@@ -170,9 +179,10 @@ impl Cq {
         Ok(())
     }
 
-    /// Injects flush errors for requests of queue pair `qp_num` that the driver never completes. `opcode` tells whether they
-    /// are receives; the operation of a send is not known. If a thread may wait for an event, `wakeup` makes a request that
-    /// raises one; without it, the thread wakes when another request completes.
+    /// Injects flush errors for requests of queue pair `qp_num` that the driver never completes.
+    ///
+    /// `opcode` determines whether they are receives; the operation of a send is not known. If a thread may wait for an
+    /// event, `wakeup` creates a request that raises one. Without it, the thread wakes when another request completes.
     pub fn inject_flushed(
         &self,
         qp_num: u32,
@@ -202,8 +212,9 @@ impl Cq {
         u32::try_from(count).is_ok_and(|count| count < self.capacity())
     }
 
-    /// Destroys the queue pairs of all wakeup requests: the kernel keeps the queue as long as there are any. Their completions
-    /// stay on the queue, and are hidden if it lives on.
+    /// Destroys the queue pairs of all wakeup requests, because the kernel keeps the queue while they exist.
+    ///
+    /// Their completions stay on the queue, and are hidden if it lives on.
     pub fn destroy_wakeups(&self) {
         if let Some(injected) = &mut *self.injected() {
             injected.wakeups.iter_mut().for_each(|wakeup| wakeup.destroy_qp());
@@ -222,7 +233,7 @@ impl Cq {
         }
     }
 
-    /// Records that a memory window was given the key `rkey`, which a message that completes here may invalidate.
+    /// Records the key `rkey` of a memory window, which a message that completes here may invalidate.
     pub fn bind_key(&self, rkey: u32) {
         self.inject(|injected| {
             // An earlier window may have had the key, and the message that invalidated it is not polled.
@@ -237,7 +248,7 @@ impl Cq {
         injected.as_mut().is_some_and(|injected| injected.unbind(rkey))
     }
 
-    /// Forgets the key of a window that was destroyed: that which differs from `rkey` in the low 8 bits at most.
+    /// Forgets the key of a destroyed window: the one that differs from `rkey` at most in the low 8 bits.
     pub fn forget_window(&self, rkey: u32) {
         if let Some(injected) = &mut *self.injected() {
             injected.bound_keys.retain(|bound| bound >> 8 != rkey >> 8);
@@ -245,10 +256,12 @@ impl Cq {
     }
 
     fn injected(&self) -> MutexGuard<'_, Option<Box<InjectedCompletions>>> {
-        unpoisoned(self.injected.lock())
+        ignore_poison(self.injected.lock())
     }
 
-    /// Calls `change` with the injected completions. The flag is set first, so that a thread that `change` wakes sees it.
+    /// Calls `change` with the injected completions.
+    ///
+    /// The flag is set first, so that a thread that `change` wakes sees it.
     fn inject(&self, change: impl FnOnce(&mut InjectedCompletions)) {
         let mut injected = self.injected();
         self.has_injected.store(true, Ordering::Release);

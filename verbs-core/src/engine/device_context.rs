@@ -56,14 +56,15 @@ impl DeviceContext {
         self.is_removed.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if a command would surely be refused neither because of a fork nor because the device was removed. If
-    /// this is `false`, [`CommandContext::check`] tells.
+    /// Returns `true` if neither a fork nor the removal of the device can make a command fail.
+    ///
+    /// If this is `false`, [`CommandContext::check`] decides.
     #[inline]
     pub fn is_usable_fast(&self) -> bool {
-        self.file.surely_belongs_here() && !self.is_removed()
+        self.file.is_owner_fast() && !self.is_removed()
     }
 
-    /// Records that the device was removed. One that comes back is another device.
+    /// Records that the device was removed. A device that returns is another device.
     pub fn set_removed(&self) {
         self.is_removed.store(true, Ordering::Relaxed);
     }

@@ -1,15 +1,17 @@
-//! Requests that the library posts behind all others of a queue, to learn when those have completed.
+//! Requests that the library posts after all others of a queue, to detect when those have completed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use crate::work::{Completion, WcStatus};
 
-/// The identifier of the next marker. The other requests of the queue pair are those of the program, so the
-/// numbers begin where no program is likely to choose its own.
+/// The identifier of the next marker.
+///
+/// The other requests of the queue pair have identifiers of the program. So the numbers begin with one that a program
+/// is unlikely to choose.
 static NEXT_WR_ID: AtomicU64 = AtomicU64::new(0x9c5f_2a71_d3e8_0000);
 
-/// One of the two work queues of a queue pair.
+/// The side of a work queue of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueSide {
     /// The send queue.
@@ -18,7 +20,7 @@ pub enum QueueSide {
     Receive,
 }
 
-/// A request behind all others of a queue, whose completion the library hides from the program.
+/// A request after all others of a queue, whose completion the library hides from the program.
 #[derive(Debug, Clone)]
 pub struct DrainMarker {
     qp_num: u32,
@@ -36,16 +38,19 @@ impl PartialEq for DrainMarker {
 }
 
 impl DrainMarker {
-    /// Creates a marker for a queue of queue pair `qp_num`, which exists as long as `qp_lifetime`. The caller holds the
-    /// queue and posts the marker next, so that the identifiers of markers ascend in the order of the queue.
+    /// Creates a marker for a queue of queue pair `qp_num`, which exists as long as `qp_lifetime`.
+    ///
+    /// The caller holds the queue and posts the marker next, so that the identifiers of markers ascend in the order of
+    /// the queue.
     pub fn new(qp_num: u32, side: QueueSide, qp_lifetime: &Arc<()>) -> Self {
         let wr_id = NEXT_WR_ID.fetch_add(1, Ordering::Relaxed);
         let qp_lifetime = Arc::downgrade(qp_lifetime);
         Self { qp_num, side, wr_id, has_completed: Arc::default(), qp_lifetime }
     }
 
-    /// Returns `true` if the marker is before `other` in the same queue: its completion was lost if only that of `other`
-    /// was polled.
+    /// Returns `true` if the marker is before `other` in the same queue.
+    ///
+    /// Its completion was lost if only that of `other` was polled.
     pub fn precedes(&self, other: &Self) -> bool {
         (self.qp_num, self.side) == (other.qp_num, other.side) && self.wr_id < other.wr_id
     }

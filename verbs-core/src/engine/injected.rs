@@ -1,4 +1,4 @@
-//! Completions that the library injects into a completion queue, and internal completions that it filters out.
+//! Completions that the library injects into a completion queue, and internal ones that it removes.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -8,8 +8,9 @@ use super::drain_marker::DrainMarker;
 use crate::lock;
 use crate::work::Completion;
 
-/// A queue pair of the library that completes one request, to raise an event for injected completions. Its number stays
-/// in use until that completion was polled.
+/// A queue pair of the library that completes one request, to raise an event for injected completions.
+///
+/// Its number stays in use until that completion was polled.
 pub trait WakeupRequest: Debug + Send {
     /// Returns `true` if `completion` is that of the request.
     fn completes_with(&self, completion: &Completion) -> bool;
@@ -21,11 +22,14 @@ pub trait WakeupRequest: Debug + Send {
     fn is_destroyed(&self) -> bool;
 }
 
-/// The state of a completion queue that is not in its ring. It has a lock of its own, because a thread that holds the
-/// ring may be waiting for these completions.
+/// The state of a completion queue that is not in its ring.
+///
+/// It has a separate lock, because a thread that holds the ring may wait for these completions.
 #[derive(Debug, Default)]
 pub(super) struct InjectedCompletions {
-    /// Completions of requests that the driver never completes. They come after those that it has completed.
+    /// Completions of requests that the driver never completes.
+    ///
+    /// They follow the requests that the driver has completed.
     pub(super) flushed: VecDeque<Completion>,
     /// Requests that raised an event for those, and whose own completions were not polled.
     pub(super) wakeups: Vec<Box<dyn WakeupRequest>>,
@@ -49,12 +53,13 @@ impl InjectedCompletions {
         index.map(|index| self.bound_keys.swap_remove(index)).is_some()
     }
 
-    /// Removes internal completions from the first `count` of `into`, which were polled from the ring, and fills the rest of
-    /// `into`: from the ring by `poll` until that is empty, then with injected completions. Returns the number of
-    /// completions.
+    /// Merges `count` polled completions in `into` with further and injected ones; returns their number.
     ///
-    /// The ring comes first: completions that the driver added before a completion was injected may have come after the
-    /// ring was polled, or be behind internal ones.
+    /// It removes internal completions from the first `count` of `into`, which were polled from the ring. It fills the
+    /// rest of `into` from the ring by `poll` until the ring is empty, and then with injected completions.
+    ///
+    /// The ring comes first. The driver may have added completions before one was injected, after the ring was polled.
+    /// Such completions may also follow internal ones.
     pub(super) fn merge<E>(
         &mut self,
         into: &mut [Completion],
@@ -91,8 +96,9 @@ impl InjectedCompletions {
         Ok(count)
     }
 
-    /// Removes internal completions from the first `count` of `into`, in order: that of a marker shows that those of earlier
-    /// markers were lost. Returns the number of completions that are left.
+    /// Removes internal completions from the first `count` of `into`, and returns the number of the others.
+    ///
+    /// It processes them in order: the completion of a marker shows that the completions of earlier markers were lost.
     fn filter(&mut self, into: &mut [Completion], count: usize) -> usize {
         let mut left = 0;
         for index in 0..count {
@@ -113,7 +119,8 @@ impl InjectedCompletions {
         let wakeup = self.wakeups.iter().position(|wakeup| wakeup.completes_with(completion));
         if let Some(index) = wakeup {
             let done = self.wakeups.swap_remove(index);
-            // That destroys its queue pair, also for a caller that polls under the lock of an endpoint: once, after the end.
+            // This destroys its queue pair, also for a caller that polls under the lock of an endpoint: once, after the
+            // end.
             lock::with_commands(|| drop(done));
             return true;
         }
@@ -248,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn message_unbinds_window_it_invalidates() {
+    fn message_unbinds_invalidated_window() {
         let key = |rkey: u32, opcode, status| {
             let (ex, wc_flags) = (rkey.to_ne_bytes(), ib_wc_flags::IB_WC_WITH_INVALIDATE);
             Completion(ib_uverbs_wc { opcode, status, ex, wc_flags, ..ib_uverbs_wc::default() })
@@ -266,7 +273,7 @@ mod tests {
         assert!(injected.is_empty());
     }
 
-    /// The numbers of those that are left of `markers` after a poll that finds `ring`.
+    /// Returns the numbers of the `markers` that are left after a poll that finds `ring`.
     fn left(markers: &[&DrainMarker], ring: &[&DrainMarker]) -> Vec<u64> {
         let markers = markers.iter().copied().cloned().collect();
         let mut injected = InjectedCompletions { markers, ..InjectedCompletions::default() };
@@ -293,7 +300,7 @@ mod tests {
         // A later one of the same queue has completed.
         assert_eq!(left(&[&first, &receive, &second], &[&second]), numbers(&[&receive]));
         assert_eq!(left(&[&first, &second], &[&first]), numbers(&[&second]));
-        // The queue pair is gone; another one has its number.
+        // The queue pair is destroyed, and another one has its number.
         drop(one);
         assert_eq!(left(&[&first, &third, &receive], &[]), numbers(&[&third]));
         assert_eq!(left(&[&first, &receive], &[&first]), numbers(&[]));

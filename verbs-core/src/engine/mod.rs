@@ -1,8 +1,8 @@
 //! The engine: kernel objects without owners, and without locks around their rings.
 //!
-//! An object here is its part of the kernel's state; its rings are values of their own, which a caller passes as `&mut`. So
-//! each layer above decides how threads share a ring: one puts a lock around it, another one whose rings have one owner does
-//! not.
+//! An object here is its part of the kernel's state; its rings are separate values, which a caller passes as `&mut`. So
+//! each layer above decides how threads share a ring: one puts a lock around it, another one whose rings have one owner
+//! does not.
 
 mod cq;
 mod device_context;

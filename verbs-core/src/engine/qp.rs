@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 use std::sync::atomic::{AtomicU8, Ordering, fence};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use verbs_abi::{
     ib_qp_attr_mask, ib_uverbs_create_qp_resp, ib_uverbs_ex_create_qp, ib_uverbs_modify_qp,
@@ -20,27 +20,31 @@ use crate::driver::{
     PostError, Posted, RecvOps as _, SendOps as _,
 };
 use crate::drivers::any::{AnyDriver, AnyQpData, AnyRecvRing, AnySendRing};
-use crate::lock::unpoisoned;
-use crate::sys::command::Refused;
+use crate::lock::ignore_poison;
+use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 use crate::work::{
     Payload, PdNumber, QpState, QpType, ReceiveRequest, SendFlags, SendOperation, SendRequest,
 };
 
-/// A queue pair, apart from the rings that requests are posted to: its caller owns those, and passes them to each call that
-/// needs one.
+/// A queue pair without its rings.
+///
+/// The caller owns the rings to which requests are posted, and passes them to each call that needs one.
 #[derive(Debug)]
 pub struct Qp {
     handle: u32,
     number: u32,
     qp_type: QpType,
     pd: PdNumber,
-    /// The state that the last successful modification asked for. The kernel may have moved the queue pair on to ERR, and
-    /// on iWARP to RTS.
+    /// The state that the last successful modification asked for.
+    ///
+    /// The kernel may have moved the queue pair on to ERR, and on iWARP to RTS.
     state: AtomicU8,
     flush: FlushMode,
-    /// Held while the kernel changes the queue pair, and while orphaned requests are taken. A thread that holds it waits for
-    /// no ring: a thread that holds a ring may be waiting for this, or for the completions of the change.
+    /// Held while the kernel changes the queue pair, and while orphaned requests are taken.
+    ///
+    /// A thread that holds it waits for no ring, because a thread that holds a ring may wait for this lock, or for the
+    /// completions of the change.
     changing: Mutex<()>,
     data: AnyQpData,
     send_orphans: Option<Box<dyn OrphanedRequests>>,
@@ -56,10 +60,10 @@ pub struct NewQp {
     pub response: ib_uverbs_create_qp_resp,
     /// The ring of the send queue.
     pub send: AnySendRing,
-    /// The ring of the receive queue; absent if the queue pair has none of its own.
+    /// The ring of the receive queue; absent if the queue pair has none.
     pub recv: Option<AnyRecvRing>,
     /// The memory that the device uses until the queue pair is destroyed.
-    pub memory: Option<Mapping>,
+    pub memory: Option<Arc<Mapping>>,
 }
 
 /// The owner of a queue pair, which has its completion queues.
@@ -67,7 +71,9 @@ pub trait QpOwner {
     /// Returns the completion queues, for the driver.
     fn cqs(&self) -> CqControls<'_, AnyDriver>;
 
-    /// Completes requests that the driver never completes, with flush errors. No other thread does so at the same time.
+    /// Completes requests that the driver never completes, with flush errors.
+    ///
+    /// No other thread does so at the same time.
     fn complete_orphans(&self, side: QueueSide, wr_ids: &[u64]);
 
     /// Returns `true` if there is room for another such completion.
@@ -75,7 +81,9 @@ pub trait QpOwner {
 }
 
 impl Qp {
-    /// Creates a queue pair in protection domain `pd`, whose handle is in `request`, on the completion queues of `cqs`.
+    /// Creates a queue pair in protection domain `pd` on the completion queues of `cqs`.
+    ///
+    /// The handle of `pd` is in `request`.
     pub fn create(
         device: &DeviceContext,
         pd: PdNumber,
@@ -118,7 +126,9 @@ impl Qp {
         self.qp_type
     }
 
-    /// Returns the state that the last successful modification asked for. The kernel may have moved the queue pair on.
+    /// Returns the state that the last successful modification asked for.
+    ///
+    /// The kernel may have moved the queue pair on.
     #[inline]
     pub fn state(&self) -> QpState {
         QpState(self.state.load(Ordering::Acquire))
@@ -135,7 +145,9 @@ impl Qp {
 
     // The send queue.
 
-    /// Stores `request` if nothing but the request has to be looked at. Returns `false`, and stores nothing, otherwise.
+    /// Stores `request` if no other state must be checked.
+    ///
+    /// Returns `false`, and stores nothing, otherwise.
     ///
     /// # Safety
     ///
@@ -156,8 +168,9 @@ impl Qp {
         can_post && unsafe { ring.try_store(state, request) }
     }
 
-    /// Returns `true` if the queue pair has the operation of `request`, and the operation the payload. Other requests may be
-    /// correct too.
+    /// Returns `true` if the queue pair has the operation of `request`, and the operation the payload.
+    ///
+    /// Other requests may be correct too.
     #[inline(always)]
     fn is_common(&self, request: &SendRequest<'_>) -> bool {
         match request.operation {
@@ -177,8 +190,9 @@ impl Qp {
         }
     }
 
-    /// Checks that the queue pair can carry out `request` in its state, which is returned. The kernel finds out only when it
-    /// carries the request out, and ends the queue pair.
+    /// Checks that the queue pair can carry out `request` in its state, which is returned.
+    ///
+    /// The kernel finds out only when it carries the request out, and ends the queue pair.
     pub fn check_send(&self, owner: &impl QpOwner, request: &SendRequest<'_>) -> Posted<QpState> {
         let checked = self.check_operation(&request.operation).and_then(|()| request.check());
         checked.map_err(PostError::Invalid)?;
@@ -232,8 +246,9 @@ impl Qp {
         unsafe { ring.store(self.doorbell(device), state, request) }
     }
 
-    /// Rings the doorbell for the requests that were stored since the last time, and completes them if the queue pair is in
-    /// ERR, where the driver does not.
+    /// Rings the doorbell for the requests that were stored since the last doorbell.
+    ///
+    /// Completes them if the queue pair is in ERR and the driver does not.
     #[inline(always)]
     pub fn ring_send(
         &self,
@@ -265,8 +280,11 @@ impl Qp {
 
     // The receive queue.
 
-    /// Stores `request` if nothing but the request has to be looked at, and it needs no doorbell: the caller calls
-    /// [`flush_if_error`](Self::flush_if_error) after it. Returns `false`, and stores nothing, otherwise.
+    /// Stores `request` if that needs no further checks and no doorbell.
+    ///
+    /// The caller calls [`flush_if_error`](Self::flush_if_error) afterwards.
+    ///
+    /// Returns `false`, and stores nothing, otherwise.
     ///
     /// # Safety
     ///
@@ -303,8 +321,9 @@ impl Qp {
         unsafe { ring.store(request) }
     }
 
-    /// Rings the doorbell for the requests that were stored since the last time, and completes them if the queue pair is in
-    /// ERR, where the driver does not.
+    /// Rings the doorbell for the requests that were stored since the last doorbell.
+    ///
+    /// Completes them if the queue pair is in ERR and the driver does not.
     pub fn ring_recv(
         &self,
         device: &DeviceContext,
@@ -315,8 +334,9 @@ impl Qp {
         self.flush_if_error(device, owner)
     }
 
-    /// Posts a request without memory, for a drain marker, to the receive queue of a queue pair in ERR. The caller calls
-    /// [`flush_if_error`](Self::flush_if_error) after it.
+    /// Posts a request without memory, for a drain marker, to the receive queue of a queue pair in ERR.
+    ///
+    /// The caller calls [`flush_if_error`](Self::flush_if_error) after it.
     pub fn mark_recv(&self, device: &DeviceContext, ring: &mut AnyRecvRing, wr_id: u64) -> Posted {
         ring.store_nothing(wr_id)?;
         ring.ring(device.file(), self.handle)
@@ -330,8 +350,8 @@ impl Qp {
         device: &DeviceContext,
         owner: &impl QpOwner,
         to: Option<QpState>,
-        command: impl FnOnce() -> Result<(), Refused>,
-    ) -> Result<(), Refused> {
+        command: impl FnOnce() -> Result<(), CommandError>,
+    ) -> Result<(), CommandError> {
         let _changing = self.changing();
         match to {
             None => command(),
@@ -349,12 +369,14 @@ impl Qp {
         }
     }
 
-    /// Moves the queue pair to ERR by `command`, so that all posted requests complete. The caller holds `changing`.
+    /// Moves the queue pair to ERR by `command`, so that all posted requests complete.
+    ///
+    /// The caller holds `changing`.
     fn move_to_error(
         &self,
         owner: &impl QpOwner,
-        command: impl FnOnce() -> Result<(), Refused>,
-    ) -> Result<(), Refused> {
+        command: impl FnOnce() -> Result<(), CommandError>,
+    ) -> Result<(), CommandError> {
         let before = self.state();
         // Before the kernel flushes: of a request that another thread stores meanwhile, either the kernel sees the request, or
         // that thread sees the state. In RESET nothing is posted, and the kernel refuses the step from there.
@@ -372,10 +394,13 @@ impl Qp {
         modified
     }
 
-    /// Makes the requests complete that were just stored, if the queue pair is in ERR: the kernel may not have seen them. To be
-    /// called after storing, whatever the state was then.
+    /// Makes the requests that were just stored complete, if the queue pair is in ERR.
     ///
-    /// If the command for that is refused, the requests are still in the queue: [`PostError::Refused`].
+    /// The kernel may not have seen them.
+    ///
+    /// Call this after storing, regardless of the state at that time.
+    ///
+    /// If the command is refused, the requests stay in the queue: [`PostError::Command`].
     #[inline]
     pub fn flush_if_error(&self, device: &DeviceContext, owner: &impl QpOwner) -> Posted {
         if self.flush == FlushMode::Device {
@@ -384,13 +409,17 @@ impl Qp {
         // The request is stored before the state is read: see `move_to_error`.
         fence(Ordering::SeqCst);
         match self.state() {
-            QpState::IB_QPS_ERR => self.flush_in_error(device, owner).map_err(PostError::Refused),
+            QpState::IB_QPS_ERR => self.flush_in_error(device, owner).map_err(PostError::Command),
             _ => Ok(()),
         }
     }
 
     #[cold]
-    fn flush_in_error(&self, device: &DeviceContext, owner: &impl QpOwner) -> Result<(), Refused> {
+    fn flush_in_error(
+        &self,
+        device: &DeviceContext,
+        owner: &impl QpOwner,
+    ) -> Result<(), CommandError> {
         let _changing = self.changing();
         // The kernel may have refused the step to ERR, or another thread has moved the queue pair on.
         if self.state() != QpState::IB_QPS_ERR {
@@ -406,13 +435,16 @@ impl Qp {
         }
     }
 
-    /// Moves the queue pair to ERR by the kernel alone: the requests that the kernel does not complete stay uncompleted.
+    /// Moves the queue pair to ERR with the kernel's command only.
+    ///
+    /// Requests that the kernel does not complete stay uncompleted.
+    ///
     /// `IB_USER_VERBS_CMD_MODIFY_QP`.
     ///
     /// # Errors
     ///
     /// The errno of the kernel.
-    pub fn command_error(&self, device: &DeviceContext) -> Result<(), Refused> {
+    pub fn command_error(&self, device: &DeviceContext) -> Result<(), CommandError> {
         device.file().command(ib_uverbs_modify_qp {
             qp_handle: self.handle,
             attr_mask: ib_qp_attr_mask::IB_QP_STATE,
@@ -421,7 +453,9 @@ impl Qp {
         })
     }
 
-    /// Completes the requests that the driver never completes. The caller holds `changing`, so that they stay in order.
+    /// Completes the requests that the driver never completes.
+    ///
+    /// The caller holds `changing`, so that they stay in order.
     fn complete_orphans(&self, owner: &impl QpOwner) {
         for (side, orphans) in
             [(QueueSide::Send, &self.send_orphans), (QueueSide::Receive, &self.recv_orphans)]
@@ -432,7 +466,9 @@ impl Qp {
         }
     }
 
-    /// Checks that there is room for the completion of a request to the queue pair in ERR, if the library completes it.
+    /// Returns an error if there is no room for the completion of a request to the queue pair in ERR.
+    ///
+    /// Only requests that the library completes need room.
     fn check_orphan(&self, owner: &impl QpOwner, side: QueueSide) -> Posted {
         match self.flush == FlushMode::Library && !owner.can_complete_orphan(side) {
             true => Err(PostError::Unpolled),
@@ -441,7 +477,7 @@ impl Qp {
     }
 
     fn changing(&self) -> MutexGuard<'_, ()> {
-        unpoisoned(self.changing.lock())
+        ignore_poison(self.changing.lock())
     }
 
     /// Returns `true` if the queue pair is in ERR and never leaves it.
@@ -449,7 +485,7 @@ impl Qp {
         device.capabilities().qp_follows_connection && self.state() == QpState::IB_QPS_ERR
     }
 
-    /// Tells the driver that the kernel has destroyed the queue pair.
+    /// Notifies the driver that the kernel has destroyed the queue pair.
     pub fn on_destroyed(&self, device: &DeviceContext, cqs: CqControls<'_, AnyDriver>) {
         device.driver().on_destroyed(&self.data, cqs);
     }

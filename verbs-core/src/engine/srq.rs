@@ -6,17 +6,20 @@
 //! driver: see [`RecvOps::store`].
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
+use std::sync::Arc;
+
 use verbs_abi::{ib_srq_attr_mask, ib_uverbs_create_srq_resp, ib_uverbs_modify_srq};
 
 use super::device_context::DeviceContext;
 use crate::driver::{CreateError, CreateSrq, CreatedSrq, Driver as _, Posted, RecvOps as _};
 use crate::drivers::any::AnyRecvRing;
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 use crate::work::ReceiveRequest;
 
-/// A shared receive queue, apart from the ring that requests are posted to: its caller owns that, and passes it to each call
-/// that needs it.
+/// A shared receive queue without its ring.
+///
+/// The caller owns the ring to which requests are posted, and passes it to each call that needs it.
 #[derive(Debug)]
 pub struct Srq {
     handle: u32,
@@ -32,7 +35,7 @@ pub struct NewSrq {
     /// The ring that is posted to.
     pub ring: AnyRecvRing,
     /// The memory that the device uses until the queue is destroyed.
-    pub memory: Option<Mapping>,
+    pub memory: Option<Arc<Mapping>>,
 }
 
 impl Srq {
@@ -48,8 +51,9 @@ impl Srq {
         self.handle
     }
 
-    /// Stores `request` if nothing but the request has to be looked at, and it needs no doorbell. Returns `false`, and stores
-    /// nothing, otherwise.
+    /// Stores `request` if no other state must be checked and no doorbell is needed.
+    ///
+    /// Returns `false`, and stores nothing, otherwise.
     ///
     /// # Safety
     ///
@@ -80,8 +84,10 @@ impl Srq {
         ring.ring(device.file(), self.handle)
     }
 
-    /// Sets the number of requests below which the kernel raises an event, once. `IB_USER_VERBS_CMD_MODIFY_SRQ`.
-    pub fn set_limit(&self, device: &DeviceContext, limit: u32) -> Result<(), Refused> {
+    /// Sets the number of requests below which the kernel raises an event, once.
+    ///
+    /// `IB_USER_VERBS_CMD_MODIFY_SRQ`.
+    pub fn set_limit(&self, device: &DeviceContext, limit: u32) -> Result<(), CommandError> {
         let request = ib_uverbs_modify_srq {
             attr_mask: ib_srq_attr_mask::IB_SRQ_LIMIT,
             srq_limit: limit,

@@ -11,25 +11,27 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use nix::errno::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::ownership::WrongProcess;
+use super::ownership::NotOwner;
 #[cfg(debug_assertions)]
 use crate::lock;
 
 /// Why a command had no success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum CommandError {
     /// The kernel's errno.
     Os(Errno),
     /// An errno for which only the kernel has a name, such as 524, its
     /// ENOTSUPP.
     Unnamed(i32),
     /// The file belongs to another process, or to other credentials.
-    WrongProcess(WrongProcess),
+    NotOwner(NotOwner),
 }
 
-impl Refused {
-    /// Why the system call failed that has just returned `errno`: nothing was called since.
-    pub(super) fn just_now(errno: Errno) -> Self {
+impl CommandError {
+    /// Returns the reason why the last system call failed, with its `errno`.
+    ///
+    /// No other call may have been made since.
+    pub(super) fn last_os_error(errno: Errno) -> Self {
         match errno {
             Errno::UnknownErrno => Self::Unnamed(Errno::last_raw()),
             errno => Self::Os(errno),
@@ -37,8 +39,9 @@ impl Refused {
     }
 }
 
-/// One behind the other without a gap: a header and a request, of which neither device node takes
-/// parts, or two responses.
+/// Two values without a gap between them.
+///
+/// They are a header and a request, of which neither device node takes parts, or two responses.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, packed)]
 #[expect(
@@ -49,16 +52,15 @@ pub struct Joined<A, B>(pub A, pub B);
 
 /// Writes a command.
 ///
-/// EACCES is the kernel's word for "other credentials opened this file", but not for that alone
-/// (binding a privileged port says it too), so it is asked again in a way that has no other
-/// meaning.
+/// The kernel returns EACCES if other credentials opened the file, but also for other reasons, such as binding a
+/// privileged port. So the function repeats the check in a way that has no other meaning.
 ///
 /// # Safety
 ///
-/// Every address in `command` must be valid for what the kernel does with it while the call lasts:
-/// responses for writes of the length that the header gives, data for reads.
+/// Every address in `command` must be valid for the kernel's accesses while the call lasts: responses for writes of the
+/// length that the header gives, data for reads.
 #[inline(always)]
-pub unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), Refused> {
+pub unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), CommandError> {
     #[cfg(debug_assertions)]
     assert!(
         is_of_data_path(command) || !lock::forbids_commands(),
@@ -72,10 +74,12 @@ pub unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), Refused> {
     }
 }
 
-/// Returns `true` if `command` posts or polls, which is done under the lock of an endpoint: see [`lock`].
+/// Returns `true` if `command` posts or polls, which may happen under the lock of an endpoint.
 ///
-/// Both device nodes count commands from zero. A command of uverbs has its length in words behind its number, and one of ucma
-/// the length of its request in bytes.
+/// See [`lock`].
+///
+/// Both device nodes count commands from zero. In a command of uverbs, the length in words follows the number. In a
+/// command of ucma, the length of the request in bytes does.
 #[cfg(debug_assertions)]
 fn is_of_data_path(command: &[u8]) -> bool {
     use verbs_abi::{
@@ -94,30 +98,33 @@ fn is_of_data_path(command: &[u8]) -> bool {
     words * 4 == command.len() && DATA_PATH.contains(&u32::from_ne_bytes([a, b, c, d]))
 }
 
-/// The system call. Not by the C library's `write`, at which a thread can be cancelled: this one may
-/// have a lock.
+/// Makes the system call.
+///
+/// The C library's `write` is not used, because a thread can be canceled in it, and this thread may hold a lock.
 ///
 /// # Safety
 ///
-/// That of [`write`].
+/// The contract is that of [`write`].
 #[inline(always)]
 unsafe fn write_uncancelled(fd: BorrowedFd<'_>, bytes: &[u8]) -> libc::c_long {
     let (number, fd_number) = (libc::SYS_write, libc::c_long::from(fd.as_raw_fd()));
-    // SAFETY: these are the arguments of the call: a number, and the pointer and length of a slice. What
-    // the addresses in it must satisfy is this function's own contract.
+    // SAFETY: these are the arguments of the call: a number, and the pointer and length of a slice. This function's own
+    // contract covers the addresses in the slice.
     unsafe { libc::syscall(number, fd_number, bytes.as_ptr(), bytes.len()) }
 }
 
-/// Why a write to `fd` failed, or took a part of a command only: nothing was called since.
+/// Returns the reason why the last write to `fd` failed, or took only a part of a command.
+///
+/// No other call may have been made since.
 #[cold]
-fn refused_just_now(fd: BorrowedFd<'_>, is_short: bool) -> Refused {
+fn refused_just_now(fd: BorrowedFd<'_>, is_short: bool) -> CommandError {
     if is_short {
         // As librdmacm has it. The kernel never should.
-        return Refused::Os(Errno::ENODATA);
+        return CommandError::Os(Errno::ENODATA);
     }
-    match Refused::just_now(Errno::last()) {
-        Refused::Os(Errno::EACCES) if !credentials_match(fd) => {
-            Refused::WrongProcess(WrongProcess::Credentials)
+    match CommandError::last_os_error(Errno::last()) {
+        CommandError::Os(Errno::EACCES) if !credentials_match(fd) => {
+            CommandError::NotOwner(NotOwner::Credentials)
         }
         refused => refused,
     }
@@ -125,8 +132,8 @@ fn refused_just_now(fd: BorrowedFd<'_>, is_short: bool) -> Refused {
 
 /// Returns `true` if the kernel accepts commands on `fd` from this thread's credentials.
 ///
-/// Both nodes look at the credentials first and at the length second, so a write that is too short
-/// to be a command tells the one from the other and does nothing.
+/// Both nodes check the credentials first and the length second. So a write that is too short for a command
+/// distinguishes the two errors and has no effect.
 fn credentials_match(fd: BorrowedFd<'_>) -> bool {
     // SAFETY: the byte holds no address.
     let written = unsafe { write_uncancelled(fd, &[0]) };
@@ -140,17 +147,19 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn what_is_joined_stands_in_a_row() {
+    fn joined_parts_are_contiguous() {
         let joined = Joined([1_u8, 2], Joined((), 0x0605_0403_u32.to_le_bytes()));
         assert_eq!(joined.as_bytes(), [1, 2, 3, 4, 5, 6]);
     }
 
     #[test]
-    fn an_errno_without_a_name_keeps_its_number() {
-        for (raw, refused) in [(524, Refused::Unnamed(524)), (22, Refused::Os(Errno::EINVAL))] {
+    fn unnamed_errno_keeps_its_number() {
+        for (raw, refused) in
+            [(524, CommandError::Unnamed(524)), (22, CommandError::Os(Errno::EINVAL))]
+        {
             Errno::set_raw(raw);
             let errno = Errno::result(-1).expect_err("it failed");
-            let why = Refused::just_now(errno);
+            let why = CommandError::last_os_error(errno);
             assert_eq!(why, refused);
         }
     }
@@ -182,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn a_short_write_is_enodata() {
+    fn short_write_is_enodata() {
         let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK).expect("pipe");
         let filler = vec![0; 65_536 - 4096];
         nix::unistd::write(&writer, &filler).expect("fill the pipe but for a page");
         // SAFETY: a pipe follows no addresses.
         let written = unsafe { write(writer.as_fd(), &[0; 8192]) };
-        assert_eq!(written, Err(Refused::Os(Errno::ENODATA)));
+        assert_eq!(written, Err(CommandError::Os(Errno::ENODATA)));
         drop(reader);
     }
 }

@@ -21,7 +21,8 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 /// The length of a page, or less.
 pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is not zero");
 
-/// A range of memory, readable and writable, of its own until it is dropped.
+/// A range of memory, which it owns until it is dropped: readable and writable, except for
+/// [registers](Mapping::registers).
 #[derive(Debug)]
 pub struct Mapping {
     start: Start,
@@ -34,10 +35,10 @@ pub struct Mapping {
 #[derive(Debug, Clone, Copy)]
 struct Start(NonNull<u8>);
 
-// SAFETY: the range belongs to its owner and not to a thread; access to it goes by raw pointers,
-// whose users answer for it.
+// SAFETY: the range belongs to its owner and not to a thread. Access to it uses raw pointers, for which their users are
+// responsible.
 unsafe impl Send for Start {}
-// SAFETY: as above: who shares it has nothing but an address.
+// SAFETY: as above: sharing it gives access only to an address.
 unsafe impl Sync for Start {}
 
 /// The range that one call unmaps: a mapping, or two neighbors.
@@ -48,8 +49,9 @@ struct Range {
 }
 
 impl Mapping {
-    /// Maps a ring that the kernel shares at `offset` of `file`. Right below `neighbour`, if there is
-    /// one and there is room: one call unmaps both then, when neither is left.
+    /// Maps a ring that the kernel shares at `offset` of `file`.
+    ///
+    /// Right below `neighbour`, if there is one and there is room: one call unmaps both then, when neither is left.
     pub fn shared(
         file: impl AsFd,
         offset: u64,
@@ -58,19 +60,29 @@ impl Mapping {
     ) -> Result<Self, Errno> {
         let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
         let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
-        // Of whole pages: the kernel would round it, but valgrind refuses what is not.
+        // Whole pages: the kernel would round the length, but valgrind refuses other lengths.
         let pages = length.get().div_ceil(PAGE.get()).saturating_mul(PAGE.get());
         let wish = neighbour.as_ref().and_then(|neighbour| {
             NonZeroUsize::new(neighbour.start().addr().get().saturating_sub(pages))
         });
-        // SAFETY: a mapping at an address of the kernel's choice replaces nothing: without MAP_FIXED a
-        // wish is one only where nothing is mapped.
+        // SAFETY: a mapping at an address of the kernel's choice replaces nothing. Without MAP_FIXED, the kernel uses
+        // the hint only if nothing is mapped there.
         let start = unsafe { mmap(wish, length, READ_WRITE, MapFlags::MAP_SHARED, file, offset)? };
         let range = Range { start: Start(start.cast()), length };
         Ok(match neighbour {
             Some(neighbour) => Self { start: range.start, length, range: neighbour.share(range) },
             None => Self::alone(range),
         })
+    }
+
+    /// Maps registers of a device at `offset` of `file`, which can be written and not be read.
+    pub fn registers(file: impl AsFd, offset: u64, length: usize) -> Result<Self, Errno> {
+        let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
+        let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
+        let (access, flags) = (ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED);
+        // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
+        let start = unsafe { mmap(None, length, access, flags, file, offset)? };
+        Ok(Self::alone(Range { start: Start(start.cast()), length }))
     }
 
     /// Maps zeroed memory of this process.
@@ -81,15 +93,15 @@ impl Mapping {
         Ok(Self::alone(Range { start: Start(start.cast()), length }))
     }
 
-    /// Maps memory with a page behind it that no access may touch.
+    /// Maps memory followed by a page that no access may touch.
     #[cfg(fuzzing)]
     pub fn guarded(length: usize) -> Result<Self, Errno> {
         let pages = length.next_multiple_of(PAGE.get());
         let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
         let whole = Self::private(pages + PAGE.get())?;
-        // SAFETY: the page is the last one of what was just mapped.
+        // SAFETY: the page is the last one of the new mapping.
         let behind = unsafe { whole.start().add(pages) };
-        // SAFETY: nothing is in that page, and nobody else has its address.
+        // SAFETY: the page holds no data, and no other code has its address.
         unsafe { mprotect(behind.cast(), PAGE.get(), ProtFlags::PROT_NONE)? };
         Ok(Self { length, ..whole })
     }
@@ -98,7 +110,9 @@ impl Mapping {
         Self { start: range.start, length: range.length, range: Arc::new(range) }
     }
 
-    /// Returns the range that unmaps `below`: that of this mapping, if `below` ends where this mapping begins.
+    /// Returns the range that unmaps `below`.
+    ///
+    /// It is that of this mapping, if `below` ends at the beginning of this mapping.
     fn share(&mut self, below: Range) -> Arc<Range> {
         if Arc::get_mut(&mut self.range).is_some_and(|range| range.join(&below)) {
             // Its pages are the other's now.
@@ -109,8 +123,9 @@ impl Mapping {
         }
     }
 
-    /// The first byte. Valid for reads and writes of [`len`](Self::len) bytes until the mapping is
-    /// dropped.
+    /// Returns the first byte.
+    ///
+    /// It is valid for reads and writes of [`len`](Self::len) bytes until the mapping is dropped.
     #[inline]
     pub fn start(&self) -> NonNull<u8> {
         self.start.0
@@ -124,7 +139,7 @@ impl Mapping {
 }
 
 impl Range {
-    /// Grows by `below`, if that ends where this begins; whether it did.
+    /// Grows by `below` if that ends at the beginning of this range, and returns `true` if it did.
     fn join(&mut self, below: &Self) -> bool {
         let [begins, ends] = [below.start, self.start].map(|start| start.0.addr().get());
         let adjoin = adjoin(begins, below.length.get(), ends);
@@ -136,8 +151,9 @@ impl Range {
     }
 }
 
-/// Returns `true` if `length` bytes from `start` on end in the page before `next`, where they are mapped and both begin
-/// at pages.
+/// Returns `true` if `length` mapped bytes from `start` on end in the page before `next`.
+///
+/// Both begin at pages.
 fn adjoin(start: usize, length: usize, next: usize) -> bool {
     let behind = next.checked_sub(start).and_then(|distance| distance.checked_sub(length));
     behind.is_some_and(|behind| behind < PAGE.get())
@@ -147,10 +163,10 @@ const READ_WRITE: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
 
 impl Drop for Range {
     fn drop(&mut self) {
-        // SAFETY: all pages of the range were mapped for the mappings that hold it, which are its only
-        // owners and are gone; pointers into them are valid only while they live, as `start` says.
-        // If the kernel refuses, the memory stays mapped: it does so when it would have to split a mapping that it has
-        // merged with a neighbor, and the process has as many mappings as it may have.
+        // SAFETY: all pages of the range were mapped for the mappings that hold the range. These mappings are its only
+        // owners and are dropped. Pointers into them are valid only while they live, as `start` documents. If the
+        // kernel refuses, the memory stays mapped. It refuses if it would have to split a mapping that it has merged
+        // with a neighbor, and the process has its maximum number of mappings.
         let _ = unsafe { munmap(self.start.0.cast(), self.length.get()) };
     }
 }
@@ -166,22 +182,24 @@ mod tests {
     use nix::sys::memfd::{MFdFlags, memfd_create};
     use nix::unistd::ftruncate;
 
-    /// A file to map.
+    /// Returns a file to map.
     fn file(name: &CStr) -> OwnedFd {
         let file = memfd_create(name, MFdFlags::MFD_CLOEXEC).expect("a file in memory");
         ftruncate(&file, 1 << 20).expect("as long as it must be");
         file
     }
 
-    /// How many mappings of the file the process has.
+    /// Returns the number of mappings of the file in the process.
     fn mapped(name: &CStr) -> usize {
         let name = format!("memfd:{} ", name.to_str().expect("text"));
         let maps = fs::read_to_string("/proc/self/maps").expect("the process's mappings");
         maps.lines().filter(|line| line.contains(&name)).count()
     }
 
-    /// A mapping and its neighbour, of which the upper one is the first. The kernel may put that where nothing
-    /// has room below: such stay meanwhile, so that it looks elsewhere for the next.
+    /// Returns a mapping and its neighbour, of which the upper one is the first.
+    ///
+    /// The kernel may put the mapping at a place without room below. Such mappings are kept meanwhile, so that it
+    /// chooses another place for the next.
     fn neighbours(file: &OwnedFd) -> [Mapping; 2] {
         let mut apart = Vec::new();
         for _ in 0..100 {
@@ -214,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_neighbour_gets_no_other() {
+    fn mapping_has_at_most_one_neighbor() {
         let name = c"no-third";
         let file = file(name);
         let [mut upper, lower] = neighbours(&file);
@@ -227,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_ends_in_the_page_before_adjoins() {
+    fn only_mapping_ending_in_previous_page_adjoins() {
         for (start, length, next, adjoins) in [
             (0x1000, 1, 0x2000, true),
             (0x1000, 0x1000, 0x2000, true),
@@ -246,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_mapped_is_an_error() {
+    fn failed_mapping_is_error() {
         let file = file(c"nothing");
         let map = |offset, length| Mapping::shared(&file, offset, length, None).expect_err("wrong");
         assert_eq!(map(0, 0), Errno::EINVAL);

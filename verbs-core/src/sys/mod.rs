@@ -2,11 +2,12 @@
 //!
 //! # Safety
 //!
-//! A command is a `write` whose bytes hold addresses that the kernel reads from or stores to, a
-//! mapping is memory that the kernel shares, and a response may carry a file descriptor. The
-//! modules below turn each of these into calls that are safe for the callers: they build
-//! the addresses themselves, from memory that they own for the length of the call, own
-//! every mapping, and wrap every descriptor the moment it arrives.
+//! The modules below provide calls that are safe for the callers:
+//!
+//! - A command is a `write` whose bytes hold addresses that the kernel reads from or stores to. The modules build these
+//!   addresses themselves, from memory that they own for the length of the call.
+//! - A mapping is memory that the kernel shares. The modules own every mapping.
+//! - A response may carry a file descriptor. The modules wrap every descriptor as soon as it arrives.
 
 pub mod command;
 pub mod mapping;

@@ -21,8 +21,9 @@ impl From<Errno> for NodeFailure {
     }
 }
 
-/// Opens the device node at `path`. Checks that the node is a character device, and that it has the number
-/// `expected` if that is known.
+/// Opens the device node at `path`.
+///
+/// Checks that the node is a character device, and that it has the number `expected` if that is known.
 pub fn open_node(path: &str, expected: Option<u64>) -> Result<OwnedFd, NodeFailure> {
     let fd = open(path, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
     let stat = fstat(&fd)?;
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_node_is_refused_by_the_kernel() {
+    fn missing_node_is_refused_by_kernel() {
         let failure = open_node("/dev/infiniband/none", None).expect_err("there is no such node");
         assert_eq!(failure, NodeFailure::Os(Errno::ENOENT));
     }

@@ -1,8 +1,8 @@
-//! Values that each process has for itself.
+//! Values of which each process has its own.
 //!
 //! # Safety
 //!
-//! A value is made on the heap and, once it is published, lives for ever and is only ever shared.
+//! A value is created on the heap. After it is published, it lives until the process ends and is only shared.
 #![expect(unsafe_code, reason = "publishes what is made later, without a lock")]
 
 use std::fmt;
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::process::Process;
 
-/// A value that a forked child has anew.
+/// A value that a forked child creates again.
 ///
-/// The child has a copy of its parent's, in which a lock may be held by a thread that the child does not
-/// have, and so for ever. The copy stays where it is: who forked may have been about to use it.
+/// The child has a copy of its parent's value. In that copy, a lock may be held forever by a thread that the child does
+/// not have. The copy stays at its address, because the forking thread may have been about to use it.
 pub struct PerProcess<T: 'static>(AtomicPtr<Owned<T>>);
 
 struct Owned<T> {
@@ -53,10 +53,10 @@ impl<T> PerProcess<T> {
             // SAFETY: the pointer is that of a box, published just now and never freed from here on.
             Ok(_) => unsafe { &(*made).value },
             Err(theirs) => {
-                // SAFETY: the pointer is that of the box above, which nobody else has seen.
+                // SAFETY: the pointer is that of the box above, to which no other code has access.
                 drop(unsafe { Box::from_raw(made) });
-                // SAFETY: what another thread has published is never freed. It is of this process:
-                // only a thread of this process can have replaced what was inherited.
+                // SAFETY: a value that another thread has published is never freed. It belongs to this process, because
+                // only a thread of this process can have replaced the inherited one.
                 unsafe { &(*theirs).value }
             }
         }
@@ -66,7 +66,7 @@ impl<T> PerProcess<T> {
 impl<T: Default + Sync> Deref for PerProcess<T> {
     type Target = T;
 
-    /// Waits for nobody.
+    /// Returns the value without waiting for another thread.
     #[inline]
     fn deref(&self) -> &T {
         let published = self.0.load(Ordering::Acquire);
@@ -88,7 +88,7 @@ mod tests {
     use crate::sys::process::in_child;
 
     #[test]
-    fn a_child_has_its_own_though_its_parents_is_locked() {
+    fn forked_child_has_own_value_despite_parent_lock() {
         static VALUE: PerProcess<Mutex<u8>> = PerProcess::new();
         // As by another thread, which the child does not have.
         let mut parents = VALUE.lock().expect("lock");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn all_threads_have_the_same() {
+    fn all_threads_share_value() {
         static VALUE: PerProcess<Mutex<u8>> = PerProcess::new();
         let together = Barrier::new(4);
         thread::scope(|scope| {

@@ -1,13 +1,12 @@
-//! Which process this is: what tells a forked child from its parent, without a system call.
+//! The identity of the process, which distinguishes a forked child from its parent without a system call.
 //!
-//! The kernel refuses commands on a file that was opened before a fork, but it cannot keep a child
-//! from storing to the rings that it shares with its parent. So every object remembers the process
-//! that made it.
+//! The kernel refuses commands on a file that was opened before a fork. But it cannot keep a child from storing to the
+//! rings that it shares with its parent. So every object remembers the process that created it.
 //!
 //! # Safety
 //!
-//! One page is mapped for the life of the process and, once it is published, never unmapped; it is only
-//! ever accessed as one atomic.
+//! One page is mapped for the life of the process. After it is published, it is never unmapped, and it is only accessed
+//! as one atomic.
 #![expect(unsafe_code, reason = "maps and reads the page that a fork wipes")]
 
 use std::ptr::{self, NonNull};
@@ -15,9 +14,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::command::Refused;
+use super::command::CommandError;
 use super::mapping::PAGE;
-use super::ownership::WrongProcess;
+use super::ownership::NotOwner;
 
 /// A process, as distinct from the ones that it forked from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,18 +25,22 @@ pub struct Process(u64);
 /// The number last given to a process. A child inherits it, and continues from it.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// Where the number of the running process is kept: a page that the kernel fills with zeros in a forked
-/// child, or [`NO_PAGE`]. [`UNMADE`] until somebody asks: no lock may be held while a thread forks.
+/// The page with the number of the running process, or [`NO_PAGE`].
+///
+/// The kernel fills the page with zeros in a forked child.
+///
+/// It is [`UNMADE`] until the first use: no lock may be held while a thread forks.
 static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const UNMADE).cast_mut());
 
-/// Stands for the page that nobody has asked for yet: zero for ever.
+/// Represents the page before its first use: always zero.
 static UNMADE: AtomicU64 = AtomicU64::new(0);
 
-/// Stands for the page where the kernel has no such pages (before Linux 4.14): zero for ever, so that
-/// the process id is asked for each time.
+/// Represents the page if the kernel has no such pages (before Linux 4.14): always zero.
+///
+/// The process id is then queried each time.
 static NO_PAGE: AtomicU64 = AtomicU64::new(0);
 
-/// [`MARK`], made by the first that asks.
+/// Returns [`MARK`], which the first caller creates.
 fn mark() -> &'static AtomicU64 {
     let (made, unmade) = (wiped_page(), ptr::from_ref(&UNMADE).cast_mut());
     let nowhere = ptr::from_ref(&NO_PAGE).cast_mut();
@@ -46,14 +49,14 @@ fn mark() -> &'static AtomicU64 {
         Ok(_) => published,
         Err(earlier) => {
             if let Some(page) = made.and_then(|page| NonNull::new(page.cast())) {
-                // SAFETY: the mapping is that of `wiped_page`, and nobody else knows of it.
+                // SAFETY: the mapping is that of `wiped_page`, and no other code has its address.
                 let _ = unsafe { munmap(page, PAGE.get()) };
             }
             earlier
         }
     };
-    // SAFETY: what is published is a page, mapped readable and writable for the life of the process,
-    // page-aligned and zero initialised, or a static; either is accessed only as this atomic.
+    // SAFETY: the published value is a static, or a page that is mapped readable and writable for the life of the
+    // process, page-aligned and initialized to zero. Either is accessed only as this atomic.
     unsafe { &*mark }
 }
 
@@ -74,15 +77,15 @@ fn wiped_page() -> Option<*mut AtomicU64> {
 }
 
 impl Process {
-    /// The number of the running process, or 0 where it is not known yet.
+    /// Returns the number of the running process, or 0 if it is not known yet.
     #[inline]
     fn number() -> u64 {
         let mark = MARK.load(Ordering::Acquire);
-        // SAFETY: it is a static, or what `mark` has published, see there.
+        // SAFETY: it is a static, or the page that `mark` has published; see there.
         unsafe { &*mark }.load(Ordering::Relaxed)
     }
 
-    /// The process that is running now.
+    /// Returns the running process.
     #[inline]
     pub fn current() -> Self {
         match Self::number() {
@@ -91,8 +94,9 @@ impl Process {
         }
     }
 
-    /// Returns `true` if this is surely the process that is running now. It is not known where a process has no
-    /// number, or the kernel no page to keep it in.
+    /// Returns `true` if this is surely the process that is running now.
+    ///
+    /// The result is `false` if the process has no number, or the kernel has no page for it.
     #[inline]
     pub fn is_surely_current(self) -> bool {
         Self::number() == self.0
@@ -104,12 +108,12 @@ impl Process {
         self.is_surely_current() || self == Self::current()
     }
 
-    /// Refuses what a forked child must not do with its parent's objects.
+    /// Returns an error in a forked child, which must not use the objects of its parent.
     #[inline]
-    pub fn check(self) -> Result<(), Refused> {
+    pub fn check(self) -> Result<(), CommandError> {
         match self.is_current() {
             true => Ok(()),
-            false => Err(Refused::WrongProcess(WrongProcess::Forked)),
+            false => Err(CommandError::NotOwner(NotOwner::Forked)),
         }
     }
 
@@ -128,7 +132,9 @@ impl Process {
     }
 }
 
-/// Runs `check` in a forked child, for tests. Returns `false` if `check` does, if it panics, or if it does not return.
+/// Runs `check` in a forked child, for tests.
+///
+/// Returns `false` if `check` does, if it panics, or if it does not return.
 ///
 /// # Panics
 ///
@@ -160,14 +166,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_is_another_process_and_its_parent_is_not() {
+    fn forked_child_is_other_process() {
         let parent = Process::current();
         assert!(in_child(|| !parent.is_current() && Process::current().is_current()));
         assert!(parent.is_current());
     }
 
     #[test]
-    fn a_grandchild_differs_from_both() {
+    fn grandchild_differs_from_both() {
         let parent = Process::current();
         assert!(in_child(|| {
             let child = Process::current();

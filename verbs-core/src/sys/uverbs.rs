@@ -2,10 +2,9 @@
 //!
 //! # Safety
 //!
-//! A request holds the address of its response, which is put in here and lives until the write
-//! returns. Other addresses are in requests that register memory, in the driver's part of MODIFY_SRQ,
-//! and in the work behind a post: no safe function sends those. Descriptors in responses are wrapped
-//! at once, each once.
+//! A request holds the address of its response. This module sets that address, and the response lives until the write
+//! returns. Other addresses are in requests that register memory, in the driver's part of MODIFY_SRQ, and in the work
+//! requests of a post. No safe function sends those. Descriptors in responses are wrapped at once, each once.
 #![expect(unsafe_code, reason = "issues commands and takes descriptors from responses")]
 
 mod queue;
@@ -24,25 +23,27 @@ use verbs_abi::ioctl::{
     UVERBS_OBJECT_DEVICE, ib_uverbs_attr, ib_uverbs_gid_entry, ib_uverbs_ioctl_hdr,
 };
 use verbs_abi::{
-    AlignedU64, Command, IB_USER_VERBS_CMD_FLAG_EXTENDED, IB_USER_VERBS_CMD_MODIFY_SRQ,
-    IB_USER_VERBS_CMD_POST_RECV, IB_USER_VERBS_CMD_POST_SEND, IB_USER_VERBS_CMD_POST_SRQ_RECV,
-    IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR, ib_uverbs_cmd_hdr,
-    ib_uverbs_create_comp_channel, ib_uverbs_ex_cmd_hdr, ib_uverbs_get_context,
-    ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr,
-    ib_uverbs_rereg_mr_resp, rdma_driver_id,
+    AlignedU64, Command, IB_USER_VERBS_CMD_CREATE_CQ, IB_USER_VERBS_CMD_CREATE_QP,
+    IB_USER_VERBS_CMD_CREATE_SRQ, IB_USER_VERBS_CMD_CREATE_XSRQ, IB_USER_VERBS_CMD_FLAG_EXTENDED,
+    IB_USER_VERBS_CMD_MODIFY_SRQ, IB_USER_VERBS_CMD_POST_RECV, IB_USER_VERBS_CMD_POST_SEND,
+    IB_USER_VERBS_CMD_POST_SRQ_RECV, IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG_MR,
+    IB_USER_VERBS_CMD_RESIZE_CQ, ib_uverbs_cmd_hdr, ib_uverbs_create_comp_channel,
+    ib_uverbs_ex_cmd_hdr, ib_uverbs_get_context, ib_uverbs_modify_srq, ib_uverbs_reg_mr,
+    ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp, rdma_driver_id,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 pub use self::queue::{MOST_POSTED, Polled};
 #[cfg(any(test, feature = "null"))]
 pub use self::recording::Recorder;
-use super::command::{self, Joined, Refused};
+use super::command::{self, CommandError, Joined};
 use super::node::{NodeFailure, open_node};
-use super::ownership::WrongProcess;
+use super::ownership::NotOwner;
 use super::process::Process;
 
-/// The value of each byte of a response before the command: what an older kernel does
-/// not store is zero.
+/// The value of each byte of a response before the command.
+///
+/// Fields that an older kernel does not store are zero.
 const ZERO: u8 = 0;
 
 /// The value of each byte of a response with a descriptor: no descriptor, whereas zero is one.
@@ -81,45 +82,46 @@ impl UverbsFile {
 }
 
 impl UverbsFile {
-    /// Opens the node at `path`, which must have the device number `dev` where that is known.
+    /// Opens the node at `path`, which must have the device number `dev` if that is known.
+    ///
     /// `driver` is that of the device.
     pub fn open(path: &str, dev: Option<u64>, driver: rdma_driver_id) -> Result<Self, NodeFailure> {
         let fd = open_node(path, dev)?;
         Ok(Self { fd, process: Process::current(), driver })
     }
 
-    /// Returns `true` if commands and rings may be used: not in a child of the process that opened the
-    /// file.
+    /// Returns `true` if commands and rings may be used.
+    ///
+    /// A child of the process that opened the file may not use them.
     #[inline]
-    pub fn belongs_here(&self) -> bool {
+    pub fn is_owner(&self) -> bool {
         self.process.is_current()
     }
 
     /// Returns `true` if commands and rings surely may be used. After `false`,
-    /// [`belongs_here`](Self::belongs_here) decides.
+    /// [`is_owner`](Self::is_owner) decides.
     #[inline]
-    pub fn surely_belongs_here(&self) -> bool {
+    pub fn is_owner_fast(&self) -> bool {
         self.process.is_surely_current()
     }
 
-    /// Refuses what a forked child must not do with its parent's file.
+    /// Returns an error in a forked child, which must not use the file of its parent.
     #[inline]
-    pub fn check_process(&self) -> Result<(), Refused> {
+    pub fn check_process(&self) -> Result<(), CommandError> {
         self.process.check()
     }
 
     /// Sends `request`, which has no part for the driver.
-    pub fn command<C: Command>(&self, request: C) -> Result<C::Response, Refused> {
+    pub fn command<C: Command>(&self, request: C) -> Result<C::Response, CommandError> {
         self.driver_command::<C, (), ()>(request, ()).map(|(response, ())| response)
     }
 
-    /// Sends `request` with the driver's part behind it, and returns the core's response and the
-    /// driver's.
+    /// Sends `request` followed by the driver's part, and returns the core's response and the driver's.
     pub fn driver_command<C, I, O>(
         &self,
         request: C,
         driver_request: I,
-    ) -> Result<(C::Response, O), Refused>
+    ) -> Result<(C::Response, O), CommandError>
     where
         C: Command,
         I: IntoBytes + Immutable,
@@ -127,12 +129,12 @@ impl UverbsFile {
     {
         const { assert_has_no_memory::<C>() };
         const { assert!(size_of::<I>() == 0 || !has_addresses_behind::<C>()) };
-        // SAFETY: as was just asserted, the request has no memory for the device, and what is behind
-        // it has no address.
+        // SAFETY: as was just asserted, the request has no memory for the device, and the bytes after it have no
+        // address.
         unsafe { self.send(request, driver_request, ZERO) }
     }
 
-    /// Registers memory, with the driver's part behind the request.
+    /// Registers memory, with the driver's part after the request.
     ///
     /// # Safety
     ///
@@ -141,7 +143,7 @@ impl UverbsFile {
         &self,
         request: ib_uverbs_reg_mr,
         driver_request: I,
-    ) -> Result<(ib_uverbs_reg_mr_resp, O), Refused>
+    ) -> Result<(ib_uverbs_reg_mr_resp, O), CommandError>
     where
         I: IntoBytes + Immutable,
         O: FromBytes + IntoBytes + Immutable + KnownLayout,
@@ -150,17 +152,16 @@ impl UverbsFile {
         unsafe { self.send(request, driver_request, ZERO) }
     }
 
-    /// Changes a shared receive queue, with the driver's part behind the request.
+    /// Changes a shared receive queue, with the driver's part after the request.
     ///
     /// # Safety
     ///
-    /// An address in the driver's part must be valid for writes of what the driver stores there,
-    /// while the call lasts.
+    /// An address in the driver's part must be valid for the writes of the driver, while the call lasts.
     pub unsafe fn modify_srq<I>(
         &self,
         request: ib_uverbs_modify_srq,
         driver_request: I,
-    ) -> Result<(), Refused>
+    ) -> Result<(), CommandError>
     where
         I: IntoBytes + Immutable,
     {
@@ -174,43 +175,70 @@ impl UverbsFile {
     /// # Safety
     ///
     /// If `request` changes the memory or the access of the region, the caller keeps the contract of
-    /// [`Driver::register`](crate::driver::Driver::register) for the new memory and access. What a device may access by the
-    /// old ones stays valid until the command has succeeded.
+    /// [`Driver::register`](crate::driver::Driver::register) for the new memory and access. The memory that a device
+    /// may access by the old ones stays valid until the command has succeeded.
     pub unsafe fn reregister_memory(
         &self,
         request: ib_uverbs_rereg_mr,
-    ) -> Result<ib_uverbs_rereg_mr_resp, Refused> {
+    ) -> Result<ib_uverbs_rereg_mr_resp, CommandError> {
         // SAFETY: the caller answers for the memory in the request.
         let changed: Result<(_, ()), _> = unsafe { self.send(request, (), ZERO) };
         changed.map(|(response, ())| response)
     }
 
-    /// Sends a command that is answered with a descriptor.
-    fn open_descriptor<C, O>(&self, request: C) -> Result<C::Response, Refused>
+    /// Creates a queue in memory of this process, whose addresses are in the driver's part behind the request.
+    ///
+    /// # Safety
+    ///
+    /// From the call until the queue is destroyed, the memory that the driver's part names is valid for reads and writes,
+    /// and is accessed by this process only in ways that cope with a device that writes to it.
+    pub unsafe fn create_in_memory<C, I, O>(
+        &self,
+        request: C,
+        driver_request: I,
+    ) -> Result<(C::Response, O), CommandError>
     where
         C: Command,
+        I: IntoBytes + Immutable,
         O: FromBytes + IntoBytes + Immutable + KnownLayout,
     {
         const { assert_has_no_memory::<C>() };
-        // SAFETY: as was just asserted, the request has no memory for the device.
-        unsafe { self.send::<C, (), O>(request, (), NO_DESCRIPTOR) }.map(|(response, _)| response)
+        // SAFETY: as was just asserted, the request itself has no memory for the device, and the caller answers for the
+        // memory that the driver's part names.
+        unsafe { self.send(request, driver_request, ZERO) }
     }
 
-    /// Sends `request` with the driver's part behind it; `unwritten` is what the responses hold
-    /// where the kernel leaves them as they are.
+    /// Sends a command that is answered with a descriptor.
+    fn open_descriptor<C, I, O>(
+        &self,
+        request: C,
+        driver_request: I,
+    ) -> Result<(C::Response, O), CommandError>
+    where
+        C: Command,
+        I: IntoBytes + Immutable,
+        O: FromBytes + IntoBytes + Immutable + KnownLayout,
+    {
+        const { assert_has_no_memory::<C>() };
+        const { assert!(size_of::<I>() == 0 || !has_addresses_behind::<C>()) };
+        // SAFETY: as was just asserted, the request has no memory for the device, and what is behind it has no address.
+        unsafe { self.send(request, driver_request, NO_DESCRIPTOR) }
+    }
+
+    /// Sends `request` with the driver's part behind it. `unwritten` is the value of the bytes of the core's response that
+    /// the kernel does not store; such bytes of the driver's response are zero.
     ///
     /// # Safety
     ///
     /// For memory that the request gives to the device, the caller keeps the contract of
-    /// [`Driver::register`](crate::driver::Driver::register). Addresses in the driver's
-    /// part must be valid for what the driver does with them while the call lasts. The address of
-    /// the response is put in here.
+    /// [`Driver::register`](crate::driver::Driver::register). Addresses in the driver's part must be valid for the
+    /// accesses of the driver while the call lasts. This function sets the address of the response.
     unsafe fn send<C, I, O>(
         &self,
         mut request: C,
         driver_request: I,
         unwritten: u8,
-    ) -> Result<(C::Response, O), Refused>
+    ) -> Result<(C::Response, O), CommandError>
     where
         C: Command,
         I: IntoBytes + Immutable,
@@ -218,7 +246,7 @@ impl UverbsFile {
     {
         self.check_process()?;
         let mut response = Joined::<C::Response, O>::new_zeroed();
-        response.as_mut_bytes().fill(unwritten);
+        response.as_mut_bytes()[..size_of::<C::Response>()].fill(unwritten);
         // The kernel takes a missing response only as a zero address.
         let address = match size_of_val(&response) {
             0 => 0,
@@ -235,9 +263,9 @@ impl UverbsFile {
             let second = ib_uverbs_ex_cmd_hdr::new(address, sent[1], lengths[1]).expect(WHOLE);
             let core = HEADERS..HEADERS + sent[0];
             let command = Joined(Joined(header, second), parts);
-            // SAFETY: the address of the response is that of `response`, a live local as long as
-            // the two lengths together; for memory to register and for addresses in the driver's
-            // part, which are the other ones, the caller answers.
+            // SAFETY: the address of the response is that of `response`, a live local as long as the two lengths
+            // together. The other addresses are those of memory to register and in the driver's part, for which the
+            // caller is responsible.
             unsafe { self.issue(command_word::<C>(), command.as_bytes(), core, address, lengths) }?;
         } else {
             let [sent, stored] = [sent, lengths].map(|lengths| lengths[0] + lengths[1]);
@@ -251,9 +279,11 @@ impl UverbsFile {
         Ok((response, driver_response))
     }
 
-    /// Writes a command, of which the core's part of the request is the range `core`, with the
-    /// headers in front of it and the driver's part behind it. Where the kernel does not take it from these
-    /// credentials, it goes by ioctl, with the number `word`.
+    /// Writes a command.
+    ///
+    /// The core's part of the request is the range `core`, with the headers before it and the driver's part after it.
+    ///
+    /// If the kernel refuses it from these credentials, it is sent by ioctl, with the number `word`.
     ///
     /// # Safety
     ///
@@ -266,7 +296,7 @@ impl UverbsFile {
         core: Range<usize>,
         address: u64,
         lengths: [usize; 2],
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommandError> {
         // SAFETY: the addresses in the command are those that the caller answers for.
         let Err(refused) = (unsafe { command::write(self.fd.as_fd(), command) }) else {
             return Ok(());
@@ -285,22 +315,22 @@ impl UverbsFile {
     #[inline(never)]
     unsafe fn issue_otherwise(
         &self,
-        refused: Refused,
+        refused: CommandError,
         word: u32,
         parts: (&[u8], &[u8]),
         address: u64,
         lengths: [usize; 2],
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommandError> {
         match refused {
             // The ioctl must name the driver.
-            Refused::WrongProcess(WrongProcess::Credentials)
+            CommandError::NotOwner(NotOwner::Credentials)
                 if self.driver != rdma_driver_id::RDMA_DRIVER_UNKNOWN =>
             {
                 // SAFETY: the contract is the same.
                 let invoked = unsafe { self.invoke_write(word, parts, address, lengths) };
                 invoked.map_err(|by_ioctl| match by_ioctl {
                     // A kernel before 5.0, which has no other way in.
-                    Refused::Os(Errno::ENOTTY | Errno::EPROTONOSUPPORT) => refused,
+                    CommandError::Os(Errno::ENOTTY | Errno::EPROTONOSUPPORT) => refused,
                     by_ioctl => by_ioctl,
                 })
             }
@@ -310,20 +340,20 @@ impl UverbsFile {
 
     /// Sends a write command by the ioctl that does not compare credentials: INVOKE_WRITE.
     ///
-    /// `parts` are the core's request and the driver's, `lengths` those of the two responses, which
-    /// go to `address` one after the other.
+    /// `parts` are the core's request and the driver's. `lengths` are the lengths of the two responses, which are
+    /// stored at `address` one after the other.
     ///
     /// # Safety
     ///
-    /// `address` must be valid for writes of both lengths together while the call lasts, and the
-    /// parts be as [`send`](Self::send) asks for.
+    /// `address` must be valid for writes of both lengths together while the call lasts. The parts must be as
+    /// [`send`](Self::send) requires.
     unsafe fn invoke_write(
         &self,
         command: u32,
         parts: (&[u8], &[u8]),
         address: u64,
         lengths: [usize; 2],
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommandError> {
         let mut call = Call::new(UVERBS_METHOD_INVOKE_WRITE, self.driver);
         call.input(UVERBS_ATTR_WRITE_CMD, u64::from(command).as_bytes());
         call.input(UVERBS_ATTR_CORE_IN, parts.0);
@@ -331,14 +361,13 @@ impl UverbsFile {
         let behind = u64::try_from(lengths[0]).expect("responses are short");
         call.output(UVERBS_ATTR_CORE_OUT, address, lengths[0]);
         call.output(UVERBS_ATTR_UHW_OUT, address + behind, lengths[1]);
-        // SAFETY: inputs are slices that outlive the call, and the caller answers for the outputs and
-        // for what the parts hold.
+        // SAFETY: inputs are slices that outlive the call. The caller is responsible for the outputs and for the
+        // addresses in the parts.
         unsafe { self.call(&mut call) }
     }
 
-    /// The entries in use of the GID tables of all ports, of which there is room for so many: method
-    /// QUERY_GID_TABLE.
-    pub fn gid_table(&self, room: u16) -> Result<Vec<ib_uverbs_gid_entry>, Refused> {
+    /// Returns at most `room` used entries of the GID tables of all ports: method QUERY_GID_TABLE.
+    pub fn gid_table(&self, room: u16) -> Result<Vec<ib_uverbs_gid_entry>, CommandError> {
         let size = size_of::<ib_uverbs_gid_entry>();
         let mut entries = vec![ib_uverbs_gid_entry::default(); usize::from(room)];
         let mut count = 0_u64;
@@ -349,8 +378,8 @@ impl UverbsFile {
         call.output(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, place, size * entries.len());
         let place = address(&raw mut count);
         call.output(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, place, size_of_val(&count));
-        // SAFETY: the outputs are the entries and their number, which outlive the call and are valid as
-        // any bytes; the input goes by value.
+        // SAFETY: the outputs are the entries and their number, which outlive the call and are valid as any bytes. The
+        // input is passed by value.
         unsafe { self.call(&mut call) }?;
         entries.truncate(usize::try_from(count).unwrap_or(usize::MAX));
         Ok(entries)
@@ -360,56 +389,63 @@ impl UverbsFile {
     ///
     /// # Safety
     ///
-    /// Inputs of `call` must be valid for reads and outputs for writes while it lasts, and what the
-    /// inputs hold be as the method asks for.
-    unsafe fn call(&self, call: &mut Call) -> Result<(), Refused> {
+    /// Inputs of `call` must be valid for reads and outputs for writes while it lasts. The contents of the inputs must
+    /// be as the method requires.
+    unsafe fn call(&self, call: &mut Call) -> Result<(), CommandError> {
         let fd = self.fd.as_raw_fd();
-        // The C libraries disagree on the type's size and sign. The kernel looks at 32 bits.
+        // The C libraries disagree on the type's size and sign. The kernel uses 32 bits.
         let request = RDMA_VERBS_IOCTL as libc::Ioctl;
-        // SAFETY: the argument of this ioctl is the header with its attributes behind it, which
-        // `call` holds and which the kernel reads and writes by the lengths and counts that
-        // `call` keeps; the caller answers for what they point to.
+        // SAFETY: the argument of this ioctl is the header, followed by its attributes, both of which `call` holds. The
+        // kernel reads and writes them by the lengths and counts that `call` keeps. The caller is responsible for the
+        // memory to which they point.
         let done = unsafe { libc::ioctl(fd, request, &raw mut *call) };
-        Errno::result(done).map(drop).map_err(Refused::just_now)
+        Errno::result(done).map(drop).map_err(CommandError::last_os_error)
     }
 
-    /// Makes the file a verbs context; the descriptor of its asynchronous events, and how many
-    /// completion vectors it has. `O` is the driver's part of the response.
-    pub fn get_context<O>(&self) -> Result<(OwnedFd, u32), Refused>
+    /// Makes the file a verbs context. Returns the descriptor of its asynchronous events, the number of its completion
+    /// vectors, and the driver's part of the response.
+    pub fn get_context<I, O>(&self, driver_request: I) -> Result<(OwnedFd, u32, O), CommandError>
     where
+        I: IntoBytes + Immutable,
         O: FromBytes + IntoBytes + Immutable + KnownLayout,
     {
         let request = ib_uverbs_get_context { response: AlignedU64::default() };
-        let response = self.open_descriptor::<_, O>(request)?;
-        Ok((owned(response.async_fd)?, response.num_comp_vectors))
+        let (response, driver_response) = self.open_descriptor(request, driver_request)?;
+        Ok((owned(response.async_fd)?, response.num_comp_vectors, driver_response))
     }
 
     /// Makes a completion channel, which is a descriptor.
-    pub fn create_comp_channel(&self) -> Result<OwnedFd, Refused> {
+    pub fn create_comp_channel(&self) -> Result<OwnedFd, CommandError> {
         let request = ib_uverbs_create_comp_channel { response: AlignedU64::default() };
-        owned(self.open_descriptor::<_, ()>(request)?.fd)
+        let (response, ()) = self.open_descriptor(request, ())?;
+        owned(response.fd)
     }
 }
 
-/// That `C` itself gives the device no memory: no other request does.
+/// Asserts that `C` itself gives the device no memory: no other request does.
 const fn assert_has_no_memory<C: Command>() {
     assert!(C::NUMBER != IB_USER_VERBS_CMD_REG_MR, "the device may write to its memory");
     assert!(C::NUMBER != IB_USER_VERBS_CMD_REREG_MR, "the device may write to its memory");
 }
 
-/// Returns `true` if the bytes behind `C` have addresses: the driver's part of MODIFY_SRQ, and the requests to
-/// post, whose memory the device is given.
+/// Returns `true` if the bytes behind `C` have addresses: the driver's part of MODIFY_SRQ and of the commands that create or
+/// resize a queue, and the requests to post, whose memory the device is given.
 const fn has_addresses_behind<C: Command>() -> bool {
     matches!(
         C::NUMBER,
-        IB_USER_VERBS_CMD_MODIFY_SRQ
+        IB_USER_VERBS_CMD_CREATE_CQ
+            | IB_USER_VERBS_CMD_RESIZE_CQ
+            | IB_USER_VERBS_CMD_CREATE_QP
+            | IB_USER_VERBS_CMD_CREATE_SRQ
+            | IB_USER_VERBS_CMD_CREATE_XSRQ
+            | IB_USER_VERBS_CMD_MODIFY_SRQ
             | IB_USER_VERBS_CMD_POST_SEND
             | IB_USER_VERBS_CMD_POST_RECV
             | IB_USER_VERBS_CMD_POST_SRQ_RECV
     )
 }
 
-/// The command's number as headers and INVOKE_WRITE have it.
+/// Returns the number of the command in the form of headers and INVOKE_WRITE.
 fn command_word<C: Command>() -> u32 {
     if C::EXTENDED { C::NUMBER | IB_USER_VERBS_CMD_FLAG_EXTENDED } else { C::NUMBER }
 }
@@ -418,7 +454,7 @@ fn address<T>(pointer: *mut T) -> u64 {
     u64::try_from(pointer.expose_provenance()).expect("an address has at most 64 bits")
 }
 
-/// The argument of the ioctl: a header, and as many attributes as it says.
+/// The argument of the ioctl: a header, and the number of attributes in the header.
 #[repr(C)]
 struct Call {
     header: ib_uverbs_ioctl_hdr,
@@ -426,7 +462,7 @@ struct Call {
 }
 
 impl Call {
-    /// A method of the device object.
+    /// Creates a call of a method of the device object.
     fn new(method_id: u16, driver: rdma_driver_id) -> Self {
         let header = ib_uverbs_ioctl_hdr {
             length: u16::try_from(size_of::<ib_uverbs_ioctl_hdr>()).expect("24 fits"),
@@ -440,7 +476,9 @@ impl Call {
         Self { header, attributes: [ib_uverbs_attr::default(); 5] }
     }
 
-    /// An input, unless it is empty. Up to 8 bytes go by value.
+    /// Adds an input, unless it is empty.
+    ///
+    /// Up to 8 bytes are passed by value.
     fn input(&mut self, attr_id: u16, bytes: &[u8]) {
         let data = match bytes.len() {
             0 => return,
@@ -454,7 +492,7 @@ impl Call {
         self.attribute(attr_id, data, bytes.len());
     }
 
-    /// An output, unless it is empty.
+    /// Adds an output, unless it is empty.
     fn output(&mut self, attr_id: u16, address: u64, length: usize) {
         if length > 0 {
             self.attribute(attr_id, address, length);
@@ -475,11 +513,11 @@ impl Call {
 }
 
 /// Wraps the descriptor of a response.
-fn owned(fd: u32) -> Result<OwnedFd, Refused> {
-    let fd = i32::try_from(fd).map_err(|_| Refused::Os(Errno::EBADF))?;
-    // SAFETY: a descriptor in range is one that the kernel has stored, as the response held
-    // `NO_DESCRIPTOR` before: it has just installed it for us, so it is open, nobody else owns it,
-    // and each response is wrapped once.
+fn owned(fd: u32) -> Result<OwnedFd, CommandError> {
+    let fd = i32::try_from(fd).map_err(|_| CommandError::Os(Errno::EBADF))?;
+    // SAFETY: the kernel has stored a descriptor in range, because the response held `NO_DESCRIPTOR` before. It has
+    // just installed the descriptor for this process, so the descriptor is open and has no other owner. Each response
+    // is wrapped once.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -494,14 +532,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_without_a_descriptor_is_an_error() {
-        let missing = Refused::Os(Errno::EBADF);
-        assert_eq!(UverbsFile::silent().get_context::<()>().expect_err("no descriptor"), missing);
+    fn answer_without_descriptor_is_error() {
+        let missing = CommandError::Os(Errno::EBADF);
+        assert_eq!(
+            UverbsFile::silent().get_context::<(), ()>(()).expect_err("no descriptor"),
+            missing
+        );
         assert_eq!(UverbsFile::silent().create_comp_channel().expect_err("no descriptor"), missing);
     }
 
     #[test]
-    fn what_the_kernel_does_not_store_is_zero() {
+    fn fields_not_stored_by_kernel_are_zero() {
         let request = verbs_abi::ib_uverbs_alloc_pd { response: AlignedU64::default() };
         assert_eq!(
             UverbsFile::silent().command(request).expect("it takes everything").pd_handle,

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// The number of a protection domain, which no other one of this process ever has.
+/// The number of a protection domain, unique within the process.
 ///
-/// The kernel's handles do not tell protection domains of different contexts apart.
+/// The kernel's handles do not distinguish protection domains of different contexts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PdNumber(u64);
 
@@ -18,8 +18,7 @@ impl PdNumber {
     }
 }
 
-/// The address of a datagram's receiver, as the driver puts it into the send queue: for a
-/// [`Destination`].
+/// The address of a datagram's receiver in the driver's format, for a [`Destination`].
 ///
 /// An `AddressHandle` of `rdmacm` dereferences to its address vector.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,11 +28,12 @@ pub struct AddressVector {
 }
 
 impl AddressVector {
-    /// As many words as the longest address of a driver has: 48 bytes of mlx5.
+    /// Number of words of the longest address of a driver: 48 bytes of mlx5.
     const WORDS: usize = 6;
 
-    /// Takes what the driver made for an address handle of protection domain `pd`: a number, or the
-    /// address in the device's format.
+    /// Creates an address vector of protection domain `pd` from the driver's address.
+    ///
+    /// The address is a number, or is in the device's format.
     pub fn new<T: IntoBytes + Immutable>(pd: PdNumber, address: &T) -> Self {
         const { assert!(size_of::<T>() <= size_of::<[u64; Self::WORDS]>(), "WORDS is too small") };
         let mut words = [0; Self::WORDS];
@@ -41,14 +41,16 @@ impl AddressVector {
         Self { pd, words }
     }
 
-    /// The protection domain of the address handle.
+    /// Returns the protection domain of the address handle.
     #[inline]
     pub fn pd(&self) -> PdNumber {
         self.pd
     }
 
-    /// The address that the driver made. `T` is the type that it was made with: where it is another
-    /// one, the bytes are those of the other type, or zero.
+    /// Returns the address that the driver created.
+    ///
+    /// `T` must be the type with which it was created. For another type, the bytes are those of the other type, or
+    /// zero.
     #[inline]
     pub fn get<T: FromBytes>(&self) -> T {
         const { assert!(size_of::<T>() <= size_of::<[u64; Self::WORDS]>(), "WORDS is too small") };
@@ -57,9 +59,9 @@ impl AddressVector {
     }
 }
 
-/// Where a datagram goes: for [`SendOperation::SendTo`](super::SendOperation::SendTo).
+/// The destination of a datagram, for [`SendOperation::SendTo`](super::SendOperation::SendTo).
 ///
-/// The `cm::DatagramParam` of `rdmacm` has all three of a peer or a multicast group.
+/// The `cm::DatagramParam` of `rdmacm` has all three fields of a peer or a multicast group.
 #[doc(alias = "ibv_wr_set_ud_addr")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination<'a> {
@@ -70,8 +72,10 @@ pub struct Destination<'a> {
     /// The number of the peer's queue pair, 24 bits; 0xffffff for a multicast group.
     #[doc(alias = "remote_qpn")]
     pub qp_num: u32,
-    /// The Q_Key of the peer's queue pair. If the highest bit is set, a device of InfiniBand sends the
-    /// Q_Key of the sending queue pair instead; rxe does not.
+    /// The Q_Key of the peer's queue pair.
+    ///
+    /// If the highest bit is set, a device of InfiniBand sends the Q_Key of the sending queue pair instead; rxe does
+    /// not.
     #[doc(alias = "remote_qkey")]
     pub qkey: u32,
 }
@@ -81,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn address_is_what_the_driver_made() {
+    fn address_is_made_by_driver() {
         let structure: [u8; 48] = std::array::from_fn(|at| u8::try_from(at).expect("48 fits"));
         let pd = PdNumber::next();
         assert_eq!(AddressVector::new(pd, &7_u32).get::<u32>(), 7);

@@ -12,20 +12,22 @@ use super::{WcOpcode, WcStatus};
 pub struct Completion(pub ib_uverbs_wc);
 
 impl Default for Completion {
-    /// An empty place for a poll to fill.
+    /// Returns an empty completion for a poll to fill.
     fn default() -> Self {
         Self(ib_uverbs_wc::new_zeroed())
     }
 }
 
 impl Completion {
-    /// That of the request.
+    /// Returns the identifier of the request.
     pub fn wr_id(&self) -> u64 {
         self.0.wr_id.get()
     }
 
-    /// How it went. On failure only this, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num) and
-    /// [`vendor_err`](Self::vendor_err) mean anything.
+    /// Returns the status.
+    ///
+    /// After a failure, only the status, [`wr_id`](Self::wr_id), [`qp_num`](Self::qp_num) and
+    /// [`vendor_err`](Self::vendor_err) are valid.
     pub fn status(&self) -> WcStatus {
         self.0.status
     }
@@ -44,18 +46,19 @@ impl Completion {
         self.0.opcode
     }
 
-    /// Bytes received, read, or fetched by an atomic; of a datagram, with the 40 bytes of the header in front
-    /// of it.
+    /// Returns the number of bytes that were received, read, or fetched by an atomic operation.
+    ///
+    /// For a datagram it includes the 40 bytes of the header before it.
     pub fn byte_len(&self) -> u32 {
         self.0.byte_len
     }
 
-    /// The local queue pair.
+    /// Returns the number of the local queue pair.
     pub fn qp_num(&self) -> u32 {
         self.0.qp_num
     }
 
-    /// The queue pair that sent a datagram.
+    /// Returns the number of the queue pair that sent a datagram.
     pub fn src_qp(&self) -> u32 {
         self.0.src_qp
     }
@@ -64,59 +67,59 @@ impl Completion {
     ///
     /// # Driver notes
     ///
-    /// On rxe this is `false` for receives that are flushed, as their [`opcode`](Self::opcode) is that of a send. Their
-    /// [`wr_id`](Self::wr_id) tells them apart, or a completion queue for receives alone.
+    /// On rxe this is `false` for flushed receives, because their [`opcode`](Self::opcode) is that of a send. To
+    /// distinguish them, use their [`wr_id`](Self::wr_id), or a separate completion queue for receives.
     pub fn is_receive(&self) -> bool {
         self.0.opcode.0 & WcOpcode::IB_WC_RECV.0 != 0
     }
 
-    /// The immediate data that came with the message, if some did.
+    /// Returns the immediate data of the message, if any.
     pub fn imm_data(&self) -> Option<u32> {
         // rxe sets the flag with the sender's completion too.
         self.0.imm_data().filter(|_| self.is_receive()).map(verbs_abi::Be32::get)
     }
 
-    /// The key of this side that the message took back, if it did: see
-    /// [`SendOperation::SendWithInvalidate`](super::SendOperation::SendWithInvalidate). siw does not
-    /// say it.
+    /// Returns the key of this side that the message has invalidated, if any.
+    ///
+    /// See [`SendOperation::SendWithInvalidate`](super::SendOperation::SendWithInvalidate). siw does not report it.
     #[doc(alias = "IBV_WC_WITH_INV")]
     pub fn invalidated_rkey(&self) -> Option<u32> {
         self.0.invalidate_rkey().filter(|_| self.is_receive())
     }
 
-    /// Returns `true` if the first 40 bytes of a datagram's memory are a
-    /// header. rxe says so of messages on connections too, which have none.
+    /// Returns `true` if the first 40 bytes of a datagram's memory are a header. rxe returns `true` for messages on
+    /// connections too, which have none.
     #[doc(alias = "IBV_WC_GRH")]
     pub fn has_grh(&self) -> bool {
         self.0.wc_flags.contains(ib_wc_flags::IB_WC_GRH)
     }
 
-    /// The index of the P_Key that a message to a management queue pair had.
+    /// Returns the index of the P_Key of a message to a management queue pair.
     pub fn pkey_index(&self) -> u16 {
         self.0.pkey_index
     }
 
-    /// The LID of a datagram's sender; 0 on RoCE.
+    /// Returns the LID of a datagram's sender; 0 on RoCE.
     pub fn slid(&self) -> u16 {
         self.0.slid
     }
 
-    /// The service level of a datagram.
+    /// Returns the service level of a datagram.
     pub fn sl(&self) -> u8 {
         self.0.sl
     }
 
-    /// The low bits of the local LID that a datagram came to.
+    /// Returns the low bits of the local LID to which a datagram was sent.
     pub fn dlid_path_bits(&self) -> u8 {
         self.0.dlid_path_bits
     }
 
-    /// The local port, where the driver says it.
+    /// Returns the local port, if the driver reports it.
     pub fn port_num(&self) -> u8 {
         self.0.port_num
     }
 
-    /// The vendor's word on a failure.
+    /// Returns the vendor's error code of a failure.
     pub fn vendor_err(&self) -> u32 {
         self.0.vendor_err
     }

@@ -1,6 +1,7 @@
 //! Work requests.
 
 use bitflags::bitflags;
+use verbs_abi::ib_mw_type;
 pub use verbs_abi::ib_uverbs_sge as Sge;
 
 use super::{AccessFlags, Destination};
@@ -9,21 +10,22 @@ use super::{AccessFlags, Destination};
 #[doc(alias = "ibv_send_wr")]
 #[derive(Debug, Clone, Copy)]
 pub struct SendRequest<'a> {
-    /// Comes back in the completion.
+    /// Identifier of the request, which the completion returns.
     pub wr_id: u64,
     /// The operation.
     pub operation: SendOperation<'a>,
-    /// With which local memory.
+    /// The local memory.
     pub payload: Payload<'a>,
-    /// How.
+    /// Flags of the request.
     pub flags: SendFlags,
 }
 
 /// The operation of a send request.
 ///
-/// Queue pairs of reliable connections do all but [`SendTo`](Self::SendTo), those of unreliable
-/// connections what needs no answer, those for datagrams only that one. What the device, its driver
-/// or the kernel lacks is [`PostError::Unsupported`](crate::driver::PostError::Unsupported): siw has sends (also those that invalidate),
+/// Queue pairs of reliable connections support all operations except [`SendTo`](Self::SendTo). Queue pairs of
+/// unreliable connections support the operations without an answer. Queue pairs for datagrams support only `SendTo`.
+/// Operations that the device, its driver or the kernel lacks return
+/// [`PostError::Unsupported`](crate::driver::PostError::Unsupported). siw has sends (also those that invalidate),
 /// writes and reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -39,27 +41,31 @@ pub enum SendOperation<'a> {
         /// See [`Completion::imm_data`](super::Completion::imm_data).
         imm_data: u32,
     },
-    /// Sends a message, and takes a key away from this side that the peer has given it: see
-    /// [`Completion::invalidated_rkey`](super::Completion::invalidated_rkey). On rxe the key of a
-    /// memory window of type 2, on siw that of a region.
+    /// Sends a message, and invalidates a key that the peer has granted to this side.
     ///
-    /// On rxe the key of a window that is not bound, or not any more, stops the peer's machine: the
-    /// peer's kernel crashes (Linux 6.1 and 6.12 at least), and nothing here or there can look first.
-    /// Take a key away once, and never one that the peer may take back itself.
+    /// See [`Completion::invalidated_rkey`](super::Completion::invalidated_rkey).
+    ///
+    /// # Driver notes
+    ///
+    /// - On rxe it is the key of a memory window of type 2, on siw that of a region.
+    /// - On rxe the key of a window that is not bound, or not bound any more, crashes the peer's kernel (Linux 6.1 and
+    ///   6.12 at least). Neither side can check it before. Invalidate a key once, and never one that the peer may
+    ///   invalidate itself.
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
     #[doc(alias = "ibv_wr_send_inv")]
     SendWithInvalidate {
         /// The peer's key.
         rkey: u32,
     },
-    /// Sends a datagram: the one operation of queue pairs for datagrams, and of no others. Its
-    /// payload fits into the MTU of the port: a longer one is not sent, which its completion does not
-    /// say.
+    /// Sends a datagram: the only operation of queue pairs for datagrams, and of no others.
+    ///
+    /// Its payload must fit into the MTU of the port. A longer one is not sent, and its completion does not report
+    /// that.
     #[doc(alias = "IBV_WR_SEND")]
     SendTo {
-        /// To whom.
+        /// The destination.
         destination: Destination<'a>,
-        /// A number that comes with the peer's completion.
+        /// A number that the peer's completion carries.
         #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
         imm_data: Option<u32>,
     },
@@ -67,16 +73,18 @@ pub enum SendOperation<'a> {
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     #[doc(alias = "ibv_wr_rdma_write")]
     Write {
-        /// Where, in the peer's addresses.
+        /// Address in the memory of the peer.
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
     },
-    /// Writes to the peer's memory, and completes the peer's next receive with a number. The receive's memory stays as it is.
+    /// Writes to the peer's memory, and completes the peer's next receive with a number.
+    ///
+    /// The receive's memory stays as it is.
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     #[doc(alias = "ibv_wr_rdma_write_imm")]
     WriteWithImm {
-        /// Where, in the peer's addresses.
+        /// Address in the memory of the peer.
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
@@ -87,18 +95,19 @@ pub enum SendOperation<'a> {
     #[doc(alias = "IBV_WR_RDMA_READ")]
     #[doc(alias = "ibv_wr_rdma_read")]
     Read {
-        /// Where, in the peer's addresses.
+        /// Address in the memory of the peer.
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
     },
-    /// Compares eight bytes of the peer's memory, as a number of its machine, with `compare`, and
-    /// stores `swap` there if they are equal. What was there before goes to the payload, eight bytes
-    /// of registered memory, as a number of this machine.
+    /// Compares eight bytes of the peer's memory with `compare`, and stores `swap` if they are equal.
+    ///
+    /// The bytes are a number of the peer's machine. The previous value is stored into the payload, eight bytes of
+    /// registered memory, as a number of this machine.
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     #[doc(alias = "ibv_wr_atomic_cmp_swp")]
     CompareSwap {
-        /// Where, in the peer's addresses: a multiple of 8.
+        /// Address in the memory of the peer, a multiple of 8.
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
@@ -108,60 +117,73 @@ pub enum SendOperation<'a> {
         swap: u64,
     },
     /// Adds `add` to eight bytes of the peer's memory, as a number of its machine that wraps around.
+    ///
     /// The previous value goes to the payload, as with [`CompareSwap`](Self::CompareSwap).
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     #[doc(alias = "ibv_wr_atomic_fetch_add")]
     FetchAdd {
-        /// Where, in the peer's addresses: a multiple of 8.
+        /// Address in the memory of the peer, a multiple of 8.
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
         /// The value that is added.
         add: u64,
     },
-    /// Writes eight bytes to the peer's memory at once, after all writes before it. There is no
-    /// payload besides. On rxe since Linux 6.2.
+    /// Writes eight bytes to the peer's memory at once, after all writes before it.
+    ///
+    /// There is no payload besides. On rxe since Linux 6.2.
     #[doc(alias = "ibv_wr_atomic_write")]
     AtomicWrite {
-        /// Where, in the peer's addresses: a multiple of 8.
+        /// Address in the memory of the peer, a multiple of 8.
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
         /// The bytes that are written, in the order of their addresses.
         bytes: [u8; 8],
     },
-    /// Completes when what was written before it to the peer's memory is visible there, or
-    /// persistent. There is no payload. On rxe since Linux 6.2; persistent is refused by the peer there
-    /// unless its memory is.
+    /// Completes when earlier writes to the peer's memory are visible there, or persistent.
+    ///
+    /// There is no payload.
+    ///
+    /// # Driver notes
+    ///
+    /// rxe supports it since Linux 6.2. There the peer refuses persistent placement unless its memory is persistent.
     #[doc(alias = "ibv_wr_flush")]
     Flush {
-        /// Where, in the peer's addresses.
+        /// Address in the memory of the peer.
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
-        /// How many bytes; `None` for the whole region.
+        /// Number of bytes; `None` for the whole region.
         length: Option<u32>,
-        /// How.
+        /// The placement.
         placement: FlushPlacement,
     },
-    /// Takes back a key that peers were given, after all requests before it have completed. There is
-    /// no payload. On rxe the key of a memory window of type 2.
+    /// Invalidates a key of this side, after all earlier requests have completed.
     ///
-    /// On rxe a second invalidation stops the machine: the kernel crashes (Linux 6.1 and 6.12 at
-    /// least) where the window is not bound any more. So the library refuses a key that no bind
-    /// posted to the queue pair, or to another with its completion queue for receives, has given a
-    /// window of type 2, or that was taken back since: by such a request, or by a message whose
-    /// completion was polled. Of one that is under way, or not polled yet, it cannot know: where the
-    /// peer may take the key back, do not.
+    /// There is no payload. On rxe it is the key of a memory window of type 2.
+    ///
+    /// # Driver notes
+    ///
+    /// On rxe a second invalidation crashes the kernel (Linux 6.1 and 6.12 at least), because the window is not bound
+    /// any more. So the library refuses two kinds of keys:
+    ///
+    /// - A key that no bind has given to a window of type 2, on this queue pair or on another one with the same
+    ///   completion queue for receives.
+    /// - A key that was invalidated since, by such a request, or by a message whose completion was polled.
+    ///
+    /// The library cannot detect a message in flight, or one whose completion was not polled. So do not use this for
+    /// keys that the peer may invalidate.
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     #[doc(alias = "ibv_wr_local_inv")]
     LocalInvalidate {
         /// The key, of this side.
         rkey: u32,
     },
-    /// Binds a memory window to a part of a region. Only
-    /// `bind_window` of the layer above posts this operation, because the window and
-    /// its queue pair have to remember the bind.
+    /// Binds a memory window to a part of a region.
+    ///
+    /// Only `bind_window` of the layer above posts this operation, because the window and its queue pair have to
+    /// remember the bind.
     #[doc(hidden)]
     BindWindow(WindowBinding),
 }
@@ -169,6 +191,8 @@ pub enum SendOperation<'a> {
 /// The numbers that a send queue element holds for the bind of a memory window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowBinding {
+    /// The type of the window.
+    pub mw_type: ib_mw_type,
     /// The key that the window has until the bind completes.
     pub rkey: u32,
     /// The key that the bind gives the window.
@@ -200,13 +224,15 @@ bitflags! {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Payload<'a> {
-    /// Registered memory, gathered (or, reading, scattered) in this order. The device uses it until
-    /// the request completes.
+    /// Registered memory, gathered (or, reading, scattered) in this order.
+    ///
+    /// The device uses it until the request completes.
     #[doc(alias = "ibv_wr_set_sge")]
     #[doc(alias = "ibv_wr_set_sge_list")]
     Gather(&'a [Sge]),
-    /// Bytes that are copied into the request: free for use as soon as the post returns. Not for
-    /// reads and atomics.
+    /// Bytes that are copied into the request: free for use as soon as the post returns.
+    ///
+    /// Not for reads and atomics.
     #[doc(alias = "IBV_SEND_INLINE")]
     #[doc(alias = "ibv_wr_set_inline_data")]
     Inline(&'a [u8]),
@@ -216,31 +242,34 @@ pub enum Payload<'a> {
 #[doc(alias = "ibv_recv_wr")]
 #[derive(Debug, Clone, Copy)]
 pub struct ReceiveRequest<'a> {
-    /// Comes back in the completion.
+    /// Identifier of the request, which the completion returns.
     pub wr_id: u64,
     /// Registered memory that the message is scattered to, in this order.
     pub scatter: &'a [Sge],
 }
 
 bitflags! {
-    /// How to carry out a send request.
+    /// The flags of a send request.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct SendFlags: u32 {
-        /// Not before the reads and atomics ahead of it are done.
+        /// Delays the request until all earlier reads and atomics have completed.
         #[doc(alias = "IBV_SEND_FENCE")]
         const FENCE = 1;
-        /// Success makes a completion too; without it only failure does.
+        /// Creates a completion on success too.
+        ///
+        /// Without it, only a failure creates one.
         #[doc(alias = "IBV_SEND_SIGNALED")]
         const SIGNALED = 1 << 1;
-        /// The peer's completion is one that its arming for solicited ones sees.
+        /// Marks the peer's completion as solicited, which counts for arming for solicited completions only.
         #[doc(alias = "IBV_SEND_SOLICITED")]
         const SOLICITED = 1 << 2;
     }
 }
 
 impl SendRequest<'_> {
-    /// That the payload is one for the operation, what is to be aligned is so, and the flags are
-    /// those that are known: another bit would be the kernel's word for an inline payload.
+    /// Returns an error if the payload, an alignment or the flags are invalid for the operation.
+    ///
+    /// An unknown bit in the flags would be the kernel's bit for an inline payload.
     pub fn check(&self) -> Result<(), &'static str> {
         if !SendFlags::all().contains(self.flags) {
             return Err("flags that are not known");

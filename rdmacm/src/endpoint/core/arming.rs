@@ -1,37 +1,41 @@
 //! The completion queues that are armed, and the events that they raise.
 //!
 //! The kernel puts a completion into the queue, and then checks whether the queue is armed. If a thread polls that
-//! completion in between and arms the queue again, the event of the completion that was polled already disarms it. So
-//! after an event without a completion it is unknown whether the queue is still armed, and the queue is armed once more.
+//! completion in between and arms the queue again, the event of the polled completion disarms the queue. So after an
+//! event without a completion it is unknown whether the queue is still armed, and the queue is armed again.
 //!
 //! Arming is a command of the kernel, which the caller issues while the endpoint is unlocked ([`ArmAction`]). The queue
-//! counts as armed from the moment at which the action is handed out, so that no second caller arms it too. A caller that
-//! relies on that and sleeps loses nothing: the caller that has the action polls the queue after the command, and wakes the
-//! other one if something has completed. A completion that a third caller polls in between counts as one that raised an
-//! event. If it came before the command it did not, but the next one does, as the command is still to come. If the command
-//! fails, nothing is taken for certain any more: see [`Arming::on_arm_failed`].
+//! counts as armed from the moment at which the action is returned, so that no second caller arms it too. A caller that
+//! relies on that and sleeps loses no wakeup. The caller that has the action polls the queue after the command, and
+//! wakes the other one if a request has completed. A completion that a third caller polls in between counts as one that
+//! raised an event. If it arrived before the command it raised none, but the next one does, because the command
+//! follows. If the command fails, no queue counts as armed any more: see [`Arming::on_arm_failed`].
 
 use super::queue_io::Queue;
 
 /// The number of stale events that are read at once.
 pub(in crate::endpoint) const STALE_EVENTS: usize = 16;
 
-/// Whether the next completion of a completion queue raises an event.
+/// The state of a completion queue: if its next completion raises an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ArmState {
     /// The next completion raises no event.
     Off,
-    /// The next completion raises an event, unless that event was already raised; or a caller is about to arm the queue.
+    /// The next completion raises an event, unless that event was already raised.
+    ///
+    /// A queue that a caller is about to arm is in this state too.
     Armed,
     /// The completion channel has reported an event since, which may have been that of this queue.
     Unknown,
 }
 
-/// Events whose completions have been polled: they are in the completion channel, or will be soon. Each was armed for.
+/// Events whose completions have been polled.
 ///
-/// A sleeping thread is woken by each event once, so stale events are read only when there are many. An event that has
-/// not been reported yet may be among those: all armed queues become [`ArmState::Unknown`] then, and are polled by a
-/// thread that is awake.
+/// They are in the completion channel, or will be soon. The queue was armed for each of them.
+///
+/// Each event wakes a sleeping thread once, so stale events are read only when there are many. An event that has not
+/// been reported yet may be among those. Therefore all armed queues then become [`ArmState::Unknown`], and a thread
+/// that is awake polls them.
 #[derive(Debug, Default)]
 struct StaleEvents {
     count: usize,
@@ -39,7 +43,9 @@ struct StaleEvents {
     has_unread: bool,
 }
 
-/// A command that makes the next completions raise events. The caller issues it while the endpoint is unlocked.
+/// A command that makes the next completions raise events.
+///
+/// The caller issues it while the endpoint is unlocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::endpoint) enum ArmAction {
     /// Read and discard up to [`STALE_EVENTS`] events of the completion channel.
@@ -54,13 +60,23 @@ pub(in crate::endpoint) struct Arming {
     receives: ArmState,
     sends: ArmState,
     stale: StaleEvents,
+    /// Events are read before a queue is armed again: see [`read_events_first`](Self::read_events_first).
+    reads_events_first: bool,
 }
 
 impl Arming {
-    /// The state of a new endpoint, whose completion queue for receives is armed.
+    /// Creates the state of a new endpoint, whose completion queue for receives is armed.
     pub(in crate::endpoint) fn new() -> Self {
         let (receives, sends) = (ArmState::Armed, ArmState::Off);
-        Self { receives, sends, stale: StaleEvents::default() }
+        Self { receives, sends, stale: StaleEvents::default(), reads_events_first: false }
+    }
+
+    /// Has stale events read before a queue is armed again, for a device that raises one event per event that was read.
+    ///
+    /// An event that the channel reports only after that makes the state of its queue unknown, and the queue is armed once
+    /// more.
+    pub(in crate::endpoint) fn read_events_first(&mut self, reads_events_first: bool) {
+        self.reads_events_first = reads_events_first;
     }
 
     fn state(&mut self, queue: Queue) -> &mut ArmState {
@@ -123,8 +139,9 @@ impl Arming {
         receives && self.receives != ArmState::Armed || sends && self.sends != ArmState::Armed
     }
 
-    /// Returns the next command that the caller is to issue so that the next completion of each of `queues` raises an event.
-    /// Afterwards the queues are to be polled.
+    /// Returns the next command for arming `queues`.
+    ///
+    /// After the commands, the next completion of each queue raises an event. The caller then polls the queues.
     pub(in crate::endpoint) fn next_action(
         &mut self,
         [receives, sends]: [bool; 2],
@@ -136,6 +153,10 @@ impl Arming {
         }
         let receives = receives && self.receives == ArmState::Off;
         let sends = sends && self.sends == ArmState::Off;
+        if self.reads_events_first && self.stale.count > 0 && (receives || sends) {
+            self.stale.count = 0;
+            return Some(ArmAction::DiscardEvents);
+        }
         for (queue, is_wanted) in [(Queue::Receive, receives), (Queue::Send, sends)] {
             if is_wanted {
                 *self.state(queue) = ArmState::Armed;
@@ -154,8 +175,10 @@ impl Arming {
         }
     }
 
-    /// Records that events were discarded. One that was not reported yet may be among them, also that of a queue which was
-    /// armed meanwhile: every armed queue is to be polled.
+    /// Records that events were discarded.
+    ///
+    /// An event that was not reported yet may be among them, also the event of a queue that was armed meanwhile. So
+    /// every armed queue must be polled.
     fn on_discarded(&mut self) {
         self.stale.has_unread = false;
         self.forget_armed();
@@ -166,7 +189,9 @@ impl Arming {
         self.stale.count += STALE_EVENTS;
     }
 
-    /// Records that the queues of an action were not armed. Completions that were polled meanwhile may have raised no event.
+    /// Records that the queues of an action were not armed.
+    ///
+    /// Completions that were polled meanwhile may have raised no event.
     fn on_arm_failed(&mut self, [receives, sends]: [bool; 2]) {
         for (queue, has_failed) in [(Queue::Receive, receives), (Queue::Send, sends)] {
             if has_failed {

@@ -1,4 +1,4 @@
-//! Polling completions, and what each of them changes.
+//! Polling completions, and their effects on the endpoint.
 
 use super::effects::{Changes, Effects};
 use super::protocol::{Messages, Protocol, Recovery};
@@ -12,8 +12,8 @@ use crate::verbs::{Completion, GRH_LENGTH, WcOpcode, WcStatus};
 impl<B: Slot, S> Core<B, S> {
     /// Polls the completions that a caller with `interest` waits for. Returns `true` if there was one.
     ///
-    /// The other queue is polled too if it may say why nothing comes, or if the completion channel may have reported an
-    /// event of it, for which others may wait.
+    /// The other queue is polled too in two cases: if it may have the reason why no completion arrives, or if the
+    /// completion channel may have reported an event of it, for which other callers may wait.
     #[inline(always)]
     pub(in crate::endpoint) fn poll(
         &mut self,
@@ -79,7 +79,7 @@ impl<B: Slot, S> Core<B, S> {
         length: usize,
         completion: &Completion,
     ) {
-        // The device says how long the message is, and could be wrong.
+        // The length comes from the device and may be wrong.
         let length = length.min(buffer.bytes().len());
         let (start, length) = match &mut self.protocol {
             Protocol::Messages(messages) => {
@@ -216,21 +216,23 @@ impl<B: Slot, S> Core<B, S> {
         Ok(())
     }
 
-    /// Returns `true` if a caller with `interest` is to poll receives: also if no send would show that the queue pair has
-    /// failed.
+    /// Returns `true` if a caller with `interest` polls receives.
+    ///
+    /// It polls them also if no send would show that the queue pair has failed.
     #[inline(always)]
     pub(super) fn polls_receives(&self, interest: Interest) -> bool {
         interest != Interest::Sends || self.flushes() || self.sends.in_flight() == 0
     }
 
-    /// Returns `true` if a caller with `interest` is to poll sends: also if no receive would show that the queue pair has
-    /// failed.
+    /// Returns `true` if a caller with `interest` polls sends.
+    ///
+    /// It polls them also if no receive would show that the queue pair has failed.
     #[inline(always)]
     pub(super) fn polls_sends(&self, interest: Interest) -> bool {
         interest != Interest::Messages || self.flushes() || self.receives_posted == 0
     }
 
-    /// Returns `true` if all requests are to come back.
+    /// Returns `true` if all requests must complete.
     #[inline(always)]
     fn flushes(&self) -> bool {
         self.end().is_some() || self.qp_failed()

@@ -14,7 +14,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Changes since the waiters were last woken, for those of which more than the state has to be known.
+    /// Changes since the waiters were last woken, for waiters that need more than the state.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(in crate::endpoint) struct Changes: u8 {
         /// A request has completed for which a caller waits.

@@ -11,6 +11,7 @@ use super::queue_io::{QueueIo, Slot};
 use super::{Core, EndReason, Released};
 use crate::endpoint::operation::Interest;
 use crate::error::Result;
+use crate::verbs::AsyncEventType;
 
 impl<B: Slot, S> Core<B, S> {
     pub(super) fn queues(&self, interest: Interest) -> [bool; 2] {
@@ -32,8 +33,10 @@ impl<B: Slot, S> Core<B, S> {
         self.arming.may_be_unarmed(self.queues(interest))
     }
 
-    /// Returns the next command that the caller is to issue so that the next completion for `interest` raises an event, if
-    /// it might not. The caller polls after it, also if the command has failed.
+    /// Returns the next command for arming the queues of `interest`, if one may be unarmed.
+    ///
+    /// After the commands, the next completion raises an event. The caller polls after the command, also if the command
+    /// has failed.
     pub(in crate::endpoint) fn next_arm_action(
         &mut self,
         interest: Interest,
@@ -41,6 +44,11 @@ impl<B: Slot, S> Core<B, S> {
     ) -> Option<ArmAction> {
         let queues = self.queues(interest);
         self.arming.next_action(queues, has_epoll_waiter)
+    }
+
+    /// Adapts arming to the device: see [`Arming::read_events_first`].
+    pub(in crate::endpoint) fn read_events_first(&mut self, reads_events_first: bool) {
+        self.arming.read_events_first(reads_events_first);
     }
 
     /// Records the result of `action`.
@@ -57,7 +65,7 @@ impl<B: Slot, S> Core<B, S> {
         }
     }
 
-    /// Handles the time of a keep-alive write. Returns `true` if something had completed.
+    /// Handles the time of a keep-alive write. Returns `true` if a request had completed.
     pub(in crate::endpoint) fn on_timer(
         &mut self,
         io: &mut impl QueueIo<Buffer = B, Sender = S>,
@@ -74,16 +82,21 @@ impl<B: Slot, S> Core<B, S> {
         Ok(polled)
     }
 
-    /// Handles the event that the peer, or this side's kernel, has ended the connection. All completions before it are
-    /// polled first, so that messages come before the end, and no flush is taken for a failure. An error of that poll is
-    /// returned; the connection has ended in any case.
+    /// Handles the event that the peer, or this side's kernel, has ended the connection.
+    ///
+    /// All completions before it are polled first. So messages are delivered before the end, and no flush counts as a
+    /// failure. An error of that poll is returned; the connection has ended in any case.
+    ///
+    /// `failure` is the asynchronous event of a request of the peer that failed on this side, if any.
     pub(in crate::endpoint) fn on_disconnected(
         &mut self,
         io: Option<&mut impl QueueIo<Buffer = B, Sender = S>>,
+        failure: Option<AsyncEventType>,
     ) -> Result<()> {
         let polled = io.map_or(Ok(false), |io| self.poll(io, Interest::All));
-        let end = match &self.protocol {
-            Protocol::Messages(Messages { overrun: Some(overrun), .. })
+        let end = match (&self.protocol, failure) {
+            (_, Some(event_type)) => EndReason::PeerRequestFailed(event_type),
+            (Protocol::Messages(Messages { overrun: Some(overrun), .. }), None)
                 if overrun.is_suspected() =>
             {
                 EndReason::Overrun
@@ -95,7 +108,7 @@ impl<B: Slot, S> Core<B, S> {
         polled.map(drop)
     }
 
-    /// Handles the removal of the device: the kernel reports nothing more.
+    /// Handles the removal of the device, after which the kernel reports no event.
     pub(in crate::endpoint) fn on_device_removed(&mut self) {
         self.set_end(EndReason::DeviceRemoved);
         self.lifecycle.set_settled();

@@ -1,4 +1,6 @@
-//! The core of an endpoint with completions of any content, of any request, in either queue and at any time.
+//! Fuzzing of the core of an endpoint with arbitrary completions.
+//!
+//! The completions have any content, belong to any request, and arrive in either queue and at any time.
 
 use super::{
     Core, Datagrams, EndReason, Messages, NotPosted, Outgoing, Protocol, Queue, QueueIo,
@@ -36,7 +38,7 @@ impl Slot for AnyBuffer {
     }
 }
 
-/// Queues whose kernel completes what it likes.
+/// Queues whose kernel completes arbitrary requests.
 #[derive(Debug, Default)]
 struct AnyQueues {
     posted: Vec<AnyBuffer>,
@@ -101,7 +103,9 @@ impl QueueIo for AnyQueues {
     }
 }
 
-/// Calls of a program, events, and completions. Whatever comes, no count is wrong, and no message is outside of its buffer.
+/// Calls of a program, events, and completions.
+///
+/// For any input, all counts stay correct, and no message is outside its buffer.
 pub fn endpoint(bytes: &[u8]) {
     let mut input = Input(bytes);
     let choice = input.byte();
@@ -128,7 +132,7 @@ pub fn endpoint(bytes: &[u8]) {
         assert!(!(core.has_sent_all() && sends > 0));
         let end = core.end().map(EndReason::kind);
         assert!(
-            end != Some(ErrorKind::Failed(WcStatus::IB_WC_WR_FLUSH_ERR)),
+            end != Some(ErrorKind::WorkRequestFailed(WcStatus::IB_WC_WR_FLUSH_ERR)),
             "a flush is no cause"
         );
         let _ = core.take_effects();
@@ -137,7 +141,7 @@ pub fn endpoint(bytes: &[u8]) {
     assert!(core.end().is_some());
 }
 
-/// One input.
+/// Applies one input.
 fn step(
     core: &mut Core<AnyBuffer, u8>,
     queues: &mut AnyQueues,
@@ -231,7 +235,7 @@ fn step(
         12 => drop(core.on_timer(queues)),
         13 => match argument % 8 {
             0 => core.on_device_removed(),
-            1 | 2 if !core.is_datagrams() => drop(core.on_disconnected(Some(queues))),
+            1 | 2 if !core.is_datagrams() => drop(core.on_disconnected(Some(queues), None)),
             3 => core.set_end(EndReason::Local),
             _ => {
                 let _ = (core.has_outcome(index), core.has_free_buffer());

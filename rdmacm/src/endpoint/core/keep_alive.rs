@@ -1,5 +1,6 @@
-//! Keep-alive writes: empty RDMA writes that show whether the peer of an idle connection is still there, or that make the
-//! peer's kernel look at the connection.
+//! Keep-alive writes: empty RDMA writes on an idle connection.
+//!
+//! They show that the peer still exists, or make the peer's kernel process the connection.
 
 use std::time::Duration;
 
@@ -8,11 +9,13 @@ use super::queue_io::QueueIo;
 use crate::cm::CmId;
 use crate::verbs::SendOperation;
 
-/// The interval at which the peer's kernel is made to look for a first message, and the number of times.
+/// Interval of the writes that make the peer's kernel process a first message, and their number.
 pub(in crate::endpoint) const FIRST: Duration = Duration::from_millis(100);
 const FIRST_TIMES: u32 = 8;
 
-/// An RDMA write without bytes, which the peer's device acknowledges and the peer's program does not notice.
+/// An RDMA write without bytes.
+///
+/// The peer's device acknowledges it, and the peer's program does not notice it.
 const NOTHING: SendOperation<'static> = SendOperation::Write { remote_addr: 0, rkey: 0 };
 
 /// The keep-alive writes of a connection, one at a time.
@@ -30,9 +33,10 @@ impl<B> KeepAlive<B> {
         Self { buffer: Some(buffer), left: None, is_over: false }
     }
 
-    /// Makes the writes end after a few, and before that with the first message that comes: they make the peer's kernel look
-    /// at what it has of a side that has just connected. siw does not deliver a first message that comes while its side
-    /// accepts until something else comes: see [`CmId::accept`].
+    /// Limits the writes to a few, and ends them with the first message that arrives.
+    ///
+    /// They make the peer's kernel process the data of a side that has just connected. If a first message arrives while
+    /// the peer accepts, siw does not deliver it until other data arrives: see [`CmId::accept`].
     pub(super) fn end_soon(&mut self) {
         self.left = Some(FIRST_TIMES);
     }

@@ -1,7 +1,7 @@
 //! The end of an endpoint: its reason, and whether the peer knows of it.
 
 use crate::error::ErrorKind;
-use crate::verbs::WcStatus;
+use crate::verbs::{AsyncEventType, WcStatus};
 
 /// The reason why an endpoint has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,9 @@ pub(in crate::endpoint) enum EndReason {
     Overrun,
     /// A request failed, and the queue pair with it.
     Failed(WcStatus),
-    /// All requests were flushed, and nothing has said yet why the queue pair has failed.
+    /// A request of the peer failed on this side, which an asynchronous event has reported.
+    PeerRequestFailed(AsyncEventType),
+    /// The state after all requests were flushed, before the reason of the failure is known.
     Unreported,
     /// The device was removed.
     DeviceRemoved,
@@ -25,15 +27,16 @@ impl EndReason {
     pub(in crate::endpoint) fn kind(self) -> ErrorKind {
         match self {
             Self::Local | Self::Remote => ErrorKind::Disconnected,
-            Self::Overrun => ErrorKind::Overrun,
-            Self::Failed(status) => ErrorKind::Failed(status),
+            Self::Overrun => ErrorKind::ReceiveOverrun,
+            Self::Failed(status) => ErrorKind::WorkRequestFailed(status),
+            Self::PeerRequestFailed(event_type) => ErrorKind::PeerRequestFailed(event_type),
             Self::Unreported => ErrorKind::UnreportedCause,
-            Self::DeviceRemoved => ErrorKind::DeviceGone(libc::ENODEV),
+            Self::DeviceRemoved => ErrorKind::DeviceRemoved(libc::ENODEV),
         }
     }
 }
 
-/// Whether an endpoint has ended, and why.
+/// The end of an endpoint, if it has ended, and its reason.
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
     end: Option<EndReason>,
@@ -47,8 +50,10 @@ impl Lifecycle {
         self.end
     }
 
-    /// Records an end. Returns `true` if `end` replaces what was known: the first reason counts, but a flush only shows that
-    /// there is another one, and an end by this side is recorded after one by the peer.
+    /// Records an end, and returns `true` if `end` replaces the known one.
+    ///
+    /// The first reason counts. But a flush only shows that there is another reason, and an end by this side replaces
+    /// one by the peer.
     pub(super) fn set_end(&mut self, end: EndReason) -> bool {
         let is_better = match self.end {
             None | Some(EndReason::Unreported) => true,
@@ -62,11 +67,16 @@ impl Lifecycle {
         self.is_settled = true;
     }
 
-    /// Returns `true` if neither the peer nor the kernel will report anything more.
+    /// Returns `true` if neither the peer nor the kernel will report another event.
     pub(super) fn is_settled(&self) -> bool {
         let has_failed = matches!(
             self.end,
-            Some(EndReason::Failed(_) | EndReason::Unreported | EndReason::DeviceRemoved)
+            Some(
+                EndReason::Failed(_)
+                    | EndReason::PeerRequestFailed(_)
+                    | EndReason::Unreported
+                    | EndReason::DeviceRemoved
+            )
         );
         self.is_settled || has_failed
     }
@@ -74,5 +84,58 @@ impl Lifecycle {
     /// Returns `true` if [`closing`](super::Core::close) waits for nothing more at the moment.
     pub(super) fn has_closed(&self) -> bool {
         self.end.is_some_and(|end| end != EndReason::Local || self.is_settled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENDS: [EndReason; 7] = [
+        EndReason::Local,
+        EndReason::Remote,
+        EndReason::Overrun,
+        EndReason::Failed(WcStatus::IB_WC_RETRY_EXC_ERR),
+        EndReason::PeerRequestFailed(AsyncEventType::IB_EVENT_QP_ACCESS_ERR),
+        EndReason::Unreported,
+        EndReason::DeviceRemoved,
+    ];
+
+    fn ended(end: EndReason) -> Lifecycle {
+        let mut lifecycle = Lifecycle::default();
+        assert!(lifecycle.set_end(end));
+        lifecycle
+    }
+
+    #[test]
+    fn first_reason_counts() {
+        for first in ENDS {
+            for second in ENDS {
+                let mut lifecycle = ended(first);
+                let replaces = match first {
+                    EndReason::Unreported => second != EndReason::Unreported,
+                    EndReason::Remote => second == EndReason::Local,
+                    _ => false,
+                };
+                assert_eq!(lifecycle.set_end(second), replaces, "{first:?}, then {second:?}");
+                assert_eq!(lifecycle.end(), Some(if replaces { second } else { first }));
+            }
+        }
+    }
+
+    #[test]
+    fn failed_end_is_settled_and_others_await_kernel() {
+        for end in ENDS {
+            let mut lifecycle = ended(end);
+            let waits = [EndReason::Local, EndReason::Remote, EndReason::Overrun].contains(&end);
+            assert_eq!(lifecycle.is_settled(), !waits, "{end:?}");
+            assert_eq!(lifecycle.has_closed(), end != EndReason::Local, "{end:?}");
+            lifecycle.set_settled();
+            assert!(lifecycle.is_settled() && lifecycle.has_closed(), "{end:?}");
+        }
+        let mut lifecycle = Lifecycle::default();
+        assert!(!lifecycle.is_settled() && !lifecycle.has_closed());
+        lifecycle.set_settled();
+        assert!(lifecycle.is_settled() && !lifecycle.has_closed());
     }
 }

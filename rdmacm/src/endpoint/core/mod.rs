@@ -1,10 +1,15 @@
 //! The core of an endpoint: a state machine without descriptors, clock, locks or `unsafe` code.
 //!
-//! Its inputs are completions, which it polls through [`QueueIo`], and ends that events report. Its outputs are requests,
-//! which it posts through [`QueueIo`]; [`Effects`], which the caller carries out at once; and commands of the kernel
-//! ([`ArmAction`], [`RecoveryAction`]), which the caller issues while the endpoint is unlocked, and whose results are inputs
-//! again. A call that asks for something returns `None` if that is neither there nor known to fail: the caller waits and
-//! asks again.
+//! Its inputs are completions, which it polls through [`QueueIo`], and ends that events report. It has three kinds of
+//! outputs:
+//!
+//! - Requests, which it posts through [`QueueIo`].
+//! - [`Effects`], which the caller applies at once.
+//! - Kernel commands ([`ArmAction`], [`RecoveryAction`]), which the caller issues while the endpoint is unlocked. Their
+//!   results are inputs again.
+//!
+//! A call for a result returns `None` if the result is neither available nor known to fail. The caller then waits and
+//! calls again.
 
 mod arming;
 mod completions;
@@ -43,7 +48,7 @@ pub(super) use self::recovery::RecoveryAction;
 use self::send_slots::SendSlots;
 pub(super) use self::waiters::{Available, WaiterId, WaiterKind, WaiterList};
 pub(super) use self::watched_keys::WatchedKeys;
-use super::counters::Counters;
+use super::stats::EndpointStats;
 use crate::error::Result;
 use crate::verbs::WcStatus;
 
@@ -63,7 +68,7 @@ pub(super) struct Core<B, S> {
     protocol: Protocol<B>,
     effects: Effects,
     changes: Changes,
-    counters: Counters,
+    counters: EndpointStats,
 }
 
 /// A message that was received.
@@ -84,7 +89,9 @@ pub(super) struct ReceivedMessage<B, S> {
 pub(super) type Released<B, S> = (Vec<B>, Vec<B>, VecDeque<ReceivedMessage<B, S>>, Option<B>);
 
 impl<B: Slot, S> Core<B, S> {
-    /// A new endpoint: `free` are the buffers for sending, and `receives` buffers are posted, whose indices come next. The
+    /// Creates an endpoint.
+    ///
+    /// `free` are the buffers for sending. `receives` buffers are posted, and their indices follow those of `free`. The
     /// completion queue for receives is armed.
     pub(super) fn new(free: Vec<B>, receives: usize, protocol: Protocol<B>) -> Self {
         let first = free.len();
@@ -99,7 +106,7 @@ impl<B: Slot, S> Core<B, S> {
             protocol,
             effects: Effects::empty(),
             changes: Changes::empty(),
-            counters: Counters::default(),
+            counters: EndpointStats::default(),
         }
     }
 
@@ -109,11 +116,11 @@ impl<B: Slot, S> Core<B, S> {
         self.lifecycle.end()
     }
 
-    pub(super) fn counters(&self) -> &Counters {
+    pub(super) fn counters(&self) -> &EndpointStats {
         &self.counters
     }
 
-    /// Takes the actions that the caller is to carry out.
+    /// Takes the actions for the caller.
     pub(super) fn take_effects(&mut self) -> Effects {
         mem::replace(&mut self.effects, Effects::empty())
     }
@@ -123,7 +130,7 @@ impl<B: Slot, S> Core<B, S> {
         !self.effects.is_empty()
     }
 
-    // What a caller asks for.
+    // Calls for a result.
 
     /// Takes a free buffer for sending.
     #[inline(always)]
@@ -145,7 +152,9 @@ impl<B: Slot, S> Core<B, S> {
         }
     }
 
-    /// Records that no caller waits for slot `index` any more. Returns its buffer if the request has completed.
+    /// Records that no caller waits for slot `index` any more.
+    ///
+    /// Returns its buffer if the request has completed.
     pub(super) fn detach_send(&mut self, index: usize) -> Option<B> {
         self.sends.detach(index)
     }
@@ -164,14 +173,14 @@ impl<B: Slot, S> Core<B, S> {
         self.inbox.pop_front()
     }
 
-    /// Returns `true` if neither the peer nor the kernel will report anything more.
+    /// Returns `true` if neither the peer nor the kernel will report another event.
     pub(super) fn is_settled(&self) -> bool {
         self.lifecycle.is_settled()
     }
 
-    // Whether a caller would find what it asks for.
+    // Checks for a result.
 
-    /// Returns what waiters would find, and what has changed since the last call.
+    /// Returns the resources that waiters would find, and the changes since the last call.
     pub(super) fn take_available(&mut self) -> Available {
         let changes = self.forget_changes();
         Available {
@@ -185,7 +194,7 @@ impl<B: Slot, S> Core<B, S> {
         }
     }
 
-    /// Forgets what has changed, of which there is no waiter to be woken.
+    /// Forgets the changes, for which there is no waiter.
     pub(super) fn forget_changes(&mut self) -> Changes {
         mem::replace(&mut self.changes, Changes::empty())
     }
@@ -203,27 +212,28 @@ impl<B: Slot, S> Core<B, S> {
         self.sends.free_count() > 0 && !self.loses_sends()
     }
 
-    /// Returns `true` if all that was posted has been sent, or it is known that something was not.
+    /// Returns `true` if all posted requests have been sent, or if one is known to have failed.
     pub(super) fn has_sent_all(&self) -> bool {
         self.sends.in_flight() == 0 && !self.is_ending()
     }
 
-    /// Returns `true` if [`flushed`](Self::flushed) or [`is_settled`](Self::is_settled) says more to a caller that closes.
+    /// Returns `true` if a caller that closes finds progress in [`flushed`](Self::flushed) or
+    /// [`is_settled`](Self::is_settled).
     pub(super) fn has_progress_of_close(&self) -> bool {
         if self.end().is_none() { self.has_sent_all() } else { self.lifecycle.has_closed() }
     }
 
-    /// Returns `true` if [`completed_send`](Self::completed_send) has something to say, though the endpoint has not ended.
+    /// Returns `true` if [`completed_send`](Self::completed_send) has a result while the endpoint has not ended.
     pub(super) fn has_outcome(&self, index: usize) -> bool {
         match self.sends.status(index) {
             Some(WcStatus::IB_WC_SUCCESS) => true,
-            // The end of a connection says why one of its requests has failed.
+            // The end of a connection has the reason why its request failed.
             Some(_) => self.is_datagrams(),
             None => false,
         }
     }
 
-    /// Returns `true` if the queue pair has failed and is to be set up again.
+    /// Returns `true` if the queue pair has failed and must be recovered.
     #[inline(always)]
     pub(super) fn qp_failed(&self) -> bool {
         match &self.protocol {

@@ -1,16 +1,16 @@
-//! Detects that a message of the peer may have found no buffer, if that ends the connection without a reason.
+//! Detects that a message of the peer may have found no buffer.
 //!
-//! On iWARP such a message ends the connection, and the driver reports no reason to this side's program: the event, the
-//! state of the queue pair and the completions are those of a peer that has ended it in good order (siw; the test
-//! `siw_ending::nobody_says_why` shows that). Only the time at which there may have been no buffer can be known: with
-//! every poll that leaves the completion queue empty, as many receives as are posted wait for later messages. If at least as
-//! many complete until the next poll, there may have been a time without one. If a message comes in its turn after that,
-//! nothing was lost before.
+//! On iWARP such a message ends the connection, and the driver reports no reason to this side's program. The event, the
+//! state of the queue pair and the completions are the same as after an orderly end by the peer (siw; the test
+//! `siw_ending::end_has_no_reason` shows that). The library can only detect periods in which there may have been no
+//! buffer. After every poll that leaves the completion queue empty, the posted receives wait for later messages. If at
+//! least as many complete until the next poll, there may have been a time without a receive. If a message arrives in
+//! order after that, no message was lost before.
 //!
-//! A peer that keeps to the number of messages that the program has told it is never suspected: there are
-//! [`RESERVED_RECEIVES`] receives more than that, and receives are polled after one was posted again while another one is
-//! missing. So between two polls at most one message is answered that this side's program may still hold: the peer may
-//! send one for it.
+//! A peer that respects the agreed number of messages is never suspected. There are [`RESERVED_RECEIVES`] more receives
+//! than that number. If a receive was posted again while another one is missing, the receives are polled. So between
+//! two polls, the program answers at most one message that it may still hold. For that message the peer may send
+//! another one.
 
 /// The number of buffers for receiving beyond those that the program has asked for.
 pub(in crate::endpoint) const RESERVED_RECEIVES: u32 = 2;
@@ -27,13 +27,14 @@ pub(super) struct Overrun {
 }
 
 impl Overrun {
-    /// A connection for which `receiving` receives are posted before any message can come.
+    /// Creates the detector of a connection with `receiving` receives, posted before any message can arrive.
     pub(super) fn new(receiving: usize) -> Self {
         Self { all: receiving, ready: receiving, is_suspected: false }
     }
 
-    /// Records that a poll has returned `messages` and left the completion queue empty, and that `receiving` receives are
-    /// posted.
+    /// Records a poll that has returned `messages` and left the completion queue empty.
+    ///
+    /// `receiving` is the number of posted receives.
     #[inline(always)]
     pub(super) fn has_polled(&mut self, messages: u64, receiving: usize) {
         if messages > 0 {
@@ -42,7 +43,7 @@ impl Overrun {
         self.ready = receiving;
     }
 
-    /// Returns `true` if receives are to be polled after one was posted again and `receiving` are posted.
+    /// Returns `true` if the receives must be polled after one was posted again and `receiving` are posted.
     #[inline(always)]
     pub(super) fn is_behind(&self, receiving: usize) -> bool {
         receiving < self.all

@@ -61,7 +61,9 @@ impl<B: Slot, S> Core<B, S> {
         self.sends.give_back(buffer);
     }
 
-    /// Posts a buffer for receiving again. Returns `true` if receives are to be polled now: see [`overrun`].
+    /// Posts a buffer for receiving again.
+    ///
+    /// Returns `true` if the receives must be polled now: see [`overrun`].
     pub(in crate::endpoint) fn repost(
         &mut self,
         io: &mut impl QueueIo<Buffer = B>,

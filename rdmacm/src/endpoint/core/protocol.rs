@@ -21,7 +21,7 @@ pub(in crate::endpoint) struct Messages<B> {
     pub(in crate::endpoint) qp_follows_connection: bool,
     /// The status that the driver gives a receive whose message is too long.
     pub(in crate::endpoint) oversize_status: WcStatus,
-    /// The status, besides that of a flush, that the driver gives a send which the end of the connection has cut off.
+    /// The status of a send that the end of the connection has interrupted, besides that of a flush.
     pub(in crate::endpoint) disconnect_status: WcStatus,
     /// Detects that a message may have found no buffer, if that ends the connection.
     pub(super) overrun: Option<Overrun>,
@@ -30,7 +30,9 @@ pub(in crate::endpoint) struct Messages<B> {
 }
 
 impl<B> Messages<B> {
-    /// A connection for which `receives` buffers are posted. On iWARP a message that finds no buffer ends it.
+    /// Creates the protocol of a connection for which `receives` buffers are posted.
+    ///
+    /// On iWARP a message that finds no buffer ends the connection.
     pub(in crate::endpoint) fn new(
         is_iwarp: bool,
         receives: usize,
@@ -55,7 +57,7 @@ pub(in crate::endpoint) struct Datagrams {
     pub(super) recovery: Recovery,
 }
 
-/// The steps from a request that has failed, and the queue pair with it, to a queue pair that is set up again.
+/// The steps from a failed request, with which the queue pair has failed, to a working queue pair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Recovery {
     /// The queue pair has not failed.
@@ -67,6 +69,6 @@ pub(super) enum Recovery {
     MovingToError,
     /// The device flushes all requests.
     Flushing,
-    /// All requests have come back, and a caller moves the queue pair back to RTS.
+    /// The requests have completed, and a caller moves the queue pair back to RTS.
     Resetting,
 }

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::verbs::{AddressHandle, BindRequest, Completion, SendOperation};
 
-/// A work queue, with the completion queue of its own.
+/// A work queue with its completion queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::endpoint) enum Queue {
     Receive,
@@ -12,8 +12,10 @@ pub(in crate::endpoint) enum Queue {
 
 /// Memory for one message.
 pub(in crate::endpoint) trait Slot {
-    /// The index of the buffer among those of its endpoint: first those for sending, then those for receiving, and last
-    /// that of the keep-alive writes.
+    /// Returns the index of the buffer among the buffers of its endpoint.
+    ///
+    /// The buffers for sending come first, then the buffers for receiving, and last the buffer of the keep-alive
+    /// writes.
     fn index(&self) -> usize;
 
     fn bytes(&mut self) -> &mut [u8];
@@ -69,8 +71,10 @@ pub(in crate::endpoint) trait QueueIo {
     /// Posts a receive into `buffer`.
     fn post_recv(&mut self, buffer: Self::Buffer) -> Result<(), NotPosted<Self::Buffer>>;
 
-    /// Polls the completion queue of `queue` until it is empty. Returns the number of completions that were passed to
-    /// `each`, with the buffer of the request and, for a datagram, its sender.
+    /// Polls the completion queue of `queue` until it is empty.
+    ///
+    /// Each completion is passed to `each`, with the buffer of the request and, for a datagram, its sender. Returns the
+    /// number of completions.
     fn poll(
         &mut self,
         queue: Queue,

@@ -10,14 +10,18 @@ use super::queue_io::{QueueIo, Slot};
 /// A step of setting up a failed queue pair again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::endpoint) enum RecoveryAction {
-    /// Move the queue pair to ERR: the device flushes all requests, also those that were posted after the failure.
+    /// Move the queue pair to ERR.
+    ///
+    /// The device flushes all requests, also those that were posted after the failure.
     SetToError,
     /// Move the queue pair, of which nothing is posted, from ERR back to RTS.
     ResetToRts,
 }
 
 impl<B: Slot, S> Core<B, S> {
-    /// Returns the next step that the caller is to take. It is not handed out a second time before its result is known.
+    /// Returns the next step for the caller.
+    ///
+    /// The step is not returned a second time before its result is known.
     pub(in crate::endpoint) fn next_recovery(
         &mut self,
         io: &impl QueueIo<Buffer = B>,

@@ -12,7 +12,7 @@ enum SendSlot<B> {
     Detached,
     /// A caller waits for the buffer.
     Awaited,
-    /// The buffer is there for the caller that waits, with the status of its request.
+    /// The buffer is ready for the waiting caller, with the status of its request.
     Done { buffer: B, status: WcStatus },
 }
 
@@ -111,7 +111,9 @@ impl<B: Slot> SendSlots<B> {
         }
     }
 
-    /// Records that a request has failed for which no caller waits. Later ones fail because the first one did.
+    /// Records the failure of a request for which no caller waits.
+    ///
+    /// Later requests fail because of the first one.
     pub(super) fn set_error(&mut self, status: WcStatus) {
         self.first_error.get_or_insert(status);
     }

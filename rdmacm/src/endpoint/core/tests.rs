@@ -1,11 +1,11 @@
-//! The core with queues in memory: every order of inputs that ends or loses something.
+//! The core with queues in memory, for every order of inputs that ends an endpoint or loses a message.
 
 use std::collections::VecDeque;
 
 use super::*;
 use crate::endpoint::operation::{Interest, Operation};
 use crate::error::{Error, ErrorKind};
-use crate::verbs::{Completion, GRH_LENGTH, SendOperation, WcOpcode};
+use crate::verbs::{AsyncEventType, Completion, GRH_LENGTH, SendOperation, WcOpcode};
 
 const FLUSH: WcStatus = WcStatus::IB_WC_WR_FLUSH_ERR;
 const NO_ACK: WcStatus = WcStatus::IB_WC_RETRY_EXC_ERR;
@@ -36,7 +36,7 @@ impl Slot for TestBuffer {
     }
 }
 
-/// Queues in memory, whose requests complete when the test says so.
+/// Queues in memory, whose requests complete when the test decides.
 #[derive(Debug, Default)]
 struct TestQueues {
     receives: VecDeque<TestBuffer>,
@@ -46,7 +46,7 @@ struct TestQueues {
     discarded: usize,
     resets: usize,
     is_error: bool,
-    /// Posts are refused, and the buffer comes back.
+    /// Posts are refused, and the buffer is returned.
     refuses: bool,
 }
 
@@ -164,7 +164,7 @@ impl Endpoint {
         )))
     }
 
-    /// A connection with keep-alive writes.
+    /// Creates a connection with keep-alive writes.
     fn kept_alive() -> Self {
         let buffer = TestBuffer::new(SENDS + RECEIVES);
         let protocol = Messages::new(false, RECEIVES, CUT_OFF, FLUSH, Some(buffer));
@@ -228,7 +228,7 @@ impl Endpoint {
     }
 
     fn disconnect(&mut self) {
-        self.core.on_disconnected(Some(&mut self.queues)).expect("test queues do not fail");
+        self.core.on_disconnected(Some(&mut self.queues), None).expect("test queues do not fail");
     }
 
     /// Counts the buffers for sending and receiving that the core and the queues have.
@@ -277,9 +277,9 @@ fn flush_ends_unless_event_follows() {
     }
 }
 
-/// A flushed request is never named as the cause, whatever completes or is reported before or after it.
+/// Checks that a flushed request is never the reported cause, in any order of completions and reports.
 #[test]
-fn flush_is_never_the_reported_cause() {
+fn flush_is_never_reported_as_cause() {
     let orders = ["receive", "send receive", "receive cause", "cause receive send"];
     let events = ["", "disconnect"];
     for (order, first, last) in orders
@@ -302,11 +302,30 @@ fn flush_is_never_the_reported_cause() {
             endpoint.poll();
         }
         let expected = match (first, order.contains("cause"), last) {
-            ("", true, _) => ErrorKind::Failed(NO_ACK),
+            ("", true, _) => ErrorKind::WorkRequestFailed(NO_ACK),
             ("", false, "") => ErrorKind::UnreportedCause,
             _ => ErrorKind::Disconnected,
         };
         assert_eq!(endpoint.core.end().map(EndReason::kind), Some(expected), "{inputs}");
+    }
+}
+
+/// Checks the order of reasons: no reason, a suspicion, the event, a failed request.
+#[test]
+fn failed_request_of_peer_is_named() {
+    const REFUSED: AsyncEventType = AsyncEventType::IB_EVENT_QP_ACCESS_ERR;
+    for (status, expected) in [
+        (FLUSH, EndReason::PeerRequestFailed(REFUSED)),
+        (NO_ACK, EndReason::Failed(NO_ACK)),
+        (SUCCESS, EndReason::PeerRequestFailed(REFUSED)),
+    ] {
+        for mut endpoint in [Endpoint::roce(), Endpoint::iwarp()] {
+            while endpoint.queues.receive(status, 0, None) {}
+            let queues = Some(&mut endpoint.queues);
+            endpoint.core.on_disconnected(queues, Some(REFUSED)).expect("no failure");
+            assert_eq!(endpoint.core.end(), Some(expected), "{status:?}");
+            assert!(endpoint.core.is_settled());
+        }
     }
 }
 
@@ -547,10 +566,35 @@ fn stale_events_are_discarded_by_awake_thread() {
     assert!(is_unarmed, "the event of a later completion may be gone");
 }
 
-/// Another caller takes a queue for armed that a first one is about to arm. The first one polls after the command, so that
-/// nothing is lost that completed before it; if the command fails, the queue is armed once more.
+/// A device that raises one event for each event that was read would ignore the second arming.
 #[test]
-fn queue_is_armed_by_one_caller_at_a_time() {
+fn stale_event_is_read_before_arming_if_device_counts() {
+    let mut endpoint = Endpoint::roce();
+    endpoint.core.read_events_first(true);
+    for number in 1..4 {
+        endpoint.queues.receive(SUCCESS, 1, None);
+        endpoint.core.on_completion_event();
+        endpoint.poll();
+        let message = endpoint.core.next_message().expect("a message");
+        endpoint.core.repost(&mut endpoint.queues, message.buffer);
+        assert!(
+            endpoint.arm(Interest::Messages, true),
+            "the event is read, also beside an epoll waiter"
+        );
+        assert_eq!(endpoint.queues.discarded, number * STALE_EVENTS);
+        assert!(endpoint.core.may_be_unarmed(Interest::Messages), "reading arms nothing");
+        assert!(endpoint.arm(Interest::Messages, true));
+        assert!(!endpoint.core.may_be_unarmed(Interest::Messages));
+        assert_eq!(endpoint.queues.discarded, number * STALE_EVENTS, "there is no other event");
+    }
+}
+
+/// Checks a caller that relies on a queue which another caller is about to arm.
+///
+/// The other one polls after the command, so that no earlier completion is lost. If the command fails, the queue is
+/// armed again.
+#[test]
+fn queue_is_armed_by_single_caller() {
     for succeeds in [true, false] {
         let mut endpoint = Endpoint::roce();
         endpoint.queues.receive(SUCCESS, 1, None);
@@ -565,13 +609,14 @@ fn queue_is_armed_by_one_caller_at_a_time() {
         endpoint.core.on_arm_action(action, succeeds);
         assert_eq!(endpoint.core.may_be_unarmed(Interest::Messages), !succeeds);
         assert!(endpoint.poll(), "the caller that has armed polls");
-        // The next command arms the queue whose completion was polled, whatever the first one did.
+        // The next command arms the queue whose completion was polled, regardless of the first one.
         assert!(arms(&mut endpoint).is_some());
     }
 }
 
-/// A completion that is polled while another caller is about to arm its queue may have raised no event. If the command
-/// fails, no caller relies on that event.
+/// Checks a completion that is polled while another caller is about to arm its queue.
+///
+/// It may have raised no event. If the command fails, no caller relies on that event.
 #[test]
 fn failed_arming_promises_no_event() {
     let mut endpoint = Endpoint::roce();
@@ -604,7 +649,7 @@ fn discarding_events_forgets_queues_armed_meanwhile() {
     assert!(endpoint.core.may_be_unarmed(Interest::Sends));
 }
 
-/// A step that the kernel refuses is taken by the next caller, and meanwhile no datagram is posted.
+/// Checks that the next caller repeats a refused step, and that no datagram is posted meanwhile.
 #[test]
 fn refused_recovery_is_repeated() {
     let mut endpoint = Endpoint::datagrams();

@@ -11,17 +11,17 @@ use super::{PollGroup, PollGroupConfig};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, ErrorKind as Kind, Result};
-use crate::verbs::{Buffer, SendOperation};
+use crate::verbs::{RegisteredBuffer, SendOperation};
 
 const HELD: &str = "the memory is taken out only when the buffer is dropped or posted";
 
-/// A message that a member has received: its [bytes](Deref), where the device has put them.
+/// A message that a member has received: its [bytes](Deref), in the memory of the device's buffer.
 ///
 /// Dropping the message lets the group receive into its buffer again, from any thread. A program that holds
-/// [`PollGroupConfig::max_held`] messages of a member ends the member with the next message. The memory stays registered as
-/// long as the message exists, also after the group is gone.
+/// [`PollGroupConfig::max_held`] messages of a member ends the member with the next message. The memory stays
+/// registered as long as the message exists, also after the group is dropped.
 pub struct Message {
-    memory: Option<Buffer>,
+    memory: Option<RegisteredBuffer>,
     length: usize,
     imm_data: Option<u32>,
     member: Member,
@@ -30,7 +30,7 @@ pub struct Message {
 
 impl Message {
     pub(super) fn new(
-        memory: Buffer,
+        memory: RegisteredBuffer,
         length: usize,
         imm_data: Option<u32>,
         member: Member,
@@ -76,12 +76,14 @@ impl fmt::Debug for Message {
     }
 }
 
-/// A buffer for a message of one member, created by [`PollGroup::buffer`]: [bytes](Deref) of registered memory.
+/// A buffer for a message of one member: [bytes](Deref) of registered memory.
+///
+/// Created by [`PollGroup::acquire_buffer`].
 ///
 /// Dropping the buffer returns it to the group. The buffer has [`PollGroupConfig::send_buffer_size`] bytes until
-/// [`set_len`](Self::set_len) makes them fewer; they hold what a message had before, or zeros.
+/// [`set_len`](Self::set_len) reduces them. The bytes are those of an earlier message, or zeros.
 pub struct SendBuffer {
-    memory: Option<Buffer>,
+    memory: Option<RegisteredBuffer>,
     length: usize,
     imm_data: Option<u32>,
     number: u32,
@@ -91,7 +93,7 @@ pub struct SendBuffer {
 
 impl SendBuffer {
     pub(super) fn new(
-        memory: Buffer,
+        memory: RegisteredBuffer,
         number: u32,
         member: Member,
         returns: &Arc<ReturnList>,
@@ -115,7 +117,7 @@ impl SendBuffer {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`] with EMSGSIZE if `length` exceeds the [`capacity`](Self::capacity).
+    /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `length` exceeds the [`capacity`](Self::capacity).
     pub fn set_len(&mut self, length: usize) -> Result<()> {
         check_length(length, self.capacity())?;
         self.length = length;
@@ -147,7 +149,7 @@ impl SendBuffer {
     }
 
     /// Takes the memory and its number among the buffers of the member.
-    pub(super) fn take(&mut self) -> (Buffer, u32) {
+    pub(super) fn take(&mut self) -> (RegisteredBuffer, u32) {
         (self.memory.take().expect(HELD), self.number)
     }
 }
@@ -158,7 +160,7 @@ pub(super) fn check_length(length: usize, capacity: usize) -> Result<()> {
         return Ok(());
     }
     let reason = format!("the buffer has room for {capacity}").into();
-    let kind = Kind::Invalid { errno: libc::EMSGSIZE, reason };
+    let kind = Kind::InvalidInput { errno: libc::EMSGSIZE, reason };
     Err(Error::new("fill a buffer with", format!("{length} bytes"), kind))
 }
 

@@ -1,4 +1,4 @@
-//! Completions of all members, and buffers that come back from the program.
+//! Completions of all members, and buffers that the program returns.
 
 use super::buffer::Message;
 use super::event::Event;
@@ -9,11 +9,13 @@ use super::resources::{MemberBuffer, MemberIo};
 use super::return_list::Returned;
 use crate::endpoint::core::{EndReason, Queue};
 use crate::error::Result;
-use crate::verbs::{Batch, Buffer, Polled};
+use crate::verbs::{Batch, Polled, RegisteredBuffer};
 
 impl PollGroup {
-    /// Takes back what the program has dropped, and posts the buffers for receiving. Returns `true` if there was something.
-    /// If there was nothing and `wakes`, the next buffer that comes back makes the descriptor readable.
+    /// Takes back the buffers that the program has dropped, and posts those for receiving.
+    ///
+    /// Returns `true` if there was a buffer. If there was none and `wakes` is set, the next returned buffer makes the
+    /// descriptor readable.
     pub(super) fn take_returned(&mut self, wakes: bool) -> Result<bool> {
         let mut returned = std::mem::take(&mut self.returned);
         self.returns.take(&mut returned, wakes);
@@ -35,7 +37,7 @@ impl PollGroup {
         Ok(has_returned)
     }
 
-    fn on_message_dropped(&mut self, member: Member, memory: Buffer) {
+    fn on_message_dropped(&mut self, member: Member, memory: RegisteredBuffer) {
         let Self { members, resources: shared, .. } = self;
         let Some(link) = members.get_mut(member) else {
             shared.unposted.push(memory);
@@ -47,8 +49,9 @@ impl PollGroup {
         link.core.repost(&mut io, buffer);
     }
 
-    /// Polls the completion queues until they are empty, or all completions have been polled that were there at the
-    /// beginning.
+    /// Polls the completion queues until they are empty.
+    ///
+    /// It stops earlier if all completions of the beginning have been polled.
     pub(super) fn poll_completions(&mut self) -> Result<()> {
         let mut batch = Batch::default();
         // An error of one member keeps no other member's completions from being handled, as they are off the queue.
@@ -87,8 +90,10 @@ impl PollGroup {
         if self.is_removed { Ok(()) } else { self.resources.post_receives() }
     }
 
-    /// Polls the completions that queue pairs have left which were destroyed, before another one may get the number of one
-    /// of those: a completion of a receive finds its member by that number.
+    /// Polls the completions that destroyed queue pairs have left.
+    ///
+    /// This must happen before a new queue pair can get the number of a destroyed one, because a completion of a
+    /// receive finds its member by that number.
     pub(super) fn poll_late_completions(&mut self) -> Result<()> {
         if self.has_late_completions {
             self.poll_completions()?;
@@ -139,7 +144,7 @@ impl PollGroup {
         let Self { members, resources: shared, .. } = self;
         let completion = polled.completion();
         let Some((member, link)) = members.by_qp(completion.qp_num()) else { return Ok(()) };
-        // A late completion of another queue pair with the number finds nothing.
+        // A late completion of another queue pair with the number finds no request.
         let Some(sends) = &mut link.sends else { return Ok(()) };
         let Some((index, memory)) = sends.take(polled) else { return Ok(()) };
         link.complete(shared, Queue::Send, MemberBuffer::new(index, memory), completion)?;
@@ -148,7 +153,7 @@ impl PollGroup {
         Ok(())
     }
 
-    /// Reports what has changed of a member: messages, messages that were sent, and its end.
+    /// Reports the changes of a member: received messages, sent messages, and its end.
     pub(super) fn settle(&mut self, member: Member) {
         let Self { members, events, returns, ending, .. } = self;
         let Some(link) = members.get_mut(member) else { return };

@@ -1,4 +1,4 @@
-//! The parameters of a poll group.
+//! [`PollGroupConfig`], the configuration of a poll group.
 
 use std::time::Duration;
 
@@ -9,58 +9,34 @@ use crate::endpoint::core::RESERVED_RECEIVES;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use crate::non_exhaustive::NonExhaustive;
 
 /// The largest number of retries that a connection may have.
 const MAX_RETRIES: u8 = 7;
 
-/// The parameters of a [`PollGroup`](super::PollGroup).
+/// The configuration of a [`PollGroup`](super::PollGroup).
 ///
-/// Created from its default: see [Parameters](crate#parameters).
+/// # Examples
 ///
 /// ```
 /// use rdmacm::endpoint::poll_group::PollGroupConfig;
 ///
-/// PollGroupConfig { receives: 4096, sends: 1024, max_held: 16, ..PollGroupConfig::default() };
+/// PollGroupConfig::new().receives(4096).sends(1024).max_held(16);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PollGroupConfig {
-    /// The number of buffers for receiving, which all members share: as many messages may arrive, or be held by the
-    /// program, at once. A message that finds no buffer waits at the peer on InfiniBand and RoCE; on iWARP it ends its
-    /// connection. On iWARP the group has an eighth more, at least two.
-    pub receives: u32,
-    /// The number of buffers for sending, which all members share: as many messages may be in flight at once.
-    pub sends: u32,
-    /// Bytes of each buffer for receiving: a longer message ends its connection.
-    pub receive_buffer_size: usize,
-    /// Bytes of each buffer for sending, and so of the longest message to a peer.
-    pub send_buffer_size: usize,
-    /// The number of messages that one member may have in flight at once.
-    pub sends_per_member: u32,
-    /// The number of messages of one member that the program may hold at once, waiting messages included. One more
-    /// ends the member ([`ErrorKind::Overrun`]), so that it cannot take the buffers of others.
-    pub max_held: u32,
-    /// The number of members for which the completion queue has room from the beginning. More are possible if the
-    /// driver can resize a completion queue (siw cannot).
-    pub members: u32,
-    /// The number of times that an unacknowledged packet is sent again, 0 to 7, before the connection fails. On rxe,
-    /// 7 is without end.
-    pub retry_count: u8,
-    /// The number of times that a peer sends a message again for which there is no buffer, 0 to 6; 7 is without end.
-    pub rnr_retry_count: u8,
-    /// The interval at which the group looks whether the peers of its members are still there, by an RDMA write
-    /// without bytes for each of them; `None` for never. It looks while the program waits in
-    /// [`wait`](super::PollGroup::wait) or polls.
-    pub keep_alive_interval: Option<Duration>,
-    #[doc(hidden)]
-    pub non_exhaustive: NonExhaustive,
+    pub(super) receives: u32,
+    pub(super) sends: u32,
+    pub(super) receive_buffer_size: usize,
+    pub(super) send_buffer_size: usize,
+    pub(super) sends_per_member: u32,
+    pub(super) max_held: u32,
+    pub(super) members: u32,
+    pub(super) retry_count: u8,
+    pub(super) rnr_retry_count: u8,
+    pub(super) keep_alive_interval: Option<Duration>,
 }
 
 impl Default for PollGroupConfig {
-    /// 1,024 buffers of 4 KiB for receiving and 512 for sending, 6.5 MiB of locked memory with those that iWARP has more (Linux
-    /// allows 8 MiB by default, `ulimit -l`); 4 messages in flight and 64 messages held for each
-    /// member, 1,024 members, 6 retries if the peer does not answer and no end of them if it has no buffer, and no
-    /// keep-alive writes.
     fn default() -> Self {
         Self {
             receives: 1024,
@@ -71,15 +47,115 @@ impl Default for PollGroupConfig {
             max_held: 64,
             members: 1024,
             retry_count: 6,
-            rnr_retry_count: 7,
+            rnr_retry_count: MAX_RETRIES,
             keep_alive_interval: None,
-            non_exhaustive: NonExhaustive::default(),
         }
     }
 }
 
 impl PollGroupConfig {
-    /// Checks what no group can have.
+    /// Returns the default configuration, which each method of this type names for its parameter.
+    ///
+    /// Its buffers lock 6.5 MiB of memory, with the reserve for iWARP. Linux allows 8 MiB by default (`ulimit -l`).
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the number of receive buffers, which all members share, at least 1 \[default: 1024\].
+    ///
+    /// This many messages may arrive, or be held by the program, at once. A message that finds no buffer waits at the peer
+    /// on InfiniBand and RoCE; on iWARP it ends its connection. On iWARP the group has an eighth more, at least two.
+    #[must_use]
+    pub fn receives(mut self, count: u32) -> Self {
+        self.receives = count;
+        self
+    }
+
+    /// Sets the number of send buffers, which all members share, at least 1 \[default: 512\].
+    ///
+    /// This many messages may be in flight at once.
+    #[must_use]
+    pub fn sends(mut self, count: u32) -> Self {
+        self.sends = count;
+        self
+    }
+
+    /// Sets the size of each receive buffer in bytes, at least 1 \[default: 4096\].
+    ///
+    /// A longer message ends its connection.
+    #[must_use]
+    pub fn receive_buffer_size(mut self, bytes: usize) -> Self {
+        self.receive_buffer_size = bytes;
+        self
+    }
+
+    /// Sets the size of each send buffer in bytes, at least 1 \[default: 4096\].
+    ///
+    /// It limits the messages to peers.
+    #[must_use]
+    pub fn send_buffer_size(mut self, bytes: usize) -> Self {
+        self.send_buffer_size = bytes;
+        self
+    }
+
+    /// Sets the number of messages that one member may have in flight at once, at least 1 \[default: 4\].
+    #[must_use]
+    pub fn sends_per_member(mut self, count: u32) -> Self {
+        self.sends_per_member = count;
+        self
+    }
+
+    /// Sets the number of messages of one member that the program may hold at once, at least 1 \[default: 64\].
+    ///
+    /// Messages that wait for the program count too. One more message ends the member ([`ErrorKind::ReceiveOverrun`]),
+    /// so that it cannot take the buffers of others.
+    #[must_use]
+    pub fn max_held(mut self, count: u32) -> Self {
+        self.max_held = count;
+        self
+    }
+
+    /// Sets the initial number of members for which the completion queue has room \[default: 1024\].
+    ///
+    /// More members are possible if the driver can resize a completion queue (siw cannot).
+    #[must_use]
+    pub fn members(mut self, count: u32) -> Self {
+        self.members = count;
+        self
+    }
+
+    /// Sets the number of retransmissions of an unacknowledged packet, 0 to 7 \[default: 6\].
+    ///
+    /// After them the connection fails.
+    ///
+    /// On rxe, 7 means unlimited.
+    #[must_use]
+    pub fn retry_count(mut self, count: u8) -> Self {
+        self.retry_count = count;
+        self
+    }
+
+    /// Sets the number of retries of a peer, 0 to 6, if there is no buffer for a message.
+    ///
+    /// 7 means unlimited \[default: 7\].
+    #[must_use]
+    pub fn rnr_retry_count(mut self, count: u8) -> Self {
+        self.rnr_retry_count = count;
+        self
+    }
+
+    /// Sets the interval of checks for the existence of the members' peers \[default: `None`\].
+    ///
+    /// Each check is an RDMA write without bytes. `None` disables the checks.
+    ///
+    /// The check runs while the program waits in [`wait`](super::PollGroup::wait) or polls.
+    #[must_use]
+    pub fn keep_alive_interval(mut self, interval: Option<Duration>) -> Self {
+        self.keep_alive_interval = interval;
+        self
+    }
+
+    /// Checks that no number is out of range.
     pub(super) fn check(&self) -> Result<()> {
         let refused = |reason| Err(Error::invalid("create", "a poll group", reason));
         let counts = [self.receives, self.sends, self.sends_per_member, self.max_held];
@@ -104,8 +180,9 @@ impl PollGroupConfig {
         }
     }
 
-    /// Returns the number of completions of sends that may wait at once if there are `members` members: each buffer
-    /// may be in flight, and each member may have one request without a buffer in flight.
+    /// Returns the maximum number of unpolled completions of sends for `members` members.
+    ///
+    /// Each buffer may be in flight, and each member may have one request without a buffer in flight.
     pub(super) fn send_completions(&self, members: u32) -> u32 {
         self.sends.saturating_add(members)
     }
@@ -115,7 +192,9 @@ impl PollGroupConfig {
         self.sends_per_member.min(self.sends).saturating_add(1)
     }
 
-    /// Returns the parameters with which a member connects or is accepted. A member has no reads and no atomics.
+    /// Returns the parameters with which a member connects or is accepted.
+    ///
+    /// A member supports no reads and no atomics.
     pub(super) fn param(&self, private_data: &[u8]) -> ConnParam {
         ConnParam {
             private_data: private_data.to_vec(),
@@ -146,15 +225,15 @@ mod tests {
         let config = PollGroupConfig::default;
         config().check().expect("the default is possible");
         for refused in [
-            PollGroupConfig { receives: 0, ..config() },
-            PollGroupConfig { sends: 0, ..config() },
-            PollGroupConfig { receive_buffer_size: 0, ..config() },
-            PollGroupConfig { send_buffer_size: 0, ..config() },
-            PollGroupConfig { sends_per_member: 0, ..config() },
-            PollGroupConfig { max_held: 0, ..config() },
-            PollGroupConfig { retry_count: 8, ..config() },
-            PollGroupConfig { rnr_retry_count: 8, ..config() },
-            PollGroupConfig { keep_alive_interval: Some(Duration::ZERO), ..config() },
+            config().receives(0),
+            config().sends(0),
+            config().receive_buffer_size(0),
+            config().send_buffer_size(0),
+            config().sends_per_member(0),
+            config().max_held(0),
+            config().retry_count(8),
+            config().rnr_retry_count(8),
+            config().keep_alive_interval(Some(Duration::ZERO)),
         ] {
             refused.check().expect_err("no group has this");
         }
@@ -163,7 +242,7 @@ mod tests {
     #[test]
     fn iwarp_group_has_reserve() {
         let posted = |receives, is_iwarp| {
-            PollGroupConfig { receives, ..PollGroupConfig::default() }.posted_receives(is_iwarp)
+            PollGroupConfig::new().receives(receives).posted_receives(is_iwarp)
         };
         assert_eq!([posted(1, true), posted(80, true), posted(80, false)], [3, 90, 80]);
         assert_eq!(posted(u32::MAX, true), u32::MAX);
@@ -171,7 +250,7 @@ mod tests {
 
     #[test]
     fn completion_queue_has_room_for_all_sends() {
-        let config = PollGroupConfig { sends: 10, ..PollGroupConfig::default() };
+        let config = PollGroupConfig::new().sends(10);
         assert_eq!([config.send_completions(0), config.send_completions(5)], [10, 15]);
         assert_eq!(config.send_completions(u32::MAX), u32::MAX);
     }

@@ -1,4 +1,4 @@
-//! The one descriptor on which the owner of a group waits.
+//! The descriptor on which the owner of a group waits.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -23,7 +23,7 @@ const KEEP_ALIVE: u64 = 4;
 #[derive(Debug)]
 pub(super) struct Descriptor(Epoll);
 
-/// What there is to read.
+/// The sources that can be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ready {
     pub(super) event: bool,
@@ -32,9 +32,9 @@ pub(super) struct Ready {
     /// The device was removed: nothing completes any more.
     pub(super) gone: bool,
     pub(super) wakeup: bool,
-    /// It is time to look at the deadlines of attempts.
+    /// The deadlines of attempts must be checked.
     pub(super) attempts: bool,
-    /// It is time for keep-alive writes.
+    /// Keep-alive writes are due.
     pub(super) keep_alive: bool,
 }
 
@@ -69,7 +69,7 @@ impl Descriptor {
         self.0.add(timer, EpollEvent::new(EpollFlags::EPOLLIN, KEEP_ALIVE)).map_err(failed)
     }
 
-    /// Sleeps until there is something to read, a signal comes, or `deadline` has passed.
+    /// Sleeps until a source can be read, a signal arrives, or `deadline` passes.
     pub(super) fn wait(&self, deadline: Option<Instant>) -> Result<Ready> {
         let mut events = [EpollEvent::empty(); 5];
         let count = match self.0.wait(&mut events, timeout(deadline)) {

@@ -16,8 +16,10 @@ use crate::verbs::OwnedSends;
 const CLOSE: &str = "close";
 
 impl PollGroup {
-    /// Closes a member in good order: when all messages that it has posted have been sent, the peer is told.
-    /// [`Event::Ended`] follows when the peer has answered. Messages that come until then are reported.
+    /// Closes a member after all of its posted messages are sent.
+    ///
+    /// Then the peer is disconnected, and [`Event::Ended`] follows when the peer has answered. Messages that arrive
+    /// until then are reported.
     ///
     /// Nothing can be posted after the call. A member that is not established is [aborted](Self::abort). A peer that does
     /// not answer delays the event by a minute or longer; [`abort`](Self::abort) ends the member at once.
@@ -27,7 +29,7 @@ impl PollGroup {
     /// # Errors
     ///
     /// - [`ErrorKind::Disconnected`] if the member has ended.
-    /// - [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     pub fn close(&mut self, member: Member) -> Result<()> {
         self.check_process(CLOSE)?;
         let Some(link) = self.members.get_mut(member) else { return Err(ended(CLOSE, member)) };
@@ -44,15 +46,20 @@ impl PollGroup {
         }
     }
 
-    /// Ends a member at once: messages that have not been sent are lost. [`Event::Ended`] follows, behind the events that
-    /// the program has not got yet.
+    /// Ends a member at once, and discards messages that have not been sent.
     ///
-    /// Kernel commands: `RDMA_USER_CM_CMD_DESTROY_ID`, `IB_USER_VERBS_CMD_DESTROY_QP`. On iWARP the first takes until the
-    /// peer answers or the driver gives up (siw about 10 s) if the peer has not answered an attempt to connect.
+    /// [`Event::Ended`] follows, after the events that the program has not received yet.
+    ///
+    /// Kernel commands: `RDMA_USER_CM_CMD_DESTROY_ID`, `IB_USER_VERBS_CMD_DESTROY_QP`.
     ///
     /// # Errors
     ///
-    /// Those of [`close`](Self::close).
+    /// The errors of [`close`](Self::close).
+    ///
+    /// # Driver notes
+    ///
+    /// On iWARP the peer may not have answered an attempt to connect yet. The first command then takes until the peer
+    /// answers or the driver gives up (siw about 10 s).
     pub fn abort(&mut self, member: Member) -> Result<()> {
         const OPERATION: &str = "abort";
         self.check_process(OPERATION)?;
@@ -65,7 +72,7 @@ impl PollGroup {
         Ok(())
     }
 
-    /// Tells the peer that the member is closed, if all messages have been sent.
+    /// Disconnects the peer of a closed member, if all messages have been sent.
     pub(super) fn close_if_sent(&mut self, member: Member) {
         let Some(link) = self.members.get_mut(member) else { return };
         // A message that was not sent has ended the member already, or will.
@@ -73,7 +80,7 @@ impl PollGroup {
         link.trace.is("closing");
         link.core.set_end(EndReason::Local);
         if link.id.disconnect().is_err() {
-            // The connection has ended all the same, and no event may come.
+            // The connection has ended anyway, and possibly no event arrives.
             self.mark(member);
         }
     }
@@ -82,10 +89,14 @@ impl PollGroup {
     pub(super) fn on_disconnected(&mut self, member: Member) {
         let Self { members, starvation, is_iwarp, .. } = self;
         let Some(link) = members.get_mut(member) else { return };
-        if *is_iwarp && starvation.is_suspected(link.last_poll) {
+        let failure = match (&link.sends, *is_iwarp) {
+            (Some(sends), true) => sends.qp().peer_failure(),
+            _ => None,
+        };
+        if *is_iwarp && failure.is_none() && starvation.is_suspected(link.last_poll) {
             link.core.set_end(EndReason::Overrun);
         }
-        link.on_disconnected();
+        link.on_disconnected(failure);
         self.settle(member);
     }
 
@@ -107,7 +118,7 @@ impl PollGroup {
         let Some(link) = self.members.get_mut(member) else { return };
         let asking = link.attempt.as_ref().and_then(|attempt| attempt.asking.as_ref());
         let error = match asking {
-            Some(asking) => error.on_the_way_to(asking.server),
+            Some(asking) => error.with_peer(asking.server),
             None => error,
         };
         link.failure.get_or_insert(error);
@@ -123,10 +134,10 @@ impl PollGroup {
         }
     }
 
-    /// Ends the members that are to end.
+    /// Ends the members whose end is pending.
     pub(super) fn finish_ending(&mut self) -> Result<()> {
         while !self.ending.is_empty() {
-            // An event that was not read may say why requests were flushed.
+            // An unread event may have the reason why requests were flushed.
             let is_unreported = |member: &Member| {
                 let link = self.members.get(*member);
                 link.is_some_and(|link| link.core.end() == Some(EndReason::Unreported))
@@ -144,6 +155,12 @@ impl PollGroup {
     /// Removes a member, and reports its end.
     fn finish(&mut self, member: Member) {
         let Some(mut link) = self.take(member) else { return };
+        if link.core.end() == Some(EndReason::Unreported) {
+            let failure = link.sends.as_ref().and_then(|sends| sends.qp().peer_failure());
+            failure.into_iter().for_each(|event_type| {
+                link.core.set_end(EndReason::PeerRequestFailed(event_type));
+            });
+        }
         let end = match (link.failure.take(), link.core.end()) {
             (Some(error), _) => End::Failed(error),
             (None, None | Some(EndReason::Local)) => End::Local,
@@ -179,7 +196,7 @@ impl PollGroup {
             self.resources.unposted.extend(message.buffer.memory);
         }
         let Link { id, sends, core, .. } = link;
-        // First: the id holds the queue pair too, and tells the peer.
+        // First: the id holds the queue pair too, and notifies the peer.
         drop((id, core));
         if let Some(sends) = sends {
             self.resources.free_sends.extend(OwnedSends::destroy(sends));

@@ -1,4 +1,4 @@
-//! Members that come: requests that are accepted, and attempts to connect.
+//! New members: requests that are accepted, and attempts to connect.
 
 use std::time::Duration;
 
@@ -6,7 +6,6 @@ use super::event::Event;
 use super::group::PollGroup;
 use super::link::{Attempt, Link, Phase};
 use super::member_table::Member;
-use crate::addr::Address;
 use crate::cm::{CmId, Event as CmEvent};
 use crate::endpoint::attempt::connect;
 use crate::endpoint::connector::Connector;
@@ -15,6 +14,7 @@ use crate::endpoint::deadline::{earlier, has_passed, within};
 use crate::endpoint::incoming::Incoming;
 use crate::endpoint::kernel_objects::set_min_rnr_timer;
 use crate::endpoint::timer::Timer;
+use crate::endpoint::to_addresses::ToAddresses;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{OwnedSends, QueuePair, QueuePairCaps, QueuePairInit};
 
@@ -22,9 +22,11 @@ const ADD: &str = "add a member to";
 const GROUP: &str = "a poll group";
 
 impl PollGroup {
-    /// Accepts a request, with bytes for the peer's program (at most 196 on InfiniBand and RoCE, 251 on iWARP), and adds
-    /// its connection. [`Event::Established`] follows, or [`Event::Ended`], with [`ErrorKind::TimedOut`] if the peer has
-    /// not gone on within `timeout`.
+    /// Accepts a request with private data, and adds its connection to the group.
+    ///
+    /// `private_data` is for the peer's program, with at most 196 bytes on InfiniBand and RoCE, and 251 on iWARP.
+    /// [`Event::Established`] follows, or [`Event::Ended`]. The kind is [`ErrorKind::TimedOut`] if the peer does not
+    /// continue within `timeout`.
     ///
     /// Kernel commands: `RDMA_USER_CM_CMD_MIGRATE_ID`, `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_ACCEPT` and those
     /// that move the queue pair to RTS.
@@ -32,11 +34,13 @@ impl PollGroup {
     /// # Errors
     ///
     /// The peer is rejected if it was not accepted yet, and the group is as before.
-    /// - [`ErrorKind::Invalid`] if the request came over another [`device`](Incoming::device), if the private data is too
-    ///   long, or if the completion queue has no room for one more member and the driver cannot resize it.
+    /// - [`ErrorKind::InvalidInput`] if the request arrived over another [`device`](Incoming::device), or if the
+    ///   private data is too long.
+    /// - [`ErrorKind::InvalidInput`] if the completion queue has no room for one more member and the driver cannot
+    ///   resize it.
     /// - [`ErrorKind::Os`] with ENOMEM or EINVAL if the device has no more queue pairs, or, with EINVAL, on siw
     ///   ECONNRESET, if the peer has given up.
-    /// - [`ErrorKind::DeviceGone`], and [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::DeviceRemoved`], and [`ErrorKind::NotOwner`] after a fork.
     pub fn add(
         &mut self,
         incoming: Incoming,
@@ -66,26 +70,29 @@ impl PollGroup {
         Ok(member)
     }
 
-    /// Begins to connect to a listener at `server`, with the addresses, timeouts and private data of `connector`. Its
-    /// [`settings`](Connector::settings) do not count, but those of the group. [`Event::Established`] follows, or
-    /// [`Event::Ended`] with the reason.
+    /// Starts to connect to a listener at `server`.
     ///
-    /// Deadlines of the connector are kept to within 100 ms, while the program waits for the group.
+    /// The addresses, timeouts and private data are those of `connector`. The configuration is that of the group, not
+    /// the [`config`](Connector::config) of the connector. [`Event::Established`] follows, or [`Event::Ended`] with the
+    /// reason.
     ///
-    /// Kernel command: `RDMA_USER_CM_CMD_RESOLVE_ADDR`. On iWARP a later call that waits or polls connects TCP, which no
-    /// deadline ends.
+    /// Deadlines of the connector have a resolution of 100 ms, and apply while the program waits for the group.
+    ///
+    /// Kernel command: `RDMA_USER_CM_CMD_RESOLVE_ADDR`. On iWARP a later call that waits or polls connects TCP, which
+    /// no deadline interrupts.
     ///
     /// # Errors
     ///
     /// The group is as before.
     /// - [`ErrorKind::Os`] with ENODEV if no device leads to `server`.
-    /// - [`ErrorKind::Invalid`] if the completion queue has no room for one more member and the driver cannot resize it.
-    /// - [`ErrorKind::WrongProcess`] after a fork.
-    pub fn connect(&mut self, connector: &Connector, server: impl Into<Address>) -> Result<Member> {
+    /// - [`ErrorKind::InvalidInput`] if the completion queue has no room for one more member and the driver cannot resize it.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn connect(&mut self, connector: &Connector, server: impl ToAddresses) -> Result<Member> {
         self.check_process(ADD)?;
         self.admit()?;
         let overall = connector.overall();
-        let (id, asking, until, trace) = connector.ask(&self.channel, server.into())?;
+        let (id, asking, until, trace) =
+            connector.ask(&self.channel, server.to_target().resolve()?[0])?;
         let until = earlier(until, overall);
         let attempt = Attempt { asking: Some(asking), private_data: Vec::new(), until, overall };
         let context = self.resources.pd.context();
@@ -139,7 +146,7 @@ impl PollGroup {
         }
         let twice = self.config.send_completions(members.saturating_mul(2));
         cq.resize(twice).or_else(|_| cq.resize(needed)).map_err(|error| {
-            if matches!(error.kind(), ErrorKind::DeviceGone(_)) {
+            if matches!(error.kind(), ErrorKind::DeviceRemoved(_)) {
                 return error;
             }
             let reason = format!("the completion queue has no room for {members} members: {error}");
@@ -147,8 +154,9 @@ impl PollGroup {
         })
     }
 
-    /// Creates the queue pair of a member. Its number may be that of one that was destroyed: no completion of that one must
-    /// be left.
+    /// Creates the queue pair of a member.
+    ///
+    /// Its number may be that of a destroyed queue pair, of which no completion may be left.
     fn create_qp(&self, id: &CmId) -> Result<QueuePair> {
         let shared = &self.resources;
         let caps = QueuePairCaps {
@@ -171,7 +179,7 @@ impl PollGroup {
         let Some((phase, awaited)) = phase.and_then(|phase| Some((phase, phase.awaited()?))) else {
             return;
         };
-        let advanced = match (event.failure(awaited), phase) {
+        let advanced = match (event.error_for(awaited), phase) {
             (Some(error), _) => Err(error),
             (None, Phase::Address) => self.resolve_route(member),
             (None, Phase::Route) => self.ask(member),
@@ -211,7 +219,7 @@ impl PollGroup {
         }
     }
 
-    /// Begins once more after `error`, if another port may help.
+    /// Begins again after `error`, if another port may help.
     fn ask_again(&mut self, member: Member, error: Error) -> Result<()> {
         let Self { members, channel, .. } = self;
         let Some(link) = members.get_mut(member) else { return Ok(()) };
@@ -233,6 +241,8 @@ impl PollGroup {
 
     fn on_established(&mut self, member: Member, event: &CmEvent) -> Result<()> {
         let Some(link) = self.members.get_mut(member) else { return Ok(()) };
+        // First: if it fails, the attempt is still there, whose server the error names.
+        let peer_addr = link.id.peer_addr()?;
         let Some(attempt) = link.attempt.take() else { return Ok(()) };
         let private_data = match attempt.asking {
             Some(_) => event.private_data().to_vec(),
@@ -240,19 +250,19 @@ impl PollGroup {
         };
         link.private_data = private_data.into_boxed_slice();
         link.phase = Phase::Established;
-        link.peer_addr = link.id.peer_addr()?;
+        link.peer_addr = peer_addr;
         if let Some(sends) = &link.sends {
             set_min_rnr_timer(sends.qp());
         }
         link.trace.is("connected");
         self.events.push_back(Event::Established(member));
-        // Messages may have come before.
+        // Messages may have arrived before.
         self.settle(member);
         self.has_place(member);
         Ok(())
     }
 
-    /// Ends the attempts whose time is over, and posts the first writes of members that have connected over iWARP.
+    /// Ends attempts that have timed out, and posts the first writes of members on iWARP.
     pub(super) fn on_attempts_timer(&mut self) {
         if let Some(timer) = &self.attempts_timer {
             timer.clear();

@@ -12,17 +12,20 @@ use crate::error::ErrorKind;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The connection is established: the member can send. No event of the member comes before this one, except
-    /// [`Ended`](Self::Ended) if the attempt has failed.
+    /// The connection is established: the member can send.
+    ///
+    /// No event of the member precedes this one, except [`Ended`](Self::Ended) if the attempt has failed.
     Established(Member),
-    /// A message has arrived. The messages of a member come in the order in which they were sent.
+    /// A message has arrived. The messages of a member arrive in the order in which they were sent.
     Message(Member, Message),
-    /// [`PollGroup::buffer`] or [`PollGroup::post_bytes`] has returned [`ErrorKind::WouldBlock`] for the member, and is
-    /// worth trying again. Comes once for any number of such calls.
+    /// A call for the member that has returned [`ErrorKind::WouldBlock`] can be retried.
+    ///
+    /// The calls are [`PollGroup::acquire_buffer`] and [`PollGroup::post_bytes`]. The event arrives once for any number
+    /// of such calls.
     Writable(Member),
-    /// All messages that the member had posted have been sent: see [`PollGroup::flush`].
+    /// The posted messages of the member have all been sent: see [`PollGroup::flush`].
     Sent(Member),
-    /// The member has ended. This is its last event, and comes exactly once.
+    /// The member has ended. This is its last event, and arrives exactly once.
     Ended(Member, End),
 }
 
@@ -43,16 +46,22 @@ impl Event {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum End {
-    /// The peer has ended the connection. All of its messages were reported before. Messages to the peer for which no
-    /// [`Event::Sent`] has come may be lost.
+    /// The peer has ended the connection.
+    ///
+    /// All of its messages were reported before. Messages to the peer for which no [`Event::Sent`] has arrived may be
+    /// lost.
     Peer,
-    /// The program has ended the member, by [`PollGroup::close`] after all messages were sent, or by [`PollGroup::abort`].
+    /// The program has ended the member.
+    ///
+    /// It has called [`PollGroup::close`], and all messages were sent, or it has called [`PollGroup::abort`].
     Local,
-    /// The attempt to connect or the connection has failed. The kinds of the error are those of a
-    /// [`Connection`](crate::endpoint::Connection): for example [`ErrorKind::Rejected`], [`ErrorKind::Unreachable`] and
-    /// [`ErrorKind::TimedOut`] of an attempt; [`ErrorKind::Failed`], [`ErrorKind::UnreportedCause`] and
-    /// [`ErrorKind::DeviceGone`] of a connection; [`ErrorKind::Overrun`] if the program held
-    /// [`PollGroupConfig::max_held`] messages of the member and another one came, or, on iWARP, if a message may have
-    /// found no buffer.
+    /// The attempt to connect or the connection has failed.
+    ///
+    /// The error has the same kinds as that of a [`Connection`](crate::endpoint::Connection), for example:
+    /// - [`ErrorKind::Rejected`], [`ErrorKind::Unreachable`] and [`ErrorKind::TimedOut`] of an attempt.
+    /// - [`ErrorKind::WorkRequestFailed`], [`ErrorKind::UnreportedCause`] and [`ErrorKind::DeviceRemoved`] of a
+    ///   connection.
+    /// - [`ErrorKind::ReceiveOverrun`] if the program held [`PollGroupConfig::max_held`] messages of the member and
+    ///   another one arrived. On iWARP also if a message may have found no buffer.
     Failed(Error),
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use super::config::PollGroupConfig;
@@ -19,14 +19,14 @@ use super::starvation::Starvation;
 use crate::cm::EventChannel;
 use crate::device::{Device, Transport};
 use crate::endpoint::core::Arming;
-use crate::endpoint::counters::Counters;
+use crate::endpoint::stats::EndpointStats;
 use crate::endpoint::timer::Timer;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{IntoError as _, Result};
 use crate::sys::process::Process;
 use crate::verbs::{
-    Buffer, CompletionChannel, CompletionQueue, Context, OwnedReceives, ProtectionDomain,
+    CompletionChannel, CompletionQueue, Context, OwnedReceives, ProtectionDomain, RegisteredBuffer,
     SharedReceiveQueue, SharedReceiveQueueAttributes,
 };
 
@@ -58,7 +58,9 @@ pub struct PollGroup {
     pub(super) ending: Vec<Member>,
     /// Members for which there was no buffer, in the order in which they asked.
     pub(super) waiting: VecDeque<Member>,
-    /// The timer that attempts, and members with first writes on iWARP, have in common; absent while there are none.
+    /// The timer of attempts, and of members with first writes on iWARP.
+    ///
+    /// It is absent while there are none.
     pub(super) attempts_timer: Option<Timer>,
     pub(super) keep_alive_timer: Option<Timer>,
     /// The number of members for which there was no buffer or no place.
@@ -67,7 +69,7 @@ pub struct PollGroup {
     pub(super) is_removed: bool,
     /// A completion queue may have completions of a queue pair that was destroyed.
     pub(super) has_late_completions: bool,
-    /// The number of calls in a row that have not looked at the descriptor.
+    /// Number of consecutive calls that have not checked the descriptor.
     pub(super) unread_calls: u32,
     pub(super) process: Process,
     pub(super) not_sync: PhantomData<Cell<()>>,
@@ -76,16 +78,16 @@ pub struct PollGroup {
 impl PollGroup {
     /// Creates a group without members for connections over `device`.
     ///
-    /// Opens the device, unless the process has it open, and creates a protection domain, a completion channel, two
-    /// completion queues, a shared receive queue and an event channel. Registers all buffers and posts those for
-    /// receiving.
+    /// The call opens the device, unless the process has it open. It creates a protection domain, a completion channel,
+    /// two completion queues, a shared receive queue and an event channel. It registers all buffers and posts the
+    /// buffers for receiving.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`] if a parameter is out of its range.
+    /// - [`ErrorKind::InvalidInput`] if a parameter is out of its range.
     /// - [`ErrorKind::Os`] with EINVAL or ENOMEM for more than the device has.
-    /// - [`ErrorKind::Remedy`] with ENOMEM or EPERM if the user may not pin as much memory.
-    /// - Those of [`Context::open`].
+    /// - ENOMEM or EPERM, with a [hint](crate::Error::hint), if the user may not pin as much memory.
+    /// - The errors of [`Context::open`].
     pub fn new(device: &Device, config: &PollGroupConfig) -> Result<Self> {
         config.check()?;
         let context = Context::shared(device)?;
@@ -101,13 +103,13 @@ impl PollGroup {
         let [sends, receives] =
             [config.sends, posted].map(|count| usize::try_from(count).expect("32 bits fit"));
         let groups = [(sends, config.send_buffer_size), (receives, config.receive_buffer_size)];
-        let mut free_sends = Buffer::alloc_groups(&pd, groups, 0)?;
+        let mut free_sends = RegisteredBuffer::alloc_groups(&pd, groups, 0)?;
         let unposted = free_sends.split_off(sends);
         let receives = OwnedReceives::new(srq, receives);
         let mut resources =
             Resources { receives, recv_cq, send_cq, completions, pd, free_sends, unposted };
         resources.post_receives()?;
-        // As the state of the queues says: the first message raises an event.
+        // This matches the initial state of `Arming`: the first message raises an event.
         resources.recv_cq.request_notify(false)?;
         let channel = EventChannel::new()?;
         channel.set_nonblocking(true)?;
@@ -115,6 +117,8 @@ impl PollGroup {
         let descriptor = Descriptor::new(&channel, &resources.completions, returns.wakeup())?;
         let keep_alive_timer = config.keep_alive_interval.map(Timer::new).transpose()?;
         keep_alive_timer.iter().try_for_each(|timer| descriptor.add_keep_alive(timer))?;
+        let mut arming = Arming::new();
+        arming.read_events_first(context.driver_capabilities().raises_event_per_read);
         Ok(Self {
             members: MemberTable::default(),
             starvation: Starvation::new(resources.receives.posted()),
@@ -123,10 +127,10 @@ impl PollGroup {
             descriptor,
             returns,
             returned: Vec::new(),
-            // Within what the indices of buffers can say.
-            config: PollGroupConfig { max_held: config.max_held.min(posted), ..config.clone() },
+            // The limit must fit into the indices of buffers.
+            config: config.clone().max_held(config.max_held.min(posted)),
             is_iwarp,
-            arming: Arming::new(),
+            arming,
             events: VecDeque::new(),
             ending: Vec::new(),
             waiting: VecDeque::new(),
@@ -156,26 +160,29 @@ impl PollGroup {
         self.len() == 0
     }
 
-    /// Returns the address of the peer; `None` before the member is established, after it has ended, and for an address
-    /// of InfiniBand.
+    /// Returns the address of the peer.
+    ///
+    /// Returns `None` before the member is established, after it has ended, and for an InfiniBand address.
     pub fn peer_addr(&self, member: Member) -> Option<SocketAddr> {
         self.members.get(member)?.peer_addr
     }
 
-    /// Returns the private data of the peer's program, which came with its request or its answer; empty before the
-    /// member is established and after it has ended. On InfiniBand and RoCE zeros follow the peer's data.
+    /// Returns the private data of the peer's program, from its request or its answer.
+    ///
+    /// It is empty before the member is established and after it has ended. On InfiniBand and RoCE zeros follow the
+    /// peer's data.
     pub fn private_data(&self, member: Member) -> &[u8] {
         self.members.get(member).map_or(&[], |link| &link.private_data)
     }
 
     /// Returns the counters of a member; `None` after it has ended.
-    pub fn counters(&self, member: Member) -> Option<Counters> {
+    pub fn stats(&self, member: Member) -> Option<EndpointStats> {
         Some(*self.members.get(member)?.core.counters())
     }
 
     /// Refuses `operation` in a forked child.
     pub(super) fn check_process(&self, operation: &'static str) -> Result<()> {
-        self.process.check().map_err(|refused| refused.during(operation, "a poll group"))
+        self.process.check().map_err(|refused| refused.into_error(operation, "a poll group"))
     }
 
     /// Adds an event outside of a call that returns events.
@@ -186,9 +193,15 @@ impl PollGroup {
 }
 
 impl AsFd for PollGroup {
-    /// The descriptor of the group: see [`poll`](Self::poll).
+    /// Returns the descriptor of the group: see [`poll`](Self::poll).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
+    }
+}
+
+impl AsRawFd for PollGroup {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

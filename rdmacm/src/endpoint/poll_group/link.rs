@@ -14,7 +14,7 @@ use crate::endpoint::deadline::{earlier, has_passed, within};
 use crate::endpoint::operation::Interest;
 use crate::endpoint::trace::Trace;
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::{Completion, Context, OwnedSends};
+use crate::verbs::{AsyncEventType, Completion, Context, OwnedSends};
 
 /// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,9 @@ pub(super) enum Phase {
     /// The peer was asked, or accepted, and has not answered.
     Answer,
     Established,
-    /// The program has closed the member, and not all messages have been sent yet, or the peer does not know yet.
+    /// The program has closed the member.
+    ///
+    /// Some messages have not been sent yet, or the peer is not disconnected yet.
     Closing,
 }
 
@@ -54,7 +56,7 @@ pub(super) struct Attempt {
     pub(super) overall: Option<Instant>,
 }
 
-/// What a member lacks that [`WouldBlock`](ErrorKind::WouldBlock) was returned to the program.
+/// The resource that a member lacks since [`WouldBlock`](ErrorKind::WouldBlock) was returned to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lack {
     Nothing,
@@ -79,13 +81,14 @@ pub(super) struct Link {
     pub(super) attempt: Option<Box<Attempt>>,
     /// The number of messages that the program holds, or that wait for it.
     pub(super) held: u32,
-    /// The poll of the group in which the last message came: see [`Starvation`](super::starvation::Starvation).
+    /// The poll of the group in which the last message arrived: see [`Starvation`](super::starvation::Starvation).
     pub(super) last_poll: u64,
     pub(super) lack: Lack,
     /// The program wants to know when all messages have been sent.
     pub(super) wants_sent: bool,
-    /// The member has connected over iWARP, and writes nothing a few times so that the peer's kernel looks at its first
-    /// message: see [`CmId::accept`].
+    /// `true` if the member has connected over iWARP and still posts empty writes.
+    ///
+    /// They make the peer's kernel process the first message: see [`CmId::accept`].
     pub(super) writes_first: bool,
     /// The member is in the list of those that end.
     pub(super) is_ending: bool,
@@ -153,7 +156,7 @@ impl Link {
         self.sends.as_ref().map(|sends| sends.qp().number())
     }
 
-    /// Records what the member lacks. Returns `true` if it has lacked nothing before.
+    /// Records the resource that the member lacks, and returns `true` if it has lacked none before.
     pub(super) fn set_lack(&mut self, lack: Lack) -> bool {
         std::mem::replace(&mut self.lack, lack) == Lack::Nothing
     }
@@ -164,9 +167,9 @@ impl Link {
     }
 
     /// Handles the event that the peer, or the kernel of this side, has ended the connection.
-    pub(super) fn on_disconnected(&mut self) {
+    pub(super) fn on_disconnected(&mut self, failure: Option<AsyncEventType>) {
         // All completions have been polled.
-        let _ = self.core.on_disconnected(None::<&mut MemberIo<'_>>);
+        let _ = self.core.on_disconnected(None::<&mut MemberIo<'_>>, failure);
     }
 
     /// Has the core handle a completion.
@@ -186,7 +189,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// `TimedOut` if the time of the whole attempt is over: the kernel is to begin nothing that is of no use.
+    /// Returns `TimedOut` if the whole attempt has timed out, so that the kernel begins no useless step.
     pub(super) fn begin(
         &mut self,
         phase: Phase,

@@ -15,8 +15,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// Returns the position of the member in its group: a number below the largest number of members that the group has
-    /// had at once, for tables of the program. A later member may have the position of one that has ended.
+    /// Returns the position of the member in its group, for tables of the program.
+    ///
+    /// It is below the largest number of members that the group has had at once. A later member may have the position
+    /// of one that has ended.
     pub fn index(self) -> usize {
         usize::try_from(self.index).expect("32 bits fit")
     }
@@ -98,7 +100,7 @@ impl<T> MemberTable<T> {
         }
     }
 
-    /// Makes `member` the one that has the queue pair `qp_num`.
+    /// Records that `member` has the queue pair `qp_num`.
     pub(super) fn set_qp(&mut self, member: Member, qp_num: u32) {
         self.by_qp.insert(qp_num, member.index);
     }
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn reused_number_finds_the_new_member() {
+    fn reused_number_finds_new_member() {
         let mut table = MemberTable::default();
         let [old, new] = ["old", "new"].map(|value| table.insert(value));
         table.set_qp(old, 17);

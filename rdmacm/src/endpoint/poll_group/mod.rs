@@ -1,12 +1,14 @@
 //! Poll groups: many connections that one thread or task serves over shared queues and buffers.
 //!
-//! A [`Connection`](super::Connection) has everything of its own: three descriptors, two completion queues and, by default,
-//! 128 KiB of pinned buffers. That is the right choice for nearly all programs: a peer reaches no other connection, and a
-//! busy one takes no buffer that another one needs. A program with thousands of connections, most of which are idle at a
-//! time, outgrows it. The members of a [`PollGroup`] share one shared receive queue, two completion queues, one protection
-//! domain, one registered region, one completion channel, one event channel and one epoll instance. A group has four
-//! descriptors, two more for the device and one while members connect, whatever the number of its members. Each member has
-//! its queue pair, its id and about 2 KiB of memory.
+//! A [`Connection`](super::Connection) shares nothing with other connections. It has three descriptors, two completion
+//! queues and, by default, 128 KiB of pinned buffers. That is the right choice for nearly all programs: a peer cannot
+//! affect another connection, and a busy connection takes no buffer that another one needs. For thousands of mostly
+//! idle connections, this costs too much.
+//!
+//! The members of a [`PollGroup`] share one shared receive queue, two completion queues, one protection domain and one
+//! registered region. They also share one completion channel, one event channel and one epoll instance. Regardless of
+//! the number of its members, a group has four descriptors, two more for the device, and one while members connect.
+//! Each member has its queue pair, its id and about 2 KiB of memory.
 //!
 //! ```no_run
 //! use rdmacm::endpoint::Listener;
@@ -14,7 +16,7 @@
 //! use std::time::Duration;
 //!
 //! let listener = Listener::bind("0.0.0.0:7471".parse::<std::net::SocketAddr>()?)?;
-//! let first = listener.incoming()?;
+//! let first = listener.accept()?;
 //! let mut group = PollGroup::new(&first.device()?, &PollGroupConfig::default())?;
 //! group.add(first, &[], Duration::from_secs(5))?;
 //! let mut events = Vec::new();
@@ -47,7 +49,7 @@
 //! # Buffers and fairness
 //!
 //! Any member may use any receive buffer. A member of which the program holds [`max_held`](PollGroupConfig::max_held) messages
-//! ends when another one comes ([`ErrorKind::Overrun`](crate::ErrorKind::Overrun)), so that one peer cannot take all buffers
+//! ends when another one comes ([`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun)), so that one peer cannot take all buffers
 //! while the program is slow with its messages. Several peers together still can: choose `receives` for the number of
 //! messages that may be in flight and held in all.
 //!
@@ -55,7 +57,7 @@
 //!   (`min_rnr_timer`), as often as [`rnr_retry_count`](PollGroupConfig::rnr_retry_count) says.
 //! - On iWARP such a message ends its connection. So the group has a reserve of an eighth of `receives`, at least two
 //!   buffers, and the peers must be told how many messages they may send. A member that ends after the queue may have
-//!   been empty ends with [`ErrorKind::Overrun`](crate::ErrorKind::Overrun), although no message may be lost.
+//!   been empty ends with [`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun), although no message may be lost.
 //!
 //! Sending is bounded twice: by [`sends_per_member`](PollGroupConfig::sends_per_member) for each member and by
 //! [`sends`](PollGroupConfig::sends) for all. A call that finds no room fails with
@@ -89,6 +91,9 @@
 //!
 //! rxe (Linux 6.12) loses the receive of a message of several packets whose connection ends in the middle: its buffer
 //! comes back when the group is dropped.
+//!
+//! The kernel reports the removal of an rxe or siw device to connections, and to nothing else: a group without members does
+//! not learn of it, and the removal waits until the program drops the group.
 
 mod buffer;
 mod completions;

@@ -1,4 +1,6 @@
-//! Waiting for events, and making progress: the calls that return events, and the sources that they read.
+//! Waiting for events and making progress.
+//!
+//! The module has the calls that return events, and the sources that they read.
 
 use std::time::{Duration, Instant};
 
@@ -14,24 +16,27 @@ const WAIT_FOR: &str = "wait for";
 /// The number of CM events that are read at once.
 const MAX_CM_EVENTS: usize = 256;
 
-/// The number of times that [`PollGroup::poll`] looks again for more, before it lets its caller go on.
+/// The number of times that [`PollGroup::poll`] polls again for more events, before it returns to its caller.
 const MAX_ROUNDS: usize = 8;
 
-/// The number of calls that find messages before one looks for CM events and timers, which takes a system call.
+/// Number of calls that find messages before a call checks CM events and timers.
+///
+/// The check takes a system call.
 const CALLS_PER_LOOK: u32 = 16;
 
 impl PollGroup {
-    /// Waits until a member has an event, or for at most `timeout`, and appends the events to `events`. Returns their
-    /// number, which is 0 if the time is over. A signal does not end the wait.
+    /// Waits at most `timeout` until a member has an event, and appends the events to `events`.
+    ///
+    /// Returns their number, which is 0 if `timeout` elapses. A signal does not interrupt the wait.
     ///
     /// With a timeout of zero the call does not wait and arms no queue: for a thread that polls all the time.
     ///
     /// # Errors
     ///
     /// No event is lost by an error.
-    /// - [`ErrorKind::DeviceGone`] if the device was removed and all members have ended.
-    /// - [`ErrorKind::WrongProcess`] after a fork.
-    /// - Those of polling and arming the completion queues and of reading the event channel.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed and all members have ended.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    /// - The errors of polling and arming the completion queues, and of reading the event channel.
     pub fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> Result<usize> {
         self.check_process(WAIT_FOR)?;
         let deadline = timeout.and_then(within);
@@ -88,7 +93,11 @@ impl PollGroup {
     /// Fails if the device was removed and all members have ended, of which no event is left.
     fn check_removed(&self) -> Result<()> {
         if self.is_removed && self.events.is_empty() && self.members.len() == 0 {
-            return Err(Error::new(WAIT_FOR, "a poll group", ErrorKind::DeviceGone(libc::ENODEV)));
+            return Err(Error::new(
+                WAIT_FOR,
+                "a poll group",
+                ErrorKind::DeviceRemoved(libc::ENODEV),
+            ));
         }
         Ok(())
     }
@@ -99,7 +108,7 @@ impl PollGroup {
         count
     }
 
-    /// Takes back what the program has returned, polls all completions, and ends members.
+    /// Takes back returned buffers, polls all completions, and ends members.
     fn advance(&mut self) -> Result<()> {
         let advanced = self.take_returned(false).and_then(|_| self.poll_completions());
         self.unless_removed(advanced)?;
@@ -108,8 +117,10 @@ impl PollGroup {
         Ok(())
     }
 
-    /// Arms both completion queues. Returns `true` if one may have been unarmed, or if the program has returned something:
-    /// the caller is to make progress then. If `wakes`, the next buffer that comes back makes the descriptor readable.
+    /// Arms both completion queues.
+    ///
+    /// Returns `true` if one may have been unarmed, or if the program has returned a buffer; the caller then makes
+    /// progress. If `wakes` is set, the next returned buffer makes the descriptor readable.
     fn arm(&mut self, wakes: bool) -> Result<bool> {
         let has_returned = match self.take_returned(wakes) {
             Ok(has_returned) => has_returned,
@@ -128,7 +139,7 @@ impl PollGroup {
         Ok(has_armed || has_returned)
     }
 
-    /// Waits for the descriptor until `deadline`, and reads what it reports.
+    /// Waits for the descriptor until `deadline`, and reads the reported events.
     fn look(&mut self, deadline: Option<Instant>) -> Result<Ready> {
         let ready = self.descriptor.wait(deadline)?;
         if ready.wakeup {
@@ -158,7 +169,7 @@ impl PollGroup {
     /// Turns the error that the device was removed into the end of all members.
     fn unless_removed(&mut self, result: Result<()>) -> Result<()> {
         match result {
-            Err(error) if matches!(error.kind(), ErrorKind::DeviceGone(_)) => {
+            Err(error) if matches!(error.kind(), ErrorKind::DeviceRemoved(_)) => {
                 self.on_device_removed();
                 Ok(())
             }

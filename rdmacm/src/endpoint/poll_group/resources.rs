@@ -1,25 +1,26 @@
-//! The objects that the members of a group share, and the work queues of one member as its core uses them.
+//! The objects that the members of a group share, and the work queues of one member for its core.
 
 use std::convert::Infallible;
 
 use crate::endpoint::core::{ArmAction, NotPosted, Outgoing, Queue, QueueIo, STALE_EVENTS, Slot};
 use crate::error::{Error, Result};
 use crate::verbs::{
-    Buffer, Completion, CompletionChannel, CompletionQueue, OwnedReceives, OwnedSends,
-    ProtectionDomain, SendOperation,
+    Completion, CompletionChannel, CompletionQueue, OwnedReceives, OwnedSends, ProtectionDomain,
+    RegisteredBuffer, SendOperation,
 };
 
 /// A place for a request of one member, which has memory while the request needs some.
 #[derive(Debug)]
 pub(super) struct MemberBuffer {
-    /// The index among the places of the member: first those for sending, then one for receiving, and last that of the
-    /// keep-alive writes.
+    /// Index among the places of the member.
+    ///
+    /// The places for sending come first, then one for receiving, and last the place of the keep-alive writes.
     pub(super) index: u32,
-    pub(super) memory: Option<Buffer>,
+    pub(super) memory: Option<RegisteredBuffer>,
 }
 
 impl MemberBuffer {
-    pub(super) fn new(index: u32, memory: Option<Buffer>) -> Self {
+    pub(super) fn new(index: u32, memory: Option<RegisteredBuffer>) -> Self {
         Self { index, memory }
     }
 }
@@ -43,9 +44,9 @@ pub(super) struct Resources {
     pub(super) completions: CompletionChannel,
     pub(super) pd: ProtectionDomain,
     /// Buffers for sending that no member has.
-    pub(super) free_sends: Vec<Buffer>,
-    /// Buffers for receiving that are to be posted.
-    pub(super) unposted: Vec<Buffer>,
+    pub(super) free_sends: Vec<RegisteredBuffer>,
+    /// Buffers for receiving that are not posted yet.
+    pub(super) unposted: Vec<RegisteredBuffer>,
 }
 
 impl Resources {
@@ -128,7 +129,9 @@ impl QueueIo for MemberIo<'_> {
         Ok(())
     }
 
-    /// Passes the one completion on that the group has for the member. The memory of a send goes back to the group.
+    /// Passes on the only completion that the group has for the member.
+    ///
+    /// The memory of a send returns to the group.
     fn poll(
         &mut self,
         queue: Queue,

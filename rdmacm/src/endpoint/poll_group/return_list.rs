@@ -7,17 +7,17 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::member_table::Member;
 use crate::error::{Error, Result};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 use crate::sys::process::Process;
-use crate::verbs::Buffer;
+use crate::verbs::RegisteredBuffer;
 
 /// A buffer that the program has dropped.
 #[derive(Debug)]
 pub(super) enum Returned {
     /// The buffer of a message.
-    Receive(Member, Buffer),
-    /// A buffer for sending that was not posted, with its number among those of the member.
-    Send(Member, u32, Buffer),
+    Receive(Member, RegisteredBuffer),
+    /// A buffer for sending that was not posted, with its number within the member.
+    Send(Member, u32, RegisteredBuffer),
 }
 
 /// The list, which a group shares with its messages and buffers.
@@ -33,9 +33,9 @@ pub(super) struct ReturnList {
 
 #[derive(Debug)]
 struct State {
-    /// `None` when the group is gone.
+    /// `None` after the group is dropped.
     returned: Option<Vec<Returned>>,
-    /// The group may sleep, and needs what is returned to go on.
+    /// `true` if the group may sleep and needs a returned buffer to continue.
     wakes: bool,
 }
 
@@ -49,15 +49,15 @@ impl ReturnList {
         Ok(Arc::new(Self { process, state, wakeup }))
     }
 
-    /// Returns a buffer to the group. If the group is gone, the buffer goes too.
+    /// Returns a buffer to the group. If the group was dropped, the buffer is dropped too.
     pub(super) fn give_back(&self, returned: Returned) {
         // First: in a forked child the lock may never be released.
         if !self.process.is_current() {
             return;
         }
-        let mut state = unpoisoned(self.state.lock());
+        let mut state = ignore_poison(self.state.lock());
         let Some(list) = &mut state.returned else {
-            // Memory is deregistered with the last buffer, for which no thread is to wait.
+            // Memory is deregistered with the last buffer, and no thread should wait for that.
             drop(state);
             drop(returned);
             return;
@@ -70,10 +70,11 @@ impl ReturnList {
         }
     }
 
-    /// Exchanges the list with `into`, which is empty. If the list is empty, `wakes` says whether the next buffer that
-    /// comes back wakes the group.
+    /// Exchanges the list with `into`, which is empty.
+    ///
+    /// If the list is empty and `wakes` is set, the next returned buffer wakes the group.
     pub(super) fn take(&self, into: &mut Vec<Returned>, wakes: bool) {
-        let mut state = unpoisoned(self.state.lock());
+        let mut state = ignore_poison(self.state.lock());
         let State { returned, wakes: next } = &mut *state;
         *next = wakes;
         if let Some(returned) = returned {
@@ -104,10 +105,10 @@ impl ReturnList {
         &self.wakeup
     }
 
-    /// Drops what is on the list, and what comes back later.
+    /// Drops the buffers on the list, and buffers that are returned later.
     pub(super) fn close(&self) {
         if self.process.is_current() {
-            let list = unpoisoned(self.state.lock()).returned.take();
+            let list = ignore_poison(self.state.lock()).returned.take();
             drop(list);
         }
     }

@@ -20,31 +20,31 @@ static NO_BUFFER: Wait =
 impl PollGroup {
     /// Takes a buffer for a message to the peer of `member`.
     ///
-    /// The buffer takes one of the [`sends_per_member`](PollGroupConfig::sends_per_member) places of the member, and comes
-    /// back to the group when it is dropped or its message has been sent.
+    /// The buffer takes one of the [`sends_per_member`](PollGroupConfig::sends_per_member) places of the member. It
+    /// returns to the group when it is dropped, or when its message has been sent.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::WouldBlock`] if all places of the member or all buffers of the group are in use, or the member is
-    ///   not established: [`Event::Writable`] follows when it is worth trying again.
+    /// - [`ErrorKind::WouldBlock`] if all places of the member or all buffers of the group are in use, or if the member
+    ///   is not established. [`Event::Writable`] follows when the call can be retried.
     /// - [`ErrorKind::Disconnected`] if the member has ended or is closed.
-    /// - [`ErrorKind::WrongProcess`] after a fork.
-    pub fn buffer(&mut self, member: Member) -> Result<SendBuffer> {
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn acquire_buffer(&mut self, member: Member) -> Result<SendBuffer> {
         let MemberBuffer { index, memory } = self.acquire(member)?;
         let memory = memory.expect("a place was acquired with memory");
         Ok(SendBuffer::new(memory, index, member, &self.returns))
     }
 
-    /// Posts a message. Its buffer comes back to the group when it has been sent.
+    /// Posts a message. Its buffer returns to the group when it has been sent.
     ///
     /// Kernel command: the doorbell, `IB_USER_VERBS_CMD_POST_SEND`.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Disconnected`] if the member has ended or is closed.
-    /// - [`ErrorKind::Invalid`] if the driver has no message of this kind, as siw has none with immediate data.
-    /// - [`ErrorKind::WrongProcess`] after a fork.
-    pub fn post(&mut self, mut buffer: SendBuffer) -> Result<()> {
+    /// - [`ErrorKind::InvalidInput`] if the driver has no message of this kind, as siw has none with immediate data.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn post_send(&mut self, mut buffer: SendBuffer) -> Result<()> {
         self.check_process(SEND)?;
         let member = buffer.member();
         self.check_open(member)?;
@@ -57,9 +57,9 @@ impl PollGroup {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`] with EMSGSIZE if there are more than
+    /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if there are more than
     ///   [`send_buffer_size`](PollGroupConfig::send_buffer_size) bytes.
-    /// - Those of [`buffer`](Self::buffer) and [`post`](Self::post).
+    /// - The errors of [`acquire_buffer`](Self::acquire_buffer) and [`post_send`](Self::post_send).
     pub fn post_bytes(&mut self, member: Member, bytes: &[u8]) -> Result<()> {
         check_length(bytes.len(), self.config.send_buffer_size)?;
         let mut buffer = self.acquire(member)?;
@@ -68,8 +68,9 @@ impl PollGroup {
         self.post_over(member, buffer, bytes.len(), SendOperation::Send)
     }
 
-    /// Has [`Event::Sent`] follow once, when all messages that the member has posted have been sent, later ones
-    /// included.
+    /// Requests one [`Event::Sent`] when all posted messages of the member have been sent.
+    ///
+    /// Messages that are posted later are included.
     ///
     /// On InfiniBand and RoCE a message has been sent when the peer's device has acknowledged it, on iWARP when it was
     /// handed to TCP.
@@ -77,7 +78,7 @@ impl PollGroup {
     /// # Errors
     ///
     /// - [`ErrorKind::Disconnected`] if the member has ended or is closed, or is not established.
-    /// - [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     pub fn flush(&mut self, member: Member) -> Result<()> {
         const OPERATION: &str = "flush";
         self.check_process(OPERATION)?;

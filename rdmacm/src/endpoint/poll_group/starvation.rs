@@ -1,9 +1,9 @@
-//! Detects that messages may have found no buffer, if that ends a connection without a reason.
+//! Detects that messages may have found no buffer.
 //!
-//! On iWARP such a message ends its connection, and the driver reports no reason. Only the time at which the shared
-//! receive queue may have been empty can be known: each poll that leaves the completion queue empty finds a number of
-//! receives posted; if at least as many messages complete until the next such poll, the queue may have been empty. A
-//! member of which a message comes later than that has lost nothing.
+//! On iWARP such a message ends its connection, and the driver reports no reason. The library can only detect periods
+//! in which the shared receive queue may have been empty. Each poll that leaves the completion queue empty finds a
+//! number of posted receives. If at least as many messages complete until the next such poll, the queue may have been
+//! empty. A member with a later message has lost no message.
 
 /// The state of the detection.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct Starvation {
 }
 
 impl Starvation {
-    /// A group that has posted `ready` receives.
+    /// Creates the detector of a group that has posted `ready` receives.
     pub(super) fn new(ready: usize) -> Self {
         Self { full: ready, ready, ..Self::default() }
     }
@@ -29,13 +29,14 @@ impl Starvation {
         self.full
     }
 
-    /// Returns the number of the poll that is going on, for a member that is new or of which a message came.
+    /// Returns the number of the current poll, for a new member or one with a new message.
     pub(super) fn current_poll(&self) -> u64 {
         self.polls + 1
     }
 
-    /// Records that a poll has returned `messages` messages and left the completion queue empty, and that `ready`
-    /// receives are posted.
+    /// Records a poll that has returned `messages` messages and left the completion queue empty.
+    ///
+    /// `ready` is the number of posted receives.
     pub(super) fn has_polled(&mut self, messages: usize, ready: usize) {
         if messages > 0 {
             self.polls += 1;
@@ -46,7 +47,9 @@ impl Starvation {
         self.ready = ready;
     }
 
-    /// Returns `true` if a message may have found no buffer of a member whose last message came in poll `last`.
+    /// Returns `true` if a message of a member may have found no buffer.
+    ///
+    /// `last` is the poll with the last message of the member.
     pub(super) fn is_suspected(&self, last: u64) -> bool {
         last <= self.suspected
     }

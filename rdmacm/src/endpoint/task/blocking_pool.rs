@@ -9,14 +9,15 @@ use std::task::{Poll, Waker};
 use std::thread;
 
 use super::runtime::Runtime;
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 
-/// Runs `work` on a thread that may block, or here if the runtime has none. Returns `None` if the runtime drops the work
-/// because it ends. A panic of `work` goes on here.
+/// Runs `work` on a thread that may block, or here if the runtime has none.
+///
+/// Returns `None` if the runtime drops the work because it ends. A panic of `work` continues here.
 ///
 /// # Cancel safety
 ///
-/// If the future is dropped, work that has begun goes on, and its result is dropped.
+/// If the future is dropped, work that has begun continues, and its result is dropped.
 pub(super) async fn run_blocking<T: Send + 'static>(
     runtime: &Arc<dyn Runtime>,
     work: impl FnOnce() -> T + Send + 'static,
@@ -28,7 +29,7 @@ pub(super) async fn run_blocking<T: Send + 'static>(
         work();
     }
     let done = poll_fn(|context| {
-        let mut progress = unpoisoned(outcome.0.lock());
+        let mut progress = ignore_poison(outcome.0.lock());
         match mem::replace(&mut *progress, Progress::Pending(Some(context.waker().clone()))) {
             Progress::Pending(former) => {
                 drop(progress);
@@ -54,7 +55,9 @@ enum Progress<T> {
     Done(Option<thread::Result<T>>),
 }
 
-/// The end of the outcome that the work has. Dropping it tells the task that waits that the work was dropped.
+/// The side of the outcome that the work has.
+///
+/// Dropping it notifies the waiting task that the work was dropped.
 struct Promise<T>(Arc<Outcome<T>>);
 
 impl<T> Promise<T> {
@@ -63,7 +66,7 @@ impl<T> Promise<T> {
     }
 
     fn settle(&self, result: Option<thread::Result<T>>) {
-        let mut progress = unpoisoned(self.0.0.lock());
+        let mut progress = ignore_poison(self.0.0.lock());
         let Progress::Pending(waker) = &mut *progress else { return };
         let waker = waker.take();
         *progress = Progress::Done(result);
@@ -80,7 +83,7 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-/// A value that is dropped on a thread that may block, or where it is dropped if the runtime has none.
+/// A value that is dropped on a thread that may block, or in place if the runtime has none.
 #[derive(Debug)]
 pub(super) struct DropOnBlockingPool<T: Send + 'static> {
     value: Option<T>,
@@ -134,7 +137,7 @@ mod tests {
     use super::*;
     use crate::endpoint::task::runtime::{BlockingWork, Descriptor, RegisteredFd, Sleep};
 
-    /// A runtime that does one thing with all blocking work.
+    /// A runtime that treats all blocking work alike.
     #[derive(Debug, Clone, Copy)]
     enum Pool {
         Runs,
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn panic_of_work_goes_on_in_waiting_task() {
+    fn panic_of_work_resumes_in_waiting_task() {
         for kind in [Pool::Runs, Pool::Refuses] {
             let work = || -> u8 { panic::resume_unwind(Box::new("of the work")) };
             let panics = || block_on(run_blocking(&pool(kind), work));

@@ -13,21 +13,21 @@ use super::failure::{cancelled, refused};
 use super::runtime::Runtime;
 use super::waiting::until;
 use super::watch::Watch;
-use crate::addr::Address;
 #[cfg(doc)]
 use crate::endpoint;
 use crate::endpoint::core::EndReason;
 use crate::endpoint::deadline::within;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
-use crate::endpoint::{Connection as Blocking, Connector, Counters};
+use crate::endpoint::to_addresses::ToAddresses;
+use crate::endpoint::{Connection as Blocking, Connector, EndpointStats};
 use crate::error::{ErrorKind, Result};
 
 /// A reliable connection that carries messages in both directions, in order, for tasks.
 ///
 /// Created by [`connect`](Self::connect) or [`Incoming::accept`](super::Incoming::accept). All methods take `&self` and
-/// may be called by any task at any time; if several tasks receive, each message is delivered to one of them. Apart from
-/// waiting, it behaves as an [`endpoint::Connection`], which is documented in more detail.
+/// may be called by any task at any time. If several tasks receive, each message is delivered to one of them. Apart
+/// from waiting, it behaves as an [`endpoint::Connection`], which is documented in more detail.
 ///
 /// A clone is another handle of the connection, for another task: see
 /// [`endpoint::Connection`](endpoint::Connection#clones). Dropping the last handle is [`abort`](Self::abort) without
@@ -73,7 +73,7 @@ impl Connection {
     /// If the future is dropped, the attempt ends and nothing is left of it.
     #[doc(alias = "rdma_connect")]
     #[doc(alias = "rdma_create_ep")]
-    pub async fn connect(connector: &Connector, server: impl Into<Address>) -> Result<Self> {
+    pub async fn connect(connector: &Connector, server: impl ToAddresses) -> Result<Self> {
         Self::connect_with(connector, server, default_runtime()?).await
     }
 
@@ -90,13 +90,14 @@ impl Connection {
     /// If the future is dropped, the attempt ends and nothing is left of it.
     pub async fn connect_with(
         connector: &Connector,
-        server: impl Into<Address>,
+        server: impl ToAddresses,
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self> {
         // The time begins here: the attempt may have to wait for a thread.
         let overall = connector.overall();
-        let (connector, server) = (connector.clone(), server.into());
-        let established = establish(&runtime, move || connector.start_by(server, overall)).await;
+        let (connector, target) = (connector.clone(), server.to_target());
+        let start = move || connector.start_by(target.resolve()?, overall);
+        let established = establish(&runtime, start).await;
         Self::established(established?)
     }
 
@@ -154,35 +155,54 @@ impl Connection {
         self.blocking().peer_addr()
     }
 
+    /// Returns the number of reads and atomics that this side may have in flight.
+    ///
+    /// See [`endpoint::Connection::initiator_depth`].
+    pub fn initiator_depth(&self) -> Option<u8> {
+        self.handle.connection.initiator_depth()
+    }
+
+    /// Returns the number of reads and atomics of the peer that this side serves at a time.
+    ///
+    /// See [`endpoint::Connection::responder_resources`].
+    pub fn responder_resources(&self) -> Option<u8> {
+        self.handle.connection.responder_resources()
+    }
+
     /// Returns the private data of the peer: see [`endpoint::Connection::private_data`].
     pub fn private_data(&self) -> &[u8] {
         self.blocking().private_data()
     }
 
-    /// Returns what the connection has done so far: see [`endpoint::Connection::counters`].
+    /// Returns the statistics of the connection: see [`endpoint::Connection::stats`].
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::WrongProcess`] after a fork.
-    pub fn counters(&self) -> Result<Counters> {
-        self.blocking().counters()
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn stats(&self) -> Result<EndpointStats> {
+        self.blocking().stats()
     }
 
-    /// Sends all posted messages, tells the peer of the end and waits for its answer, for at most `timeout`; then ends the
-    /// connection: see [`endpoint::Connection::close`].
+    /// Waits until all posted requests are sent, disconnects, and waits for the peer's answer.
+    ///
+    /// It waits at most `timeout` in total.
+    ///
+    /// Then the connection ends: see [`endpoint::Connection::close`].
     ///
     /// # Errors
     ///
     /// - The errors of [`endpoint::Connection::close`].
-    /// - [`ErrorKind::Unsupported`] if it is awaited where the runtime has no timers: outside of Tokio's, for example.
+    /// - [`ErrorKind::Unsupported`] if it is awaited in a context without timers: for example outside of Tokio's
+    ///   runtime.
     ///
     /// The connection has ended in these cases too.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is polled, nothing happens. If it is dropped while it waits for the messages or
-    /// for the peer, the peer may have been told of the end, or will be: messages are received, but none can be posted. The
-    /// connection may be closed again, or aborted. If it is dropped later, the [abort](Self::abort) at the end goes on.
+    /// If the future is dropped before it is polled, nothing happens. If it is dropped while it waits for the messages
+    /// or for the peer, the peer is or will be disconnected. Messages are still received, but none can be posted. The
+    /// connection may be closed again, or aborted. If the future is dropped later, the [abort](Self::abort) at the end
+    /// continues.
     #[doc(alias = "rdma_disconnect")]
     #[doc(alias = "rdma_destroy_ep")]
     pub async fn close(&self, timeout: Duration) -> Result<()> {
@@ -206,12 +226,13 @@ impl Connection {
         self.until(Operation::Close, State::closed).await
     }
 
-    /// Ends the connection at once and waits until its kernel objects are destroyed: see
-    /// [`endpoint::Connection::abort`].
+    /// Ends the connection at once and waits until its kernel objects are destroyed.
+    ///
+    /// See [`endpoint::Connection::abort`].
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is polled, nothing happens. If it is dropped later, the end goes on.
+    /// If the future is dropped before it is polled, nothing happens. If it is dropped later, the end continues.
     pub async fn abort(&self) {
         let shared = Arc::clone(self.shared());
         if self.run_blocking(move || shared.abort()).await.is_none() {

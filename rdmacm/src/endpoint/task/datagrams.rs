@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::blocking_pool::{DropOnBlockingPool, run_blocking};
 use super::default_runtime::default_runtime;
 use super::failure::{cancelled, refused};
-use super::group::Group;
+use super::multicast_group::MulticastGroup;
 use super::runtime::Runtime;
 use super::waiting::until;
 use super::watch::Watch;
@@ -14,20 +14,21 @@ use crate::addr::Address;
 use crate::cm::Membership;
 use crate::endpoint::buffer::{Buffer, Message};
 use crate::endpoint::core::EndReason;
-use crate::endpoint::group::Joining;
+use crate::endpoint::multicast_group::Joining;
 use crate::endpoint::resolving::Resolving;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
-use crate::endpoint::{Counters, DatagramSettings, DatagramSocket as Blocking, Peer};
+use crate::endpoint::to_addresses::ToAddresses;
+use crate::endpoint::{DatagramConfig, DatagramPeer, DatagramSocket as Blocking, EndpointStats};
 use crate::error::Result;
 #[cfg(doc)]
 use crate::{endpoint, error::ErrorKind};
 
 /// Sends and receives datagrams, for tasks.
 ///
-/// All methods take `&self` and may be called by any task at any time; if several tasks receive, each datagram is delivered
-/// to one of them. Apart from waiting, it behaves as an [`endpoint::DatagramSocket`], which is documented in more detail.
-/// Peers that resolve the socket are answered while a task waits in one of its calls, for example in
+/// All methods take `&self` and may be called by any task at any time. If several tasks receive, each datagram is
+/// delivered to one of them. Apart from waiting, it behaves as an [`endpoint::DatagramSocket`], which is documented in
+/// more detail. Peers that resolve the socket are answered while a task waits in one of its calls, for example in
 /// [`recv_from`](Self::recv_from).
 ///
 /// Dropping the socket is [`abort`](Self::abort) without waiting for it.
@@ -39,8 +40,9 @@ pub struct DatagramSocket {
 }
 
 impl DatagramSocket {
-    /// Creates a socket on a local address, on the [default runtime](super#runtimes): see
-    /// [`endpoint::DatagramSocket::bind`].
+    /// Creates a socket on a local address, on the [default runtime](super#runtimes).
+    ///
+    /// See [`endpoint::DatagramSocket::bind`].
     ///
     /// # Errors
     ///
@@ -50,17 +52,18 @@ impl DatagramSocket {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, nothing is left of the socket.
+    /// If the future is dropped, the socket is destroyed.
     #[doc(alias = "rdma_bind_addr")]
-    pub async fn bind(address: impl Into<Address>, settings: &DatagramSettings) -> Result<Self> {
+    pub async fn bind(address: impl ToAddresses, config: &DatagramConfig) -> Result<Self> {
         let runtime = default_runtime()?;
-        let (address, settings) = (address.into(), settings.clone());
+        let (target, config) = (address.to_target(), config.clone());
+        let subject = target.to_string();
         let owner = Arc::clone(&runtime);
         let bind = move || {
-            let bound = Blocking::bind(address, &settings);
+            let bound = Blocking::bind_to(target, &config);
             bound.map(|socket| DropOnBlockingPool::new(socket, &owner))
         };
-        let ended = || cancelled("bind a datagram socket to", address.to_string());
+        let ended = || cancelled("bind a datagram socket to", subject);
         Self::of(run_blocking(&runtime, bind).await.ok_or_else(ended)??)
     }
 
@@ -112,13 +115,13 @@ impl DatagramSocket {
         self.socket.mtu()
     }
 
-    /// Returns what the socket has done so far: see [`endpoint::DatagramSocket::counters`].
+    /// Returns the statistics of the socket: see [`endpoint::DatagramSocket::stats`].
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::WrongProcess`] after a fork.
-    pub fn counters(&self) -> Result<Counters> {
-        self.socket.counters()
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn stats(&self) -> Result<EndpointStats> {
+        self.socket.stats()
     }
 
     /// Resolves the socket that is bound to `address`: see [`endpoint::DatagramSocket::resolve_peer`].
@@ -131,49 +134,60 @@ impl DatagramSocket {
     ///
     /// If the future is dropped, the resolution is canceled.
     #[doc(alias = "rdma_connect")]
-    pub async fn resolve_peer(&self, address: impl Into<Address>) -> Result<Peer> {
-        let resolving = Resolving::start(self.shared(), address.into())?;
+    pub async fn resolve_peer(&self, address: impl ToAddresses) -> Result<DatagramPeer> {
+        let target = address.to_target();
+        let addresses = match target.is_resolved() {
+            true => target.resolve()?,
+            false => {
+                let subject = target.to_string();
+                let found = run_blocking(self.socket.runtime(), move || target.resolve()).await;
+                found.ok_or_else(|| cancelled("resolve the name", subject))??
+            }
+        };
+        let resolving = Resolving::start(self.shared(), self.socket.choose(&addresses))?;
         let outcome = |state: &mut State| resolving.outcome(state);
         self.until(Operation::Resolve, outcome).await?.into_outcome()
     }
 
-    /// Takes a send buffer, waiting until one is free: see [`endpoint::DatagramSocket::buffer`].
+    /// Takes a send buffer, waiting until one is free: see [`endpoint::DatagramSocket::acquire_buffer`].
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::DatagramSocket::buffer`].
+    /// The errors of [`endpoint::DatagramSocket::acquire_buffer`].
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: if the future is dropped, no buffer was taken.
-    pub async fn buffer(&self) -> Result<Buffer> {
+    pub async fn acquire_buffer(&self) -> Result<Buffer> {
         let memory = self.until(Operation::Take, State::buffer).await?;
         Ok(Buffer::new(memory, self.shared()))
     }
 
-    /// Posts the datagram in `buffer` to `peer` without waiting until it is sent: see
-    /// [`endpoint::DatagramSocket::post_to`].
+    /// Posts the datagram in `buffer` to `peer` without waiting until it is sent.
+    ///
+    /// See [`endpoint::DatagramSocket::post_send_to`].
     ///
     /// It waits only for the first datagram to a peer, for which the kernel creates an address handle and, on RoCE,
     /// resolves the route.
     ///
     /// # Errors
     ///
-    /// - The errors of [`endpoint::DatagramSocket::post_to`].
+    /// - The errors of [`endpoint::DatagramSocket::post_send_to`].
     /// - ECANCELED if the runtime ends.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, nothing is sent, and the buffer returns to the socket.
-    pub async fn post_to(&self, buffer: Buffer, peer: &Peer) -> Result<()> {
+    pub async fn post_send_to(&self, buffer: Buffer, peer: &DatagramPeer) -> Result<()> {
         self.prepare(peer).await?;
-        self.socket.post_to(buffer, peer)
+        self.socket.post_send_to(buffer, peer)
     }
 
-    /// Posts `bytes` to `peer` as a datagram, waiting until a buffer is free to copy them into: see
-    /// [`endpoint::DatagramSocket::post_bytes_to`].
+    /// Posts a copy of `bytes` to `peer` as a datagram, waiting until a buffer is free.
     ///
-    /// For the first datagram to a peer it waits as [`post_to`](Self::post_to) does.
+    /// See [`endpoint::DatagramSocket::post_bytes_to`].
+    ///
+    /// For the first datagram to a peer it waits as [`post_send_to`](Self::post_send_to) does.
     ///
     /// # Errors
     ///
@@ -183,15 +197,16 @@ impl DatagramSocket {
     /// # Cancel safety
     ///
     /// Cancel safe: if the future is dropped, nothing was posted.
-    pub async fn post_bytes_to(&self, bytes: &[u8], peer: &Peer) -> Result<()> {
+    pub async fn post_bytes_to(&self, bytes: &[u8], peer: &DatagramPeer) -> Result<()> {
         self.shared().check_length(bytes.len())?;
         self.prepare(peer).await?;
         let operation = self.socket.send_to_peer(peer, None)?;
         self.until(Operation::Take, |state| state.post_bytes(bytes, operation)).await?
     }
 
-    /// Sends the datagram in `buffer` to `peer`, waits until it is sent, and returns the buffer: see
-    /// [`endpoint::DatagramSocket::send_to`].
+    /// Sends the datagram in `buffer` to `peer`, waits until it is sent, and returns the buffer.
+    ///
+    /// See [`endpoint::DatagramSocket::send_to`].
     ///
     /// # Errors
     ///
@@ -202,8 +217,8 @@ impl DatagramSocket {
     ///
     /// If the future is dropped before it is polled, or before the kernel has created the address handle for a first
     /// datagram, nothing is sent. If it is dropped later, the datagram is in flight, as one that was
-    /// [posted](Self::post_to). The buffer returns to the socket in all cases.
-    pub async fn send_to(&self, buffer: Buffer, peer: &Peer) -> Result<Buffer> {
+    /// [posted](Self::post_send_to). The buffer returns to the socket in all cases.
+    pub async fn send_to(&self, buffer: Buffer, peer: &DatagramPeer) -> Result<Buffer> {
         self.prepare(peer).await?;
         let operation = self.socket.operation(&buffer, peer)?;
         let mut wanted = self.shared().start_wanted(Operation::Send, buffer, operation)?;
@@ -212,7 +227,7 @@ impl DatagramSocket {
     }
 
     /// Creates the address handle of `peer`, unless it has one.
-    async fn prepare(&self, peer: &Peer) -> Result<()> {
+    async fn prepare(&self, peer: &DatagramPeer) -> Result<()> {
         const OPERATION: &str = Operation::Send.name();
         if peer.is_ready() {
             return Ok(());
@@ -231,12 +246,14 @@ impl DatagramSocket {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the next call reports what the future would have.
+    /// Cancel safe: the next call reports the result that the future would have reported.
     pub async fn flush(&self) -> Result<()> {
         self.until(Operation::Flush, State::flushed).await
     }
 
-    /// Waits for the next datagram and returns it with its sender: see [`endpoint::DatagramSocket::recv_from`].
+    /// Waits for the next datagram and returns it with its sender.
+    ///
+    /// See [`endpoint::DatagramSocket::recv_from`].
     ///
     /// # Errors
     ///
@@ -246,7 +263,7 @@ impl DatagramSocket {
     ///
     /// Cancel safe: if the future is dropped, no datagram was taken.
     #[doc(alias = "ibv_create_ah_from_wc")]
-    pub async fn recv_from(&self) -> Result<(Message, Peer)> {
+    pub async fn recv_from(&self) -> Result<(Message, DatagramPeer)> {
         let arrived = self.until(Operation::Receive, State::datagram).await??;
         Ok(self.socket.received(arrived))
     }
@@ -265,19 +282,20 @@ impl DatagramSocket {
         &self,
         group: impl Into<Address>,
         membership: Membership,
-    ) -> Result<Group> {
+    ) -> Result<MulticastGroup> {
         let mut joining = Joining::start(self.shared(), group.into(), membership)?;
         let answer = |state: &mut State| joining.answer(state);
         let peer = self.until(Operation::Join, answer).await??;
-        Ok(Group::new(joining.joined(peer), Arc::clone(self.socket.runtime())))
+        Ok(MulticastGroup::new(joining.joined(peer), Arc::clone(self.socket.runtime())))
     }
 
-    /// Ends the socket at once and waits until its kernel objects are destroyed: see
-    /// [`endpoint::DatagramSocket::abort`].
+    /// Ends the socket at once and waits until its kernel objects are destroyed.
+    ///
+    /// See [`endpoint::DatagramSocket::abort`].
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is polled, nothing happens. If it is dropped later, the end goes on.
+    /// If the future is dropped before it is polled, nothing happens. If it is dropped later, the end continues.
     pub async fn abort(&self) {
         let shared = Arc::clone(self.shared());
         if run_blocking(self.socket.runtime(), move || shared.abort()).await.is_none() {

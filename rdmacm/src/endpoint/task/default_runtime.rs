@@ -9,7 +9,9 @@ use super::runtime::smol::SmolRuntime;
 use super::runtime::tokio::TokioRuntime;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Returns the Tokio runtime in whose context the caller is, or otherwise smol's, as far as the features are enabled.
+/// Returns the Tokio runtime of the caller's context, or otherwise smol's.
+///
+/// It considers only runtimes whose features are enabled.
 pub(super) fn default_runtime() -> Result<Arc<dyn Runtime>> {
     #[cfg(feature = "tokio")]
     if ::tokio::runtime::Handle::try_current().is_ok() {
@@ -20,7 +22,7 @@ pub(super) fn default_runtime() -> Result<Arc<dyn Runtime>> {
     })
 }
 
-/// Returns the runtime for executors that have none of their own.
+/// Returns the runtime for executors without one.
 fn any_executor() -> Option<Arc<dyn Runtime>> {
     #[cfg(feature = "smol")]
     return Some(Arc::new(SmolRuntime));

@@ -33,8 +33,9 @@ impl Step {
     }
 }
 
-/// Starts an attempt, and waits until it has ended. The commands to the kernel are issued on threads that may block, and
-/// what is dropped meanwhile is dropped there.
+/// Starts an attempt, and waits until it has ended.
+///
+/// The kernel commands are issued on threads that may block. Objects that are dropped meanwhile are dropped there.
 pub(super) async fn establish(
     runtime: &Arc<dyn Runtime>,
     start: impl FnOnce() -> Result<Connecting> + Send + 'static,

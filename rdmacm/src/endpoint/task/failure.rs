@@ -5,12 +5,14 @@ use std::io;
 
 use crate::error::{Error, ErrorKind};
 
-/// The error of an operation that the runtime has not begun when it ends.
+/// Returns the error of an operation that the runtime has not begun when it ends.
 pub(super) fn cancelled(operation: &'static str, subject: impl Into<Cow<'static, str>>) -> Error {
     Error::new(operation, subject, ErrorKind::Os(libc::ECANCELED))
 }
 
-/// The error of an operation for which the runtime returned `error`: see [`Runtime`](super::runtime::Runtime).
+/// Returns the error of an operation for which the runtime returned `error`.
+///
+/// See [`Runtime`](super::runtime::Runtime).
 pub(super) fn refused(
     operation: &'static str,
     subject: impl Into<Cow<'static, str>>,

@@ -13,7 +13,7 @@ use super::failure::cancelled;
 use super::listener::Listener;
 use crate::cm::RejectReason;
 use crate::endpoint::deadline::within;
-use crate::endpoint::{self, Settings};
+use crate::endpoint::{self, ConnectionConfig};
 use crate::error::Result;
 
 /// The time for accepting a request that is awaited itself.
@@ -21,21 +21,27 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection request, for tasks.
 ///
-/// Returned by [`Listener::accept`]. It dereferences to an [`endpoint::Incoming`], which has the peer's address and what
-/// it proposes. Dropping it rejects the request without waiting for that.
+/// Returned by [`Listener::accept`]. It dereferences to an [`endpoint::Incoming`], which has the peer's address and its
+/// proposed parameters. Dropping it rejects the request without waiting for that.
 ///
-/// Awaiting it accepts the request with the default [`Settings`], without private data, within 30 seconds.
+/// Awaiting it accepts the request with the default [`ConnectionConfig`], without private data, within 30 seconds.
 ///
 /// # Examples
 ///
 /// ```no_run
+/// use std::time::Duration;
+///
 /// use rdmacm::endpoint::task::Listener;
 ///
-/// async fn greet(listener: &Listener) -> rdmacm::Result<()> {
+/// /// Accepts a client and returns its first message to it.
+/// async fn echo(listener: &Listener) -> rdmacm::Result<()> {
 ///     let incoming = listener.accept().await?;
-///     println!("a request by {:?}", incoming.peer_addr()?);
+///     println!("a request by {:?}", incoming.peer_addr());
 ///     let connection = incoming.await?;
-///     connection.post_bytes(b"welcome").await
+///     if let Some(message) = connection.recv().await? {
+///         connection.post_bytes(&message).await?;
+///     }
+///     connection.close(Duration::from_secs(10)).await
 /// }
 /// ```
 #[derive(Debug)]
@@ -46,8 +52,11 @@ impl Incoming {
         Self(incoming)
     }
 
-    /// Accepts the request, and waits for at most `timeout` until the connection is established: see
-    /// [`endpoint::Incoming::accept`]. The connection belongs to the runtime of the listener.
+    /// Accepts the request, and waits at most `timeout` until the connection is established.
+    ///
+    /// See [`endpoint::Incoming::accept`].
+    ///
+    /// The connection belongs to the runtime of the listener.
     ///
     /// # Errors
     ///
@@ -57,19 +66,20 @@ impl Incoming {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the attempt ends and nothing is left of it. A peer that was not accepted yet is rejected.
+    /// If the future is dropped, the attempt ends and its objects are destroyed. A peer that was not accepted yet is
+    /// rejected.
     #[doc(alias = "rdma_accept")]
     pub async fn accept(
         self,
-        settings: &Settings,
+        config: &ConnectionConfig,
         private_data: &[u8],
         timeout: Duration,
     ) -> Result<Connection> {
         // The time begins here: the attempt may have to wait for a thread.
         let until = within(timeout);
         let runtime = self.0.runtime().clone();
-        let (settings, private_data) = (settings.clone(), private_data.to_vec());
-        let start = move || self.into_blocking().start_by(&settings, &private_data, until);
+        let (config, private_data) = (config.clone(), private_data.to_vec());
+        let start = move || self.into_blocking().start_by(&config, &private_data, until);
         Connection::established(establish(&runtime, start).await?)
     }
 
@@ -112,6 +122,6 @@ impl IntoFuture for Incoming {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Connection>> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.accept(&Settings::default(), &[], TIMEOUT).await })
+        Box::pin(async move { self.accept(&ConnectionConfig::default(), &[], TIMEOUT).await })
     }
 }

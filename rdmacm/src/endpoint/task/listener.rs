@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, ready};
 
+#[cfg(feature = "futures-core")]
+use futures_core::Stream;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::blocking_pool::DropOnBlockingPool;
@@ -12,12 +14,14 @@ use super::default_runtime::default_runtime;
 use super::failure::refused;
 use super::incoming::Incoming;
 use super::runtime::Runtime;
+#[cfg(feature = "futures-core")]
+use super::stream::Repeat;
 use super::turn::{end_turn, poll_turn};
 use super::watch::Watch;
-use crate::addr::Address;
 use crate::endpoint;
+use crate::endpoint::to_addresses::ToAddresses;
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 
 /// Waits for connection requests, for tasks.
 ///
@@ -28,8 +32,9 @@ pub struct Listener {
     // Declared first: the runtime forgets the descriptor before it is closed.
     watch: Watch,
     listener: DropOnBlockingPool<endpoint::Listener>,
-    /// Held by the task that reads the channel. The listener would take a second reader for one that waits, and tell it that
-    /// there is nothing.
+    /// Held by the task that reads the channel.
+    ///
+    /// Without it, the listener would treat a second reader as one that waits, and return `WouldBlock` to it.
     reading: Mutex<()>,
 }
 
@@ -43,7 +48,7 @@ impl Listener {
     /// - The errors of [`endpoint::Listener::bind`].
     /// - The errors of [`from_blocking`](Self::from_blocking).
     #[doc(alias = "rdma_listen")]
-    pub fn bind(address: impl Into<Address>) -> Result<Self> {
+    pub fn bind(address: impl ToAddresses) -> Result<Self> {
         Self::from_blocking(endpoint::Listener::bind(address)?)
     }
 
@@ -62,8 +67,8 @@ impl Listener {
     /// # Errors
     ///
     /// - EMFILE or ENFILE if there is no descriptor left: the listener needs one more.
-    /// - The errors of [`Runtime::register`]. Of Tokio and smol: ENOMEM or ENOSPC if the runtime cannot watch as many
-    ///   descriptors; [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.
+    /// - The errors of [`Runtime::register`]. Tokio and smol return ENOMEM or ENOSPC if the runtime cannot watch as
+    ///   many descriptors. Tokio returns [`ErrorKind::Unsupported`] if the runtime has no I/O or no time.
     pub fn from_blocking_with(
         listener: endpoint::Listener,
         runtime: Arc<dyn Runtime>,
@@ -87,11 +92,11 @@ impl Listener {
         self.listener.local_addr()
     }
 
-    /// Waits for the next connection request: see [`endpoint::Listener::incoming`].
+    /// Waits for the next connection request: see [`endpoint::Listener::accept`].
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::Listener::incoming`].
+    /// The errors of [`endpoint::Listener::accept`].
     ///
     /// # Cancel safety
     ///
@@ -120,9 +125,19 @@ impl Listener {
         .await
     }
 
+    /// Returns a stream of the connection requests. It does not end: after an error it waits again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the stream is dropped, no request was taken that it has not returned.
+    #[cfg(feature = "futures-core")]
+    pub fn incoming(&self) -> impl Stream<Item = Result<Incoming>> + Send + '_ {
+        Repeat::new(|| async { Some(self.accept().await) })
+    }
+
     fn next(&self) -> Result<Incoming> {
-        let _reading = unpoisoned(self.reading.lock());
-        let incoming = self.listener.try_incoming()?;
+        let _reading = ignore_poison(self.reading.lock());
+        let incoming = self.listener.try_accept()?;
         Ok(Incoming::new(DropOnBlockingPool::new(incoming, self.listener.runtime())))
     }
 }

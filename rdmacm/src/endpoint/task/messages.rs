@@ -1,6 +1,11 @@
 //! Messages of a connection, for tasks.
 
+#[cfg(feature = "futures-core")]
+use futures_core::FusedStream;
+
 use super::connection::Connection;
+#[cfg(feature = "futures-core")]
+use super::stream::Repeat;
 #[cfg(doc)]
 use crate::endpoint;
 use crate::endpoint::buffer::{Buffer, Message};
@@ -11,32 +16,35 @@ use crate::error::Result;
 use crate::verbs::SendOperation;
 
 impl Connection {
-    /// Takes a send buffer, waiting until one is free: see [`endpoint::Connection::buffer`].
+    /// Takes a send buffer, waiting until one is free: see [`endpoint::Connection::acquire_buffer`].
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::Connection::buffer`].
+    /// The errors of [`endpoint::Connection::acquire_buffer`].
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: if the future is dropped, no buffer was taken.
-    pub async fn buffer(&self) -> Result<Buffer> {
+    pub async fn acquire_buffer(&self) -> Result<Buffer> {
         let memory = self.until(Operation::Take, State::buffer).await?;
         Ok(Buffer::new(memory, self.shared()))
     }
 
-    /// Posts the message in `buffer` without waiting until it is sent: see [`endpoint::Connection::post`].
+    /// Posts the message in `buffer` without waiting until it is sent.
+    ///
+    /// See [`endpoint::Connection::post_send`].
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::Connection::post`].
+    /// The errors of [`endpoint::Connection::post_send`].
     #[doc(alias = "rdma_post_send")]
-    pub fn post(&self, buffer: Buffer) -> Result<()> {
-        self.blocking().post(buffer)
+    pub fn post_send(&self, buffer: Buffer) -> Result<()> {
+        self.blocking().post_send(buffer)
     }
 
-    /// Posts `bytes` as a message, waiting until a buffer is free to copy them into: see
-    /// [`endpoint::Connection::post_bytes`].
+    /// Posts a copy of `bytes` as a message, waiting until a buffer is free.
+    ///
+    /// See [`endpoint::Connection::post_bytes`].
     ///
     /// # Errors
     ///
@@ -48,17 +56,18 @@ impl Connection {
     pub async fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.shared().check_length(bytes.len())?;
         if bytes.len() > AT_ONCE {
-            let mut buffer = self.buffer().await?;
+            let mut buffer = self.acquire_buffer().await?;
             buffer.copy_from(bytes)?;
-            return self.post(buffer);
+            return self.post_send(buffer);
         }
         self.until(Operation::Take, |state| state.post_bytes(bytes, SendOperation::Send.into()))
             .await?
             .map_err(|error| self.shared().not_posted(Operation::Send, error))
     }
 
-    /// Sends the message in `buffer`, waits until it is sent, and returns the buffer: see
-    /// [`endpoint::Connection::send`].
+    /// Sends the message in `buffer`, waits until it is sent, and returns the buffer.
+    ///
+    /// See [`endpoint::Connection::send`].
     ///
     /// # Errors
     ///
@@ -67,7 +76,7 @@ impl Connection {
     /// # Cancel safety
     ///
     /// If the future is dropped before it is polled, nothing is sent. If it is dropped later, the message is in flight, as
-    /// one that was [posted](Self::post). The buffer returns to the connection in both cases.
+    /// one that was [posted](Self::post_send). The buffer returns to the connection in both cases.
     pub async fn send(&self, buffer: Buffer) -> Result<Buffer> {
         let operation = buffer.operation();
         self.post_and_wait(Operation::Send, buffer, operation).await
@@ -102,8 +111,9 @@ impl Connection {
         self.until(Operation::Flush, State::flushed).await
     }
 
-    /// Waits for the next message and returns it, or `None` if the peer has ended the connection: see
-    /// [`endpoint::Connection::recv`].
+    /// Waits for the next message and returns it, or `None` if the peer has ended the connection.
+    ///
+    /// See [`endpoint::Connection::recv`].
     ///
     /// # Errors
     ///
@@ -117,5 +127,17 @@ impl Connection {
     pub async fn recv(&self) -> Result<Option<Message>> {
         let arrived = self.until(Operation::Receive, State::message).await?;
         Ok(arrived.map(|arrived| Message::new(arrived, self.shared())))
+    }
+
+    /// Returns a stream of the messages.
+    ///
+    /// It ends when the peer has closed the connection; after an error the next item is the error again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the stream is dropped, no message was taken that it has not returned.
+    #[cfg(feature = "futures-core")]
+    pub fn messages(&self) -> impl FusedStream<Item = Result<Message>> + Send + '_ {
+        Repeat::new(|| async { self.recv().await.transpose() })
     }
 }

@@ -1,10 +1,10 @@
-//! One-sided operations of a connection, for tasks.
+//! The one-sided operations of a connection, for tasks.
 
 use std::sync::Arc;
 
 use super::blocking_pool::DropOnBlockingPool;
 use super::connection::Connection;
-use super::export::Export;
+use super::exported_memory::ExportedMemory;
 use super::failure::cancelled;
 #[cfg(doc)]
 use crate::endpoint;
@@ -12,7 +12,7 @@ use crate::endpoint::buffer::Buffer;
 use crate::endpoint::remote::number;
 use crate::endpoint::remote_memory::{Change, WORD};
 use crate::endpoint::shared::Operation;
-use crate::endpoint::{Export as Blocking, Memory, Remote, Rights};
+use crate::endpoint::{DmaMemory, ExportedMemory as Blocking, RemoteAccess, RemoteMemory};
 use crate::error::Result;
 
 impl Connection {
@@ -28,8 +28,8 @@ impl Connection {
     /// If the future is dropped, the memory is not exported.
     #[doc(alias = "rdma_reg_read")]
     #[doc(alias = "rdma_reg_write")]
-    pub async fn export(&self, memory: &Memory, rights: Rights) -> Result<Export> {
-        let (pd, memory) = (self.shared().pd()?, memory.same());
+    pub async fn export(&self, memory: &DmaMemory, rights: RemoteAccess) -> Result<ExportedMemory> {
+        let (pd, memory) = (self.shared().pd()?, memory.clone_handle());
         let runtime = self.runtime();
         let owner = Arc::clone(runtime);
         let register = move || {
@@ -39,11 +39,12 @@ impl Connection {
         };
         let ended = || cancelled("export memory over", self.shared().name.clone());
         let exported = self.run_blocking(register).await.ok_or_else(ended)??;
-        Ok(Export::new(exported.into_inner(), Arc::clone(runtime)))
+        Ok(ExportedMemory::new(exported.into_inner(), Arc::clone(runtime)))
     }
 
-    /// Writes the bytes of `buffer` to the peer's memory, waits until they are written, and returns the buffer: see
-    /// [`endpoint::Connection::write`].
+    /// Writes the bytes of `buffer` to the peer's memory, waits for completion, and returns the buffer.
+    ///
+    /// See [`endpoint::Connection::write`].
     ///
     /// # Errors
     ///
@@ -54,22 +55,25 @@ impl Connection {
     /// If the future is dropped before it is polled, nothing is written. If it is dropped later, the write is in flight, as
     /// one that was [posted](Self::post_write). The buffer returns to the connection in both cases.
     #[doc(alias = "rdma_post_write")]
-    pub async fn write(&self, buffer: Buffer, to: &Remote, offset: u64) -> Result<Buffer> {
+    pub async fn write(&self, buffer: Buffer, to: &RemoteMemory, offset: u64) -> Result<Buffer> {
         let operation = to.writing(offset, buffer.len())?;
         self.post_and_wait(Operation::Write, buffer, operation).await
     }
 
-    /// Posts a write of the bytes of `buffer` to the peer's memory: see [`endpoint::Connection::post_write`].
+    /// Posts a write of the bytes of `buffer` to the peer's memory.
+    ///
+    /// See [`endpoint::Connection::post_write`].
     ///
     /// # Errors
     ///
     /// The errors of [`endpoint::Connection::post_write`].
-    pub fn post_write(&self, buffer: Buffer, to: &Remote, offset: u64) -> Result<()> {
+    pub fn post_write(&self, buffer: Buffer, to: &RemoteMemory, offset: u64) -> Result<()> {
         self.blocking().post_write(buffer, to, offset)
     }
 
-    /// Reads as many bytes of the peer's memory as `buffer` has, and returns them in it: see
-    /// [`endpoint::Connection::read`].
+    /// Fills `buffer`, at its length, from the peer's memory, and returns it.
+    ///
+    /// See [`endpoint::Connection::read`].
     ///
     /// # Errors
     ///
@@ -80,7 +84,7 @@ impl Connection {
     /// If the future is dropped before it is polled, nothing is read. If it is dropped later, the buffer returns to the
     /// connection when the read has completed.
     #[doc(alias = "rdma_post_read")]
-    pub async fn read(&self, buffer: Buffer, from: &Remote, offset: u64) -> Result<Buffer> {
+    pub async fn read(&self, buffer: Buffer, from: &RemoteMemory, offset: u64) -> Result<Buffer> {
         let length = buffer.len();
         self.blocking().check_depth(Operation::Read)?;
         let operation = from.reading(offset, length)?;
@@ -89,8 +93,9 @@ impl Connection {
         Ok(buffer)
     }
 
-    /// Compares a number in the peer's memory with `compare`, and stores `swap` there if they are equal: see
-    /// [`endpoint::Connection::compare_swap`].
+    /// Compares a number of the peer with `compare`, and stores `swap` if they are equal.
+    ///
+    /// See [`endpoint::Connection::compare_swap`].
     ///
     /// # Errors
     ///
@@ -98,12 +103,12 @@ impl Connection {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is polled, or while it waits for a [buffer](Self::buffer), the number is not
+    /// If the future is dropped before it is polled, or while it waits for a [buffer](Self::acquire_buffer), the number is not
     /// changed. If it is dropped later, the number may be changed, and the caller does not learn whether it was.
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     pub async fn compare_swap(
         &self,
-        at: &Remote,
+        at: &RemoteMemory,
         offset: u64,
         compare: u64,
         swap: u64,
@@ -119,17 +124,17 @@ impl Connection {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is polled, or while it waits for a [buffer](Self::buffer), the number is not
+    /// If the future is dropped before it is polled, or while it waits for a [buffer](Self::acquire_buffer), the number is not
     /// changed. If it is dropped later, the number may be changed, and the caller does not learn whether it was.
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
-    pub async fn fetch_add(&self, at: &Remote, offset: u64, add: u64) -> Result<u64> {
+    pub async fn fetch_add(&self, at: &RemoteMemory, offset: u64, add: u64) -> Result<u64> {
         self.change(at, offset, Change::FetchAdd { add }).await
     }
 
-    async fn change(&self, at: &Remote, offset: u64, change: Change) -> Result<u64> {
+    async fn change(&self, at: &RemoteMemory, offset: u64, change: Change) -> Result<u64> {
         self.blocking().check_depth(Operation::Change)?;
         let operation = at.changing(offset, change)?;
-        let mut buffer = self.buffer().await?;
+        let mut buffer = self.acquire_buffer().await?;
         buffer.set_len(WORD)?;
         self.post_and_wait(Operation::Change, buffer, operation).await.map(|answer| number(&answer))
     }

@@ -21,9 +21,9 @@ pub(in crate::endpoint) mod tokio;
 
 /// The services of an async runtime that the types of this module use.
 ///
-/// Implement it to use them on a runtime other than Tokio and smol, and pass it to
-/// [`Connection::connect_with`] and the `from_blocking_with` functions. The runtime is called when a task waits, not for
-/// each message that is there already, and when an object is created or destroyed.
+/// Implement it to use them on a runtime other than Tokio and smol, and pass it to [`Connection::connect_with`] and the
+/// `from_blocking_with` functions. The runtime is called when a task waits, and when an object is created or destroyed.
+/// It is not called for messages that have already arrived.
 ///
 /// An [`io::Error`] that a method returns becomes the error of the call that waits. Its errno is kept, and so is the text
 /// of an error of the kind [`Unsupported`](io::ErrorKind::Unsupported); any other error becomes ECANCELED.
@@ -37,7 +37,9 @@ pub trait Runtime: Debug + Send + Sync + 'static {
     /// Returns a future that is ready at `deadline`, or shortly afterwards.
     fn sleep_until(&self, deadline: Instant) -> io::Result<Sleep>;
 
-    /// Runs `work` on a thread that may block. Returns it if there is no such thread: the caller runs it then.
+    /// Runs `work` on a thread that may block.
+    ///
+    /// Returns `work` if there is no such thread; the caller then runs it.
     ///
     /// A runtime that has ended may drop `work` without running it.
     fn run_blocking(&self, work: BlockingWork) -> Result<(), BlockingWork>;
@@ -47,13 +49,13 @@ pub trait Runtime: Debug + Send + Sync + 'static {
 pub trait RegisteredFd: Debug + Send + Sync + 'static {
     /// Waits until the descriptor has become readable.
     ///
-    /// Each call that returns [`Poll::Ready`] consumes the readiness: the caller looks at what there is afterwards, so that
-    /// it finds all that had come before. Readiness that comes after that has to be reported again. The first call
-    /// reports a descriptor that was readable when it was registered. Readiness may be reported without reason.
+    /// Each call that returns [`Poll::Ready`] consumes the readiness. The caller reads the sources afterwards, so that
+    /// it finds all earlier events. Later readiness must be reported again. The first call reports a descriptor that
+    /// was readable when it was registered. Readiness may be reported without reason.
     ///
-    /// If the call returns [`Poll::Pending`], the waker of the latest call is to be woken when the descriptor has become
-    /// readable. Calls may come from several threads at once. The caller passes one and the same waker for all tasks
-    /// that wait.
+    /// If the call returns [`Poll::Pending`], the runtime must wake the waker of the latest call when the descriptor
+    /// has become readable. Several threads may call this at once. The caller passes the same waker for all waiting
+    /// tasks.
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 

@@ -1,18 +1,21 @@
-//! Turns of tasks: a task for which there is always something lets others run all the same.
+//! Turns of tasks: a task that never has to wait lets others run from time to time.
 
 use std::cell::Cell;
 use std::task::{Context, Poll};
 
-/// The number of calls that may succeed on a thread without a pause for other tasks: that of Tokio's budget.
+/// Maximum number of calls that succeed on a thread without a pause for other tasks.
+///
+/// It is the number of Tokio's budget.
 const MAX_CALLS: u32 = 128;
 
 thread_local! {
-    /// The calls on this thread since a task was last made to wait here. A task that never waits has the thread for
-    /// itself, so that all of these are its own calls.
+    /// The calls on this thread since a task last had to wait here.
+    ///
+    /// A task that never waits has the thread to itself, so all of these calls are its own.
     static CALLS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Is pending, and wakes the task again, if the task is to let others run first.
+/// Returns pending and wakes the task again, if other tasks should run first.
 pub(super) fn poll_turn(context: &Context<'_>) -> Poll<()> {
     let calls = CALLS.get();
     if calls < MAX_CALLS {
@@ -46,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn task_that_waits_begins_a_new_turn() {
+    fn waiting_task_begins_new_turn() {
         let context = Context::from_waker(Waker::noop());
         for _ in 0..3 {
             end_turn();

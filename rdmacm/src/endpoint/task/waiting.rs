@@ -1,18 +1,18 @@
-//! Waiting as a task does.
+//! Waiting of tasks.
 //!
-//! A task is woken by the runtime, when the descriptor becomes readable, or by the thread or task that changes the state of
-//! the endpoint for it. No wakeup is lost:
+//! The runtime wakes a task when the descriptor becomes readable. A thread or task that changes the state of the
+//! endpoint wakes it too. No wakeup is lost:
 //!
-//! - A task that finds nothing becomes a waiter of the endpoint before it unlocks the state. So it is woken by every later
-//!   change that it waits for.
-//! - Then the completion queues are armed, the event channel has been read to its end, and the completion channel has
-//!   reported all that was in it; or a thread sleeps on them, and wakes the waiters. Later events make the descriptor
-//!   readable again, which wakes one of the tasks: see [`watch`](super::watch).
-//! - A task that finds what it wants may leave something in the channels, or a queue unarmed: then the next waiter is woken
+//! - A task that finds no result becomes a waiter of the endpoint before it unlocks the state. So every later change
+//!   for its operation wakes it.
+//! - After that, the completion queues are armed, the event channel has been read to its end, and the completion
+//!   channel has reported all of its events. Or a thread sleeps on them, and wakes the waiters. Later events make the
+//!   descriptor readable again, which wakes one of the tasks: see [`watch`](super::watch).
+//! - A task that finds its result may leave events in the channels, or a queue unarmed. Then the next waiter is woken
 //!   when the state is unlocked, and the next task that sleeps on the descriptor.
 //!
-//! A task that stops waiting, by having what it wanted or by being dropped, removes its waiter, and what it was woken for
-//! wakes another one.
+//! A task stops waiting when it has its result or is dropped. It then removes its waiter, and another task is woken for
+//! the resource for which it was woken.
 
 use std::future::poll_fn;
 use std::task::{Poll, ready};
@@ -41,11 +41,11 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Waits until `done` finds the state of the endpoint as it wants it: see [`Shared::until`].
+/// Waits until `done` returns a value for the state of the endpoint: see [`Shared::until`].
 ///
 /// # Cancel safety
 ///
-/// What `done` takes is returned by the same poll: nothing is lost if the future is dropped.
+/// Cancel safe: the poll in which `done` takes a result also returns it.
 pub(super) async fn until<T>(
     shared: &Shared,
     watch: &Watch,

@@ -1,14 +1,16 @@
 //! Waiting until a descriptor becomes readable, by any number of tasks.
 //!
-//! A runtime wakes one waker for a descriptor: that of the [`Sleepers`]. It wakes one task, the *watcher* from then on. No
-//! readiness is lost:
+//! A runtime wakes one waker for a descriptor: the waker of [`Sleepers`]. This waker wakes one task, which becomes the
+//! *watcher*. No readiness is lost:
 //!
-//! - A task joins the list before it asks the runtime for readiness, so that a wakeup which comes meanwhile finds it.
-//! - A watcher consumes the readiness and looks at the endpoint after that. It finds all that had come before, and what
-//!   comes later is reported again.
-//! - A watcher remains one until the runtime has promised to wake the sleepers (it returned `Pending`). If the watcher
-//!   leaves before that, because it found what it wanted or was dropped, it wakes another task, which becomes the watcher.
-//! - If no task sleeps then, a task that began to look before the watcher left may fall asleep later: it looks again first.
+//! - A task joins the list before it polls the runtime for readiness, so that a concurrent wakeup finds the task.
+//! - A watcher consumes the readiness and checks the endpoint after that. It finds all earlier events, and later ones
+//!   are reported again.
+//! - A watcher remains one until the runtime has promised to wake the sleeping tasks (it returned `Pending`). If the
+//!   watcher leaves before that, because it found its result or was dropped, it wakes another task, which becomes the
+//!   watcher.
+//! - If no task sleeps then, a task that began its check before the watcher left may fall asleep later. It checks again
+//!   first.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -20,15 +22,15 @@ use std::task::{Context, Poll, Wake, Waker};
 use nix::sys::epoll::Epoll;
 
 use super::runtime::{Descriptor, RegisteredFd, Runtime};
-use crate::concurrent::{AtomicU32, Mutex};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
+use crate::sync::{AtomicU32, Mutex};
 
 /// A descriptor that a runtime watches for tasks.
 #[derive(Debug)]
 pub(super) struct Watch {
     registered: Box<dyn RegisteredFd>,
     sleepers: Arc<Sleepers>,
-    /// The waker of the sleepers.
+    /// The waker of the sleeping tasks.
     waker: Waker,
 }
 
@@ -47,9 +49,9 @@ struct SleeperList {
 }
 
 impl Sleepers {
-    /// Adds a sleeper, unless there were wakeups without a sleeper since there were `seen`.
+    /// Adds a sleeping task, unless the number of unclaimed wakeups exceeds `seen`.
     fn add(&self, waker: Waker, seen: u32) -> Option<u64> {
-        let mut list = unpoisoned(self.list.lock());
+        let mut list = ignore_poison(self.list.lock());
         if self.unclaimed.load(Ordering::Relaxed) != seen {
             return None;
         }
@@ -59,14 +61,16 @@ impl Sleepers {
         Some(id)
     }
 
-    /// To be called before a look: it sees all that watchers have left which are counted.
+    /// Returns the number of unclaimed wakeups.
+    ///
+    /// Call this before a check: the check then sees all events that these watchers have left.
     fn unclaimed(&self) -> u32 {
         self.unclaimed.load(Ordering::Acquire)
     }
 
-    /// Removes a sleeper. Returns `false` if it was woken.
+    /// Removes a sleeping task. Returns `false` if it was woken.
     fn remove(&self, id: u64) -> bool {
-        let mut list = unpoisoned(self.list.lock());
+        let mut list = ignore_poison(self.list.lock());
         let found = list.asleep.iter().position(|(sleeper, _)| *sleeper == id);
         let removed = found.and_then(|index| list.asleep.remove(index));
         // The waker, which may belong to the program, is dropped after this.
@@ -75,7 +79,7 @@ impl Sleepers {
     }
 
     fn wake_one(&self) {
-        let mut list = unpoisoned(self.list.lock());
+        let mut list = ignore_poison(self.list.lock());
         let woken = list.asleep.pop_front();
         if woken.is_none() {
             self.unclaimed.fetch_add(1, Ordering::Release);
@@ -130,11 +134,11 @@ impl Watch {
     }
 }
 
-/// A task that sleeps until the descriptor becomes readable, or is awake and looks for what it wants.
+/// A task that sleeps until the descriptor becomes readable, or is awake and checks for its result.
 #[derive(Debug)]
 pub(super) struct Sleeper<'a> {
     watch: &'a Watch,
-    /// Its number in the list since it fell asleep.
+    /// The number of the sleeping task in the list.
     id: Option<u64>,
     is_watcher: bool,
     /// The number of unclaimed wakeups before its last look.
@@ -142,16 +146,18 @@ pub(super) struct Sleeper<'a> {
 }
 
 impl Sleeper<'_> {
-    /// Records that the task is awake, for whatever reason. To be called before the task looks for what it wants.
+    /// Records that the task is awake, for any reason.
+    ///
+    /// Call this before the task checks for its result.
     pub(super) fn is_awake(&mut self) {
         if self.has_been_woken() {
-            // If another task has consumed the readiness, that one looks for what has come.
+            // If another task has consumed the readiness, that task handles the new events.
             let _ = self.watch.poll_registered();
         }
         self.seen = self.watch.sleepers.unclaimed();
     }
 
-    /// Returns ready if there may be something new to look for. Otherwise the task sleeps.
+    /// Returns ready if there may be a new result. Otherwise the task sleeps.
     pub(super) fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.has_been_woken();
         self.id = self.watch.sleepers.add(context.waker().clone(), self.seen);
@@ -167,7 +173,9 @@ impl Sleeper<'_> {
         polled
     }
 
-    /// Takes the task out of the list. Returns `true` if the runtime, or another task, has woken it as the watcher.
+    /// Takes the task out of the list.
+    ///
+    /// Returns `true` if the runtime, or another task, has woken it as the watcher.
     fn has_been_woken(&mut self) -> bool {
         let is_woken = self.id.take().is_some_and(|id| !self.watch.sleepers.remove(id));
         self.is_watcher |= is_woken;

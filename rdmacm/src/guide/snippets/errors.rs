@@ -2,12 +2,12 @@ use rdmacm::endpoint::{Connection, Connector};
 use rdmacm::{Error, ErrorKind};
 use std::{io, net::SocketAddr, thread, time::Duration};
 
-/// Connects to a server that may still be about to start.
+/// Connects to a server that may not be started yet.
 fn connect(server: SocketAddr, tries: u32) -> Result<Connection, Error> {
-    let connector = Connector::new().timeout(Duration::from_secs(10));
+    let connector = Connector::new().total_timeout(Duration::from_secs(10));
     for _ in 1..tries {
         match connector.connect(server) {
-            // Nobody listens there, whatever the transport says for it.
+            // No program listens there. The kind is the same on each transport.
             Err(error) if is_refused(&error) => thread::sleep(Duration::from_millis(100)),
             done => return done,
         }
@@ -16,7 +16,7 @@ fn connect(server: SocketAddr, tries: u32) -> Result<Connection, Error> {
 }
 
 fn is_refused(error: &Error) -> bool {
-    io::Error::from(error.clone()).kind() == io::ErrorKind::ConnectionRefused
+    error.io_kind() == io::ErrorKind::ConnectionRefused
 }
 
 /// Returns the private data of a server's rejection.

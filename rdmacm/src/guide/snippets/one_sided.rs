@@ -1,21 +1,22 @@
-use rdmacm::endpoint::{Connection, Export, Memory, Remote, Rights};
+use rdmacm::endpoint::{Connection, ExportedMemory, DmaMemory, RemoteMemory, RemoteAccess};
 
-/// Lets the peer read and write `memory` for as long as the result lasts, and tells it where.
-fn lend(connection: &Connection, memory: &Memory) -> rdmacm::Result<Export> {
-    let export = connection.export(memory, Rights::READ | Rights::WRITE)?;
-    connection.post_bytes(&export.descriptor())?;
+/// Lets the peer read and write `memory` until the returned value is dropped, and sends the
+/// descriptor. On iWARP the side that accepted calls this only after it has received a message.
+fn lend(connection: &Connection, memory: &DmaMemory) -> rdmacm::Result<ExportedMemory> {
+    let export = connection.export(memory, RemoteAccess::READ | RemoteAccess::WRITE)?;
+    connection.post_bytes(&export.to_bytes())?;
     Ok(export)
 }
 
-/// The memory that the peer tells of; nothing, where it has closed the connection.
-fn borrowed(connection: &Connection) -> rdmacm::Result<Option<Remote>> {
-    connection.recv()?.map(|message| Remote::from_bytes(&message)).transpose()
+/// Receives a descriptor. Returns `None` if the peer has closed the connection.
+fn borrowed(connection: &Connection) -> rdmacm::Result<Option<RemoteMemory>> {
+    connection.recv()?.map(|message| RemoteMemory::from_bytes(&message)).transpose()
 }
 
-/// Puts `bytes` in the place of as many of the peer's, which come back. The peer does nothing
-/// for it, and hears of nothing.
-fn exchange(connection: &Connection, at: &Remote, bytes: &[u8]) -> rdmacm::Result<Vec<u8>> {
-    let mut buffer = connection.buffer()?;
+/// Reads as many bytes of the peer's memory as `bytes` has, and writes `bytes` in their place. The
+/// peer's program takes no part in it, and is not notified.
+fn exchange(connection: &Connection, at: &RemoteMemory, bytes: &[u8]) -> rdmacm::Result<Vec<u8>> {
+    let mut buffer = connection.acquire_buffer()?;
     buffer.set_len(bytes.len())?;
     let mut buffer = connection.read(buffer, at, 0)?;
     let before = buffer.to_vec();

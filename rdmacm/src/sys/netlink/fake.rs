@@ -14,8 +14,9 @@ pub(crate) struct Kernel {
     fd: OwnedFd,
 }
 
-/// A socket that finds these datagrams as answers. Its requests have the sequence numbers 1, 2, 3
-/// ...
+/// Returns a socket with these datagrams as responses.
+///
+/// Its requests have the sequence numbers 1, 2, 3 ...
 pub(crate) fn kernel(datagrams: &[Vec<u8>]) -> (Socket, Kernel) {
     let (ours, theirs) =
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
@@ -29,7 +30,7 @@ pub(crate) fn kernel(datagrams: &[Vec<u8>]) -> (Socket, Kernel) {
 }
 
 impl Kernel {
-    /// The requests that came.
+    /// Returns the requests that arrived.
     pub(crate) fn requests(&self) -> Vec<Vec<u8>> {
         let mut requests = Vec::new();
         let mut buffer = [0; 4096];
@@ -40,7 +41,7 @@ impl Kernel {
     }
 }
 
-/// A message of the kernel.
+/// Returns a message of the kernel.
 pub(crate) fn message(kind: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(MESSAGE_HEADER + payload.len()).expect("short");
     let mut message = length.to_ne_bytes().to_vec();
@@ -53,22 +54,22 @@ pub(crate) fn message(kind: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
     message
 }
 
-/// NLMSG_ERROR with a status, and the header of the request that failed.
+/// Returns NLMSG_ERROR with a status and the header of the failed request.
 pub(crate) fn error(sequence: u32, status: i32) -> Vec<u8> {
     message(2, sequence, &[&status.to_ne_bytes()[..], &[0; MESSAGE_HEADER]].concat())
 }
 
-/// NLMSG_ERROR that says success.
+/// Returns an NLMSG_ERROR that reports success.
 pub(crate) fn acknowledgement(sequence: u32) -> Vec<u8> {
     error(sequence, 0)
 }
 
-/// NLMSG_DONE with a status.
+/// Returns NLMSG_DONE with a status.
 pub(crate) fn done(sequence: u32, status: i32) -> Vec<u8> {
     message(3, sequence, &status.to_ne_bytes())
 }
 
-/// The bytes of a commented dump: hexadecimal digits up to a `|` on each line.
+/// Returns the bytes of a commented dump: hexadecimal digits up to a `|` on each line.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text
         .lines()

@@ -1,7 +1,7 @@
-//! Netlink's framing: from bytes to messages and attributes, by total functions.
+//! The framing of netlink: total functions from bytes to messages and attributes.
 //!
-//! Any bytes give values or [`Failure::Malformed`]; nothing here panics or reads beyond what it was
-//! given. Numbers are in host byte order. Source: `include/uapi/linux/netlink.h`.
+//! Any bytes give values or [`Failure::Malformed`]; no function panics or reads beyond its input. Numbers are in host
+//! byte order. Source: `include/uapi/linux/netlink.h`.
 
 use super::failure::Failure;
 
@@ -19,7 +19,7 @@ const NLMSG_MIN_TYPE: u16 = 0x10;
 /// An attribute's type without `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
-/// One message: `struct nlmsghdr` and what follows it.
+/// A message: `struct nlmsghdr` and its payload.
 #[derive(Debug)]
 pub(super) struct Message<'a> {
     pub(super) sequence: u32,
@@ -35,7 +35,7 @@ pub(super) enum Body<'a> {
     Done,
 }
 
-/// The messages of a datagram. A malformed one is the last.
+/// Returns the messages of a datagram; iteration ends after a malformed one.
 pub(super) fn messages(bytes: &[u8]) -> impl Iterator<Item = Result<Message<'_>, Failure>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -68,7 +68,9 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The number that `NLMSG_ERROR` and `NLMSG_DONE` start with: 0 or a negative errno.
+    /// Returns the result of the number with which `NLMSG_ERROR` and `NLMSG_DONE` begin.
+    ///
+    /// The number is 0 or a negative errno.
     fn status(&self) -> Result<(), Failure> {
         match number(self.payload, 0).map(i32::from_ne_bytes) {
             Some(0) => Ok(()),
@@ -96,7 +98,7 @@ impl<'a> Attributes<'a> {
         Ok(Self { bytes })
     }
 
-    /// Every attribute: its type and its value.
+    /// Returns an iterator over all attributes: type and value.
     fn iter(self) -> impl Iterator<Item = (u16, &'a [u8])> {
         let mut rest = self.bytes;
         std::iter::from_fn(move || {
@@ -110,28 +112,28 @@ impl<'a> Attributes<'a> {
         self.iter().find_map(|(found, value)| (found == kind).then_some(value))
     }
 
-    /// The `u8` attribute.
+    /// Returns the `u8` attribute.
     pub(crate) fn u8(self, kind: u16) -> Option<u8> {
         Some(u8::from_ne_bytes(self.find(kind)?.try_into().ok()?))
     }
 
-    /// The `u32` attribute.
+    /// Returns the `u32` attribute.
     pub(crate) fn u32(self, kind: u16) -> Option<u32> {
         Some(u32::from_ne_bytes(self.find(kind)?.try_into().ok()?))
     }
 
-    /// The `u64` attribute, which is only 4-aligned.
+    /// Returns the `u64` attribute, which is aligned to 4 bytes only.
     pub(crate) fn u64(self, kind: u16) -> Option<u64> {
         Some(u64::from_ne_bytes(self.find(kind)?.try_into().ok()?))
     }
 
-    /// The string attribute, up to its NUL.
+    /// Returns the string attribute, up to its NUL.
     pub(crate) fn string(self, kind: u16) -> Option<String> {
         let bytes = self.find(kind)?.split(|byte| *byte == 0).next()?;
         Some(String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// The attributes inside each attribute of this type.
+    /// Returns the attributes inside each attribute of this type.
     pub(crate) fn nests(self, kind: u16) -> impl Iterator<Item = Attributes<'a>> {
         self.iter()
             .filter(move |(found, _)| *found == kind)
@@ -139,7 +141,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// Splits the first attribute off: type, value, and what follows.
+/// Splits off the first attribute: type, value, and the remaining bytes.
 fn attribute(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = usize::from(u16::from_ne_bytes(number(bytes, 0)?));
     let kind = u16::from_ne_bytes(number(bytes, 2)?) & NLA_TYPE_MASK;
@@ -147,8 +149,9 @@ fn attribute(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, value, rest))
 }
 
-/// Splits a record of `length` bytes off, header included: what follows its header, and what
-/// follows its padding to a multiple of 4, which the last record may lack.
+/// Splits off a record of `length` bytes, including its header.
+///
+/// Returns the payload, and the bytes after the padding to a multiple of 4. The last record may lack the padding.
 fn payload(bytes: &[u8], header: usize, length: usize) -> Option<(&[u8], &[u8])> {
     let payload = bytes.get(header..length)?;
     let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -159,7 +162,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-/// Reads everything that can be read in `bytes`, and returns how many messages there were.
+/// Reads all messages and attributes in `bytes`, and returns the number of messages.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn walk(bytes: &[u8]) -> usize {
     fn read(attributes: Attributes<'_>, depth: u32) {
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_answer_is_read_without_panic() {
+    fn damaged_answer_is_read_without_panic() {
         let mut random = Random(1);
         let sample = sample();
         assert_eq!(walk(&sample), 3);
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_record_may_lack_its_padding() {
+    fn last_record_may_lack_padding() {
         let padded = attribute_bytes(2, b"x\0");
         for bytes in [&padded[..], &padded[..6]] {
             assert_eq!(Attributes::parse(bytes).unwrap().string(2).as_deref(), Some("x"));
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_ends_at_its_nul_or_with_the_attribute() {
+    fn string_ends_at_nul_or_with_attribute() {
         for (value, text) in
             [(&b"v0\0junk"[..], "v0"), (b"v0", "v0"), (b"", ""), (b"\xff\0", "\u{fffd}")]
         {

@@ -1,4 +1,4 @@
-//! Buffers that are handed to a queue pair: posted, completed, refused.
+//! Tests of buffers in a buffered queue pair: posted, completed, refused.
 
 use super::*;
 
@@ -6,12 +6,13 @@ const LENGTH: usize = 32;
 
 /// Queues with room for four sends and four receives, and a buffer for each.
 struct Pair {
-    queues: BufferQueues,
-    buffers: Vec<Buffer>,
+    queues: BufferedQueuePair,
+    buffers: Vec<RegisteredBuffer>,
 }
 
 impl Pair {
-    /// With one completion queue for sends and receives, or one for each.
+    /// Creates queues with one completion queue for sends and receives, or with one for each if
+    /// `has_two`.
     fn new(has_two: bool) -> Self {
         let pd = ProtectionDomain::new(&context()).expect("protection domain");
         let cq = || CompletionQueue::new(pd.context(), 32, None).expect("completion queue");
@@ -21,27 +22,30 @@ impl Pair {
         let init = QueuePairInit { caps, send_cq, ..QueuePairInit::new(&recv_cq) };
         let qp = QueuePair::new(&pd, &init).expect("queue pair");
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS)).expect("modify");
-        let buffers = Buffer::alloc(&pd, 16, LENGTH).expect("buffers");
-        Self { queues: BufferQueues::new(qp).expect("queues"), buffers }
+        let buffers = RegisteredBuffer::alloc(&pd, 16, LENGTH).expect("buffers");
+        Self { queues: BufferedQueuePair::new(qp).expect("queues"), buffers }
     }
 
-    fn buffer(&mut self) -> Buffer {
+    fn buffer(&mut self) -> RegisteredBuffer {
         self.buffers.remove(0)
     }
 
     fn receive(&mut self) {
         let buffer = self.buffer();
-        self.queues.receive(buffer).expect("post a receive");
+        self.queues.post_recv(buffer).expect("post a receive");
     }
 
-    fn send(&mut self, length: usize) -> Result<(), BufferRefused> {
+    fn send(&mut self, length: usize) -> Result<(), PostBufferError> {
         let buffer = self.buffer();
-        self.queues.send(buffer, length, SendOperation::Send)
+        self.queues.post_send(buffer, length, SendOperation::Send)
     }
 }
 
-/// Appends what a poll hands over: the index of the buffer, whether it was a receive, the bytes.
-fn onto(polled: &mut Vec<(usize, bool, u32)>) -> impl FnMut(Buffer, &Completion) {
+/// Returns a closure that appends each polled completion to `polled`.
+///
+/// An entry consists of the index of the buffer, whether the request was a receive, and the number
+/// of bytes.
+fn onto(polled: &mut Vec<(usize, bool, u32)>) -> impl FnMut(RegisteredBuffer, &Completion) {
     |buffer, wc| polled.push((buffer.index(), wc.is_receive(), wc.byte_len()))
 }
 
@@ -69,24 +73,24 @@ fn each_completion_queue_is_polled_alone() {
     (0..4).for_each(|_| pair.receive());
     (0..4).for_each(|_| pair.send(1).expect("post a send"));
     let mut polled = Vec::new();
-    assert_eq!(pair.queues.poll_sent(onto(&mut polled)).expect("poll"), 4);
+    assert_eq!(pair.queues.poll_send(onto(&mut polled)).expect("poll"), 4);
     assert!(polled.iter().map(|(index, ..)| *index).eq(4..8) && polled.iter().all(|wc| !wc.1));
     polled.clear();
-    assert_eq!(pair.queues.poll_received(onto(&mut polled)).expect("poll"), 4);
+    assert_eq!(pair.queues.poll_recv(onto(&mut polled)).expect("poll"), 4);
     assert!(polled.iter().map(|(index, ..)| *index).eq(0..4) && polled.iter().all(|wc| wc.1));
     let mut shared = Pair::new(false);
     shared.send(1).expect("post a send");
     assert_eq!(
-        shared.queues.poll_sent(|_, _| ()).expect("poll"),
+        shared.queues.poll_send(|_, _| ()).expect("poll"),
         0,
         "it is polled by the other call"
     );
-    assert_eq!(shared.queues.poll_received(|_, _| ()).expect("poll"), 1);
+    assert_eq!(shared.queues.poll_recv(|_, _| ()).expect("poll"), 1);
 }
 
-/// More completions than one look at the queue takes, and again after a wrap of the ring.
+/// There are more completions than one look at the queue takes, and again after a wrap of the ring.
 #[test]
-fn long_queues_are_polled_to_the_end() {
+fn long_queues_are_polled_to_end() {
     let mut pair = Pair::new(false);
     for _ in 0..20 {
         (0..4).for_each(|_| pair.receive());
@@ -95,39 +99,39 @@ fn long_queues_are_polled_to_the_end() {
         assert_eq!(queues.poll(|buffer, _| buffers.push(buffer)).expect("poll"), 8);
         assert_eq!((queues.outstanding(), buffers.len()), (0, 16));
     }
-    let mut indexes: Vec<usize> = pair.buffers.iter().map(Buffer::index).collect();
+    let mut indexes: Vec<usize> = pair.buffers.iter().map(RegisteredBuffer::index).collect();
     indexes.sort_unstable();
     assert!(indexes.into_iter().eq(0..16), "each buffer is there once");
 }
 
 #[test]
-fn full_queue_returns_the_buffer() {
+fn full_queue_returns_buffer() {
     let mut pair = Pair::new(false);
     let most = pair.queues.qp().caps();
     (0..most.max_recv_wr).for_each(|_| pair.receive());
     let buffer = pair.buffer();
     let index = buffer.index();
-    let refused = pair.queues.receive(buffer).expect_err("the receive queue is full");
+    let refused = pair.queues.post_recv(buffer).expect_err("the receive queue is full");
     assert_eq!(refused.error.errno(), libc::ENOMEM, "{}", refused.error);
     assert_eq!(refused.buffer.map(|buffer| buffer.index()), Some(index));
     assert_eq!(pair.queues.outstanding(), usize::try_from(most.max_recv_wr).expect("few"));
 }
 
 #[test]
-fn unfit_request_returns_the_buffer() {
+fn unfit_request_returns_buffer() {
     let mut pair = Pair::new(false);
     let refused = pair.send(LENGTH + 1).expect_err("more bytes than the buffer has");
     assert!(refused.error.to_string().contains("fewer bytes"), "{}", refused.error);
     assert_eq!(refused.buffer.map(|buffer| buffer.index()), Some(0));
     let buffer = pair.buffer();
     let invalidate = SendOperation::LocalInvalidate { rkey: 1 };
-    let refused = pair.queues.send(buffer, 0, invalidate).expect_err("not over a buffer");
+    let refused = pair.queues.post_send(buffer, 0, invalidate).expect_err("not over a buffer");
     assert!(refused.error.to_string().contains("not one over a buffer"), "{}", refused.error);
     assert!(refused.buffer.is_some());
-    // The driver refuses what it does not have.
+    // The driver refuses operations that it does not support.
     let write = SendOperation::Write { remote_addr: 0, rkey: 0 };
     let buffer = pair.buffer();
-    let refused = pair.queues.send(buffer, 1, write).expect_err("only sends");
+    let refused = pair.queues.post_send(buffer, 1, write).expect_err("only sends");
     assert!(matches!(refused.error.kind(), ErrorKind::Unsupported(_)), "{}", refused.error);
     assert_eq!((refused.buffer.is_some(), pair.queues.outstanding()), (true, 0));
 }
@@ -135,7 +139,7 @@ fn unfit_request_returns_the_buffer() {
 #[test]
 fn buffer_of_another_domain_is_refused() {
     let (mut one, mut other) = (Pair::new(false), Pair::new(false));
-    let refused = one.queues.receive(other.buffer()).expect_err("another protection domain");
+    let refused = one.queues.post_recv(other.buffer()).expect_err("another protection domain");
     assert!(refused.error.to_string().contains("another protection domain"), "{}", refused.error);
     assert!(refused.buffer.is_some());
     assert_eq!(one.queues.outstanding(), 0);
@@ -148,9 +152,9 @@ fn completion_of_another_queue_pair_is_left_out() {
     let other = side.qp(QpType::IB_UVERBS_QPT_RC);
     let qp = side.qp(QpType::IB_UVERBS_QPT_RC);
     post(&other, 1);
-    let mut queues = BufferQueues::new(qp).expect("queues");
-    let buffer = Buffer::alloc(&side.pd, 1, LENGTH).expect("buffers").remove(0);
-    queues.send(buffer, 1, SendOperation::Send).expect("post a send");
+    let mut queues = BufferedQueuePair::new(qp).expect("queues");
+    let buffer = RegisteredBuffer::alloc(&side.pd, 1, LENGTH).expect("buffers").remove(0);
+    queues.post_send(buffer, 1, SendOperation::Send).expect("post a send");
     let mut polled = Vec::new();
     assert_eq!(queues.poll(onto(&mut polled)).expect("poll"), 1);
     assert_eq!(polled, [(0, false, 1)]);
@@ -160,15 +164,15 @@ fn completion_of_another_queue_pair_is_left_out() {
 fn rings_return_when_queues_are_dropped() {
     let side = Side::new();
     let qp = side.qp(QpType::IB_UVERBS_QPT_RC);
-    let queues = BufferQueues::new(qp.clone()).expect("queues");
+    let queues = BufferedQueuePair::new(qp.clone()).expect("queues");
     // SAFETY: the request names no memory.
     let error = unsafe { qp.post_send(&send(1, SendOperation::Send)) }.expect_err("taken");
-    assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
-    BufferQueues::new(qp.clone()).expect_err("taken already");
-    // Guards of rings that were taken: with one of them, the rings could not be put back.
-    let guards = (qp.send_queue(), qp.receive_queue(), side.cq.poller());
+    assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
+    BufferedQueuePair::new(qp.clone()).expect_err("taken already");
+    // No guard of a taken ring is returned: with such a guard, the ring could not be returned.
+    let guards = (qp.lock_send_queue(), qp.lock_receive_queue(), side.cq.lock_poller());
     assert!(matches!(guards, (Err(_), Err(_), Err(_))), "{guards:?}");
     drop(queues);
     drop(guards);
-    drop(BufferQueues::new(qp).expect("queues again"));
+    drop(BufferedQueuePair::new(qp).expect("queues again"));
 }

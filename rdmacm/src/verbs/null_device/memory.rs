@@ -1,4 +1,4 @@
-//! Memory regions and buffers: their bounds, and their lives.
+//! Tests of memory regions and buffers: their bounds and their lifetimes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,22 +14,22 @@ use crate::sys::uverbs::{Recorder, UverbsFile};
 
 const LOCAL: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
 
-/// A protection domain whose commands are recorded.
+/// Creates a protection domain whose commands are recorded.
 pub(super) fn recorded() -> (ProtectionDomain, Recorder) {
     let (file, recorder) = UverbsFile::recording();
     let context = Context::on_file(file, AnyDriver::External(External::new(Null::default())));
     (ProtectionDomain::new(&context).expect("protection domain"), recorder)
 }
 
-/// Returns the number of times that the kernel was asked for `command`.
+/// Returns the number of times that `command` was issued.
 pub(super) fn count(recorder: &Recorder, command: u32) -> usize {
     recorder.commands().into_iter().filter(|recorded| *recorded == command).count()
 }
 
-/// Marks memory: another mapping may take the address of one that has gone.
+/// Marks memory, because another mapping may reuse the address of an unmapped one.
 const MARK: [u8; 16] = *b"marked by a test";
 
-/// Returns `true` if this process has the memory at `address` that begins with the [`MARK`].
+/// Returns `true` if memory that begins with the [`MARK`] is mapped at `address`.
 fn is_mapped(address: u64) -> bool {
     let mut bytes = [0; MARK.len()];
     let memory = File::open("/proc/self/mem").expect("this process's memory");
@@ -44,8 +44,8 @@ fn marked(pd: &ProtectionDomain, length: usize) -> MemoryRegion {
 }
 
 /// Registers buffers, the first of which is marked.
-fn marked_buffers(pd: &ProtectionDomain) -> (Vec<Buffer>, u64) {
-    let mut buffers = Buffer::alloc(pd, 2, 64).expect("buffers");
+fn marked_buffers(pd: &ProtectionDomain) -> (Vec<RegisteredBuffer>, u64) {
+    let mut buffers = RegisteredBuffer::alloc(pd, 2, 64).expect("buffers");
     buffers[0][..MARK.len()].copy_from_slice(&MARK);
     let address = buffers[0].as_ptr() as u64;
     (buffers, address)
@@ -116,11 +116,11 @@ fn region_has_its_bounds() {
 #[test]
 fn shared_memory_is_registered_in_parts() {
     let (pd, recorder) = recorded();
-    let mut memory = Memory::new(100).expect("memory");
+    let mut memory = DmaMemory::new(100).expect("memory");
     memory.write(0, &MARK).expect("write");
     memory.write(90, b"hello").expect("write");
     assert!((memory.len(), memory.is_empty()) == (100, false));
-    let whole = MemoryRegion::share(&pd, &memory, LOCAL).expect("share");
+    let whole = MemoryRegion::register_shared(&pd, &memory, LOCAL).expect("share");
     let part = MemoryRegion::share_part(&pd, &memory, 90..95, LOCAL).expect("share a part");
     assert_eq!((whole.len(), part.len(), part.addr() - whole.addr()), (100, 5, 90));
     let mut read = [0; 5];
@@ -142,7 +142,7 @@ fn shared_memory_is_registered_in_parts() {
 #[test]
 fn buffers_share_memory_without_overlap() {
     let (pd, recorder) = recorded();
-    let mut buffers = Buffer::alloc_groups(&pd, [(2, 64), (3, 8)], 2).expect("buffers");
+    let mut buffers = RegisteredBuffer::alloc_groups(&pd, [(2, 64), (3, 8)], 2).expect("buffers");
     assert_eq!(count(&recorder, IB_USER_VERBS_CMD_REG_MR), 1);
     let lengths: Vec<usize> = buffers.iter().map(|buffer| buffer.len()).collect();
     assert_eq!(lengths, [64, 64, 8, 8, 8, 1, 1]);
@@ -172,12 +172,13 @@ fn impossible_buffers_are_refused() {
     let (pd, recorder) = recorded();
     let many = usize::try_from(u64::from(u32::MAX) + 1).expect("64 bits");
     for (count, length) in [(0, 8), (1, 0), (many, 1), (1, many), (many - 1, many - 1)] {
-        let error = Buffer::alloc(&pd, count, length).expect_err("impossible");
-        assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
+        let error = RegisteredBuffer::alloc(&pd, count, length).expect_err("impossible");
+        assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
     }
-    let error = Buffer::alloc(&pd, 0, 8).expect_err("no buffers");
+    let error = RegisteredBuffer::alloc(&pd, 0, 8).expect_err("no buffers");
     assert!(error.to_string().contains("register no buffers"), "{error}");
-    let error = Buffer::alloc_groups(&pd, [(1, 8), (1, 0)], 0).expect_err("a group without bytes");
+    let error = RegisteredBuffer::alloc_groups(&pd, [(1, 8), (1, 0)], 0)
+        .expect_err("a group without bytes");
     assert!(error.to_string().contains("1 buffers of 8 bytes and 1 buffers of 0 bytes"), "{error}");
     assert_eq!(count(&recorder, IB_USER_VERBS_CMD_REG_MR), 0);
 }
@@ -189,9 +190,9 @@ fn posted_buffers_outlive_their_queue_pair() {
     let cq = CompletionQueue::new(pd.context(), 16, None).expect("completion queue");
     let qp = QueuePair::new(&pd, &QueuePairInit::new(&cq)).expect("queue pair");
     qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_INIT)).expect("modify");
-    let mut queues = BufferQueues::new(qp).expect("queues");
+    let mut queues = BufferedQueuePair::new(qp).expect("queues");
     let (mut buffers, address) = marked_buffers(&pd);
-    queues.receive(buffers.remove(0)).expect("post");
+    queues.post_recv(buffers.remove(0)).expect("post");
     drop((buffers, cq));
     assert!(is_mapped(address));
     drop(queues);
@@ -209,17 +210,17 @@ fn posted_buffers_outlive_refused_destruction() {
     let cq = CompletionQueue::new(pd.context(), 16, None).expect("completion queue");
     let qp = QueuePair::new(&pd, &QueuePairInit::new(&cq)).expect("queue pair");
     qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_INIT)).expect("modify");
-    let mut queues = BufferQueues::new(qp).expect("queues");
+    let mut queues = BufferedQueuePair::new(qp).expect("queues");
     let (mut buffers, address) = marked_buffers(&pd);
-    queues.receive(buffers.remove(0)).expect("post");
+    queues.post_recv(buffers.remove(0)).expect("post");
     drop(buffers);
     recorder.refuse();
     drop((queues, cq, pd));
     assert!(is_mapped(address), "the device may still write to it");
 }
 
-/// Queues for datagrams, and a buffer and the address of a peer for them.
-fn datagrams(pd: &ProtectionDomain) -> (BufferQueues, Buffer, AddressHandle) {
+/// Creates queues for datagrams, with a buffer and the address of a peer.
+fn datagrams(pd: &ProtectionDomain) -> (BufferedQueuePair, RegisteredBuffer, AddressHandle) {
     let cq = CompletionQueue::new(pd.context(), 16, None).expect("completion queue");
     let init = QueuePairInit::new(&cq);
     let qp = QueuePair::with_type(pd, QpType::IB_UVERBS_QPT_UD, &init).expect("queue pair");
@@ -227,11 +228,11 @@ fn datagrams(pd: &ProtectionDomain) -> (BufferQueues, Buffer, AddressHandle) {
     let mut attributes = verbs_abi::ib_uverbs_ah_attr::default();
     attributes.grh.dgid = [7; 16];
     let address = AddressHandle::new(pd, &attributes).expect("address handle");
-    let buffer = Buffer::alloc(pd, 1, 64).expect("buffers").remove(0);
-    (BufferQueues::new(qp).expect("queues"), buffer, address)
+    let buffer = RegisteredBuffer::alloc(pd, 1, 64).expect("buffers").remove(0);
+    (BufferedQueuePair::new(qp).expect("queues"), buffer, address)
 }
 
-/// The poll that finds the completion destroys it, or leaves that to the caller.
+/// The poll that finds the completion destroys the address handle, or leaves that to the caller.
 #[test]
 fn datagram_holds_its_address() {
     for is_deferred in [false, true] {
@@ -241,7 +242,7 @@ fn datagram_holds_its_address() {
             queues.defer_destruction();
         }
         let destroyed = || count(&recorder, IB_USER_VERBS_CMD_DESTROY_AH);
-        queues.send_to(buffer, 8, &address, 1, 1, None).expect("post a datagram");
+        queues.post_send_to(buffer, 8, &address, 1, 1, None).expect("post a datagram");
         drop(address);
         assert_eq!((queues.outstanding(), destroyed()), (1, 0), "the request uses the address");
         let mut polled = Vec::new();
@@ -262,18 +263,18 @@ fn refused_datagram_returns_buffer_and_address() {
     let (mut queues, buffer, address) = datagrams(&pd);
     let (other_pd, other_recorder) = recorded();
     let other = datagrams(&other_pd).2;
-    let refused = queues.send_to(buffer, 8, &other, 1, 1, None).expect_err("another domain");
+    let refused = queues.post_send_to(buffer, 8, &other, 1, 1, None).expect_err("another domain");
     assert!(refused.error.to_string().contains("another protection domain"), "{}", refused.error);
     assert_eq!(queues.outstanding(), 0);
     drop(other);
     assert_eq!(count(&other_recorder, IB_USER_VERBS_CMD_DESTROY_AH), 1, "no request holds it");
-    // A refused request leaves the address of another one alone.
+    // A refused request does not release the address of another one.
     let buffer = refused.buffer.expect("the buffer comes back");
-    queues.send_to(buffer, 8, &address, 1, 1, None).expect("post a datagram");
+    queues.post_send_to(buffer, 8, &address, 1, 1, None).expect("post a datagram");
     drop(address);
-    let buffer = Buffer::alloc(&pd, 1, 8).expect("buffers").remove(0);
+    let buffer = RegisteredBuffer::alloc(&pd, 1, 8).expect("buffers").remove(0);
     let write = SendOperation::Write { remote_addr: 0, rkey: 0 };
-    queues.send(buffer, 8, write).expect_err("the driver has only sends");
+    queues.post_send(buffer, 8, write).expect_err("the driver has only sends");
     assert_eq!(count(&recorder, IB_USER_VERBS_CMD_DESTROY_AH), 0, "the datagram uses it");
     queues.poll(|_, _| ()).expect("poll");
     assert_eq!(count(&recorder, IB_USER_VERBS_CMD_DESTROY_AH), 1);

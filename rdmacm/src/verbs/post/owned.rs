@@ -4,21 +4,23 @@ use std::mem;
 
 use super::refusal::POST_RECV;
 use super::send::POST_SEND;
-use crate::concurrent::HeldByThisThread;
 use crate::drivers::any::{AnyCqRing, AnyRecvRing, AnySendRing};
 use crate::engine::Cq;
 use crate::error::{Error, Result};
+use crate::sync::HeldByThisThread;
 use crate::verbs::Completion;
 use crate::verbs::completion::CompletionQueue;
 use crate::verbs::memory_window::BindRequest;
 use crate::verbs::queue_pair::QueuePair;
 use crate::work::{ReceiveRequest, SendRequest};
 
-/// The reason of an error for a queue pair whose rings were taken.
-const TAKEN: &str = "its queues belong to a `BufferQueues`";
+/// Reason in errors about a queue pair whose rings were taken.
+const TAKEN: &str = "its queues belong to a `BufferedQueuePair`";
 
-/// The rings of a queue pair and of its completion queues. While this exists, every other post to the queue pair and every
-/// other poll of its completion queues fails.
+/// The rings of a queue pair and of its completion queues.
+///
+/// While the value exists, all other posts to the queue pair and all other polls of its completion
+/// queues fail.
 #[derive(Debug)]
 pub(in crate::verbs) struct OwnedRings {
     qp: QueuePair,
@@ -30,13 +32,15 @@ pub(in crate::verbs) struct OwnedRings {
 }
 
 impl OwnedRings {
-    /// Takes the rings of `qp`. They go back when this is dropped.
+    /// Takes the rings of `qp`, which are returned when the value is dropped.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a ring was taken before.
-    /// - [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if this thread holds one of the queues.
-    /// - [`ErrorKind::WrongProcess`](crate::ErrorKind::WrongProcess) after a fork.
+    /// - [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if a ring was taken before.
+    /// - [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if the calling thread holds
+    ///   one of the queues.
+    /// - [`ErrorKind::NotOwner`](crate::ErrorKind::NotOwner) if the process forked or changed its
+    ///   credentials.
     pub(in crate::verbs) fn take(qp: QueuePair) -> Result<Self> {
         qp.context().check_process(TAKE, || qp.subject())?;
         let recv_cq = qp.recv_cq().take_ring()?;
@@ -65,41 +69,49 @@ impl OwnedRings {
         &self.qp
     }
 
-    /// Posts the request and rings the doorbell, if nothing but the request has to be looked at. Posts nothing if this is
-    /// `None`.
+    /// Posts the request and rings the doorbell on the fast path, or returns `None` without posting
+    /// it.
+    ///
+    /// The fast path requires that only the request has to be checked.
     ///
     /// # Safety
     ///
-    /// The caller keeps the contract of [`SendQueue::push`](super::SendQueue::push).
+    /// The caller fulfills the contract of [`SendQueueGuard::push`](super::SendQueueGuard::push).
     #[inline(always)]
     pub(in crate::verbs) unsafe fn try_post_send(
         &mut self,
         request: &SendRequest<'_>,
     ) -> Option<Result<()>> {
         let Self { qp, send, .. } = self;
-        // SAFETY: the contract of this function is that of the callee; the ring is the send queue of the queue pair.
+        // SAFETY: the contract of this function is the contract of the callee; the ring is the send
+        // queue of the queue pair.
         unsafe { qp.engine().try_store_send(qp.context().engine(), send, request) }
             .then(|| qp.ring_send(send))
     }
 
-    /// Stores a request of any kind, in any state. [`ring_send`](Self::ring_send) posts it.
+    /// Stores a request of any kind in any state.
+    ///
+    /// [`ring_send`](Self::ring_send) posts the request.
     ///
     /// # Safety
     ///
-    /// The caller keeps the contract of [`SendQueue::push`](super::SendQueue::push).
+    /// The caller fulfills the contract of [`SendQueueGuard::push`](super::SendQueueGuard::push).
     #[cold]
     pub(in crate::verbs) unsafe fn store_send(&mut self, request: &SendRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is that of the callee.
+        // SAFETY: the contract of this function is the contract of the callee.
         unsafe { self.qp.store_send(&mut self.send, request) }
     }
 
-    /// Stores a bind of a memory window. [`ring_send`](Self::ring_send) posts it.
+    /// Stores a bind of a memory window.
+    ///
+    /// [`ring_send`](Self::ring_send) posts the request.
     ///
     /// # Safety
     ///
-    /// The caller keeps the contract of [`SendQueue::bind_window`](super::SendQueue::bind_window).
+    /// The caller fulfills the contract of
+    /// [`SendQueueGuard::bind_window`](super::SendQueueGuard::bind_window).
     pub(in crate::verbs) unsafe fn store_bind(&mut self, request: &BindRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is that of the callee.
+        // SAFETY: the contract of this function is the contract of the callee.
         unsafe { self.qp.store_bind(&mut self.send, request) }
     }
 
@@ -109,33 +121,40 @@ impl OwnedRings {
         self.qp.ring_send(&mut self.send)
     }
 
-    /// Posts the request, if nothing but the request has to be looked at. Posts nothing if this is `None`.
+    /// Posts the request on the fast path, or returns `None` without posting it.
+    ///
+    /// The fast path requires that only the request has to be checked.
     ///
     /// # Safety
     ///
-    /// The caller keeps the contract of [`ReceiveQueue::push`](super::ReceiveQueue::push).
+    /// The caller fulfills the contract of
+    /// [`ReceiveQueueGuard::push`](super::ReceiveQueueGuard::push).
     #[inline(always)]
     pub(in crate::verbs) unsafe fn try_post_recv(
         &mut self,
         request: &ReceiveRequest<'_>,
     ) -> Option<Result<()>> {
         let Self { qp, recv, .. } = self;
-        // SAFETY: the contract of this function is that of the callee; the ring is the receive queue of the queue pair.
+        // SAFETY: the contract of this function is the contract of the callee; the ring is the
+        // receive queue of the queue pair.
         unsafe { qp.engine().try_store_recv(qp.context().engine(), recv, request) }
             .then(|| qp.settle_posted())
     }
 
-    /// Stores a request of any kind, in any state. [`ring_recv`](Self::ring_recv) posts it.
+    /// Stores a request of any kind in any state.
+    ///
+    /// [`ring_recv`](Self::ring_recv) posts the request.
     ///
     /// # Safety
     ///
-    /// The caller keeps the contract of [`ReceiveQueue::push`](super::ReceiveQueue::push).
+    /// The caller fulfills the contract of
+    /// [`ReceiveQueueGuard::push`](super::ReceiveQueueGuard::push).
     #[cold]
     pub(in crate::verbs) unsafe fn store_recv(
         &mut self,
         request: &ReceiveRequest<'_>,
     ) -> Result<()> {
-        // SAFETY: the contract of this function is that of the callee.
+        // SAFETY: the contract of this function is the contract of the callee.
         unsafe { self.qp.store_recv(&mut self.recv, request) }
     }
 
@@ -145,14 +164,14 @@ impl OwnedRings {
         self.qp.ring_recv(&mut self.recv)
     }
 
-    /// Takes completions of receives off their queue, and those of sends if all requests complete on one queue.
+    /// Takes completions of receives, and of sends if all requests complete on one queue.
     #[inline(always)]
     pub(in crate::verbs) fn poll_recv(&mut self, into: &mut [Completion]) -> Result<usize> {
         let cq = self.qp.recv_cq();
         poll(cq, cq.engine(), &mut self.recv_cq, into)
     }
 
-    /// Takes completions of sends off their queue. Returns `None` if [`poll_recv`](Self::poll_recv) takes them.
+    /// Takes completions of sends, or returns `None` if [`poll_recv`](Self::poll_recv) takes them.
     #[inline(always)]
     pub(in crate::verbs) fn poll_send(&mut self, into: &mut [Completion]) -> Option<Result<usize>> {
         let cq = self.qp.send_cq();
@@ -170,14 +189,14 @@ fn poll(
     into: &mut [Completion],
 ) -> Result<usize> {
     let device = queue.context().engine();
-    if !device.file().surely_belongs_here() {
+    if !device.file().is_owner_fast() {
         queue.check_process()?;
     }
     cq.poll(device, ring, into).map_err(|error| queue.poll_error(error))
 }
 
 impl QueuePair {
-    /// Takes the rings of the work queues away.
+    /// Takes the rings of the work queues.
     fn take_work_rings(&self) -> Result<(AnySendRing, AnyRecvRing)> {
         let held = |HeldByThisThread| self.held(TAKE, "it has a queue; drop that first");
         let mut send = self.inner.send.lock().map_err(held)?;
@@ -189,11 +208,11 @@ impl QueuePair {
         Ok((send, mem::replace(&mut *recv, AnyRecvRing::Absent(TAKEN))))
     }
 
-    /// Checks, for `operation`, that the rings were not taken.
+    /// Returns an error of `operation` if the rings were taken.
     pub(in crate::verbs) fn check_has_rings(&self, operation: &'static str) -> Result<()> {
         match self.inner.send.try_lock().as_deref() {
             Some(AnySendRing::Absent(why)) => Err(Error::invalid(operation, self.subject(), *why)),
-            // Another thread posts to them.
+            // Another thread is posting, so the rings were not taken.
             _ => Ok(()),
         }
     }
@@ -202,11 +221,12 @@ impl QueuePair {
 impl Drop for OwnedRings {
     fn drop(&mut self) {
         let Self { qp, send, recv, recv_cq, send_cq } = self;
-        // In a forked child a lock may never be released.
-        if !qp.inner.object.belongs_here() {
+        // In a forked child, a lock may never be released.
+        if !qp.inner.object.is_owner() {
             return;
         }
-        // No thread holds the lock of a ring that was taken for long, and this one does not: it holds no guard here.
+        // No thread holds the lock of a taken ring for long. This thread does not hold it, because
+        // it has no guard here.
         if let Ok(mut absent) = qp.inner.send.lock() {
             mem::swap(&mut *absent, send);
         }

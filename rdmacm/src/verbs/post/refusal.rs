@@ -7,7 +7,7 @@ use crate::verbs::queue_pair::QueuePair;
 pub(super) const POST_RECV: &str = "post a receive to";
 
 impl QueuePair {
-    /// Returns `true` if this thread holds one of the queues.
+    /// Returns `true` if the calling thread holds one of the queues.
     pub(in crate::verbs) fn holds_a_queue(&self) -> bool {
         self.inner.send.is_held_by_this_thread() || self.inner.receive.is_held_by_this_thread()
     }

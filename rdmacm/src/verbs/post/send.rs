@@ -1,57 +1,62 @@
-//! Posting to send queues.
+//! Posting to send queues ([`SendQueueGuard`]).
 
-use crate::concurrent::{HandoffGuard, HeldByThisThread};
 use crate::driver::{PostError, Posted};
 use crate::drivers::any::AnySendRing;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
+use crate::sync::{HandoffGuard, HeldByThisThread};
 use crate::verbs::memory_window::{BindRequest, Invalidation};
 use crate::verbs::queue_pair::QueuePair;
 use crate::work::{Payload, SendOperation, SendRequest};
 
 pub(super) const POST_SEND: &str = "post a send to";
 
-/// The send queue of a queue pair, for one thread until it is dropped: for many posts with one lock,
-/// and for lists of them with one doorbell.
+/// Exclusive access to the send queue of a queue pair.
 ///
-/// Of [`QueuePair::send_queue`]. Threads that post to the same queue meanwhile wait for it, and have
-/// their turn whenever this one rings. Nothing else waits: the state of the queue pair can be
-/// changed and its completions polled. It cannot leave the thread that took it.
+/// For many posts under one lock, and for lists of requests with one doorbell. Created by
+/// [`QueuePair::lock_send_queue`], and released when dropped. Dropping rings the doorbell for
+/// pushed requests and discards an error.
 ///
-/// # Several at a time
+/// Other threads that post to the queue block on the lock. They get access whenever this thread
+/// rings the doorbell. No other operation blocks: another thread can change the state of the queue
+/// pair or poll its completions. The guard cannot move to another thread.
 ///
-/// A thread may have several of these: send and receive queues, those of other queue pairs,
-/// [`Poller`](crate::verbs::Poller)s. Posting and polling take one too, for as long as they last. As with
-/// locks, all threads are to take those that they have together in one order: where one posts while it
-/// has the poller, and another polls while it has the send queue, both may wait for ever. Only waiting
-/// for what the same thread has is told, as [`ErrorKind::WouldDeadlock`].
+/// # Several guards in one thread
 ///
-/// Dropping it rings for what was pushed, where an error would be lost.
+/// A thread may hold several guards: send and receive queues, also of other queue pairs, and
+/// [`Poller`](crate::verbs::Poller)s. Posting and polling take such a lock too, for the duration of
+/// the call.
+///
+/// As with locks, all threads must take the guards that they hold together in one order. Otherwise
+/// they can deadlock: for example, if one thread posts while it holds the poller, and another polls
+/// while it holds the send queue. Only waiting for a lock of the same thread is detected and
+/// reported, as [`ErrorKind::WouldDeadlock`].
 #[derive(Debug)]
-pub struct SendQueue<'a> {
+pub struct SendQueueGuard<'a> {
     qp: &'a QueuePair,
     ring: HandoffGuard<'a, AnySendRing>,
 }
 
 impl QueuePair {
-    /// The send queue, for this thread.
+    /// Locks the send queue for the calling thread.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::WouldDeadlock`] if this thread has the queue already.
-    /// - [`ErrorKind::Invalid`] if the queue pair has no such queue, or a [`BufferQueues`](crate::verbs::BufferQueues) has it.
-    /// - [`ErrorKind::DeviceGone`] if the device was removed.
-    /// - [`ErrorKind::WrongProcess`] after a fork.
+    /// - [`ErrorKind::WouldDeadlock`] if the calling thread already holds the queue.
+    /// - [`ErrorKind::InvalidInput`] if the queue pair has no such queue, or if a
+    ///   [`BufferedQueuePair`](crate::verbs::BufferedQueuePair) owns it.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
     #[doc(alias = "ibv_qp_to_qp_ex")]
     #[doc(alias = "ibv_wr_start")]
-    pub fn send_queue(&self) -> Result<SendQueue<'_>> {
+    pub fn lock_send_queue(&self) -> Result<SendQueueGuard<'_>> {
         self.context().check_usable(POST_SEND, || self.subject())?;
         match self.inner.send.lock() {
-            // A guard would keep the owner of the ring from putting it back.
+            // A guard would keep the owner of the ring from returning it.
             Ok(ring) => match *ring {
                 AnySendRing::Absent(why) => Err(Error::invalid(POST_SEND, self.subject(), why)),
-                _ => Ok(SendQueue { qp: self, ring }),
+                _ => Ok(SendQueueGuard { qp: self, ring }),
             },
             Err(HeldByThisThread) => {
                 Err(self.held(POST_SEND, "it has the send queue; drop that first"))
@@ -59,20 +64,23 @@ impl QueuePair {
         }
     }
 
-    /// The send queue, if no thread has it.
-    pub(in crate::verbs) fn free_send_queue(&self) -> Option<SendQueue<'_>> {
-        self.inner.send.try_lock().map(|ring| SendQueue { qp: self, ring })
+    /// Returns the send queue if no thread holds it.
+    pub(in crate::verbs) fn free_send_queue(&self) -> Option<SendQueueGuard<'_>> {
+        self.inner.send.try_lock().map(|ring| SendQueueGuard { qp: self, ring })
     }
 
-    /// Posts a send request: [`SendQueue::post`] on a [`send_queue`](Self::send_queue) of its own.
+    /// Posts a send request.
     ///
-    /// # Safety
-    ///
-    /// That of [`SendQueue::push`].
+    /// Locks the [send queue](Self::lock_send_queue) for one call of [`SendQueueGuard::post`].
     ///
     /// # Errors
     ///
-    /// The errors of [`send_queue`](Self::send_queue), [`SendQueue::push`] and [`SendQueue::ring`].
+    /// The errors of [`lock_send_queue`](Self::lock_send_queue), [`SendQueueGuard::push`] and
+    /// [`SendQueueGuard::ring_doorbell`].
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`SendQueueGuard::push`].
     #[doc(alias = "ibv_post_send")]
     #[doc(alias = "rdma_post_send")]
     #[doc(alias = "rdma_post_sendv")]
@@ -82,7 +90,7 @@ impl QueuePair {
     #[doc(alias = "rdma_post_write")]
     #[doc(alias = "rdma_post_writev")]
     pub unsafe fn post_send(&self, request: &SendRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is that of both callees.
+        // SAFETY: the contract of this function is the contract of both callees.
         match unsafe { self.try_post_send(request) } {
             Some(rung) => rung,
             // SAFETY: as above.
@@ -90,59 +98,65 @@ impl QueuePair {
         }
     }
 
-    /// Posts the request if nothing but the request has to be looked at, and no thread holds the queue. Posts nothing if this
-    /// is `None`.
+    /// Posts the request on the fast path, or returns `None` without posting it.
+    ///
+    /// The fast path requires that only the request has to be checked, and that no thread holds the
+    /// queue.
     ///
     /// # Safety
     ///
-    /// The caller keeps the contract of [`post_send`](Self::post_send).
+    /// The caller fulfills the contract of [`post_send`](Self::post_send).
     #[inline(always)]
     unsafe fn try_post_send(&self, request: &SendRequest<'_>) -> Option<Result<()>> {
         let mut ring = self.inner.send.try_lock()?;
         let device = self.context().engine();
-        // SAFETY: the contract of this function is that of the callee; the ring is the send queue of this queue pair.
+        // SAFETY: the contract of this function is the contract of the callee; the ring is the send
+        // queue of this queue pair.
         unsafe { self.engine().try_store_send(device, &mut ring, request) }
             .then(|| self.ring_send(&mut ring))
     }
 
-    /// Posts a request that binds a memory window: [`SendQueue::bind_window`] and
-    /// [`SendQueue::ring`] on a [`send_queue`](Self::send_queue) of its own.
+    /// Posts a request that binds a memory window.
     ///
-    /// # Safety
-    ///
-    /// That of [`SendQueue::bind_window`].
+    /// Locks the [send queue](Self::lock_send_queue) for [`SendQueueGuard::bind_window`] and
+    /// [`SendQueueGuard::ring_doorbell`].
     ///
     /// # Errors
     ///
-    /// The errors of [`send_queue`](Self::send_queue), [`SendQueue::bind_window`] and [`SendQueue::ring`].
+    /// The errors of [`lock_send_queue`](Self::lock_send_queue), [`SendQueueGuard::bind_window`]
+    /// and [`SendQueueGuard::ring_doorbell`].
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`SendQueueGuard::bind_window`].
     #[doc(alias = "ibv_bind_mw")]
     #[doc(alias = "IBV_WR_BIND_MW")]
     #[doc(alias = "ibv_wr_bind_mw")]
     pub unsafe fn bind_window(&self, request: &BindRequest<'_>) -> Result<()> {
-        let mut queue = self.send_queue()?;
-        // SAFETY: the contract of this function is that of the callee.
+        let mut queue = self.lock_send_queue()?;
+        // SAFETY: the contract of this function is the contract of the callee.
         unsafe { queue.bind_window(request) }?;
-        queue.ring()
+        queue.ring_doorbell()
     }
 
-    /// Posts a request of any kind, in any state, waiting for a thread that holds the queue.
+    /// Posts a request of any kind in any state, waiting for a thread that holds the queue.
     ///
     /// # Safety
     ///
-    /// The caller keeps the contract of [`post_send`](Self::post_send).
+    /// The caller fulfills the contract of [`post_send`](Self::post_send).
     #[inline(never)]
     unsafe fn post_send_with_care(&self, request: &SendRequest<'_>) -> Result<()> {
-        let mut queue = self.send_queue()?;
-        // SAFETY: the contract of this function is that of the callee.
+        let mut queue = self.lock_send_queue()?;
+        // SAFETY: the contract of this function is the contract of the callee.
         unsafe { queue.push_with_care(request) }?;
-        queue.ring()
+        queue.ring_doorbell()
     }
 
     /// Stores a request of any kind in `ring`, the send queue of this queue pair.
     ///
     /// # Safety
     ///
-    /// The caller keeps the contract of [`SendQueue::push`].
+    /// The caller fulfills the contract of [`SendQueueGuard::push`].
     #[inline(never)]
     pub(in crate::verbs) unsafe fn store_send(
         &self,
@@ -153,7 +167,7 @@ impl QueuePair {
             let state = self.engine().check_send(&*self.inner, request)?;
             let invalidation = Invalidation::of(self, &request.operation)?;
             let device = self.context().engine();
-            // SAFETY: the contract of this function is that of the callee.
+            // SAFETY: the contract of this function is the contract of the callee.
             unsafe { self.engine().store_send(device, ring, state, request) }?;
             if let Some(invalidation) = invalidation {
                 invalidation.posted();
@@ -168,7 +182,7 @@ impl QueuePair {
     ///
     /// # Safety
     ///
-    /// The caller keeps the contract of [`SendQueue::bind_window`].
+    /// The caller fulfills the contract of [`SendQueueGuard::bind_window`].
     pub(in crate::verbs) unsafe fn store_bind(
         &self,
         ring: &mut AnySendRing,
@@ -185,7 +199,8 @@ impl QueuePair {
                 flags: request.flags,
             };
             let device = self.context().engine();
-            // SAFETY: the request has no payload; for the region the caller answers.
+            // SAFETY: the request has no payload; the caller guarantees that the region stays
+            // registered.
             unsafe { self.engine().store_send(device, ring, state, &send) }?;
             change.posted(self);
             Ok(())
@@ -194,7 +209,8 @@ impl QueuePair {
         store().map_err(|error| self.refused(POST_SEND, error))
     }
 
-    /// Rings the doorbell for the requests that were stored in `ring`, the send queue of this queue pair.
+    /// Rings the doorbell for requests that were stored in `ring`, the send queue of this queue
+    /// pair.
     #[inline(always)]
     pub(in crate::verbs) fn ring_send(&self, ring: &mut AnySendRing) -> Result<()> {
         let rung = self.engine().ring_send(self.context().engine(), ring, &*self.inner);
@@ -202,47 +218,58 @@ impl QueuePair {
     }
 }
 
-impl SendQueue<'_> {
-    /// Puts a send request into the queue. The device may look at it at once, and does after
-    /// [`ring`](Self::ring). A completion follows if the request is signalled or fails.
+impl SendQueueGuard<'_> {
+    /// Stores a send request in the queue, without ringing the doorbell.
     ///
-    /// Stores the request in the ring that the kernel shares.
-    ///
-    /// On siw it may take a while where the kernel has moved the queue pair to ERR by itself, as it
-    /// does when the peer ends the connection: it takes the doorbell and does nothing, as it does
-    /// while it is busy, and the library cannot tell which. The request comes back when the event
-    /// that tells of the end of the connection is read from the id's channel, and one that is posted
-    /// later comes back at once. So while a thread waits for a completion, another one reads the
-    /// channel; of a synchronous id, whose events nobody reads, the request comes back with
-    /// [`disconnect`](crate::cm::CmId::disconnect), and of a queue pair that is no id's own with a
-    /// [`modify`](QueuePair::modify) to ERR.
-    ///
-    /// # Safety
-    ///
-    /// Until the request has completed (an unsignalled one: until a later one of the queue has), or
-    /// the queue pair is destroyed, the memory that a [`Payload::Gather`] names by its addresses and
-    /// keys
-    /// - stays allocated and registered;
-    /// - is not written, and for a read neither written nor read, except in ways that cope with a
-    ///   device doing the same.
-    ///
-    /// The request's identifier is not one that [`BufferQueues`](crate::verbs::BufferQueues) of the same
-    /// queue pair have given a request of theirs.
-    ///
-    /// A [`Payload::Inline`] asks for nothing. Memory of peers is what the rights that they granted
-    /// protect.
+    /// The device may process the request at once, and does so after
+    /// [`ring_doorbell`](Self::ring_doorbell). A completion follows if the request is signaled or
+    /// fails. The request is stored in the ring that the kernel shares.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
-    /// the queue pair does not hold or has no way to carry out, or in a state before RTS;
-    /// [`ErrorKind::Unposted`] where the kernel refuses what it is asked before: whether it knows the
-    /// operation (rxe), whether the queue pair is connected (siw);
-    /// [`ErrorKind::WrongProcess`] after a fork. This request is not posted then; those pushed
-    /// before it are.
+    /// On error, this request is not posted, but requests pushed earlier are.
+    /// - [`ErrorKind::InvalidInput`] with ENOMEM if the queue is full.
+    /// - [`ErrorKind::InvalidInput`] with EINVAL if the request exceeds the capacities of the queue
+    ///   pair, or if its state is before RTS.
+    /// - [`ErrorKind::InvalidInput`] with EINVAL if the queue pair does not support the operation.
+    /// - [`ErrorKind::PartiallyPosted`] if the kernel refuses a check that precedes the post. It
+    ///   checks whether it knows the operation (rxe), or whether the queue pair is connected (siw).
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// # Safety
+    ///
+    /// The caller must ensure the following until the request has completed, or until the queue
+    /// pair is destroyed. An unsignaled request has completed when a later request of the queue
+    /// has.
+    /// - The memory that a [`Payload::Gather`] names by addresses and keys stays allocated and
+    ///   registered.
+    /// - The memory is not written. For a read request, it is neither written nor read. Accesses
+    ///   that tolerate concurrent access by a device are allowed.
+    ///
+    /// The request's identifier must differ from those that a
+    /// [`BufferedQueuePair`](crate::verbs::BufferedQueuePair) of the same queue pair has given to
+    /// its requests.
+    ///
+    /// A [`Payload::Inline`] requires nothing. Memory of peers is protected by the access rights
+    /// that the peers granted.
+    ///
+    /// # Driver notes
+    ///
+    /// On siw, a request may complete late if the kernel has moved the queue pair to ERR by itself.
+    /// It does so when the peer ends the connection. The kernel then accepts the doorbell and does
+    /// nothing. It does the same while it is busy, and the library cannot distinguish the two.
+    ///
+    /// The request completes when the event about the end of the connection is read from the id's
+    /// channel. A request that is posted later completes at once. While a thread waits for a
+    /// completion, another one must therefore read the channel.
+    /// - The events of a synchronous id are not read. There,
+    ///   [`disconnect`](crate::cm::CmId::disconnect) completes the request.
+    /// - A queue pair that belongs to no id needs a [`modify`](QueuePair::modify) to ERR.
     pub unsafe fn push(&mut self, request: &SendRequest<'_>) -> Result<()> {
         let device = self.qp.context().engine();
-        // SAFETY: the contract of this function is that of the callee; the ring is that of the queue pair.
+        // SAFETY: the contract of this function is the contract of the callee; the ring belongs to
+        // the queue pair.
         if unsafe { self.qp.engine().try_store_send(device, &mut self.ring, request) } {
             return Ok(());
         }
@@ -250,63 +277,71 @@ impl SendQueue<'_> {
         unsafe { self.push_with_care(request) }
     }
 
-    /// [`push`](Self::push) of a request of any kind, in any state.
-    ///
-    /// # Safety
-    ///
-    /// The caller keeps the contract of [`push`](Self::push).
+    /// Pushes on the slow path of [`push`](Self::push), for a request of any kind in any state.
     unsafe fn push_with_care(&mut self, request: &SendRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is that of the callee.
+        // SAFETY: the contract of this function is the contract of the callee.
         unsafe { self.qp.store_send(&mut self.ring, request) }
     }
 
-    /// Puts a request into the queue that binds a memory window to a part of a region. Otherwise
-    /// as [`push`](Self::push).
+    /// Stores a request that binds a memory window to a part of a region.
     ///
-    /// The window [has](crate::verbs::MemoryWindow::rkey) its new key when this returns.
+    /// The window [has](crate::verbs::MemoryWindow::rkey) its new key when this function returns.
+    /// See [`push`](Self::push) for details.
+    ///
+    /// # Errors
+    ///
+    /// In addition to the errors of [`push`](Self::push):
+    /// - [`ErrorKind::InvalidInput`] if the window or the region belongs to another protection
+    ///   domain.
+    /// - [`ErrorKind::InvalidInput`] if the part exceeds the region.
+    /// - [`ErrorKind::InvalidInput`] if the queue pair is a datagram queue pair.
+    /// - [`ErrorKind::InvalidInput`] if the window is of type 2 and is bound to no bytes, or is too
+    ///   old for the queue pair (rxe).
+    /// - [`ErrorKind::Unsupported`] if the driver has no memory windows.
     ///
     /// # Safety
     ///
-    /// The region stays registered until the request has completed. The access that the bind grants
-    /// is as if the region had been [registered](crate::verbs::MemoryRegion::register) with it, until
-    /// the window is bound again, invalidated or destroyed.
-    ///
-    /// The request's identifier is not one that [`BufferQueues`](crate::verbs::BufferQueues) of the
-    /// same queue pair have given a request of theirs.
-    ///
-    /// # Errors
-    ///
-    /// In addition to those of [`push`](Self::push): [`ErrorKind::Invalid`] if the window or the
-    /// region belongs to another protection domain, if the part exceeds the region, if the queue
-    /// pair has datagrams, if a window of type 2 is to be bound to no bytes or is too old for the
-    /// queue pair (rxe); [`ErrorKind::Unsupported`] if the driver has no windows.
+    /// - The region stays registered until the request has completed.
+    /// - Until the window is bound again, invalidated or destroyed, the caller fulfills the
+    ///   contract of [`register`](crate::verbs::MemoryRegion::register) for the access rights that
+    ///   the bind grants.
+    /// - The request's identifier differs from those that a
+    ///   [`BufferedQueuePair`](crate::verbs::BufferedQueuePair) of the same queue pair has given to
+    ///   its requests.
     pub unsafe fn bind_window(&mut self, request: &BindRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is that of the callee.
+        // SAFETY: the contract of this function is the contract of the callee.
         unsafe { self.qp.store_bind(&mut self.ring, request) }
     }
 
-    /// Has the device look at what was pushed since the last time.
+    /// Rings the doorbell: the device processes the requests that were pushed since the last call.
     ///
-    /// `IB_USER_VERBS_CMD_POST_SEND` as a doorbell; on siw not where the kernel is on its way. Where
-    /// the driver keeps its queues in the kernel, the command posts what was pushed.
+    /// If the driver keeps its queues in the kernel, the command posts the pushed requests.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unposted`] where the driver keeps its queues in the kernel, for whatever reason the
-    /// command fails: with ENOMEM for a full queue, with EIO where the device is gone.
-    /// [`ErrorKind::WrongProcess`] after a fork. On siw [`ErrorKind::Invalid`] for a read on a
-    /// connection that was made without, which only the doorbell tells: it and those pushed behind
-    /// it, of which the error says the number, are not posted. Any other error is that of the
-    /// doorbell (ENOMEM from the kernel, [`ErrorKind::DeviceGone`]): what was pushed stands in the
-    /// queue and may be carried out with what comes next, so that the obligations of
-    /// [`push`](Self::push) hold.
+    /// - [`ErrorKind::PartiallyPosted`] if the driver keeps its queues in the kernel and the
+    ///   command fails for any reason. The errno is ENOMEM if the queue is full, and EIO if the
+    ///   device was removed.
+    /// - [`ErrorKind::InvalidInput`] on siw for a read on a connection that does not permit reads,
+    ///   which only the doorbell reports. The read and the requests pushed after it are not posted;
+    ///   the error contains their number.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    /// - ENOMEM from the kernel, or [`ErrorKind::DeviceRemoved`], if the doorbell itself fails. The
+    ///   pushed requests then stay in the queue and may be processed together with later ones, so
+    ///   the obligations of [`push`](Self::push) hold.
+    ///
+    /// # Driver notes
+    ///
+    /// On siw, there is no system call if the kernel is already processing the queue.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_POST_SEND`.
     #[doc(alias = "ibv_wr_complete")]
-    pub fn ring(&mut self) -> Result<()> {
+    pub fn ring_doorbell(&mut self) -> Result<()> {
         self.qp.context().check_process(POST_SEND, || self.qp.subject())?;
         self.ring_here()
     }
 
-    /// The same in this process.
+    /// Rings the doorbell in this process, without checking for a fork.
     #[inline(never)]
     fn ring_here(&mut self) -> Result<()> {
         self.qp.ring_send(&mut self.ring)?;
@@ -314,17 +349,18 @@ impl SendQueue<'_> {
         Ok(())
     }
 
-    /// Posts a send request: [`push`](Self::push) and [`ring`](Self::ring).
-    ///
-    /// # Safety
-    ///
-    /// That of [`push`](Self::push).
+    /// Posts a send request: [`push`](Self::push) followed by
+    /// [`ring_doorbell`](Self::ring_doorbell).
     ///
     /// # Errors
     ///
-    /// The errors of [`push`](Self::push) and [`ring`](Self::ring).
+    /// The errors of [`push`](Self::push) and [`ring_doorbell`](Self::ring_doorbell).
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`push`](Self::push).
     pub unsafe fn post(&mut self, request: &SendRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is that of the callee.
+        // SAFETY: the contract of this function is the contract of the callee.
         unsafe { self.push(request) }?;
         self.ring_here()
     }
@@ -335,9 +371,9 @@ impl SendQueue<'_> {
     }
 }
 
-impl Drop for SendQueue<'_> {
+impl Drop for SendQueueGuard<'_> {
     fn drop(&mut self) {
-        if self.qp.inner.object.belongs_here() {
+        if self.qp.inner.object.is_owner() {
             let _ = self.qp.ring_send(&mut self.ring);
         }
     }

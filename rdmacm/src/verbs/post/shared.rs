@@ -1,57 +1,63 @@
-//! Posting to shared receive queues.
+//! Posting to shared receive queues ([`SharedReceiveQueueGuard`]).
 
 #[cfg(doc)]
-use super::SendQueue;
+use super::SendQueueGuard;
 use super::refusal::POST_RECV;
-use crate::concurrent::HandoffGuard;
 use crate::driver::PostError;
 use crate::drivers::any::AnyRecvRing;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
+use crate::sync::HandoffGuard;
 use crate::verbs::srq::SharedReceiveQueue;
 use crate::work::ReceiveRequest;
 
-/// A shared receive queue, for one thread until it is dropped: as [`SendQueue`].
+/// Exclusive access to a shared receive queue.
 ///
-/// Of [`SharedReceiveQueue::receive_queue`]. The device may fill what is pushed at once, for any of
-/// the queue pairs; [`ring`](Self::ring) is for drivers that keep their queues in the kernel.
+/// Created by [`SharedReceiveQueue::lock_receive_queue`], and released when dropped. The device may
+/// fill a pushed request at once, for any of the queue pairs.
+/// [`ring_doorbell`](Self::ring_doorbell) is needed for drivers that keep their queues in the
+/// kernel. Dropping the guard rings the doorbell for pushed requests and discards an error.
 ///
-/// Dropping it rings for what was pushed, where an error would be lost.
+/// See [`SendQueueGuard`] for locking and lock order.
 #[derive(Debug)]
-pub struct SharedReceives<'a> {
+pub struct SharedReceiveQueueGuard<'a> {
     srq: &'a SharedReceiveQueue,
     ring: HandoffGuard<'a, AnyRecvRing>,
 }
 
 impl SharedReceiveQueue {
-    /// The queue, for this thread.
+    /// Locks the queue for the calling thread.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WouldDeadlock`] where this thread has it already; [`ErrorKind::DeviceGone`];
-    /// [`ErrorKind::WrongProcess`] after a fork.
-    pub fn receive_queue(&self) -> Result<SharedReceives<'_>> {
+    /// - [`ErrorKind::WouldDeadlock`] if the calling thread already holds the queue.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    pub fn lock_receive_queue(&self) -> Result<SharedReceiveQueueGuard<'_>> {
         self.context().check_usable(POST_RECV, || self.subject())?;
-        Ok(SharedReceives { srq: self, ring: self.lock(POST_RECV)? })
+        Ok(SharedReceiveQueueGuard { srq: self, ring: self.lock(POST_RECV)? })
     }
 
-    /// Posts a receive request: [`SharedReceives::post`] on a [`receive_queue`](Self::receive_queue)
-    /// of its own.
+    /// Posts a receive request.
+    ///
+    /// Locks the [receive queue](Self::lock_receive_queue) for one call of
+    /// [`SharedReceiveQueueGuard::post`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`lock_receive_queue`](Self::lock_receive_queue),
+    /// [`SharedReceiveQueueGuard::push`] and [`SharedReceiveQueueGuard::ring_doorbell`].
     ///
     /// # Safety
     ///
-    /// That of [`SharedReceives::push`].
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`receive_queue`](Self::receive_queue), [`SharedReceives::push`] and
-    /// [`SharedReceives::ring`].
+    /// The contract of [`SharedReceiveQueueGuard::push`].
     #[doc(alias = "ibv_post_srq_recv")]
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         if let Some(mut ring) = self.try_lock() {
             let device = self.context().engine();
-            // SAFETY: the contract of this function is that of the callee; the ring is that of this queue.
+            // SAFETY: the contract of this function is the contract of the callee; the ring belongs
+            // to this queue.
             if unsafe { self.engine().try_store(device, &mut ring, request) } {
                 return Ok(());
             }
@@ -64,13 +70,13 @@ impl SharedReceiveQueue {
     ///
     /// # Safety
     ///
-    /// That of [`post_recv`](Self::post_recv).
+    /// The contract of [`post_recv`](Self::post_recv).
     #[inline(never)]
     unsafe fn post_recv_with_care(&self, request: &ReceiveRequest<'_>) -> Result<()> {
-        let mut queue = self.receive_queue()?;
-        // SAFETY: the contract of this function is that of the callee.
+        let mut queue = self.lock_receive_queue()?;
+        // SAFETY: the contract of this function is the contract of the callee.
         unsafe { queue.push_with_care(request) }?;
-        queue.ring()
+        queue.ring_doorbell()
     }
 
     #[cold]
@@ -79,30 +85,37 @@ impl SharedReceiveQueue {
     }
 }
 
-impl SharedReceives<'_> {
-    /// Puts a receive request into the queue. A completion follows with the message that it
-    /// receives, on the completion queue of the queue pair that took it.
+impl SharedReceiveQueueGuard<'_> {
+    /// Stores a receive request in the queue.
     ///
-    /// Stores the request in the ring that the kernel shares; no system call.
-    ///
-    /// # Safety
-    ///
-    /// Until the request has completed, or the shared receive queue is destroyed, the memory that it
-    /// names by its addresses and keys
-    /// - stays allocated and registered;
-    /// - is neither written nor read, except in ways that cope with a device writing to it.
-    ///
-    /// The request's identifier is not one that [`BufferQueues`](crate::verbs::BufferQueues) of a queue pair
-    /// that receives from here have given a request of theirs.
+    /// A completion follows when the request receives a message, on the completion queue of the
+    /// queue pair that consumed the request. The request is stored in the ring that the kernel
+    /// shares, without a system call.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with ENOMEM where the queue is full, with EINVAL for a request that
-    /// the queue does not hold; [`ErrorKind::WrongProcess`] after a fork. This request is not posted
-    /// then; those pushed before it are.
+    /// On error, this request is not posted, but requests pushed earlier are.
+    /// - [`ErrorKind::InvalidInput`] with ENOMEM if the queue is full.
+    /// - [`ErrorKind::InvalidInput`] with EINVAL if the request exceeds the capacities of the
+    ///   queue.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// # Safety
+    ///
+    /// The caller must ensure the following until the request has completed, or until the shared
+    /// receive queue is destroyed.
+    /// - The memory that the request names by addresses and keys stays allocated and registered.
+    /// - The memory is neither written nor read, except by accesses that tolerate concurrent writes
+    ///   by a device.
+    ///
+    /// The request's identifier must differ from those that the
+    /// [`BufferedQueuePair`](crate::verbs::BufferedQueuePair) of a queue pair that receives from
+    /// this queue has given to its requests.
     pub unsafe fn push(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         let device = self.srq.context().engine();
-        // SAFETY: the contract of this function is that of the callee; the ring is that of the queue.
+        // SAFETY: the contract of this function is the contract of the callee; the ring belongs to
+        // this queue.
         if unsafe { self.srq.engine().try_store(device, &mut self.ring, request) } {
             return Ok(());
         }
@@ -110,28 +123,30 @@ impl SharedReceives<'_> {
         unsafe { self.push_with_care(request) }
     }
 
-    /// [`push`](Self::push) of a request of any kind.
-    ///
-    /// # Safety
-    ///
-    /// That of [`push`](Self::push).
+    /// Pushes on the slow path of [`push`](Self::push), for a request of any kind.
     #[inline(never)]
     unsafe fn push_with_care(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         self.srq.context().check_usable(POST_RECV, || self.srq.subject())?;
-        // SAFETY: the contract of this function is that of the callee.
+        // SAFETY: the contract of this function is the contract of the callee.
         let stored = unsafe { self.srq.engine().store(&mut self.ring, request) };
         stored.map_err(|error| self.srq.refused(error))
     }
 
-    /// Has the driver post what was pushed since the last time, where it keeps its queues in the
-    /// kernel: `IB_USER_VERBS_CMD_POST_SRQ_RECV`. No system call where it does not.
+    /// Posts the pushed requests on drivers that keep their queues in the kernel.
+    ///
+    /// Other drivers need no doorbell, and the call makes no system call.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unposted`] where the driver keeps its queues in the kernel, for whatever reason the
-    /// command fails: with ENOMEM for a full queue, with EIO where the device is gone. [`ErrorKind::DeviceGone`];
-    /// [`ErrorKind::WrongProcess`] after a fork.
-    pub fn ring(&mut self) -> Result<()> {
+    /// - [`ErrorKind::PartiallyPosted`] if the driver keeps its queues in the kernel and the
+    ///   command fails for any reason. The errno is ENOMEM if the queue is full, and EIO if the
+    ///   device was removed.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: `IB_USER_VERBS_CMD_POST_SRQ_RECV`, on drivers that keep their queues in the
+    /// kernel.
+    pub fn ring_doorbell(&mut self) -> Result<()> {
         self.srq.context().check_process(POST_RECV, || self.srq.subject())?;
         self.settle()?;
         self.ring.yield_to_waiter();
@@ -143,17 +158,18 @@ impl SharedReceives<'_> {
         rung.map_err(|error| self.srq.refused(error))
     }
 
-    /// Posts a receive request: [`push`](Self::push) and [`ring`](Self::ring).
-    ///
-    /// # Safety
-    ///
-    /// That of [`push`](Self::push).
+    /// Posts a receive request: [`push`](Self::push) followed by
+    /// [`ring_doorbell`](Self::ring_doorbell).
     ///
     /// # Errors
     ///
-    /// The errors of [`push`](Self::push) and [`ring`](Self::ring).
+    /// The errors of [`push`](Self::push) and [`ring_doorbell`](Self::ring_doorbell).
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`push`](Self::push).
     pub unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is that of the callee.
+        // SAFETY: the contract of this function is the contract of the callee.
         unsafe { self.push(request) }?;
         self.settle()?;
         self.ring.yield_to_waiter();
@@ -161,9 +177,9 @@ impl SharedReceives<'_> {
     }
 }
 
-impl Drop for SharedReceives<'_> {
+impl Drop for SharedReceiveQueueGuard<'_> {
     fn drop(&mut self) {
-        if self.srq.belongs_here() {
+        if self.srq.is_owner() {
             let _ = self.settle();
         }
     }

@@ -1,4 +1,4 @@
-//! What is sent, by which program, and what both programs are told alike.
+//! Message loads, their programs, and the options that both programs share.
 
 use std::fmt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rdmacm::device::{Device, DriverId};
 use crate::run::Program;
 use crate::scheduler;
 
-/// Whose program.
+/// Maker of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Maker {
     Ours,
@@ -22,7 +22,7 @@ pub(crate) enum Test {
 }
 
 impl Test {
-    /// As in the names of all programs.
+    /// Returns the name as it is in the names of all programs.
     fn name(self) -> &'static str {
         match self {
             Self::Latency => "lat",
@@ -66,10 +66,9 @@ const FULL_SIZE: u32 = 4096;
 
 /// Receives that are posted: perftest's own choice for sends.
 const RECEIVES: u32 = 512;
-/// Requests under way for bandwidth: perftest's own choice.
+/// Requests in flight for bandwidth: perftest's own choice.
 const DEPTH: u32 = 128;
-/// Every so many of them one completes, as perftest chooses for messages up to the size; of larger ones
-/// each does.
+/// Number of requests per completion, as perftest chooses for messages up to the size. Larger messages complete each.
 const MODERATION: u32 = 100;
 const MODERATED_SIZE: u32 = 8192;
 
@@ -83,7 +82,7 @@ impl Load {
         Self { test, operation, size, messages, list: 1, asleep: false }
     }
 
-    /// Our program or perftest's: its server on the address, or the client of that.
+    /// Returns our program or that of perftest: its server on the address, or a client of it.
     pub(super) fn program(&self, maker: Maker, place: &Place<'_>, side: Side) -> Program {
         let Self { test, operation, .. } = self;
         let Place { directory, device, address, port, .. } = place;
@@ -123,13 +122,15 @@ impl Load {
         scheduler::on(side as usize, &program)
     }
 
-    /// Up to how many bytes a request of ours carries its data itself: none, since perftest has it so on devices only
-    /// that it knows, which these are not. Lists of small messages, which it has none of, are what ours do best.
+    /// Returns the limit of inline data of our requests, in bytes.
+    ///
+    /// It is 0 for single requests, since perftest sends inline data only on devices that it knows, and these are not
+    /// among them. Lists carry small messages inline: perftest has no lists, and this is what our programs do best.
     fn inline(&self) -> u32 {
         if self.list > 1 { self.size } else { 0 }
     }
 
-    /// What both are told alike.
+    /// Returns the options that both programs get.
     fn options(&self) -> Vec<String> {
         let (depth, moderation) = match self.test {
             Test::Latency => (1, 1),
@@ -155,7 +156,7 @@ pub(super) enum Side {
     Client,
 }
 
-/// Where it is measured.
+/// Device, address and directory of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
     /// With our programs.

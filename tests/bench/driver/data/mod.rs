@@ -1,6 +1,6 @@
-//! What messages cost: `rdmatools lat` and `bw` beside the programs of perftest, with the same options.
+//! Cost of messages: `rdmatools lat` and `bw` beside the programs of perftest, with the same options.
 //!
-//! Of messages of one size the bandwidth is the rate times the size, so one ratio stands for both.
+//! The bandwidth of messages of one size is the rate times the size, so one ratio stands for both.
 
 mod load;
 mod printed;
@@ -22,10 +22,10 @@ use crate::scheduler;
 use crate::table::{Goal, Row};
 use crate::trace::{self, Counts, Tracer};
 
-/// How often each load is measured. A latency is nearly the same each time.
+/// Number of measurements of each load. A latency is nearly the same each time.
 const LATENCY_ROUNDS: usize = 12;
 const BANDWIDTH_ROUNDS: usize = 12;
-/// How often what programs print is compared with a clock.
+/// Number of comparisons of printed results with a clock.
 const CLOCK_ROUNDS: usize = 5;
 
 /// Bytes of the messages.
@@ -43,7 +43,9 @@ const LIST: u32 = 16;
 const LISTED_SIZE: u32 = 16;
 const LIST_GOAL: f64 = 1.2;
 
-/// The shortest messages, and of those whose completions are asked for differently the longest.
+/// Traced message sizes.
+///
+/// They are the shortest messages, and the longest of those whose completions are requested differently.
 const TRACED_SIZES: [u32; 3] = [2, 4096, 65_536];
 
 /// Messages of two runs under strace: each costs what the longer one makes more calls for.
@@ -61,7 +63,7 @@ pub(crate) fn calls(
     sized.map(|load| bench.calls(&load)).collect()
 }
 
-/// The same with how long single messages take.
+/// Measures the time of single messages.
 pub(crate) fn latency(
     device: &Device,
     address: &str,
@@ -73,7 +75,7 @@ pub(crate) fn latency(
     bench.at_each_size(latencies())
 }
 
-/// And with how many messages go in a time.
+/// Measures the rate of messages.
 pub(crate) fn rates(
     device: &Device,
     address: &str,
@@ -97,7 +99,7 @@ impl<'a> Asleep<'a> {
         Ok(Self(Bench::new(device, address, Path::new(""))?))
     }
 
-    /// How many microseconds a message takes.
+    /// Returns the microseconds of a message.
     pub(crate) fn message(
         &self,
         test: Test,
@@ -140,7 +142,7 @@ impl<'a> Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// The figures of each load with messages of each size.
+    /// Measures each load with messages of each size.
     fn at_each_size(&self, loads: impl Iterator<Item = Load>) -> Result<Vec<Row>, Box<dyn Error>> {
         let sized = |load: Load| SIZES.map(|size| Load::new(load.test, load.operation, size));
         loads.flat_map(sized).map(|load| self.figures(load)).collect()
@@ -162,7 +164,7 @@ impl Bench<'_> {
         self.compare(name, unit, scale, [load; 2], goal)
     }
 
-    /// Our lists of small messages beside the C program's messages one by one.
+    /// Compares our lists of small messages with the C program's single messages.
     fn lists(&self, operation: &'static str) -> Result<Row, Box<dyn Error>> {
         let single = Load::new(Test::Bandwidth, operation, LISTED_SIZE);
         let listed = Load { list: LIST, ..single };
@@ -170,7 +172,7 @@ impl Bench<'_> {
         self.compare(name, "1000/s", 1.0, [listed, single], Goal::AtLeast(LIST_GOAL))
     }
 
-    /// Our figures under the first load beside the C program's under the second.
+    /// Compares our figures under the first load with the C program's under the second.
     fn compare(
         &self,
         name: String,
@@ -190,9 +192,9 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    /// How long the messages take by what the programs print, which read the processor's counter, in
-    /// parts of what they take by the clock of this one: the difference of two runs, of which one
-    /// has more messages.
+    /// Compares the printed times, from the processor's counter, with the clock of this process.
+    ///
+    /// The ratio is that of the differences of two runs, of which one has more messages.
     fn clock(&self) -> Result<Row, Box<dyn Error>> {
         let name = "printed time by measured time";
         progress(&format!("{name}: {CLOCK_ROUNDS} rounds"));
@@ -210,7 +212,7 @@ impl Bench<'_> {
         Ok(Row::of_pairs(name, "%", pairs))
     }
 
-    /// The system calls that both sides make for one message more.
+    /// Counts the system calls of both sides for one more message.
     fn calls(&self, load: &Load) -> Result<Row, Box<dyn Error>> {
         let name = format!("system calls per message, {load}, {} bytes", load.size);
         progress(&name);
@@ -237,7 +239,7 @@ impl Bench<'_> {
         Ok(Run { figure, seconds })
     }
 
-    /// What client and server ask of the kernel.
+    /// Returns the system calls of client and server.
     fn trace(&self, maker: Maker, load: &Load) -> Result<Counts, Box<dyn Error>> {
         let server = self.server(maker, load)?;
         let tracer = Tracer::attach(server.id())?;
@@ -252,16 +254,18 @@ impl Bench<'_> {
     }
 }
 
-/// What was measured of one run.
+/// Results of one run.
 struct Run {
-    /// What the client printed.
+    /// Figure that the client printed.
     figure: f64,
     /// From its start to its end.
     seconds: f64,
 }
 
-/// perftest connects twice. The second time it does not wait for its server to listen, and falls where
-/// that comes later.
+/// Marks the failure of a perftest run as useless.
+///
+/// perftest connects twice. The second time it does not wait for its server to listen, and fails if the server listens
+/// later.
 fn racing(maker: Maker, error: Box<dyn Error>) -> Box<dyn Error> {
     match maker {
         Maker::Ours => error,

@@ -5,11 +5,13 @@ use std::error::Error;
 use super::load::{Load, Maker, Test};
 use crate::run::Useless;
 
-/// What a program says of a load: of a latency the mean in microseconds, of which the processor has
-/// `cycles` in each, of a bandwidth thousands of messages in a second.
+/// Returns the figure that a program prints for a load.
 ///
-/// The mean, since processors that take turns have a message take one of a few times, and the median is this one or
-/// that one.
+/// For a latency it is the mean in microseconds, each of `cycles` processor cycles; for a bandwidth it is thousands of
+/// messages per second.
+///
+/// The mean is used because processors that take turns make messages take one of a few times, and the median jumps
+/// between them.
 pub(super) fn figure(
     maker: Maker,
     load: &Load,
@@ -31,14 +33,17 @@ pub(super) fn figure(
     }
 }
 
-/// Cycles of the processor in a microsecond, as the kernel has it in `/proc/cpuinfo`, and as perftest takes it
-/// from there where it does not measure another.
+/// Returns the cycles of the processor in a microsecond, from `/proc/cpuinfo`.
+///
+/// perftest takes them from there if it does not measure another value.
 pub(super) fn cycles(cpuinfo: &str) -> Option<f64> {
     let value = cpuinfo.lines().find_map(|line| line.strip_prefix("cpu MHz"))?;
     value.trim_start().strip_prefix(':')?.trim().parse().ok()
 }
 
-/// From the one result in JSON: `{"operation": "send", "size": 2, "mb_per_s": 0.1, "kmsg_per_s": 50.0}`.
+/// Returns the figure from the one result in JSON.
+///
+/// Example: `{"operation": "send", "size": 2, "mb_per_s": 0.1, "kmsg_per_s": 50.0}`.
 fn ours(load: &Load, text: &str) -> Option<f64> {
     let name = match load.test {
         Test::Latency => "\"mean_us\": ",
@@ -48,9 +53,11 @@ fn ours(load: &Load, text: &str) -> Option<f64> {
     value.split([',', '}']).next()?.parse().ok()
 }
 
-/// From the line that begins with size and count: ` 2  1000  60100  91000  61250  61310  62  71000  91000`, cycles
-/// of which the fourth is the mean; or ` 65536  1000  0.00  31.24  0.000500`, of which the second is the mean
-/// bandwidth in units of 2^20 bytes, the third millions of messages in a second.
+/// Returns the figure from the line that begins with size and count.
+///
+/// ` 2  1000  60100  91000  61250  61310  62  71000  91000` has cycles, of which the fourth number is the mean. ` 65536
+/// 1000  0.00  31.24  0.000500` has the mean bandwidth in units of 2^20 bytes as its second number, and millions of
+/// messages in a second as its third.
 fn perftest(load: &Load, text: &str) -> Option<f64> {
     let begin = [load.size, load.messages].map(|number| number.to_string());
     let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -86,7 +93,7 @@ mod tests {
 ";
 
     #[test]
-    fn the_mean_is_perftests_average() {
+    fn mean_is_average_of_perftest() {
         let read = |text: &str| figure(Maker::C, &load(Test::Latency, 2), CYCLES, text);
         assert_eq!(read(LATENCY).expect("a mean"), 12.31);
         for other in ["inf", "0.00", "-nan"] {
@@ -99,13 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn cycles_are_the_kernels() {
+    fn cycles_come_from_kernel() {
         assert_eq!(cycles("processor\t: 0\ncpu MHz\t\t: 2442.813\nflags\t: fpu\n"), Some(2442.813));
         assert_eq!(cycles("processor\t: 0\n"), None);
     }
 
     #[test]
-    fn a_rate_is_taken_from_what_has_more_digits() {
+    fn rate_comes_from_column_with_more_digits() {
         let read = |size, line: &str| figure(Maker::C, &load(Test::Bandwidth, size), CYCLES, line);
         let rate =
             read(2, " 2          1000             0.00               0.09   		   0.048123\n");
@@ -118,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_read_from_json() {
+    fn own_results_are_read_from_json() {
         let json = "{\"test\": \"lat\", \"results\": [\n  {\"operation\": \"send\", \"size\": 2, \"min_us\": 1.0, \
                     \"median_us\": 12.000, \"mean_us\": 12.500, \"p999_us\": 20.000}\n]}\n";
         assert_eq!(

@@ -1,6 +1,8 @@
-//! That each check can fail: it runs once for each way to alter each of the kernel's answers, and must notice.
+//! Mutation test of the checks.
 //!
-//! It runs on the kernel once, and then on one that answers as that did.
+//! Each check runs once for each alteration of each of the kernel's answers, and must fail.
+//!
+//! It runs on the kernel once, and then on a replay of the kernel's answers.
 
 use std::io::{self, Write};
 
@@ -11,20 +13,20 @@ use super::check::{Check, Run, Verdict};
 use super::kernel::{Answer, Call, File, Kernel};
 use super::trace::{Line, Replayed};
 
-/// What happens to an answer.
+/// A change of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Alteration {
-    /// A failure has another errno.
+    /// A failure with another errno.
     OtherErrno,
-    /// A success is a failure.
+    /// A failure instead of a success.
     Refused,
-    /// A failure is a success.
+    /// A success instead of a failure.
     Accepted,
-    /// Of a write, a byte less was taken.
+    /// A return value one byte less than that of the write.
     Partial,
-    /// A byte more is stored.
+    /// One more stored byte.
     Longer,
-    /// All that is stored is something else.
+    /// A response with other bytes.
     Garbled,
 }
 
@@ -38,7 +40,7 @@ impl Alteration {
         Self::Garbled,
     ];
 
-    /// Alters `answer`, if it is one that can be altered so.
+    /// Alters `answer`, and returns `true` if the alteration is applicable.
     fn apply(self, answer: &mut Answer) -> bool {
         match (self, answer.returned) {
             (Self::OtherErrno, Err(errno)) => {
@@ -59,17 +61,17 @@ impl Alteration {
         true
     }
 
-    /// Returns `true` if `check` is to notice. What a response holds is for scenarios; a row says what comes to pass, and how
-    /// long a response is.
-    fn concerns(self, check: &Check) -> bool {
+    /// Returns `true` if `check` should detect the alteration. Only scenarios check the content of a response; a row
+    /// checks the outcome and the length of the response.
+    fn applies_to(self, check: &Check) -> bool {
         self != Self::Garbled || matches!(check.run, Run::Scenario(_))
     }
 }
 
-/// A kernel, one of whose answers is altered.
+/// A kernel that alters one answer.
 struct Altered {
     kernel: Replayed,
-    /// The call whose answer it is, and how; `None` where none is.
+    /// Index and alteration of the altered call; `None` if no answer is altered.
     alteration: Option<(usize, Alteration)>,
     calls: usize,
     is_applied: bool,
@@ -112,36 +114,36 @@ impl Kernel for Altered {
     }
 }
 
-/// How a check fared.
-enum Fared {
-    /// It noticed so many alterations.
+/// The result of the alterations of a check.
+enum MutationResult {
+    /// The check detected all alterations; their number.
     Noticed(usize),
-    /// It passed in spite of these.
+    /// The check passed despite these alterations.
     Missed(Vec<String>),
-    /// It does not pass as it is.
+    /// The check does not pass without an alteration.
     DoesNotPass(Verdict),
 }
 
-/// What all came to.
+/// Totals over all checks.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct Totals {
     pub(super) checks: usize,
     pub(super) alterations: usize,
     pub(super) skipped: usize,
     pub(super) failed: usize,
 }
 
-/// Runs `check` with every alteration of what the kernel has answered.
-fn fare(check: &Check, lines: &[Line], setting: &Setting) -> Fared {
+/// Runs `check` with every alteration of the recorded answers.
+fn test_check(check: &Check, lines: &[Line], setting: &Setting) -> MutationResult {
     let mut plain = Altered::new(lines, None);
     let verdict = check.verdict(&mut Bench::new(&mut plain, setting));
     let calls = plain.calls;
     if !matches!(verdict, Verdict::Pass(_)) {
-        return Fared::DoesNotPass(verdict);
+        return MutationResult::DoesNotPass(verdict);
     }
     let (mut noticed, mut missed) = (0, Vec::new());
     for call in 0..calls {
-        for alteration in Alteration::ALL.into_iter().filter(|all| all.concerns(check)) {
+        for alteration in Alteration::ALL.into_iter().filter(|all| all.applies_to(check)) {
             let mut altered = Altered::new(lines, Some((call, alteration)));
             let verdict = check.verdict(&mut Bench::new(&mut altered, setting));
             match (altered.is_applied, verdict) {
@@ -151,44 +153,51 @@ fn fare(check: &Check, lines: &[Line], setting: &Setting) -> Fared {
             }
         }
     }
-    if noticed > 0 && missed.is_empty() { Fared::Noticed(noticed) } else { Fared::Missed(missed) }
+    if noticed > 0 && missed.is_empty() {
+        MutationResult::Noticed(noticed)
+    } else {
+        MutationResult::Missed(missed)
+    }
 }
 
-/// Does so for each check, of which `record` says what the kernel answers, and says how it went as TAP.
+/// Tests each check with the answers that `record` returns for it, and prints the results as TAP.
 pub(super) fn alter(
     catalogue: &[Check],
     setting: &Setting,
     record: &mut dyn FnMut(&Check) -> Vec<Line>,
     out: &mut dyn Write,
-) -> io::Result<Tally> {
-    let mut tally = Tally::default();
+) -> io::Result<Totals> {
+    let mut tally = Totals::default();
     writeln!(out, "TAP version 14\n1..{}", catalogue.len())?;
     for (number, check) in (1..).zip(catalogue) {
         let id = &check.id;
-        match fare(check, &record(check), setting) {
-            Fared::Noticed(count) => {
+        match test_check(check, &record(check), setting) {
+            MutationResult::Noticed(count) => {
                 tally.checks += 1;
                 tally.alterations += count;
                 writeln!(out, "ok {number} - {id}: fails for each of {count} altered answers")?;
             }
-            Fared::Missed(missed) => {
+            MutationResult::Missed(missed) => {
                 tally.failed += 1;
                 writeln!(out, "not ok {number} - {id}: passes with {}", missed.join(", "))?;
             }
-            Fared::DoesNotPass(Verdict::Skip(why)) => {
+            MutationResult::DoesNotPass(Verdict::Skip(why)) => {
                 tally.skipped += 1;
                 writeln!(out, "ok {number} - {id} # SKIP {why}")?;
             }
-            Fared::DoesNotPass(verdict) => {
+            MutationResult::DoesNotPass(verdict) => {
                 tally.failed += 1;
-                writeln!(out, "not ok {number} - {id}: not as it is: {verdict:?}")?;
+                writeln!(
+                    out,
+                    "not ok {number} - {id}: does not pass without an alteration: {verdict:?}"
+                )?;
             }
         }
     }
-    let Tally { checks, alterations, skipped, failed } = tally;
+    let Totals { checks, alterations, skipped, failed } = tally;
     writeln!(
         out,
-        "# {checks} checks can fail: {alterations} altered answers, each noticed; {skipped} skipped, {failed} failed"
+        "# {checks} checks can fail: {alterations} altered answers, each detected; {skipped} skipped, {failed} failed"
     )?;
     Ok(tally)
 }

@@ -1,22 +1,22 @@
-//! Where a check works: a kernel, what is known of the machine, and the steps that checks have in common.
+//! The environment of a check: a kernel, the properties of the machine, and the common steps of checks.
 
-use super::check::{Machine, Trouble, Version};
+use super::check::{CheckError, Machine, Version};
 use super::kernel::{Answer, Call, File, Kernel, Outcome};
 
-/// The node of the connection manager.
+/// Device node of the connection manager.
 pub(super) const RDMA_CM: &str = "/dev/infiniband/rdma_cm";
 
-/// What was found before the checks run.
+/// Properties of the machine, determined before the checks run.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
     pub(super) machine: Machine,
-    /// The node for verbs, or why there is none.
+    /// The verbs node, or the reason why there is none.
     pub(super) verbs: Result<String, String>,
     /// An address of the device, as `sockaddr` bytes of an IP socket address with port 0.
     pub(super) address: Option<Vec<u8>>,
 }
 
-/// Where a check works.
+/// The environment of a running check.
 pub(super) struct Bench<'a> {
     kernel: &'a mut dyn Kernel,
     pub(super) machine: Machine,
@@ -28,43 +28,43 @@ impl<'a> Bench<'a> {
         Self { kernel, machine: setting.machine, setting }
     }
 
-    /// A channel: a file of the connection manager.
-    pub(super) fn channel(&mut self) -> Result<File, Trouble> {
+    /// Opens a channel: a file of the connection manager.
+    pub(super) fn channel(&mut self) -> Result<File, CheckError> {
         self.open(RDMA_CM)
     }
 
-    /// A file of verbs.
-    pub(super) fn verbs(&mut self) -> Result<File, Trouble> {
+    /// Opens a file of verbs.
+    pub(super) fn verbs(&mut self) -> Result<File, CheckError> {
         match &self.setting.verbs {
             Ok(node) => self.open(node),
-            Err(why) => Err(Trouble::Skip(why.clone())),
+            Err(why) => Err(CheckError::Skip(why.clone())),
         }
     }
 
-    /// A file at `node`.
-    pub(super) fn open(&mut self, node: &str) -> Result<File, Trouble> {
+    /// Opens a file at `node`.
+    pub(super) fn open(&mut self, node: &str) -> Result<File, CheckError> {
         let opened = self.kernel.open(node);
         opened.map_err(|errno| {
-            Trouble::Violation(format!("cannot open {node}: {}", Outcome::Errno(errno)))
+            CheckError::Violation(format!("cannot open {node}: {}", Outcome::Errno(errno)))
         })
     }
 
-    /// An address of the device.
-    pub(super) fn address(&self) -> Result<Vec<u8>, Trouble> {
-        let none = || Trouble::Skip("no address of a device is given (--all)".into());
+    /// Returns an address of the device.
+    pub(super) fn address(&self) -> Result<Vec<u8>, CheckError> {
+        let none = || CheckError::Skip("no address of a device is given (--all)".into());
         self.setting.address.clone().ok_or_else(none)
     }
 
-    /// Goes on only where the kernel is to be this one or a later one.
-    pub(super) fn since(&self, major: u16, minor: u16) -> Result<(), Trouble> {
+    /// Skips the check if the expected kernel is older than this version.
+    pub(super) fn since(&self, major: u16, minor: u16) -> Result<(), CheckError> {
         let since = Version(major, minor);
         if self.machine.version >= since {
             return Ok(());
         }
-        Err(Trouble::Skip(format!("Linux {since} has it first")))
+        Err(CheckError::Skip(format!("Linux {since} has it first")))
     }
 
-    /// The number of the descriptor of `file`.
+    /// Returns the number of the descriptor of `file`.
     pub(super) fn descriptor(&self, file: File) -> u32 {
         self.kernel.descriptor(file)
     }
@@ -73,17 +73,18 @@ impl<'a> Bench<'a> {
         self.kernel.call(file, call)
     }
 
-    /// Makes a call that must come to `expected`, and returns what was stored.
+    /// Makes a call that must have the outcome `expected`, and returns the stored response.
     pub(super) fn expect(
         &mut self,
         what: &str,
         file: File,
         call: &Call,
         expected: Outcome,
-    ) -> Result<Vec<u8>, Trouble> {
+    ) -> Result<Vec<u8>, CheckError> {
         let answer = self.call(file, call);
-        let violation =
-            |seen: String| Err(Trouble::Violation(format!("{what}: {seen}, expected {expected}")));
+        let violation = |seen: String| {
+            Err(CheckError::Violation(format!("{what}: {seen}, expected {expected}")))
+        };
         match answer.outcome() {
             Ok(outcome) if outcome == expected => Ok(answer.stored),
             Ok(outcome) => violation(outcome.to_string()),
@@ -92,44 +93,44 @@ impl<'a> Bench<'a> {
     }
 
     /// Waits for an event.
-    pub(super) fn wait(&mut self, what: &str, file: File) -> Result<(), Trouble> {
+    pub(super) fn wait(&mut self, what: &str, file: File) -> Result<(), CheckError> {
         if self.kernel.wait(file) {
             return Ok(());
         }
-        Err(Trouble::Violation(format!("{what}: no event came")))
+        Err(CheckError::Violation(format!("{what}: no event arrived")))
     }
 
-    /// Closes one file before the end.
+    /// Closes one file before the end of the check.
     pub(super) fn close(&mut self, file: File) {
         self.kernel.close(file);
     }
 
-    /// Closes everything.
+    /// Closes all files.
     pub(super) fn end(&mut self) {
         self.kernel.end();
     }
 }
 
-/// That two values are the same.
-pub(super) fn same<T: PartialEq + std::fmt::Debug>(
+/// Returns a violation if two values differ.
+pub(super) fn check_equal<T: PartialEq + std::fmt::Debug>(
     what: &str,
     seen: T,
     expected: T,
-) -> Result<(), Trouble> {
+) -> Result<(), CheckError> {
     if seen == expected {
         return Ok(());
     }
-    Err(Trouble::Violation(format!("{what} is {seen:?}, expected {expected:?}")))
+    Err(CheckError::Violation(format!("{what} is {seen:?}, expected {expected:?}")))
 }
 
-/// The number of 4 bytes at `offset` of a response.
+/// Returns the 4-byte number at `offset` of a response.
 pub(super) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     let bytes = bytes[offset..offset + size_of::<u32>()].try_into();
-    u32::from_ne_bytes(bytes.expect("so many were taken"))
+    u32::from_ne_bytes(bytes.expect("the slice should have 4 bytes"))
 }
 
-/// The number of 8 bytes at `offset` of a response.
+/// Returns the 8-byte number at `offset` of a response.
 pub(super) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     let bytes = bytes[offset..offset + size_of::<u64>()].try_into();
-    u64::from_ne_bytes(bytes.expect("so many were taken"))
+    u64::from_ne_bytes(bytes.expect("the slice should have 8 bytes"))
 }

@@ -1,4 +1,4 @@
-//! What a check is: an entry of the catalogue, and what the kernel is expected to answer.
+//! A check: an entry of the catalogue, with the expected answers of the kernel.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,19 +6,19 @@ use std::str::FromStr;
 use super::bench::Bench;
 use super::kernel::{Answer, Outcome};
 
-/// A kernel version, 6.12.
+/// A kernel version, such as 6.12.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version(pub(super) u16, pub(super) u16);
 
 impl FromStr for Version {
     type Err = String;
 
-    /// Takes a whole release, `6.12.117-amd64`, too.
+    /// Parses a version, or the version at the start of a release such as `6.12.117-amd64`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut numbers = text.split(|c: char| !c.is_ascii_digit());
         let mut number = || numbers.next().and_then(|digits| digits.parse().ok());
         let version = number().and_then(|major| Some(Self(major, number()?)));
-        version.ok_or_else(|| format!("{text} is no version of Linux, such as 6.12"))
+        version.ok_or_else(|| format!("{text} is not a version of Linux, such as 6.12"))
     }
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// The drivers whose answers differ in a way that is known.
+/// Drivers with known differences in their answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Driver {
     Rxe,
@@ -46,19 +46,19 @@ impl fmt::Display for Driver {
     }
 }
 
-/// What the expectations depend on.
+/// The properties of a machine that expectations depend on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Machine {
     pub(super) version: Version,
     pub(super) driver: Driver,
 }
 
-/// What is expected, and where.
+/// The expected outcomes on some machines.
 #[derive(Debug, Clone)]
 struct Case {
     since: Option<Version>,
     driver: Option<Driver>,
-    /// One of these.
+    /// The expected outcomes, any of which may occur.
     outcomes: Vec<Outcome>,
     why: &'static str,
 }
@@ -70,23 +70,23 @@ impl Case {
     }
 }
 
-/// What a kernel is expected to answer.
+/// The expected answer of a kernel.
 #[derive(Debug, Clone)]
 pub(super) struct Expectation(Vec<Case>);
 
 impl Expectation {
-    /// The same everywhere.
+    /// Creates an expectation of the same outcome on all machines.
     pub(super) fn of(outcome: Outcome) -> Self {
         Self(vec![Case { since: None, driver: None, outcomes: vec![outcome], why: "" }])
     }
 
-    /// But another one since a version.
+    /// Adds an outcome since a version.
     pub(super) fn since(mut self, since: Version, outcome: Outcome, why: &'static str) -> Self {
         self.0.push(Case { since: Some(since), driver: None, outcomes: vec![outcome], why });
         self
     }
 
-    /// But others with a driver, and there since a version if one is given.
+    /// Adds outcomes of a driver, since a version if one is given.
     pub(super) fn on(
         mut self,
         driver: Driver,
@@ -99,15 +99,15 @@ impl Expectation {
         self
     }
 
-    /// What is expected of `machine`: the last that holds.
+    /// Returns the expected outcomes of `machine`: those of the last case that applies.
     pub(super) fn for_machine(&self, machine: &Machine) -> &[Outcome] {
         let case = self.0.iter().rfind(|case| case.holds(machine));
-        &case.expect("the first holds everywhere").outcomes
+        &case.expect("the first case should always apply").outcomes
     }
 }
 
 impl fmt::Display for Expectation {
-    /// `EINVAL; since 6.18: ENOENT (the command is there)`
+    /// Formats an expectation: `EINVAL; since 6.18: ENOENT (the command exists)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, case) in self.0.iter().enumerate() {
             f.write_str(if number == 0 { "" } else { "; " })?;
@@ -126,12 +126,12 @@ impl fmt::Display for Expectation {
     }
 }
 
-/// `ENOENT or EOPNOTSUPP`
+/// Formats alternatives: `ENOENT or EOPNOTSUPP`.
 pub(super) fn one_of(outcomes: &[Outcome]) -> String {
     outcomes.iter().map(Outcome::to_string).collect::<Vec<_>>().join(" or ")
 }
 
-/// What a check needs besides `rdma_cm`.
+/// A requirement of a check in addition to `rdma_cm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
@@ -141,53 +141,53 @@ pub(super) enum Needs {
     Device,
 }
 
-/// Why a check has no result, or a bad one.
+/// The reason why a check did not pass.
 #[derive(Debug)]
-pub(super) enum Trouble {
-    /// The kernel is not as it should be.
+pub(super) enum CheckError {
+    /// The kernel violates the expectation.
     Violation(String),
-    /// It cannot be told here.
+    /// The check is not possible on this machine.
     Skip(String),
 }
 
-/// What brings about the one answer of a row.
-pub(super) type Asking = dyn Fn(&mut Bench<'_>) -> Result<Answer, Trouble>;
+/// A function that produces the single answer of a row.
+pub(super) type RowFunction = dyn Fn(&mut Bench<'_>) -> Result<Answer, CheckError>;
 
-/// How a check finds out.
+/// The procedure of a check.
 pub(super) enum Run {
     /// One answer, compared with the expectation.
-    Row(Expectation, Box<Asking>),
-    /// Several steps, of which each has its own.
-    Scenario(fn(&mut Bench<'_>) -> Result<(), Trouble>),
+    Row(Expectation, Box<RowFunction>),
+    /// Several steps, each with its own expectation.
+    Scenario(fn(&mut Bench<'_>) -> Result<(), CheckError>),
 }
 
 /// An entry of the catalogue.
 pub(super) struct Check {
-    /// `ucma.bind.size.short`
+    /// Name of the check, such as `ucma.bind.size.short`.
     pub(super) id: String,
-    /// What it shows, in a sentence.
+    /// The checked behavior, in a sentence.
     pub(super) shows: String,
-    /// Where the kernel has it.
+    /// The kernel function that implements it.
     pub(super) source: String,
-    /// The first kernel that has what is checked, where it is known that earlier ones have not.
+    /// The first kernel version with this behavior, if earlier ones are known to lack it.
     pub(super) since: Option<Version>,
     pub(super) needs: Needs,
     pub(super) run: Run,
 }
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// As expected: what was seen, where that can be one thing or another.
+    /// The behavior is as expected. Contains the outcome of a row.
     Pass(Option<Outcome>),
-    /// Why not.
+    /// The behavior is not as expected, for this reason.
     Fail(String),
-    /// Why it did not run.
+    /// The check did not run, for this reason.
     Skip(String),
 }
 
 impl Check {
-    /// Runs it, and closes what it opened.
+    /// Runs the check, and closes the files that it opened.
     pub(super) fn verdict(&self, bench: &mut Bench<'_>) -> Verdict {
         let verdict = match &self.run {
             Run::Row(expectation, run) => run(bench).and_then(|answer| {
@@ -197,19 +197,19 @@ impl Check {
                     Ok(outcome) => Err(format!("{outcome}, expected {}", one_of(expected))),
                     Err(odd) => Err(format!("{odd}, expected {}", one_of(expected))),
                 }
-                .map_err(Trouble::Violation)
+                .map_err(CheckError::Violation)
             }),
             Run::Scenario(run) => run(bench).map(|()| None),
         };
         bench.end();
         match verdict {
             Ok(seen) => Verdict::Pass(seen),
-            Err(Trouble::Violation(why)) => Verdict::Fail(why),
-            Err(Trouble::Skip(why)) => Verdict::Skip(why),
+            Err(CheckError::Violation(why)) => Verdict::Fail(why),
+            Err(CheckError::Skip(why)) => Verdict::Skip(why),
         }
     }
 
-    /// What is expected, in words.
+    /// Returns a description of the expectation.
     pub(super) fn expected(&self) -> String {
         match &self.run {
             Run::Row(expectation, _) => expectation.to_string(),
@@ -225,7 +225,7 @@ mod tests {
     use nix::libc::{EINVAL, ENOENT, EOPNOTSUPP};
 
     #[test]
-    fn a_release_is_a_version() {
+    fn release_parses_as_version() {
         assert_eq!("6.12.117+deb-amd64".parse(), Ok(Version(6, 12)));
         assert_eq!("6.1".parse(), Ok(Version(6, 1)));
         assert!(Version(6, 1) < Version(6, 12));
@@ -233,16 +233,16 @@ mod tests {
     }
 
     #[test]
-    fn the_last_case_that_holds_counts() {
+    fn last_applicable_case_wins() {
         let expectation = Expectation::of(Outcome::Errno(EINVAL))
-            .since(Version(6, 18), Outcome::Errno(ENOENT), "it is there")
+            .since(Version(6, 18), Outcome::Errno(ENOENT), "the command exists")
             .on(Driver::Siw, None, &[Outcome::Errno(EOPNOTSUPP), Outcome::Done(0)], "");
         let expected =
             |version, driver| one_of(expectation.for_machine(&Machine { version, driver }));
         assert_eq!(expected(Version(6, 12), Driver::Rxe), "EINVAL");
         assert_eq!(expected(Version(7, 0), Driver::Rxe), "ENOENT");
         assert_eq!(expected(Version(7, 0), Driver::Siw), "EOPNOTSUPP or success");
-        let words = "EINVAL; since 6.18: ENOENT (it is there); siw: EOPNOTSUPP or success";
+        let words = "EINVAL; since 6.18: ENOENT (the command exists); siw: EOPNOTSUPP or success";
         assert_eq!(expectation.to_string(), words);
     }
 }

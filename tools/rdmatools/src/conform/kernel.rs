@@ -1,68 +1,70 @@
-//! What the checks ask of a kernel: of the real one, of one whose answers are altered on the way, or of a simulated one.
+//! The interface of the checks to a kernel: the real one, one with altered answers, or a replay.
 
 use std::fmt;
 
 use nix::errno::Errno;
 
-/// A file that a check has opened. All are closed when the check ends.
+/// A file that a check has opened. All files are closed at the end of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct File(pub(super) usize);
 
-/// Which system call carries the request.
+/// The system call that carries a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Means {
+pub(super) enum SystemCall {
     Write,
-    /// The ioctl of verbs, which tells the length of its request in the request.
+    /// The ioctl of verbs, whose request contains its own length.
     Ioctl,
 }
 
-/// Who makes the call.
+/// The thread or process that makes a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Caller {
     /// The thread that opened the file.
     Opener,
     /// Another thread, with the same credentials.
     Thread,
-    /// Another thread, with credentials of its own.
+    /// Another thread, with its own credentials.
     OtherCredentials,
     /// A forked child.
     Child,
 }
 
-/// Where an address in a request leads.
+/// The destination of an address in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
-    /// To memory for the response.
+    /// Memory for the response.
     Response,
-    /// To [`Call::data`].
+    /// [`Call::data`].
     Data,
-    /// To a page that nobody may touch.
+    /// A page without access.
     Nowhere,
 }
 
-/// A system call. Its request lies at the end of a page, and the next one is not there: what the kernel reads beyond
-/// it is EFAULT.
+/// A system call.
+///
+/// Its request is at the end of a page, and the next page is inaccessible: reading beyond the request fails with
+/// EFAULT.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
-    pub(super) means: Means,
+    pub(super) means: SystemCall,
     pub(super) caller: Caller,
     /// Headers and request.
     pub(super) bytes: Vec<u8>,
-    /// Bytes that are written beyond these, in the page that is not there.
+    /// Number of bytes of the write beyond `bytes`, in the inaccessible page.
     pub(super) missing: usize,
-    /// Where in the request addresses stand, as far as it is there.
+    /// Offsets of the addresses in the request, within `bytes`.
     pub(super) pointers: Vec<(usize, Target)>,
-    /// What [`Target::Data`] leads to, at the end of a page too.
+    /// Memory at [`Target::Data`], also at the end of a page.
     pub(super) data: Vec<u8>,
-    /// Where the response has a descriptor.
+    /// Offset of a descriptor in the response.
     pub(super) descriptor: Option<usize>,
 }
 
 impl Call {
-    /// A write of `bytes` by who opened the file.
+    /// Creates a write of `bytes` by the thread that opened the file.
     pub(super) fn write(bytes: Vec<u8>) -> Self {
         Self {
-            means: Means::Write,
+            means: SystemCall::Write,
             caller: Caller::Opener,
             bytes,
             missing: 0,
@@ -72,51 +74,51 @@ impl Call {
         }
     }
 
-    /// The length of the write.
+    /// Returns the length of the write.
     pub(super) fn count(&self) -> usize {
         self.bytes.len() + self.missing
     }
 
-    /// What the system call returns where it has success.
+    /// Returns the return value of a successful call.
     pub(super) fn expected_return(&self) -> usize {
         match self.means {
-            Means::Write => self.count(),
-            Means::Ioctl => 0,
+            SystemCall::Write => self.count(),
+            SystemCall::Ioctl => 0,
         }
     }
 
-    /// The same by somebody else.
+    /// Changes the caller.
     pub(super) fn by(self, caller: Caller) -> Self {
         Self { caller, ..self }
     }
 
-    /// The same with only the first `there` bytes in memory.
+    /// Moves all except the first `there` bytes to the inaccessible page.
     pub(super) fn cut_off(mut self, there: usize) -> Self {
         self.missing = self.count() - there;
         self.bytes.truncate(there);
         self
     }
 
-    /// The same with an address at `offset`.
+    /// Adds an address at `offset`.
     pub(super) fn pointing(mut self, offset: usize, target: Target) -> Self {
         self.pointers.push((offset, target));
         self
     }
 }
 
-/// What the kernel answered.
+/// The answer of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// What the system call returned, or its errno.
+    /// Return value of the system call, or its errno.
     pub(super) returned: Result<usize, i32>,
-    /// What it was to return.
+    /// Return value of a successful call.
     pub(super) count: usize,
-    /// The memory for the response up to the last byte that the kernel stored.
+    /// The response memory up to the last byte that the kernel stored.
     pub(super) stored: Vec<u8>,
 }
 
 impl Answer {
-    /// What it comes to; in words, where no answer may be so.
+    /// Returns the outcome, or a description if the answer is invalid.
     pub(super) fn outcome(&self) -> Result<Outcome, String> {
         match self.returned {
             Ok(returned) if returned == self.count => Ok(Outcome::Done(self.stored.len())),
@@ -127,13 +129,13 @@ impl Answer {
     }
 }
 
-/// What a call comes to.
+/// The outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Success, with so many bytes of response.
+    /// Success, with this number of response bytes.
     Done(usize),
     Errno(i32),
-    /// Failure, and yet so many bytes of response.
+    /// Failure, with this number of response bytes stored nevertheless.
     Stored(i32, usize),
 }
 
@@ -153,24 +155,24 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A kernel, as the checks see it.
+/// A kernel as used by the checks.
 pub(super) trait Kernel {
-    /// Opens a device node, non-blocking.
+    /// Opens a device node in non-blocking mode.
     fn open(&mut self, node: &str) -> Result<File, i32>;
 
-    /// The number of the descriptor that this process has for `file`.
+    /// Returns the number of the descriptor of `file` in this process.
     fn descriptor(&self, file: File) -> u32;
 
     /// Makes a call on `file`.
     fn call(&mut self, file: File, call: &Call) -> Answer;
 
-    /// Waits until there is something to be read from `file`; no longer than a loaded machine takes.
+    /// Waits until `file` is readable. The timeout allows for a loaded machine.
     fn wait(&mut self, file: File) -> bool;
 
     /// Closes one file.
     fn close(&mut self, file: File);
 
-    /// Closes everything that was opened, and what came in responses.
+    /// Closes all opened files, and the descriptors of responses.
     fn end(&mut self);
 }
 
@@ -179,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_answer_may_be_is_no_outcome() {
+    fn invalid_answer_has_no_outcome() {
         let answer = |returned, stored: &[u8]| Answer { returned, count: 8, stored: stored.into() };
         assert_eq!(answer(Ok(8), &[1, 2]).outcome(), Ok(Outcome::Done(2)));
         assert_eq!(answer(Err(2), &[]).outcome(), Ok(Outcome::Errno(2)));
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_cut_off_has_the_same_length() {
+    fn cut_off_call_keeps_its_length() {
         let call = Call::write(vec![0; 24]).cut_off(12);
         assert_eq!((call.count(), call.bytes.len(), call.missing), (24, 12, 12));
     }

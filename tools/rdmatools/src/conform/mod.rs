@@ -1,7 +1,7 @@
-//! `conform`: what a kernel's ucma and uverbs do, command by command, against what Linux does.
+//! `conform`: compares a kernel's ucma and uverbs with those of Linux, command by command.
 //!
-//! The catalogue is data: each [`Check`] has an id, what it shows, the kernel's source, and what is expected of which
-//! version. It needs the two device nodes and nothing else of a system.
+//! The catalogue is data: each [`Check`] has an id, a description, the kernel's source, and the expectation by version.
+//! A check needs only the two device nodes.
 
 mod alter;
 mod bench;
@@ -21,7 +21,7 @@ use std::slice;
 use clap::Args;
 use nix::sys::utsname::uname;
 
-use self::alter::{Tally, alter};
+use self::alter::{Totals, alter};
 use self::bench::{Bench, RDMA_CM, Setting};
 use self::check::{Check, Driver, Machine, Version};
 use self::kernel::{Kernel, Outcome};
@@ -30,40 +30,40 @@ use self::report::{Format, Report};
 use self::trace::Traced;
 use crate::failure::Failure;
 
-/// Where the nodes are.
+/// Directory of the device nodes.
 const NODES: &str = "/dev/infiniband";
 
 /// Check that the kernel keeps the ABI of rdma_cm and uverbs
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The output is TAP version 14; any violation makes the exit status 1, nothing to check here 3."
+    after_help = "The output is TAP version 14; the exit status is 1 after a violation, and 3 if there is nothing to check."
 )]
 pub(crate) struct Options {
-    /// Only checks whose id contains this
+    /// Run only checks whose id contains FILTER
     #[arg(value_name = "FILTER", default_value = "")]
     filter: String,
-    /// Show the catalogue: what is checked, where the kernel has it, and what is expected
+    /// Show the catalogue: each check with its source in the kernel and its expectation
     #[arg(long)]
     list: bool,
-    /// JSON instead of TAP
+    /// Print JSON instead of TAP
     #[arg(long, conflicts_with_all = ["alter", "trace"])]
     json: bool,
-    /// Only what cannot disturb other users of the machine, which is the default
+    /// Run only checks that cannot disturb other users of the machine; the default
     #[arg(long, conflicts_with = "all")]
     safe: bool,
-    /// Also what binds, listens and connects on the device that has this address, and wants it to itself
+    /// Also bind, listen and connect on the device with this address, which no other program should use
     #[arg(long, value_name = "ADDRESS")]
     all: Option<IpAddr>,
-    /// The node for verbs, instead of the device with the address or else the first
+    /// Verbs node [default: the node of the device with the address, or the first one]
     #[arg(long, value_name = "NODE")]
     device: Option<String>,
-    /// Expect what this version of Linux does, instead of the one that runs
+    /// Expect the behavior of this Linux version [default: that of the running kernel]
     #[arg(long, value_name = "VERSION")]
     kernel: Option<Version>,
     /// Also show each answer of the kernel
     #[arg(long)]
     trace: bool,
-    /// Show that each check can fail: run it with each answer of the kernel altered in each way
+    /// Test the checks: run each of them with every alteration of every answer of the kernel
     #[arg(long)]
     alter: bool,
 }
@@ -73,15 +73,18 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
     catalogue.extend(uverbs::checks());
     catalogue.retain(|check| check.id.contains(&options.filter));
     if catalogue.is_empty() {
-        return Err(Failure::because(format!("no check has {:?} in its id", options.filter)));
+        return Err(Failure::new(format!(
+            "cannot select a check: no id contains {:?}",
+            options.filter
+        )));
     }
     let format = if options.json { Format::Json } else { Format::Tap };
     if options.list {
         return Ok(report::list(&catalogue, format, out)?);
     }
     let mut kernel = Real::new()
-        .map_err(|errno| Failure::because(format!("cannot map memory: {}", errno.desc())))?;
-    let setting = look_around(options, &mut kernel)?;
+        .map_err(|errno| Failure::new(format!("cannot map memory: {}", errno.desc())))?;
+    let setting = read_setting(options, &mut kernel)?;
     let mut kernel = Traced::new(&mut kernel);
     if options.alter {
         let mut record = |check: &Check| {
@@ -89,10 +92,10 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
             kernel.take()
         };
         return match alter(&catalogue, &setting, &mut record, out)? {
-            Tally { failed: 0, .. } => Ok(()),
-            Tally { failed, .. } => {
-                Err(Failure::because(format!("{failed} checks do not show that they can fail")))
-            }
+            Totals { failed: 0, .. } => Ok(()),
+            Totals { failed, .. } => Err(Failure::new(format!(
+                "cannot detect altered answers: {failed} checks pass with some of them"
+            ))),
         };
     }
     let mut report = Report::begin(format, &catalogue, &setting.machine, out)?;
@@ -103,41 +106,47 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
     }
     match report.end(out)? {
         0 => Ok(()),
-        violations => Err(Failure::because(format!("{violations} violations"))),
+        violations => Err(Failure::new(format!("{violations} violations"))),
     }
 }
 
-/// Where the connection manager is not to be had.
-const REMEDY: &str =
-    "load the kernel's RDMA modules (modprobe rdma_ucm), or give the container the node";
+/// Hint for a connection manager that cannot be opened.
+const OPEN_HINT: &str =
+    "load the kernel's RDMA modules (modprobe rdma_ucm), or add the node to the container";
 
-/// What there is to check.
-fn look_around(options: &Options, kernel: &mut Real) -> Result<Setting, Failure> {
-    let version = options.kernel.map_or_else(running, Ok)?;
+/// Determines the properties of the machine.
+fn read_setting(options: &Options, kernel: &mut Real) -> Result<Setting, Failure> {
+    let version = options.kernel.map_or_else(running_version, Ok)?;
     kernel.open(RDMA_CM).map_err(|errno| {
         let why = Outcome::Errno(errno);
-        Failure::Absent(format!("cannot open {RDMA_CM}: {why}; {REMEDY}"))
+        Failure::Unavailable(format!("cannot open {RDMA_CM}: {why}; {OPEN_HINT}"))
     })?;
     kernel.end();
     let address = options.all.map(ucma::sockaddr);
     let guid = match (&address, options.all) {
         (Some(address), Some(ip)) => {
             let guid = ucma::node_guid(kernel, address);
-            let none = || Failure::Absent(format!("no RDMA device has the address {ip}"));
+            let none = || {
+                Failure::Unavailable(format!(
+                    "cannot check connections: no RDMA device has the address {ip}"
+                ))
+            };
             Some(guid.ok_or_else(none)?)
         }
         _ => None,
     };
     let found = match &options.device {
-        Some(node) => Ok(usable(slice::from_ref(node), None, kernel).map_err(Failure::Absent)?),
-        None => usable(&verbs_nodes(), guid, kernel),
+        Some(node) => {
+            Ok(first_usable(slice::from_ref(node), None, kernel).map_err(Failure::Unavailable)?)
+        }
+        None => first_usable(&verbs_nodes(), guid, kernel),
     };
     let driver = found.as_ref().map_or(Driver::Other, |(_, driver)| *driver);
     let verbs = found.map(|(node, _)| node);
     Ok(Setting { machine: Machine { version, driver }, verbs, address })
 }
 
-/// The nodes for verbs.
+/// Returns the verbs nodes.
 fn verbs_nodes() -> Vec<String> {
     let names = fs::read_dir(NODES).into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
@@ -147,8 +156,10 @@ fn verbs_nodes() -> Vec<String> {
     nodes
 }
 
-/// The first of `nodes` that can be used, if its device is that with the GUID, and its driver; or why there is none.
-fn usable(
+/// Returns the first usable node and its driver, or the reasons why there is none.
+///
+/// If `guid` is given, the node must belong to the device with this GUID.
+fn first_usable(
     nodes: &[String],
     guid: Option<u64>,
     kernel: &mut dyn Kernel,
@@ -159,18 +170,22 @@ fn usable(
             Ok(identity) if guid.is_none_or(|guid| guid == identity.node_guid) => {
                 return Ok((node.clone(), identity.driver));
             }
-            Ok(_) => why.push(format!("{node} is another device's")),
+            Ok(_) => why.push(format!("{node} belongs to another device")),
             Err(reason) => why.push(reason),
         }
     }
     Err(if why.is_empty() { "there is no verbs node".to_owned() } else { why.join("; ") })
 }
 
-/// The version that this machine runs.
-fn running() -> Result<Version, Failure> {
-    let name = uname().map_err(|errno| Failure::because(format!("uname: {}", errno.desc())))?;
+/// Returns the version of the running kernel.
+fn running_version() -> Result<Version, Failure> {
+    let name = uname().map_err(|errno| {
+        Failure::new(format!("cannot read the kernel version: {}", errno.desc()))
+    })?;
     let release = name.release().to_string_lossy();
-    release.parse().map_err(|why: String| Failure::because(format!("{why}: give it with --kernel")))
+    release.parse().map_err(|why: String| {
+        Failure::new(format!("cannot read the kernel version: {why}; set it with --kernel"))
+    })
 }
 
 #[cfg(test)]
@@ -182,7 +197,7 @@ mod tests {
     use super::check::Verdict;
     use super::trace::{Line, Replayed};
 
-    /// What Linux 6.12 answered on rxe, call by call, and what the checks said to that.
+    /// Answers of Linux 6.12 on rxe, call by call, and below it the results of the checks.
     const ANSWERS: &str = include_str!("../../../../tests/conform/6.12-rxe.trace");
     const RESULTS: &str = include_str!("../../../../tests/conform/6.12-rxe.tap");
 
@@ -198,14 +213,14 @@ mod tests {
         Setting { machine, verbs: Ok("uverbs0".into()), address: Some(address) }
     }
 
-    /// The answers by check.
+    /// Returns the recorded answers by check.
     fn answers() -> BTreeMap<String, Vec<Line>> {
         let (mut answers, mut lines) = (BTreeMap::new(), Vec::new());
         for line in ANSWERS.lines() {
             match (line.strip_prefix("# ").map(str::parse), line.split_once(" - ")) {
                 (Some(Ok(answer)), _) => lines.push(answer),
                 (None, Some((_, result))) => {
-                    let id = result.split([':', ' ']).next().expect("there is one");
+                    let id = result.split([':', ' ']).next().expect("the result should have an id");
                     answers.insert(id.to_owned(), std::mem::take(&mut lines));
                 }
                 _ => {}
@@ -215,12 +230,12 @@ mod tests {
     }
 
     fn replayed(check: &Check, answers: &BTreeMap<String, Vec<Line>>, version: Version) -> Verdict {
-        let lines = answers.get(&check.id).expect("it was recorded");
+        let lines = answers.get(&check.id).expect("the answers should be recorded");
         check.verdict(&mut Bench::new(&mut Replayed::new(lines), &setting(version)))
     }
 
     #[test]
-    fn a_kernel_that_answers_as_linux_6_12_conforms() {
+    fn recorded_linux_6_12_conforms() {
         let (catalogue, answers, version) = (catalogue(), answers(), Version(6, 12));
         let mut out = Vec::new();
         let machine = setting(version).machine;
@@ -230,16 +245,16 @@ mod tests {
             report.add(check, &verdict, &[], &mut out).unwrap();
         }
         assert_eq!(report.end(&mut out).unwrap(), 0);
-        let said = String::from_utf8(out).unwrap();
-        for (said, kept) in said.lines().zip(RESULTS.lines()) {
-            assert_eq!(said, kept);
+        let output = String::from_utf8(out).unwrap();
+        for (output, kept) in output.lines().zip(RESULTS.lines()) {
+            assert_eq!(output, kept);
         }
-        assert_eq!(said.lines().count(), RESULTS.lines().count());
+        assert_eq!(output.lines().count(), RESULTS.lines().count());
     }
 
-    /// What has changed since is found: none but the commands and the option that Linux 6.18 has.
+    /// Checks that only the commands and the option of Linux 6.18 are reported as changed.
     #[test]
-    fn a_kernel_that_answers_as_linux_6_12_is_not_linux_6_18() {
+    fn recorded_linux_6_12_is_not_linux_6_18() {
         let answers = answers();
         for check in catalogue() {
             let is_new =
@@ -249,7 +264,7 @@ mod tests {
             match replayed(&check, &answers, Version(6, 18)) {
                 Verdict::Fail(why) => assert!(is_new, "{}: {why}", check.id),
                 Verdict::Pass(_) if check.id.ends_with(".implemented") => {
-                    // The option is looked at last.
+                    // The kernel checks the option last.
                     assert!(!is_new || check.id.starts_with("ucma.query"), "{}", check.id);
                 }
                 _ => {}
@@ -263,18 +278,18 @@ mod tests {
         let mut out = Vec::new();
         let mut record = |check: &Check| answers[&check.id].clone();
         let tally = alter(&catalogue, &setting(Version(6, 12)), &mut record, &mut out).unwrap();
-        let said = String::from_utf8(out).unwrap();
-        let bad: Vec<&str> = said.lines().filter(|line| line.starts_with("not ok")).collect();
+        let output = String::from_utf8(out).unwrap();
+        let bad: Vec<&str> = output.lines().filter(|line| line.starts_with("not ok")).collect();
         assert_eq!(bad, [""; 0]);
         println!("{tally:?}");
-        // What Linux 6.12 does not have.
+        // Checks of behavior that Linux 6.12 lacks.
         let not_there = ["ucma.event.user"];
         assert_eq!((tally.failed, tally.skipped), (0, not_there.len()));
         assert_eq!(tally.checks + tally.skipped, catalogue.len());
         assert!(tally.alterations > 3 * catalogue.len(), "{tally:?}");
     }
 
-    /// A kernel whose nodes are closed to this user.
+    /// A kernel whose nodes are not accessible to this user.
     struct Closed;
 
     impl Kernel for Closed {
@@ -300,11 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn why_no_node_can_be_used_is_said() {
+    fn unusable_nodes_are_reported_with_reasons() {
         let nodes = ["/uverbs0", "/uverbs1"].map(str::to_owned);
         let why = "/uverbs0 cannot be opened: EACCES; /uverbs1 cannot be opened: EACCES";
-        assert_eq!(usable(&nodes, None, &mut Closed), Err(why.to_owned()));
-        assert_eq!(usable(&[], None, &mut Closed), Err("there is no verbs node".to_owned()));
+        assert_eq!(first_usable(&nodes, None, &mut Closed), Err(why.to_owned()));
+        assert_eq!(first_usable(&[], None, &mut Closed), Err("there is no verbs node".to_owned()));
         let setting = Setting { verbs: Err(why.to_owned()), ..setting(Version(6, 12)) };
         let catalogue = uverbs::checks();
         let verdict = catalogue[0].verdict(&mut Bench::new(&mut Closed, &setting));
@@ -312,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_differ_and_say_what_they_are_of() {
+    fn ids_are_unique_and_described() {
         let catalogue = catalogue();
         let ids: BTreeSet<&str> = catalogue.iter().map(|check| &check.id[..]).collect();
         assert_eq!(ids.len(), catalogue.len());

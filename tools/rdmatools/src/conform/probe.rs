@@ -1,13 +1,13 @@
-//! The kernel that this machine runs.
+//! The running kernel.
 //!
 //! # Safety
 //!
-//! What is written to a device node holds addresses that the kernel follows. All of them are put in here, and lead into
-//! an [`Arena`]: memory of its own that is shared with the kernel and with forked children, that nothing else of the
-//! program refers to, and that is read and written by copying only. A check may send any bytes otherwise: where the
-//! request has no address, the kernel is given none of the program's memory.
+//! A request to a device node contains addresses that the kernel follows. All of them are inserted in this file, and
+//! point into an [`Arena`]: a separate mapping that is shared with the kernel and with forked children. No reference to
+//! this memory exists, and the program accesses it only by copying. All other bytes of a check are arbitrary: a request
+//! without an address gives the kernel no access to the program's memory.
 //!
-//! A child that is forked makes one system call, stores its result in that memory and ends.
+//! A forked child makes one system call, stores its result in that memory and exits.
 #![expect(unsafe_code, reason = "requests hold addresses, and a child is forked")]
 
 use std::fs::OpenOptions;
@@ -25,76 +25,78 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
 use verbs_abi::ioctl::RDMA_VERBS_IOCTL;
 
-use super::kernel::{Answer, Call, Caller, File, Kernel, Means, Target};
+use super::kernel::{Answer, Call, Caller, File, Kernel, SystemCall, Target};
 
-/// What the memory for the response holds before a call.
+/// Initial value of the response memory before a call.
 const UNTOUCHED: u8 = 0xa5;
 
-/// Bytes in a page. More is no harm: only that what lies behind a page is not there.
+/// Distance of the arena's pages in bytes. It may exceed the kernel's page size: only the inaccessible page after each
+/// one matters.
 const PAGE: usize = 1 << 16;
 
-/// The pages, each in front of one that nobody may touch.
+/// Offsets of the pages, each of which is followed by an inaccessible page.
 const REQUEST: usize = 0;
 const RESPONSE: usize = 2 * PAGE;
 const DATA: usize = 4 * PAGE;
 const RESULT: usize = 6 * PAGE;
-const ALL: usize = 8 * PAGE;
+const ARENA_LENGTH: usize = 8 * PAGE;
 
-/// Bytes of response that are looked at; more than any response has.
+/// Bytes of the response memory that are checked; more than any response has.
 pub(super) const ROOM: usize = 4096;
 
-/// How long an event may take on a loaded machine.
-const PATIENCE_MS: u16 = 60_000;
+/// Time limit for an event on a loaded machine, in milliseconds.
+const EVENT_TIMEOUT_MS: u16 = 60_000;
 
-/// Memory that the kernel is told of.
+/// Memory whose addresses are passed to the kernel.
 struct Arena(NonNull<u8>);
 
 impl Arena {
     fn new() -> Result<Self, Errno> {
-        let length = NonZeroUsize::new(ALL).expect("it is not 0");
+        let length = NonZeroUsize::new(ARENA_LENGTH).expect("the length should not be 0");
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new mapping where the kernel chooses concerns nobody.
+        // SAFETY: a new mapping at an address chosen by the kernel affects no other memory.
         let start = unsafe { mmap_anonymous(None, length, access, MapFlags::MAP_SHARED) }?;
         let arena = Self(start.cast());
         for page in [REQUEST, RESPONSE, DATA, RESULT] {
             let fence = arena.at(page + PAGE).cast();
-            // SAFETY: the page is one of this mapping, which nothing refers to.
+            // SAFETY: the page is part of this mapping, and no reference to it exists.
             unsafe { mprotect(fence, PAGE, ProtFlags::PROT_NONE) }?;
         }
         Ok(arena)
     }
 
-    /// A place in the mapping.
+    /// Returns a pointer into the mapping.
     fn at(&self, offset: usize) -> NonNull<u8> {
-        assert!(offset < ALL, "it is in the mapping");
-        // SAFETY: the offset is within the mapping, one allocation.
+        assert!(offset < ARENA_LENGTH, "the offset should be in the mapping");
+        // SAFETY: the offset is within the mapping, which is a single allocation.
         unsafe { self.0.add(offset) }
     }
 
     fn address(&self, offset: usize) -> u64 {
-        u64::try_from(self.at(offset).as_ptr().expose_provenance()).expect("64 bits hold it")
+        u64::try_from(self.at(offset).as_ptr().expose_provenance())
+            .expect("an address should fit in 64 bits")
     }
 
-    /// Puts `bytes` at the end of `page`, and returns where.
+    /// Copies `bytes` to the end of `page`, and returns their offset.
     fn put_at_end(&self, page: usize, bytes: &[u8]) -> usize {
         assert!(bytes.len() < PAGE, "requests are short");
         let offset = page + PAGE - bytes.len();
         let to = self.0.as_ptr().wrapping_add(offset);
-        // SAFETY: the source is a slice; the destination is the last bytes of a page of the mapping that may be written, and is
-        // nobody's else; bytes have no alignment.
+        // SAFETY: the source is a slice; the destination is the end of a writable page of the mapping, to which no
+        // reference exists; bytes have no alignment.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         offset
     }
 
     fn forget_response(&self) {
-        // SAFETY: so many bytes of the page may be written, and are nobody's else.
+        // SAFETY: these bytes of the page are writable, and no reference to them exists.
         unsafe { ptr::write_bytes(self.at(RESPONSE).as_ptr(), UNTOUCHED, ROOM) };
     }
 
     fn response(&self) -> Vec<u8> {
         let mut bytes = vec![0; ROOM];
-        // SAFETY: so many bytes of the page may be read, and no call that would store there is under way; the destination is a
-        // vector of that length.
+        // SAFETY: these bytes of the page are readable, and no call that could write them is in progress; the
+        // destination is a vector of that length.
         unsafe { ptr::copy_nonoverlapping(self.at(RESPONSE).as_ptr(), bytes.as_mut_ptr(), ROOM) };
         let touched = bytes.iter().rposition(|byte| *byte != UNTOUCHED);
         bytes.truncate(touched.map_or(0, |last| last + 1));
@@ -102,29 +104,30 @@ impl Arena {
     }
 
     fn set_result(&self, result: isize) {
-        // SAFETY: the page may be written, begins at a multiple of any alignment, and is nobody's else while a call is under way.
+        // SAFETY: the page is writable and aligned for any type, and no reference to it exists while a call is in
+        // progress.
         unsafe { self.at(RESULT).cast().write(result) };
     }
 
     fn result(&self) -> isize {
-        // SAFETY: as in `set_result`; any bytes are a number.
+        // SAFETY: as in `set_result`; any bytes are a valid number.
         unsafe { self.at(RESULT).cast().read() }
     }
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this object's, of this length, and nothing refers to it any more. That it fails for no such
-        // mapping is known.
-        let _ = unsafe { munmap(self.0.cast(), ALL) };
+        // SAFETY: the mapping is owned by this object, has this length, and no reference to it exists any more. The
+        // only error is that there is no such mapping, which is impossible.
+        let _ = unsafe { munmap(self.0.cast(), ARENA_LENGTH) };
     }
 }
 
-/// The kernel that this machine runs.
+/// The running kernel.
 pub(super) struct Real {
     arena: Arena,
     files: Vec<Option<OwnedFd>>,
-    /// What came in responses.
+    /// Descriptors that were received in responses.
     received: Vec<OwnedFd>,
 }
 
@@ -134,17 +137,17 @@ impl Real {
     }
 
     fn fd(&self, File(index): File) -> &OwnedFd {
-        self.files[index].as_ref().expect("the check has not closed it")
+        self.files[index].as_ref().expect("the file should be open")
     }
 
-    /// What the system call returns for the request at `address`, or its errno as a negative number.
-    fn system_call(fd: RawFd, means: Means, address: u64, count: usize) -> isize {
+    /// Makes a system call with the request at `address`. Returns its result, or its errno as a negative number.
+    fn system_call(fd: RawFd, means: SystemCall, address: u64, count: usize) -> isize {
         let returned = match means {
-            // SAFETY: the request and all memory that its addresses lead to are the arena's; a length beyond the page leads
-            // to where nothing is.
-            Means::Write => unsafe { libc::syscall(libc::SYS_write, fd, address, count) },
-            // SAFETY: the same; the request says its length itself.
-            Means::Ioctl => unsafe {
+            // SAFETY: the request and all memory at its addresses are in the arena; a length beyond the page ends in
+            // the inaccessible page.
+            SystemCall::Write => unsafe { libc::syscall(libc::SYS_write, fd, address, count) },
+            // SAFETY: as above; the request contains its own length.
+            SystemCall::Ioctl => unsafe {
                 libc::syscall(libc::SYS_ioctl, fd, RDMA_VERBS_IOCTL, address)
             },
         };
@@ -152,15 +155,15 @@ impl Real {
             -1 => -i64::from(Errno::last_raw()),
             done => done,
         };
-        isize::try_from(returned).expect("it is a result of a system call")
+        isize::try_from(returned).expect("the result of a system call should fit")
     }
 
-    /// The same of a thread, with credentials of its own if so wanted.
-    fn of_a_thread(other_credentials: bool, call: impl FnOnce() -> isize + Send) -> isize {
+    /// Makes a system call in another thread, with its own credentials if requested.
+    fn call_in_thread(other_credentials: bool, call: impl FnOnce() -> isize + Send) -> isize {
         let call = || {
             if other_credentials {
-                // SAFETY: the arguments are numbers. The flag is not set anyway: the kernel gives the thread new credentials that
-                // are equal to its old ones.
+                // SAFETY: the arguments are numbers. The flag is already clear: the call only makes the kernel give the
+                // thread new credentials that are equal to its old ones.
                 let set = unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 0, 0, 0, 0) };
                 if set != 0 {
                     return -isize::try_from(Errno::last_raw()).expect("errnos are small");
@@ -171,33 +174,35 @@ impl Real {
         thread::scope(|scope| scope.spawn(call).join().expect("a system call does not panic"))
     }
 
-    /// The same of a forked child.
-    fn of_a_child(&self, call: impl FnOnce() -> isize) -> isize {
-        // SAFETY: the child makes a system call, stores a number in shared memory and ends: it takes no lock and allocates
-        // nothing.
+    /// Makes a system call in a forked child.
+    fn call_in_child(&self, call: impl FnOnce() -> isize) -> isize {
+        // SAFETY: the child makes a system call, stores a number in shared memory and exits: it takes no lock and
+        // allocates no memory.
         match unsafe { fork() } {
             Ok(ForkResult::Child) => {
                 self.arena.set_result(call());
-                // SAFETY: it has no preconditions.
+                // SAFETY: the function has no preconditions.
                 unsafe { libc::_exit(0) }
             }
             Ok(ForkResult::Parent { child }) => {
-                waitpid(child, None).expect("the child is this process's own");
+                waitpid(child, None).expect("the child should be waitable");
                 self.arena.result()
             }
             Err(errno) => -isize::try_from(errno as i32).expect("errnos are small"),
         }
     }
 
-    /// Takes the descriptor that a response has at `offset`.
+    /// Takes ownership of the descriptor at `offset` of a response.
     fn receive(&mut self, response: &[u8], offset: usize) {
         let number = response.get(offset..offset + size_of::<i32>());
-        let Some(number) = number.map(|bytes| bytes.try_into().expect("so many were taken")) else {
+        let Some(number) =
+            number.map(|bytes| bytes.try_into().expect("the slice should have 4 bytes"))
+        else {
             return;
         };
         let number = RawFd::from_ne_bytes(number);
         if number >= 0 {
-            // SAFETY: the kernel has just made this descriptor for us, as the call had success: nobody else has it.
+            // SAFETY: the successful call has just created this descriptor: it has no other owner.
             self.received.push(unsafe { OwnedFd::from_raw_fd(number) });
         }
     }
@@ -227,7 +232,7 @@ impl Kernel for Real {
                 Target::Data => data,
                 Target::Nowhere => RESPONSE + PAGE,
             });
-            // A request that is cut short may lack its address.
+            // A truncated request may lack its address.
             if let Some(place) = bytes.get_mut(*offset..offset + size_of::<u64>()) {
                 place.copy_from_slice(&address.to_ne_bytes());
             }
@@ -238,14 +243,14 @@ impl Kernel for Real {
         let run = || Self::system_call(fd, means, address, count);
         let result = match call.caller {
             Caller::Opener => run(),
-            Caller::Thread => Self::of_a_thread(false, run),
-            Caller::OtherCredentials => Self::of_a_thread(true, run),
-            Caller::Child => self.of_a_child(run),
+            Caller::Thread => Self::call_in_thread(false, run),
+            Caller::OtherCredentials => Self::call_in_thread(true, run),
+            Caller::Child => self.call_in_child(run),
         };
-        let returned =
-            usize::try_from(result).map_err(|_| i32::try_from(-result).expect("it is an errno"));
+        let returned = usize::try_from(result)
+            .map_err(|_| i32::try_from(-result).expect("a negative result should be an errno"));
         let stored = self.arena.response();
-        // What a child was given went with it.
+        // A descriptor that a child received was closed when the child exited.
         if let (Ok(_), Some(offset), false) =
             (returned, call.descriptor, call.caller == Caller::Child)
         {
@@ -256,7 +261,7 @@ impl Kernel for Real {
 
     fn wait(&mut self, file: File) -> bool {
         let mut waiting = [PollFd::new(self.fd(file).as_fd(), PollFlags::POLLIN)];
-        poll(&mut waiting, PollTimeout::from(PATIENCE_MS)).is_ok_and(|ready| ready == 1)
+        poll(&mut waiting, PollTimeout::from(EVENT_TIMEOUT_MS)).is_ok_and(|ready| ready == 1)
     }
 
     fn close(&mut self, File(index): File) {
@@ -274,9 +279,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_ends_where_memory_ends() {
+    fn request_ends_at_end_of_memory() {
         let mut kernel = Real::new().unwrap();
-        // It copies from the request, as the nodes do.
+        // A pipe copies from the request, as the nodes do.
         let pipe = nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK).unwrap();
         kernel.files.push(Some(pipe.1));
         let file = File(0);
@@ -292,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_cannot_be_opened() {
+    fn missing_node_cannot_be_opened() {
         let mut kernel = Real::new().unwrap();
         assert_eq!(kernel.open("/dev/infiniband/none"), Err(libc::ENOENT));
         let null = kernel.open("/dev/null").unwrap();
@@ -300,11 +305,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_ends_at_the_last_byte_that_changed() {
+    fn stored_bytes_end_at_last_change() {
         let kernel = Real::new().unwrap();
         kernel.arena.forget_response();
-        assert_eq!(kernel.arena.response(), []);
-        // SAFETY: the page may be written and is nobody's else.
+        assert!(kernel.arena.response().is_empty());
+        // SAFETY: the page is writable and no reference to it exists.
         unsafe { kernel.arena.at(RESPONSE + 3).write(0) };
         assert_eq!(kernel.arena.response(), [UNTOUCHED, UNTOUCHED, UNTOUCHED, 0]);
     }

@@ -1,4 +1,4 @@
-//! What a check asked the kernel and what it answered, and a kernel that answers so again.
+//! Recording of a kernel's answers, and replay of a recording.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -8,18 +8,18 @@ use std::vec::IntoIter;
 use nix::errno::Errno;
 use nix::libc::ENOMSG;
 
-use super::kernel::{Answer, Call, File, Kernel, Means, Outcome};
+use super::kernel::{Answer, Call, File, Kernel, Outcome, SystemCall};
 
-/// Something that a check learned from the kernel. As text it is a line.
+/// One answer of the kernel to a check. Its text form is a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Line {
-    /// `descriptor 5`
+    /// Number of a descriptor: `descriptor 5`.
     Descriptor(u32),
-    /// `3f0a9c11 success 04000000`: what tells the request from others, what came of it, and the response.
+    /// Digest of the request, result, and response: `3f0a9c11 success 04000000`.
     Call { request: u32, errno: Option<i32>, stored: Vec<u8> },
 }
 
-/// A number that two requests rarely have in common, by FNV-1a.
+/// Returns a digest of a request (FNV-1a), which rarely is equal for two requests.
 fn digest(call: &Call) -> u32 {
     let mut digest = 0x811c_9dc5_u32;
     let mut add = |bytes: &[u8]| {
@@ -29,8 +29,8 @@ fn digest(call: &Call) -> u32 {
     };
     add(&call.bytes);
     add(&call.data);
-    let missing = u8::try_from(call.missing % 251).expect("it is below 251");
-    add(&[missing, u8::from(call.means == Means::Ioctl)]);
+    let missing = u8::try_from(call.missing % 251).expect("the remainder should be below 251");
+    add(&[missing, u8::from(call.means == SystemCall::Ioctl)]);
     let Call { caller, pointers, .. } = call;
     add(format!("{caller:?}{pointers:?}").as_bytes());
     digest
@@ -80,7 +80,7 @@ impl FromStr for Line {
     }
 }
 
-/// A kernel whose answers are written down.
+/// A kernel that records its answers.
 pub(super) struct Traced<'a> {
     kernel: &'a mut dyn Kernel,
     lines: RefCell<Vec<Line>>,
@@ -91,7 +91,7 @@ impl<'a> Traced<'a> {
         Self { kernel, lines: RefCell::default() }
     }
 
-    /// What was learned since the last time.
+    /// Returns the lines since the last call.
     pub(super) fn take(&mut self) -> Vec<Line> {
         self.lines.take()
     }
@@ -128,7 +128,7 @@ impl Kernel for Traced<'_> {
     }
 }
 
-/// A kernel that answers as another one has, and knows nothing else.
+/// A kernel that replays recorded answers.
 pub(super) struct Replayed {
     calls: IntoIter<Line>,
     descriptors: RefCell<IntoIter<Line>>,
@@ -160,7 +160,7 @@ impl Kernel for Replayed {
             Some(Line::Call { request, errno, stored }) if request == digest(call) => {
                 Answer { returned: errno.map_or(Ok(count), Err), count, stored }
             }
-            // It was never asked this.
+            // The recording has no answer to this request.
             _ => Answer { returned: Err(ENOMSG), count, stored: Vec::new() },
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_as_they_are_written() {
+    fn lines_survive_round_trip() {
         for text in ["descriptor 7", "0000ffff success", "1234abcd EINVAL", "0 success 00ff10"] {
             let line: Line = text.parse().unwrap();
             let written = line.to_string();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn another_request_has_no_answer() {
+    fn different_request_has_no_answer() {
         let call = Call::write(vec![1, 2, 3]);
         let lines = [Line::Call { request: digest(&call), errno: None, stored: vec![9] }];
         let mut kernel = Replayed::new(&lines);

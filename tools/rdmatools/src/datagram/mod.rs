@@ -1,5 +1,4 @@
-//! What `udaddy` and `mckey` have in common: ids that send and receive datagrams, and how the
-//! programs of rdma-core tell of it.
+//! Common parts of `udaddy` and `mckey`: ids that exchange datagrams, and the output.
 
 mod node;
 
@@ -8,39 +7,39 @@ use std::io::Write;
 use rdmacm::cm::PortSpace;
 
 pub(crate) use self::node::Node;
+use crate::early_exit::EarlyExit;
 use crate::failure::Failure;
-use crate::stopped::Stopped;
 
-/// How much is sent, and by how many ids.
+/// The number and size of the messages, and the number of ids.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) connections: usize,
-    /// Messages that each id sends and receives.
+    /// Number of messages that each id sends and receives.
     pub(crate) count: u32,
-    /// Bytes of a message.
+    /// Size of a message in bytes.
     pub(crate) size: usize,
 }
 
 impl Plan {
-    /// Without bytes there are no messages.
+    /// Creates a plan; without bytes there are no messages.
     pub(crate) fn new(connections: usize, count: u32, size: usize) -> Self {
         Self { connections, count: if size == 0 { 0 } else { count }, size }
     }
 }
 
-/// Does `work` with the ids that it makes, and tells how it went.
+/// Runs `work` with the ids that it creates, and prints the result.
 pub(crate) fn run(
     out: &mut dyn Write,
-    work: impl FnOnce(&mut dyn Write, &mut Vec<Node>) -> Result<(), Stopped>,
+    work: impl FnOnce(&mut dyn Write, &mut Vec<Node>) -> Result<(), EarlyExit>,
 ) -> Result<(), Failure> {
     let mut nodes = Vec::new();
     let done = work(out, &mut nodes);
     writeln!(out, "test complete")?;
     drop(nodes);
-    Stopped::report(done, out)
+    EarlyExit::report(done, out)
 }
 
-/// The port space that the C library gives `number`, decimal or hexadecimal.
+/// Parses the number of a port space in the C library, decimal or hexadecimal.
 pub(crate) fn port_space(number: &str) -> Result<PortSpace, String> {
     let parsed = match number.strip_prefix("0x") {
         Some(digits) => u16::from_str_radix(digits, 16).ok(),
@@ -68,12 +67,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_with_its_status() {
+    fn run_prints_its_status() {
         let mut out = Vec::new();
         run(&mut out, |_, _| Ok(())).unwrap();
         assert_eq!(out, b"test complete\nreturn status 0\n");
         let mut out = Vec::new();
-        let failed = run(&mut out, |_, _| Err(Failure::because("no").into()));
+        let failed = run(&mut out, |_, _| Err(Failure::new("no").into()));
         assert!(failed.is_err());
         assert_eq!(out, b"test complete\nreturn status -1\n");
     }

@@ -1,10 +1,9 @@
-//! An id that sends and receives datagrams.
+//! An id that exchanges datagrams.
 //!
 //! # Safety
 //!
-//! Posting gives memory to the device. It is memory of the region that the [`Io`] owns and drops
-//! after its queue pair, and that is reached by copying only, which copes with a device that writes
-//! meanwhile.
+//! Posting passes memory to the device. The memory is in the region that the [`Io`] owns and drops after its queue
+//! pair. The program accesses it only by copying, which is sound while a device writes.
 #![expect(unsafe_code, reason = "posts work requests")]
 
 use std::io::Write;
@@ -17,23 +16,23 @@ use rdmacm::verbs::{
 };
 
 use super::Plan;
-use crate::failure::{Failure, waited};
-use crate::stopped::Stopped;
+use crate::early_exit::EarlyExit;
+use crate::failure::{Failure, retry_interrupted};
 
-/// What the C programs return where a message is too long.
+/// Status of the C programs if a message is too long.
 const EINVAL: i32 = -22;
 
-/// An id, and from the moment that it has a device what it takes to move data.
+/// An id and, after it has a device, the resources for its messages.
 pub(crate) struct Node {
-    // Before the id's own hold on the queue pair goes, see `drop`.
+    // Released before the id's own reference to the queue pair, see `drop`.
     io: Option<Io>,
     peer: Option<Peer>,
     pub(crate) id: CmId,
 }
 
-/// Queue pair and memory.
+/// A queue pair and its memory.
 struct Io {
-    // Before the memory: fields are dropped in this order.
+    // Declared before the memory: fields drop in this order.
     qp: QueuePair,
     cq: CompletionQueue,
     memory: MemoryRegion,
@@ -41,7 +40,7 @@ struct Io {
     plan: Plan,
 }
 
-/// Where the messages go.
+/// The destination of the messages.
 struct Peer {
     address: AddressHandle,
     qp_num: u32,
@@ -53,22 +52,22 @@ impl Node {
         Self { io: None, peer: None, id }
     }
 
-    /// Makes the queue pair of the id, which has a device, and the room for its messages.
+    /// Creates the queue pair of the id, which has a device, and the memory for its messages.
     pub(crate) fn prepare(
         &mut self,
         plan: Plan,
         create_flags: QpCreateFlags,
         program: &str,
         out: &mut dyn Write,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), EarlyExit> {
         let context = self.id.context()?;
         let port = self.id.route()?.port_num;
         let mtu = context.query_port(port)?.active_mtu.bytes().unwrap_or(u32::MAX);
         if plan.count > 0 && u32::try_from(plan.size).is_ok_and(|size| size > mtu) {
             let Plan { size, .. } = plan;
             writeln!(out, "{program}: message_size {size} is larger than active mtu {mtu}")?;
-            let message = format!("a message of {size} bytes where the port's MTU is {mtu}");
-            return Err(Stopped { status: EINVAL, failure: Failure::because(message) });
+            let message = format!("cannot send messages of {size} bytes: the port's MTU is {mtu}");
+            return Err(EarlyExit { status: EINVAL, failure: Failure::new(message) });
         }
         let pd = ProtectionDomain::new(&context)?;
         let channel = CompletionChannel::new(&context)?;
@@ -84,20 +83,21 @@ impl Node {
         Ok(())
     }
 
-    /// Returns `true` if it knows where to send.
+    /// Returns `true` if the destination is known.
     pub(crate) fn has_peer(&self) -> bool {
         self.peer.is_some()
     }
 
-    /// Sends to what an event says from now on.
+    /// Sets the destination to that of an event.
     pub(crate) fn send_to(&mut self, peer: &DatagramParam) -> Result<(), Failure> {
         let address = AddressHandle::new(self.io().qp.pd(), &peer.ah_attr)?;
         self.peer = Some(Peer { address, qp_num: peer.qp_num, qkey: peer.qkey });
         Ok(())
     }
 
-    /// Sends back to where `received` came from: the immediate data is the number of the queue pair
-    /// there.
+    /// Sets the destination to the sender of `received`.
+    ///
+    /// The immediate data contains the number of the sender's queue pair.
     pub(crate) fn reply_to(&mut self, received: &Completion) -> Result<(), Failure> {
         let io = self.io();
         let mut header = [0; GRH_LENGTH];
@@ -115,15 +115,15 @@ impl Node {
         let scatter = [io.memory.sge(..)?];
         for wr_id in 0..u64::from(io.plan.count) {
             let request = ReceiveRequest { wr_id, scatter: &scatter };
-            // SAFETY: the memory is dropped, and with that deregistered and freed, after the queue
-            // pair was destroyed, see `drop`; and it is read by copying only.
+            // SAFETY: the memory is dropped, and thereby deregistered and freed, after the queue pair is destroyed, see
+            // `drop`; the program reads it only by copying.
             unsafe { io.qp.post_recv(&request) }?;
         }
         Ok(())
     }
 
-    /// Sends every message, with the number of the queue pair as immediate data; the last
-    /// `signaled` of them make completions.
+    /// Posts the send of every message, with the number of the queue pair as immediate data. The last `signaled` sends
+    /// generate completions.
     pub(crate) fn post_sends(&self, signaled: u32) -> Result<(), Failure> {
         let Io { qp, memory, plan, .. } = self.io();
         let Some(peer) = &self.peer else { return Ok(()) };
@@ -136,21 +136,24 @@ impl Node {
             let flags = if last { SendFlags::SIGNALED } else { SendFlags::empty() };
             let payload = Payload::Gather(&gather);
             let request = SendRequest { wr_id: number.into(), operation, payload, flags };
-            // SAFETY: as for receives; and nobody writes to the memory but devices.
+            // SAFETY: as for receives; only devices write to the memory.
             unsafe { qp.post_send(&request) }?;
         }
         Ok(())
     }
 
-    /// Sleeps until `count` messages are sent or received; the first completion.
+    /// Waits until `count` messages are sent or received. Returns the first completion.
     pub(crate) fn complete(&self, count: u32) -> Result<Option<Completion>, Failure> {
         let mut first = None;
         let mut completions = [Completion::default()];
         for _ in 0..count {
-            waited(|| self.io().cq.wait(&mut completions))?;
+            retry_interrupted(|| self.io().cq.wait(&mut completions))?;
             let [completion] = completions;
             if !completion.is_success() {
-                return Err(Failure::because(format!("a message failed: {}", completion.status())));
+                return Err(Failure::new(format!(
+                    "cannot complete a message: {}",
+                    completion.status()
+                )));
             }
             first.get_or_insert(completion);
         }
@@ -158,13 +161,13 @@ impl Node {
     }
 
     fn io(&self) -> &Io {
-        self.io.as_ref().expect("messages come after preparing for them")
+        self.io.as_ref().expect("the node should be prepared")
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // The id lets go of the queue pair first, so that it is destroyed when the field is dropped.
+        // The id releases the queue pair first, so that dropping the field destroys it.
         self.id.destroy_qp();
     }
 }

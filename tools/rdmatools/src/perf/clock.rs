@@ -1,4 +1,4 @@
-//! Time without a system call for each look, whatever clock the kernel has.
+//! A clock that needs no system call per reading, independent of the kernel's clock source.
 //!
 //! # Safety
 //!
@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-/// The processor's counter, and how much time its steps take.
+/// The processor's counter, and the duration of its steps.
 pub(super) struct Clock {
     start: Instant,
     first: u64,
@@ -18,14 +18,14 @@ impl Clock {
         Self { start: Instant::now(), first: ticks() }
     }
 
-    /// Microseconds of a step of the counter, as they were since the start.
+    /// Returns the duration of a step of the counter in microseconds, averaged since the start.
     pub(super) fn tick(&self) -> f64 {
         let steps = ticks().saturating_sub(self.first).max(1);
-        self.start.elapsed().as_secs_f64() * 1e6 / wide(steps)
+        self.start.elapsed().as_secs_f64() * 1e6 / to_f64(steps)
     }
 }
 
-/// The processor's counter now.
+/// Returns the current value of the processor's counter.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(super) fn ticks() -> u64 {
@@ -33,7 +33,7 @@ pub(super) fn ticks() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Nanoseconds since the first look, where no counter is known.
+/// Returns the nanoseconds since the first call, on architectures without a supported counter.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn ticks() -> u64 {
     static FIRST: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
@@ -41,8 +41,8 @@ pub(super) fn ticks() -> u64 {
     u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A count as a number with a fraction, near enough.
-pub(super) fn wide(count: u64) -> f64 {
+/// Converts a count to a floating-point number; large counts lose precision.
+pub(super) fn to_f64(count: u64) -> f64 {
     let half = |bits: u64| f64::from(u32::try_from(bits & 0xffff_ffff).expect("32 bits are left"));
     half(count >> 32) * 4_294_967_296.0 + half(count)
 }
@@ -54,12 +54,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_as_long_as_the_time_that_they_take() {
+    fn clock_steps_match_elapsed_time() {
         let clock = Clock::start();
         let (start, first) = (Instant::now(), ticks());
         while start.elapsed() < Duration::from_millis(20) {}
-        let micros = wide(ticks() - first) * clock.tick();
+        let micros = to_f64(ticks() - first) * clock.tick();
         assert!(micros > 0.0 && micros.is_finite(), "{micros}");
-        assert_eq!([wide(7), wide(1 << 33)], [7.0, 8_589_934_592.0]);
+        assert_eq!([to_f64(7), to_f64(1 << 33)], [7.0, 8_589_934_592.0]);
     }
 }

@@ -1,14 +1,14 @@
-//! The loops that are measured, and what the peer does meanwhile.
+//! The measured loops, and the loops of the peer.
 
 use std::time::{Duration, Instant};
 
 use super::Operation;
-use super::clock::{Clock, ticks, wide};
+use super::clock::{Clock, ticks, to_f64};
 use super::plan::{Plan, Remote, Test};
-use super::side::{Hands, Side};
+use super::side::{DataPath, Side};
 use crate::failure::Failure;
 
-/// What was measured with messages of one size.
+/// The results for messages of one size.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sample {
     pub(super) operation: Operation,
@@ -18,17 +18,17 @@ pub(super) struct Sample {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Figures {
-    /// Microseconds.
+    /// Times in microseconds.
     Latency { min: f64, median: f64, mean: f64, p99: f64, p999: f64, max: f64 },
     Bandwidth {
-        /// Millions of bytes in a second.
+        /// Millions of bytes per second.
         megabytes: f64,
-        /// Thousands of messages in a second.
+        /// Thousands of messages per second.
         messages: f64,
     },
 }
 
-/// Goes through the plan as the side that measures, and hands each result to `found`.
+/// Executes the plan on the measuring side, and passes each result to `found`.
 pub(super) fn measure(
     side: &mut Side,
     plan: &Plan,
@@ -37,63 +37,67 @@ pub(super) fn measure(
 ) -> Result<(), Failure> {
     for operation in plan.operations.iter().copied() {
         for size in plan.sizes() {
-            side.meet(size)?;
-            let mut hands = side.hands(operation, size, peer)?;
+            side.synchronize(size)?;
+            let mut data_path = side.data_path(operation, size, peer)?;
             let figures = match plan.test {
                 Test::Latency => {
-                    // A message goes one way in half the time in which one goes and one comes back.
+                    // A message in one direction takes half of the time of a round trip.
                     let ways = if operation == Operation::Read { 1.0 } else { 2.0 };
                     let clock = Clock::start();
-                    let times = ping(&mut hands, operation, plan)?;
+                    let times = ping(&mut data_path, operation, plan)?;
                     latency(&times, clock.tick() / ways)
                 }
-                Test::Bandwidth => bandwidth(size, plan, stream(&mut hands, plan)?),
+                Test::Bandwidth => bandwidth(size, plan, stream(&mut data_path, plan)?),
             };
-            drop(hands);
-            side.meet(size)?;
+            drop(data_path);
+            side.synchronize(size)?;
             found(Sample { operation, size, figures })?;
         }
     }
     Ok(())
 }
 
-/// Goes through the plan as the other side.
+/// Executes the plan on the other side.
 pub(super) fn serve(side: &mut Side, plan: &Plan, peer: Remote) -> Result<(), Failure> {
     for operation in plan.operations.iter().copied() {
         for size in plan.sizes() {
-            side.meet(size)?;
-            let mut hands = side.hands(operation, size, peer)?;
+            side.synchronize(size)?;
+            let mut data_path = side.data_path(operation, size, peer)?;
             match (plan.test, operation) {
                 (Test::Latency, Operation::Send | Operation::Write) => {
-                    pong(&mut hands, operation, plan)?;
+                    pong(&mut data_path, operation, plan)?;
                 }
                 (Test::Bandwidth, Operation::Send) => {
-                    let mut left = usize::try_from(plan.iterations).expect("32 bits fit");
+                    let mut left = usize::try_from(plan.iterations).expect("32 bits should fit");
                     while left > 0 {
-                        left -= hands.received(left)?;
+                        left -= data_path.received(left)?;
                     }
                 }
-                // The device answers.
+                // The device answers without the program.
                 (_, Operation::Read) | (Test::Bandwidth, Operation::Write) => {}
             }
-            drop(hands);
-            side.meet(size)?;
+            drop(data_path);
+            side.synchronize(size)?;
         }
     }
     Ok(())
 }
 
-/// Sends `iterations` messages, each after the answer to the one before; when each was posted, and
-/// when the last answer was there, as the processor counts.
-fn ping(hands: &mut Hands<'_>, operation: Operation, plan: &Plan) -> Result<Vec<u64>, Failure> {
+/// Sends `iterations` messages, each after the answer to the previous one. Returns the times of the posts and of the
+/// last answer, in counter steps.
+fn ping(
+    data_path: &mut DataPath<'_>,
+    operation: Operation,
+    plan: &Plan,
+) -> Result<Vec<u64>, Failure> {
     let mut times = Vec::with_capacity(plan.iterations as usize + 1);
     for number in 1..=u64::from(plan.iterations) {
         times.push(ticks());
-        post(hands, operation, plan, number)?;
+        post(data_path, operation, plan, number)?;
         if operation != Operation::Read {
-            // While the peer answers, as perftest does, and not when it has.
-            settle(hands, plan, number)?;
-            answered(hands, operation, number)?;
+            // The completion is polled while the peer answers, as in perftest, not after the answer.
+            wait_for_completion(data_path, plan, number)?;
+            wait_for_answer(data_path, operation, number)?;
         }
     }
     times.push(ticks());
@@ -101,51 +105,61 @@ fn ping(hands: &mut Hands<'_>, operation: Operation, plan: &Plan) -> Result<Vec<
 }
 
 /// Answers `iterations` messages.
-fn pong(hands: &mut Hands<'_>, operation: Operation, plan: &Plan) -> Result<(), Failure> {
+fn pong(data_path: &mut DataPath<'_>, operation: Operation, plan: &Plan) -> Result<(), Failure> {
     for number in 1..=u64::from(plan.iterations) {
-        answered(hands, operation, number)?;
-        post(hands, operation, plan, number)?;
-        settle(hands, plan, number)?;
+        wait_for_answer(data_path, operation, number)?;
+        post(data_path, operation, plan, number)?;
+        wait_for_completion(data_path, plan, number)?;
     }
     Ok(())
 }
 
-/// Posts message `number`. A read is over when this returns.
+/// Posts message `number`. A read has completed on return.
 #[inline(always)]
 fn post(
-    hands: &mut Hands<'_>,
+    data_path: &mut DataPath<'_>,
     operation: Operation,
     plan: &Plan,
     number: u64,
 ) -> Result<(), Failure> {
     if operation == Operation::Write {
-        hands.mark(mark(number))?;
+        data_path.mark(mark(number))?;
     }
-    hands.push(number, is_signaled(plan, number) || operation == Operation::Read)?;
-    hands.ring()?;
+    data_path.push(number, is_signaled(plan, number) || operation == Operation::Read)?;
+    data_path.ring_doorbell()?;
     if operation == Operation::Read {
-        hands.sent()?;
+        data_path.sent()?;
     }
     Ok(())
 }
 
-/// Polls until the peer's message `number` is there.
+/// Polls until the peer's message `number` has arrived.
 #[inline(always)]
-fn answered(hands: &mut Hands<'_>, operation: Operation, number: u64) -> Result<(), Failure> {
+fn wait_for_answer(
+    data_path: &mut DataPath<'_>,
+    operation: Operation,
+    number: u64,
+) -> Result<(), Failure> {
     match operation {
-        Operation::Write => hands.written(mark(number)),
-        Operation::Send | Operation::Read => hands.received(1).map(drop),
+        Operation::Write => data_path.wait_for_mark(mark(number)),
+        Operation::Send | Operation::Read => data_path.received(1).map(drop),
     }
 }
 
-/// Polls for the completion of message `number`, if it asked for one.
+/// Polls for the completion of message `number`, if it is signaled.
 #[inline(always)]
-fn settle(hands: &mut Hands<'_>, plan: &Plan, number: u64) -> Result<(), Failure> {
-    while is_signaled(plan, number) && hands.sent()? != number {}
+fn wait_for_completion(
+    data_path: &mut DataPath<'_>,
+    plan: &Plan,
+    number: u64,
+) -> Result<(), Failure> {
+    while is_signaled(plan, number) && data_path.sent()? != number {}
     Ok(())
 }
 
-/// What the last byte of message `number` is: never what it was before, and never zero.
+/// Returns the last byte of message `number`.
+///
+/// It differs from that of the previous message and is not zero.
 fn mark(number: u64) -> u8 {
     u8::try_from(number % 255).expect("less than 255") + 1
 }
@@ -154,9 +168,9 @@ fn is_signaled(plan: &Plan, number: u64) -> bool {
     number % u64::from(plan.moderation) == 0 || number == u64::from(plan.iterations)
 }
 
-/// Posts `iterations` requests, as many at once as there is room for, and waits for the last of
-/// them; how long it takes.
-fn stream(hands: &mut Hands<'_>, plan: &Plan) -> Result<Duration, Failure> {
+/// Posts `iterations` requests, as many at once as the queue can hold, and waits for the last of them. Returns the
+/// duration.
+fn stream(data_path: &mut DataPath<'_>, plan: &Plan) -> Result<Duration, Failure> {
     let (count, depth) = (u64::from(plan.iterations), u64::from(plan.tx_depth));
     let list = u64::from(plan.list);
     let (mut posted, mut completed) = (0, 0);
@@ -165,22 +179,22 @@ fn stream(hands: &mut Hands<'_>, plan: &Plan) -> Result<Duration, Failure> {
         while posted < count && posted + list.min(count - posted) <= completed + depth {
             for _ in 0..list.min(count - posted) {
                 posted += 1;
-                hands.push(posted, is_signaled(plan, posted))?;
+                data_path.push(posted, is_signaled(plan, posted))?;
             }
-            hands.ring()?;
+            data_path.ring_doorbell()?;
         }
-        completed = hands.sent()?;
+        completed = data_path.sent()?;
     }
     Ok(start.elapsed())
 }
 
-/// `tick` is how many microseconds a step between two times is to count for.
+/// Computes latencies; `tick` is the number of microseconds per step between two times.
 fn latency(times: &[u64], tick: f64) -> Figures {
-    // The counters of two processors may differ a little.
-    let micros = |pair: &[u64]| wide(pair[1].saturating_sub(pair[0])) * tick;
+    // The counters of two processors may differ slightly.
+    let micros = |pair: &[u64]| to_f64(pair[1].saturating_sub(pair[0])) * tick;
     let mut each: Vec<f64> = times.windows(2).map(micros).collect();
     each.sort_by(f64::total_cmp);
-    // The least that so many of a thousand do not exceed.
+    // Returns the least value that is not exceeded by this share of the values.
     let rank = |per_mille: usize| each[(each.len() * per_mille).div_ceil(1000).max(1) - 1];
     let count = f64::from(u32::try_from(each.len()).expect("iterations have 32 bits"));
     Figures::Latency {
@@ -207,17 +221,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_the_sorted_times() {
-        // 1, 2 ... 1000 steps, one after the other.
+    fn percentiles_use_sorted_times() {
+        // The differences are 1, 2 ... 1000 steps.
         let times: Vec<_> = (0..=1000).map(|number: u64| 7 + number * (number + 1) / 2).collect();
         let Figures::Latency { min, median, mean, p99, p999, max } = latency(&times, 1.0) else {
-            panic!("it is a latency");
+            panic!("the result should be a latency");
         };
         let round =
             [min, median, mean, p99, p999, max].map(|micros| (micros * 10.0).round() / 10.0);
         assert_eq!(round, [1.0, 500.0, 500.5, 990.0, 999.0, 1000.0]);
         let Figures::Latency { min, p999, .. } = latency(&times[999..], 0.5) else {
-            panic!("it is a latency");
+            panic!("the result should be a latency");
         };
         assert_eq!([min, p999].map(f64::round), [500.0, 500.0]);
     }
@@ -229,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_request_and_every_so_many_are_signaled() {
+    fn last_and_every_nth_request_are_signaled() {
         let plan = Plan { iterations: 250, ..plan() };
         let signaled: Vec<_> = (1..=250).filter(|number| is_signaled(&plan, *number)).collect();
         assert_eq!(signaled, [100, 200, 250]);

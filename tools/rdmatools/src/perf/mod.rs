@@ -1,11 +1,11 @@
-//! `lat` and `bw`: how long messages take, and how many go in a second, in the words of perftest.
+//! `lat` and `bw`: measure latency, bandwidth and message rate, with options named as in perftest.
 //!
-//! Client and server connect by rdma_cm. The client tells the server with its request [what to
-//! measure](plan); then both go through it, [size by size](measure), and meet before and after each:
-//! nobody measures while the other one prepares.
+//! Client and server connect with rdma_cm. The connection request contains the [`plan`] of the measurement. Both
+//! sides execute it [size by size](mod@measure), and synchronize before and after each size, so that one side does not
+//! measure while the other one prepares.
 //!
-//! While it measures, a thread polls without giving the processor away, and has its queues
-//! [for itself](side): a message takes the system calls that the device's driver needs, and no lock.
+//! During a measurement, a thread polls without yielding, and has [exclusive access](side) to its queues: a message
+//! needs only the system calls of the device's driver, and no lock.
 
 mod clock;
 mod measure;
@@ -17,7 +17,7 @@ mod side;
 use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -31,7 +31,9 @@ use crate::host::resolve;
 
 const RESOLUTION: Duration = Duration::from_secs(2);
 
-/// Where a message goes: into a receive, to the peer's memory, or from there.
+/// The operation that transfers a message.
+///
+/// It sends to a receive, writes to the peer's memory, or reads from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Operation {
     Send,
@@ -51,10 +53,10 @@ impl Operation {
     }
 }
 
-/// What both tools take.
+/// The options of both tools.
 #[derive(Debug, Args)]
 struct Options {
-    /// Address or name of the server; without one, be the server for one client, which decides
+    /// Address or name of the server; if omitted, serve one client, which selects the measurement
     host: Option<String>,
     /// Port of the server
     #[arg(short = 'p', long = "port", default_value_t = 18_515)]
@@ -62,41 +64,43 @@ struct Options {
     /// Address that the server listens on
     #[arg(short = 'b', long = "bind", value_name = "ADDR")]
     bind: Option<String>,
-    /// What to measure, separated by commas
+    /// Operations to measure, separated by commas
     #[arg(short = 'o', long = "operations", value_name = "OPERATIONS", value_delimiter = ',')]
     #[arg(default_value = "send")]
     operations: Vec<Operation>,
-    /// Bytes in a message; without this, every power of two from 2 to 65536
+    /// Size of a message in bytes [default: every power of two from 2 to 65536]
     #[arg(short = 's', long = "size", value_parser = size)]
     size: Option<u32>,
-    /// Receives that are posted
+    /// Number of posted receives
     #[arg(short = 'r', long = "rx-depth", value_name = "COUNT", default_value_t = 512)]
     rx_depth: u32,
-    /// Up to how many bytes a request carries its data itself
+    /// Largest message sent as inline data, in bytes
     #[arg(short = 'I', long = "inline_size", value_name = "BYTES")]
     inline: Option<u32>,
     /// Print the results as JSON
     #[arg(long = "json")]
     json: bool,
-    /// Draw the results: SVG
+    /// Write a chart of the results to this file, in SVG; "-" prints it instead of the results
     #[arg(long = "plot", value_name = "FILE")]
     plot: Option<PathBuf>,
 }
 
-/// Measure how long messages take: median, 99 %, 99.9 %
+/// Measure the latency of messages: median, 99 %, 99.9 %
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(after_help = "Of send and write, half of the time to and fro; of read, all of it.")]
+#[command(
+    after_help = "The latency of send and write is half of the round-trip time; that of read is the whole time."
+)]
 pub(crate) struct LatencyOptions {
     #[command(flatten)]
     common: Options,
-    /// Messages of each size
+    /// Number of messages of each size
     #[arg(short = 'n', long = "iters", value_name = "COUNT", default_value_t = 1000)]
     iterations: u32,
-    /// Requests that the send queue holds
+    /// Depth of the send queue
     #[arg(short = 't', long = "tx-depth", value_name = "COUNT", default_value_t = 1)]
     tx_depth: u32,
-    /// Every so many requests one asks for a completion
+    /// Number of requests per signaled request
     #[arg(short = 'Q', long = "cq-mod", value_name = "COUNT", default_value_t = 1)]
     moderation: u32,
 }
@@ -107,16 +111,16 @@ pub(crate) struct LatencyOptions {
 pub(crate) struct BandwidthOptions {
     #[command(flatten)]
     common: Options,
-    /// Messages of each size
+    /// Number of messages of each size
     #[arg(short = 'n', long = "iters", value_name = "COUNT", default_value_t = 5000)]
     iterations: u32,
-    /// Requests that the send queue holds
+    /// Depth of the send queue
     #[arg(short = 't', long = "tx-depth", value_name = "COUNT", default_value_t = 128)]
     tx_depth: u32,
-    /// Every so many requests one asks for a completion
+    /// Number of requests per signaled request
     #[arg(short = 'Q', long = "cq-mod", value_name = "COUNT", default_value_t = 100)]
     moderation: u32,
-    /// Requests that are posted with one doorbell
+    /// Number of requests posted with one doorbell
     #[arg(short = 'l', long = "post_list", value_name = "COUNT", default_value_t = 1)]
     list: u32,
 }
@@ -126,7 +130,7 @@ fn size(argument: &str) -> Result<u32, String> {
     size.ok_or_else(|| format!("not a number from 1 to {}", Plan::MAX_SIZE))
 }
 
-/// What requests carry themselves for latency: as much as every device that is known here can.
+/// Inline size for latency: supported by every known device.
 const INLINE: u32 = 64;
 
 pub(crate) fn run_lat(
@@ -172,7 +176,7 @@ fn run(options: &Options, plan: Plan, out: &mut dyn Write) -> Result<(), Failure
     match &options.host {
         None => answer(options, out),
         Some(server) => {
-            plan.check().map_err(Failure::because)?;
+            plan.check().map_err(Failure::new)?;
             ask(resolve(server, options.port)?, options, &plan, out)
         }
     }
@@ -196,29 +200,35 @@ fn ask(
     side.id.connect(&ConnParam { private_data, ..ConnParam::default() })?;
     let event = side.channel.expect_event(EventType::Established)?;
     let peer = Remote::from_bytes(event.private_data());
-    let peer = peer.ok_or_else(|| Failure::because("the server says something else"))?;
+    let peer =
+        peer.ok_or_else(|| Failure::new("cannot read the server's answer: it is malformed"))?;
     drop(event);
     side.established()?;
     let device = side.device()?;
     let mut samples = Vec::new();
-    if !options.json {
+    let prints_chart = options.plot.as_deref() == Some(Path::new("-"));
+    let prints_table = !options.json && !prints_chart;
+    if prints_table {
         report::heading(plan, &device, out)?;
     }
     measure(&mut side, plan, peer, |sample| {
-        if !options.json {
+        if prints_table {
             report::line(&sample, out)?;
         }
         samples.push(sample);
         Ok(())
     })?;
+    if prints_chart {
+        out.write_all(plot::svg(plan, &device, &samples).as_bytes())?;
+        return Ok(());
+    }
     if options.json {
         report::json(plan, &device, &samples, out)?;
     }
     if let Some(path) = &options.plot {
         let written = fs::write(path, plot::svg(plan, &device, &samples));
-        written.map_err(|error| {
-            Failure::because(format!("cannot write {}: {error}", path.display()))
-        })?;
+        written
+            .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
     }
     Ok(())
 }
@@ -239,9 +249,9 @@ fn answer(options: &Options, out: &mut dyn Write) -> Result<(), Failure> {
     let plan = Plan::from_bytes(request.private_data());
     let peer = request.private_data().get(Plan::LENGTH..).and_then(Remote::from_bytes);
     let (Some(plan), Some(peer)) = (plan, peer) else {
-        return Err(Failure::because("the client asks for something else"));
+        return Err(Failure::new("cannot read the client's plan: it is malformed"));
     };
-    let id = request.take_request().expect("a request brings an id");
+    let id = request.take_request().expect("a connection request should have an id");
     drop(request);
     drop(listener);
     let mut side = Side::new(id, channel, &plan, Role::Server)?;

@@ -1,8 +1,8 @@
-//! What is measured: the client decides, and tells the server as it connects.
+//! The plan of a measurement, which the client sends to the server in its connection request.
 
 use super::Operation;
 
-/// What both sides do, step by step: each operation, and with each of them each size.
+/// The steps of both sides: every size for each operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) test: Test,
@@ -10,14 +10,14 @@ pub(super) struct Plan {
     pub(super) smallest: u32,
     pub(super) largest: u32,
     pub(super) iterations: u32,
-    /// Requests that are posted and not completed, at most.
+    /// Maximum number of outstanding requests.
     pub(super) tx_depth: u32,
     pub(super) rx_depth: u32,
-    /// Every so many requests one asks for a completion.
+    /// Number of requests per signaled request.
     pub(super) moderation: u32,
-    /// So many requests are posted with one doorbell.
+    /// Number of requests posted with one doorbell.
     pub(super) list: u32,
-    /// Up to how many bytes a request carries its data itself.
+    /// Largest message sent as inline data, in bytes.
     pub(super) inline: u32,
 }
 
@@ -27,7 +27,7 @@ pub(super) enum Test {
     Bandwidth,
 }
 
-/// A piece of memory that the peer may read and write.
+/// Memory that the peer may read and write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Remote {
     pub(super) addr: u64,
@@ -51,7 +51,7 @@ const MAGIC: u32 = 0x7264_6d70;
 impl Plan {
     pub(super) const LENGTH: usize = 44;
 
-    /// The sizes: powers of two from the smallest on.
+    /// Returns the sizes: powers of two times the smallest.
     pub(super) fn sizes(&self) -> impl Iterator<Item = u32> + use<> {
         let largest = self.largest;
         let next = move |size: &u32| size.checked_mul(2).filter(|next| *next <= largest);
@@ -68,7 +68,7 @@ impl Plan {
         words.into_iter().flat_map(u32::to_be_bytes).collect()
     }
 
-    /// The plan in a message, if it is one.
+    /// Decodes a plan, or returns `None` if the bytes are not a plan.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut words = words(bytes);
         let mut next = || words.next();
@@ -95,25 +95,29 @@ impl Plan {
         plan.check().is_ok().then_some(plan)
     }
 
-    /// That it can be carried out.
+    /// Returns an error if the plan cannot be executed.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let Self { tx_depth, moderation, list, .. } = *self;
         match self {
             Self { smallest: 0, .. } | Self { iterations: 0, .. } => {
-                Err("sizes and iterations are counted from 1")
+                Err("sizes and iterations must be at least 1")
             }
-            Self { operations, .. } if operations.is_empty() => Err("there is no operation"),
+            Self { operations, .. } if operations.is_empty() => Err("no operation is selected"),
             _ if self.largest < self.smallest => Err("the largest size is below the smallest"),
-            _ if self.largest > Self::MAX_SIZE => Err("the largest size is 16 MiB"),
-            Self { rx_depth: 0 | 1, .. } => Err("receives are 2 at least"),
+            _ if self.largest > Self::MAX_SIZE => {
+                Err("the largest size exceeds the maximum of 16 MiB")
+            }
+            Self { rx_depth: 0 | 1, .. } => Err("the receive depth must be at least 2"),
             Self { tx_depth: 0, .. } | Self { moderation: 0, .. } | Self { list: 0, .. } => {
-                Err("depth, moderation and list are counted from 1")
+                Err("depth, moderation and list must be at least 1")
             }
-            // Else the queue may be full without a request in it that completes.
+            // Otherwise the queue may be full of unsignaled requests.
             _ if u64::from(moderation) + u64::from(list) > u64::from(tx_depth) + 1 => {
-                Err("moderation and list together are more than the depth of the send queue")
+                Err("the sum of moderation and list exceeds the depth of the send queue")
             }
-            Self { test: Test::Latency, .. } if list > 1 => Err("latency has no lists"),
+            Self { test: Test::Latency, .. } if list > 1 => {
+                Err("lists are not supported for latency")
+            }
             _ => Ok(()),
         }
     }
@@ -146,10 +150,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_plan_goes_over_as_it_is() {
+    fn plan_survives_round_trip() {
         let bytes = plan().to_bytes();
         assert_eq!(bytes.len(), Plan::LENGTH);
-        // With the padding of the message's field behind it.
+        // The message's field adds padding after the plan.
         let padded = [&bytes[..], &[0; 16]].concat();
         assert_eq!(Plan::from_bytes(&padded), Some(plan()));
         assert_eq!(Plan::from_bytes(&bytes[..40]), None);
@@ -168,7 +172,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_carried_out_is_no_plan() {
+    fn invalid_plan_is_rejected() {
         for wrong in [
             Plan { smallest: 0, ..plan() },
             Plan { iterations: 0, ..plan() },

@@ -1,4 +1,4 @@
-//! Results as a picture: SVG with two logarithmic axes.
+//! Charts of the results: SVG with two logarithmic axes.
 
 use super::Operation;
 use super::measure::{Figures, Sample};
@@ -6,7 +6,7 @@ use super::plan::{Plan, Test};
 use super::report::title;
 use crate::chart::{self, COLORS, Diagram, Line, Scale};
 
-/// What is drawn of a sample, and a band above it if there is one.
+/// The value of a sample that is drawn, and an optional band above it.
 struct View {
     heading: &'static str,
     value: fn(&Figures) -> f64,
@@ -51,7 +51,7 @@ fn bytes(size: u32) -> String {
     }
 }
 
-/// The picture of what was measured.
+/// Returns the chart of the results.
 pub(super) fn svg(plan: &Plan, device: &str, samples: &[Sample]) -> String {
     let views = views(plan.test);
     let diagrams: Vec<_> = views.iter().map(|view| view.diagram(plan, samples)).collect();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_shows_every_sample() {
+    fn chart_shows_every_sample() {
         let plan = Plan { test: Test::Latency, ..plan() };
         let sample = |operation, size| {
             let median = 10.0 + f64::from(size) / 1000.0;
@@ -107,7 +107,14 @@ mod tests {
         let samples: Vec<_> = plan.operations.iter().flat_map(|each_of| each(*each_of)).collect();
         let svg = svg(&plan, "rxe<0>", &samples);
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-        assert_eq!(svg.matches("<circle").count(), samples.len());
+        // The operations differ by their markers and by the dashes of their bands.
+        let (circles, markers) =
+            (svg.matches("<circle").count(), svg.matches("class=\"m\"").count());
+        assert_eq!(circles + markers, samples.len());
+        assert_eq!((circles, svg.matches("class=\"e\"").count()), (plan.sizes().count(), 2));
+        assert!(
+            svg.contains("stroke-dasharray=\"none\"") && svg.contains("stroke-dasharray=\"7 4\"")
+        );
         for part in ["rxe&lt;0>", ">send<", ">read<", ">64 Ki<", "microseconds"] {
             assert!(svg.contains(part), "{part}");
         }

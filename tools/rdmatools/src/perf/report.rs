@@ -2,10 +2,12 @@
 
 use std::io::{self, Write};
 
+use serde_json::{Value, json};
+
 use super::measure::{Figures, Sample};
 use super::plan::{Plan, Test};
 
-/// The columns behind operation and size, as text and as JSON have them.
+/// Titles of the columns after operation and size, in text and in JSON.
 const LATENCY: [[&str; 2]; 6] = [
     ["min", "min_us"],
     ["median", "median_us"],
@@ -34,7 +36,7 @@ impl Figures {
     }
 }
 
-/// What is measured, in a line.
+/// Returns a one-line description of the measurement.
 pub(super) fn title(plan: &Plan, device: &str) -> String {
     let Plan { iterations, .. } = plan;
     match plan.test {
@@ -43,7 +45,7 @@ pub(super) fn title(plan: &Plan, device: &str) -> String {
     }
 }
 
-/// The first lines of a table.
+/// Prints the first lines of a table.
 pub(super) fn heading(plan: &Plan, device: &str, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", title(plan, device))?;
     write!(out, "{:9}{:>8}", "", "bytes")?;
@@ -51,7 +53,7 @@ pub(super) fn heading(plan: &Plan, device: &str, out: &mut dyn Write) -> io::Res
     writeln!(out)
 }
 
-/// A line of the table.
+/// Prints a line of the table.
 pub(super) fn line(sample: &Sample, out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{:9}{:>8}", sample.operation.name(), sample.size)?;
     sample.figures.values().iter().try_for_each(|value| write!(out, "{value:>12.2}"))?;
@@ -59,7 +61,7 @@ pub(super) fn line(sample: &Sample, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Everything as one JSON object.
+/// Prints all results as one JSON object.
 pub(super) fn json(
     plan: &Plan,
     device: &str,
@@ -70,23 +72,26 @@ pub(super) fn json(
         Test::Latency => "lat",
         Test::Bandwidth => "bw",
     };
-    let Plan { iterations, tx_depth, rx_depth, moderation, list, inline, .. } = plan;
-    // The kernel takes no quotes and no backslashes into a device's name from anybody sane.
-    let device = device.replace(['"', '\\'], "?");
-    writeln!(
-        out,
-        "{{\"test\": \"{test}\", \"device\": \"{device}\", \"iterations\": {iterations},"
-    )?;
-    write!(out, " \"tx_depth\": {tx_depth}, \"rx_depth\": {rx_depth}, \"cq_mod\": {moderation}, ")?;
-    writeln!(out, "\"list\": {list}, \"inline\": {inline}, \"results\": [")?;
-    for (number, Sample { operation, size, figures }) in samples.iter().enumerate() {
-        write!(out, "  {{\"operation\": \"{}\", \"size\": {size}", operation.name())?;
+    let result = |Sample { operation, size, figures }: &Sample| {
+        let mut object = json!({ "operation": operation.name(), "size": size });
         for ([_, name], value) in columns(plan.test).iter().zip(figures.values()) {
-            write!(out, ", \"{name}\": {value:.6}")?;
+            object[*name] = Value::from(value);
         }
-        writeln!(out, "}}{}", if number + 1 < samples.len() { "," } else { "" })?;
-    }
-    writeln!(out, "]}}")
+        object
+    };
+    let Plan { iterations, tx_depth, rx_depth, moderation, list, inline, .. } = plan;
+    let object = json!({
+        "test": test,
+        "device": device,
+        "iterations": iterations,
+        "tx_depth": tx_depth,
+        "rx_depth": rx_depth,
+        "cq_mod": moderation,
+        "list": list,
+        "inline": inline,
+        "results": samples.iter().map(result).collect::<Vec<_>>(),
+    });
+    writeln!(out, "{object:#}")
 }
 
 #[cfg(test)]
@@ -96,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_a_number_for_each_column() {
+    fn line_has_number_for_each_column() {
         let figures = Figures::Bandwidth { megabytes: 12.345, messages: 1.0 };
         let sample = Sample { operation: Operation::Write, size: 64, figures };
         let mut out = Vec::new();
@@ -112,11 +117,13 @@ mod tests {
         );
         let mut out = Vec::new();
         json(&plan(), "rxe0", &[sample.clone(), sample], &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert!(
-            text.starts_with("{\"test\": \"bw\", \"device\": \"rxe0\", \"iterations\": 1000,\n")
+        let object: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(
+            [&object["test"], &object["device"], &object["iterations"]],
+            [&json!("bw"), &json!("rxe0"), &json!(1000)]
         );
-        let result = "{\"operation\": \"write\", \"size\": 64, \"mb_per_s\": 12.345000, \"kmsg_per_s\": 1.000000}";
-        assert!(text.ends_with(&format!("  {result},\n  {result}\n]}}\n")), "{text}");
+        let result =
+            json!({ "operation": "write", "size": 64, "mb_per_s": 12.345, "kmsg_per_s": 1.0 });
+        assert_eq!(object["results"], json!([result, result]));
     }
 }

@@ -1,10 +1,9 @@
-//! One side of a measurement: its connection, its memory, and what moves data between the two.
+//! One side of a measurement: its connection, its memory and its data path.
 //!
 //! # Safety
 //!
-//! Posting gives memory to the device. It is memory of the regions that the [`Side`] owns and drops
-//! after its queue pair, and that is reached by copying only, which copes with a device that writes
-//! meanwhile.
+//! Posting passes memory to the device. The memory is in the regions that the [`Side`] owns and drops after its queue
+//! pair. The program accesses it only by copying, which is sound while a device writes.
 #![expect(unsafe_code, reason = "posts work requests")]
 
 use std::time::{Duration, Instant};
@@ -13,21 +12,21 @@ use rdmacm::cm::{CmId, EventChannel};
 use rdmacm::device::Transport;
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionQueue, MemoryRegion, Payload, Poller, ProtectionDomain,
-    QueuePair, QueuePairAttributes, QueuePairCaps, QueuePairInit, ReceiveQueue, ReceiveRequest,
-    SendFlags, SendOperation, SendQueue, SendRequest, Sge,
+    QueuePair, QueuePairAttributes, QueuePairCaps, QueuePairInit, ReceiveQueueGuard,
+    ReceiveRequest, SendFlags, SendOperation, SendQueueGuard, SendRequest, Sge,
 };
 
 use super::Operation;
 use super::plan::{Plan, Remote};
-use crate::endpoint::check;
+use crate::endpoint::check_status;
 use crate::failure::Failure;
 
-/// A connection in the making, or made, of which nobody reads the events meanwhile.
+/// A connection, pending or established, whose events are not read during a measurement.
 pub(super) struct Side {
     pub(super) id: CmId,
     pub(super) channel: EventChannel,
     role: Role,
-    // Before the regions: fields are dropped in this order.
+    // Declared before the regions: fields drop in this order.
     qp: QueuePair,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
@@ -35,46 +34,48 @@ pub(super) struct Side {
     incoming: MemoryRegion,
 }
 
-/// Which end of the connection a side is.
+/// The role of a side in the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It asks for the connection.
+    /// The side that sends the connection request.
     Client,
-    /// It is asked.
+    /// The side that receives the connection request.
     Server,
 }
 
-/// What a thread has for itself while it measures: no lock is taken for a message.
-pub(super) struct Hands<'a> {
-    send: SendQueue<'a>,
-    receive: ReceiveQueue<'a>,
+/// Exclusive access to the queues during a measurement, so that no lock is taken per message.
+pub(super) struct DataPath<'a> {
+    send: SendQueueGuard<'a>,
+    receive: ReceiveQueueGuard<'a>,
     sent: Poller<'a>,
     received: Poller<'a>,
-    /// What was polled last.
+    /// The completions of the last poll.
     done: [Completion; 16],
-    /// Told of the end of the connection.
+    /// Receives the event of a disconnect.
     channel: &'a EventChannel,
-    /// The parts of memory that are sent from, or read to, and received in.
+    /// Memory of sent messages or of read data, and below it memory of received messages.
     outgoing: &'a mut MemoryRegion,
     incoming: &'a MemoryRegion,
     gather: [Sge; 1],
     scatter: [Sge; 1],
     operation: SendOperation<'static>,
-    /// The bytes of a message that its request carries.
+    /// The bytes of a message that is sent as inline data.
     inline: Option<Vec<u8>>,
     last: usize,
 }
 
-/// How often a queue or a byte is looked at before somebody asks whether the peer is still there.
-const PATIENCE: u32 = 1 << 22;
-/// How long who serves does not even ask: who waits for as long as the client measures what needs no help of this side.
-const LONG_PATIENCE: Duration = Duration::from_secs(10);
+/// Number of polls between two checks of the connection.
+const POLLS_PER_CHECK: u32 = 1 << 22;
+/// Time without checks of the connection on the serving side.
+///
+/// The server may wait while the client measures operations that the device answers.
+const MAX_TIME_WITHOUT_CHECK: Duration = Duration::from_secs(10);
 
-/// 0.64 ms, as the field has it.
+/// Code of 0.64 ms in the field of the RNR timer.
 const MIN_RNR_TIMER: u8 = 12;
 
 impl Side {
-    /// Gives `id`, which has a device, what it takes to carry out `plan`.
+    /// Creates the resources that `id`, which has a device, needs for `plan`.
     pub(super) fn new(
         id: CmId,
         channel: EventChannel,
@@ -93,7 +94,7 @@ impl Side {
         };
         let init = QueuePairInit { recv_cq: &recv_cq, caps, ..QueuePairInit::new(&send_cq) };
         let qp = id.create_qp(&pd, &init)?;
-        let size = usize::try_from(plan.largest).expect("32 bits fit");
+        let size = usize::try_from(plan.largest).expect("32 bits should fit");
         let local = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
         let remote =
             AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ;
@@ -102,18 +103,20 @@ impl Side {
         let incoming = MemoryRegion::alloc(&pd, size, local | remote)?;
         let side = Self { id, channel, role, qp, send_cq, recv_cq, outgoing, incoming };
         let scatter = [side.incoming.sge(..)?];
-        let mut receive = side.qp.receive_queue()?;
+        let mut receive = side.qp.lock_receive_queue()?;
         for _ in 0..plan.rx_depth {
-            // SAFETY: the memory is dropped, and with that deregistered and freed, after the queue pair
-            // was destroyed, see `drop`; and it is read by copying only.
+            // SAFETY: the memory is dropped, and thereby deregistered and freed, after the queue pair is destroyed, see
+            // `drop`; the program reads it only by copying.
             unsafe { receive.push(&ReceiveRequest { wr_id: 0, scatter: &scatter }) }?;
         }
         drop(receive);
         Ok(side)
     }
 
-    /// The connection stands. A peer that sends before a receive is posted is to try again soon, as with
-    /// perftest: what the connection manager leaves in the queue pair means 655 ms.
+    /// Configures the queue pair of an established connection.
+    ///
+    /// A peer that sends before a receive is posted must retry soon, as with perftest: the value of the connection
+    /// manager means 655 ms.
     pub(super) fn established(&self) -> Result<(), Failure> {
         if self.id.context()?.device().transport() == Some(Transport::InfiniBand) {
             let attributes = QueuePairAttributes::default().min_rnr_timer(MIN_RNR_TIMER);
@@ -126,25 +129,25 @@ impl Side {
         Ok(())
     }
 
-    /// Where the peer may write and read.
+    /// Returns the memory that the peer may write and read.
     pub(super) fn local(&self) -> Remote {
         Remote { addr: self.incoming.addr(), rkey: self.incoming.rkey() }
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     pub(super) fn device(&self) -> Result<String, Failure> {
         Ok(self.id.context()?.device().name().to_owned())
     }
 
-    /// Takes everything for measuring `operation` with messages of `size` bytes.
-    pub(super) fn hands(
+    /// Locks all queues for a measurement of `operation` with messages of `size` bytes.
+    pub(super) fn data_path(
         &mut self,
         operation: Operation,
         size: u32,
         peer: Remote,
-    ) -> Result<Hands<'_>, Failure> {
+    ) -> Result<DataPath<'_>, Failure> {
         let Self { channel, qp, send_cq, recv_cq, outgoing, incoming, .. } = self;
-        let size = usize::try_from(size).expect("32 bits fit");
+        let size = usize::try_from(size).expect("32 bits should fit");
         let Remote { addr: remote_addr, rkey } = peer;
         let operation = match operation {
             Operation::Send => SendOperation::Send,
@@ -153,11 +156,11 @@ impl Side {
         };
         let reads = matches!(operation, SendOperation::Read { .. });
         let fits = usize::try_from(qp.caps().max_inline_data).is_ok_and(|most| size <= most);
-        Ok(Hands {
-            send: qp.send_queue()?,
-            receive: qp.receive_queue()?,
-            sent: send_cq.poller()?,
-            received: recv_cq.poller()?,
+        Ok(DataPath {
+            send: qp.lock_send_queue()?,
+            receive: qp.lock_receive_queue()?,
+            sent: send_cq.lock_poller()?,
+            received: recv_cq.lock_poller()?,
             done: [Completion::default(); 16],
             channel,
             gather: [outgoing.sge(..size)?],
@@ -170,66 +173,68 @@ impl Side {
         })
     }
 
-    /// Clears the last byte of what the peer writes in messages of `size` bytes, then meets the peer:
-    /// both have come here before either goes on.
+    /// Synchronizes with the peer: both sides reach this point before either side continues.
     ///
-    /// Polls, as perftest does: a processor that sleeps takes its time to see what the device has.
-    pub(super) fn meet(&mut self, size: u32) -> Result<(), Failure> {
-        let last = usize::try_from(size).expect("32 bits fit") - 1;
+    /// Before, it clears the last byte of the memory for the peer's messages of `size` bytes.
+    ///
+    /// Polls, as perftest does: a sleeping processor reacts to the device with a delay.
+    pub(super) fn synchronize(&mut self, size: u32) -> Result<(), Failure> {
+        let last = usize::try_from(size).expect("32 bits should fit") - 1;
         self.incoming.write(last, &[0])?;
-        // On iWARP the side that was asked for the connection must not be the first to send.
+        // On iWARP the passive side of the connection must not be the first to send.
         if self.role == Role::Server {
-            self.hear()?;
-            self.say()
+            self.receive_empty()?;
+            self.send_empty()
         } else {
-            self.say()?;
-            self.hear()
+            self.send_empty()?;
+            self.receive_empty()
         }
     }
 
-    /// Sends a message without content.
-    fn say(&self) -> Result<(), Failure> {
+    /// Sends an empty message.
+    fn send_empty(&self) -> Result<(), Failure> {
         let request = SendRequest {
             wr_id: 0,
             operation: SendOperation::Send,
             payload: Payload::Gather(&[]),
             flags: SendFlags::SIGNALED,
         };
-        // SAFETY: the request names no memory.
+        // SAFETY: the request contains no address.
         unsafe { self.qp.post_send(&request) }?;
-        self.said()
+        self.wait_for_send()
     }
 
-    /// Polls until what was posted alone has completed.
-    fn said(&self) -> Result<(), Failure> {
+    /// Polls until the only outstanding request has completed.
+    fn wait_for_send(&self) -> Result<(), Failure> {
         let mut done = [Completion::default()];
         spin(&self.channel, || Ok((self.send_cq.poll(&mut done)? > 0).then_some(())))?;
-        check(&done)
+        check_status(&done)
     }
 
-    /// Receives one.
-    fn hear(&self) -> Result<(), Failure> {
+    /// Receives an empty message.
+    fn receive_empty(&self) -> Result<(), Failure> {
         let mut done = [Completion::default()];
         let mut look = || Ok((self.recv_cq.poll(&mut done)? > 0).then_some(()));
         let mut asked = Instant::now();
-        while spin_patiently(&mut look)?.is_none() {
-            if self.role == Role::Server && asked.elapsed() < LONG_PATIENCE {
+        while spin_bounded(&mut look)?.is_none() {
+            if self.role == Role::Server && asked.elapsed() < MAX_TIME_WITHOUT_CHECK {
                 continue;
             }
             asked = Instant::now();
             check_connection(&self.channel)?;
-            self.nudge()?;
+            self.send_empty_write()?;
         }
-        check(&done)?;
+        check_status(&done)?;
         let scatter = [self.incoming.sge(..)?];
         // SAFETY: as in `new`.
         unsafe { self.qp.post_recv(&ReceiveRequest { wr_id: 0, scatter: &scatter }) }?;
         Ok(())
     }
 
-    /// Has the server's kernel look at what it has of the client. siw lets the first message lie that comes while
-    /// the server accepts, until something else comes: a write without bytes, which changes nothing.
-    fn nudge(&self) -> Result<(), Failure> {
+    /// Sends a write without data, which makes the server's kernel look at its received data.
+    ///
+    /// siw ignores the first message if it arrives while the server accepts, until more data arrive.
+    fn send_empty_write(&self) -> Result<(), Failure> {
         let transport = self.id.context()?.device().transport();
         if self.role == Role::Server || transport != Some(Transport::Iwarp) {
             return Ok(());
@@ -240,14 +245,14 @@ impl Side {
             payload: Payload::Gather(&[]),
             flags: SendFlags::SIGNALED,
         };
-        // SAFETY: the request names no memory.
+        // SAFETY: the request contains no address.
         unsafe { self.qp.post_send(&request) }?;
-        self.said()
+        self.wait_for_send()
     }
 }
 
-impl Hands<'_> {
-    /// Puts a request into the send queue. What it completes with, if it is `signaled`, is `wr_id`.
+impl DataPath<'_> {
+    /// Adds a request to the send queue. If it is `signaled`, its completion has this `wr_id`.
     #[inline(always)]
     pub(super) fn push(&mut self, wr_id: u64, signaled: bool) -> Result<(), Failure> {
         let payload = match &self.inline {
@@ -256,30 +261,30 @@ impl Hands<'_> {
         };
         let flags = if signaled { SendFlags::SIGNALED } else { SendFlags::empty() };
         let request = SendRequest { wr_id, operation: self.operation, payload, flags };
-        // SAFETY: bytes in the request are copied; the memory is dropped, and with that deregistered and
-        // freed, after the queue pair was destroyed, see `drop`; it is read and written by copying only.
+        // SAFETY: inline data is copied; the memory is dropped, and thereby deregistered and freed, after the queue
+        // pair is destroyed, see `drop`; the program reads and writes it only by copying.
         unsafe { self.send.push(&request) }?;
         Ok(())
     }
 
-    /// Has the device look at what was pushed.
+    /// Rings the doorbell for the added requests.
     #[inline(always)]
-    pub(super) fn ring(&mut self) -> Result<(), Failure> {
-        Ok(self.send.ring()?)
+    pub(super) fn ring_doorbell(&mut self) -> Result<(), Failure> {
+        Ok(self.send.ring_doorbell()?)
     }
 
-    /// Polls until requests of the send queue have completed: the `wr_id` of the last one.
+    /// Polls until requests of the send queue have completed. Returns the `wr_id` of the last one.
     #[inline(always)]
     pub(super) fn sent(&mut self) -> Result<u64, Failure> {
         let count = spin(self.channel, || {
             let count = self.sent.poll(&mut self.done)?;
             Ok((count > 0).then_some(count))
         })?;
-        check(&self.done[..count])?;
+        check_status(&self.done[..count])?;
         Ok(self.done[count - 1].wr_id())
     }
 
-    /// Polls until messages were received, at most `limit`, and posts as many receives: how many.
+    /// Polls until messages have arrived, at most `limit`, and posts as many receives. Returns their number.
     #[inline(always)]
     pub(super) fn received(&mut self, limit: usize) -> Result<usize, Failure> {
         let room = limit.min(self.done.len());
@@ -287,13 +292,13 @@ impl Hands<'_> {
             let count = self.received.poll(&mut self.done[..room])?;
             Ok((count > 0).then_some(count))
         })?;
-        check(&self.done[..count])?;
+        check_status(&self.done[..count])?;
         for _ in 0..count {
             let request = ReceiveRequest { wr_id: 0, scatter: &self.scatter };
             // SAFETY: as in `push`.
             unsafe { self.receive.push(&request) }?;
         }
-        self.receive.ring()?;
+        self.receive.ring_doorbell()?;
         Ok(count)
     }
 
@@ -307,9 +312,9 @@ impl Hands<'_> {
         Ok(())
     }
 
-    /// Looks at the memory until the last byte of what the peer writes is `mark`.
+    /// Polls the memory until the last byte of the peer's message is `mark`.
     #[inline(always)]
-    pub(super) fn written(&mut self, mark: u8) -> Result<(), Failure> {
+    pub(super) fn wait_for_mark(&mut self, mark: u8) -> Result<(), Failure> {
         spin(self.channel, || {
             let mut byte = [0];
             self.incoming.read(self.last, &mut byte)?;
@@ -318,27 +323,26 @@ impl Hands<'_> {
     }
 }
 
-/// Looks until there is something. It gives the processor to nobody; now and then it asks whether
-/// there still is a connection that something can come by.
+/// Polls until there is a result, without yielding. Regularly checks that the connection still exists.
 #[inline(always)]
 fn spin<T>(
     channel: &EventChannel,
     mut look: impl FnMut() -> rdmacm::Result<Option<T>>,
 ) -> Result<T, Failure> {
     loop {
-        if let Some(found) = spin_patiently(&mut look)? {
+        if let Some(found) = spin_bounded(&mut look)? {
             return Ok(found);
         }
         check_connection(channel)?;
     }
 }
 
-/// Looks until there is something, or for as long as nobody need ask.
+/// Polls until there is a result, or until the connection should be checked.
 #[inline(always)]
-fn spin_patiently<T>(
+fn spin_bounded<T>(
     look: &mut impl FnMut() -> rdmacm::Result<Option<T>>,
 ) -> Result<Option<T>, Failure> {
-    for _ in 0..PATIENCE {
+    for _ in 0..POLLS_PER_CHECK {
         if let Some(found) = look()? {
             return Ok(Some(found));
         }
@@ -346,22 +350,25 @@ fn spin_patiently<T>(
     Ok(None)
 }
 
-/// That no event says that there is no connection any more.
+/// Returns an error if an event reports the end of the connection.
 fn check_connection(channel: &EventChannel) -> Result<(), Failure> {
     match channel.get_event_timeout(Duration::ZERO)? {
         None => Ok(()),
         Some(event) => {
-            let message = format!("the connection has ended: {}", event.event_type());
-            Err(Failure::because(message))
+            let message = format!(
+                "cannot continue the measurement: the connection ended with {}",
+                event.event_type()
+            );
+            Err(Failure::new(message))
         }
     }
 }
 
 impl Drop for Side {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The connection may have ended already.
         let _ = self.id.disconnect();
-        // The id lets go of the queue pair first, so that it is destroyed when the field is dropped.
+        // The id releases the queue pair first, so that dropping the field destroys it.
         self.id.destroy_qp();
     }
 }

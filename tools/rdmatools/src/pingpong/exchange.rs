@@ -1,4 +1,4 @@
-//! How the two sides tell each other where their queue pairs are: over TCP, as text.
+//! Exchange of the addresses of queue pairs, over TCP, as text.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -8,18 +8,18 @@ use rdmacm::device::Gid;
 
 use crate::failure::Failure;
 
-/// Where a queue pair is, and the first packet sequence number that it sends.
+/// The address of a queue pair, and its first packet sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Address {
     pub(super) lid: u16,
     pub(super) qp_num: u32,
     pub(super) psn: u32,
-    /// Zero where none was chosen.
+    /// Zero if no GID was selected.
     pub(super) gid: Gid,
 }
 
 impl Address {
-    /// `0000:000000:000000:`, 32 digits of the GID, and a zero byte.
+    /// Length of the text: `0000:000000:000000:`, 32 digits of the GID, and a zero byte.
     const LENGTH: usize = 52;
 
     fn to_bytes(self) -> [u8; Self::LENGTH] {
@@ -50,13 +50,13 @@ impl fmt::Display for Address {
     }
 }
 
-/// What the client says when it knows the server's addresses.
+/// Message of the client after it has received the server's addresses.
 const DONE: &[u8; 5] = b"done\0";
 
-/// Tells `server` the addresses `ours`, and returns its own.
+/// Sends the addresses `ours` to `server`, and returns the server's addresses.
 pub(super) fn ask(server: &str, port: u16, ours: &[Address]) -> Result<Vec<Address>, Failure> {
     let failed = |what: &str, error: io::Error| {
-        Failure::because(format!("cannot {what} {server}:{port}: {error}"))
+        Failure::new(format!("cannot {what} {server}:{port}: {error}"))
     };
     let stream = TcpStream::connect((server, port));
     let mut stream = stream.map_err(|error| failed("connect to", error))?;
@@ -66,17 +66,17 @@ pub(super) fn ask(server: &str, port: u16, ours: &[Address]) -> Result<Vec<Addre
     exchanged.map_err(|error| failed("exchange addresses with", error))
 }
 
-/// Waits for a client, has `connect` take its addresses, and tells it `ours`.
+/// Waits for a client, passes its addresses to `connect`, and sends `ours` to the client.
 ///
-/// The client sends as soon as it knows them: what it sends is expected from then on.
+/// The client sends messages as soon as it has received the addresses, so `connect` must prepare for them.
 pub(super) fn answer(
     port: u16,
     ours: &[Address],
     connect: impl FnOnce(&[Address]) -> Result<(), Failure>,
 ) -> Result<Vec<Address>, Failure> {
     let failed =
-        |what: &str, error: io::Error| Failure::because(format!("cannot {what} {port}: {error}"));
-    // Every address of either family; of IPv4 only where there is no IPv6.
+        |what: &str, error: io::Error| Failure::new(format!("cannot {what} {port}: {error}"));
+    // Listens on every address of both families, or of IPv4 only if there is no IPv6.
     let any =
         [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), (Ipv4Addr::UNSPECIFIED, port).into()];
     let listener = TcpListener::bind(&any[..]);

@@ -1,12 +1,13 @@
-//! `ibv_rc_pingpong` and its kin: messages to and fro between queue pairs that no connection manager
-//! has connected, as the programs of rdma-core do it.
+//! `ibv_rc_pingpong` and related programs: exchange messages between queue pairs.
 //!
-//! The two sides tell each other [where their queue pairs are](exchange) over TCP and bring them to
-//! where they can send. The client begins; each side sends as soon as what it sent last is sent and
-//! an answer came.
+//! The queue pairs are connected without a connection manager, as in the programs of rdma-core.
 //!
-//! What the C programs have besides (timestamps, device memory, implicit and prefetched on-demand
-//! paging) the devices in software do not have; there is one way of posting here, whatever `-N` says.
+//! The two sides exchange the [addresses of their queue pairs](exchange) over TCP and move the queue pairs to a state
+//! in which they can send. The client starts; each side sends when its last send has completed and an answer has
+//! arrived.
+//!
+//! The C programs also support timestamps, device memory, and implicit and prefetched on-demand paging, which software
+//! devices lack. There is only one way of posting, independent of `-N`.
 
 mod exchange;
 mod table;
@@ -18,27 +19,27 @@ use clap::Args;
 use rdmacm::device::{self, Device};
 use rdmacm::verbs::{Mtu, QpType};
 
-use self::table::Table;
+use self::table::QueuePairSet;
 use crate::failure::Failure;
 use crate::number::number;
 
-/// What all four take.
+/// The options of all four programs.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 struct Options {
-    /// Address or name of the server; without one, be the server
+    /// Address or name of the server; if omitted, act as the server
     host: Option<String>,
     /// TCP port of the server
     #[arg(short = 'p', long = "port", default_value = "18515", value_parser = number::<u16>)]
     port: u16,
-    /// RDMA device; the first one without this
+    /// RDMA device [default: the first one]
     #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
     device: Option<String>,
     /// Port of the device
     #[arg(short = 'i', long = "ib-port", value_name = "PORT", default_value = "1")]
     #[arg(value_parser = ib_port)]
     ib_port: u8,
-    /// Receives that are posted at a time
+    /// Number of receives posted at a time
     #[arg(short = 'r', long = "rx-depth", value_name = "COUNT", default_value = "500")]
     #[arg(value_parser = number::<u32>)]
     rx_depth: u32,
@@ -50,18 +51,18 @@ struct Options {
     #[arg(short = 'l', long = "sl", value_name = "LEVEL", default_value = "0")]
     #[arg(value_parser = number::<u8>)]
     service_level: u8,
-    /// Sleep until completions come instead of polling
+    /// Wait for completion events instead of polling
     #[arg(short = 'e', long = "events")]
     events: bool,
-    /// Index of the local GID: on RoCE there must be one
+    /// Index of the local GID; required on RoCE
     #[arg(short = 'g', long = "gid-idx", value_name = "INDEX", value_parser = number::<u8>)]
     gid_index: Option<u8>,
-    /// The client marks each page of its message, and the server says where the mark is missing
+    /// Let the client mark each page of its message, and the server report missing marks
     #[arg(short = 'c', long = "chk")]
     check: bool,
 }
 
-/// Bounce a message between reliable connected queue pairs
+/// Exchange a message between reliable connected queue pairs
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct RcOptions {
@@ -69,15 +70,15 @@ pub(crate) struct RcOptions {
     common: Options,
     #[command(flatten)]
     message: Message,
-    /// Register memory that is paged on demand
+    /// Register memory with on-demand paging
     #[arg(short = 'o', long = "odp")]
     on_demand: bool,
-    /// Post in the other way that the C library has
+    /// Post with the other function of the C library; no effect here
     #[arg(short = 'N', long = "new_send")]
     new_send: bool,
 }
 
-/// Bounce a message between unreliable connected queue pairs
+/// Exchange a message between unreliable connected queue pairs
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct UcOptions {
@@ -87,18 +88,18 @@ pub(crate) struct UcOptions {
     message: Message,
 }
 
-/// Bounce a message between queue pairs for datagrams
+/// Exchange a message between datagram queue pairs
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct UdOptions {
     #[command(flatten)]
     common: Options,
-    /// Bytes in a message
+    /// Size of a message in bytes
     #[arg(short = 's', long = "size", default_value = "1024", value_parser = number::<u32>)]
     size: u32,
 }
 
-/// Bounce messages between queue pairs that share a receive queue
+/// Exchange messages between queue pairs with a shared receive queue
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct SrqOptions {
@@ -110,7 +111,7 @@ pub(crate) struct SrqOptions {
     #[arg(short = 'q', long = "num-qp", value_name = "COUNT", default_value = "16")]
     #[arg(value_parser = number::<u16>)]
     queue_pairs: u16,
-    /// Register memory that is paged on demand
+    /// Register memory with on-demand paging
     #[arg(short = 'o', long = "odp")]
     on_demand: bool,
 }
@@ -118,7 +119,7 @@ pub(crate) struct SrqOptions {
 /// A message over a connection.
 #[derive(Debug, Args)]
 struct Message {
-    /// Bytes in a message
+    /// Size of a message in bytes
     #[arg(short = 's', long = "size", default_value = "4096", value_parser = number::<u32>)]
     size: u32,
     /// MTU of the path
@@ -135,25 +136,25 @@ fn mtu(argument: &str) -> Result<Mtu, String> {
 
 fn ib_port(argument: &str) -> Result<u8, String> {
     let port = number(argument)?;
-    if port == 0 { Err("ports are counted from 1".into()) } else { Ok(port) }
+    if port == 0 { Err("the first port is 1".into()) } else { Ok(port) }
 }
 
-/// What is played.
-struct Game<'a> {
+/// The configuration of a test.
+struct TestConfig<'a> {
     options: &'a Options,
     qp_type: QpType,
-    /// How many queue pairs, and whether they share a receive queue.
-    players: usize,
+    /// Number of queue pairs, and below it `true` if they share a receive queue.
+    queue_pairs: usize,
     shared: bool,
     size: u32,
     mtu: Mtu,
     on_demand: bool,
 }
 
-impl<'a> Game<'a> {
+impl<'a> TestConfig<'a> {
     fn new(options: &'a Options, qp_type: QpType, size: u32) -> Self {
-        let (players, shared, mtu, on_demand) = (1, false, Mtu::IB_MTU_1024, false);
-        Self { options, qp_type, players, shared, size, mtu, on_demand }
+        let (queue_pairs, shared, mtu, on_demand) = (1, false, Mtu::IB_MTU_1024, false);
+        Self { options, qp_type, queue_pairs, shared, size, mtu, on_demand }
     }
 
     fn is_for_datagrams(&self) -> bool {
@@ -163,52 +164,66 @@ impl<'a> Game<'a> {
 
 pub(crate) fn run_rc(options: &RcOptions, out: &mut dyn Write) -> Result<(), Failure> {
     let RcOptions { common, message, on_demand, .. } = options;
-    let game = Game::new(common, QpType::IB_UVERBS_QPT_RC, message.size);
-    run(&Game { mtu: message.mtu, on_demand: *on_demand, ..game }, out)
+    let config = TestConfig::new(common, QpType::IB_UVERBS_QPT_RC, message.size);
+    run(&TestConfig { mtu: message.mtu, on_demand: *on_demand, ..config }, out)
 }
 
 pub(crate) fn run_uc(options: &UcOptions, out: &mut dyn Write) -> Result<(), Failure> {
     let UcOptions { common, message } = options;
-    let game = Game::new(common, QpType::IB_UVERBS_QPT_UC, message.size);
-    run(&Game { mtu: message.mtu, ..game }, out)
+    let config = TestConfig::new(common, QpType::IB_UVERBS_QPT_UC, message.size);
+    run(&TestConfig { mtu: message.mtu, ..config }, out)
 }
 
 pub(crate) fn run_ud(options: &UdOptions, out: &mut dyn Write) -> Result<(), Failure> {
-    run(&Game::new(&options.common, QpType::IB_UVERBS_QPT_UD, options.size), out)
+    run(&TestConfig::new(&options.common, QpType::IB_UVERBS_QPT_UD, options.size), out)
 }
 
-/// Addresses that the two sides exchange where queue pairs share a receive queue, however many there
-/// are.
-const PLACES: usize = 256;
+/// Number of addresses that the two sides exchange for a shared receive queue.
+///
+/// It does not depend on the number of queue pairs.
+const ADDRESS_COUNT: usize = 256;
 
 pub(crate) fn run_srq(options: &SrqOptions, out: &mut dyn Write) -> Result<(), Failure> {
     let SrqOptions { common, message, queue_pairs, on_demand } = options;
     let Options { rx_depth, .. } = common;
     if u32::from(*queue_pairs) > *rx_depth {
-        let message = format!("{rx_depth} receives are not enough for {queue_pairs} queue pairs");
-        return Err(Failure::because(message));
+        let message = format!(
+            "cannot serve {queue_pairs} queue pairs: {rx_depth} receives are too few; raise --rx-depth"
+        );
+        return Err(Failure::new(message));
     }
-    let players = usize::from(*queue_pairs);
-    if players >= PLACES {
-        return Err(Failure::because(format!("{players} queue pairs, where 255 are the most")));
+    let queue_pairs = usize::from(*queue_pairs);
+    if queue_pairs >= ADDRESS_COUNT {
+        return Err(Failure::new(format!(
+            "cannot create {queue_pairs} queue pairs: the maximum is 255"
+        )));
     }
-    let game = Game::new(common, QpType::IB_UVERBS_QPT_RC, message.size);
-    run(&Game { players, shared: true, mtu: message.mtu, on_demand: *on_demand, ..game }, out)
+    let config = TestConfig::new(common, QpType::IB_UVERBS_QPT_RC, message.size);
+    run(
+        &TestConfig {
+            queue_pairs,
+            shared: true,
+            mtu: message.mtu,
+            on_demand: *on_demand,
+            ..config
+        },
+        out,
+    )
 }
 
-fn run(game: &Game<'_>, out: &mut dyn Write) -> Result<(), Failure> {
-    let options = game.options;
-    let mut table = Table::new(&find(options.device.as_deref())?, game)?;
+fn run(config: &TestConfig<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+    let options = config.options;
+    let mut table = QueuePairSet::new(&find(options.device.as_deref())?, config)?;
     table.prepare()?;
     let mut ours = table.addresses()?;
     for address in &ours {
         let line = address.to_string();
-        // The C program for datagrams has a colon there.
-        let line = if game.is_for_datagrams() { line.replace(", GID", ": GID") } else { line };
+        // The C program for datagrams prints a colon here.
+        let line = if config.is_for_datagrams() { line.replace(", GID", ": GID") } else { line };
         writeln!(out, "  local address:  {line}")?;
     }
-    if game.shared {
-        ours.resize_with(PLACES, Default::default);
+    if config.shared {
+        ours.resize_with(ADDRESS_COUNT, Default::default);
     }
     let theirs = match &options.host {
         Some(server) => {
@@ -218,7 +233,7 @@ fn run(game: &Game<'_>, out: &mut dyn Write) -> Result<(), Failure> {
         }
         None => exchange::answer(options.port, &ours, |theirs| table.connect(&ours, theirs))?,
     };
-    for address in &theirs[..game.players] {
+    for address in &theirs[..config.queue_pairs] {
         writeln!(out, "  remote address: {address}")?;
     }
     let is_client = options.host.is_some();
@@ -226,8 +241,8 @@ fn run(game: &Game<'_>, out: &mut dyn Write) -> Result<(), Failure> {
         table.mark()?;
     }
     let start = Instant::now();
-    table.play(is_client)?;
-    report(game, start.elapsed().as_secs_f64(), out)?;
+    table.run_exchange(is_client)?;
+    report(config, start.elapsed().as_secs_f64(), out)?;
     if !is_client && options.check {
         for page in table.unmarked()? {
             writeln!(out, "invalid data in page {page}")?;
@@ -236,24 +251,26 @@ fn run(game: &Game<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What moved in how long a time.
-fn report(game: &Game<'_>, seconds: f64, out: &mut dyn Write) -> Result<(), Failure> {
-    let count = game.options.iterations;
-    let bits = f64::from(game.size) * f64::from(count) * 2.0 * 8.0;
-    let bytes = u64::from(game.size) * u64::from(count) * 2;
+/// Prints the number of bytes and iterations, and the duration.
+fn report(config: &TestConfig<'_>, seconds: f64, out: &mut dyn Write) -> Result<(), Failure> {
+    let count = config.options.iterations;
+    let bits = f64::from(config.size) * f64::from(count) * 2.0 * 8.0;
+    let bytes = u64::from(config.size) * u64::from(count) * 2;
     let (megabits, micros) = (bits / seconds / 1e6, seconds * 1e6 / f64::from(count));
     writeln!(out, "{bytes} bytes in {seconds:.2} seconds = {megabits:.2} Mbit/sec")?;
     Ok(writeln!(out, "{count} iters in {seconds:.2} seconds = {micros:.2} usec/iter")?)
 }
 
-/// The device `name`, or the first one.
+/// Returns the device `name`, or the first one.
 fn find(name: Option<&str>) -> Result<Device, Failure> {
     let mut devices = device::list()?.into_iter();
     match name {
-        None => devices.next().ok_or_else(|| Failure::because("there is no RDMA device")),
-        Some(name) => devices
-            .find(|device| device.name() == name)
-            .ok_or_else(|| Failure::because(format!("there is no RDMA device {name}"))),
+        None => devices
+            .next()
+            .ok_or_else(|| Failure::new("cannot open a device: there is no RDMA device")),
+        Some(name) => devices.find(|device| device.name() == name).ok_or_else(|| {
+            Failure::new(format!("cannot open {name}: there is no such RDMA device"))
+        }),
     }
 }
 
@@ -262,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mtus_are_those_that_there_are() {
+    fn only_existing_mtus_are_accepted() {
         assert_eq!(mtu("256"), Ok(Mtu::IB_MTU_256));
         assert_eq!(mtu("0x1000"), Ok(Mtu::IB_MTU_4096));
         assert!(mtu("1500").is_err() && mtu("0").is_err());

@@ -1,10 +1,9 @@
-//! Queue pairs, and the memory that the ball is in.
+//! The queue pairs of a test, and the memory of its messages.
 //!
 //! # Safety
 //!
-//! Posting gives memory to the device. It is memory of the region that the [`Table`] owns and drops
-//! after its queue pairs and their shared receive queue, and that is reached by copying only, which
-//! copes with a device that writes meanwhile.
+//! Posting passes memory to the device. The memory is in the region that the [`QueuePairSet`] owns and drops after its queue
+//! pairs and their shared receive queue. The program accesses it only by copying, which is sound while a device writes.
 #![expect(unsafe_code, reason = "posts work requests")]
 
 use std::hash::{BuildHasher, RandomState};
@@ -13,29 +12,30 @@ use rdmacm::device::{Device, Gid, LinkLayer};
 use rdmacm::verbs::{
     AccessFlags, AddressHandle, Completion, CompletionChannel, CompletionQueue, Context,
     Destination, GRH_LENGTH, MemoryRegion, Payload, ProtectionDomain, QpState, QpType, QueuePair,
-    QueuePairAttributes, QueuePairCaps, QueuePairInit, ReceiveQueue, ReceiveRequest, SendFlags,
-    SendOperation, SendQueue, SendRequest, SharedReceiveQueue, SharedReceiveQueueAttributes,
+    QueuePairAttributes, QueuePairCaps, QueuePairInit, ReceiveQueueGuard, ReceiveRequest,
+    SendFlags, SendOperation, SendQueueGuard, SendRequest, SharedReceiveQueue,
+    SharedReceiveQueueAttributes,
 };
 use rdmacm::verbs_abi::{ib_uverbs_ah_attr, ib_uverbs_global_route};
 
-use super::Game;
+use super::TestConfig;
 use super::exchange::Address;
 use crate::failure::Failure;
 
 const QKEY: u32 = 0x1111_1111;
-/// What the memory is full of, and what the client writes at the beginning of each page.
+/// Initial value of the memory, and below it the client's mark at the start of each page.
 const FILL: u8 = 0x7b;
 const MARK: u8 = 0;
 const PAGE: usize = 4096;
 
-/// What is posted; also a bit in what a queue pair waits for, and the request's `wr_id`.
+/// Kinds of requests: the `wr_id` of a request, and a bit in the set that a queue pair waits for.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 
-pub(super) struct Table<'a> {
-    game: &'a Game<'a>,
-    // Before the queue that they receive from and before the memory: fields are dropped in this order.
-    players: Vec<QueuePair>,
+pub(super) struct QueuePairSet<'a> {
+    config: &'a TestConfig<'a>,
+    // Declared before their receive queue and the memory: fields drop in this order.
+    queue_pairs: Vec<QueuePair>,
     srq: Option<SharedReceiveQueue>,
     peers: Vec<Peer>,
     cq: CompletionQueue,
@@ -44,52 +44,61 @@ pub(super) struct Table<'a> {
     pd: ProtectionDomain,
 }
 
-/// Where a queue pair for datagrams sends.
+/// The destination of a datagram queue pair.
 struct Peer {
     address: AddressHandle,
     qp_num: u32,
 }
 
-/// Where receives are posted.
+/// The queue that receives are posted to.
 enum Receiver<'a> {
-    Own(ReceiveQueue<'a>),
+    Own(ReceiveQueueGuard<'a>),
     Shared(&'a SharedReceiveQueue),
 }
 
-impl<'a> Table<'a> {
-    /// Makes the queue pairs, in the state INIT, on the device.
-    pub(super) fn new(device: &Device, game: &'a Game<'a>) -> Result<Self, Failure> {
+impl<'a> QueuePairSet<'a> {
+    /// Creates the queue pairs on the device, in the state INIT.
+    pub(super) fn new(device: &Device, config: &'a TestConfig<'a>) -> Result<Self, Failure> {
         let context = Context::open(device)?;
-        let Game { options, size, .. } = *game;
-        if game.is_for_datagrams() {
+        let TestConfig { options, size, .. } = *config;
+        if config.is_for_datagrams() {
             let mtu = context.query_port(options.ib_port)?.active_mtu.bytes().unwrap_or(0);
             if size > mtu {
-                let message = format!("{size} bytes are more than the port's MTU of {mtu}");
-                return Err(Failure::because(message));
+                let message =
+                    format!("cannot send messages of {size} bytes: the port's MTU is {mtu}");
+                return Err(Failure::new(message));
             }
         }
         let channel = options.events.then(|| CompletionChannel::new(&context)).transpose()?;
         let pd = ProtectionDomain::new(&context)?;
         let mut access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
-        access.set(AccessFlags::IB_UVERBS_ACCESS_ON_DEMAND, game.on_demand);
-        let mut memory = MemoryRegion::alloc(&pd, game.header() + game.length(), access)?;
+        access.set(AccessFlags::IB_UVERBS_ACCESS_ON_DEMAND, config.on_demand);
+        let mut memory = MemoryRegion::alloc(&pd, config.header() + config.length(), access)?;
         memory.write(0, &vec![FILL; memory.len()])?;
-        let players = u32::try_from(game.players).expect("less than 256");
-        let completions = options.rx_depth.saturating_add(players);
+        let queue_pairs = u32::try_from(config.queue_pairs).expect("less than 256");
+        let completions = options.rx_depth.saturating_add(queue_pairs);
         let cq = CompletionQueue::new(&context, completions, channel.as_ref())?;
         let attributes =
             SharedReceiveQueueAttributes { max_wr: options.rx_depth, ..Default::default() };
-        let srq = game.shared.then(|| SharedReceiveQueue::new(&pd, attributes)).transpose()?;
-        let mut table =
-            Self { game, players: Vec::new(), srq, peers: Vec::new(), cq, channel, memory, pd };
-        for _ in 0..game.players {
-            table.add_player()?;
+        let srq = config.shared.then(|| SharedReceiveQueue::new(&pd, attributes)).transpose()?;
+        let mut table = Self {
+            config,
+            queue_pairs: Vec::new(),
+            srq,
+            peers: Vec::new(),
+            cq,
+            channel,
+            memory,
+            pd,
+        };
+        for _ in 0..config.queue_pairs {
+            table.add_queue_pair()?;
         }
         Ok(table)
     }
 
-    fn add_player(&mut self) -> Result<(), Failure> {
-        let Game { options, qp_type, .. } = *self.game;
+    fn add_queue_pair(&mut self) -> Result<(), Failure> {
+        let TestConfig { options, qp_type, .. } = *self.config;
         let caps = QueuePairCaps {
             max_send_wr: 1,
             max_recv_wr: options.rx_depth,
@@ -99,35 +108,39 @@ impl<'a> Table<'a> {
         let player = QueuePair::with_type(&self.pd, qp_type, &init)?;
         let init = QueuePairAttributes::to(QpState::IB_QPS_INIT);
         let init = init.pkey_index(0).port(options.ib_port);
-        let init = match self.game.is_for_datagrams() {
+        let init = match self.config.is_for_datagrams() {
             true => init.qkey(QKEY),
             false => init.access(AccessFlags::empty()),
         };
         player.modify(&init)?;
-        self.players.push(player);
+        self.queue_pairs.push(player);
         Ok(())
     }
 
-    /// Where the queue pairs are.
+    /// Returns the addresses of the queue pairs.
     pub(super) fn addresses(&self) -> Result<Vec<Address>, Failure> {
-        let options = self.game.options;
+        let options = self.config.options;
         let context = self.pd.context();
         let port = context.query_port(options.ib_port)?;
         let is_ethernet = port.link_layer == LinkLayer::IB_LINK_LAYER_ETHERNET;
         if !is_ethernet && port.lid == 0 {
-            return Err(Failure::because("the port has no LID"));
+            return Err(Failure::new("cannot use the port: it has no LID"));
         }
         let gid = match options.gid_index {
             None if is_ethernet => {
                 let reason =
                     "on RoCE the GID is to be chosen: -g INDEX, of those that devinfo -v shows";
-                return Err(Failure::because(reason));
+                return Err(Failure::new(reason));
             }
             None => Gid::default(),
             Some(index) => {
                 let mut gids = context.device().port(options.ib_port.into())?.gids()?;
                 let entry = gids.find(|entry| entry.index == u32::from(index));
-                let missing = || Failure::because(format!("the port has no GID at index {index}"));
+                let missing = || {
+                    Failure::new(format!(
+                        "cannot use GID {index}: the port has no GID at this index"
+                    ))
+                };
                 entry.ok_or_else(missing)?.gid
             }
         };
@@ -137,16 +150,18 @@ impl<'a> Table<'a> {
             let [_, a, b, c, ..] = random.hash_one(qp_num).to_ne_bytes();
             Address { lid: port.lid, qp_num, psn: u32::from_be_bytes([0, a, b, c]), gid }
         };
-        Ok(self.players.iter().map(address).collect())
+        Ok(self.queue_pairs.iter().map(address).collect())
     }
 
-    /// Brings the queue pairs, which are at `ours`, to where they send to those at `theirs`.
+    /// Moves the queue pairs to a state in which they can send.
+    ///
+    /// Their addresses are `ours`, those of their peers `theirs`.
     pub(super) fn connect(&mut self, ours: &[Address], theirs: &[Address]) -> Result<(), Failure> {
-        let Game { mtu, .. } = *self.game;
-        for ((player, ours), theirs) in self.players.iter().zip(ours).zip(theirs) {
+        let TestConfig { mtu, .. } = *self.config;
+        for ((player, ours), theirs) in self.queue_pairs.iter().zip(ours).zip(theirs) {
             let receive = QueuePairAttributes::to(QpState::IB_QPS_RTR);
             let send = QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(ours.psn);
-            if self.game.is_for_datagrams() {
+            if self.config.is_for_datagrams() {
                 player.modify(&receive)?;
                 player.modify(&send)?;
                 let address = AddressHandle::new(&self.pd, &self.route(theirs, 64))?;
@@ -155,7 +170,7 @@ impl<'a> Table<'a> {
             }
             let receive = receive.address(self.route(theirs, 1)).path_mtu(mtu);
             let receive = receive.dest_qp_num(theirs.qp_num).rq_psn(theirs.psn);
-            if self.game.qp_type == QpType::IB_UVERBS_QPT_UC {
+            if self.config.qp_type == QpType::IB_UVERBS_QPT_UC {
                 player.modify(&receive)?;
                 player.modify(&send)?;
             } else {
@@ -167,16 +182,16 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// The way to `peer`.
+    /// Returns the address vector for `peer`.
     fn route(&self, peer: &Address, hop_limit: u8) -> ib_uverbs_ah_attr {
-        let options = self.game.options;
+        let options = self.config.options;
         let route = ib_uverbs_ah_attr {
             dlid: peer.lid,
             sl: options.service_level,
             port_num: options.ib_port,
             ..ib_uverbs_ah_attr::default()
         };
-        // As the C programs: what tells is the second half of a GID.
+        // As in the C programs, only the second half of a GID is checked.
         if peer.gid.0[8..] == [0; 8] {
             return route;
         }
@@ -186,7 +201,7 @@ impl<'a> Table<'a> {
         ib_uverbs_ah_attr { grh, is_global: 1, ..route }
     }
 
-    /// Writes what the server looks for at the end.
+    /// Writes the marks that the server checks at the end.
     pub(super) fn mark(&mut self) -> Result<(), Failure> {
         for page in self.pages() {
             self.memory.write(page, &[MARK])?;
@@ -194,7 +209,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// The numbers of the pages that are not as the client has marked them.
+    /// Returns the numbers of the pages that lack the client's mark.
     pub(super) fn unmarked(&self) -> Result<Vec<usize>, Failure> {
         let mut unmarked = Vec::new();
         for (number, page) in self.pages().enumerate() {
@@ -207,29 +222,29 @@ impl<'a> Table<'a> {
         Ok(unmarked)
     }
 
-    /// Where the pages of a message begin.
+    /// Returns the offsets of the pages of a message.
     fn pages(&self) -> impl Iterator<Item = usize> + use<> {
-        (self.game.header()..self.memory.len()).step_by(PAGE)
+        (self.config.header()..self.memory.len()).step_by(PAGE)
     }
 
-    /// Posts all receives, and asks for the first event.
+    /// Posts all receives, and requests the first event.
     pub(super) fn prepare(&self) -> Result<(), Failure> {
-        self.receive(&mut self.receiver()?, self.game.options.rx_depth)?;
+        self.receive(&mut self.receiver()?, self.config.options.rx_depth)?;
         if self.channel.is_some() {
             self.cq.request_notify(false)?;
         }
         Ok(())
     }
 
-    /// Sends, and answers what was sent with the next, until both sides have sent and received as
-    /// often as they were asked to.
-    pub(super) fn play(&self, begin: bool) -> Result<(), Failure> {
-        let iterations = self.game.options.iterations;
-        let few = u32::try_from(self.game.players).expect("less than 256");
+    /// Exchanges messages until both sides have sent and received the requested number of messages. Each answer is
+    /// followed by the next message.
+    pub(super) fn run_exchange(&self, begin: bool) -> Result<(), Failure> {
+        let iterations = self.config.options.iterations;
+        let few = u32::try_from(self.config.queue_pairs).expect("less than 256");
         let mut senders: Vec<_> =
-            self.players.iter().map(QueuePair::send_queue).collect::<Result<_, _>>()?;
+            self.queue_pairs.iter().map(QueuePair::lock_send_queue).collect::<Result<_, _>>()?;
         let mut receiver = self.receiver()?;
-        let mut poller = self.cq.poller()?;
+        let mut poller = self.cq.lock_poller()?;
         let mut waiting = vec![RECEIVE; senders.len()];
         if begin {
             for (place, sender) in senders.iter_mut().enumerate() {
@@ -237,27 +252,29 @@ impl<'a> Table<'a> {
                 waiting[place] |= SEND;
             }
         }
-        let (mut sent, mut received, mut posted) = (0, 0, self.game.options.rx_depth);
+        let (mut sent, mut received, mut posted) = (0, 0, self.config.options.rx_depth);
         let mut done = [Completion::default(); 16];
         while sent < iterations || received < iterations {
             if let Some(channel) = &self.channel {
                 channel.get_event()?;
                 self.cq.request_notify(false)?;
             }
-            // After an event all that is there, or else as much as there is now.
+            // After an event all completions are polled, otherwise one batch of them.
             loop {
                 let count = poller.poll(&mut done)?;
                 for done in &done[..count] {
                     if !done.is_success() {
                         let what = if done.wr_id() == SEND { "send" } else { "receive" };
-                        let message = format!("a {what} failed: {}", done.status());
-                        return Err(Failure::because(message));
+                        let message = format!("cannot complete a {what}: {}", done.status());
+                        return Err(Failure::new(message));
                     }
                     let player = |player: &QueuePair| player.number() == done.qp_num();
-                    let place = self.players.iter().position(player);
+                    let place = self.queue_pairs.iter().position(player);
                     let place = place.ok_or_else(|| {
                         let number = done.qp_num();
-                        Failure::because(format!("a completion is of queue pair {number:06x}"))
+                        Failure::new(format!(
+                            "cannot assign a completion: unknown queue pair {number:06x}"
+                        ))
                     })?;
                     if done.wr_id() == SEND {
                         sent += 1;
@@ -265,7 +282,7 @@ impl<'a> Table<'a> {
                         received += 1;
                         posted -= 1;
                         if posted <= few {
-                            let missing = self.game.options.rx_depth - posted;
+                            let missing = self.config.options.rx_depth - posted;
                             self.receive(&mut receiver, missing)?;
                             posted += missing;
                         }
@@ -287,7 +304,7 @@ impl<'a> Table<'a> {
     fn receiver(&self) -> Result<Receiver<'_>, Failure> {
         match &self.srq {
             Some(srq) => Ok(Receiver::Shared(srq)),
-            None => Ok(Receiver::Own(self.players[0].receive_queue()?)),
+            None => Ok(Receiver::Own(self.queue_pairs[0].lock_receive_queue()?)),
         }
     }
 
@@ -296,20 +313,20 @@ impl<'a> Table<'a> {
         let request = ReceiveRequest { wr_id: RECEIVE, scatter: &scatter };
         for _ in 0..count {
             match receiver {
-                // SAFETY: the memory is dropped, and with that deregistered and freed, after the queue
-                // pair was destroyed; and it is read and written by copying only.
+                // SAFETY: the memory is dropped, and thereby deregistered and freed, after the queue pair is destroyed;
+                // the program reads and writes it only by copying.
                 Receiver::Own(queue) => unsafe { queue.push(&request) }?,
-                // SAFETY: the same of the shared receive queue.
+                // SAFETY: as above, for the shared receive queue.
                 Receiver::Shared(queue) => unsafe { queue.post_recv(&request) }?,
             }
         }
         if let Receiver::Own(queue) = receiver {
-            queue.ring()?;
+            queue.ring_doorbell()?;
         }
         Ok(())
     }
 
-    fn send(&self, place: usize, sender: &mut SendQueue<'_>) -> Result<(), Failure> {
+    fn send(&self, place: usize, sender: &mut SendQueueGuard<'_>) -> Result<(), Failure> {
         let operation = match self.peers.get(place) {
             None => SendOperation::Send,
             Some(Peer { address, qp_num }) => {
@@ -317,11 +334,11 @@ impl<'a> Table<'a> {
                 SendOperation::SendTo { destination, imm_data: None }
             }
         };
-        let header = self.game.header();
-        let fits = self.players[place].caps().max_inline_data >= self.game.size;
+        let header = self.config.header();
+        let fits = self.queue_pairs[place].caps().max_inline_data >= self.config.size;
         let (mut bytes, gather);
         let payload = if fits {
-            bytes = vec![0; self.game.length()];
+            bytes = vec![0; self.config.length()];
             self.memory.read(header, &mut bytes)?;
             Payload::Inline(&bytes)
         } else {
@@ -329,20 +346,20 @@ impl<'a> Table<'a> {
             Payload::Gather(&gather)
         };
         let request = SendRequest { wr_id: SEND, operation, payload, flags: SendFlags::SIGNALED };
-        // SAFETY: as for receives; and what is received next, into the same memory, comes after the
-        // message was sent, whose answer it is.
+        // SAFETY: as for receives; the next message that is received into this memory answers the sent one, so it
+        // arrives after the send.
         unsafe { sender.post(&request) }?;
         Ok(())
     }
 }
 
-impl Game<'_> {
-    /// What stands before a message in the memory that it is received in.
+impl TestConfig<'_> {
+    /// Returns the length of the header before a message in receive memory.
     fn header(&self) -> usize {
         if self.is_for_datagrams() { GRH_LENGTH } else { 0 }
     }
 
     fn length(&self) -> usize {
-        usize::try_from(self.size).expect("32 bits fit")
+        usize::try_from(self.size).expect("32 bits should fit")
     }
 }

@@ -1,4 +1,4 @@
-//! The side that connects: it lets the server read data and write it back.
+//! The connecting side: it lets the server read data and write them back.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 
 const RESOLUTION: Duration = Duration::from_secs(2);
 
-/// Connects to `server`, from the local address `source` if there is one, and pings.
+/// Connects to `server`, from the local address `source` if given, and sends pings.
 pub(super) fn run(
     server: SocketAddr,
     source: Option<SocketAddr>,
@@ -33,7 +33,7 @@ pub(super) fn run(
     let param = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
     peer.id.connect(&param)?;
     log.expect(&channel, EventType::Established, &format!("connect to {server}"))?;
-    peer.attend(&channel, log, || ping(connection, options, log))
+    peer.run_with_events(&channel, log, || ping(connection, options, log))
 }
 
 fn ping(
@@ -48,12 +48,12 @@ fn ping(
     for number in 0..pings {
         let data = pattern::data(number, size);
         source.write(0, &data)?;
-        // The server answers the first message when it has read, the second when it has written.
+        // The server answers the first message after its read, and the second after its write.
         connection.exchange(advertise(&source))?;
         connection.exchange(connection.sink())?;
         let echo = connection.data(size)?;
         if options.validate && echo != data {
-            return Err(Failure::because(format!("data mismatch in ping {number}")));
+            return Err(Failure::new(format!("cannot validate ping {number}: the data differ")));
         }
         log.data("ping data:", &echo)?;
     }

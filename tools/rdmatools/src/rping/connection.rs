@@ -2,9 +2,8 @@
 //!
 //! # Safety
 //!
-//! Posting gives memory to the device. It is memory of regions that the [`Connection`] owns and
-//! drops after its queue pair, and that is reached by copying only, which copes with a device that
-//! writes meanwhile.
+//! Posting passes memory to the device. The memory is in regions that the [`Connection`] owns and drops after its queue
+//! pair. The program accesses it only by copying, which is sound while a device writes.
 #![expect(unsafe_code, reason = "posts work requests")]
 
 use rdmacm::cm::EventType;
@@ -17,12 +16,12 @@ use rdmacm::verbs::{
 use super::log::Log;
 use super::peer::Peer;
 use super::wire::Advertisement;
-use crate::failure::{Failure, waited};
+use crate::failure::{Failure, retry_interrupted};
 
-/// The length of a message, as completions count.
+/// Length of a message, as reported by completions.
 const MESSAGE_LENGTH: u32 = 16;
 
-/// What is posted; a request's `wr_id`, by which a failed one is known too.
+/// A posted operation; its number is the `wr_id` of the request, which identifies failed requests too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     Receive = 1,
@@ -39,16 +38,18 @@ impl Work {
     fn of(wr_id: u64) -> Self {
         let all = [Self::Receive, Self::Send, Self::Read, Self::Write];
         let known = all.into_iter().find(|work| work.wr_id() == wr_id);
-        known.expect("a completion has the number of a request")
+        known.expect("a completion should have the number of a request")
     }
 }
 
-/// A queue pair with the memory that it uses. A receive is posted from the beginning, and again as
-/// soon as a message came: there is always one to be flushed when the connection ends.
+/// A queue pair with the memory that it uses.
+///
+/// A receive is posted at the start, and again after each message, so that one receive is always flushed when the
+/// connection ends.
 pub(super) struct Connection<'a, 'out> {
     peer: &'a Peer,
     log: &'a Log<'out>,
-    // Before the regions: fields are dropped in this order.
+    // Declared before the regions: fields drop in this order.
     qp: QueuePair,
     cq: CompletionQueue,
     inbox: MemoryRegion,
@@ -56,7 +57,7 @@ pub(super) struct Connection<'a, 'out> {
 }
 
 impl<'a, 'out> Connection<'a, 'out> {
-    /// Makes the queue pair of an id that has a device, and room for `size` bytes of data.
+    /// Creates the queue pair of an id that has a device, and `size` bytes of memory for data.
     pub(super) fn new(peer: &'a Peer, size: usize, log: &'a Log<'out>) -> Result<Self, Failure> {
         let context = peer.id.context()?;
         let pd = ProtectionDomain::new(&context)?;
@@ -80,14 +81,14 @@ impl<'a, 'out> Connection<'a, 'out> {
         self.qp.pd()
     }
 
-    /// The first `length` bytes of the data: what was read from the peer, or what the peer wrote.
+    /// Returns the first `length` bytes of the data, which were read from the peer or written by it.
     pub(super) fn data(&self, length: usize) -> Result<Vec<u8>, Failure> {
         let mut data = vec![0; length];
         self.data.read(0, &mut data)?;
         Ok(data)
     }
 
-    /// Where the peer may write data.
+    /// Returns the memory that the peer may write to.
     pub(super) fn sink(&self) -> Advertisement {
         advertise(&self.data)
     }
@@ -99,23 +100,23 @@ impl<'a, 'out> Connection<'a, 'out> {
         self.take_message().map(drop)
     }
 
-    /// The peer's next message, or `None` if it has disconnected instead.
+    /// Receives the next message, or returns `None` if the peer has disconnected.
     pub(super) fn receive(&mut self) -> Result<Option<Advertisement>, Failure> {
         if self.wait_for(&[Work::Receive])? { self.take_message().map(Some) } else { Ok(None) }
     }
 
-    /// Tells the peer to go on. Unsignalled: the next read or write of the queue completes it.
+    /// Sends a go-ahead. It is unsignaled: the next read or write of the queue completes it.
     pub(super) fn go_ahead(&mut self) -> Result<(), Failure> {
         self.send(Advertisement::default(), SendFlags::empty())
     }
 
-    /// Reads what the peer advertised into the data.
+    /// Reads the advertised memory of the peer into the data.
     pub(super) fn read(&mut self, source: Advertisement, length: usize) -> Result<(), Failure> {
         let Advertisement { addr: remote_addr, rkey, .. } = source;
         self.transfer(Work::Read, SendOperation::Read { remote_addr, rkey }, length)
     }
 
-    /// Writes data to where the peer advertised.
+    /// Writes data to the advertised memory of the peer.
     pub(super) fn write(&mut self, sink: Advertisement, length: usize) -> Result<(), Failure> {
         let Advertisement { addr: remote_addr, rkey, .. } = sink;
         self.transfer(Work::Write, SendOperation::Write { remote_addr, rkey }, length)
@@ -124,8 +125,8 @@ impl<'a, 'out> Connection<'a, 'out> {
     fn post_receive(&mut self) -> Result<(), Failure> {
         let scatter = [self.inbox.sge(..)?];
         let request = ReceiveRequest { wr_id: Work::Receive.wr_id(), scatter: &scatter };
-        // SAFETY: the memory is the inbox. It is dropped, and with that deregistered and freed,
-        // after the queue pair was destroyed, see `drop`; and it is read by copying only.
+        // SAFETY: the memory is the inbox. It is dropped, and thereby deregistered and freed, after the queue pair is
+        // destroyed, see `drop`; the program reads it only by copying.
         unsafe { self.qp.post_recv(&request) }?;
         Ok(())
     }
@@ -138,7 +139,7 @@ impl<'a, 'out> Connection<'a, 'out> {
             payload: Payload::Inline(&bytes),
             flags,
         };
-        // SAFETY: an inline payload is copied: the device gets no memory.
+        // SAFETY: inline data is copied: no memory is passed to the device.
         unsafe { self.qp.post_send(&request) }?;
         Ok(self.debug(format_args!("sent {message}"))?)
     }
@@ -156,28 +157,27 @@ impl<'a, 'out> Connection<'a, 'out> {
             payload: Payload::Gather(&gather),
             flags: SendFlags::SIGNALED,
         };
-        // SAFETY: the memory is that of the data. It is dropped, and with that deregistered and
-        // freed, after the queue pair was destroyed, see `drop`; it is read by copying only, and
-        // written by devices only.
+        // SAFETY: the memory is the data region. It is dropped, and thereby deregistered and freed, after the queue
+        // pair is destroyed, see `drop`; the program reads it only by copying, and only devices write to it.
         unsafe { self.qp.post_send(&request) }?;
         self.complete(&[work])?;
         Ok(self.debug(format_args!("{work:?} of {length} bytes completed"))?)
     }
 
-    /// Sleeps until each of `works` has completed, in whatever order.
+    /// Waits until each of `works` has completed, in any order.
     fn complete(&mut self, works: &[Work]) -> Result<(), Failure> {
         match self.wait_for(works)? {
             true => Ok(()),
-            false => Err(cut_short()),
+            false => Err(unexpected_disconnect()),
         }
     }
 
-    /// The same; `false` if the peer has disconnected instead.
+    /// Waits until each of `works` has completed. Returns `false` if the peer has disconnected instead.
     fn wait_for(&mut self, works: &[Work]) -> Result<bool, Failure> {
         let mut missing = works.to_vec();
         while !missing.is_empty() {
             let mut completions = [Completion::default()];
-            waited(|| self.cq.wait(&mut completions))?;
+            retry_interrupted(|| self.cq.wait(&mut completions))?;
             let [completion] = completions;
             let work = Work::of(completion.wr_id());
             match (completion.status(), self.peer.ended()) {
@@ -186,27 +186,32 @@ impl<'a, 'out> Connection<'a, 'out> {
                     return Ok(false);
                 }
                 (WcStatus::IB_WC_WR_FLUSH_ERR, Some(event)) => {
-                    return Err(Failure::because(format!("the connection broke: {event}")));
+                    return Err(Failure::new(format!(
+                        "cannot continue the pings: the connection ended with {event}"
+                    )));
                 }
                 (status, _) => {
-                    return Err(Failure::because(format!("{work:?} failed: {status}")));
+                    return Err(Failure::new(format!("cannot complete {work:?}: {status}")));
                 }
             }
             let Some(place) = missing.iter().position(|due| *due == work) else {
-                let message = format!("{work:?} completed where {missing:?} was due");
-                return Err(Failure::because(message));
+                let message =
+                    format!("cannot continue the pings: {work:?} completed instead of {missing:?}");
+                return Err(Failure::new(message));
             };
             missing.swap_remove(place);
             if work == Work::Receive && completion.byte_len() != MESSAGE_LENGTH {
                 let length = completion.byte_len();
-                let message = format!("a message has {length} bytes instead of {MESSAGE_LENGTH}");
-                return Err(Failure::because(message));
+                let message = format!(
+                    "cannot read a message: it has {length} bytes instead of {MESSAGE_LENGTH}"
+                );
+                return Err(Failure::new(message));
             }
         }
         Ok(true)
     }
 
-    /// Takes the message that was received, and makes room for the next one.
+    /// Returns the received message, and posts the receive of the next one.
     fn take_message(&mut self) -> Result<Advertisement, Failure> {
         let mut bytes = [0; Advertisement::LENGTH];
         self.inbox.read(0, &mut bytes)?;
@@ -224,17 +229,17 @@ impl<'a, 'out> Connection<'a, 'out> {
 impl Drop for Connection<'_, '_> {
     fn drop(&mut self) {
         self.peer.disconnect();
-        // The id lets go of the queue pair first, so that it is destroyed when the field is dropped.
+        // The id releases the queue pair first, so that dropping the field destroys it.
         self.peer.id.destroy_qp();
     }
 }
 
-/// What it is if the peer disconnects where it should not.
-pub(super) fn cut_short() -> Failure {
-    Failure::because("the peer disconnected in the middle of a ping")
+/// Returns the failure for a peer that disconnects during a ping.
+pub(super) fn unexpected_disconnect() -> Failure {
+    Failure::new("cannot complete a ping: the peer disconnected")
 }
 
-/// The whole of `region`, for a peer.
+/// Returns an advertisement of the whole `region`.
 pub(super) fn advertise(region: &MemoryRegion) -> Advertisement {
     let size = u32::try_from(region.len()).expect("no region has more than 65535 bytes");
     Advertisement { addr: region.addr(), rkey: region.rkey(), size }

@@ -1,4 +1,4 @@
-//! What is printed, in whole lines whichever thread prints.
+//! Output of whole lines from several threads.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use rdmacm::Token;
 use rdmacm::cm::{CmId, Event, EventChannel, EventType};
 
 use super::pattern;
-use crate::failure::{Failure, waited};
+use crate::failure::{Failure, retry_interrupted};
 
 pub(super) struct Log<'a> {
     out: Mutex<&'a mut (dyn Write + Send)>,
@@ -23,7 +23,7 @@ impl<'a> Log<'a> {
         Self { out: Mutex::new(out), verbose, debug, started: Instant::now() }
     }
 
-    /// With `-v`: the data of a ping.
+    /// Prints the data of a ping with `-v`.
     pub(super) fn data(&self, heading: &str, data: &[u8]) -> io::Result<()> {
         if !self.verbose {
             return Ok(());
@@ -32,18 +32,18 @@ impl<'a> Log<'a> {
         self.out().write_all(&line)
     }
 
-    /// With `-d`: what happens to an id, and when, in seconds since the program started.
+    /// Prints an event of an id with `-d`, and its time in seconds since the start of the program.
     pub(super) fn debug(&self, id: Token, what: impl fmt::Display) -> io::Result<()> {
         if !self.debug {
             return Ok(());
         }
-        // First: the times of the lines ascend, whichever thread prints them.
+        // The lock is taken before the time, so that the times of the lines ascend.
         let mut out = self.out();
         let seconds = self.started.elapsed().as_secs_f64();
         out.write_all(format!("{seconds:11.6} id {id}: {what}\n").as_bytes())
     }
 
-    /// With `-d`: an event.
+    /// Prints an event with `-d`.
     pub(super) fn event(&self, event: &Event) -> io::Result<()> {
         if !self.debug {
             return Ok(());
@@ -58,18 +58,18 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// Waits for `wanted`, which belongs to `doing`: `connect to 10.0.0.1:7174`.
+    /// Waits for the event `wanted` of an operation `doing`, such as `connect to 10.0.0.1:7174`.
     pub(super) fn expect(
         &self,
         channel: &EventChannel,
         wanted: EventType,
         doing: &str,
     ) -> Result<Event, Failure> {
-        let event = waited(|| channel.get_event())?;
+        let event = retry_interrupted(|| channel.get_event())?;
         self.event(&event)?;
-        match event.failure(wanted) {
+        match event.error_for(wanted) {
             None => Ok(event),
-            Some(error) => Err(Failure::because(format!("cannot {doing}: {}", error.kind()))),
+            Some(error) => Err(Failure::new(format!("cannot {doing}: {}", error.kind()))),
         }
     }
 

@@ -1,16 +1,15 @@
-//! `rping`: pings over RDMA, and answers them, as the program of rdma-core does.
+//! `rping`: sends pings over RDMA, and answers them, compatible with the program of rdma-core.
 //!
-//! The two programs understand each other. A ping goes so:
+//! A ping has these steps:
 //!
 //! 1. The client fills a buffer, and sends its address, key and size.
 //! 2. The server reads the buffer by RDMA, prints it with `-v`, and sends a go-ahead.
 //! 3. The client sends address, key and size of another buffer.
-//! 4. The server writes what it has read there, and sends a go-ahead.
+//! 4. The server writes the data that it read there, and sends a go-ahead.
 //! 5. The client compares the buffers with `-V`, and prints the second with `-v`.
 //!
-//! Each side has two threads for a connection: one goes through these steps and sleeps until
-//! [completions](connection) come; the other reads [events](peer), and when it hears that the
-//! connection has ended it disconnects, which wakes the first.
+//! Each side has two threads for a connection. One executes these steps and waits for [completions](connection). The
+//! other receives [events](peer); if the connection has ended, it disconnects, which wakes the first thread.
 
 mod client;
 mod connection;
@@ -30,17 +29,17 @@ use self::pattern::SIZES;
 use crate::failure::Failure;
 use crate::host::resolve;
 
-/// Ping over RDMA, or answer pings
+/// Send pings over RDMA, or answer them
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(group(ArgGroup::new("role").args(["server", "client"]).required(true).multiple(true)))]
 #[command(override_usage = "rdmatools rping -s [-vdP] [-a ADDR] [-p PORT]\n       \
     rdmatools rping -c [-vVd] -a ADDR [-p PORT] [-I ADDR] [-S SIZE] [-C COUNT]")]
 pub(crate) struct Options {
-    /// Be the server
+    /// Act as the server
     #[arg(short = 's')]
     server: bool,
-    /// Be the client
+    /// Act as the client
     #[arg(short = 'c', requires = "address", overrides_with = "server")]
     client: bool,
     /// Address or name of the server [default for the server: every IPv4 address; ::0 is every
@@ -50,19 +49,19 @@ pub(crate) struct Options {
     /// Port of the server
     #[arg(short = 'p', default_value_t = 7174)]
     port: u16,
-    /// Local address or name that the client uses
+    /// Local address or name of the client
     #[arg(short = 'I', value_name = "ADDR")]
     source: Option<String>,
-    /// Bytes of data in a ping, from 23 to 65535; a server takes what the client has
+    /// Bytes of data in a ping, from 23 to 65535; a server uses the client's size
     #[arg(short = 'S', default_value_t = 64, value_parser = size)]
     size: u16,
-    /// Number of pings; 0 is without end
+    /// Number of pings; 0 means no limit
     #[arg(short = 'C', default_value_t = 0)]
     count: u32,
     /// Print the data
     #[arg(short = 'v')]
     verbose: bool,
-    /// Compare what comes back with what was sent
+    /// Compare the returned data with the sent data
     #[arg(short = 'V')]
     validate: bool,
     /// Print every event and message, with its time in seconds
@@ -119,14 +118,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_two_values_counts() {
+    fn last_of_two_values_wins() {
         assert_eq!(options("-s -C 1 -C 2 -vv").unwrap().count, 2);
         assert!(!options("-c -a ::1 -s").unwrap().client);
         assert!(options("-s -c -a ::1").unwrap().client);
     }
 
     #[test]
-    fn what_the_c_program_refuses_is_refused() {
+    fn values_rejected_by_c_program_are_rejected() {
         for line in ["", "-c", "-s -S 22", "-s -S 65536", "-s -S x", "-s -C -1", "-s -p 65536"] {
             assert!(options(line).is_err(), "{line}");
         }

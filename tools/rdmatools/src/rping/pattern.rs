@@ -3,11 +3,12 @@
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
 
-/// Sizes that both programs take: room for the greatest number that C counts to, and what the C
-/// program's buffer holds.
+/// Sizes that both programs accept.
+///
+/// The minimum has room for the greatest number that C counts to; the maximum is the C program's buffer.
 pub(super) const SIZES: RangeInclusive<u16> = 23..=65_535;
 
-/// The data of ping `number`. The letters begin one further with each ping.
+/// Returns the data of ping `number`. With each ping, the letters start one letter later.
 pub(super) fn data(number: u64, size: usize) -> Vec<u8> {
     let mut letters: Vec<u8> = (b'A'..=b'z').collect();
     letters.rotate_left(usize::try_from(number % 58).expect("less than 58"));
@@ -20,7 +21,7 @@ pub(super) fn data(number: u64, size: usize) -> Vec<u8> {
     data
 }
 
-/// The text in `data`: what stands before the first zero byte.
+/// Returns the text in `data`: the bytes before the first zero byte.
 pub(super) fn text(data: &[u8]) -> &[u8] {
     CStr::from_bytes_until_nul(data).map_or(data, CStr::to_bytes)
 }
@@ -34,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn as_the_c_program_prints_it() {
+    fn data_matches_c_program() {
         // `rping -c -v -C 2`, rdma-core 44.
         assert_eq!(
             shown(0, 64),
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn text_without_an_end_is_all_text() {
+    fn text_without_zero_byte_is_whole_data() {
         assert_eq!(text(b"abc"), b"abc");
         assert_eq!(text(b""), b"");
     }

@@ -1,4 +1,4 @@
-//! A connection as two threads share it: one waits for completions, the other for events.
+//! A connection shared by two threads: one waits for completions, the other one for events.
 
 use std::panic;
 use std::sync::OnceLock;
@@ -9,34 +9,34 @@ use std::time::Duration;
 use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 
 use super::log::Log;
-use crate::failure::{Failure, waited};
+use crate::failure::{Failure, retry_interrupted};
 
-/// How long a thread that reads events may overlook that the other one is done. It matters only
-/// where the peer has vanished: else `Disconnected` comes at once.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval at which the event thread checks whether the other thread has ended. It matters only if the peer has
+/// vanished: otherwise `Disconnected` arrives at once.
+const END_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Peer {
     pub(super) id: CmId,
     ended: OnceLock<EventType>,
-    /// Nobody reads events any more.
-    is_deaf: AtomicBool,
+    /// `true` if no thread reads events any more.
+    events_stopped: AtomicBool,
 }
 
 impl Peer {
     pub(super) fn new(id: CmId) -> Self {
-        Self { id, ended: OnceLock::new(), is_deaf: AtomicBool::new(false) }
+        Self { id, ended: OnceLock::new(), events_stopped: AtomicBool::new(false) }
     }
 
-    /// The event that ended the connection.
+    /// Returns the event that ended the connection.
     pub(super) fn ended(&self) -> Option<EventType> {
         self.ended.get().copied()
     }
 
-    /// Takes note of an event of the id.
+    /// Handles an event of the id.
     ///
-    /// If the connection has ended, disconnecting flushes the queue pair: the thread that waits for
-    /// completions gets one. And it lets the other side have its own `Disconnected`.
-    pub(super) fn heard(&self, event: &Event) {
+    /// If the connection has ended, it is disconnected, which flushes the queue pair: the thread that waits for
+    /// completions receives one. The other side also receives its own `Disconnected`.
+    pub(super) fn handle_event(&self, event: &Event) {
         use EventType as T;
         match event.event_type() {
             T::Disconnected | T::Unreachable | T::ConnectError | T::DeviceRemoval => {
@@ -47,30 +47,33 @@ impl Peer {
         }
     }
 
-    /// Accepts the peer. Where it will not be heard any more, it is not there for whoever waits for it.
+    /// Accepts the peer. Disconnects at once if events are no longer read: a waiting peer would otherwise get no
+    /// answer.
     pub(super) fn accept(&self) -> rdmacm::Result<()> {
         self.id.accept(&ConnParam::default())?;
-        // After the accept: who sets it before disconnects too early, and who sets it later disconnects in time.
-        if self.is_deaf.load(Ordering::SeqCst) {
+        // Checked after the accept: a flag that was set before has disconnected too early; a later one disconnects in
+        // time.
+        if self.events_stopped.load(Ordering::SeqCst) {
             self.disconnect();
         }
         Ok(())
     }
 
-    /// Takes note that nobody will hear of the peer.
-    pub(super) fn give_up(&self) {
-        self.is_deaf.store(true, Ordering::SeqCst);
+    /// Records that events are no longer read, and disconnects.
+    pub(super) fn stop_events(&self) {
+        self.events_stopped.store(true, Ordering::SeqCst);
         self.disconnect();
     }
 
-    /// Disconnects, if there still is something to disconnect.
+    /// Disconnects, if the connection still exists.
     pub(super) fn disconnect(&self) {
         let _ = self.id.disconnect();
     }
 
-    /// Does `work`, which uses the connection and ends by disconnecting, in a second thread, and
-    /// reads the events of `channel` meanwhile.
-    pub(super) fn attend(
+    /// Runs `work` in a second thread, and reads the events of `channel` in this thread.
+    ///
+    /// `work` uses the connection and disconnects at its end.
+    pub(super) fn run_with_events(
         &self,
         channel: &EventChannel,
         log: &Log<'_>,
@@ -79,25 +82,25 @@ impl Peer {
         thread::scope(|scope| {
             let worker = thread::Builder::new().spawn_scoped(scope, work);
             let worker = worker.map_err(|error| {
-                Failure::because(format!("cannot start the connection's thread: {error}"))
+                Failure::new(format!("cannot start the connection's thread: {error}"))
             })?;
             let mut attended = Ok(());
             while attended.is_ok() && self.ended().is_none() && !worker.is_finished() {
                 attended = self.next_event(channel, log);
             }
             if attended.is_err() {
-                // Nobody would wake the worker any more.
-                self.give_up();
+                // No event would wake the worker any more.
+                self.stop_events();
             }
             let worked = worker.join().unwrap_or_else(|cause| panic::resume_unwind(cause));
-            // Where events could not be read, that is why the worker came to its end.
+            // If events could not be read, that error made the worker end.
             attended.and(worked)
         })
     }
 
     fn next_event(&self, channel: &EventChannel, log: &Log<'_>) -> Result<(), Failure> {
-        if let Some(event) = waited(|| channel.get_event_timeout(LOOK))? {
-            self.heard(&event);
+        if let Some(event) = retry_interrupted(|| channel.get_event_timeout(END_CHECK_INTERVAL))? {
+            self.handle_event(&event);
             log.event(&event)?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The side that listens: it reads the client's data and writes it back.
+//! The listening side: it reads the client's data and writes them back.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,31 +9,30 @@ use std::thread;
 use rdmacm::Token;
 use rdmacm::cm::{CmId, Event, EventChannel, EventType, PortSpace};
 
-use super::connection::{Connection, cut_short};
+use super::connection::{Connection, unexpected_disconnect};
 use super::log::Log;
 use super::pattern::{self, SIZES};
 use super::peer::Peer;
-use crate::failure::{Failure, waited};
+use crate::failure::{Failure, retry_interrupted};
 
 /// Serves one client on `address`.
 pub(super) fn serve_one(address: SocketAddr, log: &Log<'_>) -> Result<(), Failure> {
     let channel = EventChannel::new()?;
     let listener = listen(&channel, address, log)?;
     let mut request = log.expect(&channel, EventType::ConnectRequest, "wait for a client")?;
-    let peer = Peer::new(request.take_request().expect("a request brings an id"));
-    // Acknowledged before the listener is destroyed, which waits for that.
+    let peer = Peer::new(request.take_request().expect("a connection request should have an id"));
+    // The event is acknowledged before the listener is destroyed, which waits for the acknowledgment.
     drop(request);
     listener.destroy().map_err(rdmacm::Error::from)?;
-    peer.attend(&channel, log, || serve(&peer, log))
+    peer.run_with_events(&channel, log, || serve(&peer, log))
 }
 
-/// Serves every client on `address`, each in a thread of its own. Ends only if something fails
-/// that concerns all of them.
+/// Serves every client on `address`, each in its own thread. Ends only after a failure that affects all clients.
 pub(super) fn serve_all(address: SocketAddr, log: &Log<'_>) -> Result<(), Failure> {
     let channel = EventChannel::new()?;
     let _listener = listen(&channel, address, log)?;
     thread::scope(|scope| {
-        // The id belongs to the client's thread: with that it goes.
+        // The id is owned by the client's thread, and dropped with it.
         let mut peers: HashMap<Token, Weak<Peer>> = HashMap::new();
         let failure = loop {
             let mut event = match next_event(&channel, log) {
@@ -46,19 +45,21 @@ pub(super) fn serve_all(address: SocketAddr, log: &Log<'_>) -> Result<(), Failur
                 peers.insert(peer.id.token(), Arc::downgrade(&peer));
                 let serve = move || {
                     if let Err(failure) = serve(&peer, log) {
-                        complain(failure.about(&client(&peer)));
+                        report_failure(failure.with_subject(&client(&peer)));
                     }
                 };
                 if let Err(error) = thread::Builder::new().spawn_scoped(scope, serve) {
-                    // The id went with the closure, which rejects the client.
-                    complain(Failure::because(format!("cannot start a client's thread: {error}")));
+                    // The id was dropped with the closure, which rejects the client.
+                    report_failure(Failure::new(format!(
+                        "cannot start a client's thread: {error}"
+                    )));
                 }
             } else if let Some(peer) = peers.get(&event.token()).and_then(Weak::upgrade) {
-                peer.heard(&event);
+                peer.handle_event(&event);
             }
         };
-        // Nobody would wake the threads any more.
-        peers.values().filter_map(Weak::upgrade).for_each(|peer| peer.give_up());
+        // No event would wake the threads any more.
+        peers.values().filter_map(Weak::upgrade).for_each(|peer| peer.stop_events());
         Err(failure)
     })
 }
@@ -72,7 +73,7 @@ fn listen(channel: &EventChannel, address: SocketAddr, log: &Log<'_>) -> Result<
 }
 
 fn next_event(channel: &EventChannel, log: &Log<'_>) -> Result<Event, Failure> {
-    let event = waited(|| channel.get_event())?;
+    let event = retry_interrupted(|| channel.get_event())?;
     log.event(&event)?;
     Ok(event)
 }
@@ -87,8 +88,8 @@ fn serve(peer: &Peer, log: &Log<'_>) -> Result<(), Failure> {
         let data = connection.data(size)?;
         log.data("server ping data:", &data)?;
         connection.go_ahead()?;
-        let sink = connection.receive()?.ok_or_else(cut_short)?;
-        // Up to the zero byte that ends the text, which is all of it.
+        let sink = connection.receive()?.ok_or_else(unexpected_disconnect)?;
+        // The text is sent up to and including its zero byte.
         let echo = pattern::text(&data).len() + 1;
         connection.write(sink, echo.min(size))?;
         connection.go_ahead()?;
@@ -96,12 +97,12 @@ fn serve(peer: &Peer, log: &Log<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says on standard error what went wrong with one client; the others are served on.
-fn complain(failure: Failure) {
+/// Prints the failure of one client to standard error; the other clients are still served.
+fn report_failure(failure: Failure) {
     crate::report(Err(failure), "rping", &mut io::stderr());
 }
 
-/// The client's name.
+/// Returns a name of the client for messages.
 fn client(peer: &Peer) -> String {
     match peer.id.peer_addr() {
         Ok(Some(address)) => format!("client {address}"),

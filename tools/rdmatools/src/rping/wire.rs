@@ -1,10 +1,10 @@
-//! What the two sides send each other: 16 bytes, big-endian.
+//! The messages between the two sides: 16 bytes, big-endian.
 
 use std::fmt;
 
-/// A piece of the sender's memory that the receiver may read or write.
+/// Memory of the sender that the receiver may read or write.
 ///
-/// The server answers with one too, all zero: that it was sent is what it says.
+/// The server answers with an all-zero message: only its arrival matters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Advertisement {
     pub(super) addr: u64,
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_go_ahead_is_zero() {
+    fn go_ahead_is_zero() {
         assert_eq!(Advertisement::default().to_bytes(), [0; 16]);
         assert_eq!(Advertisement::default().to_string(), "go-ahead");
         assert_eq!(MESSAGE.to_string(), "address 0x123456789abcdef rkey 0x11223344 size 65535");

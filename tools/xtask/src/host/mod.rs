@@ -1,6 +1,7 @@
 //! Programs of the host.
 
 pub(crate) mod packages;
+mod progress;
 
 use std::env;
 use std::ffi::OsString;
@@ -10,36 +11,40 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
+pub(crate) use progress::{SILENCE, bar, print, progress, repeat};
 use tool_error::{Context, Error, Result};
 
-/// The search path: the user's own, and where administration programs lie, which a user may not have.
+/// Returns the search path, extended by the directories of administration programs.
+///
+/// A user's own path may lack these directories.
 pub(crate) fn search_path() -> OsString {
     let mut path = env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/local/sbin:/usr/sbin:/sbin");
     path
 }
 
-/// How many processors a guest gets unless something else is wanted: two where there are two.
+/// Returns the default number of processors of a guest: two if this machine has them.
 pub(crate) fn processors() -> NonZeroUsize {
     let two = NonZeroUsize::MIN.saturating_add(1);
     thread::available_parallelism().map_or(NonZeroUsize::MIN, |processors| processors.min(two))
 }
 
-/// A command that reads nothing from standard input and finds administration programs.
+/// Creates a command with an empty standard input and a search path with the administration programs.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", search_path()).env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
     command
 }
 
-/// Runs a command to its end. What it printed is shown only where it fails.
+/// Runs a command to its end. Its output is shown only if it fails.
 pub(crate) fn run(command: &mut Command, doing: &str) -> Result<()> {
     output(command, doing).map(drop)
 }
 
 /// Runs a command to its end and returns its standard output.
 pub(crate) fn output(command: &mut Command, doing: &str) -> Result<Vec<u8>> {
-    let output = command.output().with_context(|| format!("{doing}: start {}", name(command)))?;
+    let output = progress::during(doing, || command.output());
+    let output = output.with_context(|| format!("{doing}: start {}", name(command)))?;
     if output.status.success() {
         return Ok(output.stdout);
     }
@@ -56,7 +61,7 @@ fn name(command: &Command) -> String {
     command.get_program().to_string_lossy().into_owned()
 }
 
-/// What is in a directory, in the order of the names.
+/// Returns the entries of a directory, sorted by name.
 pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     let doing = || format!("list {}", directory.display());
     let entries = fs::read_dir(directory).with_context(doing)?;
@@ -66,7 +71,7 @@ pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The cargo that runs xtask.
+/// Returns the cargo command that runs xtask.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(workspace()).stdin(Stdio::null());
@@ -75,10 +80,9 @@ pub(crate) fn cargo() -> Command {
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Builds the programs of a package so that they need nothing of the system that they run on; the
-/// directory that they are in.
+/// Builds the programs of a package as static programs. Returns their directory.
 pub(crate) fn build_static(package: &str, profile: &str) -> Result<PathBuf> {
-    // Its own directory: other flags than the host's programs have would throw those away.
+    // A separate directory: different flags would invalidate the build of the host's programs.
     let directory = build_directory().join("static");
     let programs = directory.join(TARGET).join(profile);
     if !programs.exists() {
@@ -92,22 +96,17 @@ pub(crate) fn build_static(package: &str, profile: &str) -> Result<PathBuf> {
     Ok(programs)
 }
 
-/// The workspace's root.
+/// Returns the root of the workspace.
 pub(crate) fn workspace() -> PathBuf {
-    // tools/xtask is two levels below it.
+    // tools/xtask is two levels below the root.
     let mut root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.pop();
     root.pop();
     root
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target directory.
 pub(crate) fn build_directory() -> PathBuf {
     let root = workspace();
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path))
-}
-
-/// Says what is being done, on standard error: standard output belongs to results.
-pub(crate) fn progress(text: &str) {
-    eprintln!("xtask: {text}");
 }

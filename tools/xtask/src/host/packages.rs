@@ -10,8 +10,8 @@ use tool_error::{Context, Error, Result};
 
 use crate::host::{self, progress};
 
-/// Makes sure that the packages are installed: installs what is missing where that is allowed,
-/// otherwise says how.
+/// Checks that the packages are installed. Installs missing packages if the user is allowed to; otherwise the error
+/// contains the command.
 pub(crate) fn require(packages: &[&str]) -> Result<()> {
     let missing = missing(packages)?;
     if missing.is_empty() {
@@ -29,32 +29,32 @@ pub(crate) fn require(packages: &[&str]) -> Result<()> {
         command.env("DEBIAN_FRONTEND", "noninteractive");
         run_when_unlocked(&mut command, &format!("install {names}"))
     };
-    // Package lists that are absent or out of date make the first attempt fail.
+    // The first attempt fails if the package lists are missing or outdated.
     install().or_else(|first| if update()? { install() } else { Err(first) })
 }
 
-/// What a user is told who may not install `names`.
+/// Returns the message for a user who may not install `names`.
 fn how_to_install(names: &str) -> String {
     format!(
-        "packages are missing; install them and run this again:\n  \
+        "cannot run the task: packages are missing; install them and run this again:\n  \
          sudo apt-get update && sudo apt-get install --no-install-recommends {names}"
     )
 }
 
 fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
-    // dpkg-query fails where one of the names is not known to it; what it prints is complete all the same.
+    // dpkg-query fails if it does not know one of the names, but its output is complete.
     let answer = host::command("dpkg-query")
         .args(["--show", "--showformat=${Package} ${db:Status-Status}\\n"])
         .args(packages)
         .output()
-        .context("ask dpkg-query for the installed packages (the test bed runs on Debian 12)")?;
+        .context("list the installed packages with dpkg-query (the test bed needs Debian 12)")?;
     let answer = String::from_utf8_lossy(&answer.stdout).into_owned();
     let installed =
         |package: &&&str| answer.lines().any(|line| line == format!("{package} installed"));
     Ok(packages.iter().filter(|package| !installed(package)).copied().collect())
 }
 
-/// Fetches this machine's package lists once, where that is allowed. Says whether they are new since the process began.
+/// Fetches this machine's package lists once, if the user is allowed to. Returns `true` if this process fetched them.
 pub(crate) fn update() -> Result<bool> {
     static UPDATED: OnceLock<Result<bool>> = OnceLock::new();
     let updated = UPDATED.get_or_init(|| {
@@ -68,27 +68,30 @@ pub(crate) fn update() -> Result<bool> {
     updated.clone()
 }
 
-/// How long another program may hold apt's lock: Debian's own timers hold it for minutes after a first boot.
+/// Longest wait for another program that holds apt's lock.
+///
+/// Debian's timers hold the lock for minutes after a first boot.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// How often the lock is tried.
+/// Interval between two attempts to take the lock.
 const LOCK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Runs apt-get, and waits while another program holds its lock. apt's own `DPkg::Lock::Timeout` does not wait for the
-/// lock of the package lists, and says nothing meanwhile.
+/// Runs apt-get, and waits while another program holds its lock.
+///
+/// apt's own `DPkg::Lock::Timeout` does not cover the lock of the package lists, and prints nothing while it waits.
 fn run_when_unlocked(apt: &mut Command, doing: &str) -> Result<()> {
     let attempts = LOCK_TIMEOUT.as_secs() / LOCK_INTERVAL.as_secs();
     while_locked(
         attempts,
         || host::run(apt, doing),
         |holder| {
-            progress(&format!("waiting for apt's lock, to {doing}: {holder}"));
+            progress(&format!("waiting for apt's lock to {doing}: {holder}"));
             thread::sleep(LOCK_INTERVAL);
         },
     )
 }
 
-/// Calls `run` up to `attempts` times, and `wait` with apt's complaint whenever another program holds the lock.
+/// Calls `run` up to `attempts` times, and `wait` with apt's message if another program holds the lock.
 fn while_locked(
     attempts: u64,
     mut run: impl FnMut() -> Result<()>,
@@ -116,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_told_the_exact_command() {
+    fn missing_package_error_has_command() {
         let text = how_to_install("kmod xz-utils");
         let command =
             "sudo apt-get update && sudo apt-get install --no-install-recommends kmod xz-utils";
@@ -124,12 +127,12 @@ mod tests {
     }
 
     #[test]
-    fn held_lock_is_waited_for() {
+    fn held_lock_is_retried() {
         let held = "cannot x: apt-get ended with 100\nE: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt-get)\n";
         let other = "cannot x: E: Unable to locate package y";
         let run = |results: &[std::result::Result<(), &str>]| {
             let (mut left, mut waits) = (results.iter(), 0);
-            let next = || left.next().expect("one more").map_err(Error::new);
+            let next = || left.next().expect("one more attempt").map_err(Error::new);
             let result = while_locked(3, next, |holder| {
                 assert!(holder.contains("held by process 7"), "{holder}");
                 waits += 1;
@@ -139,6 +142,10 @@ mod tests {
         assert_eq!(run(&[Ok(()), Ok(())]), (true, 0, 1));
         assert_eq!(run(&[Err(held), Err(held), Ok(())]), (true, 2, 0));
         assert_eq!(run(&[Err(held), Err(other), Ok(())]), (false, 1, 1), "another error is final");
-        assert_eq!(run(&[Err(held), Err(held), Err(held), Ok(())]), (false, 2, 1), "not for ever");
+        assert_eq!(
+            run(&[Err(held), Err(held), Err(held), Ok(())]),
+            (false, 2, 1),
+            "the attempts are limited"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of one program that run together: in one guest, or in a pair of guests.
+//! Batches: tests of one program that run together in one guest, or in a pair of guests.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,56 +11,59 @@ use guest::report::{Frame, Status};
 use tool_error::{Context, Error, Result};
 
 use crate::host;
-use crate::tally::Ended;
+use crate::tally::ProgramResult;
+use crate::tally::card;
 use crate::tally::libtest::{Artifact, Counts};
 use crate::tally::progress::Progress;
-use crate::tally::watch::{Ending, Happening, Outcome as TestOutcome, Watch};
+use crate::tally::watch::{Ending, Event, Outcome as TestOutcome, Watch};
 use crate::testbed::guest_pair;
-use crate::testbed::machine::{Deadline, GUESTS_FAULT, Listener, Outcome};
+use crate::testbed::machine::{Deadline, FrameListener, GUEST_FAILURE, Outcome};
 use crate::testbed::vm::Guest;
 
-/// How often a batch goes on in another guest after the kernel of one broke by no fault of the tests.
-const FAULTS: u32 = 2;
+/// Number of times a batch continues in another guest after an unrelated guest failure.
+const MAX_GUEST_FAILURES: u32 = 2;
 
-/// The package whose ignored tests need the test bed.
+/// Package whose ignored tests need the test bed.
 const PACKAGE: &str = "tests";
 
-/// The program that the peers' tests set against the C ones.
+/// Program that the interoperability tests run against the C programs.
 pub(crate) const TOOLS: &str = "rdmatools";
 
-/// Where tests run.
+/// The kind of guest that a test runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In one guest.
-    Alone,
-    /// In one guest whose kernel tells rdma_cm last that a device goes: tests whose name begins so.
+    /// A single guest.
+    OneGuest,
+    /// A single guest whose kernel notifies rdma_cm last of a device's removal.
+    ///
+    /// The tests have the prefix `RDMA_CM_FIRST_PREFIX`.
     RdmaCmFirst,
-    /// In one of two guests that wires join: tests whose name begins so.
+    /// The first of two connected guests, for tests with the prefix `PAIR_PREFIX`.
     Pair,
 }
 
 impl Place {
-    pub(crate) const ALL: [Self; 3] = [Self::Pair, Self::RdmaCmFirst, Self::Alone];
+    pub(crate) const ALL: [Self; 3] = [Self::Pair, Self::RdmaCmFirst, Self::OneGuest];
 }
 
-const RDMA_CM_FIRST: &str = "late_removal::";
-const PAIR: &str = "wire::";
-/// The other guest's part in those tests, which looks like one of them.
-const FAR: &str = "wire::far::serve";
+const RDMA_CM_FIRST_PREFIX: &str = "late_removal::";
+const PAIR_PREFIX: &str = "wire::";
+/// Test that runs in the second guest of a pair; it is a part of the other tests, not a test itself.
+const SECOND_GUEST_TEST: &str = "wire::remote_guest::serve";
 
-/// Tests to run.
+/// Tests that run together.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
     place: Place,
     artifact: &'a Artifact,
     guest: &'a Guest,
     tests: Vec<String>,
-    /// Of the program's environment: `NAME=value`.
+    /// Variable of the program's environment: `NAME=value`.
     setting: Option<&'static str>,
 }
 
 impl<'a> Batch<'a> {
-    /// The tests among `tests` that belong to this place and this guest; `None` if there are none.
+    /// Creates a batch of the `tests` that belong to this place and guest. Returns `None` if there are none.
     pub(crate) fn new(
         place: Place,
         artifact: &'a Artifact,
@@ -68,7 +71,12 @@ impl<'a> Batch<'a> {
         tests: &[String],
     ) -> Option<Self> {
         let belongs = |test: &&String| {
-            place_of(test) == Some(place) && needs(test).all(|d| guest.devices.contains(&d))
+            place_of(test) == Some(place)
+                && needed_devices(test).all(|d| guest.devices.contains(&d))
+                && match guest.has_card() {
+                    true => place != Place::Pair && card::has(&artifact.target, test),
+                    false => !card::is_alone_for(test),
+                }
         };
         let tests: Vec<String> = tests.iter().filter(belongs).cloned().collect();
         (!tests.is_empty()).then_some(Self { place, artifact, guest, tests, setting: None })
@@ -81,15 +89,17 @@ impl<'a> Batch<'a> {
 
     pub(crate) fn name(&self) -> String {
         let (before, after) = match self.place {
-            Place::Alone => ("", ""),
+            Place::OneGuest => ("", ""),
             Place::RdmaCmFirst => ("", ", rdma_cm loaded first"),
             Place::Pair => ("two guests with ", ""),
         };
-        format!("{} on {before}Linux {}{after}", self.artifact.target, self.guest.kernel.name())
+        let device = if self.guest.has_card() { " with mlx5_0" } else { "" };
+        let (program, kernel) = (&self.artifact.target, self.guest.kernel.name());
+        format!("{program} on {before}Linux {kernel}{device}{after}")
     }
 
-    /// Returns `true` if the tests run in one of two guests.
-    pub(crate) fn is_of_two(&self) -> bool {
+    /// Returns `true` if the tests run in a pair of guests.
+    pub(crate) fn needs_two_guests(&self) -> bool {
         self.place == Place::Pair
     }
 
@@ -97,14 +107,16 @@ impl<'a> Batch<'a> {
         self.tests.len()
     }
 
-    /// Runs the tests. A guest in which a test does not end in time, or that ends during a test, is followed by another
-    /// one for the tests that are left. A test runs once more if its guest's kernel broke by no fault of the test, or if
-    /// siw or the C programs alone failed it.
-    pub(crate) fn run(&self, progress: &Progress) -> Result<Ended> {
+    /// Runs the tests.
+    ///
+    /// If a test does not end in time, or the guest ends during a test, another guest runs the remaining tests. A test
+    /// runs a second time if its guest's kernel failed for a reason unrelated to the test, or if the failure was caused
+    /// by siw or the C programs.
+    pub(crate) fn run(&self, progress: &Progress) -> Result<ProgramResult> {
         let mut run = Run::new(self.name(), progress)?;
-        let result = run.all(self, self.tests.clone(), true).and_then(|()| {
-            let put_aside = std::mem::take(&mut run.put_aside);
-            if put_aside.is_empty() { Ok(()) } else { run.all(self, put_aside, false) }
+        let result = run.run_all(self, self.tests.clone(), true).and_then(|()| {
+            let to_rerun = std::mem::take(&mut run.to_rerun);
+            if to_rerun.is_empty() { Ok(()) } else { run.run_all(self, to_rerun, false) }
         });
         progress.leave(&run.name);
         let Run { mut ended, log, .. } = run;
@@ -113,24 +125,26 @@ impl<'a> Batch<'a> {
         Ok(ended)
     }
 
-    /// Runs `tests` in a guest.
-    fn run_once(&self, tests: &[String], listener: &mut dyn Listener) -> Result<Outcome> {
+    /// Runs `tests` in one guest.
+    fn run_once(&self, tests: &[String], listener: &mut dyn FrameListener) -> Result<Outcome> {
         let command = self.command(tests);
         match self.place {
-            Place::Alone => self.guest.run(&directory(), &command, listener),
+            Place::OneGuest => self.guest.run(&directory(), &command, listener),
             Place::RdmaCmFirst => {
                 let guest = Guest { rdma_cm_first: true, ..self.guest.clone() };
                 guest.run(&directory(), &command, listener)
             }
             Place::Pair => {
-                let far = self.plain_command(&[FAR.to_owned()]);
+                let mut far = self.plain_command(&[SECOND_GUEST_TEST.to_owned()]);
+                // A panic of the far guest's threads is a complaint.
+                far.push(OsString::from("--nocapture"));
                 guest_pair::run(self.guest, &directory(), &command, &far, listener)
             }
         }
     }
 
-    /// The program with `tests`, for [`Watch`]. Its standard error goes where its standard output goes, so that a panic's
-    /// text stands where the test is.
+    /// Returns the command line that runs `tests`, with output for [`Watch`]. Standard error is redirected to standard
+    /// output, so that a panic message appears within its test.
     fn command(&self, tests: &[String]) -> Vec<OsString> {
         let joined = ["sh", "-c", r#"exec "$@" 2>&1"#, "sh"].map(OsString::from);
         let mut command = joined.to_vec();
@@ -139,7 +153,9 @@ impl<'a> Batch<'a> {
         command
     }
 
-    /// The program with `tests`, and where what they run is: `RDMACM_TEST_RDMATOOLS`.
+    /// Returns the command line that runs `tests`.
+    ///
+    /// It sets the path of `rdmatools` in `RDMACM_TEST_RDMATOOLS`.
     fn plain_command(&self, tests: &[String]) -> Vec<OsString> {
         let mut tools = OsString::from("RDMACM_TEST_RDMATOOLS=");
         tools.push(host::build_directory().join("debug").join(TOOLS));
@@ -151,7 +167,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Everything that the guests of a batch print.
+/// The log file of a batch, with everything that its guests print.
 #[derive(Debug)]
 struct Log {
     path: PathBuf,
@@ -162,41 +178,46 @@ impl Log {
     fn create(name: &str) -> Result<Self> {
         let name = name.replace(", ", " ").replace(' ', "-");
         let path = host::build_directory().join(format!("test-logs/{name}.log"));
-        let directory = path.parent().expect("it is in a directory");
+        let directory = path.parent().expect("the path should have a parent");
         let file = fs::create_dir_all(directory).and_then(|()| File::create(&path));
         let file = file.with_context(|| format!("create {}", path.display()))?;
         Ok(Self { path, file })
     }
 }
 
-/// A batch that is running.
+/// A running batch.
 struct Run<'a> {
     name: String,
     progress: &'a Progress,
     log: Log,
-    ended: Ended,
-    /// The tests that failed by no fault of this project, and that run once more.
-    put_aside: Vec<String>,
+    ended: ProgramResult,
+    /// Tests that failed for a reason outside this project and run a second time.
+    to_rerun: Vec<String>,
 }
 
 impl<'a> Run<'a> {
     fn new(name: String, progress: &'a Progress) -> Result<Self> {
         let log = Log::create(&name)?;
-        let ended = Ended { success: true, ..Ended::default() };
-        Ok(Self { name, progress, log, ended, put_aside: Vec::new() })
+        let ended = ProgramResult { success: true, ..ProgramResult::default() };
+        Ok(Self { name, progress, log, ended, to_rerun: Vec::new() })
     }
 
-    /// Runs `tests` in as many guests as that takes. If `may_rerun`, a test that fails by no fault of this project is put
-    /// aside and not counted.
-    fn all(&mut self, batch: &Batch<'_>, mut tests: Vec<String>, may_rerun: bool) -> Result<()> {
+    /// Runs `tests`, in several guests if necessary. If `may_rerun` is set, a test that fails for a reason outside this
+    /// project is added to `to_rerun` and not counted.
+    fn run_all(
+        &mut self,
+        batch: &Batch<'_>,
+        mut tests: Vec<String>,
+        may_rerun: bool,
+    ) -> Result<()> {
         let mut faults = 0;
         while !tests.is_empty() {
             self.progress.begin(&self.name, "booting");
             let limit = batch.guest.limit;
             let (watch, last) = (Watch::default(), Instant::now());
-            let mut heard = Heard { run: self, watch, limit, last, may_rerun };
-            let outcome = batch.run_once(&tests, &mut heard);
-            let mut watch = heard.watch;
+            let mut listener = BatchListener { run: self, watch, limit, last, may_rerun };
+            let outcome = batch.run_once(&tests, &mut listener);
+            let mut watch = listener.watch;
             let during = watch.running().map(|running| running.test.clone());
             let is_over = match (outcome, during) {
                 (Ok(Outcome { status: Status::Exited(_), complaints }), None) => {
@@ -205,14 +226,20 @@ impl<'a> Run<'a> {
                 }
                 (Ok(Outcome { status, complaints }), Some(_)) => {
                     self.ended.complaints.extend(complaints);
-                    self.give_up(&mut watch, &format!("the test program ended: {status:?}"));
+                    self.fail_running_test(
+                        &mut watch,
+                        &format!("the test program ended: {status:?}"),
+                    );
                     false
                 }
                 (Ok(Outcome { status, .. }), None) => {
-                    return Err(Error::new(format!("the test program ended: {status:?}")));
+                    return Err(Error::new(format!(
+                        "cannot run the tests: the test program ended: {status:?}"
+                    )));
                 }
                 (Err(error), during)
-                    if error.to_string().starts_with(GUESTS_FAULT) && faults < FAULTS =>
+                    if error.to_string().starts_with(GUEST_FAILURE)
+                        && faults < MAX_GUEST_FAILURES =>
                 {
                     faults += 1;
                     let during = during.as_deref().unwrap_or("between tests");
@@ -222,7 +249,7 @@ impl<'a> Run<'a> {
                     false
                 }
                 (Err(error), Some(_)) => {
-                    self.give_up(&mut watch, &error.to_string());
+                    self.fail_running_test(&mut watch, &error.to_string());
                     false
                 }
                 (Err(error), None) => return Err(error),
@@ -232,7 +259,10 @@ impl<'a> Run<'a> {
             if is_over {
                 check(&endings, counts)?;
                 if !tests.is_empty() {
-                    return Err(Error::new(format!("these did not run: {}", tests.join(" "))));
+                    return Err(Error::new(format!(
+                        "cannot run all tests: the guest ended before {}",
+                        tests.join(" ")
+                    )));
                 }
             }
         }
@@ -240,14 +270,15 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Counts the test that is running as failed for this reason.
-    fn give_up(&mut self, watch: &mut Watch, reason: &str) {
+    /// Counts the running test as failed for `reason`.
+    fn fail_running_test(&mut self, watch: &mut Watch, reason: &str) {
         if let Some(ending) = watch.fail(reason, Instant::now()) {
             self.count(&ending, false);
         }
     }
 
-    /// Counts and shows a test's end. If `may_rerun`, a test that failed by no fault of this project is put aside.
+    /// Counts and shows the result of a test. If `may_rerun` is set, a test that failed for a reason outside this
+    /// project is added to `to_rerun` instead.
     fn count(&mut self, ending: &Ending, may_rerun: bool) {
         let Ending { test, outcome, tried_again, .. } = ending;
         self.progress.end(&self.name, ending);
@@ -257,10 +288,10 @@ impl<'a> Run<'a> {
         match outcome {
             TestOutcome::Passed => counts.passed += 1,
             TestOutcome::Skipped(_) => counts.skipped += 1,
-            TestOutcome::Failed(_) => match ending.foreign_fault() {
+            TestOutcome::Failed(_) => match ending.external_cause() {
                 Some(fault) if may_rerun => {
                     self.ended.reruns.push(format!("{test}: {fault}"));
-                    self.put_aside.push(test.clone());
+                    self.to_rerun.push(test.clone());
                     self.progress.expect(1);
                 }
                 _ => {
@@ -272,19 +303,19 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Hears what a guest of the batch reports.
-struct Heard<'a, 'b> {
+/// Handles the reports of a guest of the batch.
+struct BatchListener<'a, 'b> {
     run: &'a mut Run<'b>,
     watch: Watch,
-    /// How long a test may take, and how long the program may say nothing between tests.
+    /// Time limit of a test, and of silence between tests.
     limit: Duration,
-    /// When the guest said something last.
+    /// Time of the last report of the guest.
     last: Instant,
     may_rerun: bool,
 }
 
-impl Listener for Heard<'_, '_> {
-    fn hear(&mut self, frame: Frame) -> io::Result<()> {
+impl FrameListener for BatchListener<'_, '_> {
+    fn handle_frame(&mut self, frame: Frame) -> io::Result<()> {
         self.last = Instant::now();
         let bytes = match frame {
             Frame::Output(bytes) | Frame::Error(bytes) => bytes,
@@ -297,45 +328,46 @@ impl Listener for Heard<'_, '_> {
         self.run.log.file.write_all(&bytes)?;
         for happened in self.watch.feed(&bytes, Instant::now()) {
             match happened {
-                Happening::Began(test) => self.run.progress.begin(&self.run.name, &test),
-                Happening::Ended(ending) => self.run.count(&ending, self.may_rerun),
-                // It names the tests that failed, whose text has been shown.
-                Happening::Summary(_) => {}
+                Event::Began(test) => self.run.progress.begin(&self.run.name, &test),
+                Event::ProgramResult(ending) => self.run.count(&ending, self.may_rerun),
+                // The summary names the failed tests, whose text was already printed.
+                Event::Summary(_) => {}
             }
         }
         Ok(())
     }
 
-    /// Each test has a limit of its own.
+    /// Returns the deadline of the running test: each test has its own limit.
     fn deadline(&self) -> Option<Deadline> {
         let (what, since) = match self.watch.running() {
             Some(running) => (running.test.as_str(), running.since),
             None => ("the program, between two tests,", self.last),
         };
         let seconds = self.limit.as_secs();
-        let reason =
-            format!("{what} ran out of time: it has {seconds} s; --timeout gives it longer");
+        let reason = format!("{what} exceeded its limit of {seconds} s; raise it with --timeout");
         Some(Deadline { at: since + self.limit, reason })
     }
 }
 
-/// Compares what was counted with what the program says in its last line, where skipped tests have passed.
-fn check(endings: &[Ending], says: Option<Counts>) -> Result<()> {
+/// Compares the counted results with the program's last line, which counts skipped tests as passed.
+fn check(endings: &[Ending], reported: Option<Counts>) -> Result<()> {
     let failed = endings.iter().filter(|ending| matches!(ending.outcome, TestOutcome::Failed(_)));
     let failed = failed.count() as u64;
     let counted = Counts { passed: endings.len() as u64 - failed, failed, skipped: 0 };
-    if says == Some(counted) {
+    if reported == Some(counted) {
         return Ok(());
     }
-    Err(Error::new(format!("the program says {says:?}, and its lines say {counted:?}")))
+    Err(Error::new(format!(
+        "cannot count the tests: the program reports {reported:?}, its lines contain {counted:?}"
+    )))
 }
 
-/// The directory of the package, in which its tests run.
+/// Returns the directory of the package, in which its tests run.
 pub(crate) fn directory() -> PathBuf {
     host::workspace().join(PACKAGE)
 }
 
-/// What makes a program run these ignored tests.
+/// Returns the arguments that make a program run these ignored tests.
 pub(crate) fn arguments(tests: &[String]) -> impl Iterator<Item = &str> {
     let options = ["--ignored", "--test-threads=1", "--exact"];
     options.into_iter().chain(tests.iter().map(String::as_str))
@@ -343,16 +375,18 @@ pub(crate) fn arguments(tests: &[String]) -> impl Iterator<Item = &str> {
 
 fn place_of(test: &str) -> Option<Place> {
     match test {
-        FAR => None,
-        test if test.starts_with(PAIR) => Some(Place::Pair),
-        test if test.starts_with(RDMA_CM_FIRST) => Some(Place::RdmaCmFirst),
-        _ => Some(Place::Alone),
+        SECOND_GUEST_TEST => None,
+        test if test.starts_with(PAIR_PREFIX) => Some(Place::Pair),
+        test if test.starts_with(RDMA_CM_FIRST_PREFIX) => Some(Place::RdmaCmFirst),
+        _ => Some(Place::OneGuest),
     }
 }
 
-/// The devices that not every kernel has and that a test needs: their link type is part of its name.
-fn needs(test: &str) -> impl Iterator<Item = Device> {
-    [Device::Siw].into_iter().filter(|device| test.contains(device.link_type()))
+/// Returns the devices that a test needs and that some kernels lack.
+///
+/// The name of the test contains their link type.
+fn needed_devices(test: &str) -> impl Iterator<Item = Device> {
+    [Device::Siw].into_iter().filter(|device| test.contains(device.kind()))
 }
 
 #[cfg(test)]
@@ -368,7 +402,7 @@ mod tests {
         };
         let tests = [
             "wire::cut",
-            FAR,
+            SECOND_GUEST_TEST,
             "late_removal::waits",
             "siw::reads",
             "removal::a_link",
@@ -385,52 +419,81 @@ mod tests {
         assert_eq!(chosen(Place::Pair, Kernel::Latest), ["wire::cut"]);
         assert_eq!(chosen(Place::RdmaCmFirst, Kernel::Latest), ["late_removal::waits"]);
         let alone = ["siw::reads", "removal::a_link", "an_address_of_siw"];
-        assert_eq!(chosen(Place::Alone, Kernel::V6_12), alone);
+        assert_eq!(chosen(Place::OneGuest, Kernel::V6_12), alone);
     }
 
-    /// Hears `output` as that of a batch's program, whose tests have 7 s each, and then calls `look`.
-    fn heard<T>(output: &str, may_rerun: bool, look: impl FnOnce(&Heard<'_, '_>) -> T) -> T {
+    #[test]
+    fn tests_of_card_run_only_there() {
+        let artifact = Artifact {
+            manifest: "/Cargo.toml".to_owned(),
+            target: "peers".to_owned(),
+            program: "/peers".to_owned(),
+        };
+        let tests = ["journal::datagrams", "pings"].map(str::to_owned);
+        let on = |guest: &Guest| {
+            let batch = Batch::new(Place::OneGuest, &artifact, guest, &tests);
+            batch.map(|batch| batch.tests).unwrap_or_default()
+        };
+        let guest = Guest::new(Kernel::V6_12);
+        assert_eq!(on(&guest), ["pings"]);
+        assert_eq!(on(&Guest { devices: vec![Device::Mlx5], ..guest }), ["journal::datagrams"]);
+    }
+
+    /// Handles `output` as that of a batch's program, and then calls `look`.
+    ///
+    /// The tests have a limit of 7 s.
+    fn listen_to<T>(
+        output: &str,
+        may_rerun: bool,
+        look: impl FnOnce(&BatchListener<'_, '_>) -> T,
+    ) -> T {
         let progress = Progress::default();
         let mut run = Run::new("unit-test".to_owned(), &progress).expect("a log");
         let limit = Duration::from_secs(7);
         let (watch, last) = (Watch::default(), Instant::now());
-        let mut heard = Heard { run: &mut run, watch, limit, last, may_rerun };
-        heard.hear(Frame::Output(output.as_bytes().to_vec())).expect("it is heard");
-        look(&heard)
+        let mut listener = BatchListener { run: &mut run, watch, limit, last, may_rerun };
+        listener
+            .handle_frame(Frame::Output(output.as_bytes().to_vec()))
+            .expect("the frame should be handled");
+        look(&listener)
     }
 
     #[test]
-    fn test_that_others_failed_is_put_aside_once() {
+    fn externally_failed_test_reruns_once() {
         let output = "test a ... ok\ntest b ... thread 'b' (1) panicked at a.rs:1:1:\n\
             siw has left bytes lying: x\nFAILED\ntest c ... [skipped] no\nok\n\
             test d ... [tried again] late\nok\ntest e ... FAILED\n\
             test e::c_serves_c ... FAILED\n";
-        heard(output, true, |heard| {
-            assert_eq!(heard.run.put_aside, ["b", "e::c_serves_c"]);
-            assert_eq!(heard.run.ended.counts, Counts { passed: 2, failed: 1, skipped: 1 });
-            assert_eq!(heard.run.ended.failed, ["e"]);
-            let c_alone = "e::c_serves_c: the C programs failed among themselves";
-            assert_eq!(heard.run.ended.reruns, ["b: siw stopped it", "d: late", c_alone]);
+        listen_to(output, true, |listener| {
+            assert_eq!(listener.run.to_rerun, ["b", "e::c_serves_c"]);
+            assert_eq!(listener.run.ended.counts, Counts { passed: 2, failed: 1, skipped: 1 });
+            assert_eq!(listener.run.ended.failed, ["e"]);
+            let c_alone = "e::c_serves_c: the C programs failed without this library";
+            assert_eq!(listener.run.ended.reruns, ["b: siw stopped it", "d: late", c_alone]);
         });
-        heard(output, false, |heard| {
-            assert!(heard.run.put_aside.is_empty());
+        listen_to(output, false, |listener| {
+            assert!(listener.run.to_rerun.is_empty());
             assert_eq!(
-                heard.run.ended.failed,
+                listener.run.ended.failed,
                 ["b", "e", "e::c_serves_c"],
-                "the second time it counts"
+                "the second failure is counted"
             );
         });
     }
 
     #[test]
     fn deadline_is_that_of_running_test() {
-        let deadline = |output| heard(output, true, |heard| heard.deadline().expect("one is set"));
+        let deadline = |output| {
+            listen_to(output, true, |listener| {
+                listener.deadline().expect("a deadline should be set")
+            })
+        };
         let due = deadline("test a ... ok\ntest b ... ");
-        assert!(due.reason.starts_with("b ran out of time: it has 7 s"), "{}", due.reason);
-        assert!(due.at > Instant::now(), "the limit begins with the test");
+        assert!(due.reason.starts_with("b exceeded its limit of 7 s"), "{}", due.reason);
+        assert!(due.at > Instant::now(), "the limit starts with the test");
         let due = deadline("test a ... ok\ntest b ... ok\n");
         assert!(
-            due.reason.starts_with("the program, between two tests, ran out"),
+            due.reason.starts_with("the program, between two tests, exceeded"),
             "{}",
             due.reason
         );
@@ -447,13 +510,13 @@ mod tests {
             ending(TestOutcome::Skipped("no".to_owned())),
             ending(TestOutcome::Failed(String::new())),
         ];
-        let says = |passed, failed| Some(Counts { passed, failed, skipped: 0 });
-        assert!(check(&endings, says(2, 1)).is_ok());
-        assert!(check(&endings, says(3, 0)).is_err() && check(&endings, None).is_err());
+        let reported = |passed, failed| Some(Counts { passed, failed, skipped: 0 });
+        assert!(check(&endings, reported(2, 1)).is_ok());
+        assert!(check(&endings, reported(3, 0)).is_err() && check(&endings, None).is_err());
     }
 
     #[test]
-    fn a_device_that_a_kernel_lacks_is_not_missed() {
-        assert_eq!(chosen(Place::Alone, Kernel::Latest), ["removal::a_link"]);
+    fn test_of_missing_device_is_not_expected() {
+        assert_eq!(chosen(Place::OneGuest, Kernel::Latest), ["removal::a_link"]);
     }
 }

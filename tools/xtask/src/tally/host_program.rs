@@ -8,12 +8,12 @@ use std::time::Instant;
 use tool_error::{Context, Error, Result};
 
 use crate::host;
-use crate::tally::Ended;
+use crate::tally::ProgramResult;
 use crate::tally::libtest::{self, Artifact};
 use crate::tally::progress::Progress;
-use crate::tally::watch::{Happening, Outcome, Watch};
+use crate::tally::watch::{Event, Outcome, Watch};
 
-/// A command that runs a test program in the directory of its package, as cargo does.
+/// Returns a command that runs a test program in the directory of its package, as cargo does.
 pub(crate) fn command(artifact: &Artifact) -> Command {
     let directory = Path::new(&artifact.manifest).parent().unwrap_or_else(|| Path::new("/"));
     let mut command = Command::new(&artifact.program);
@@ -21,7 +21,7 @@ pub(crate) fn command(artifact: &Artifact) -> Command {
     command
 }
 
-/// The tests of a program that run without the test bed, or, with `ignored`, those that need it.
+/// Lists the tests of a program that run without the test bed or, with `ignored`, those that need it.
 pub(crate) fn listed(artifact: &Artifact, ignored: bool) -> Result<Vec<String>> {
     let list = |options: &[&str]| {
         let mut command = command(artifact);
@@ -38,31 +38,32 @@ pub(crate) fn listed(artifact: &Artifact, ignored: bool) -> Result<Vec<String>> 
     Ok(all)
 }
 
-/// Builds test programs with `cargo`, a `cargo test` with its options.
+/// Builds test programs with `cargo`, a `cargo test` command with its options.
 pub(crate) fn build(cargo: &mut Command) -> Result<Vec<Artifact>> {
     cargo.args(["--no-run", "--message-format=json-render-diagnostics"]).stderr(Stdio::inherit());
     let Output { status, stdout: messages, .. } = cargo.output().context("build the tests")?;
     if !status.success() {
-        return Err(Error::new("cannot build the tests: cargo says why above"));
+        return Err(Error::new("cannot build the tests: see cargo's messages above"));
     }
     Ok(libtest::test_programs(&String::from_utf8_lossy(&messages)))
 }
 
-/// Runs a command that prints what libtest prints, and counts and shows the tests in it under `name`. `listed` tests are
-/// expected; if their number is not known, they are expected as they come.
+/// Runs a command with libtest's output, and counts and shows its tests under `name`.
+///
+/// `listed` tests are expected; if their number is unknown, any number is accepted.
 pub(crate) fn run(
     command: &mut Command,
     name: &str,
     listed: Option<usize>,
     progress: &Progress,
-) -> Result<Ended> {
+) -> Result<ProgramResult> {
     progress.expect(listed.unwrap_or_default());
     progress.begin(name, "starting");
     let doing = || format!("run {name}");
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child = spawned.with_context(doing)?;
     let mut output = child.stdout.take().expect("standard output is a pipe");
-    let (mut watch, mut ended) = (Watch::default(), Ended::default());
+    let (mut watch, mut ended) = (Watch::default(), ProgramResult::default());
     let mut buffer = [0; 8192];
     loop {
         let count = output.read(&mut buffer).with_context(doing)?;
@@ -71,22 +72,22 @@ pub(crate) fn run(
         }
         for happened in watch.feed(&buffer[..count], Instant::now()) {
             match happened {
-                // With several threads, a test's name comes with its result.
-                Happening::Began(_) => {}
-                Happening::Ended(ending) => {
+                // With several threads, libtest prints the name of a test only with its result.
+                Event::Began(_) => {}
+                Event::ProgramResult(ending) => {
                     progress.expect(usize::from(listed.is_none()));
                     progress.end(name, &ending);
                     if matches!(ending.outcome, Outcome::Failed(_)) {
                         ended.failed.push(ending.test);
                     }
                 }
-                Happening::Summary(line) => eprintln!("{line}"),
+                Event::Summary(line) => eprintln!("{line}"),
             }
         }
     }
     ended.success = child.wait().with_context(doing)?.success();
     progress.leave(name);
-    // The numbers are the program's own: a program that dies before its last line has counted nothing.
+    // The counts are those of the program's last line: a program that dies before it has counted no test.
     ended.counts = watch.finish().1.unwrap_or_default();
     Ok(ended)
 }

@@ -1,11 +1,13 @@
-//! What a Rust test program prints: how many tests ran, how many it has.
+//! Parsing of the output of Rust test programs: results and lists of tests.
 
-/// How many tests ended how.
+use serde_json::Value;
+
+/// Numbers of tests by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
-    /// Tests that said themselves that they do not run on this kernel. libtest counts them as passed.
+    /// Number of tests that reported that they do not apply to this kernel. libtest counts them as passed.
     pub(crate) skipped: u64,
 }
 
@@ -16,16 +18,16 @@ impl Counts {
         self.skipped += other.skipped;
     }
 
-    /// How many tests ended.
+    /// Returns the number of tests that ended.
     pub(crate) const fn all(self) -> u64 {
         self.passed + self.failed + self.skipped
     }
 }
 
-/// How the last line of a test program begins.
+/// Start of the last line of a test program.
 pub(crate) const RESULT: &str = "test result: ";
 
-/// Reads `test result: ok. 5 passed; 0 failed; 2 ignored; ...`.
+/// Parses `test result: ok. 5 passed; 0 failed; 2 ignored; ...`.
 pub(crate) fn result(line: &str) -> Option<Counts> {
     let (_, numbers) = line.strip_prefix(RESULT)?.split_once(". ")?;
     let count = |name: &str| {
@@ -35,52 +37,39 @@ pub(crate) fn result(line: &str) -> Option<Counts> {
     Some(Counts { passed: count("passed")?, failed: count("failed")?, skipped: 0 })
 }
 
-/// The tests that `--list --format terse` names.
+/// Parses the output of `--list --format terse`.
 pub(crate) fn listed(list: &str) -> Vec<String> {
     list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
-/// A test program that cargo has built.
+/// A test program that cargo built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Artifact {
-    /// The manifest of its package.
+    /// Path of the manifest of its package.
     pub(crate) manifest: String,
     pub(crate) target: String,
     pub(crate) program: String,
 }
 
-/// Finds the test programs among cargo's messages (`--message-format=json`: one object a line), which come in no
-/// particular order; sorts them by package and name.
+/// Finds the test programs in cargo's messages, sorted by package and name.
+///
+/// The messages (`--message-format=json`) are one object per line, in arbitrary order.
 pub(crate) fn test_programs(messages: &str) -> Vec<Artifact> {
-    let is_test = |line: &&str| {
-        line.contains(r#""reason":"compiler-artifact""#)
-            && line.contains(r#""test":true},"features""#)
-    };
     let artifact = |line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let is_test =
+            message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        is_test.then_some(())?;
         Some(Artifact {
-            manifest: string(line, "manifest_path")?,
-            target: string(line, "name")?,
-            program: string(line, "executable")?,
+            manifest: text(&message["manifest_path"])?,
+            target: text(&message["target"]["name"])?,
+            program: text(&message["executable"])?,
         })
     };
-    let mut found: Vec<Artifact> = messages.lines().filter(is_test).filter_map(artifact).collect();
+    let mut found: Vec<Artifact> = messages.lines().filter_map(artifact).collect();
     found.sort_by(|one, other| (&one.manifest, &one.target).cmp(&(&other.manifest, &other.target)));
     found
-}
-
-/// The string that the object's first key of this name has. Paths and names are all that is read so, and
-/// of the escapes only those of `"` and `\` occur in them.
-fn string(object: &str, key: &str) -> Option<String> {
-    let (_, rest) = object.split_once(&format!("\"{key}\":\""))?;
-    let mut text = String::new();
-    let mut characters = rest.chars();
-    loop {
-        match characters.next()? {
-            '"' => return Some(text),
-            '\\' => text.push(characters.next()?),
-            character => text.push(character),
-        }
-    }
 }
 
 #[cfg(test)]

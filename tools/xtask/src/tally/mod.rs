@@ -1,6 +1,7 @@
-//! Test programs: which tests they have, which of them run where, and how those ended.
+//! Test programs: their tests, the place where each test runs, and the results.
 
 pub(crate) mod batch;
+mod card;
 pub(crate) mod host_program;
 pub(crate) mod libtest;
 pub(crate) mod progress;
@@ -16,61 +17,66 @@ use tool_error::{Error, Result};
 use crate::host;
 use crate::tally::libtest::Counts;
 
-/// What has run so far.
+/// The results so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tests {
     counts: Counts,
-    /// What went wrong besides failed tests; each counts as one.
-    troubles: Vec<String>,
-    /// The tests that failed, each with its program.
+    /// Problems other than failed tests; each counts as one failure.
+    problems: Vec<String>,
+    /// The failed tests, each with its program.
     failed: Vec<String>,
-    /// Why tests, or parts of them, ran more than once.
+    /// Reasons for repeated tests, or parts of tests.
     reruns: Vec<String>,
 }
 
-/// How a test program ended.
+/// The result of a test program.
 #[derive(Debug, Default)]
-pub(crate) struct Ended {
+pub(crate) struct ProgramResult {
     pub(crate) counts: Counts,
-    /// `true` if the program said that all is well.
+    /// `true` if the program reported success.
     pub(crate) success: bool,
-    /// The tests that failed.
+    /// The failed tests.
     pub(crate) failed: Vec<String>,
-    /// Why tests, or parts of them, ran more than once.
+    /// Reasons for repeated tests, or parts of tests.
     pub(crate) reruns: Vec<String>,
-    /// What the kernel said against it.
+    /// Complaints of the kernel during the run.
     pub(crate) complaints: Vec<String>,
-    /// Where all that the program printed is.
+    /// Path of the file with the program's output.
     pub(crate) log: Option<PathBuf>,
 }
 
 impl Tests {
-    /// Counts a step that is a test as a whole.
+    /// Counts a step as a single test.
     pub(crate) fn step(&mut self, name: &str, result: Result<()>) {
         match result {
             Ok(()) => self.counts.passed += 1,
-            Err(error) => self.trouble(&format!("{name}: {error}")),
+            Err(error) => self.add_problem(&format!("{name}: {error}")),
         }
     }
 
-    /// Says now what went wrong, and again at the end: much output may lie between.
-    pub(crate) fn trouble(&mut self, text: &str) {
+    /// Prints a problem now and again at the end, since much output may follow.
+    pub(crate) fn add_problem(&mut self, text: &str) {
         host::progress(text);
         self.counts.failed += 1;
-        self.troubles.push(text.to_owned());
+        self.problems.push(text.to_owned());
     }
 
-    /// Takes note of what keeps everything else from running.
+    /// Records the error that keeps all other tests from running.
     pub(crate) fn stop(&mut self, error: &Error) {
         self.counts.failed += 1;
-        self.troubles.push(error.to_string());
+        self.problems.push(error.to_string());
     }
 
-    /// Adds a program's tests. Each way in which it was not what it should have been is a trouble.
-    pub(crate) fn add_program(&mut self, name: &str, listed: Option<usize>, ended: Result<Ended>) {
+    /// Adds the tests of a program. Each unexpected result is recorded as a problem.
+    pub(crate) fn add_program(
+        &mut self,
+        name: &str,
+        listed: Option<usize>,
+        ended: Result<ProgramResult>,
+    ) {
         let ended = match ended {
             Ok(ended) => ended,
-            Err(error) => return self.trouble(&format!("{name}: {error}")),
+            Err(error) => return self.add_problem(&format!("{name}: {error}")),
         };
         let Counts { passed, failed, skipped } = ended.counts;
         self.counts.add(ended.counts);
@@ -81,27 +87,31 @@ impl Tests {
         self.reruns.extend(ended.reruns.iter().map(|rerun| format!("{name}: {rerun}")));
         let ran = ended.counts.all();
         if let Some(listed) = listed.filter(|listed| *listed as u64 != ran) {
-            self.trouble(&format!("{name}: {listed} tests should have run, {ran} did{log}"));
+            self.add_problem(&format!("{name}: {ran} of {listed} expected tests ran{log}"));
         }
         if ended.success != (failed == 0) {
-            let ending = if ended.success { "was content" } else { "failed" };
-            self.trouble(&format!("{name}: the program {ending} with {failed} failed tests{log}"));
+            let ending = if ended.success { "reported success" } else { "failed" };
+            self.add_problem(&format!(
+                "{name}: the program {ending}, with {failed} failed tests{log}"
+            ));
         }
         if !ended.complaints.is_empty() {
             let complaints = ended.complaints.join("\n");
-            self.trouble(&format!("{name}: the kernel complained:\n{complaints}"));
+            self.add_problem(&format!("{name}: the kernel complained:\n{complaints}"));
         }
     }
 
-    /// Says how it went: the failed tests, what else went wrong, what ran again, and in the last line the numbers.
+    /// Prints the summary.
+    ///
+    /// It contains the failed tests, other problems, repeated tests and, in the last line, the counts.
     pub(crate) fn finish(mut self) -> ExitCode {
         if self.counts == Counts::default() {
-            self.trouble("no test ran");
+            self.add_problem("no test ran");
         }
         for (title, lines) in [
             ("failed tests", &self.failed),
-            ("what went wrong besides failed tests", &self.troubles),
-            ("what ran more than once", &self.reruns),
+            ("other problems", &self.problems),
+            ("repeated tests", &self.reruns),
         ] {
             if !lines.is_empty() {
                 eprintln!("\nxtask: {title}:");
@@ -114,7 +124,7 @@ impl Tests {
         }
     }
 
-    /// The numbers: `N passed, N failed` is in the last line, and what ran more than once above it.
+    /// Returns the last lines: `N passed, N failed`, and above it the number of repeated tests.
     fn last_lines(&self) -> String {
         let Counts { passed, failed, skipped } = self.counts;
         let reruns = match self.reruns.len() {
@@ -130,49 +140,57 @@ impl Tests {
 mod tests {
     use super::*;
 
-    /// The counts and the number of troubles after a program that listed `listed` tests.
-    fn added(listed: Option<usize>, ended: Result<Ended>) -> (u64, u64, usize) {
+    /// Returns the counts and the number of problems after a program that listed `listed` tests.
+    fn added(listed: Option<usize>, ended: Result<ProgramResult>) -> (u64, u64, usize) {
         let mut tests = Tests::default();
         tests.add_program("it", listed, ended);
-        (tests.counts.passed, tests.counts.failed, tests.troubles.len())
+        (tests.counts.passed, tests.counts.failed, tests.problems.len())
     }
 
-    fn ended(passed: u64, failed: u64, success: bool) -> Result<Ended> {
+    fn ended(passed: u64, failed: u64, success: bool) -> Result<ProgramResult> {
         let counts = Counts { passed, failed, skipped: 0 };
-        Ok(Ended { counts, success, ..Ended::default() })
+        Ok(ProgramResult { counts, success, ..ProgramResult::default() })
     }
 
     #[test]
-    fn expected_result_is_no_trouble() {
+    fn expected_result_is_no_problem() {
         assert_eq!(added(Some(3), ended(3, 0, true)), (3, 0, 0));
         assert_eq!(added(Some(3), ended(2, 1, false)), (2, 1, 0));
         assert_eq!(added(None, ended(5, 0, true)), (5, 0, 0));
         let counts = Counts { passed: 2, failed: 0, skipped: 1 };
-        let skipped = Ended { counts, success: true, ..Ended::default() };
+        let skipped = ProgramResult { counts, success: true, ..ProgramResult::default() };
         assert_eq!(added(Some(3), Ok(skipped)), (2, 0, 0));
     }
 
     #[test]
-    fn unexpected_result_is_a_failure() {
+    fn unexpected_result_is_failure() {
         assert_eq!(added(Some(3), ended(2, 0, true)), (2, 1, 1), "a test did not run");
         assert_eq!(added(Some(0), ended(1, 0, true)), (1, 1, 1), "a test too many");
         assert_eq!(added(Some(3), ended(3, 0, false)), (3, 1, 1), "the program failed");
-        assert_eq!(added(Some(3), ended(2, 1, true)), (2, 2, 1), "it was content with a failure");
+        assert_eq!(
+            added(Some(3), ended(2, 1, true)),
+            (2, 2, 1),
+            "the program reported success despite a failure"
+        );
         assert_eq!(added(Some(3), ended(0, 0, false)), (0, 2, 2), "it ended before any test");
         assert_eq!(added(Some(3), Err(Error::new("no report"))), (0, 1, 1));
         let complaints = vec!["WARNING: at".to_owned()];
-        let complained = ended(3, 0, true).map(|ended| Ended { complaints, ..ended });
+        let complained = ended(3, 0, true).map(|ended| ProgramResult { complaints, ..ended });
         assert_eq!(added(Some(3), complained), (3, 1, 1), "the kernel complained");
     }
 
     #[test]
-    fn last_line_counts_skips_and_the_one_above_reruns() {
+    fn last_lines_count_skips_and_reruns() {
         let mut tests = Tests::default();
         tests.add_program("it", Some(2), ended(2, 0, true));
         assert_eq!(tests.last_lines(), "2 passed, 0 failed\n");
         let counts = Counts { passed: 1, failed: 1, skipped: 4 };
         let (failed, reruns) = (vec!["a".to_owned()], vec!["b: siw stopped it".to_owned()]);
-        tests.add_program("it", None, Ok(Ended { counts, failed, reruns, ..Ended::default() }));
+        tests.add_program(
+            "it",
+            None,
+            Ok(ProgramResult { counts, failed, reruns, ..ProgramResult::default() }),
+        );
         assert_eq!(tests.last_lines(), "1 run again\n3 passed, 1 failed, 4 skipped\n");
         assert_eq!(tests.failed, ["it: a"]);
     }

@@ -1,18 +1,15 @@
-//! What is said while tests run: each result when it comes, and from time to time the tests that are running.
+//! Progress output while tests run: each result, and after a period of silence the running tests.
 
 use std::io::{self, Write};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::host::progress;
+use indicatif::ProgressBar;
+
+use crate::host::{SILENCE, bar, print, progress, repeat};
 use crate::tally::watch::{Ending, Outcome};
 
-/// How long nothing has to come before the tests that are running are named.
-const SILENCE: Duration = Duration::from_secs(30);
-
-/// How far all tests of a run are.
+/// The progress of all tests of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     state: Mutex<State>,
@@ -22,9 +19,23 @@ pub(crate) struct Progress {
 struct State {
     total: usize,
     done: usize,
-    /// What is being done, by the name of the place; for a test, its name.
+    /// Place, task and start time of the work in progress; the task is the name of a test if a test runs.
     running: Vec<(String, String, Instant)>,
-    said: Option<Instant>,
+    last_output: Option<Instant>,
+    /// The bar on the terminal.
+    bar: Option<ProgressBar>,
+}
+
+impl State {
+    /// Shows the numbers and the running tests on the terminal.
+    fn draw(&self) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(u64::try_from(self.total).unwrap_or(u64::MAX));
+            bar.set_position(u64::try_from(self.done).unwrap_or(u64::MAX));
+            let running = self.running.iter().map(|(place, what, _)| format!("{place}: {what}"));
+            bar.set_message(running.collect::<Vec<_>>().join("; "));
+        }
+    }
 }
 
 impl Progress {
@@ -32,54 +43,54 @@ impl Progress {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Expects so many tests more.
+    /// Adds `tests` to the number of expected tests.
     pub(crate) fn expect(&self, tests: usize) {
         self.state().total += tests;
     }
 
-    /// Takes note of what is done at a place now; a test of that place that has begun before has ended.
+    /// Records that `place` starts `what`; the test that ran there before has ended.
     pub(crate) fn begin(&self, place: &str, what: &str) {
         let mut state = self.state();
         state.running.retain(|(other, ..)| other != place);
         state.running.push((place.to_owned(), what.to_owned(), Instant::now()));
+        state.draw();
     }
 
-    /// Takes note that nothing is done at a place any more.
+    /// Records that nothing runs at `place` any more.
     pub(crate) fn leave(&self, place: &str) {
         self.state().running.retain(|(other, ..)| other != place);
     }
 
-    /// Says how a test ended, and shows what it printed if it failed.
+    /// Prints the result of a test, and its output if it failed.
     pub(crate) fn end(&self, place: &str, ending: &Ending) {
         let mut state = self.state();
         state.done += 1;
-        state.said = Some(Instant::now());
-        let text = shown(place, ending, state.done, state.total);
-        // A reader that has gone ends the run when the last line cannot be written.
-        let _ = io::stdout().write_all(text.as_bytes());
+        state.last_output = Some(Instant::now());
+        let text = result_text(place, ending, state.done, state.total);
+        // If standard output is closed, printing the last line ends the run.
+        let _ = print(|| io::stdout().write_all(text.as_bytes()));
+        state.draw();
     }
 
-    /// Runs `work`, and says meanwhile what is running whenever no result has come for a while.
+    /// Runs `work`; after each period without a result, prints what is running.
     pub(crate) fn during<T>(&self, work: impl FnOnce() -> T) -> T {
-        let (over, is_over) = mpsc::channel::<()>();
-        thread::scope(|scope| {
-            scope.spawn(move || {
-                while is_over.recv_timeout(SILENCE) == Err(RecvTimeoutError::Timeout) {
-                    let state = self.state();
-                    if state.said.is_none_or(|said| said.elapsed() >= SILENCE) {
-                        progress(&still(&state, Instant::now()));
-                    }
-                }
-            });
-            let done = work();
-            drop(over);
-            done
-        })
+        self.state().bar = Some(bar(0));
+        let report = || {
+            let state = self.state();
+            if state.last_output.is_none_or(|last_output| last_output.elapsed() >= SILENCE) {
+                progress(&running_text(&state, Instant::now()));
+            }
+        };
+        let done = repeat(report, work);
+        if let Some(bar) = self.state().bar.take() {
+            bar.finish_and_clear();
+        }
+        done
     }
 }
 
-/// The lines about a test that has ended.
-fn shown(place: &str, ending: &Ending, done: usize, total: usize) -> String {
+/// Returns the lines that show the result of a test.
+fn result_text(place: &str, ending: &Ending, done: usize, total: usize) -> String {
     let Ending { test, outcome, time, tried_again } = ending;
     let (word, rest) = match outcome {
         Outcome::Passed => ("ok", String::new()),
@@ -100,8 +111,8 @@ fn shown(place: &str, ending: &Ending, done: usize, total: usize) -> String {
     text
 }
 
-/// What is running, and for how long.
-fn still(state: &State, now: Instant) -> String {
+/// Returns a line with the running tests and their durations.
+fn running_text(state: &State, now: Instant) -> String {
     let running = state.running.iter().map(|(place, what, since)| {
         format!("{place}: {what} ({} s)", now.saturating_duration_since(*since).as_secs())
     });
@@ -111,6 +122,8 @@ fn still(state: &State, now: Instant) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn ending(outcome: Outcome) -> Ending {
@@ -119,8 +132,8 @@ mod tests {
     }
 
     #[test]
-    fn result_is_one_line_with_its_number() {
-        let line = |outcome| shown("kernel on Linux 6.1", &ending(outcome), 3, 70);
+    fn result_is_single_numbered_line() {
+        let line = |outcome| result_text("kernel on Linux 6.1", &ending(outcome), 3, 70);
         assert_eq!(line(Outcome::Passed), "[3/70] kernel on Linux 6.1: a::b ... ok (1.2 s)\n");
         let skipped = line(Outcome::Skipped("it has no XRC".to_owned()));
         assert!(skipped.ends_with("a::b ... skipped (1.2 s): it has no XRC\n"), "{skipped}");
@@ -129,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn repeated_attempt_is_said() {
+    fn repeated_attempt_is_shown() {
         let tried_again = vec!["siw was late".to_owned()];
-        let line = shown("x", &Ending { tried_again, ..ending(Outcome::Passed) }, 1, 1);
+        let line = result_text("x", &Ending { tried_again, ..ending(Outcome::Passed) }, 1, 1);
         assert!(line.ends_with("ok (1.2 s), tried again: siw was late\n"), "{line}");
     }
 
     #[test]
-    fn running_tests_are_named_with_their_time() {
+    fn running_tests_are_shown_with_duration() {
         let progress = Progress::default();
         progress.expect(2);
         progress.begin("one", "a");
@@ -144,7 +157,7 @@ mod tests {
         progress.begin("one", "c");
         progress.leave("two");
         let state = progress.state();
-        let text = still(&state, Instant::now() + Duration::from_secs(40));
+        let text = running_text(&state, Instant::now() + Duration::from_secs(40));
         assert!(text.starts_with("0 of 2 tests have ended; running: one: c (4"), "{text}");
         assert!(!text.contains("two"), "{text}");
     }

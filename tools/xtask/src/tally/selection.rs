@@ -1,34 +1,34 @@
-//! Which tests run, and on which kernels.
+//! Selection of tests and kernels.
 
 use std::time::Duration;
 
+use crate::tally::card;
 use crate::testbed::kernel::Kernel;
 
-/// Tests whose result cannot depend on the kernel's version, by the beginnings of their names: they look at this side
-/// alone (its heap, descriptors and texts, the order of its own threads and tasks, its children), and every kernel
-/// command, event and completion that they use has a test of its own elsewhere, which runs on every kernel.
+/// Prefixes of the names of tests whose result cannot depend on the kernel's version.
 ///
-/// They run on [`ONE`] kernel, and on every kernel with `--all`.
-const ON_ONE_KERNEL: [&str; 20] = [
-    // What the process holds after many connections.
+/// These tests check only this process: its heap, descriptors and texts, the order of its threads and tasks, its
+/// children. Every kernel command, event and completion that they use has a test of its own, which runs on every
+/// kernel. They run on [`ONE`] kernel, and with `--all` on every kernel.
+const ON_ONE_KERNEL: [&str; 19] = [
+    // The memory and descriptors of the process after many connections.
     "heap::",
     "leak::",
-    // The locks of this library, which a forked child must not wait for.
-    "process::a_child_does_not_wait",
-    "process::a_child_of_a_process_that",
-    // The values of counters and traces, and when a thread polls.
+    // The locks of this library: a forked child must not wait for them.
+    "process::forked_child_skips_lock",
+    // The values of counters and traces, and the times at which a thread polls.
     "endpoint_busy_poll::",
-    "endpoint_counters::",
+    "endpoint_stats::",
     "endpoint_trace::",
-    // The order of threads and tasks of this process. The operations of tasks are those of threads.
-    "endpoint_end::closing_loses_nothing",
-    "endpoint_tokio::closing_loses_nothing",
-    "endpoint_tokio_dropped::",
+    // The order of threads and tasks of this process. Tasks use the operations of threads.
+    "endpoint_close::close_delivers_concurrent",
+    "endpoint_tokio::tokio_close_delivers_concurrent",
+    "endpoint_tokio_cancel::",
     "endpoint_tokio_memory::",
-    "endpoint_tokio_off::",
-    "migrate::sleepers_share",
+    "endpoint_tokio_blocking_pool::",
+    "migrate::readers_share",
     "stress::",
-    // How much members of a poll group take of this process. Their commands are those of the other tests of poll groups.
+    // The resources of this process that members of a poll group use. Other tests of poll groups use the same commands.
     "endpoint_poll_group_many::",
     // The programs of the guide and the examples.
     "guide::",
@@ -38,32 +38,60 @@ const ON_ONE_KERNEL: [&str; 20] = [
     "functions::",
 ];
 
-/// The kernel of the tests that run on one.
+/// Kernel of the tests that run on a single kernel.
 const ONE: Kernel = Kernel::V6_12;
 
-/// Which tests to run.
+/// The devices on which the tests of RoCE run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoceDevices {
+    /// `rxe0`, and on one kernel the emulated card too.
+    Both,
+    /// The emulated card only.
+    Card,
+}
+
+/// The selected tests.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     pub(crate) kernels: Vec<Kernel>,
-    /// Only tests whose name contains this.
+    /// Runs only tests whose name contains this text.
     pub(crate) filter: Option<String>,
-    /// How long one test may take in a guest.
+    /// Time limit of one test in a guest.
     pub(crate) limit: Duration,
     /// `true` if every test runs on every kernel.
     pub(crate) all: bool,
+    /// The devices on which the tests of RoCE run.
+    pub(crate) roce: RoceDevices,
 }
 
 impl Selection {
-    /// Returns `true` if the test was meant.
+    /// Returns `true` if the filter matches the test.
     pub(crate) fn chooses(&self, test: &str) -> bool {
         self.filter.as_deref().is_none_or(|filter| test.contains(filter))
     }
 
-    /// Returns `true` if the test runs on a kernel. A kernel that is the only one runs all tests, as does every kernel for a
-    /// filter, which names what is wanted.
+    /// Returns `true` if each selected test runs on each selected kernel.
+    fn is_everywhere(&self) -> bool {
+        self.all || self.filter.is_some() || !self.kernels.contains(&ONE)
+    }
+
+    /// Returns `true` if tests run on the emulated card with `kernel`.
+    pub(crate) fn has_card_on(&self, kernel: Kernel) -> bool {
+        self.roce == RoceDevices::Card || self.is_everywhere() || kernel == ONE
+    }
+
+    /// Returns `true` if the test runs on the emulated card.
+    pub(crate) fn runs_on_card(&self, test: &str) -> bool {
+        self.roce == RoceDevices::Card || self.all || card::is_in_every_run(test)
+    }
+
+    /// Returns `true` if the test runs on `kernel`.
+    ///
+    /// All tests run on a kernel if it is the only one, or if a filter names the tests.
     pub(crate) fn runs_on(&self, test: &str, kernel: Kernel) -> bool {
-        let everywhere = self.all || self.filter.is_some() || !self.kernels.contains(&ONE);
-        everywhere || kernel == ONE || !ON_ONE_KERNEL.iter().any(|module| test.starts_with(module))
+        self.is_everywhere()
+            || kernel == ONE
+            || !ON_ONE_KERNEL.iter().any(|module| test.starts_with(module))
     }
 }
 
@@ -76,11 +104,12 @@ mod tests {
 
     fn selection(kernels: &[Kernel], filter: Option<&str>, all: bool) -> Selection {
         let filter = filter.map(str::to_owned);
-        Selection { kernels: kernels.to_vec(), filter, limit: Duration::ZERO, all }
+        let (kernels, limit) = (kernels.to_vec(), Duration::ZERO);
+        Selection { kernels, filter, limit, all, roce: RoceDevices::Both }
     }
 
     #[test]
-    fn test_of_library_alone_runs_on_one_kernel() {
+    fn library_only_test_runs_on_one_kernel() {
         let ci = selection(&Kernel::ALL, None, false);
         let on = |test: &str| Kernel::ALL.map(|kernel| ci.runs_on(test, kernel));
         assert_eq!(on("heap::rxe_leaves_nothing"), [false, true, false]);
@@ -88,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn all_tests_run_where_all_or_some_are_wanted() {
+    fn all_or_filter_runs_tests_on_each_kernel() {
         let heap = "heap::rxe_leaves_nothing";
         for selection in [
             selection(&Kernel::ALL, None, true),
@@ -100,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_beginning_in_list_is_that_of_a_test() {
+    fn every_listed_prefix_matches_test() {
         for beginning in ON_ONE_KERNEL {
             let (module, test) = beginning.split_once("::").expect("a module");
             let files = ["kernel", "peers"].map(|program| format!("tests/{program}/{module}.rs"));

@@ -1,35 +1,35 @@
-//! A test program that is running: at which test it is, since when, and how each test has ended.
+//! Observation of a running test program: the running test, its start time, and the results.
 //!
-//! [`Watch`] reads what libtest prints. A guest's program runs with `--nocapture` and one thread, so that what a test
-//! prints arrives while the test runs: the text of a failed test is shown at once, and is not lost with a guest that has
-//! to be stopped. A program of the host runs with libtest's own capture and its threads; its lines come when its tests end.
+//! [`Watch`] parses libtest's output. A guest's program runs with `--nocapture` and one thread, so that a test's output
+//! arrives while the test runs: the text of a failed test is shown at once, and is not lost if the guest has to be
+//! stopped. A program of the host uses libtest's own capture and threads; its lines arrive when its tests end.
 
 use std::time::{Duration, Instant};
 
 use crate::tally::libtest::{self, Counts, RESULT};
 
-/// How the panic begins of a test that siw has stopped: see `Process` of the tests.
+/// Start of the panic message of a test that siw made fail: see `Process` of the tests.
 const STOPPED_BY_SIW: &str = "siw has left bytes lying: ";
 
-/// How the name of a test ends that runs the C programs on both sides: it shows what they do in this test bed.
-const C_ALONE: &str = "::c_serves_c";
+/// End of the name of tests with C programs on both sides, which show how these behave in the test bed.
+const C_ONLY: &str = "::c_serves_c";
 
-/// How a line begins by which a test says that it does not run on this kernel, and why. See `skip` of the tests.
+/// Start of a line in which a test gives the reason why it does not apply to this kernel. See `skip` of the tests.
 const SKIPPED: &str = "[skipped] ";
 
-/// How a line begins by which a test says that it tries something again, and why. See `try_again` of the tests.
+/// Start of a line in which a test gives the reason for repeating a step. See `try_again` of the tests.
 const TRIED_AGAIN: &str = "[tried again] ";
 
-/// What is kept of a test's text: the end is more useful than the beginning.
-const TEXT: usize = 64 * 1024;
+/// Length of the test output that is kept, in bytes: the end is more useful than the start.
+const MAX_TEXT: usize = 64 * 1024;
 
-/// How a test ended.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
-    /// With what the test printed.
+    /// Failed, with the test's output.
     Failed(String),
-    /// For the reason that the test gave.
+    /// Skipped, with the test's reason.
     Skipped(String),
 }
 
@@ -39,26 +39,28 @@ pub(crate) struct Ending {
     pub(crate) test: String,
     pub(crate) outcome: Outcome,
     pub(crate) time: Duration,
-    /// Why the test did parts of its work again.
+    /// Reasons for which the test repeated parts of its work.
     pub(crate) tried_again: Vec<String>,
 }
 
 impl Ending {
-    /// Why the test failed by no fault of this project, if it did: siw stopped the program that the test waited for (the
-    /// first panic decides), or no program of this project took part.
-    pub(crate) fn foreign_fault(&self) -> Option<&'static str> {
+    /// Returns the cause if the test failed for a reason outside this project.
+    ///
+    /// Either siw stopped the program that the test waited for (the first panic decides), or no program of this project
+    /// took part.
+    pub(crate) fn external_cause(&self) -> Option<&'static str> {
         let Outcome::Failed(text) = &self.outcome else { return None };
         if first_panic(text).is_some_and(|message| message.starts_with(STOPPED_BY_SIW)) {
             Some("siw stopped it")
-        } else if self.test.ends_with(C_ALONE) {
-            Some("the C programs failed among themselves")
+        } else if self.test.ends_with(C_ONLY) {
+            Some("the C programs failed without this library")
         } else {
             None
         }
     }
 }
 
-/// The test that is running.
+/// The running test.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) test: String,
@@ -66,16 +68,16 @@ pub(crate) struct Running {
     pub(crate) text: String,
 }
 
-/// Something to report.
+/// An event of a test program.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Happening {
+pub(crate) enum Event {
     Began(String),
-    Ended(Ending),
+    ProgramResult(Ending),
     /// A line of the summary that a failed program prints.
     Summary(String),
 }
 
-/// Reads the output of one run of a test program, which arrives in pieces.
+/// Parser of the output of a test program, which arrives in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     line: Vec<u8>,
@@ -86,8 +88,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Reads a piece of the output, which arrived at `now`.
-    pub(crate) fn feed(&mut self, bytes: &[u8], now: Instant) -> Vec<Happening> {
+    /// Parses a piece of the output, which arrived at `now`.
+    pub(crate) fn feed(&mut self, bytes: &[u8], now: Instant) -> Vec<Event> {
         let mut happened = Vec::new();
         for byte in bytes {
             if *byte == b'\n' {
@@ -97,8 +99,8 @@ impl Watch {
                 self.line.push(*byte);
             }
         }
-        // The name of a test stands at the end of the output until the test ends.
-        let started = std::str::from_utf8(&self.line).ok().and_then(begun);
+        // The name of a test is the last part of the output until the test ends.
+        let started = std::str::from_utf8(&self.line).ok().and_then(parse_begin);
         if let Some((test, "")) = started {
             let test = test.to_owned();
             self.line.clear();
@@ -107,14 +109,14 @@ impl Watch {
         happened
     }
 
-    fn read(&mut self, line: &str, now: Instant, happened: &mut Vec<Happening>) {
+    fn read(&mut self, line: &str, now: Instant, happened: &mut Vec<Event>) {
         if let Some(counts) = libtest::result(line) {
-            // A program may print one result after the other: one for each crate with documentation tests.
+            // `cargo test --doc` prints one result for each crate with documentation tests.
             self.result.get_or_insert_default().add(counts);
             self.is_in_summary = false;
         } else if self.is_in_summary {
-            happened.push(Happening::Summary(line.to_owned()));
-        } else if let Some((test, rest)) = begun(line) {
+            happened.push(Event::Summary(line.to_owned()));
+        } else if let Some((test, rest)) = parse_begin(line) {
             self.begin(test.to_owned(), now, happened);
             self.read_of_test(rest, now, happened);
         } else if self.running.is_some() {
@@ -124,15 +126,16 @@ impl Watch {
         }
     }
 
-    fn begin(&mut self, test: String, now: Instant, happened: &mut Vec<Happening>) {
-        // Text without a line's end may have hidden how the test before ended. It passed: a panic's text ends a line.
+    fn begin(&mut self, test: String, now: Instant, happened: &mut Vec<Event>) {
+        // Text without a newline may have hidden the previous test's result. That test passed: a panic message ends
+        // with a newline.
         self.end(Outcome::Passed, now, happened);
-        happened.push(Happening::Began(test.clone()));
+        happened.push(Event::Began(test.clone()));
         self.running = Some(Running { test, since: now, text: String::new() });
     }
 
-    /// Reads a line that a test printed, or that says how the test ended.
-    fn read_of_test(&mut self, line: &str, now: Instant, happened: &mut Vec<Happening>) {
+    /// Parses a line that a test printed, or that contains the test's result.
+    fn read_of_test(&mut self, line: &str, now: Instant, happened: &mut Vec<Event>) {
         let Some(running) = &mut self.running else { return };
         match line {
             "ok" => {
@@ -144,14 +147,14 @@ impl Watch {
                 let text = std::mem::take(&mut running.text);
                 self.end(Outcome::Failed(text), now, happened);
             }
-            // Needs the test bed, and runs here without it.
+            // The test needs the test bed, and is skipped on the host.
             "ignored" => self.running = None,
             line if line.starts_with("ignored, ") => self.running = None,
             line => {
                 running.text.push_str(line);
                 running.text.push('\n');
-                if running.text.len() > 2 * TEXT {
-                    let mut start = running.text.len() - TEXT;
+                if running.text.len() > 2 * MAX_TEXT {
+                    let mut start = running.text.len() - MAX_TEXT;
                     while !running.text.is_char_boundary(start) {
                         start += 1;
                     }
@@ -161,7 +164,7 @@ impl Watch {
         }
     }
 
-    fn end(&mut self, outcome: Outcome, now: Instant, happened: &mut Vec<Happening>) {
+    fn end(&mut self, outcome: Outcome, now: Instant, happened: &mut Vec<Event>) {
         let Some(running) = self.running.take() else { return };
         let tried_again = running.text.lines().filter_map(|line| line.strip_prefix(TRIED_AGAIN));
         let ending = Ending {
@@ -171,15 +174,15 @@ impl Watch {
             test: running.test,
         };
         self.endings.push(ending.clone());
-        happened.push(Happening::Ended(ending));
+        happened.push(Event::ProgramResult(ending));
     }
 
-    /// The test that is running.
+    /// Returns the running test.
     pub(crate) fn running(&self) -> Option<&Running> {
         self.running.as_ref()
     }
 
-    /// Gives up the test that is running, which failed for this reason.
+    /// Ends the running test as failed, for `reason`.
     pub(crate) fn fail(&mut self, reason: &str, now: Instant) -> Option<Ending> {
         let text = format!("{}{reason}", self.running.as_ref()?.text);
         let mut happened = Vec::new();
@@ -187,21 +190,21 @@ impl Watch {
         self.endings.last().cloned()
     }
 
-    /// The tests that have ended, and the counts of the program's last line, if it came so far.
+    /// Returns the tests that have ended, and the counts of the program's last line if it was received.
     pub(crate) fn finish(self) -> (Vec<Ending>, Option<Counts>) {
         (self.endings, self.result)
     }
 }
 
-/// Reads `test NAME ... REST`.
-fn begun(line: &str) -> Option<(&str, &str)> {
+/// Parses `test NAME ... REST`.
+fn parse_begin(line: &str) -> Option<(&str, &str)> {
     if line.starts_with(RESULT) {
         return None;
     }
     line.strip_prefix("test ")?.split_once(" ... ")
 }
 
-/// The message of the first panic: it is on the line behind the one that says where it was.
+/// Returns the message of the first panic, which follows the line with its location.
 fn first_panic(text: &str) -> Option<&str> {
     let mut lines = text.lines();
     lines.find(|line| line.starts_with("thread '") && line.contains(" panicked at "))?;
@@ -212,8 +215,8 @@ fn first_panic(text: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// What happened when `pieces` arrived, and what was said in the end.
-    fn watched(pieces: &[&str]) -> (Vec<Happening>, Vec<(String, Outcome)>, Option<Counts>) {
+    /// Returns the events of `pieces`, the results of the tests and the final counts.
+    fn watched(pieces: &[&str]) -> (Vec<Event>, Vec<(String, Outcome)>, Option<Counts>) {
         let mut watch = Watch::default();
         let now = Instant::now();
         let happened = pieces.iter().flat_map(|piece| watch.feed(piece.as_bytes(), now)).collect();
@@ -224,13 +227,13 @@ mod tests {
     fn outcomes(output: &str) -> Vec<(String, Outcome)> {
         let whole = watched(&[output]).1;
         let pieces: Vec<_> = output.split_inclusive("").collect();
-        assert_eq!(watched(&pieces).1, whole, "it does not depend on the pieces");
+        assert_eq!(watched(&pieces).1, whole, "the result should not depend on the pieces");
         whole
     }
 
     #[test]
     fn test_begins_before_its_line_ends() {
-        let began = |test: &str| Happening::Began(test.to_owned());
+        let began = |test: &str| Event::Began(test.to_owned());
         let (happened, endings, counts) = watched(&["running 2 tests\ntest a::b ... "]);
         assert_eq!((happened, endings, counts), (vec![began("a::b")], vec![], None));
         let (happened, endings, _) = watched(&["test a ... ", "ok\ntest b ...", " "]);
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_told_apart() {
+    fn outcomes_are_distinguished() {
         let output = "test a ... ok\ntest b ... word\nthread 'b' (7) panicked at x.rs:1:1:\nno\nFAILED\n\
             test c ... [skipped] no XRC\nok\ntest d ... ignored, needs more\ntest e - should panic ... ok\n\
             \nfailures:\n\nfailures:\n    b\n\ntest result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured\n";
@@ -263,39 +266,42 @@ mod tests {
     }
 
     #[test]
-    fn summary_of_failed_program_is_passed_on() {
+    fn failed_program_summary_is_reported() {
         let output = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\nno\n\nfailures:\n    a\n\n\
             test result: FAILED. 0 passed; 1 failed; 0 ignored\n";
         let lines = watched(&[output]).0.into_iter().filter_map(|happened| match happened {
-            Happening::Summary(line) => Some(line),
+            Event::Summary(line) => Some(line),
             _ => None,
         });
         assert!(lines.collect::<Vec<_>>().contains(&"---- a stdout ----".to_owned()));
     }
 
     #[test]
-    fn first_panic_decides_whether_siw_stopped_test() {
+    fn first_panic_decides_external_failure() {
         let stopped = |panics: &[&str]| {
             let text: String = panics
                 .iter()
                 .map(|message| format!("thread 'a' (7) panicked at a.rs:1:1:\n{message}\n"))
                 .collect();
-            let outcome = Outcome::Failed(format!("said before\n{text}"));
+            let outcome = Outcome::Failed(format!("printed before\n{text}"));
             let (test, tried_again) = ("a".to_owned(), vec![]);
-            Ending { test, outcome, time: Duration::ZERO, tried_again }.foreign_fault().is_some()
+            Ending { test, outcome, time: Duration::ZERO, tried_again }.external_cause().is_some()
         };
         let by_siw = "siw has left bytes lying: \"rping\" did not end";
         assert!(stopped(&[by_siw]) && stopped(&[by_siw, "another"]));
         assert!(!stopped(&["another", by_siw]) && !stopped(&["not: siw has left bytes lying: "]));
-        let says = include_str!("../../../../tests/src/process.rs");
-        assert!(says.contains(&format!("{STOPPED_BY_SIW:?}")), "the tests should say it");
+        let source = include_str!("../../../../tests/src/process.rs");
+        assert!(
+            source.contains(&format!("{STOPPED_BY_SIW:?}")),
+            "the tests should print the message"
+        );
     }
 
     #[test]
-    fn markers_are_those_of_tests() {
-        let says = include_str!("../../../../tests/src/lib.rs");
+    fn markers_match_tests() {
+        let source = include_str!("../../../../tests/src/lib.rs");
         for marker in [SKIPPED, TRIED_AGAIN] {
-            assert!(says.contains(&format!("\"{marker}")), "the tests should print {marker:?}");
+            assert!(source.contains(&format!("\"{marker}")), "the tests should print {marker:?}");
         }
     }
 
@@ -308,24 +314,28 @@ mod tests {
     }
 
     #[test]
-    fn test_that_is_given_up_has_failed_with_its_text() {
+    fn abandoned_test_fails_with_its_output() {
         let mut watch = Watch::default();
         let start = Instant::now();
         watch.feed(b"test a ... so far\n", start);
         assert_eq!(watch.running().map(|running| running.since), Some(start));
-        let ending = watch.fail("out of time", start + Duration::from_secs(9)).expect("one runs");
+        let ending = watch
+            .fail("out of time", start + Duration::from_secs(9))
+            .expect("a test should be running");
         assert_eq!(ending.outcome, Outcome::Failed("so far\nout of time".to_owned()));
         assert_eq!(ending.time, Duration::from_secs(9));
         assert_eq!(watch.fail("out of time", start), None);
     }
 
     #[test]
-    fn long_text_keeps_its_end() {
+    fn long_output_keeps_its_end() {
         let mut watch = Watch::default();
         let line = "\u{e9}".repeat(1000);
         let output = format!("test a ... {}the end\nFAILED\n", format!("{line}\n").repeat(200));
         watch.feed(output.as_bytes(), Instant::now());
-        let Outcome::Failed(text) = &watch.finish().0[0].outcome else { panic!("it failed") };
-        assert!(text.len() < 3 * TEXT && text.ends_with("the end\n"), "{}", text.len());
+        let Outcome::Failed(text) = &watch.finish().0[0].outcome else {
+            panic!("the test should fail")
+        };
+        assert!(text.len() < 3 * MAX_TEXT && text.ends_with("the end\n"), "{}", text.len());
     }
 }

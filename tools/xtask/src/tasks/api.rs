@@ -1,7 +1,10 @@
-//! `cargo xtask api`: whether the crates that are for others offer what `tests/api` says, a line for each item.
+//! `cargo xtask api`: compares the public interface of the crates with `tests/api`.
 //!
-//! The lines are read from what rustdoc writes for people, which has each declaration as text. It differs from version to
-//! version, so the rustdoc is Debian's of the minimum version, whatever compiler is installed.
+//! The interface of a published crate is a list with one line per item.
+//!
+//! The lines are read from the HTML of rustdoc, which contains each declaration as text. The HTML differs between
+//! versions, so rustdoc is always that of Debian's compiler of the minimum version, independent of the installed
+//! compiler.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,10 +16,12 @@ use tool_error::{Context, Error, Result};
 use crate::host::{self, progress};
 use crate::testbed::rust::Rust;
 
-/// The crates, by the names of their packages.
+/// Names of the published packages.
 const PACKAGES: [&str; 4] = ["verbs-abi", "ucma-abi", "verbs-core", "rdmacm"];
 
-/// Compares what the crates offer with what is committed, or commits it.
+/// Compares the interface of the crates with the committed one.
+///
+/// If `renew` is set, the committed interface is overwritten instead.
 pub(crate) fn run(renew: bool) -> Result<ExitCode> {
     progress("documenting the crates with Debian's compiler");
     let mut cargo = Rust::minimum()?.cargo();
@@ -33,7 +38,9 @@ pub(crate) fn run(renew: bool) -> Result<ExitCode> {
         let mut lines = BTreeSet::new();
         read_all(&Rust::target_directory().join("doc").join(&name), &name, &mut lines)?;
         if lines.is_empty() {
-            return Err(Error::new(format!("the documentation of {package} has no items")));
+            return Err(Error::new(format!(
+                "cannot read the interface of {package}: its documentation has no items"
+            )));
         }
         if renew {
             let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -45,19 +52,21 @@ pub(crate) fn run(renew: bool) -> Result<ExitCode> {
         let differences = difference(&committed, &lines);
         if !differences.is_empty() {
             differ = true;
-            eprintln!("{package} offers something else than {}:", file.display());
+            eprintln!("the interface of {package} differs from {}:", file.display());
             differences.iter().for_each(|line| eprintln!("{line}"));
         }
     }
     if differ {
-        eprintln!("Where that is meant: cargo xtask api --renew, and say so in CHANGELOG.md");
+        eprintln!(
+            "if the change is intended: run cargo xtask api --renew and describe the change in CHANGELOG.md"
+        );
         return Ok(ExitCode::FAILURE);
     }
-    progress(if renew { "tests/api is written" } else { "they offer what tests/api says" });
+    progress(if renew { "tests/api is written" } else { "the interface matches tests/api" });
     Ok(ExitCode::SUCCESS)
 }
 
-/// Adds the lines of the pages in a directory, which is that of module `path`.
+/// Adds the lines of the pages in `directory`, which documents the module `path`.
 fn read_all(directory: &Path, path: &str, lines: &mut BTreeSet<String>) -> Result<()> {
     for file in host::files(directory)? {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -66,7 +75,7 @@ fn read_all(directory: &Path, path: &str, lines: &mut BTreeSet<String>) -> Resul
         } else if name.ends_with(".html") {
             let page = fs::read_to_string(&file);
             let page = page.with_context(|| format!("read {}", file.display()))?;
-            // `struct.Name.html`, and `index.html` of the module itself.
+            // The names are `struct.Name.html`, and `index.html` for the module itself.
             let mut parts = name.split('.').rev().skip(1);
             let item = parts.next().filter(|_| parts.next().is_some());
             let path = item.map_or_else(|| path.to_owned(), |item| format!("{path}::{item}"));
@@ -76,24 +85,30 @@ fn read_all(directory: &Path, path: &str, lines: &mut BTreeSet<String>) -> Resul
     Ok(())
 }
 
-/// What a page declares: the item, its implementations, and what they have that the trait does not say.
+/// Returns the declarations of a page.
+///
+/// They are the item, its implementations, and their members that the trait does not declare.
 fn declarations(page: &str) -> Vec<String> {
-    // What every type has.
-    let page = page.split("id=\"blanket-implementations\"").next().unwrap_or_default();
+    // Methods of the type that an item dereferences to, such as a slice, do not belong to the item. Blanket
+    // implementations exist for every type.
+    let own = |section: &&str| {
+        !section.starts_with("deref-methods") && !section.starts_with("blanket-implementations")
+    };
+    let page: String = page.split(SECTION).filter(own).collect();
     let mut found = Vec::new();
     let mut of_trait = false;
-    let (mut rest, marks) = (page, [ITEM, IMPLEMENTATION, MEMBER, REEXPORT]);
+    let (mut rest, marks) = (&page[..], [ITEM, IMPLEMENTATION, MEMBER, REEXPORT]);
     while let Some((place, (mark, end))) =
         marks.iter().filter_map(|mark| Some((rest.find(mark.0)?, *mark))).min()
     {
         rest = &rest[place + mark.len()..];
-        let (inside, behind) = rest.split_once(end).unwrap_or((rest, ""));
-        rest = behind;
+        let (inside, text_after) = rest.split_once(end).unwrap_or((rest, ""));
+        rest = text_after;
         let text = text(inside);
         let wanted = match (mark, end) {
             IMPLEMENTATION => {
                 of_trait = text.contains(" for ");
-                // Of what the compiler adds, only whether threads may have it is a promise.
+                // Of the implementations that the compiler adds, only `Send` and `Sync` are part of the interface.
                 let added =
                     ["Freeze", "RefUnwindSafe", "StructuralPartialEq", "Unpin", "UnwindSafe"];
                 of_trait && !added.iter().any(|name| text.contains(&format!("{name} for ")))
@@ -108,32 +123,34 @@ fn declarations(page: &str) -> Vec<String> {
     found
 }
 
-/// How what is wanted of a page begins and ends.
+/// Start of a section of a page, before its name.
+const SECTION: &str = "<h2 id=\"";
+/// Start and end of each part of a page that is read.
 const ITEM: (&str, &str) = ("<pre class=\"rust item-decl\"><code>", "</code></pre>");
 const IMPLEMENTATION: (&str, &str) = ("<h3 class=\"code-header\">", "</h3>");
 const MEMBER: (&str, &str) = ("<h4 class=\"code-header\">", "</h4>");
 const REEXPORT: (&str, &str) = ("<code>pub use ", "</code>");
 
-/// HTML as one line of text, without what is there to be clicked at.
+/// Returns HTML as one line of text, without interactive elements.
 fn text(html: &str) -> String {
     let shown = html.split("<summary").enumerate();
-    let shown: String = shown.map(|(index, part)| behind(index, part, "</summary>")).collect();
-    // A block begins a line.
+    let shown: String = shown.map(|(index, part)| text_after(index, part, "</summary>")).collect();
+    // A block starts a line.
     let lines = shown.replace("<div", " <div").replace("</div", " </div");
     let parts = lines.split('<').enumerate();
-    let untagged: String = parts.map(|(index, part)| behind(index, part, ">")).collect();
+    let untagged: String = parts.map(|(index, part)| text_after(index, part, ">")).collect();
     let entities =
         [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&nbsp;", " ")];
     let plain = entities.iter().fold(untagged, |text, (from, to)| text.replace(from, to));
     plain.replace("&amp;", "&").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What of a part is behind `end`, if the part is not the first.
-fn behind<'a>(index: usize, part: &'a str, end: &str) -> &'a str {
+/// Returns the text of a part after `end`, or the whole text if the part is the first.
+fn text_after<'a>(index: usize, part: &'a str, end: &str) -> &'a str {
     if index == 0 { part } else { part.split_once(end).map_or("", |(_, text)| text) }
 }
 
-/// What is only in the one, or only in the other.
+/// Returns the lines that are only in `committed`, with `-`, and those only in `found`, with `+`.
 fn difference(committed: &str, found: &BTreeSet<String>) -> Vec<String> {
     let committed: BTreeSet<String> = committed.lines().map(str::to_owned).collect();
     let gone = committed.difference(found).map(|line| format!("- {line}"));
@@ -149,13 +166,14 @@ mod tests {
         class=\"hideme\"><span>Show 1 field</span></summary>\n    pub b: \
         <a href=\"x\">u32</a>,\n}</code></pre><h3 class=\"code-header\">impl A&lt;'_&gt;</h3>\
         <h4 class=\"code-header\">pub fn <a>c</a>(&amp;self) -&gt; <a>u32</a></h4>\
-        <h3 class=\"code-header\">impl Iterator for A</h3><h4 class=\"code-header\">type <a>Item</a> = u32</h4>\
+        <h2 id=\"deref-methods-%5Bu8%5D\"><h4 class=\"code-header\">pub fn <a>len</a>(&amp;self)</h4>\
+        <h2 id=\"trait-implementations\"><h3 class=\"code-header\">impl Iterator for A</h3><h4 class=\"code-header\">type <a>Item</a> = u32</h4>\
         <h4 class=\"code-header\">fn <a>next</a>(&amp;mut self)</h4>\
         <h3 class=\"code-header\">impl !Send for A</h3><h3 class=\"code-header\">impl Freeze for A</h3>\
         <h2 id=\"blanket-implementations\"><h3 class=\"code-header\">impl&lt;T&gt; Any for T</h3>";
 
     #[test]
-    fn a_page_is_a_line_for_each_item() {
+    fn page_yields_one_line_per_item() {
         let wanted = [
             "#[non_exhaustive] pub struct A<'a> { pub b: u32, }",
             "pub fn c(&self) -> u32",
@@ -169,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_go_both_ways() {
+    fn difference_lists_both_directions() {
         let found = ["a", "c"].map(str::to_owned).into();
         assert_eq!(difference("a\nb\n", &found), ["- b", "+ c"]);
         assert_eq!(difference("a\nc\n", &found), [""; 0]);

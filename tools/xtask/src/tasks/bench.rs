@@ -1,5 +1,6 @@
-//! `cargo xtask bench`: what a connection or a message costs, with this library and with the C one, on each
-//! device.
+//! `cargo xtask bench`: measures connections and messages, with this library and in C.
+//!
+//! Each device is measured separately.
 
 use std::env;
 use std::ffi::OsString;
@@ -20,30 +21,30 @@ use crate::tasks::vm;
 use crate::testbed::kernel::Kernel;
 use crate::testbed::vm::Guest;
 
-/// The package that holds the programs to measure, and the one of them that measures.
+/// Package that contains the measured programs, and below it the program that measures.
 const PACKAGE: &str = "rdmacm-tests";
-/// The package with the tools that measure by themselves.
+/// Package with the tools that measure themselves.
 const TOOLS: &str = "rdmatools";
 const DRIVER: &str = "bench-driver";
-/// What is measured beside our program that posts.
+/// C program that is measured next to the Rust program that posts.
 const C_POSTS: &str = "bench-posts-c";
 
-/// The committed figures, a file for each part and device, and the kernel that they are of.
+/// Folder of the committed figures, one file for each part and device, and below it their kernel.
 const BASELINES: &str = "tests/bench/baseline";
 pub(crate) const BASELINE_KERNEL: Kernel = Kernel::V6_12;
-/// The beginning of a line of a new baseline.
+/// Start of a line of a new baseline.
 const RENEWED: &str = "baseline\t";
 
-/// What is measured.
+/// A subject of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// What a connection costs.
+    /// Cost of a connection.
     Connect,
-    /// What messages cost: their latency, bandwidth and rate.
+    /// Cost of messages: latency, bandwidth and rate.
     Data,
-    /// What messages cost on the safe tier.
+    /// Cost of messages of the safe API.
     Endpoint,
-    /// What posting and polling cost the program.
+    /// Cost of posting and polling for the program.
     Posts,
 }
 
@@ -63,7 +64,9 @@ impl Subject {
         }
     }
 
-    /// The C programs, or what makes them, and what counts their system calls or instructions.
+    /// Returns the packages of the C programs and of the counting tools.
+    ///
+    /// For some programs these are build tools; the counting tools count system calls or instructions.
     fn packages(self) -> &'static [&'static str] {
         match self {
             Self::Connect => &["ibverbs-providers", "rdmacm-utils", "strace"],
@@ -79,7 +82,7 @@ impl Subject {
         }
     }
 
-    /// What is measured in a guest each.
+    /// Returns the parts, each of which is measured in its own guest.
     fn parts(self) -> &'static [Part] {
         match self {
             Self::Connect => &[Part::Connect],
@@ -90,7 +93,7 @@ impl Subject {
     }
 }
 
-/// What one guest measures.
+/// A part of a subject, measured in one guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Connect,
@@ -113,29 +116,34 @@ impl Part {
         }
     }
 
-    /// With a clock that counts instructions, times are what was executed, and nearly the same in every run,
-    /// whatever else this machine does.
+    /// Returns `true` if the guest's clock counts instructions.
+    ///
+    /// Times are then numbers of executed instructions, and nearly the same in every run, whatever else this machine
+    /// does.
     fn counts_instructions(self) -> bool {
         !matches!(self, Self::Calls | Self::Posts)
     }
 
-    /// Where the client, the server and the kernel's threads run beside each other, times differ by half: one processor
-    /// has them all. But who waits at work for a single message would wait there for the end of the other side's slice:
-    /// latencies take a processor for each side and one for the kernel's threads, which take turns. siw has threads bound
-    /// to each processor, and gives the one that fewest have to a queue pair: perftest, which makes two on each side, has
-    /// the same as ours has for its one only where there are two.
+    /// Returns the number of the guest's processors.
+    ///
+    /// If the client, the server and the kernel's threads run in parallel, times vary by half, so one processor runs
+    /// them all. A program that polls for a single message would then wait for the end of the other side's time slice.
+    /// Latencies therefore need a processor for each side and one for the kernel's threads, which take turns.
+    ///
+    /// siw has threads bound to each processor, and assigns the least used one to a queue pair. perftest creates two
+    /// queue pairs on each side: only with two processors does it get the same as our program with its single one.
     fn processors(self, device: Device) -> NonZeroUsize {
         match self {
             Self::Calls | Self::Posts => host::processors(),
             Self::Latency => NonZeroUsize::MIN.saturating_add(match device {
-                Device::Rxe => 2,
+                Device::Rxe | Device::Mlx5 => 2,
                 Device::Siw => 1,
             }),
             Self::Connect | Self::Rates | Self::Endpoint => NonZeroUsize::MIN,
         }
     }
 
-    /// Many runs, one after the other, in a machine that others may load.
+    /// Returns the time limit, which allows for many sequential runs on a loaded machine.
     fn limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Connect | Self::Calls | Self::Endpoint | Self::Posts => 1200,
@@ -144,8 +152,10 @@ impl Part {
     }
 }
 
-/// Measures in guests of each kernel, on each of the devices that it has. Success says that everything was measured, and
-/// that each figure of the kernel with baselines lies in its band, or has a new one with `renew`.
+/// Measures in guests of each kernel, on each of its devices.
+///
+/// Returns success if everything was measured, and if each figure of the kernel with baselines is within its band, or,
+/// with `renew`, has a new baseline.
 pub(crate) fn run(
     subject: Subject,
     kernels: &[Kernel],
@@ -155,7 +165,7 @@ pub(crate) fn run(
     let on = |kernel: &Kernel| kernel.devices().iter().filter(|device| devices.contains(device));
     if !kernels.iter().any(|kernel| on(kernel).next().is_some()) {
         return Err(Error::new(
-            "bench: none of the kernels named has a driver for the device named",
+            "cannot run the benchmark: none of the selected kernels has a driver for the selected device",
         ));
     }
     let directories = build(subject)?;
@@ -172,7 +182,7 @@ pub(crate) fn run(
                 let run = Run { part: *part, kernel: *kernel, device: *device };
                 match run.measure(&directories, renew)? {
                     ExitCode::SUCCESS => {}
-                    // Figures left their bands: the others are measured nevertheless.
+                    // Some figures are outside their bands: the other parts are measured nevertheless.
                     ExitCode::FAILURE => result = ExitCode::FAILURE,
                     status => return Ok(status),
                 }
@@ -199,7 +209,7 @@ pub(crate) fn run_null(renew: bool) -> Result<ExitCode> {
         driver.arg("--compare").arg(&baseline);
     }
     driver.args(["null0", "-", "null"]).arg(&release).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = driver.output().context("run the driver of benches")?;
+    let output = driver.output().context("run the benchmark driver")?;
     let text = String::from_utf8_lossy(&output.stdout);
     let shown = text.lines().filter(|line| !line.starts_with(RENEWED));
     shown.for_each(progress);
@@ -210,15 +220,15 @@ pub(crate) fn run_null(renew: bool) -> Result<ExitCode> {
     Ok(if output.status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Writes the figures that the driver has printed, behind `heading`.
+/// Writes the figures that the driver printed, after `heading`.
 fn write_baseline(baseline: &Path, heading: &str, output: &str) -> Result<()> {
     let text = renewed(heading, output)?;
     fs::write(baseline, text).with_context(|| format!("write {}", baseline.display()))?;
-    progress(&format!("{} is renewed", baseline.display()));
+    progress(&format!("wrote {}", baseline.display()));
     Ok(())
 }
 
-/// The text of a baseline with the figures in `output`, behind `heading`.
+/// Returns the text of a baseline: `heading` and the figures in `output`.
 fn renewed(heading: &str, output: &str) -> Result<String> {
     let mut text = heading.to_owned();
     for line in output.lines().filter_map(|line| line.strip_prefix(RENEWED)) {
@@ -226,11 +236,11 @@ fn renewed(heading: &str, output: &str) -> Result<String> {
     }
     match text.len() > heading.len() {
         true => Ok(text),
-        false => Err(Error::new(format!("{DRIVER} printed no figures"))),
+        false => Err(Error::new(format!("cannot renew the baseline: {DRIVER} printed no figures"))),
     }
 }
 
-/// Builds the programs to measure, and returns their directories.
+/// Builds the measured programs, and returns their directories.
 fn build(subject: Subject) -> Result<Vec<PathBuf>> {
     let mut wanted = subject.packages().to_vec();
     wanted.extend(Guest::packages());
@@ -294,6 +304,7 @@ impl Run {
         let address = match device {
             Device::Rxe => "10.0.0.1",
             Device::Siw => "10.0.0.2",
+            Device::Mlx5 => "10.0.0.3",
         };
         command.extend([device.name(), address, part.name()].map(OsString::from));
         command.extend(directories.iter().map(OsString::from));
@@ -310,23 +321,26 @@ impl Run {
         if renew && status == ExitCode::SUCCESS {
             self.renew(&String::from_utf8_lossy(&output))?;
         } else if kernel != BASELINE_KERNEL {
-            progress(&format!("baselines are of Linux {}: not compared", BASELINE_KERNEL.name()));
+            progress(&format!(
+                "not compared: baselines exist for Linux {}",
+                BASELINE_KERNEL.name()
+            ));
         }
         Ok(status)
     }
 
-    /// The committed figures.
+    /// Returns the path of the committed figures.
     fn baseline(self) -> PathBuf {
         let name = format!("{}-{}.txt", self.part.name(), self.device.name());
         host::workspace().join(BASELINES).join(name)
     }
 
-    /// Writes the figures that the driver has printed.
+    /// Writes the figures that the driver printed.
     fn renew(self, output: &str) -> Result<()> {
         write_baseline(&self.baseline(), &self.heading(), output)
     }
 
-    /// The first line of a baseline.
+    /// Returns the first line of a baseline.
     fn heading(self) -> String {
         let Self { part, kernel, device } = self;
         format!(
@@ -343,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn renewed_baseline_has_the_printed_figures() {
+    fn renewed_baseline_has_printed_figures() {
         let run = Run { part: Part::Posts, kernel: Kernel::V6_12, device: Device::Rxe };
         assert!(run.baseline().ends_with("tests/bench/baseline/posts-rxe0.txt"));
         let output =
@@ -356,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_has_a_baseline_on_each_device() {
+    fn every_part_has_baseline_on_each_device() {
         let subjects = [Subject::Connect, Subject::Data, Subject::Endpoint, Subject::Posts];
         for part in subjects.iter().flat_map(|subject| subject.parts()) {
             for device in BASELINE_KERNEL.devices() {

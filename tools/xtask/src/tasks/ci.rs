@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: what every change must pass.
+//! `cargo xtask ci`: the checks that every change must pass.
 
 use std::fs;
 use std::process::{self, Command, ExitCode};
@@ -12,7 +12,7 @@ use crate::tally::selection::Selection;
 use crate::tasks::{api, demo, static_build, test};
 use crate::testbed::rust::Rust;
 
-/// Packs the crates that are for others, and builds each as it is packed, with those before it as they are.
+/// Options that package the published crates and build each package against the packages before it.
 const PACKAGE: [&str; 11] = [
     "package",
     "--quiet",
@@ -27,27 +27,29 @@ const PACKAGE: [&str; 11] = [
     "rdmacm",
 ];
 
-/// Runs every test, and beside the guests format, lints, documentation, packages, the oldest compiler, the public
-/// interface, the demonstration and the static program; each of those counts as one test.
+/// Runs every test and, in parallel with the guests, the other checks.
+///
+/// The checks are format, lints, documentation, packages, the oldest compiler, public interface, demonstration and
+/// static program. Each of them counts as one test.
 pub(crate) fn run(selection: &Selection) -> ExitCode {
     let mut tests = Tests::default();
-    // What cannot be had is said before anything takes time.
+    // Missing packages are reported before any long step.
     if let Err(error) = test::require_packages() {
         tests.stop(&error);
         return tests.finish();
     }
-    // A moment's work, and the most frequent mistake.
+    // This check takes a second and finds the most frequent mistake.
     step(&mut tests, "format", || cargo(&["fmt", "--all", "--check"]));
     test::add(selection, &mut tests, checks);
     tests.finish()
 }
 
-/// Everything that is no test, one after the other: while guests wait, these use the processors.
+/// Runs every check that is not a test, one after the other, while guests wait.
 fn checks(tests: &mut Tests) {
     let lints =
         ["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
     step(tests, "lints", || cargo(&lints));
-    // As most programs have it.
+    // Most programs use the crate without features.
     let plain = ["clippy", "--package", "rdmacm", "--", "-D", "warnings"];
     step(tests, "lints without features", || cargo(&plain));
     let documentation = ["doc", "--workspace", "--all-features", "--no-deps"];
@@ -59,24 +61,26 @@ fn checks(tests: &mut Tests) {
     step(tests, "static program", || succeeded(static_build::run_beside_tests()?));
 }
 
-/// Packs the crates in a folder of their own.
+/// Packages the crates in a new folder.
 ///
-/// cargo unpacks a packed crate into its home, by the path of the folder and the version of the crate, once: in the folder of
-/// an earlier run, the crates would be built with the crates of that run.
+/// cargo unpacks a packed crate into its home only once for each path of the folder and version of the crate. In the
+/// folder of an earlier run, the crates would be built with the crates of that run.
 fn packages() -> Result<()> {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let seconds = since_epoch.map_or(0, |time| time.as_secs());
     let folder = host::build_directory().join(format!("package-{seconds}-{}", process::id()));
-    let path = folder.to_str().ok_or_else(|| Error::new("the target directory is no text"))?;
+    let path = folder.to_str().ok_or_else(|| {
+        Error::new("cannot package the crates: the path of the target directory is not UTF-8")
+    })?;
     let packed = cargo(&[&PACKAGE[..], &["--target-dir", path]].concat());
     packed?;
     fs::remove_dir_all(&folder).context("remove the folder of the packages")
 }
 
-/// Runs a step and says how long it took.
+/// Runs a step and prints its duration.
 fn step(tests: &mut Tests, name: &str, run: impl FnOnce() -> Result<()>) {
     let start = Instant::now();
-    progress(&format!("{name}: begins"));
+    progress(&format!("{name}: started"));
     let result = run();
     let outcome = if result.is_ok() { "passed" } else { "FAILED" };
     progress(&format!("{name}: {outcome} ({:.0} s)", start.elapsed().as_secs_f64()));

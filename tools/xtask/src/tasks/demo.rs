@@ -1,4 +1,6 @@
-//! `cargo xtask demo`: a server and a client on a real kernel whose whole userland is one program of ours.
+//! `cargo xtask demo`: a server and a client on a real kernel.
+//!
+//! The whole userland is one program of this project.
 
 use std::fs;
 use std::io::{self, Write};
@@ -20,16 +22,20 @@ use crate::testbed::vm::{PACKAGES, UVERBS_FIRST, module_files};
 
 const PINGS: u32 = 5;
 
-/// Runs the demonstration, of the guest's own program or, if it is named, of another one that is left alone. Success means
-/// that every ping was answered and the kernel had no complaint.
+/// Runs the demonstration with the guest's own program.
+///
+/// If `program` is given, it is used instead, as the only file of the guest.
+///
+/// Returns success if every ping was answered and the kernel printed no complaint.
 pub(crate) fn run(program: Option<&Path>) -> Result<ExitCode> {
     packages::require(&PACKAGES)?;
     let image = Kernel::V6_12.image()?;
     let files = module_files(Kernel::V6_12, &[Device::Rxe], &UVERBS_FIRST)?;
     let init = initramfs::build_init()?;
     let shown = program.unwrap_or(&init);
-    let size = fs::metadata(shown).with_context(|| format!("measure {}", shown.display()))?.len();
-    let work = program.map_or(Work::Demo(PINGS), |_| Work::Alone(PINGS));
+    let size =
+        fs::metadata(shown).with_context(|| format!("read the size of {}", shown.display()))?.len();
+    let work = program.map_or(Work::Demo(PINGS), |_| Work::DemoOnly(PINGS));
     let plan = Plan { modules: Vec::new(), devices: vec![Device::Rxe], work };
     let initramfs = initramfs::pack(&init, program, plan, &files)?;
     progress(&format!(
@@ -46,7 +52,7 @@ pub(crate) fn run(program: Option<&Path>) -> Result<ExitCode> {
         processors: host::processors(),
         counts_instructions: false,
         host_root: false,
-        wires: None,
+        link_end: None,
         limit: Duration::from_secs(120),
     };
     let mut kernel = String::new();

@@ -1,4 +1,4 @@
-//! `cargo xtask faults`: whether programs survive that any system call fails, in a guest.
+//! `cargo xtask faults`: checks that programs survive the failure of any system call, in a guest.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -13,21 +13,21 @@ use crate::tasks::vm;
 use crate::testbed::kernel::Kernel;
 use crate::testbed::vm::Guest;
 
-/// The package with the program that makes calls fail, and that program.
+/// Package with the program that injects failures, and below it that program.
 const PACKAGE: &str = "rdmacm-tests";
 const DRIVER: &str = "fault-driver";
 
-/// Which calls fail.
+/// The set of calls that fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Those on device nodes.
+    /// Calls on device nodes.
     Devices,
-    /// Every one.
+    /// All calls.
     All,
 }
 
 impl Extent {
-    /// The driver's name for it.
+    /// Returns the driver's name of the extent.
     fn name(self) -> &'static str {
         match self {
             Self::Devices => "devices",
@@ -35,7 +35,7 @@ impl Extent {
         }
     }
 
-    /// Some runs a second, one after the other, in a machine that others may load.
+    /// Returns the time limit, which allows for some sequential runs per second on a loaded machine.
     fn limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Devices => 1200,
@@ -44,7 +44,7 @@ impl Extent {
     }
 }
 
-/// Runs the driver in a guest, where `words` choose a part, and ends as it does.
+/// Runs the driver in a guest with its exit status; `words` restrict the run.
 pub(crate) fn run(extent: Extent, kernel: Kernel, words: Vec<OsString>) -> Result<ExitCode> {
     packages::require(&["strace"])?;
     progress("building the programs");

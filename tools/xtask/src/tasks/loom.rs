@@ -1,5 +1,6 @@
-//! The protocols between threads, and between this library and a kernel, in every order: the tests of the
-//! library that loom runs.
+//! The library's loom tests: protocols between threads in every order of their steps.
+//!
+//! Some of them include a kernel.
 
 use std::fs;
 use std::path::Path;
@@ -13,8 +14,8 @@ use crate::tally::libtest::Artifact;
 use crate::tally::progress::Progress;
 use crate::tally::selection::Selection;
 
-/// Part of the names of those tests.
-const NAMED: &str = "loom_";
+/// Part of the names of the loom tests.
+const NAME_PART: &str = "loom_";
 
 /// Runs the selected tests and adds them to `tests`.
 pub(crate) fn add(selection: &Selection, progress: &Progress, tests: &mut Tests) {
@@ -36,7 +37,7 @@ pub(crate) fn add(selection: &Selection, progress: &Progress, tests: &mut Tests)
             Ok(listed) => listed,
             Err(error) => return tests.step("loom", Err(error)),
         };
-        listed.retain(|test| test.contains(NAMED) && selection.chooses(test));
+        listed.retain(|test| test.contains(NAME_PART) && selection.chooses(test));
         if listed.is_empty() {
             continue;
         }
@@ -47,32 +48,36 @@ pub(crate) fn add(selection: &Selection, progress: &Progress, tests: &mut Tests)
     }
 }
 
-/// The crates that have models.
+/// Packages that have loom models.
 const PACKAGES: [&str; 2] = ["verbs-core", "rdmacm"];
 
-/// Returns `true` if one of the tests may have `filter` in its name: the path and the text of a file contain all parts of it.
-/// Most filters mean other tests, for which nothing has to be built.
+/// Returns `true` if the name of a loom test may contain `filter`.
+///
+/// This is so if the path and the text of a file contain all parts of the filter. Most filters select other tests; the
+/// loom tests are then not built.
+///
+/// Most filters select other tests; the loom tests are then not built.
 fn may_match(filter: Option<&str>) -> Result<bool> {
     let Some(filter) = filter else { return Ok(true) };
     for package in PACKAGES {
-        if is_in(&host::workspace().join(package).join("src"), filter)? {
+        if contains_tests(&host::workspace().join(package).join("src"), filter)? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn is_in(directory: &Path, filter: &str) -> Result<bool> {
+fn contains_tests(directory: &Path, filter: &str) -> Result<bool> {
     for path in host::files(directory)? {
         if path.is_dir() {
-            if is_in(&path, filter)? {
+            if contains_tests(&path, filter)? {
                 return Ok(true);
             }
             continue;
         }
         let text = fs::read_to_string(&path);
         let text = text.with_context(|| format!("read {}", path.display()))?;
-        let of_loom = text.contains(&format!("fn {NAMED}"));
+        let of_loom = text.contains(&format!("fn {NAME_PART}"));
         let path = path.to_string_lossy();
         if of_loom && filter.split("::").all(|part| text.contains(part) || path.contains(part)) {
             return Ok(true);
@@ -81,7 +86,7 @@ fn is_in(directory: &Path, filter: &str) -> Result<bool> {
     Ok(false)
 }
 
-/// Builds the tests of the crates, with loom's types in place of the standard library's.
+/// Builds the tests of the crates, with loom's types instead of the standard library's.
 fn build() -> Result<Vec<Artifact>> {
     let mut cargo = host::cargo();
     cargo.args(["test", "--quiet", "--lib"]);
@@ -89,7 +94,7 @@ fn build() -> Result<Vec<Artifact>> {
         cargo.args(["--package", package]);
     }
     cargo.arg("--target-dir");
-    // Its own directory: other flags than the host's programs have would throw those away.
+    // A separate directory: different flags would invalidate the build of the host's programs.
     cargo.arg(host::build_directory().join("loom"));
     cargo.env("RUSTFLAGS", "--cfg loom").env_remove("CARGO_ENCODED_RUSTFLAGS");
     cargo.env("CARGO_PROFILE_DEV_DEBUG", "false");
@@ -101,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filter_that_means_other_tests_builds_nothing() {
+    fn filter_of_other_tests_builds_nothing() {
         assert_eq!(may_match(None), Ok(true));
         assert_eq!(may_match(Some("loom_")), Ok(true));
         assert_eq!(may_match(Some("waiters::loom_model")), Ok(true), "a module of them");

@@ -1,4 +1,6 @@
-//! `cargo xtask sanitize`: the kernel tests under AddressSanitizer, whose runtime comes with rustup's compilers.
+//! `cargo xtask sanitize`: the kernel tests under AddressSanitizer.
+//!
+//! The runtime is part of rustup's compilers.
 
 use std::process::ExitCode;
 
@@ -14,16 +16,16 @@ use crate::tally::selection::Selection;
 use crate::tasks::test;
 use crate::testbed::vm::Guest;
 
-/// The tests that it is for.
+/// Name of the test program that runs under the sanitizer.
 const KERNEL: &str = "kernel";
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What a queue pair that the kernel keeps may still write to is leaked on purpose, by the library and by the tests,
-/// which look at the heap where nothing is.
+/// Disables leak detection. The library and the tests intentionally leak memory that a surviving queue pair may still
+/// write to; the heap tests check the other leaks.
 const NO_LEAKS: &str = "ASAN_OPTIONS=detect_leaks=0";
 
-/// Runs them, on each of the kernels.
+/// Runs the tests on each of the kernels.
 pub(crate) fn run(selection: &Selection) -> ExitCode {
     let mut tests = Tests::default();
     match test::require_packages().and_then(|()| test::build()).and_then(|_| build()) {
@@ -45,12 +47,12 @@ fn on_kernels(artifact: &Artifact, selection: &Selection, tests: &mut Tests) {
             tests.step(KERNEL, Err(error));
             continue;
         }
-        // What runs in a pair of guests does not touch other memory than the rest.
-        for place in [Place::RdmaCmFirst, Place::Alone] {
+        // The tests in a pair of guests touch no other memory than the rest.
+        for place in [Place::RdmaCmFirst, Place::OneGuest] {
             let Some(batch) = batch::Batch::new(place, artifact, &guest, &all) else { continue };
             let batch = batch.with(NO_LEAKS);
-            let name = format!("{}, under AddressSanitizer", batch.name());
-            host::progress(&format!("{name}: {} tests begin", batch.count()));
+            let name = format!("{} under AddressSanitizer", batch.name());
+            host::progress(&format!("{name}: starting {} tests", batch.count()));
             progress.expect(batch.count());
             let ended = progress.during(|| batch.run(&progress));
             tests.add_program(&name, Some(batch.count()), ended);
@@ -58,15 +60,17 @@ fn on_kernels(artifact: &Artifact, selection: &Selection, tests: &mut Tests) {
     }
 }
 
-/// Builds the tests, with the sanitizer.
+/// Builds the tests with the sanitizer.
 fn build() -> Result<Artifact> {
-    host::progress("building the tests, with AddressSanitizer");
+    host::progress("building the tests with AddressSanitizer");
     let mut cargo = host::cargo();
     cargo.args(["test", "--package", "rdmacm-tests", "--test", KERNEL]);
     cargo.args(["--target", TARGET]);
     cargo.arg("--target-dir").arg(host::build_directory().join("sanitize"));
-    // The runtime comes with the compiler of rustup; only the option is not stable.
+    // The runtime is part of rustup's stable compiler; only the option is unstable.
     cargo.env("RUSTC_BOOTSTRAP", "1");
     cargo.env("RUSTFLAGS", "-Zsanitizer=address").env_remove("CARGO_ENCODED_RUSTFLAGS");
-    host_program::build(&mut cargo)?.pop().ok_or_else(|| Error::new("cargo has built no tests"))
+    host_program::build(&mut cargo)?
+        .pop()
+        .ok_or_else(|| Error::new("cannot build the tests: cargo built no test program"))
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: connections made and broken at random for as long as is wanted, and what is left of that.
+//! `cargo xtask soak`: opens and closes connections at random, and reports leftovers.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,11 +18,11 @@ use crate::testbed::vm::Guest;
 const PACKAGE: &str = "rdmacm-tests";
 const PROGRAM: &str = "soak";
 
-/// How the program's last output begins.
-const PICTURE: &[u8] = b"<svg";
+/// Start of the program's last output.
+const SVG_START: &[u8] = b"<svg";
 
-/// What booting and a last look may take besides the time that is wanted.
-const REST: Duration = Duration::from_secs(240);
+/// Time for booting and the final report, in addition to the requested time.
+const EXTRA_TIME: Duration = Duration::from_secs(240);
 
 /// Builds the program and runs it for `time` on every device of `kernel`.
 pub(crate) fn run(time: Duration, kernel: Kernel) -> Result<ExitCode> {
@@ -34,33 +34,33 @@ pub(crate) fn run(time: Duration, kernel: Kernel) -> Result<ExitCode> {
     in_guest(time, kernel)
 }
 
-/// Runs the program, which is built: its table goes to standard output, its picture to a file.
+/// Runs the program, which must be built. Its table goes to standard output, its chart to a file.
 pub(crate) fn in_guest(time: Duration, kernel: Kernel) -> Result<ExitCode> {
-    let guest = Guest { limit: time + REST, ..Guest::new(kernel) };
+    let guest = Guest { limit: time + EXTRA_TIME, ..Guest::new(kernel) };
     guest.fetch()?;
     let seconds = OsString::from(time.as_secs().to_string());
     let program = host::build_directory().join("debug").join(PROGRAM);
-    // One heap for all threads: of sixteen, each is resident some day up to the most that it ever had.
+    // One heap for all threads: each of sixteen heaps would eventually keep its peak size resident.
     let command = ["env".into(), "MALLOC_ARENA_MAX=1".into(), program.into_os_string(), seconds];
     let mut output = Output::default();
     let outcome = guest.run(&host::workspace(), &command, &mut |frame| match frame {
         Frame::Output(bytes) => output.take(&bytes),
         frame => vm::pass_on(frame),
     })?;
-    if !output.picture.is_empty() {
+    if !output.chart.is_empty() {
         let file = host::build_directory().join(format!("soak-{}.svg", kernel.name()));
-        fs::write(&file, &output.picture).with_context(|| format!("write {}", file.display()))?;
-        progress(&format!("the picture: {}", file.display()));
+        fs::write(&file, &output.chart).with_context(|| format!("write {}", file.display()))?;
+        progress(&format!("chart: {}", file.display()));
     }
     Ok(vm::end(&outcome, PROGRAM))
 }
 
-/// What the program prints: first for people, then a picture.
+/// Splits the output of the program: text, then a chart.
 #[derive(Debug, Default)]
 struct Output {
-    /// A line that is not whole yet.
+    /// An incomplete line.
     line: Vec<u8>,
-    picture: Vec<u8>,
+    chart: Vec<u8>,
 }
 
 impl Output {
@@ -71,10 +71,10 @@ impl Output {
                 return Ok(());
             }
             let line = std::mem::take(&mut self.line);
-            if self.picture.is_empty() && !line.starts_with(PICTURE) {
+            if self.chart.is_empty() && !line.starts_with(SVG_START) {
                 io::stdout().write_all(&line)?;
             } else {
-                self.picture.extend(line);
+                self.chart.extend(line);
             }
         }
         Ok(())
@@ -86,12 +86,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_picture_is_what_follows_the_text() {
+    fn chart_follows_text() {
         let mut output = Output::default();
         for piece in ["a\nb", "c\n<s", "vg a='1'>\n<p", "ath/>\n", "</svg>\n"] {
-            output.take(piece.as_bytes()).expect("standard output takes it");
+            output.take(piece.as_bytes()).expect("standard output should be writable");
         }
-        assert_eq!(String::from_utf8_lossy(&output.picture), "<svg a='1'>\n<path/>\n</svg>\n");
+        assert_eq!(String::from_utf8_lossy(&output.chart), "<svg a='1'>\n<path/>\n</svg>\n");
         assert!(output.line.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test of the project, with the test bed that some of them need.
+//! `cargo xtask test`: runs every test of the project, with the test bed for the tests that need it.
 
 use std::cmp::Reverse;
 use std::iter;
@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use guest::plan::Device;
 use tool_error::{Error, Result};
 
 use crate::host;
@@ -17,23 +18,23 @@ use crate::tally::batch::{self, Batch, Place};
 use crate::tally::host_program;
 use crate::tally::libtest::{self, Artifact};
 use crate::tally::progress::Progress;
-use crate::tally::selection::Selection;
+use crate::tally::selection::{RoceDevices, Selection};
 use crate::tasks::fuzz;
 use crate::tasks::loom;
 use crate::tasks::soak;
 use crate::testbed::kernel::Kernel;
 use crate::testbed::vm::Guest;
 
-/// The step that lets connections be made and broken at random, by its name, and how long it does.
+/// Name and, below it, duration of the step that opens and closes connections at random.
 const SOAK: &str = "soak";
 const SOAK_TIME: Duration = Duration::from_secs(60);
-/// The kernel on which it does: it has every device.
+/// Kernel of the soak step, which has every device.
 const SOAK_KERNEL: Kernel = Kernel::V6_12;
 
-/// The target whose tests need no guest.
+/// Name of the test target that needs no guest.
 const HEADERS: &str = "headers";
 
-/// What the tests run besides the project's own programs: the C peers, the C compiler, tools.
+/// Packages that the tests run in addition to the project's own programs: C peers, C compiler, tools.
 const PACKAGES: [&str; 9] = [
     "gcc",
     "ibverbs-providers",
@@ -53,13 +54,18 @@ pub(crate) fn run(selection: &Selection) -> ExitCode {
     tests.finish()
 }
 
-/// Runs the tests and adds them to `tests`. While the first guests work, `beside` runs, with all that it needs built.
+/// Runs the tests and adds them to `tests`. `beside` runs in parallel with the first guests, with all its programs
+/// built.
 pub(crate) fn add(selection: &Selection, tests: &mut Tests, beside: impl FnOnce(&mut Tests)) {
-    let guests: Vec<Guest> = selection
-        .kernels
-        .iter()
-        .map(|kernel| Guest { limit: selection.limit, ..Guest::new(*kernel) })
-        .collect();
+    let guest = |kernel| Guest { limit: selection.limit, ..Guest::new(kernel) };
+    let with_card = |kernel| Guest { devices: vec![Device::Mlx5], ..guest(kernel) };
+    let mut guests: Vec<Guest> = match selection.roce {
+        RoceDevices::Both => selection.kernels.iter().copied().map(guest).collect(),
+        RoceDevices::Card => Vec::new(),
+    };
+    let on_card = selection.kernels.iter().copied().filter(|kernel| selection.has_card_on(*kernel));
+    guests.extend(on_card.map(with_card));
+    guests.sort_by_key(|guest| guest.kernel.name());
     let ready = require_packages().and_then(|()| set_up(guests, tests));
     let (guests, artifacts) = match ready.and_then(|guests| Ok((guests, build()?))) {
         Ok(ready) => ready,
@@ -67,11 +73,11 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests, beside: impl FnOnce(
     };
     let progress = Progress::default();
     let (mut headers, mut batches) = (None, Vec::new());
-    for artifact in artifacts.iter().filter(|artifact| needs_bed(artifact)) {
+    for artifact in artifacts.iter().filter(|artifact| needs_test_bed(artifact)) {
         let mut all = match host_program::listed(artifact, true) {
             Ok(all) => all,
             Err(error) => {
-                tests.trouble(&format!("{}: {error}", artifact.target));
+                tests.add_problem(&format!("{}: {error}", artifact.target));
                 continue;
             }
         };
@@ -80,21 +86,28 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests, beside: impl FnOnce(
             headers = Some((artifact, all)).filter(|(_, tests)| !tests.is_empty());
             continue;
         }
+        let runs_on = |test: &str, guest: &Guest| match guest.has_card() {
+            true => selection.runs_on_card(test),
+            false => selection.runs_on(test, guest.kernel),
+        };
         for guest in &guests {
             let chosen: Vec<String> =
-                all.iter().filter(|test| selection.runs_on(test, guest.kernel)).cloned().collect();
+                all.iter().filter(|test| runs_on(test, guest)).cloned().collect();
             let batch = |place| Batch::new(place, artifact, guest, &chosen);
             batches.extend(Place::ALL.into_iter().filter_map(batch));
         }
     }
-    let soak = guests.iter().any(|guest| guest.kernel == SOAK_KERNEL) && selection.chooses(SOAK);
+    let is_all = selection.roce == RoceDevices::Both;
+    let soak =
+        is_all && guests.iter().any(|guest| guest.kernel == SOAK_KERNEL) && selection.chooses(SOAK);
     progress.expect(batches.iter().map(Batch::count).sum::<usize>() + usize::from(soak));
-    // They wait about as much as they work, those of two guests most of the time: one after the other of these, and as many
-    // of the others at once as there are processors, beside what runs here.
-    let (pairs, mut others): (Vec<_>, Vec<_>) = batches.iter().partition(|batch| batch.is_of_two());
-    // The longest first, so that none is left alone in the end.
+    // Tests wait about as long as they work, tests in a pair of guests most of the time. Batches of pairs run one after the
+    // other; of the other batches, as many run in parallel as there are processors, next to the checks on this machine.
+    let (pairs, mut others): (Vec<_>, Vec<_>) =
+        batches.iter().partition(|batch| batch.needs_two_guests());
+    // The longest batch starts first, so that it does not run alone at the end.
     others.sort_by_key(|batch| Reverse(batch.count()));
-    let (says, hears) = mpsc::channel();
+    let (sender, results) = mpsc::channel();
     let queues = [(1, pairs), (host::processors().get(), others)]
         .map(|(at_once, batches)| (at_once, Mutex::new(batches.into_iter())));
     let progress = &progress;
@@ -103,22 +116,30 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests, beside: impl FnOnce(
             let workers =
                 queues.iter().flat_map(|(at_once, queue)| iter::repeat_n(queue, *at_once));
             for queue in workers {
-                let says = says.clone();
+                let sender = sender.clone();
                 scope.spawn(move || {
                     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
                     while let Some(batch) = next() {
-                        host::progress(&format!("{}: {} tests begin", batch.name(), batch.count()));
-                        // Heard until all of these have ended.
-                        let _ = says.send((batch, batch.run(progress)));
+                        host::progress(&format!(
+                            "{}: starting {} tests",
+                            batch.name(),
+                            batch.count()
+                        ));
+                        // The receiver exists until all of these threads have ended.
+                        let _ = sender.send((batch, batch.run(progress)));
                     }
                 });
             }
-            drop(says);
+            drop(sender);
             beside(tests);
-            on_host(&artifacts, selection, progress, tests);
-            loom::add(selection, progress, tests);
-            fuzz::add(selection, progress, tests);
-            if let Some((artifact, listed)) = headers {
+            if is_all {
+                on_host(&artifacts, selection, progress, tests);
+                loom::add(selection, progress, tests);
+                fuzz::add(selection, progress, tests);
+            }
+            if let Some((artifact, listed)) = headers.filter(|_| is_all) {
+                // Headers do not depend on devices.
+                let guests: Vec<_> = guests.iter().filter(|guest| !guest.has_card()).collect();
                 on_headers(artifact, &listed, &guests, progress, tests);
             }
             if soak {
@@ -126,12 +147,12 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests, beside: impl FnOnce(
                 let passed =
                     soak::in_guest(SOAK_TIME, SOAK_KERNEL).and_then(|status| match status {
                         ExitCode::SUCCESS => Ok(()),
-                        _ => Err(Error::new("it failed")),
+                        _ => Err(Error::new("see above")),
                     });
                 progress.leave(SOAK);
                 tests.step(SOAK, passed);
             }
-            for (batch, ended) in hears {
+            for (batch, ended) in results {
                 tests.add_program(&batch.name(), Some(batch.count()), ended);
             }
         });
@@ -139,7 +160,7 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests, beside: impl FnOnce(
     progress.during(work);
 }
 
-/// Makes sure that the packages are installed which the tests need.
+/// Checks that the packages that the tests need are installed, and installs missing ones if possible.
 pub(crate) fn require_packages() -> Result<()> {
     let mut wanted = [&PACKAGES[..], &fuzz::PACKAGES].concat();
     wanted.extend(Guest::packages());
@@ -148,21 +169,24 @@ pub(crate) fn require_packages() -> Result<()> {
     packages::require(&wanted)
 }
 
-/// Gets everything that the guests and the tests in them need; returns the guests whose kernel could be had.
+/// Downloads and builds everything that the guests and their tests need. Returns the guests with an available kernel.
 fn set_up(guests: Vec<Guest>, tests: &mut Tests) -> Result<Vec<Guest>> {
     let results: Vec<Result<()>> = thread::scope(|scope| {
         let fetch = |guest: &Guest| guest.fetch().and_then(|()| guest.kernel.headers().map(drop));
-        let kernels: Vec<_> =
-            guests.iter().map(|guest| scope.spawn(move || fetch(guest))).collect();
-        let panicked = |_| Err(Error::new("its preparation panicked"));
-        kernels.into_iter().map(|kernel| kernel.join().unwrap_or_else(panicked)).collect()
+        // Guests of one kernel need the same files.
+        let of_one_kernel = guests.chunk_by(|one, other| one.kernel == other.kernel);
+        let kernels: Vec<_> = of_one_kernel
+            .map(|guests| scope.spawn(move || guests.iter().map(fetch).collect::<Vec<_>>()))
+            .collect();
+        let panicked = |_| vec![Err(Error::new("the preparation of the guest panicked"))];
+        kernels.into_iter().flat_map(|kernel| kernel.join().unwrap_or_else(panicked)).collect()
     });
     let mut ready = Vec::new();
     for (guest, result) in guests.into_iter().zip(results) {
         match result {
             Ok(()) => ready.push(guest),
-            Err(error) => tests.trouble(&format!(
-                "Linux {0} cannot be had, and nothing runs on it: {error}\n--kernel NAME runs the tests of one kernel",
+            Err(error) => tests.add_problem(&format!(
+                "cannot prepare Linux {0}, its tests do not run: {error}; run the tests of one kernel with --kernel NAME",
                 guest.kernel.name()
             )),
         }
@@ -170,7 +194,7 @@ fn set_up(guests: Vec<Guest>, tests: &mut Tests) -> Result<Vec<Guest>> {
     Ok(ready)
 }
 
-/// Builds every test and every program that the tests run; returns the test programs.
+/// Builds every test and every program that the tests run. Returns the test programs.
 pub(crate) fn build() -> Result<Vec<Artifact>> {
     host::progress("building the tests");
     let mut cargo = host::cargo();
@@ -178,19 +202,19 @@ pub(crate) fn build() -> Result<Vec<Artifact>> {
     host_program::build(&mut cargo)
 }
 
-/// Returns `true` if a program's ignored tests need the test bed.
-fn needs_bed(artifact: &Artifact) -> bool {
+/// Returns `true` if the ignored tests of a program need the test bed.
+fn needs_test_bed(artifact: &Artifact) -> bool {
     Path::new(&artifact.manifest) == batch::directory().join("Cargo.toml")
 }
 
-/// Runs the tests that need no bed, and those in the documentation.
+/// Runs the tests that need no test bed, and those in the documentation.
 fn on_host(artifacts: &[Artifact], selection: &Selection, progress: &Progress, tests: &mut Tests) {
     for artifact in artifacts {
         let name = format!("host {}", artifact.target);
         let mut listed = match host_program::listed(artifact, false) {
             Ok(listed) => listed,
             Err(error) => {
-                tests.trouble(&format!("{name}: {error}"));
+                tests.add_problem(&format!("{name}: {error}"));
                 continue;
             }
         };
@@ -222,7 +246,7 @@ fn on_documentation(selection: &Selection, progress: &Progress, tests: &mut Test
         match host::output(&mut listing, "list the tests in the documentation") {
             Ok(list) if libtest::listed(&String::from_utf8_lossy(&list)).is_empty() => return,
             Ok(_) => {}
-            Err(error) => return tests.trouble(&format!("{NAME}: {error}")),
+            Err(error) => return tests.add_problem(&format!("{NAME}: {error}")),
         }
     }
     let mut cargo = cargo();
@@ -231,11 +255,11 @@ fn on_documentation(selection: &Selection, progress: &Progress, tests: &mut Test
     tests.add_program(NAME, None, ended);
 }
 
-/// Runs the tests that compare with the kernels' headers.
+/// Runs the tests that compare constants with the kernels' headers.
 fn on_headers(
     artifact: &Artifact,
     listed: &[String],
-    guests: &[Guest],
+    guests: &[&Guest],
     progress: &Progress,
     tests: &mut Tests,
 ) {
@@ -247,8 +271,8 @@ fn on_headers(
     tests.add_program(HEADERS, Some(listed.len()), result);
 }
 
-/// `6.1=DIRECTORY:6.12=DIRECTORY`.
-fn uapi_headers(guests: &[Guest]) -> Result<String> {
+/// Returns the directories of the headers: `6.1=DIRECTORY:6.12=DIRECTORY`.
+fn uapi_headers(guests: &[&Guest]) -> Result<String> {
     let kernels = guests.iter().map(|guest| {
         let version = guest.kernel.image()?.version;
         Ok(format!("{version}={}", guest.kernel.headers()?.display()))

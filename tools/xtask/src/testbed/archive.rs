@@ -11,16 +11,16 @@ use crate::host::packages::update;
 use crate::host::{self, progress};
 use crate::testbed::cache;
 
-/// What the archive says about a package.
+/// The archive's record of a package.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) version: String,
-    /// The names that the package depends on.
+    /// The names of the packages that it depends on.
     pub(crate) depends: Vec<String>,
 }
 
 impl Record {
-    /// The first dependency whose name starts so.
+    /// Returns the first dependency whose name starts with `prefix`.
     pub(crate) fn dependency(&self, prefix: &str) -> Option<&str> {
         self.depends.iter().map(String::as_str).find(|name| name.starts_with(prefix))
     }
@@ -37,29 +37,29 @@ impl Record {
     }
 }
 
-/// Where packages come from.
+/// A source of packages.
 #[derive(Debug)]
 pub(crate) enum Archive {
-    /// What this machine's apt is set up for.
+    /// The sources of this machine's apt.
     Host,
-    /// Another suite of the same archive: this directory has apt's files for it.
+    /// Another suite of the same archive; the directory contains apt's files for it.
     Suite(PathBuf),
 }
 
-/// The keys that every Debian trusts.
+/// The keys that every Debian system trusts.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 impl Archive {
-    /// A suite of Debian, with package lists below the directory `name` of the cache. They are fetched once, so that
-    /// packages that are downloaded at different times fit each other.
+    /// Opens a suite of Debian, with package lists in the directory `name` of the cache. The lists are fetched once, so
+    /// that packages that are downloaded at different times fit each other.
     pub(crate) fn suite(suite: &str, name: &str) -> Result<Self> {
         let fetch = |place: &Path| {
             let source =
-                format!("deb [signed-by={KEYS} target=Packages] {} {suite} main\n", site()?);
+                format!("deb [signed-by={KEYS} target=Packages] {} {suite} main\n", archive_url()?);
             for directory in ["lists/partial", "cache/archives/partial"] {
                 let directory = place.join(directory);
                 fs::create_dir_all(&directory)
-                    .with_context(|| format!("make {}", directory.display()))?;
+                    .with_context(|| format!("create {}", directory.display()))?;
             }
             fs::write(place.join("sources.list"), source).context("write a list of sources")?;
             progress(&format!("fetching the package lists of {suite}"));
@@ -70,10 +70,10 @@ impl Archive {
         cache::entry(&format!("{name}/apt"), fetch).map(Self::Suite)
     }
 
-    /// One of apt's programs, told which files are its own.
+    /// Returns a command of apt with options for the files of this archive.
     fn apt(&self, program: &str) -> Command {
         let mut command = host::command(program);
-        // The sandbox's user may not reach the project's directory.
+        // apt's sandbox user may not have access to the project's directory.
         command.args(["-o", "APT::Sandbox::User=root"]);
         if let Self::Suite(place) = self {
             let place = place.display();
@@ -93,7 +93,7 @@ impl Archive {
     /// Fetches new package lists before a kernel is chosen from them.
     ///
     /// A kernel's image, headers and source are separate packages that must have one version. With old lists, apt may
-    /// choose an image whose source the archive has dropped by the time that a later download renews the lists.
+    /// choose an image whose source is removed from the archive before a later download renews the lists.
     pub(crate) fn refresh(&self) -> Result<()> {
         match self {
             Self::Host => update().map(drop),
@@ -102,57 +102,62 @@ impl Archive {
         }
     }
 
-    /// Looks a package up in the archive's lists.
+    /// Returns the archive's record of a package.
     pub(crate) fn record(&self, package: &str) -> Result<Record> {
-        self.renewed(|| {
+        self.with_renewed_lists(|| {
             let mut command = self.apt("apt-cache");
             command.args(["show", "--no-all-versions", package]);
             let text = host::output(&mut command, &format!("look up the package {package}"));
             let text = text.map_err(|error| match self {
                 // The newer kernels are not in every suite.
                 Self::Host => Error::new(format!(
-                    "{error}\nDebian 12 has it in main, in its updates or in its security suite"
+                    "{error}; enable main, the updates and the security suite of Debian 12"
                 )),
                 Self::Suite(_) => error,
             })?;
-            let unknown = || Error::new(format!("the package lists do not know {package}"));
+            let unknown = || Error::new(format!("cannot find {package} in the package lists"));
             Record::parse(&String::from_utf8_lossy(&text)).ok_or_else(unknown)
         })
     }
 
-    /// The newest version of a package that begins with `beginning`.
+    /// Returns the newest version of a package that starts with `beginning`.
     pub(crate) fn version(&self, package: &str, beginning: &str) -> Result<String> {
-        self.renewed(|| {
+        self.with_renewed_lists(|| {
             let mut command = self.apt("apt-cache");
             let text = host::output(
                 command.args(["madison", package]),
                 &format!("look up the versions of {package}"),
             )?;
             let text = String::from_utf8_lossy(&text);
-            let found = versions(&text).find(|version| version.starts_with(beginning));
+            let found = parse_versions(&text).find(|version| version.starts_with(beginning));
             found.map(str::to_owned).ok_or_else(|| {
-                Error::new(format!("the package lists know no version {beginning} of {package}"))
+                Error::new(format!(
+                    "cannot find version {beginning} of {package} in the package lists"
+                ))
             })
         })
     }
 
-    /// The packages, each `NAME=VERSION`, that would be installed for `packages`, of which each is `NAME` or `NAME=VERSION`. A
-    /// machine of another suite than this one's counts as one without any package.
+    /// Returns the packages, as `NAME=VERSION`, that apt would install for `packages`.
+    ///
+    /// Each of `packages` is `NAME` or `NAME=VERSION`.
+    ///
+    /// A machine of another suite counts as a machine without any package.
     pub(crate) fn closure(&self, packages: &[impl AsRef<OsStr>]) -> Result<Vec<String>> {
-        self.renewed(|| {
+        self.with_renewed_lists(|| {
             let mut command = self.apt("apt-get");
             command.args(["--simulate", "--no-install-recommends", "install"]).args(packages);
-            let text = host::output(&mut command, "look up what packages need")?;
-            Ok(installed(&String::from_utf8_lossy(&text)))
+            let text = host::output(&mut command, "look up the dependencies of packages")?;
+            Ok(parse_installed(&String::from_utf8_lossy(&text)))
         })
     }
 
-    /// Downloads packages, each `NAME` or `NAME=VERSION`, and unpacks them below `root`.
+    /// Downloads packages, each `NAME` or `NAME=VERSION`, and unpacks them into `root`.
     pub(crate) fn unpack(&self, packages: &[&str], root: &Path) -> Result<()> {
         let names = packages.join(" ");
         progress(&format!("downloading {names}"));
         let place = root.join("download");
-        self.renewed(|| {
+        self.with_renewed_lists(|| {
             make_empty(&place)?;
             let mut command = self.apt("apt-get");
             command.arg("download").args(packages).current_dir(&place);
@@ -166,36 +171,42 @@ impl Archive {
         remove(&place)
     }
 
-    /// Does something for which package lists that are absent or out of date are a hindrance.
-    fn renewed<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+    /// Runs `attempt`, and again with new package lists if it fails.
+    ///
+    /// Missing or outdated lists may be the reason of the failure.
+    fn with_renewed_lists<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
         attempt().or_else(|first| match self {
             Self::Host if update()? => attempt(),
             Self::Host => {
-                let remedy = "If the package lists are old: sudo apt-get update";
+                let remedy = "if the package lists are old, run: sudo apt-get update";
                 Err(Error::new(format!("{first}\n{remedy}")))
             }
             Self::Suite(place) => {
                 let all = place.parent().unwrap_or(place).display();
-                Err(Error::new(format!("{first}\nThe package lists may be old: remove {all}")))
+                Err(Error::new(format!("{first}\nif the package lists are old, remove {all}")))
             }
         })
     }
 }
 
-/// The archive that this machine's packages come from, as a list of sources names it.
-fn site() -> Result<String> {
-    Archive::Host.renewed(|| {
+/// Returns the archive of this machine's packages, as named in a list of sources.
+fn archive_url() -> Result<String> {
+    Archive::Host.with_renewed_lists(|| {
         let mut command = Archive::Host.apt("apt-get");
         command.args(["indextargets", "--format", "$(LABEL) $(COMPONENT) $(SITE)"]);
-        let text = host::output(&mut command, "ask apt for its sources")?;
+        let text = host::output(&mut command, "list the sources of apt")?;
         let text = String::from_utf8_lossy(&text);
-        let site = text.lines().find_map(|line| line.strip_prefix("Debian main "));
-        site.map(str::to_owned).ok_or_else(|| Error::new("apt has no source of Debian's packages"))
+        let archive_url = text.lines().find_map(|line| line.strip_prefix("Debian main "));
+        archive_url
+            .map(str::to_owned)
+            .ok_or_else(|| Error::new("cannot find a source of Debian's packages: apt has none"))
     })
 }
 
-/// The packages that apt would install, by what it says in a simulation: `Inst NAME [OLD] (VERSION SUITE [amd64]) []`.
-fn installed(simulation: &str) -> Vec<String> {
+/// Parses the packages that apt would install from a simulation.
+///
+/// A line is `Inst NAME [OLD] (VERSION SUITE [amd64]) []`.
+fn parse_installed(simulation: &str) -> Vec<String> {
     let lines = simulation.lines().filter_map(|line| line.strip_prefix("Inst "));
     let exact = |line: &str| {
         let (name, rest) = line.split_once(' ')?;
@@ -205,8 +216,8 @@ fn installed(simulation: &str) -> Vec<String> {
     lines.filter_map(exact).collect()
 }
 
-/// The versions of a package, the newest first, by `apt-cache madison`: `NAME | VERSION | SUITE`.
-fn versions(table: &str) -> impl Iterator<Item = &str> {
+/// Parses the versions of a package, newest first, from `apt-cache madison`: `NAME | VERSION | SUITE`.
+fn parse_versions(table: &str) -> impl Iterator<Item = &str> {
     table.lines().filter_map(|line| line.split('|').nth(1)).map(str::trim)
 }
 
@@ -214,7 +225,7 @@ fn make_empty(directory: &Path) -> Result<()> {
     if directory.exists() {
         remove(directory)?;
     }
-    fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))
+    fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))
 }
 
 fn remove(directory: &Path) -> Result<()> {
@@ -226,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_has_its_version_and_every_alternative_dependency() {
+    fn record_has_version_and_alternatives() {
         let text = "Package: p\nVersion: 6.12.1-1\nDepends: linux-base (>= 4), \
              linux-image-6.12.1-amd64 (= 6.12.1-1) | linux-image-6.12.1-amd64-unsigned, gcc-12\n\n\
              Package: p\nVersion: 1\n";
@@ -238,21 +249,24 @@ mod tests {
     }
 
     #[test]
-    fn a_simulation_names_what_it_installs() {
+    fn simulation_lists_installed_packages() {
         let text = "Reading package lists...\nInst libc6 (2.43-7 Debian:unstable [amd64]) []\n\
              Inst make [4.3-1] (4.4.1-3 Debian:unstable [amd64])\nConf libc6 (2.43-7 Debian:unstable [amd64])\n";
-        assert_eq!(installed(text), ["libc6=2.43-7", "make=4.4.1-3"]);
+        assert_eq!(parse_installed(text), ["libc6=2.43-7", "make=4.4.1-3"]);
     }
 
     #[test]
-    fn versions_are_the_second_column() {
+    fn versions_are_in_second_column() {
         let text = " rustc-web | 1.96.0-1 | http://x bookworm-security/main amd64 Packages\n \
              rustc-web | 1.85.0+dfsg3-1~deb12u3 | http://x bookworm/main amd64 Packages\n";
-        assert_eq!(versions(text).collect::<Vec<_>>(), ["1.96.0-1", "1.85.0+dfsg3-1~deb12u3"]);
+        assert_eq!(
+            parse_versions(text).collect::<Vec<_>>(),
+            ["1.96.0-1", "1.85.0+dfsg3-1~deb12u3"]
+        );
     }
 
     #[test]
-    fn nothing_is_no_record() {
+    fn empty_text_is_no_record() {
         assert_eq!(Record::parse(""), None);
     }
 }

@@ -1,6 +1,8 @@
-//! The archive format of an initramfs: cpio, "newc" (kernel: Documentation/driver-api/early-userspace/buffer-format.rst).
+//! The archive format of an initramfs: cpio, "newc".
+//!
+//! Kernel documentation: Documentation/driver-api/early-userspace/buffer-format.rst.
 
-/// An archive under construction. Parents come before what lies in them.
+/// An archive under construction. A directory must be added before its entries.
 #[derive(Debug, Default)]
 pub(crate) struct Archive {
     bytes: Vec<u8>,
@@ -16,17 +18,17 @@ impl Archive {
         self.entry(path, DIRECTORY, (0, 0), &[]);
     }
 
-    /// A regular file that may be executed.
+    /// Adds an executable regular file.
     pub(crate) fn file(&mut self, path: &str, content: &[u8]) {
         self.entry(path, PROGRAM, (0, 0), content);
     }
 
-    /// A character device `(major, minor)`.
+    /// Adds a character device `(major, minor)`.
     pub(crate) fn device(&mut self, path: &str, number: (u32, u32)) {
         self.entry(path, DEVICE, number, &[]);
     }
 
-    /// The finished archive.
+    /// Returns the finished archive.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, (0, 0), &[]);
         self.bytes
@@ -38,8 +40,8 @@ impl Archive {
         let name = u32::try_from(path.len() + 1).expect("a path is short");
         let links = 1 + u32::from(mode == DIRECTORY);
         let (major, minor) = device;
-        // inode, mode, uid, gid, links, mtime, size, the device that holds the file, the device that the
-        // file is, length of the name with its NUL, checksum (unused).
+        // Fields: inode, mode, uid, gid, links, mtime, size, device that contains the file, device that the file is,
+        // length of the name with its NUL, checksum (unused).
         let fields = [self.entries, mode, 0, 0, links, 0, size, 0, 0, major, minor, name, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
@@ -62,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_a_header_a_name_and_a_content_each_padded_to_four() {
+    fn entry_parts_are_padded_to_four_bytes() {
         let mut archive = Archive::default();
         archive.file("init", b"hello");
         let bytes = archive.finish();
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_has_its_number_and_a_directory_two_links() {
+    fn device_has_number_directory_has_two_links() {
         let mut archive = Archive::default();
         archive.directory("dev");
         archive.device("dev/console", (5, 1));

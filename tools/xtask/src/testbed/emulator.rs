@@ -1,6 +1,6 @@
-//! QEMU: Debian 12's own, and that of its backports where processors are to take turns.
+//! QEMU: Debian 12's version, and the version of its backports if processors take turns.
 //!
-//! Before 8.1 a guest whose clock counts instructions has one processor run until something stops it.
+//! In QEMU before 8.1, a guest whose clock counts instructions runs one processor until some event stops it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -16,24 +16,24 @@ use crate::testbed::archive::Archive;
 use crate::testbed::cache;
 
 const SUITE: &str = "bookworm-backports";
-/// The package: of both.
+/// Name of the package in both suites.
 pub(crate) const PACKAGE: &str = "qemu-system-x86";
-/// What of the packages that it depends on it reads; the rest are libraries, and what nobody here asks for.
+/// Dependencies whose data QEMU reads; the others are libraries, or not used here.
 const DATA: [&str; 2] = ["qemu-system-data", "seabios"];
-/// Where the packages have their data.
-const PLACES: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
+/// Data directories of these packages.
+const DATA_DIRECTORIES: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 
-/// The libraries that it needs, by line.
+/// Name of the file that lists the needed libraries, one per line.
 const LIBRARIES: &str = "libraries";
 
-/// A command that starts an emulator, and kills it where this process is killed.
+/// Returns a command that starts an emulator, which is killed if this process is killed.
 pub(crate) fn command(takes_turns: bool) -> Result<Command> {
     let mut command = host::command("setpriv");
     command.args(["--pdeathsig", "KILL"]);
     if takes_turns {
-        let root = unpacked()?;
+        let root = unpacked_backport()?;
         command.arg(root.join("usr/bin/qemu-system-x86_64"));
-        for place in PLACES {
+        for place in DATA_DIRECTORIES {
             command.arg("-L").arg(root.join(place));
         }
     } else {
@@ -42,8 +42,8 @@ pub(crate) fn command(takes_turns: bool) -> Result<Command> {
     Ok(command)
 }
 
-/// That of the backports, unpacked, and the libraries that it is linked with, installed.
-fn unpacked() -> Result<PathBuf> {
+/// Returns the directory of the unpacked emulator of the backports. The libraries that it is linked with are installed.
+fn unpacked_backport() -> Result<PathBuf> {
     let root = cache::entry("emulator/root", fetch)?;
     let list = root.join(LIBRARIES);
     let libraries =
@@ -62,40 +62,46 @@ fn fetch(root: &Path) -> Result<()> {
     fs::write(&list, libraries.join("\n")).with_context(|| format!("write {}", list.display()))
 }
 
-/// The name of a socket by which the emulator is told what to do, in its directory.
+/// Name of the emulator's control socket, in its working directory.
 pub(crate) const CONTROL: &str = "control";
 
-/// Has two clocks interrupt the processors, which then take turns: each gets half of the time until the next
-/// tick. The ticks of the two, in microseconds, fall at ever other distances, so that nothing that the guest does
-/// keeps step with the turns.
-const TICKS: [u32; 2] = [7, 11];
+/// Periods of two clocks that interrupt the processors, in microseconds.
+///
+/// The processors take turns: each gets half of the time until the next tick.
+///
+/// The distances of the ticks of both clocks keep changing, so that no activity of the guest stays in step with the
+/// turns.
+const TICK_PERIODS: [u32; 2] = [7, 11];
 
-/// Where the ticks come from: what holds back the packets of a network that has nobody in it.
-pub(crate) const TICKING: [&str; 2] = ["-netdev", "hubport,id=nobody,hubid=0"];
+/// Options of the source of the ticks: the packet throttle of a network without members.
+pub(crate) const TICK_SOURCE: [&str; 2] = ["-netdev", "hubport,id=ticks,hubid=0"];
 
-/// Lets the processors of a guest whose clock counts instructions take turns of some microseconds. This costs the
-/// emulator some ten times what the guest does, and is not for its boot.
+/// Lets the processors of a guest whose clock counts instructions take turns of some microseconds.
+///
+/// This makes the emulator about ten times slower, so it is not used during boot.
 pub(crate) fn take_turns(emulator: u32) -> Result<()> {
-    // Its own directory, since the name of a socket must be short.
+    // The path is relative to the emulator's directory, since the path of a socket must be short.
     let path = format!("/proc/{emulator}/cwd/{CONTROL}");
     let control = UnixStream::connect(&path).with_context(|| format!("connect to {path}"))?;
     let mut answers = BufReader::new(&control).lines();
-    let ticks = TICKS.iter().map(|interval| {
+    let ticks = TICK_PERIODS.iter().map(|interval| {
         format!(
-            r#"{{"execute": "object-add", "arguments": {{"qom-type": "filter-buffer", "id": "every{interval}us", "netdev": "nobody", "interval": {interval}}}}}"#
+            r#"{{"execute": "object-add", "arguments": {{"qom-type": "filter-buffer", "id": "every{interval}us", "netdev": "ticks", "interval": {interval}}}}}"#
         )
     });
     for request in std::iter::once(r#"{"execute": "qmp_capabilities"}"#.to_owned()).chain(ticks) {
         writeln!(&control, "{request}").context("write to the emulator")?;
-        let said = answers
+        let answer = answers
             .find_map(|line| match line {
                 Ok(line) if line.starts_with(r#"{"return""#) => Some(Ok(())),
                 Ok(line) if line.starts_with(r#"{"error""#) => Some(Err(Error::new(line))),
                 Ok(_) => None,
                 Err(error) => Some(Err(Error::new(error.to_string()))),
             })
-            .unwrap_or_else(|| Err(Error::new("it ended")));
-        said.map_err(|error| Error::new(format!("the emulator does not {request}: {error}")))?;
+            .unwrap_or_else(|| Err(Error::new("the emulator ended")));
+        answer.map_err(|error| {
+            Error::new(format!("cannot run {request} in the emulator: {error}"))
+        })?;
     }
     Ok(())
 }

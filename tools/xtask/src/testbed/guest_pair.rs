@@ -1,4 +1,4 @@
-//! Two guests with two wires between them.
+//! Two guests that are connected by two network links.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -7,41 +7,44 @@ use std::thread;
 
 use tool_error::{Error, Result};
 
-use crate::testbed::machine::{Directory, Listener, Machine, Outcome, Wires};
+use crate::testbed::machine::{Directory, FrameListener, LinkEnd, Machine, Outcome};
 use crate::testbed::vm::Guest;
 
-/// There are two of them, and others beside them.
+/// Memory of each guest in MiB: two guests run at once, in parallel with others.
 const MEMORY_MB: u32 = 1024;
 
-/// Runs `near` in one guest and `far` in another one of the same kind, which ends with the first and is started again
-/// where it ends before.
+/// Runs `near` in one guest and `far` in another guest of the same kind. The far guest is restarted if it ends early,
+/// and is ended with the near guest.
 ///
-/// The outcome is the near guest's; what the far one wrote to standard error, and what its kernel complained about, are
-/// among the complaints.
+/// Returns the outcome of the near guest. The standard error of the far guest and the complaints of its kernel are
+/// added to the complaints.
 pub(crate) fn run(
     guest: &Guest,
     directory: &Path,
     near: &[OsString],
     far: &[OsString],
-    listener: &mut dyn Listener,
+    listener: &mut dyn FrameListener,
 ) -> Result<Outcome> {
     let sockets = Directory::make()?;
     let machine = |command, end| -> Result<Machine> {
-        let wires = Some(Wires { directory: sockets.path.clone(), end });
-        Ok(Machine { wires, memory_mb: MEMORY_MB, ..guest.machine(directory, command)? })
+        let link_end = Some(LinkEnd { directory: sockets.path.clone(), end });
+        Ok(Machine { link_end, memory_mb: MEMORY_MB, ..guest.machine(directory, command)? })
     };
     let (near, far) = (machine(near, 0)?, machine(far, 1)?);
     let over = AtomicBool::new(false);
-    let (outcome, said) = thread::scope(|scope| {
+    let (outcome, far_output) = thread::scope(|scope| {
         let far = scope.spawn(|| far.run_until(&over));
         let outcome = near.run(listener);
         over.store(true, Ordering::SeqCst);
-        (outcome, far.join().unwrap_or_else(|_| Err(Error::new("it panicked"))))
+        (outcome, far.join().unwrap_or_else(|_| Err(Error::new("the thread panicked"))))
     });
     sockets.remove()?;
-    let said = said.map_err(|error| Error::new(format!("the far guest: {error}")))?;
+    let far_output =
+        far_output.map_err(|error| Error::new(format!("cannot run the far guest: {error}")))?;
     outcome.map(|mut outcome| {
-        outcome.complaints.extend(said.into_iter().map(|line| format!("the far guest: {line}")));
+        outcome
+            .complaints
+            .extend(far_output.into_iter().map(|line| format!("the far guest: {line}")));
         outcome
     })
 }

@@ -19,7 +19,9 @@ pub(crate) fn build_init() -> Result<PathBuf> {
     INIT.get_or_init(build).clone()
 }
 
-/// Packs an initramfs whose plan loads `module_files` in their order, and with `program`, if there is one, beside the init.
+/// Packs an initramfs with a plan that loads `module_files` in this order.
+///
+/// If `program` is given, it is added next to the init.
 pub(crate) fn pack(
     init: &Path,
     program: Option<&Path>,
@@ -30,7 +32,7 @@ pub(crate) fn pack(
     for directory in ["dev", "modules"] {
         archive.directory(directory);
     }
-    // The kernel opens it for the standard streams of init.
+    // The kernel opens this device for the standard streams of init.
     archive.device("dev/console", (5, 1));
     for (name, program) in [("/init", Some(init)), (guest::plan::PROGRAM, program)] {
         let Some(program) = program else { continue };

@@ -1,4 +1,4 @@
-//! Debian's kernels: image, modules, and what builds modules for them.
+//! Debian's kernels: images, modules, and the files for building modules.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,25 +15,25 @@ use crate::testbed::cache;
 use crate::testbed::modules::Index;
 use crate::testbed::unstable_binaries;
 
-/// A kernel that the test bed knows.
+/// A kernel that the test bed supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
     V6_1,
     V6_12,
-    /// The newest that Debian has, in its unstable suite.
+    /// The newest kernel of Debian, from its unstable suite.
     Latest,
 }
 
 /// A kernel, unpacked in the cache.
 #[derive(Debug)]
 pub(crate) struct Image {
-    /// What `uname -r` says in it.
+    /// The kernel's release, as printed by `uname -r`.
     pub(crate) release: String,
-    /// Its version's first two numbers, `6.12`.
+    /// The first two numbers of its version, such as `6.12`.
     pub(crate) version: String,
-    /// The compressed kernel that a machine starts.
+    /// Path of the compressed kernel that a machine boots.
     pub(crate) vmlinuz: PathBuf,
-    /// `lib/modules/RELEASE`, where `depmod` has run.
+    /// Path of `lib/modules/RELEASE`, indexed by `depmod`.
     pub(crate) modules: PathBuf,
     /// The version of its package.
     pub(crate) package_version: String,
@@ -42,7 +42,7 @@ pub(crate) struct Image {
 impl Kernel {
     /// Every kernel that the tests run on.
     pub(crate) const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::Latest];
-    /// Those that Debian has released.
+    /// The kernels of Debian's releases.
     pub(crate) const RELEASED: [Self; 2] = [Self::V6_1, Self::V6_12];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -57,22 +57,24 @@ impl Kernel {
         Self::ALL.into_iter().find(|kernel| kernel.name() == name)
     }
 
-    /// The devices that it has a driver for. The source that siw is built from is a large download, which the latest kernel
-    /// does not make up for.
+    /// Returns the devices for which the kernel itself has a driver.
+    ///
+    /// siw is built from the kernel's source, a large download that is omitted for the latest kernel.
     pub(crate) const fn devices(self) -> &'static [Device] {
         match self {
-            Self::V6_1 | Self::V6_12 => &Device::ALL,
+            Self::V6_1 | Self::V6_12 => &Device::SOFTWARE,
             Self::Latest => &[Device::Rxe],
         }
     }
 
-    /// The module with the checksum that a device's driver looks up by name when it needs it. The latest kernel's drivers
-    /// are linked with theirs.
+    /// Returns the module with the checksum that a device's driver looks up by name on demand. The drivers of the
+    /// latest kernel are linked with their checksums.
     pub(crate) const fn checksum(self, device: Device) -> Option<&'static str> {
         match (self, device) {
             (Self::Latest, _) => None,
             (_, Device::Rxe) => Some("crc32_generic"),
             (_, Device::Siw) => Some("crc32c_generic"),
+            (_, Device::Mlx5) => None,
         }
     }
 
@@ -83,7 +85,7 @@ impl Kernel {
         }
     }
 
-    /// The package that depends on the current image.
+    /// Returns the package that depends on the current image.
     const fn image_package(self) -> &'static str {
         match self {
             Self::V6_1 | Self::Latest => "linux-image-amd64",
@@ -91,36 +93,40 @@ impl Kernel {
         }
     }
 
-    /// Checks that the archive's kernel is one that the name stands for.
+    /// Checks that the archive's kernel matches the name.
     fn check(self, release: &str) -> Result<()> {
         let (right, wanted) = match self {
             Self::V6_1 | Self::V6_12 => {
                 (release.starts_with(&format!("{}.", self.name())), self.name())
             }
-            // It brought the newest commands of the connection manager.
+            // This release introduced the newest commands of the connection manager.
             Self::Latest => (numbers(release)? >= (6, 18), "6.18 or later"),
         };
         if right {
             return Ok(());
         }
         Err(Error::new(format!(
-            "the archive's {} is Linux {release}; the test bed needs {wanted} (it runs on Debian 12)",
+            "cannot use the archive's {}: it is Linux {release}, the test bed needs {wanted}; run it on Debian 12",
             self.image_package(),
         )))
     }
 
-    /// The kernel's image and modules.
+    /// Returns the kernel's image and modules.
     pub(crate) fn image(self) -> Result<Image> {
         let root = cache::entry(&format!("{}/image", self.name()), |root| self.fetch_image(root))?;
         let about = root.join("about");
         let text =
             fs::read_to_string(&about).with_context(|| format!("read {}", about.display()))?;
         let (release, package_version) = text.trim().split_once(' ').ok_or_else(|| {
-            Error::new(format!("{} is damaged; remove {}", about.display(), root.display()))
+            Error::new(format!(
+                "cannot read {}: it is damaged; remove {}",
+                about.display(),
+                root.display()
+            ))
         })?;
         let modules = root.join("lib/modules").join(release);
         let places = [root.join(format!("boot/vmlinuz-{release}")), modules.join("vmlinuz")];
-        let lost = || Error::new(format!("no kernel is in {}", root.display()));
+        let lost = || Error::new(format!("cannot find a kernel in {}", root.display()));
         let (major, minor) = numbers(release)?;
         Ok(Image {
             vmlinuz: places.into_iter().find(|place| place.exists()).ok_or_else(lost)?,
@@ -135,13 +141,17 @@ impl Kernel {
         let meta = self.image_package();
         let archive = self.archive()?;
         archive.refresh()?;
-        let lost = || Error::new(format!("{meta} depends on no linux-image package"));
+        let lost = || {
+            Error::new(format!(
+                "cannot find the image of {meta}: it depends on no linux-image package"
+            ))
+        };
         let meta = archive.record(meta)?;
         let package = meta.dependency("linux-image-").ok_or_else(lost)?;
         let release = package.trim_start_matches("linux-image-");
         self.check(release)?;
         let image = archive.record(package)?;
-        // The packages that newer ones are made of.
+        // Newer kernels are split into these packages.
         let parts = ["linux-base-", "linux-binary-", "linux-modules-"];
         let parts = parts.iter().filter_map(|part| image.dependency(part));
         let packages: Vec<String> = std::iter::once(package)
@@ -150,7 +160,7 @@ impl Kernel {
             .collect();
         archive.unpack(&packages.iter().map(String::as_str).collect::<Vec<_>>(), root)?;
         if !root.join("lib").exists() {
-            symlink("usr/lib", root.join("lib")).context("make lib of the kernel's root")?;
+            symlink("usr/lib", root.join("lib")).context("create lib in the kernel's root")?;
         }
         progress(&format!("indexing the modules of Linux {release}"));
         let mut depmod = host::command("depmod");
@@ -160,7 +170,7 @@ impl Kernel {
             .with_context(|| format!("write {}", about.display()))
     }
 
-    /// The headers of the kernel's package, unpacked: their `include/uapi`.
+    /// Returns the `include/uapi` directory of the kernel's unpacked headers.
     pub(crate) fn headers(self) -> Result<PathBuf> {
         let release = self.image()?.release;
         let root = self.headers_root()?;
@@ -168,7 +178,7 @@ impl Kernel {
         Ok(root.join(format!("usr/src/linux-headers-{common}-common/include/uapi")))
     }
 
-    /// The root below which the headers are unpacked, with the programs that build a module against them.
+    /// Returns the directory of the unpacked headers, which also contains the programs that build a module.
     pub(crate) fn headers_root(self) -> Result<PathBuf> {
         let name = match self {
             Self::V6_1 | Self::V6_12 => "headers",
@@ -177,7 +187,7 @@ impl Kernel {
         cache::entry(&format!("{}/{name}", self.name()), |root| self.fetch_headers(root))
     }
 
-    /// Where the programs that build a module are searched for.
+    /// Returns the search path of the programs that build a module.
     pub(crate) fn build_path(self) -> Result<OsString> {
         let mut path = OsString::new();
         if self == Self::Latest {
@@ -199,19 +209,23 @@ impl Kernel {
         let packages = match self {
             Self::V6_1 | Self::V6_12 => {
                 let need = |prefix: &str| {
-                    let lost = || Error::new(format!("{package} depends on no {prefix} package"));
+                    let lost = || {
+                        Error::new(format!(
+                            "cannot find the {prefix} package of {package}: it depends on none"
+                        ))
+                    };
                     record.dependency(prefix).map(str::to_owned).ok_or_else(lost)
                 };
                 vec![package.clone(), need("linux-headers-")?, need("linux-kbuild-")?]
             }
-            // Its compiler and the C library of that are newer than this machine's.
+            // The kernel's compiler and its C library are newer than this machine's.
             Self::Latest => archive.closure(&[&package])?,
         };
         archive.unpack(&packages.iter().map(String::as_str).collect::<Vec<_>>(), root)?;
         if self == Self::Latest {
-            unstable_binaries::make_at_home(root)?;
+            unstable_binaries::make_runnable(root)?;
         }
-        // It has the only absolute paths of the unpacked tree.
+        // This Makefile contains the only absolute paths of the unpacked tree.
         let makefile = root.join(format!("usr/src/{package}/Makefile"));
         let text = fs::read_to_string(&makefile);
         let text = text.with_context(|| format!("read {}", makefile.display()))?;
@@ -222,24 +236,24 @@ impl Kernel {
     fn outdated(self, version: &str) -> Error {
         let place = cache::root().join(self.name());
         Error::new(format!(
-            "the archive no longer has version {version} of the kernel in {0}; remove {0} and run this again",
+            "cannot find version {version} of the kernel in {0}: it is no longer in the archive; remove {0} and run this again",
             place.display()
         ))
     }
 }
 
 impl Image {
-    /// The module files that make `wanted` work, in the order in which to load them.
+    /// Returns the files of the `wanted` modules and their dependencies, in load order.
     pub(crate) fn module_files(&self, wanted: &[&str]) -> Result<Vec<PathBuf>> {
         Index::read(&self.modules)?.closure(wanted)
     }
 }
 
-/// The first two numbers of a release: 6 and 12 of `6.12.74-amd64`.
+/// Returns the first two numbers of a release: 6 and 12 of `6.12.74-amd64`.
 fn numbers(release: &str) -> Result<(u32, u32)> {
     let mut numbers = release.split('.').map_while(|number| number.parse().ok());
     let two = numbers.next().zip(numbers.next());
-    two.ok_or_else(|| Error::new(format!("{release} is no release of Linux")))
+    two.ok_or_else(|| Error::new(format!("cannot parse {release}: not a release of Linux")))
 }
 
 #[cfg(test)]
@@ -247,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_is_of_its_line() {
+    fn release_matches_kernel_name() {
         for (kernel, release, right) in [
             (Kernel::V6_1, "6.1.0-50-amd64", true),
             (Kernel::V6_1, "6.12.74-amd64", false),

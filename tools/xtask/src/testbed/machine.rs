@@ -17,30 +17,31 @@ use tool_error::{Context, Error, Result};
 use crate::host::progress;
 use crate::testbed::cache;
 use crate::testbed::console;
-use crate::testbed::emulator::{self, CONTROL, TICKING};
+use crate::testbed::emulator::{self, CONTROL, TICK_SOURCE};
 
-/// How long a guest that has reported may take to switch itself off.
-const POWER_OFF: Duration = Duration::from_secs(20);
+/// Time limit from a guest's report until it is powered off.
+const POWER_OFF_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long a guest may take until it is ready: some ten times what it takes on a machine that does nothing else.
-const BOOT: Duration = Duration::from_secs(60);
+/// Time limit until a guest is ready: about ten times the duration on an idle machine.
+const BOOT_LIMIT: Duration = Duration::from_secs(60);
 
-/// How soon a machine that is to run until something is over notices that it is.
-const WATCH: Duration = Duration::from_millis(200);
+/// Interval at which [`Machine::run_until`] checks its flag.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often a guest is started that does not become ready: QEMU before 8.1, once in many boots, runs into a stale breakpoint
-/// ([`console::broke_by_itself`]), or never gets past such code.
-const BOOTS: u32 = 3;
+/// Number of boot attempts. QEMU before 8.1 rarely hits a stale breakpoint ([`console::is_unrelated_failure`]), or hangs at
+/// such code.
+const MAX_BOOTS: u32 = 3;
 
-/// What a kernel gets told. `loglevel=5` shows warnings on the console; `oops=panic` and `panic=-1` end a
-/// machine whose kernel is broken; `edd=off` avoids a slow BIOS call.
+/// Arguments of a guest's kernel. `loglevel=5` shows warnings on the console; `oops=panic` and `panic=-1` end a machine
+/// whose kernel failed; `edd=off` avoids a slow BIOS call.
 const KERNEL_ARGUMENTS: &str =
     "console=ttyS0 loglevel=5 oops=panic panic=-1 edd=off mitigations=off";
 
-/// How the error begins of a machine that failed by no fault of its own.
-pub(crate) const GUESTS_FAULT: &str = "the guest's kernel broke by no fault of the tests: ";
+/// Prefix of the error if a kernel failed for a reason unrelated to the tests.
+pub(crate) const GUEST_FAILURE: &str =
+    "the guest's kernel failed for a reason unrelated to the tests: ";
 
-/// A machine to start.
+/// The configuration of a machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) vmlinuz: PathBuf,
@@ -51,22 +52,24 @@ pub(crate) struct Machine {
     pub(crate) counts_instructions: bool,
     /// `true` if the guest may read this machine's files.
     pub(crate) host_root: bool,
-    /// The wires to another machine.
-    pub(crate) wires: Option<Wires>,
-    /// The wall-clock limit for everything from start to report.
+    /// Network links to another machine.
+    pub(crate) link_end: Option<LinkEnd>,
+    /// Limit of wall-clock time from start to report.
     pub(crate) limit: Duration,
 }
 
-/// One end of two wires: network cards `eth0` and `eth1`, whose frames go from socket to socket.
+/// One end of two network links.
+///
+/// The links are the network cards `eth0` and `eth1`, whose frames are sent through sockets.
 #[derive(Debug)]
-pub(crate) struct Wires {
-    /// Where the sockets are: they are named from there, since their names must be short.
+pub(crate) struct LinkEnd {
+    /// Directory of the sockets: their paths must be short, so they are relative to it.
     pub(crate) directory: PathBuf,
-    /// Which end: 0 or 1.
+    /// Index of the end: 0 or 1.
     pub(crate) end: usize,
 }
 
-impl Wires {
+impl LinkEnd {
     const COUNT: usize = 2;
 
     fn arguments(&self) -> Vec<String> {
@@ -84,40 +87,40 @@ impl Wires {
     }
 }
 
-/// Hears what a guest reports.
-pub(crate) trait Listener {
-    /// Takes a frame; an error ends the machine.
-    fn hear(&mut self, frame: Frame) -> io::Result<()>;
+/// A handler of a guest's reports.
+pub(crate) trait FrameListener {
+    /// Handles a frame; an error ends the machine.
+    fn handle_frame(&mut self, frame: Frame) -> io::Result<()>;
 
-    /// When the guest has to be ended; `None` stands for the machine's own limit.
+    /// Returns the deadline of the guest; `None` stands for the machine's own limit.
     fn deadline(&self) -> Option<Deadline> {
         None
     }
 }
 
-/// A time at which a guest is ended, and what was too slow then.
+/// A time at which a guest is ended, with the reason.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     pub(crate) at: Instant,
     pub(crate) reason: String,
 }
 
-impl<F: FnMut(Frame) -> io::Result<()>> Listener for F {
-    fn hear(&mut self, frame: Frame) -> io::Result<()> {
+impl<F: FnMut(Frame) -> io::Result<()>> FrameListener for F {
+    fn handle_frame(&mut self, frame: Frame) -> io::Result<()> {
         self(frame)
     }
 }
 
-/// Notes whether the guest became ready.
-struct Boot<'a> {
-    listener: &'a mut dyn Listener,
+/// Records whether the guest became ready, and forwards its frames.
+struct BootListener<'a> {
+    listener: &'a mut dyn FrameListener,
     is_ready: bool,
 }
 
-impl Listener for Boot<'_> {
-    fn hear(&mut self, frame: Frame) -> io::Result<()> {
+impl FrameListener for BootListener<'_> {
+    fn handle_frame(&mut self, frame: Frame) -> io::Result<()> {
         self.is_ready |= matches!(frame, Frame::Ready { .. });
-        self.listener.hear(frame)
+        self.listener.handle_frame(frame)
     }
 
     fn deadline(&self) -> Option<Deadline> {
@@ -125,12 +128,12 @@ impl Listener for Boot<'_> {
     }
 }
 
-/// How a machine that did its part ended.
+/// The result of a machine whose report is complete.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// How its command ended.
+    /// The exit status of its command.
     pub(crate) status: Status,
-    /// What its kernel complained about; empty where all is well.
+    /// The complaints of its kernel; empty if there are none.
     pub(crate) complaints: Vec<String>,
 }
 
@@ -139,19 +142,21 @@ impl Machine {
         self.counts_instructions && self.processors > NonZeroUsize::MIN
     }
 
-    /// Runs the machine to its end and hands each frame but the last to `listener` as it arrives.
+    /// Runs the machine to its end and passes each frame except the last to `listener` as it arrives.
     ///
-    /// An error is a failure of the test bed: no command's end was reported. The console is then kept and its
-    /// end is part of the error's text.
-    pub(crate) fn run(&self, listener: &mut dyn Listener) -> Result<Outcome> {
-        for boot in 1..BOOTS {
-            let mut boot_listener = Boot { listener, is_ready: false };
+    /// # Errors
+    ///
+    /// Returns an error if the test bed failed: the end of a command was not reported. The console is then kept, and
+    /// its end is part of the error's text.
+    pub(crate) fn run(&self, listener: &mut dyn FrameListener) -> Result<Outcome> {
+        for boot in 1..MAX_BOOTS {
+            let mut boot_listener = BootListener { listener, is_ready: false };
             match self.run_once(&mut boot_listener) {
                 Err(error) if !boot_listener.is_ready => {
                     let text = error.to_string();
                     let why = text.lines().next().unwrap_or_default();
                     progress(&format!(
-                        "boot {boot} of {BOOTS} failed, the next one follows: {why}"
+                        "boot {boot} of {MAX_BOOTS} failed, the next one follows: {why}"
                     ));
                 }
                 result => return result,
@@ -160,7 +165,7 @@ impl Machine {
         self.run_once(listener)
     }
 
-    fn run_once(&self, listener: &mut dyn Listener) -> Result<Outcome> {
+    fn run_once(&self, listener: &mut dyn FrameListener) -> Result<Outcome> {
         let directory = Directory::make()?;
         let result = self.run_in(&directory.path, listener);
         let console = directory.console();
@@ -169,7 +174,7 @@ impl Machine {
             Ok(_) => (directory.keep(), String::new()),
             Err(_) => (directory.keep(), console::excerpt(&console)),
         };
-        let fault = if console::broke_by_itself(&console) { GUESTS_FAULT } else { "" };
+        let fault = if console::is_unrelated_failure(&console) { GUEST_FAILURE } else { "" };
         result
             .map_err(|error| {
                 Error::new(format!(
@@ -183,17 +188,17 @@ impl Machine {
             })
     }
 
-    /// Runs the machine until `over`, and starts it again where it ends before; returns what its program wrote to standard
-    /// error and what its kernel complained about.
+    /// Runs the machine until `over` is set, and restarts it if it ends before. Returns the program's standard error
+    /// and the complaints of its kernel.
     pub(crate) fn run_until(&self, over: &AtomicBool) -> Result<Vec<String>> {
-        let mut said = Vec::new();
+        let mut lines = Vec::new();
         while !over.load(Ordering::SeqCst) {
             let directory = Directory::make()?;
             let qemu = self.start(&directory.path)?;
             let start = Instant::now();
             let (mut ready, mut errors) = (false, Vec::new());
-            while !over.load(Ordering::SeqCst) && (ready || start.elapsed() < BOOT) {
-                match next(&qemu.frames, Instant::now() + WATCH)? {
+            while !over.load(Ordering::SeqCst) && (ready || start.elapsed() < BOOT_LIMIT) {
+                match next(&qemu.frames, Instant::now() + POLL_INTERVAL)? {
                     Some(Ok(Some(Frame::Ready { .. }))) => ready = true,
                     Some(Ok(Some(Frame::Error(bytes)))) => errors.extend(bytes),
                     Some(Ok(Some(Frame::Failed(reason)))) => errors.extend(reason.into_bytes()),
@@ -202,15 +207,15 @@ impl Machine {
                 }
             }
             drop(qemu);
-            said.extend(String::from_utf8_lossy(&errors).lines().map(str::to_owned));
-            // What went wrong while it booted is the emulator's: see `BOOTS`.
+            lines.extend(String::from_utf8_lossy(&errors).lines().map(str::to_owned));
+            // Failures during boot are caused by the emulator: see `MAX_BOOTS`.
             if ready {
                 let console = directory.console();
-                said.extend(console::complaints(&console).into_iter().map(str::to_owned));
+                lines.extend(console::complaints(&console).into_iter().map(str::to_owned));
             }
             directory.remove()?;
         }
-        Ok(said)
+        Ok(lines)
     }
 
     fn start(&self, directory: &Path) -> Result<Qemu> {
@@ -220,16 +225,16 @@ impl Machine {
         Qemu::start(self, directory, &initramfs)
     }
 
-    fn run_in(&self, directory: &Path, listener: &mut dyn Listener) -> Result<Outcome> {
+    fn run_in(&self, directory: &Path, listener: &mut dyn FrameListener) -> Result<Outcome> {
         let start = Instant::now();
         let mut qemu = self.start(directory)?;
         let emulator = qemu.process.id();
         let on_ready = || {
-            // It is in the guest's memory: a run that is killed leaves only logs behind.
+            // The initramfs is already in the guest's memory: a run that is killed leaves only logs behind.
             fs::remove_file(directory.join(INITRAMFS)).context("remove the initramfs")?;
             if self.takes_turns() { emulator::take_turns(emulator) } else { Ok(()) }
         };
-        let (status, taint) = self.hear(start, &qemu.frames, on_ready, listener)?;
+        let (status, taint) = self.receive_report(start, &qemu.frames, on_ready, listener)?;
         qemu.power_off()?;
         let console = fs::read(directory.join(CONSOLE)).context("read the guest's console")?;
         let console = String::from_utf8_lossy(&console);
@@ -237,17 +242,23 @@ impl Machine {
             console::complaints(&console).into_iter().map(str::to_owned).collect();
         complaints
             .extend(console::tainted(taint).iter().map(|name| format!("kernel taint: {name}")));
+        if console::is_known_warning(&complaints) {
+            progress(&format!("the kernel gave a known warning: {}", complaints.join("; ")));
+            complaints.clear();
+        }
         Ok(Outcome { status, complaints })
     }
 
-    /// Hears the report of a machine that began to `start` to its end; returns how the command ended and the kernel's
-    /// taint. The end must come within the limit, unless the listener has a deadline of its own.
-    fn hear(
+    /// Receives the report of a machine that was started at `start` until its end. Returns the exit status of the
+    /// command and the kernel's taint.
+    ///
+    /// The end must arrive within the limit, unless the listener has a deadline of its own.
+    fn receive_report(
         &self,
         start: Instant,
         frames: &Frames,
         on_ready: impl Fn() -> Result<()>,
-        listener: &mut dyn Listener,
+        listener: &mut dyn FrameListener,
     ) -> Result<(Status, u64)> {
         let mut is_ready = false;
         loop {
@@ -256,76 +267,85 @@ impl Machine {
             match next(frames, deadline.at)? {
                 Some(Ok(Some(Frame::End { status, taint }))) => return Ok((status, taint)),
                 Some(Ok(Some(Frame::Failed(reason)))) => {
-                    return Err(Error::new(format!("the guest failed: {reason}")));
+                    return Err(Error::new(format!("cannot run the guest: {reason}")));
                 }
                 Some(Ok(Some(frame))) => {
                     if matches!(frame, Frame::Ready { .. }) {
                         is_ready = true;
                         on_ready()?;
                     }
-                    listener.hear(frame).context("pass the guest's output on")?;
+                    listener.handle_frame(frame).context("pass the guest's output on")?;
                 }
-                Some(Ok(None)) => return Err(Error::new("the guest ended without a report")),
+                Some(Ok(None)) => {
+                    return Err(Error::new("cannot run the guest: no report was received"));
+                }
                 Some(Err(error)) => {
-                    return Err(Error::new(format!("the guest's report is damaged: {error}")));
+                    return Err(Error::new(format!("cannot read the guest's report: {error}")));
                 }
                 None => return Err(Error::new(deadline.reason)),
             }
         }
     }
 
-    /// When a machine that began to `start` must be ready, or at its end.
+    /// Returns the deadline for readiness, or for the end of the report.
+    ///
+    /// The machine was started at `start`.
     fn deadline(&self, start: Instant, is_ready: bool) -> Deadline {
         let (limit, doing) = if is_ready {
-            (self.limit, "running the program; --timeout gives it longer")
+            (self.limit, "running the program; raise the limit with --timeout")
         } else {
-            (self.limit.min(BOOT), "not ready")
+            (self.limit.min(BOOT_LIMIT), "not ready")
         };
         let reason = format!("after {} s the guest was still {doing}", limit.as_secs());
         Deadline { at: start + limit, reason }
     }
 }
 
-/// Two nanoseconds for each instruction, about what they take; while the guest is idle, time passes as it does here.
-/// So the time of what never sleeps says what was executed, in the kernel and out of it, whatever else this machine
-/// does and whatever the emulator has translated before; who waits for a timer or a device waits as long as without
-/// this. Several processors [take turns](emulator::take_turns), so that what one executes while the other one polls takes
-/// twice as long as it would beside it.
+/// Settings of a clock with two nanoseconds per instruction, about the real duration.
+///
+/// While the guest is idle, time passes as on the host.
+///
+/// The duration of code that never sleeps is therefore the number of its instructions, in the kernel and in the
+/// program, independent of the load of this machine and of QEMU's translation cache. A wait for a timer or a device
+/// takes as long as without this clock. Several processors [take turns](emulator::take_turns), so that code which runs
+/// while another processor polls takes twice as long as in parallel.
 const INSTRUCTION_CLOCK: &str = "shift=1,sleep=on";
 
 const INITRAMFS: &str = "initramfs";
 const CONSOLE: &str = "console.log";
 const QEMU_ERRORS: &str = "qemu.log";
 
-/// The emulator's process; dropped, it is gone.
+/// The emulator's process, which is killed on drop.
 struct Qemu {
     process: Child,
     frames: Frames,
 }
 
-/// What the channel brings; `None` is its end.
+/// Receiver of the frames; `None` is the end of the channel.
 type Frames = Receiver<io::Result<Option<Frame>>>;
 
-/// The next thing that the channel brings, or `None` at the deadline.
+/// Returns the next item of the channel, or `None` at the deadline.
 fn next(frames: &Frames, deadline: Instant) -> Result<Option<io::Result<Option<Frame>>>> {
     match frames.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         Ok(frame) => Ok(Some(frame)),
         Err(RecvTimeoutError::Timeout) => Ok(None),
-        Err(RecvTimeoutError::Disconnected) => Err(Error::new("the reader of the report is gone")),
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(Error::new("cannot read the guest's report: the reader thread ended"))
+        }
     }
 }
 
 impl Qemu {
     fn start(machine: &Machine, directory: &Path, initramfs: &Path) -> Result<Self> {
         let errors =
-            File::create(directory.join(QEMU_ERRORS)).context("make the emulator's log")?;
+            File::create(directory.join(QEMU_ERRORS)).context("create the emulator's log")?;
         let mut command = emulator::command(machine.takes_turns())?;
-        // TCG always: a /dev/kvm that is there need not work.
+        // Always TCG: an existing /dev/kvm may not work.
         if machine.counts_instructions {
             command.args(["-accel", "tcg,thread=single", "-icount", INSTRUCTION_CLOCK]);
             if machine.takes_turns() {
                 let control = format!("unix:{CONTROL},server=on,wait=off");
-                command.args(["-qmp", &control]).args(TICKING).current_dir(directory);
+                command.args(["-qmp", &control]).args(TICK_SOURCE).current_dir(directory);
             }
         } else {
             command.args(["-accel", "tcg,thread=multi"]);
@@ -345,8 +365,8 @@ impl Qemu {
             command.args(["-fsdev", share, "-device"]);
             command.arg(format!("virtio-9p-pci,fsdev=root,mount_tag={HOST_ROOT_TAG}"));
         }
-        if let Some(wires) = &machine.wires {
-            command.args(wires.arguments()).current_dir(&wires.directory);
+        if let Some(link_end) = &machine.link_end {
+            command.args(link_end.arguments()).current_dir(&link_end.directory);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut process = command.spawn().context("start setpriv and the emulator")?;
@@ -354,28 +374,32 @@ impl Qemu {
         Ok(Self { process, frames })
     }
 
-    /// Tells the guest that its report has arrived and waits until the machine is off.
+    /// Acknowledges the report and waits until the machine is off.
     fn power_off(&mut self) -> Result<()> {
         let mut channel = self.process.stdin.take().expect("standard input is a pipe");
         channel.write_all(&[0]).context("acknowledge the report")?;
-        match next(&self.frames, Instant::now() + POWER_OFF)? {
+        match next(&self.frames, Instant::now() + POWER_OFF_LIMIT)? {
             Some(Ok(None)) => Ok(()),
-            Some(Ok(Some(_))) => Err(Error::new("the guest went on after its last report")),
-            Some(Err(error)) => Err(Error::new(format!("the guest's report is damaged: {error}"))),
-            None => Err(Error::new("the guest reported but did not switch itself off")),
+            Some(Ok(Some(_))) => Err(Error::new(
+                "cannot power off the guest: a frame followed the end of the report",
+            )),
+            Some(Err(error)) => Err(Error::new(format!("cannot read the guest's report: {error}"))),
+            None => {
+                Err(Error::new("cannot power off the guest: it is still running after its report"))
+            }
         }
     }
 }
 
 impl Drop for Qemu {
     fn drop(&mut self) {
-        // It may have ended already; then there is nothing to kill and its status is of no interest.
+        // If the process has already ended, there is nothing to kill, and its status is not needed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Reads frames until the channel ends, which is the last thing sent.
+/// Reads frames in a thread until the channel ends; the end is the last item.
 fn read_frames(output: ChildStdout) -> Frames {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -401,11 +425,11 @@ impl Directory {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let path = cache::root().join(format!("run/{}-{run}", process::id()));
-        fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        fs::create_dir_all(&path).with_context(|| format!("create {}", path.display()))?;
         Ok(Self { path })
     }
 
-    /// The console as far as it came, with what the emulator itself said.
+    /// Returns the console output so far, and the messages of the emulator itself.
     fn console(&self) -> String {
         let read = |name| fs::read(self.path.join(name)).unwrap_or_default();
         let text = [read(CONSOLE), read(QEMU_ERRORS)].concat();
@@ -416,15 +440,15 @@ impl Directory {
         fs::remove_dir_all(&self.path).with_context(|| format!("remove {}", self.path.display()))
     }
 
-    /// Keeps the logs only; returns the console's path.
+    /// Removes all files except the logs. Returns the console's path.
     fn keep(&self) -> PathBuf {
-        // Where the initramfs cannot be removed, it is only in the way.
+        // If the initramfs cannot be removed, it does no harm.
         let _ = fs::remove_file(self.path.join(INITRAMFS));
         self.path.join(CONSOLE)
     }
 }
 
-/// An option's value that ends in a path; the emulator reads a doubled comma as one.
+/// Returns an option whose value ends in a path; the emulator parses a doubled comma as one.
 fn option(prefix: &str, path: &Path) -> String {
     format!("{prefix}{}", path.display().to_string().replace(',', ",,"))
 }
@@ -433,8 +457,8 @@ fn option(prefix: &str, path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// What is heard of a machine that reports `frames` and then is silent, until its time is over.
-    fn heard(frames: Vec<io::Result<Option<Frame>>>) -> Result<(Status, u64)> {
+    /// Returns the result of a machine that reports `frames` and then sends nothing until its deadline.
+    fn received(frames: Vec<io::Result<Option<Frame>>>) -> Result<(Status, u64)> {
         let machine = Machine {
             vmlinuz: PathBuf::new(),
             initramfs: Vec::new(),
@@ -442,14 +466,14 @@ mod tests {
             processors: NonZeroUsize::MIN,
             counts_instructions: false,
             host_root: false,
-            wires: None,
+            link_end: None,
             limit: Duration::ZERO,
         };
         let (sender, receiver) = mpsc::channel();
         for frame in frames {
-            sender.send(frame).expect("it is received");
+            sender.send(frame).expect("the frame should be received");
         }
-        machine.hear(Instant::now(), &receiver, || Ok(()), &mut |_| Ok(()))
+        machine.receive_report(Instant::now(), &receiver, || Ok(()), &mut |_| Ok(()))
     }
 
     fn ready() -> io::Result<Option<Frame>> {
@@ -457,28 +481,31 @@ mod tests {
     }
 
     #[test]
-    fn a_report_ends_with_how_the_command_ended() {
+    fn report_ends_with_exit_status() {
         let end = Ok(Some(Frame::End { status: Status::Exited(3), taint: 8 }));
         let output = Ok(Some(Frame::Output(b"test result: ok. 1 passed".to_vec())));
-        assert_eq!(heard(vec![ready(), output, end]), Ok((Status::Exited(3), 8)));
+        assert_eq!(received(vec![ready(), output, end]), Ok((Status::Exited(3), 8)));
     }
 
     #[test]
-    fn a_report_without_that_end_is_a_failure() {
+    fn report_without_end_is_failure() {
         let output = || Ok(Some(Frame::Output(b"test result: ok. 1 passed".to_vec())));
         let failed = Ok(Some(Frame::Failed("no devices".to_owned())));
         let damaged = Err(io::Error::other("a frame is missing"));
-        for (frames, said) in [
-            (vec![ready(), output(), Ok(None)], "the guest ended without a report"),
-            (vec![ready(), failed], "the guest failed: no devices"),
-            (vec![ready(), output(), damaged], "the guest's report is damaged: a frame is missing"),
+        for (frames, message) in [
+            (vec![ready(), output(), Ok(None)], "cannot run the guest: no report was received"),
+            (vec![ready(), failed], "cannot run the guest: no devices"),
+            (
+                vec![ready(), output(), damaged],
+                "cannot read the guest's report: a frame is missing",
+            ),
             (
                 vec![ready(), output()],
-                "after 0 s the guest was still running the program; --timeout gives it longer",
+                "after 0 s the guest was still running the program; raise the limit with --timeout",
             ),
             (vec![], "after 0 s the guest was still not ready"),
         ] {
-            assert_eq!(heard(frames), Err(Error::new(said)));
+            assert_eq!(received(frames), Err(Error::new(message)));
         }
     }
 }

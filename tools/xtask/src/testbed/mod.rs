@@ -1,4 +1,4 @@
-//! The test bed: Debian's kernels, the modules and files that a guest needs, and the emulator that runs it.
+//! The test bed: Debian's kernels, the files that a guest needs, and the emulator.
 
 pub(crate) mod archive;
 pub(crate) mod cache;

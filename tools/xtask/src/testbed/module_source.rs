@@ -1,4 +1,4 @@
-//! Drivers that the test bed builds: siw, which Debian leaves out, and the tests' own device.
+//! Drivers that the test bed builds: siw, which Debian omits, and the tests' own devices.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,17 +13,53 @@ use crate::host::progress;
 use crate::testbed::cache;
 use crate::testbed::kernel::{Image, Kernel};
 
-/// What is installed for building them.
+/// Packages that are installed for the build.
 pub(crate) const PACKAGES: [&str; 5] = ["gcc-12", "libc6-dev", "libelf1", "libssl3", "make"];
 
-/// The tests' device: where its source is, and the module's name.
-const TEST_SOURCE: &str = "tests/kmod";
-const TEST_MODULE: &str = "rdmacm_test";
+/// A driver of the tests whose source belongs to this repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TestModule {
+    /// The device `kt0`, whose data path is commands.
+    Commands,
+    /// An emulated card with the user ABI of mlx5.
+    Mlx5,
+}
 
-/// The siw driver, built for `kernel`.
+impl TestModule {
+    #[cfg(test)]
+    const ALL: [Self; 2] = [Self::Commands, Self::Mlx5];
+
+    /// Returns the directory of the source.
+    const fn source(self) -> &'static str {
+        match self {
+            Self::Commands => "tests/kmod",
+            Self::Mlx5 => "tests/kmod/mlx5",
+        }
+    }
+
+    /// Returns the name of the module.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Commands => "rdmacm_test",
+            Self::Mlx5 => "rdmacm_mlx5",
+        }
+    }
+
+    /// Returns the files of the source.
+    fn files(self) -> Result<Vec<PathBuf>> {
+        let mut files = host::files(&host::workspace().join(self.source()))?;
+        files.retain(|path| path.is_file());
+        Ok(files)
+    }
+}
+
+/// Returns the siw driver, built for `kernel`.
 pub(crate) fn siw(kernel: Kernel) -> Result<PathBuf> {
     if !kernel.devices().contains(&Device::Siw) {
-        return Err(Error::new(format!("there is no siw for Linux {}", kernel.name())));
+        return Err(Error::new(format!(
+            "cannot build siw: there is no source for Linux {}",
+            kernel.name()
+        )));
     }
     let build = |root: &Path| {
         let source = format!("linux-source-{}", kernel.name());
@@ -34,17 +70,18 @@ pub(crate) fn siw(kernel: Kernel) -> Result<PathBuf> {
         tar.arg("-xJf").arg(work.join(format!("usr/src/{source}.tar.xz")));
         tar.arg("-C").arg(&work).args(["--strip-components=5", "--wildcards"]);
         tar.arg("*/drivers/infiniband/sw/siw/*");
-        host::run(&mut tar, "take siw out of the kernel's source")?;
+        host::run(&mut tar, "extract siw from the kernel's source")?;
         make(kernel, &work, "siw", &["CONFIG_RDMA_SIW=m"])
     };
     Ok(cache::entry(&format!("{}/siw", kernel.name()), build)?.join("siw.ko"))
 }
 
-/// The module of the tests' device, built for `kernel` from the source as it is now.
-pub(crate) fn test_device(kernel: Kernel) -> Result<PathBuf> {
+/// Returns a module of the tests, built for `kernel` from its current source.
+pub(crate) fn test_module(kernel: Kernel, module: TestModule) -> Result<PathBuf> {
+    let name = module.name();
     let mut files = Vec::new();
     let mut hasher = DefaultHasher::new();
-    for path in host::files(&host::workspace().join(TEST_SOURCE))? {
+    for path in module.files()? {
         let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         let name = path.file_name().expect("a listed file has a name").to_owned();
         (&name, &bytes).hash(&mut hasher);
@@ -52,18 +89,18 @@ pub(crate) fn test_device(kernel: Kernel) -> Result<PathBuf> {
     }
     let build = |root: &Path| {
         let work = root.join("work");
-        fs::create_dir(&work).with_context(|| format!("make {}", work.display()))?;
+        fs::create_dir(&work).with_context(|| format!("create {}", work.display()))?;
         for (name, bytes) in &files {
             let path = work.join(name);
             fs::write(&path, bytes).with_context(|| format!("write {}", path.display()))?;
         }
-        make(kernel, &work, TEST_MODULE, &["KCFLAGS=-Werror"])
+        make(kernel, &work, name, &["KCFLAGS=-Werror"])
     };
-    let entry = format!("{}/{TEST_MODULE}-{:016x}", kernel.name(), hasher.finish());
-    Ok(cache::entry(&entry, build)?.join(format!("{TEST_MODULE}.ko")))
+    let entry = format!("{}/{name}-{:016x}", kernel.name(), hasher.finish());
+    Ok(cache::entry(&entry, build)?.join(format!("{name}.ko")))
 }
 
-/// Builds the module `name` in the directory `work`, of which only the module is left, beside it.
+/// Builds the module `name` in the directory `work`, moves the module out of it and removes it.
 fn make(kernel: Kernel, work: &Path, name: &str, options: &[&str]) -> Result<()> {
     let Image { release, .. } = kernel.image()?;
     let headers = kernel.headers_root()?;
@@ -73,16 +110,16 @@ fn make(kernel: Kernel, work: &Path, name: &str, options: &[&str]) -> Result<()>
     make.env("PATH", kernel.build_path()?);
     make.arg("-C").arg(headers.join(format!("usr/src/linux-headers-{release}")));
     make.arg(format!("M={}", work.display())).args(options);
-    // Type information for tracers would need one more program, pahole.
+    // Type information for tracers would require another program, pahole.
     make.args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"]).arg(format!("-j{jobs}"));
     host::run(&mut make, &format!("build {name} for Linux {release}"))?;
     let file = format!("{name}.ko");
     let mut strip = host::command("strip");
     strip.arg("--strip-debug").arg(work.join(&file));
     host::run(&mut strip, &format!("strip {file}"))?;
-    let root = work.parent().expect("it is below the cache's root");
+    let root = work.parent().expect("the directory should be below the cache's root");
     fs::rename(work.join(&file), root.join(&file))
-        .with_context(|| format!("take {file} out of its build directory"))?;
+        .with_context(|| format!("move {file} out of its build directory"))?;
     fs::remove_dir_all(work).with_context(|| format!("remove {}", work.display()))
 }
 
@@ -90,15 +127,19 @@ fn make(kernel: Kernel, work: &Path, name: &str, options: &[&str]) -> Result<()>
 mod tests {
     use super::*;
 
-    /// What the kernel loads as GPL says so in each of its files.
+    /// Checks the licenses of the source files.
+    ///
+    /// The kernel loads the modules as GPL, so each source file must name that license.
     #[test]
-    fn the_source_of_the_tests_device_names_its_licence() {
-        let files = host::files(&host::workspace().join(TEST_SOURCE)).expect("its source");
-        assert!(files.iter().any(|file| file.ends_with("Kbuild")), "{files:?}");
-        for file in files {
-            let text = fs::read_to_string(&file).expect("text");
-            let first = text.lines().next().unwrap_or_default();
-            assert!(first.contains("SPDX-License-Identifier: GPL-2.0"), "{}", file.display());
+    fn test_module_sources_name_license() {
+        for module in TestModule::ALL {
+            let files = module.files().expect("the source should be readable");
+            assert!(files.iter().any(|file| file.ends_with("Kbuild")), "{files:?}");
+            for file in files {
+                let text = fs::read_to_string(&file).expect("text");
+                let first = text.lines().next().unwrap_or_default();
+                assert!(first.contains("SPDX-License-Identifier: GPL-2.0"), "{}", file.display());
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Kernel modules: which ones a set needs, in which order, and their images.
+//! Kernel modules: the dependencies of a set, their load order, and their images.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -8,12 +8,12 @@ use tool_error::{Context, Error, Result};
 
 use crate::host;
 
-/// What `depmod` and the kernel's build know about one module tree.
+/// The index of a module tree, from `depmod` and the kernel's build.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// The tree's own directory, `lib/modules/RELEASE`.
+    /// Directory of the tree, `lib/modules/RELEASE`.
     tree: PathBuf,
-    /// A module's file, relative to the tree, and the files that it depends on.
+    /// File of each module, relative to the tree, and the files that it depends on.
     files: HashMap<String, (String, Vec<String>)>,
     built_in: HashSet<String>,
 }
@@ -31,7 +31,8 @@ impl Index {
     fn parse(tree: &Path, dependencies: &str, built_in: &str) -> Result<Self> {
         let mut files = HashMap::new();
         for line in dependencies.lines() {
-            let malformed = || Error::new(format!("malformed line in modules.dep: {line}"));
+            let malformed =
+                || Error::new(format!("cannot parse modules.dep: malformed line {line}"));
             let (file, needs) = line.split_once(':').ok_or_else(malformed)?;
             let needs = needs.split_whitespace().map(str::to_owned).collect();
             files.insert(module_name(file), (file.to_owned(), needs));
@@ -40,7 +41,7 @@ impl Index {
         Ok(Self { tree: tree.to_owned(), files, built_in })
     }
 
-    /// The files that make `wanted` work, each after what it depends on. Built-in modules need none.
+    /// Returns the files of the `wanted` modules, each after its dependencies. Built-in modules need none.
     pub(crate) fn closure(&self, wanted: &[&str]) -> Result<Vec<PathBuf>> {
         let mut order = Vec::new();
         let mut seen = HashSet::new();
@@ -60,7 +61,10 @@ impl Index {
             return Ok(());
         }
         let (file, needs) = self.files.get(name).ok_or_else(|| {
-            Error::new(format!("the kernel in {} has no module {name}", self.tree.display()))
+            Error::new(format!(
+                "cannot find module {name} of the kernel in {}",
+                self.tree.display()
+            ))
         })?;
         for need in needs {
             self.visit(&module_name(need), seen, order)?;
@@ -70,19 +74,19 @@ impl Index {
     }
 }
 
-/// `kernel/net/9p/9pnet-x.ko.xz` is the module `9pnet_x`.
+/// Returns the name of a module file: `kernel/net/9p/9pnet-x.ko.xz` is the module `9pnet_x`.
 fn module_name(file: &str) -> String {
     let name = file.rsplit_once('/').map_or(file, |(_, name)| name);
     name.split('.').next().unwrap_or(name).replace('-', "_")
 }
 
-/// The module's ELF image, decompressed.
+/// Returns the module's ELF image, decompressed.
 pub(crate) fn image(file: &Path) -> Result<Vec<u8>> {
     let doing = || format!("read the kernel module {}", file.display());
     match file.extension().and_then(|extension| extension.to_str()) {
         Some("ko") => fs::read(file).with_context(doing),
         Some("xz") => host::output(host::command("xz").arg("-dc").arg(file), &doing()),
-        _ => Err(Error::new(format!("cannot {}: its compression is not known", doing()))),
+        _ => Err(Error::new(format!("cannot {}: unknown compression", doing()))),
     }
 }
 
@@ -91,7 +95,7 @@ mod tests {
     use super::*;
 
     fn index() -> Index {
-        // rdma_ucm's own line names its needs in no useful order, and not those of ib-cm.
+        // rdma_ucm's own line lists its dependencies in an unusable order, and omits those of ib-cm.
         let dependencies = "k/ib_core.ko:\n\
             k/ib-cm.ko.xz: k/ib_core.ko\n\
             k/rdma_ucm.ko: k/ib_core.ko k/ib-cm.ko.xz\n\
@@ -108,13 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_come_first_and_once() {
+    fn dependencies_load_first_and_once() {
         let files = closure(&["rdma_ucm", "ib_core", "rdma_ucm"]);
         assert_eq!(files, ["/t/k/ib_core.ko", "/t/k/ib-cm.ko.xz", "/t/k/rdma_ucm.ko"]);
     }
 
     #[test]
-    fn the_order_asked_for_is_kept() {
+    fn requested_order_is_kept() {
         assert_eq!(closure(&["ib_cm", "ib_core"]), ["/t/k/ib_core.ko", "/t/k/ib-cm.ko.xz"]);
         assert_eq!(closure(&["ib_core", "ib_cm"]), ["/t/k/ib_core.ko", "/t/k/ib-cm.ko.xz"]);
     }
@@ -125,12 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_ends() {
+    fn dependency_cycle_terminates() {
         assert_eq!(closure(&["loop_a"]).len(), 2);
     }
 
     #[test]
-    fn an_unknown_module_is_named() {
+    fn unknown_module_is_reported() {
         for wanted in ["absent", "broken"] {
             let error = index().closure(&[wanted]).unwrap_err().to_string();
             assert!(error.contains("module absent"), "{error}");
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_index_is_refused() {
+    fn malformed_index_is_rejected() {
         assert!(Index::parse(Path::new("/t"), "no colon\n", "").is_err());
     }
 }

@@ -10,20 +10,20 @@ use crate::host::{self, progress};
 use crate::testbed::archive::Archive;
 use crate::testbed::cache;
 
-/// The version that the manifests name.
+/// The version in the manifests.
 pub(crate) const MINIMUM: &str = "1.85";
 
-/// The compiler and cargo.
+/// Packages of the compiler and cargo.
 const PACKAGES: [&str; 3] = ["rustc-web", "libstd-rust-web-dev", "cargo-web"];
-/// The source of the standard library, which is built for musl, and the C library for that.
-const MORE: [&str; 2] = ["rust-web-src", "musl-dev"];
+/// Packages with the source of the standard library, built for musl, and musl's C library.
+const MUSL_PACKAGES: [&str; 2] = ["rust-web-src", "musl-dev"];
 
 pub(crate) const MUSL: &str = "x86_64-unknown-linux-musl";
 
-/// Where rustc looks for what a program for musl begins and ends with.
+/// Directory in which rustc looks for the startup objects of musl programs.
 const SELF_CONTAINED: &str = "usr/lib/rustlib/x86_64-unknown-linux-musl/lib/self-contained";
 
-/// The little of an unwinder that the standard library calls where a panic aborts: no frames are found, and a program
+/// The functions of an unwinder that the standard library calls if a panic aborts. They find no frames: a program
 /// without symbols could not name them.
 const UNWINDER: &str = "int _Unwind_Backtrace(void) { return 5; }\n\
                         unsigned long _Unwind_GetIP(void) { return 0; }\n";
@@ -35,17 +35,19 @@ pub(crate) struct Rust {
 }
 
 impl Rust {
-    /// Downloads it, where that was not done before.
+    /// Downloads the compiler, unless the cache has it.
     pub(crate) fn minimum() -> Result<Self> {
         cache::entry(&format!("rust-{MINIMUM}"), fetch).map(|root| Self { root })
     }
 
-    /// Where what it builds for this machine goes: another compiler's would be thrown away.
+    /// Returns the target directory of this compiler.
+    ///
+    /// A shared directory would invalidate the build of another compiler.
     pub(crate) fn target_directory() -> PathBuf {
         host::build_directory().join(format!("rust-{MINIMUM}"))
     }
 
-    /// Checks the workspace as it is with this version.
+    /// Checks the unmodified workspace with this version.
     pub(crate) fn check(&self) -> Result<()> {
         progress(&format!("checking the workspace with Rust {MINIMUM}"));
         let mut cargo = self.cargo();
@@ -54,7 +56,7 @@ impl Rust {
         host::run(&mut cargo, &format!("build with Rust {MINIMUM}"))
     }
 
-    /// Its cargo, with its compiler.
+    /// Returns a command that runs this cargo with this compiler.
     pub(crate) fn cargo(&self) -> Command {
         let programs = self.root.join("usr/bin");
         let mut command = host::command(&programs.join("cargo").to_string_lossy());
@@ -75,24 +77,27 @@ fn fetch(root: &Path) -> Result<()> {
     let version = archive.version(PACKAGES[0], &format!("{MINIMUM}."))?;
     let exact = |package: &&str| format!("{package}={version}");
     let named: Vec<String> = PACKAGES.iter().map(exact).collect();
-    // And the libraries of theirs that this machine has not.
+    // The dependencies that this machine lacks are unpacked too.
     let mut packages = archive.closure(&named)?;
     packages.extend(named);
-    packages.push(exact(&MORE[0]));
-    packages.push(MORE[1].to_owned());
+    packages.push(exact(&MUSL_PACKAGES[0]));
+    packages.push(MUSL_PACKAGES[1].to_owned());
     packages.sort_unstable();
     packages.dedup();
     archive.unpack(&packages.iter().map(String::as_str).collect::<Vec<_>>(), root)?;
-    thin_out(root)?;
+    remove_unused_source(root)?;
     let place = root.join(SELF_CONTAINED);
-    fs::create_dir_all(&place).with_context(|| format!("make {}", place.display()))?;
+    fs::create_dir_all(&place).with_context(|| format!("create {}", place.display()))?;
     let musl = root.join("usr/lib/x86_64-linux-musl");
     for name in ["crt1.o", "crti.o", "crtn.o", "libc.a"] {
         copy(&musl.join(name), &place)?;
     }
     for name in ["crtbegin.o", "crtend.o"] {
         let mut gcc = host::command("gcc");
-        let file = host::output(gcc.arg(format!("-print-file-name={name}")), "ask gcc")?;
+        let file = host::output(
+            gcc.arg(format!("-print-file-name={name}")),
+            "print the path of a file of gcc",
+        )?;
         copy(Path::new(String::from_utf8_lossy(&file).trim()), &place)?;
     }
     let [source, object, library] =
@@ -104,8 +109,8 @@ fn fetch(root: &Path) -> Result<()> {
     host::run(ar.arg("rcs").arg(&library).arg(&object), "archive an unwinder")
 }
 
-/// Removes the source of all but the standard library, which is most of what was unpacked.
-fn thin_out(root: &Path) -> Result<()> {
+/// Removes all source except that of the standard library, which frees most of the space.
+fn remove_unused_source(root: &Path) -> Result<()> {
     for source in host::files(&root.join("usr/src"))? {
         for part in ["compiler", "src"] {
             let part = source.join(part);
@@ -116,7 +121,9 @@ fn thin_out(root: &Path) -> Result<()> {
 }
 
 fn copy(file: &Path, directory: &Path) -> Result<()> {
-    let name = file.file_name().ok_or_else(|| Error::new("gcc names no file"))?;
+    let name = file
+        .file_name()
+        .ok_or_else(|| Error::new("cannot copy a file of gcc: gcc printed no path"))?;
     let copied = fs::copy(file, directory.join(name));
     copied.map(drop).with_context(|| format!("copy {}", file.display()))
 }
@@ -126,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manifests_name_the_minimum() {
+    fn manifests_name_minimum_version() {
         let manifest = host::workspace().join("Cargo.toml");
         let text = fs::read_to_string(manifest).expect("the workspace has a manifest");
         assert!(text.contains(&format!("\nrust-version = \"{MINIMUM}\"\n")), "{text}");

@@ -1,4 +1,4 @@
-//! Programs of a newer Debian, which run here with the loader and the libraries that they came with.
+//! Programs of a newer Debian, which run on this machine with their own loader and libraries.
 
 use std::fs::{self, Permissions};
 use std::io::Read;
@@ -9,22 +9,23 @@ use tool_error::{Context, Result};
 
 use crate::host;
 
-/// Where unpacked packages have programs.
-const PLACES: [&str; 3] = ["usr/bin", "usr/libexec", "usr/lib"];
+/// Directories of unpacked packages that contain programs.
+const PROGRAM_DIRECTORIES: [&str; 3] = ["usr/bin", "usr/libexec", "usr/lib"];
 
-/// Makes the programs below `root`, where packages are unpacked, run on this machine, also after `root` has moved: a script in the
-/// place of each starts it.
-pub(crate) fn make_at_home(root: &Path) -> Result<()> {
-    PLACES
+/// Makes the programs of the packages unpacked in `root` run on this machine.
+///
+/// Each program is replaced by a script that starts it, even after `root` has moved.
+pub(crate) fn make_runnable(root: &Path) -> Result<()> {
+    PROGRAM_DIRECTORIES
         .iter()
         .try_for_each(|place| wrap_all(&root.join(place), &"../".repeat(place.split('/').count())))
 }
 
-/// Wraps the programs below `directory`, from which `up` leads to the root.
+/// Wraps the programs below `directory`; the path `up` leads from it to the root.
 fn wrap_all(directory: &Path, up: &str) -> Result<()> {
     for path in host::files(directory)? {
         let about = fs::symlink_metadata(&path);
-        let about = about.with_context(|| format!("look at {}", path.display()))?;
+        let about = about.with_context(|| format!("read the metadata of {}", path.display()))?;
         if about.is_dir() {
             wrap_all(&path, &format!("../{up}"))?;
         } else if about.is_file() && about.permissions().mode() & 0o100 != 0 && is_program(&path)? {
@@ -34,8 +35,8 @@ fn wrap_all(directory: &Path, up: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether an executable file is a program: it names its loader, near its beginning. So does the C library, which is no
-/// program all the same.
+/// Returns `true` if an executable file is a program: it names its loader near its start. The C library does so too,
+/// and is excluded.
 fn is_program(path: &Path) -> Result<bool> {
     if path.to_string_lossy().contains(".so") {
         return Ok(false);

@@ -13,26 +13,27 @@ use crate::host;
 use crate::testbed::emulator;
 use crate::testbed::initramfs;
 use crate::testbed::kernel::Kernel;
-use crate::testbed::machine::{Listener, Machine, Outcome};
-use crate::testbed::module_source;
+use crate::testbed::machine::{FrameListener, Machine, Outcome};
+use crate::testbed::module_source::{self, TestModule};
 
-/// What a guest needs to see the host's files.
+/// Modules for access to the host's files.
 const HOST_MODULES: [&str; 3] = ["9pnet_virtio", "9p", "overlay"];
 
-/// What every guest needs.
+/// Modules that every guest needs.
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_console", "veth"];
-/// What the connection manager needs. Kernel clients of a device are told that it goes last in, first out: with rdma_cm loaded
-/// first, a program that holds a context open hears of it only when it has closed that.
+/// Modules of the connection manager. The kernel notifies its clients of a device's removal in the reverse order of
+/// registration. If rdma_cm is loaded first, a program that holds a context open is notified only after it has closed
+/// the context.
 pub(crate) const UVERBS_FIRST: [&str; 3] = ["ib_uverbs", "rdma_cm", "rdma_ucm"];
 const RDMA_CM_FIRST: [&str; 3] = ["rdma_cm", "ib_uverbs", "rdma_ucm"];
 
-/// What siw, which is built by the test bed, is linked with.
+/// Module that siw, which is built by the test bed, is linked with.
 const SIW_NEEDS: &str = "libcrc32c";
 
-/// What is installed for a guest.
+/// Packages that a guest needs.
 pub(crate) const PACKAGES: [&str; 3] = ["kmod", emulator::PACKAGE, "xz-utils"];
 
-/// A guest to start.
+/// The configuration of a guest.
 #[derive(Clone, Debug)]
 pub(crate) struct Guest {
     pub(crate) kernel: Kernel,
@@ -46,7 +47,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// A guest with every device that its kernel has.
+    /// Creates a guest with every device that its kernel has.
     pub(crate) fn new(kernel: Kernel) -> Self {
         let limit = Duration::from_secs(300);
         Self {
@@ -60,38 +61,47 @@ impl Guest {
         }
     }
 
-    /// The packages that must be installed.
+    /// Returns `true` if the guest has the emulated card.
+    pub(crate) fn has_card(&self) -> bool {
+        self.devices.contains(&Device::Mlx5)
+    }
+
+    /// Returns the packages that must be installed.
     pub(crate) fn packages() -> Vec<&'static str> {
         [&PACKAGES[..], &module_source::PACKAGES].concat()
     }
 
-    /// Downloads and builds whatever else [`run`](Self::run) needs.
+    /// Downloads and builds everything else that [`run`](Self::run) needs.
     pub(crate) fn fetch(&self) -> Result<()> {
         if self.devices.contains(&Device::Siw) {
             module_source::siw(self.kernel)?;
         }
-        module_source::test_device(self.kernel).map(drop)
+        if self.has_card() {
+            module_source::test_module(self.kernel, TestModule::Mlx5)?;
+        }
+        module_source::test_module(self.kernel, TestModule::Commands).map(drop)
     }
 
-    /// Runs a command in a directory of the host with this process's environment and what it was promised:
-    /// `RDMACM_TEST_KERNEL` (`6.1`), `RDMACM_TEST_DEVICES` (`rxe0,siw0`) and `RDMACM_TEST_MODULE`, the file of a module that
-    /// is not loaded: with it comes the device `kt0`.
+    /// Runs a command in a directory of the host with this process's environment.
+    ///
+    /// It also sets `RDMACM_TEST_KERNEL` (`6.1`), `RDMACM_TEST_DEVICES` (`rxe0,siw0`) and `RDMACM_TEST_MODULE`, the
+    /// file of a module that is not loaded and provides the device `kt0`.
     pub(crate) fn run(
         &self,
         directory: &Path,
         command: &[OsString],
-        listener: &mut dyn Listener,
+        listener: &mut dyn FrameListener,
     ) -> Result<Outcome> {
         self.machine(directory, command)?.run(listener)
     }
 
-    /// The machine that [`run`](Self::run) starts.
+    /// Returns the machine that [`run`](Self::run) starts.
     pub(crate) fn machine(&self, directory: &Path, command: &[OsString]) -> Result<Machine> {
         let image = self.kernel.image()?;
         let manager = if self.rdma_cm_first { RDMA_CM_FIRST } else { UVERBS_FIRST };
         let files = module_files(self.kernel, &self.devices, &[manager, HOST_MODULES].concat())?;
         let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
-        let module = module_source::test_device(self.kernel)?;
+        let module = module_source::test_module(self.kernel, TestModule::Commands)?;
         let promises = [
             ("PATH", host::search_path()),
             ("RDMACM_TEST_KERNEL", image.version.into()),
@@ -115,13 +125,13 @@ impl Guest {
             processors: self.processors,
             counts_instructions: self.counts_instructions,
             host_root: true,
-            wires: None,
+            link_end: None,
             limit: self.limit,
         })
     }
 }
 
-/// The module files that give a guest of this kernel its devices, and `more`, in the order in which to load them.
+/// Returns the module files for a guest with these devices, and `more`, in load order.
 pub(crate) fn module_files(
     kernel: Kernel,
     devices: &[Device],
@@ -129,14 +139,15 @@ pub(crate) fn module_files(
 ) -> Result<Vec<PathBuf>> {
     let mut wanted = [&MODULES[..], more].concat();
     wanted.extend(devices.iter().filter_map(|device| kernel.checksum(*device)));
-    let mut built_here = None;
+    let mut built_here = Vec::new();
     for device in devices {
         match device {
             Device::Rxe => wanted.push("rdma_rxe"),
             Device::Siw => {
                 wanted.push(SIW_NEEDS);
-                built_here = Some(module_source::siw(kernel)?);
+                built_here.push(module_source::siw(kernel)?);
             }
+            Device::Mlx5 => built_here.push(module_source::test_module(kernel, TestModule::Mlx5)?),
         }
     }
     let mut files = kernel.image()?.module_files(&wanted)?;

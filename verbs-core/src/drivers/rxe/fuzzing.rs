@@ -1,4 +1,4 @@
-//! Rings of rxe over memory that holds anything.
+//! Rings of rxe over arbitrary memory.
 
 use super::queue::{Queue, pieces};
 use super::{CqRing, RecvRing};
@@ -8,7 +8,7 @@ use crate::testing::Input;
 use crate::work::{Completion, ReceiveRequest, Sge};
 use verbs_abi::rxe::rxe_send_wqe;
 
-/// Maps, posts and polls, while the other end stores what it likes.
+/// Maps, posts and polls, while the other end stores arbitrary bytes.
 pub fn ring(bytes: &[u8]) {
     let mut input = Input(bytes);
     let which = input.byte();
@@ -43,7 +43,7 @@ fn receive(ring: &mut RecvRing, other: &OtherEnd, input: &mut Input<'_>) {
     while !input.is_empty() {
         let scatter: Vec<Sge> = (0..input.byte() & 31).map(|_| piece(input)).collect();
         let request = ReceiveRequest { wr_id: 1, scatter: &scatter };
-        // SAFETY: no device looks at it.
+        // SAFETY: no device accesses the memory.
         let _ = unsafe { ring.store(&request) };
         other.check();
         other.scribble(input);

@@ -1,12 +1,11 @@
 //! Software RoCE.
 //!
-//! Each queue is a ring that the create command's response tells where to map. Sends and
-//! arming need a command as a doorbell; receives and polling need none.
-//! (`drivers/infiniband/sw/rxe`, uapi `rdma_user_rxe.h`.)
+//! Each queue is a ring, and the response of the create command has its offset for mapping. Sends and arming need a
+//! command as a doorbell; receives and polling need none. (`drivers/infiniband/sw/rxe`, uapi `rdma_user_rxe.h`.)
 //!
 //! # Safety
 //!
-//! See [`driver`](crate::driver). Unsafe are only the posts, which give memory to the device.
+//! See [`driver`](crate::driver). Only the posts are unsafe, because they give memory to the device.
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 #[cfg(fuzzing)]
@@ -35,7 +34,7 @@ use crate::driver::{
     BuiltIn, Capabilities, CommandContext, CqControls, CqOps, CreateError, CreateSrq, CreatedCq,
     CreatedQp, CreatedSrq, DeviceInfo, Driver, Opened, PollError, Posted, RecvOps,
 };
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::{AddressVector, Completion, PdNumber, ReceiveRequest, Sge, WcStatus};
@@ -57,8 +56,8 @@ impl BuiltIn for Rxe {
 // SAFETY: the kernel completes a request when the device no longer uses its memory, and each slot of a
 // ring is taken once.
 unsafe impl Driver for Rxe {
-    // Boxed: they are larger than those of other drivers, and an object has room for the largest, also while its rings are
-    // elsewhere.
+    // Boxed: these rings are larger than the rings of other drivers, and an object has room for the largest, even while
+    // its rings are elsewhere.
     type CqRing = Box<CqRing>;
     type CqControl = ArmedByCommand;
     type SendRing = Box<SendRing>;
@@ -109,7 +108,7 @@ unsafe impl Driver for Rxe {
             Ok(rings) => rings,
             Err(errno) => return Err(discard_qp(cx, response.qp_handle, errno)),
         };
-        // Linux 6.1 answers what was asked for.
+        // Linux 6.1 returns the requested number.
         response.max_send_wr = send.capacity();
         response.max_recv_wr = recv.as_ref().map_or(0, |recv| recv.queue.capacity());
         let (send, recv) = (Box::new(send), recv.map(Box::new));
@@ -124,7 +123,7 @@ unsafe impl Driver for Rxe {
         let (mut response, driver): (_, rxe_create_srq_resp) = commands::create_srq(cx, request)?;
         match RecvRing::map(cx.file(), &driver.mi, response.max_sge, None) {
             Ok(ring) => {
-                // Linux 6.1 answers what was asked for.
+                // Linux 6.1 returns the requested number.
                 response.max_wr = ring.queue.capacity();
                 Ok(CreatedSrq { response, ring: Box::new(ring), memory: None })
             }
@@ -149,20 +148,21 @@ unsafe impl Driver for Rxe {
         Ok((response, AddressVector::new(pd, &driver.ah_num)))
     }
 
-    /// The driver wants a part of its own in every MODIFY_SRQ.
+    /// Sets the limit; the driver requires its own part in every MODIFY_SRQ.
     fn set_srq_limit(
         &self,
         cx: CommandContext<'_>,
         request: ib_uverbs_modify_srq,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommandError> {
         // SAFETY: the address in the driver's part is zero, to which it stores nothing.
         unsafe { cx.file().modify_srq(request, rxe_modify_srq_cmd::default()) }
     }
 }
 
-/// Changes the size of a shared receive queue. Returns the ring that takes the place of its ring, with
-/// the requests that were posted to that.
-fn resize_srq(file: &UverbsFile, request: ib_uverbs_modify_srq) -> Result<mminfo, Refused> {
+/// Changes the size of a shared receive queue.
+///
+/// Returns the ring that takes the place of its ring, with the requests that were posted to that.
+fn resize_srq(file: &UverbsFile, request: ib_uverbs_modify_srq) -> Result<mminfo, CommandError> {
     let mut info = mminfo::default();
     let address = (&raw mut info).expose_provenance();
     let address = u64::try_from(address).expect("an address has at most 64 bits");
@@ -200,7 +200,7 @@ impl CqOps for CqRing {
     }
 }
 
-/// The producer's end of a receive queue. Behind each element are its pieces of memory.
+/// The producer's end of a receive queue. The scatter/gather entries of an element follow it.
 #[derive(Debug)]
 pub struct RecvRing {
     queue: Queue<rxe_recv_wqe>,
@@ -208,7 +208,9 @@ pub struct RecvRing {
 }
 
 impl RecvRing {
-    /// Maps the ring that `info` tells of, for requests of up to `max_sge` pieces, beside `neighbour`.
+    /// Maps the ring that `info` describes, beside `neighbour`.
+    ///
+    /// Its requests have up to `max_sge` scatter/gather entries.
     fn map(
         file: &UverbsFile,
         info: &mminfo,
@@ -220,7 +222,7 @@ impl RecvRing {
 }
 
 impl RecvOps for RecvRing {
-    /// Stores a request. The kernel looks when a message comes.
+    /// Stores a request. The kernel checks the ring when a message arrives.
     #[inline(always)]
     unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
         let num_sge = count(request.scatter, self.max_sge)?;

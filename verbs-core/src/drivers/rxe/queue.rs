@@ -2,10 +2,10 @@
 //!
 //! # Safety
 //!
-//! Both indices are always accessed as atomics. An element is copied as bytes, by raw pointer,
-//! while the protocol says that it is ours: the producer's until the producer's index passes it,
-//! the consumer's from then until the consumer's index does. A kernel that breaks the protocol
-//! makes the copy a garbled one and nothing worse: no reference is made, and any bytes are valid.
+//! Both indices are always accessed as atomics. An element is copied as bytes, by raw pointer, while this side owns it
+//! by the protocol. The producer owns it until the producer's index passes it. From then on the consumer owns it until
+//! the consumer's index passes it. If a kernel breaks the protocol, the copy has wrong contents and no other harm
+//! results: no reference is created, and any bytes are valid.
 #![expect(unsafe_code, reason = "accesses memory that the kernel shares")]
 
 use std::marker::PhantomData;
@@ -17,11 +17,11 @@ use nix::errno::Errno;
 use verbs_abi::rxe::{mminfo, rxe_queue_buf};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-#[cfg(loom)]
-use crate::concurrent::FromPtr as _;
-use crate::concurrent::{AtomicU32, reads, writes};
 use crate::driver::checks::total;
 use crate::driver::{PostError, Posted};
+#[cfg(loom)]
+use crate::sync::FromPtr as _;
+use crate::sync::{AtomicU32, reads, writes};
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::Sge;
@@ -44,25 +44,28 @@ const CONSUMER: usize = offset_of!(rxe_queue_buf, consumer_index);
 #[derive(Debug)]
 pub(super) struct Queue<E> {
     mapping: Mapping,
-    /// One less than the number of slots, which is a power of two; checked against the mapping's
-    /// length.
+    /// The number of slots minus one; the number is a power of two, checked against the mapping's length.
     mask: u32,
     /// The distance of slots in bytes; checked with `mask`.
     stride: usize,
-    /// How many bytes a slot has behind the `E`, which it was checked to have.
+    /// Number of bytes of a slot after the `E`; the slot was checked to have them.
     behind: usize,
-    /// The index of the element to take next, at most the mask. The word in the header that tells the kernel of it is
-    /// only stored to.
+    /// The index of the element to take next, at most the mask.
+    ///
+    /// The word in the header that publishes it to the kernel is never read.
     taken: u32,
     elements: PhantomData<fn() -> E>,
 }
 
-/// Said of a ring whose indices no correct kernel leaves there.
+/// The error of a ring whose indices no correct kernel stores.
 const OUT_OF_RANGE: &str = "an index of the shared ring is out of range";
 
 impl<E> Queue<E> {
-    /// Maps the ring that `info`, from a response of the driver, tells of, and whose slots must have
-    /// at least `least` bytes behind an `E`; beside that of `neighbour`. It can be mapped once.
+    /// Maps the ring that `info`, from a response of the driver, describes, beside that of `neighbour`.
+    ///
+    /// Its slots must have at least `least` bytes after an `E`.
+    ///
+    /// It can be mapped once.
     pub(super) fn map(
         file: &UverbsFile,
         info: &mminfo,
@@ -74,7 +77,7 @@ impl<E> Queue<E> {
         Self::over(mapping, least).ok_or(Errno::EPROTO)
     }
 
-    /// The ring in `mapping`, if its geometry holds together and its slots are large enough.
+    /// Returns the ring in `mapping`, if its geometry is valid and its slots are large enough.
     pub(super) fn over(mapping: Mapping, least: usize) -> Option<Self> {
         let elements = PhantomData;
         let mut queue = Self { mapping, mask: 0, stride: 0, behind: 0, taken: 0, elements };
@@ -100,17 +103,17 @@ impl<E> Queue<E> {
         (queue.behind >= least).then_some(queue)
     }
 
-    /// Where it is mapped.
+    /// Returns the mapping of the ring.
     pub(super) fn mapping(&mut self) -> &mut Mapping {
         &mut self.mapping
     }
 
-    /// How many elements the ring holds.
+    /// Returns the number of elements that the ring holds.
     pub(super) fn capacity(&self) -> u32 {
         self.mask
     }
 
-    /// The slot to fill next.
+    /// Returns the slot to fill next.
     #[inline(always)]
     pub(super) fn free_slot(&mut self) -> Posted<Slot<'_, E>> {
         let ours = self.word(PRODUCER).load(Ordering::Relaxed);
@@ -134,21 +137,20 @@ impl<E> Queue<E> {
         ours | theirs > self.mask
     }
 
-    /// A word of the ring's header, as an atomic.
+    /// Returns a word of the ring's header, as an atomic.
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU32 {
         debug_assert!(offset + size_of::<u32>() <= DATA);
         // SAFETY: every caller passes an offset within the header, which `over` has checked to be
         // within the mapping.
         let word = unsafe { self.mapping.start().add(offset) };
-        // SAFETY: the word is readable and writable as long as the mapping, which `self` borrows;
-        // mappings begin at a page and the header's offsets are multiples of 4, so it is
-        // aligned; and it is accessed only as an atomic on this side, the other being the
-        // kernel's.
+        // SAFETY: the word is readable and writable as long as the mapping, which `self` borrows. Mappings begin at a
+        // page and the header's offsets are multiples of 4, so the word is aligned. It is accessed only as an atomic on
+        // this side; the other side is the kernel.
         unsafe { AtomicU32::from_ptr(word.cast().as_ptr()) }
     }
 
-    /// The first byte of slot `index`.
+    /// Returns the first byte of slot `index`.
     #[inline]
     fn slot(&self, index: u32) -> NonNull<u8> {
         let offset = DATA + (index & self.mask) as usize * self.stride;
@@ -158,8 +160,9 @@ impl<E> Queue<E> {
 }
 
 impl<E: FromBytes> Queue<E> {
-    /// Takes elements off the ring into the beginning of `into`, as many as there are and fit, each as
-    /// what `made` makes of it; how many.
+    /// Takes elements off the ring into the beginning of `into`, and returns their number.
+    ///
+    /// It takes as many as there are and fit. Each is stored as the result of `made`.
     #[inline(always)]
     pub(super) fn take<T>(
         &mut self,
@@ -179,8 +182,8 @@ impl<E: FromBytes> Queue<E> {
         for place in into.iter_mut().take(count) {
             let slot = self.slot(ours);
             reads(slot);
-            // SAFETY: the slot is valid for reads of an `E`, which is within it, as was checked, and
-            // any bytes are one; nothing is said of its alignment.
+            // SAFETY: the slot is valid for reads of an `E`, which is within the slot, as was checked. Any bytes are an
+            // `E`. No alignment is required.
             *place = made(unsafe { slot.cast::<E>().read_unaligned() });
             ours = ours.wrapping_add(1) & self.mask;
         }
@@ -188,8 +191,9 @@ impl<E: FromBytes> Queue<E> {
         Ok(count)
     }
 
-    /// Takes at most one element into the beginning of `into`, as `made` translates it. Returns how many were taken, or
-    /// `None`, and takes none, if more can be taken or an index is out of range.
+    /// Takes at most one element into the beginning of `into`, as `made` translates it.
+    ///
+    /// Returns how many were taken, or `None`, and takes none, if more can be taken or an index is out of range.
     ///
     /// It has no loop, so that a caller does not save registers for one.
     #[inline(always)]
@@ -208,8 +212,8 @@ impl<E: FromBytes> Queue<E> {
         }
         let slot = self.slot(ours);
         reads(slot);
-        // SAFETY: the slot is valid for reads of an `E`, which is within it, as was checked when the ring was mapped, and
-        // any bytes are one; no alignment is required.
+        // SAFETY: the slot is valid for reads of an `E`, which is within the slot, as was checked when the ring was
+        // mapped. Any bytes are an `E`. No alignment is required.
         *first = made(unsafe { slot.cast::<E>().read_unaligned() });
         self.set_taken(following);
         Some(1)
@@ -227,9 +231,9 @@ impl<E: FromBytes> Queue<E> {
 #[must_use]
 pub(super) struct Slot<'a, E> {
     queue: &'a Queue<E>,
-    /// Its first byte.
+    /// The first byte of the slot.
     start: NonNull<u8>,
-    /// The index behind it.
+    /// The index after it.
     next: u32,
 }
 
@@ -246,24 +250,24 @@ impl<E> Slot<'_, E> {
     ///
     /// # Panics
     ///
-    /// Where it is not within the `E`.
+    /// Panics if the value is not within the `E`.
     #[inline(always)]
     pub(super) fn put<T: IntoBytes + Immutable>(&mut self, offset: usize, value: &T) {
         assert!(offset + size_of::<T>() <= size_of::<E>());
         // SAFETY: `offset` is within the `E`, and that within the slot, as was checked.
         let into = unsafe { self.start.add(offset) };
         let bytes = value.as_bytes();
-        // SAFETY: `bytes` is valid for reads by being a slice; `into` is valid for writes of as
-        // many, which are within the `E`, as was checked; bytes have no alignment; the two
-        // do not overlap, as no slice of ours is made of a mapping.
+        // SAFETY: `bytes` is a slice and so valid for reads. `into` is valid for writes of as many bytes, which are
+        // within the `E`, as was checked. Bytes have no alignment. The two do not overlap, because this library creates
+        // no slice of a mapping.
         unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
-    /// The first byte behind the `E`, where there is room for `length` bytes.
+    /// Returns the first byte after the `E`, with room for `length` bytes.
     ///
     /// # Panics
     ///
-    /// Where there is not.
+    /// Panics if there is no room.
     #[inline]
     fn behind(&mut self, length: usize) -> NonNull<u8> {
         assert!(length <= self.queue.behind);
@@ -271,32 +275,30 @@ impl<E> Slot<'_, E> {
         unsafe { self.start.add(size_of::<E>()) }
     }
 
-    /// Copies `bytes` behind the `E`.
+    /// Copies `bytes` to the end of the `E`.
     ///
     /// # Panics
     ///
-    /// Where there is no room for them.
+    /// Panics if there is no room for them.
     #[inline]
     pub(super) fn append(&mut self, bytes: &[u8]) {
         let into = self.behind(bytes.len());
-        // SAFETY: `bytes` is valid for reads by being a slice; `into` is valid for writes of as
-        // many, as was checked; bytes have no alignment; the two do not overlap, as no slice of
-        // ours is made of a mapping.
+        // SAFETY: `bytes` is a slice and so valid for reads. `into` is valid for writes of as many bytes, as was
+        // checked. Bytes have no alignment. The two do not overlap, because this library creates no slice of a mapping.
         unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
-    /// Copies the pieces of memory behind the `E`; how many bytes they have together.
+    /// Copies the scatter/gather entries after the `E`, and returns the total number of their bytes.
     ///
     /// # Panics
     ///
-    /// Where there is no room for them.
+    /// Panics if there is no room for them.
     #[inline(always)]
     pub(super) fn append_pieces(&mut self, pieces: &[Sge]) -> u64 {
         // Most have one. A loop over one is longer than the rest.
         if let [piece] = pieces {
             let into = self.behind(size_of::<Sge>()).cast();
-            // SAFETY: `into` is valid for writes of a piece, as was checked; nothing is said of its
-            // alignment.
+            // SAFETY: `into` is valid for writes of an entry, as was checked. No alignment is required.
             unsafe { into.write_unaligned(*piece) };
             return u64::from(piece.length);
         }
@@ -304,7 +306,7 @@ impl<E> Slot<'_, E> {
         total(pieces)
     }
 
-    /// Passes the slot to the other side, with what was written to it.
+    /// Passes the slot to the other side, with its written contents.
     #[inline]
     pub(super) fn pass_on(self) {
         self.queue.word(PRODUCER).store(self.next, Ordering::Release);
@@ -320,7 +322,7 @@ mod tests {
 
     type Element = [u8; 40];
 
-    /// A ring as the kernel makes it, in private memory, for elements of 40 bytes.
+    /// Returns a ring as the kernel creates it, in private memory, for elements of 40 bytes.
     fn ring(mask: u32, log2_element: u32, data: usize) -> Option<Queue<Element>> {
         let mapping = Mapping::private(DATA + data).expect("memory");
         let (behind, elements) = (0, PhantomData);
@@ -337,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_one_less_than_its_slots_and_keeps_their_order() {
+    fn ring_holds_one_less_than_its_slots_in_order() {
         let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
         assert_eq!(queue.capacity(), 3);
         for round in 0..5_u8 {
@@ -360,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_appended_stands_behind_and_no_further() {
+    fn appended_bytes_follow_within_slot() {
         let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
         let bytes = |queue: &Queue<Element>, index| {
             // SAFETY: the slot has 64 bytes.
@@ -385,13 +387,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "behind")]
-    fn more_than_a_slot_holds_is_not_stored() {
+    fn oversized_element_is_not_stored() {
         let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
         queue.free_slot().expect("not full").append(&[1; 25]);
     }
 
     #[test]
-    fn a_geometry_that_does_not_hold_together_is_refused() {
+    fn inconsistent_geometry_is_refused() {
         assert!(ring(3, 6, 4 * 64 - 1).is_none(), "shorter than its slots");
         assert!(ring(2, 6, 4 * 64).is_none(), "no power of two");
         assert!(ring(3, 5, 4 * 64).is_none(), "slots shorter than elements");
@@ -407,7 +409,7 @@ mod tests {
             for index in [4, u32::MAX] {
                 queue.word(offset).store(index, Ordering::Relaxed);
                 assert!(matches!(wanting(&mut queue), Some(PostError::Malformed(OUT_OF_RANGE))));
-                // Whoever takes elements has an index of its own.
+                // The consumer has a separate index.
                 let taken = if offset == PRODUCER { Err(OUT_OF_RANGE) } else { Ok(0) };
                 assert_eq!(queue.take(&mut [[0; 40]; 2], |element| element), taken);
                 assert_eq!(queue.try_take(&mut [[0; 40]; 2], |element| element), taken.ok());
@@ -438,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn single_element_is_taken_without_a_loop() {
+    fn single_element_is_taken_without_loop() {
         let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
         let put = |queue: &mut Queue<Element>, number: u8| {
             let mut slot = queue.free_slot().expect("not full");

@@ -26,14 +26,15 @@ use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::{Payload, QpState, QpType, SendOperation, SendRequest, Sge};
 
-/// The producer's end of a send queue. Behind each element are its pieces of memory, or what it
-/// carries in itself.
+/// The producer's end of a send queue.
+///
+/// The scatter/gather entries or the inline data of an element follow it.
 #[derive(Debug)]
 pub struct SendRing {
     queue: Queue<rxe_send_wqe>,
     qp_type: QpType,
     max_sge: u32,
-    /// A piece of so many bytes or more is not sent alone: all are where no piece is taken.
+    /// The length from which on an entry is not sent alone; 0 if the queue takes no entry.
     too_long: u32,
     max_inline: u32,
     /// The operations that the kernel knows, once it was asked.
@@ -46,7 +47,7 @@ pub struct SendRing {
 const ATOMIC: u32 = 8;
 
 impl SendRing {
-    /// Maps the ring that `info` tells of, for a queue pair that `response` tells of.
+    /// Maps the ring that `info` describes, for the queue pair of `response`.
     pub(super) fn map(
         file: &UverbsFile,
         info: &mminfo,
@@ -68,18 +69,19 @@ impl SendRing {
         })
     }
 
-    /// Where it is mapped.
+    /// Returns the mapping of the ring.
     pub(super) fn mapping(&mut self) -> &mut Mapping {
         self.queue.mapping()
     }
 
-    /// How many requests it holds.
+    /// Returns the number of requests that the ring holds.
     pub(super) fn capacity(&self) -> u32 {
         self.queue.capacity()
     }
 
-    /// Asks the kernel which operations its driver knows, unless it was asked before. An older driver would
-    /// end the queue pair at one that it does not know.
+    /// Asks the kernel which operations its driver knows, unless it was asked before.
+    ///
+    /// An older driver would end the queue pair at one that it does not know.
     #[cold]
     fn ask_kernel(&mut self, file: &UverbsFile) -> Posted {
         if self.capabilities.is_none() {
@@ -98,7 +100,7 @@ impl SendRing {
     /// The caller keeps the contract of [`store`](SendOps::store).
     #[inline(always)]
     unsafe fn put(&mut self, state: QpState, request: &SendRequest<'_>) -> Posted {
-        // The doorbell would say so too, but only after the request is in the ring for good.
+        // The doorbell would return this error too, but only after the request is irrevocably in the ring.
         check_send(state)?;
         let mut slot = self.queue.free_slot()?;
         // The fields that only the kernel uses are zero, as it expects of a new request.
@@ -149,7 +151,7 @@ impl SendOps for SendRing {
         unsafe { self.put(state, request) }
     }
 
-    // A function of its own, that calls none with the usual requests: so no register has to be saved.
+    // A separate function that calls no other for the usual requests, so no register must be saved.
     #[inline(never)]
     unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
         let Payload::Gather(&[Sge { addr, length, lkey }]) = request.payload else {
@@ -173,11 +175,11 @@ impl SendOps for SendRing {
         true
     }
 
-    /// Rings for the requests that were stored: POST_SEND without requests.
+    /// Rings the doorbell for the stored requests: POST_SEND without requests.
     #[inline(always)]
     fn ring(&mut self, at: Doorbell<'_>) -> Posted {
         if self.owes_doorbell {
-            at.command().map_err(PostError::Refused)?;
+            at.command().map_err(PostError::Command)?;
             self.owes_doorbell = false;
         }
         Ok(())
@@ -237,8 +239,9 @@ fn finish(
     slot.pass_on();
 }
 
-/// Stores what an element says of `operation`, for a queue pair of type `qp_type`, whose request carries
-/// as many bytes as `carried`; how many it names.
+/// Stores the fields of `operation` into an element, and returns the number of bytes that it names.
+///
+/// The queue pair has type `qp_type`, and the request carries `carried` bytes.
 fn put(
     slot: &mut Slot<'_, rxe_send_wqe>,
     qp_type: QpType,
@@ -327,7 +330,7 @@ fn put(
     Ok(carried)
 }
 
-/// Where an element says what depends on its opcode.
+/// Offset of the fields of an element that depend on its opcode.
 const WR: usize = offset_of!(rxe_send_wqe, wr.wr);
 const EX: usize = offset_of!(rxe_send_wqe, wr.ex);
 const IOVA: usize = offset_of!(rxe_send_wqe, iova);

@@ -5,10 +5,12 @@ use verbs_abi::siw::{siw_cqe, siw_opcode, siw_wc_status};
 
 use crate::work::{WcOpcode, WcStatus};
 
-/// Stands for an operation that no request of this library has.
+/// Represents an operation that no request of this library has.
 const UNKNOWN: WcOpcode = WcOpcode(u32::MAX);
 
-/// The operations by siw's numbers of them, which have 8 bits: a lookup takes fewer instructions than comparisons.
+/// The operations by siw's numbers, which have 8 bits.
+///
+/// A lookup takes fewer instructions than comparisons.
 static OPCODES: [WcOpcode; 256] = {
     let mut opcodes = [UNKNOWN; 256];
     let mut number = 0;
@@ -50,8 +52,10 @@ fn translated_status(status: siw_wc_status) -> WcStatus {
     }
 }
 
-/// Translates a completion into the form of the other drivers. siw does not report keys that a peer invalidated, and has
-/// no immediate data. A completion of an unknown operation has failed, whatever its status says.
+/// Translates a completion into the form of the other drivers. siw does not report keys that a peer invalidated, and
+/// has no immediate data.
+///
+/// A completion of an unknown operation counts as failed, regardless of its status.
 #[cold]
 #[inline(never)]
 pub(super) fn translated(element: &siw_cqe) -> ib_uverbs_wc {

@@ -7,8 +7,10 @@ use crate::driver::checks::{count, signed_length, total};
 use crate::driver::{PostError, Posted};
 use crate::work::{QpState, Sge};
 
-/// Checks that requests can be posted in `state`. The kernel flushes when the queue pair goes to ERR. Requests that are
-/// posted later stay in the ring: they are leftovers.
+/// Checks that requests can be posted in `state`.
+///
+/// The kernel flushes when the queue pair goes to ERR. Requests that are posted later stay in the ring: they are
+/// orphans.
 pub(super) fn check_state(state: QpState) -> Posted {
     match state {
         QpState::IB_QPS_RESET => Err(PostError::Invalid(
@@ -18,10 +20,9 @@ pub(super) fn check_state(state: QpState) -> Posted {
     }
 }
 
-/// Copies the pieces of memory into an element, from `offset` on; their number.
+/// Copies the scatter/gather entries into an element, from `offset` on, and returns their number.
 ///
-/// Without the empty ones: the kernel does not look up their keys, and crashes over that when it
-/// comes to them.
+/// Empty entries are left out. The kernel does not look up their keys, and crashes when it processes such an entry.
 #[inline(always)]
 pub(super) fn gather<E>(
     element: &mut Free<'_, E>,
@@ -45,8 +46,9 @@ pub(super) fn gather<E>(
     signed_length(length).map(|_| number)
 }
 
-/// The pieces with something in them; their number. Those behind are empty: of a read the kernel looks
-/// at the first one and not at their number.
+/// Returns the non-empty entries and their number.
+///
+/// The remaining entries are empty: for a read, the kernel uses the first entry and ignores the number.
 #[inline(never)]
 fn filled(pieces: &[Sge]) -> ([siw_sge; SIW_MAX_SGE], u8) {
     let mut list = [siw_sge::default(); SIW_MAX_SGE];

@@ -1,4 +1,4 @@
-//! Rings of siw over memory that holds anything.
+//! Rings of siw over arbitrary memory.
 
 use super::completion::{succeeded, translated};
 use super::queue::Ring;
@@ -11,7 +11,7 @@ use crate::work::{
     Completion, Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
 };
 
-/// Maps, posts, polls and takes back, while the other end stores what it likes.
+/// Maps, posts, polls and takes back, while the other end stores arbitrary bytes.
 pub fn ring(bytes: &[u8]) {
     let mut input = Input(bytes);
     let which = input.byte();
@@ -59,15 +59,15 @@ fn polled(ring: &mut CqRing, into: &mut [Completion], fast: bool) -> usize {
 }
 
 fn receive(ring: &mut RecvRing, other: &OtherEnd, input: &mut Input<'_>) {
-    let leftovers = ring.orphans().expect("there is a ring");
+    let orphans = ring.orphans().expect("there is a ring");
     let elements = ring.ring.as_ref().map(Ring::capacity).expect("there is a ring");
     while !input.is_empty() {
         let choice = input.byte();
         let scatter: Vec<Sge> = (0..choice & 7).map(|_| piece(input)).collect();
-        // SAFETY: no device looks at it.
+        // SAFETY: no device accesses the memory.
         let _ = unsafe { ring.store(&ReceiveRequest { wr_id: 1, scatter: &scatter }) };
         if choice & 0x80 != 0 {
-            assert!(leftovers.take().len() as u64 <= u64::from(elements));
+            assert!(orphans.take().len() as u64 <= u64::from(elements));
         }
         other.check();
         other.scribble(input);
@@ -75,7 +75,7 @@ fn receive(ring: &mut RecvRing, other: &OtherEnd, input: &mut Input<'_>) {
 }
 
 fn send(ring: &mut SendRing, other: &OtherEnd, input: &mut Input<'_>) {
-    let leftovers = ring.ring.leftovers();
+    let orphans = ring.ring.orphans();
     while !input.is_empty() {
         let choice = input.byte();
         let flags = SendFlags::from_bits_truncate(input.value());
@@ -91,13 +91,13 @@ fn send(ring: &mut SendRing, other: &OtherEnd, input: &mut Input<'_>) {
             0 => Payload::Gather(&pieces),
             _ => Payload::Inline(&inline[..usize::from(input.byte()).min(inline.len())]),
         };
-        // SAFETY: no device looks at it.
+        // SAFETY: no device accesses the memory.
         let _ = unsafe { ring.put(&SendRequest { wr_id: 1, operation, payload, flags }) };
         if choice & 0x40 != 0 {
             ring.ring.take_back();
         }
         if choice & 0x80 != 0 {
-            assert!(leftovers.take_all().len() as u64 <= u64::from(ring.ring.capacity()));
+            assert!(orphans.take_all().len() as u64 <= u64::from(ring.ring.capacity()));
         }
         other.check();
         other.scribble(input);

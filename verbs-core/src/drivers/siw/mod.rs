@@ -1,18 +1,17 @@
 //! Software iWARP.
 //!
-//! Each queue is a ring that the create command's response tells where to map. A send
-//! needs a command as a doorbell where the kernel may have gone to sleep before it; receives,
-//! polling and arming need none. (`drivers/infiniband/sw/siw`, uapi `siw-abi.h`.)
+//! Each queue is a ring, and the response of the create command has its offset for mapping. A send needs a command as a
+//! doorbell if the kernel may be idle. Receives, polling and arming need none. (`drivers/infiniband/sw/siw`, uapi
+//! `siw-abi.h`.)
 //!
-//! The kernel copies an element before it looks at what it says, and refuses it then: an element
-//! that it refuses stays where it is, and nothing behind it is ever done. So what it could refuse is
-//! refused here, but for a read on a connection that was made without: only the doorbell tells.
-//! Behind a request that the kernel is busy with there is none, and it ends the connection when it
-//! comes to the read.
+//! The kernel copies an element before it checks the contents. A refused element stays in the ring, and no later
+//! element is ever executed. So this driver refuses everything that the kernel could refuse. The only exception is a
+//! read on a connection without reads, which only the doorbell reports. While the kernel executes another request there
+//! is no doorbell, and the kernel ends the connection when it processes the read.
 //!
 //! # Safety
 //!
-//! See [`driver`](crate::driver). Unsafe are only registration and posts, which give memory to the device.
+//! See [`driver`](crate::driver). Only registration and posts are unsafe, because they give memory to the device.
 #![expect(unsafe_code, reason = "registering and posting give memory to the device")]
 
 mod completion;
@@ -39,7 +38,7 @@ use verbs_abi::{
 
 use self::completion::{succeeded, translated};
 use self::element::{check_state, gather};
-use self::queue::{Arming, Leftovers, Ring};
+use self::queue::{Arming, OrphanedElements, Ring};
 use self::send::SendRing;
 use crate::driver::commands::{self, discard_cq, discard_qp, discard_srq, get_context};
 use crate::driver::{
@@ -47,16 +46,17 @@ use crate::driver::{
     CreateSrq, CreatedCq, CreatedQp, CreatedSrq, DeviceInfo, Driver, FlushMode, Opened,
     OrphanedRequests, PollError, PostError, Posted, RecvOps,
 };
-use crate::sys::command::Refused;
+use crate::sys::command::CommandError;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::{AddressVector, Completion, PdNumber, QpState, ReceiveRequest, Sge, WcStatus};
 
-/// The most pieces of memory in an element.
+/// Maximum number of scatter/gather entries in an element.
 #[expect(clippy::cast_possible_truncation, reason = "6 fits")]
 const MAX_SGE: u32 = SIW_MAX_SGE as u32;
 
-/// The low byte of the next steering tag: the program's to choose, and different each time so that a
-/// key of a region that is gone is not likely to fit the next one.
+/// The low byte of the next steering tag, which the program chooses.
+///
+/// It is different each time, so that a key of a deregistered region is unlikely to match the next one.
 static NEXT_KEY: AtomicU8 = AtomicU8::new(1);
 
 /// The driver of software iWARP.
@@ -73,11 +73,11 @@ impl BuiltIn for Siw {
     }
 }
 
-// The header has a key that stands for none. A response never holds it for that reason: it is an
-// offset like any other, and the one of the 145th page that a context maps.
+// The header has a key that means none. A response never holds it for that reason. It is an offset like any other: the
+// one of the 145th page that a context maps.
 
-// SAFETY: the kernel completes a request when the device no longer uses its memory, or leaves it in the
-// ring, from where it is taken once; and each element of a ring is taken once.
+// SAFETY: the kernel completes a request when the device no longer uses its memory. Otherwise it leaves the request in
+// the ring, from which it is taken once. Each element of a ring is taken once.
 unsafe impl Driver for Siw {
     type CqRing = CqRing;
     type CqControl = Arming;
@@ -89,10 +89,10 @@ unsafe impl Driver for Siw {
         Capabilities {
             qp_follows_connection: true,
             flush: FlushMode::Library,
-            // The kernel would say nothing, and know the memory by its own addresses.
+            // The kernel would return no error, and use its own addresses for the memory.
             custom_iova: false,
-            // TCP takes no more of the message, or the stream was closed while the last part of it was
-            // handed over. Nothing else fails like that with memory that is registered.
+            // TCP takes no more of the message, or the stream was closed while the last part of it was handed over. No
+            // other failure with registered memory has this errno.
             disconnect_status: WcStatus::IB_WC_LOC_QP_OP_ERR,
             ..Capabilities::default()
         }
@@ -124,7 +124,7 @@ unsafe impl Driver for Siw {
         let file = cx.file();
         let send = Ring::of_work(file, driver.sq_key.get(), driver.num_sqe, None);
         let rings = send.and_then(|mut send| {
-            // Without receives of its own there is no ring, and the key is another object's.
+            // Without a receive queue there is no ring, and the key belongs to another object.
             let beside = send.mapping();
             let map = || Ring::of_work(file, driver.rq_key.get(), driver.num_rqe, beside);
             let recv = (driver.num_rqe > 0 && !shares).then(map).transpose()?;
@@ -134,7 +134,7 @@ unsafe impl Driver for Siw {
             Ok(rings) => rings,
             Err(errno) => return Err(discard_qp(cx, response.qp_handle, errno)),
         };
-        // The kernel answers what was asked for, and means these.
+        // The kernel returns the requested numbers, but uses these.
         response.max_send_wr = driver.num_sqe;
         response.max_recv_wr = driver.num_rqe;
         let max_inline = u32::try_from(SIW_MAX_INLINE).expect("80 fits");
@@ -154,7 +154,7 @@ unsafe impl Driver for Siw {
             commands::create_srq(cx, request)?;
         match Ring::of_work(cx.file(), driver.srq_key.get(), driver.num_rqe, None) {
             Ok(ring) => {
-                // The kernel answers what was asked for, and means this.
+                // The kernel returns the requested number, but uses this one.
                 response.max_wr = driver.num_rqe;
                 let max_sge = response.max_sge.min(MAX_SGE);
                 let ring = RecvRing { ring: Some(ring), max_sge };
@@ -177,7 +177,7 @@ unsafe impl Driver for Siw {
         &self,
         cx: CommandContext<'_>,
         request: ib_uverbs_reg_mr,
-    ) -> Result<ib_uverbs_reg_mr_resp, Refused> {
+    ) -> Result<ib_uverbs_reg_mr_resp, CommandError> {
         let driver_request = siw_ureq_reg_mr {
             stag_key: NEXT_KEY.fetch_add(1, Ordering::Relaxed),
             ..siw_ureq_reg_mr::default()
@@ -190,7 +190,7 @@ unsafe impl Driver for Siw {
 }
 
 impl CqControlOps for Arming {
-    fn arm(&self, _: CommandContext<'_>, _: &Arm<'_>) -> Result<(), Refused> {
+    fn arm(&self, _: CommandContext<'_>, _: &Arm<'_>) -> Result<(), CommandError> {
         self.arm_next();
         Ok(())
     }
@@ -200,7 +200,7 @@ impl CqControlOps for Arming {
     }
 }
 
-impl OrphanedRequests for Leftovers {
+impl OrphanedRequests for OrphanedElements {
     fn take(&self) -> Vec<u64> {
         self.take_all()
     }
@@ -225,7 +225,7 @@ impl CqOps for CqRing {
     }
 }
 
-/// The producer's end of a receive queue; without a ring where it is to hold nothing.
+/// The producer's end of a receive queue; without a ring if its capacity is 0.
 #[derive(Debug)]
 pub struct RecvRing {
     ring: Option<Ring<siw_rqe>>,
@@ -237,7 +237,7 @@ impl RecvOps for RecvRing {
         check_state(state)
     }
 
-    /// Stores a request. The kernel looks when a message comes.
+    /// Stores a request. The kernel checks the ring when a message arrives.
     #[inline(always)]
     unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
         let Some(ring) = &mut self.ring else { return Err(PostError::Full(0)) };
@@ -258,6 +258,6 @@ impl RecvOps for RecvRing {
 
     fn orphans(&self) -> Option<Box<dyn OrphanedRequests>> {
         let ring = self.ring.as_ref()?;
-        Some(Box::new(ring.leftovers()))
+        Some(Box::new(ring.orphans()))
     }
 }

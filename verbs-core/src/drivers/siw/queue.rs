@@ -1,14 +1,13 @@
 //! A ring of the siw driver: an array of elements, shared with the kernel.
 //!
-//! There are no indices: each side counts for itself, and the flag VALID in an element says whose
-//! it is. The one who fills elements stores it last; the other one clears it.
+//! There are no indices: each side counts separately, and the flag VALID in an element determines its owner. The side
+//! that fills elements stores the flag last; the other side clears it.
 //!
 //! # Safety
 //!
-//! Flags are always accessed as atomics. The rest of an element is copied as bytes, by raw pointer,
-//! while the flag says that it is ours. A kernel that breaks the protocol makes the copy a garbled
-//! one and nothing worse: no reference is made, and any bytes are valid. Places come from counters
-//! of our own.
+//! Flags are always accessed as atomics. The rest of an element is copied as bytes, by raw pointer, while this side
+//! owns it by the flag. If a kernel breaks the protocol, the copy has wrong contents and no other harm results: no
+//! reference is created, and any bytes are valid. Positions come from counters of this library.
 #![expect(unsafe_code, reason = "accesses memory that the kernel shares")]
 
 use std::marker::PhantomData;
@@ -21,14 +20,14 @@ use nix::errno::Errno;
 use verbs_abi::siw::{siw_cq_ctrl, siw_cqe, siw_notify_flags, siw_rqe, siw_sqe, siw_wqe_flags};
 use zerocopy::{Immutable, IntoBytes};
 
-#[cfg(loom)]
-use crate::concurrent::FromPtr as _;
-use crate::concurrent::{AtomicU8, AtomicU16, AtomicU32, fence, reads, writes};
 use crate::driver::{PostError, Posted};
+#[cfg(loom)]
+use crate::sync::FromPtr as _;
+use crate::sync::{AtomicU8, AtomicU16, AtomicU32, fence, reads, writes};
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 
-/// Where the flags stand in every element.
+/// Offset of the flags in every element.
 const FLAGS: usize = 8;
 const _: () = assert!(
     offset_of!(siw_sqe, flags) == FLAGS
@@ -38,8 +37,9 @@ const _: () = assert!(
 
 const VALID: u16 = siw_wqe_flags::SIW_WQE_VALID.bits();
 
-/// The library's own mark on an element that is taken back: it keeps others off it until it is
-/// empty. No flag of the kernel's.
+/// The library's own mark on an element that is taken back: it keeps others off it until it is empty.
+///
+/// No flag of the kernel's.
 const TAKEN: u16 = 1 << 15;
 
 /// A ring of elements `E`, mapped, and our place in it.
@@ -53,18 +53,20 @@ pub(super) struct Ring<E> {
 #[derive(Debug)]
 struct Place {
     mapping: Mapping,
-    /// One less than the number of elements, which is a power of two; checked against the
-    /// mapping's length together with `size`.
+    /// The number of elements minus one.
+    ///
+    /// The number is a power of two, checked against the mapping's length together with `size`.
     mask: u32,
-    /// Of an element, in bytes.
+    /// Size of an element, in bytes.
     size: usize,
-    /// Elements that were filled, or emptied, on this side: modulo their number the next one.
-    /// Stored by who has the ring only.
+    /// Number of elements that were filled, or emptied, on this side.
+    ///
+    /// Modulo the number of elements, it is the index of the next one. Only the owner of the ring stores it.
     count: AtomicU32,
 }
 
 impl Place {
-    /// The first byte of the element that is the `count`th in the course of time.
+    /// Returns the first byte of the `count`th element since the ring was created.
     #[inline]
     fn element(&self, count: u32) -> NonNull<u8> {
         self.element_of(self.size, count)
@@ -80,29 +82,29 @@ impl Place {
         unsafe { self.mapping.start().add(offset) }
     }
 
-    /// The flags of an element of a work queue.
+    /// Returns the flags of an element of a work queue.
     #[inline]
     fn work_flags(&self, count: u32) -> &AtomicU16 {
         self.flags_of(self.element(count))
     }
 
-    /// The flags of `element`, which is one of a work queue.
+    /// Returns the flags of `element`, which is one of a work queue.
     #[inline]
     fn flags_of(&self, element: NonNull<u8>) -> &AtomicU16 {
         debug_assert!(self.size % 8 == 0 && FLAGS + 2 <= self.size);
         // SAFETY: the flags are within the element, which has more than 10 bytes.
         let flags = unsafe { element.add(FLAGS) };
-        // SAFETY: the flags are readable and writable as long as the mapping, which `self` borrows;
-        // mappings begin at a page, and elements and their flags at multiples of 8, so they are
-        // aligned; and they are accessed only as an atomic on this side, the other being the
-        // kernel's.
+        // SAFETY: the flags are readable and writable as long as the mapping, which `self` borrows. Mappings begin at a
+        // page, and elements and their flags at multiples of 8, so the flags are aligned. They are accessed only as an
+        // atomic on this side; the other side is the kernel.
         unsafe { AtomicU16::from_ptr(flags.cast().as_ptr()) }
     }
 }
 
 impl<E> Ring<E> {
-    /// Maps the ring of `elements` that the driver has under `key`, with what stands behind them, beside
-    /// `neighbour`.
+    /// Maps the ring of `elements` that the driver has under `key`, beside `neighbour`.
+    ///
+    /// The mapping includes the bytes after the elements.
     fn map(
         file: &UverbsFile,
         key: u64,
@@ -116,7 +118,7 @@ impl<E> Ring<E> {
         Self::over(mapping, elements).ok_or(Errno::EPROTO)
     }
 
-    /// The ring of `elements` in `mapping`, if it can be one.
+    /// Returns the ring of `elements` in `mapping`, if its geometry is valid.
     pub(super) fn over(mapping: Mapping, elements: u32) -> Option<Self> {
         let size = size_of::<E>();
         let length = (elements as usize).checked_mul(size)?;
@@ -127,12 +129,12 @@ impl<E> Ring<E> {
         Some(Self { place: Arc::new(place), elements: PhantomData })
     }
 
-    /// Where it is mapped, while there are no [leftovers](Leftovers) yet.
+    /// Returns the mapping, while there are no [orphans](OrphanedElements) yet.
     pub(super) fn mapping(&mut self) -> Option<&mut Mapping> {
         Arc::get_mut(&mut self.place).map(|place| &mut place.mapping)
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     pub(super) fn capacity(&self) -> u32 {
         self.place.mask + 1
     }
@@ -154,10 +156,10 @@ impl Work for siw_rqe {}
 #[must_use]
 pub(super) struct Free<'a, E> {
     place: &'a Place,
-    /// Its first byte.
+    /// The first byte of the slot.
     start: NonNull<u8>,
     flags: &'a AtomicU16,
-    /// How many there are with it.
+    /// Number of elements including this one.
     count: u32,
     elements: PhantomData<fn() -> E>,
 }
@@ -167,7 +169,7 @@ impl<E> Free<'_, E> {
     ///
     /// # Panics
     ///
-    /// Where it is not within the element, or where the flags are.
+    /// Panics if the value is not within the element, or overlaps the flags.
     #[inline(always)]
     pub(super) fn put<T: IntoBytes + Immutable>(&mut self, offset: usize, value: &T) {
         self.write(offset, value.as_bytes());
@@ -182,16 +184,16 @@ impl<E> Free<'_, E> {
         assert!(offset <= size_of::<E>() && bytes.len() <= size_of::<E>() - offset);
         // SAFETY: `offset` is within the element, as was checked.
         let into = unsafe { self.start.add(offset) };
-        // SAFETY: `bytes` is valid for reads by being a slice; `into` is valid for writes of as
-        // many, which are within the element, as was checked; bytes have no alignment; the two do
-        // not overlap, as no slice of ours is made of a mapping.
+        // SAFETY: `bytes` is a slice and so valid for reads. `into` is valid for writes of as many bytes, which are
+        // within the element, as was checked. Bytes have no alignment. The two do not overlap, because this library
+        // creates no slice of a mapping.
         unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
-    /// Hands the element over, with what was written to it and with `flags`.
+    /// Passes the element to the kernel, with its written contents and with `flags`.
     #[inline(always)]
     pub(super) fn hand_over(self, flags: siw_wqe_flags) {
-        // Who finds the element valid must find it counted, to know it for the last one.
+        // A thread that finds the element valid must find it counted too, to recognize it as the last one.
         self.place.count.store(self.count, Ordering::Relaxed);
         let flags = flags | siw_wqe_flags::SIW_WQE_VALID;
         self.flags.store(flags.bits(), Ordering::Release);
@@ -209,7 +211,7 @@ impl<E: Work> Ring<E> {
         Self::map(file, key, elements, 0, neighbour)
     }
 
-    /// The element to fill next. What it held before is there still.
+    /// Returns the element to fill next, which still has its earlier contents.
     #[inline(always)]
     pub(super) fn free(&mut self) -> Posted<Free<'_, E>> {
         let (place, count) = (&*self.place, self.count());
@@ -223,14 +225,14 @@ impl<E: Work> Ring<E> {
         Ok(Free { place, start, flags, count, elements })
     }
 
-    /// Returns `true` if the kernel may not look at the element that was put last without a doorbell: it has
-    /// taken the one before, or there is none.
+    /// Returns `true` if the last stored element needs a doorbell.
     ///
-    /// While it has not, it looks at the next one once it has.
+    /// The kernel needs one if it has taken the element before, or if there is none. Until it has taken that element,
+    /// it will check the next one afterwards.
     #[inline]
     pub(super) fn must_be_told(&self) -> bool {
-        // The kernel clears the flag of the one and then looks at the other: either it sees what
-        // was stored there, or we see what it has cleared.
+        // The kernel clears the flag of the one element and then checks the other. Either it sees the stored flag of
+        // the other, or this thread sees the cleared one.
         fence(Ordering::SeqCst);
         let before = self.count().wrapping_sub(2);
         let before = self.place.element_of(size_of::<E>(), before);
@@ -249,34 +251,38 @@ impl<E: Work> Ring<E> {
         taken
     }
 
-    /// Returns the means to take back the elements that the kernel has left, which needs no access to the ring.
-    pub(super) fn leftovers(&self) -> Leftovers {
-        Leftovers { place: Arc::clone(&self.place) }
+    /// Returns an object that takes back the elements that the kernel has left.
+    ///
+    /// Taking them needs no access to the ring.
+    pub(super) fn orphans(&self) -> OrphanedElements {
+        OrphanedElements { place: Arc::clone(&self.place) }
     }
 }
 
-/// The elements of a work queue that the kernel does not come to any more.
+/// The elements of a work queue that the kernel will never process.
 #[derive(Debug)]
-pub(super) struct Leftovers {
+pub(super) struct OrphanedElements {
     place: Arc<Place>,
 }
 
-impl Leftovers {
-    /// Takes back every element that the kernel has left; their identifiers, in order. What another
-    /// thread puts meanwhile may stay, and nothing that was put before something that is taken.
+impl OrphanedElements {
+    /// Takes back all elements that the kernel has left, and returns their identifiers in order.
+    ///
+    /// An element that another thread stores meanwhile may stay. No element stays that was stored before a returned
+    /// one.
     pub(super) fn take_all(&self) -> Vec<u64> {
         self.take_since(self.place.count.load(Ordering::Relaxed))
     }
 
-    /// [`take_all`](Self::take_all) of a caller that has seen `count` elements.
+    /// Takes back all elements, for a caller that has seen `count` elements.
     fn take_since(&self, mut count: u32) -> Vec<u64> {
         let mask = self.place.mask;
         let mut marked = Vec::new();
         loop {
             marked.extend((0..=mask).filter(|slot| self.mark(*slot)));
-            // An element is counted before it can be marked. So where none was counted while all
-            // slots were looked at, what was put before a marked one was there to be marked. It
-            // ends: nothing is put where one is marked.
+            // An element is counted before it can be marked. If none was counted while all slots were checked, each
+            // element that was stored before a marked one could be marked too. The loop ends, because no element is
+            // stored into a marked slot.
             match self.place.count.load(Ordering::Relaxed) {
                 now if now == count => break,
                 now => count = now,
@@ -287,22 +293,21 @@ impl Leftovers {
         marked.into_iter().map(|slot| self.empty(slot)).collect()
     }
 
-    /// Marks the element in `slot`, if there is one; whether this did.
+    /// Marks the element in `slot`, if there is one, and returns `true` if it did.
     fn mark(&self, slot: u32) -> bool {
         let mark = |flags: u16| (flags & VALID != 0 && flags & TAKEN == 0).then_some(flags | TAKEN);
         let flags = self.place.work_flags(slot);
         flags.fetch_update(Ordering::AcqRel, Ordering::Relaxed, mark).is_ok()
     }
 
-    /// Empties the element in `slot`, which this has marked; its identifier.
+    /// Empties the element in `slot`, which this has marked, and returns its identifier.
     fn empty(&self, slot: u32) -> u64 {
         let mut id = [0; size_of::<u64>()];
         let from = self.place.element(slot);
         reads(from);
-        // SAFETY: `from` is valid for reads of an element, which begins with the identifier and
-        // which nobody fills before its flags are cleared; `id` is valid for writes by being an
-        // array; bytes have no alignment; the two do not overlap, as no array of ours is made
-        // of a mapping.
+        // SAFETY: `from` is valid for reads of an element, which begins with the identifier. No thread fills the
+        // element before its flags are cleared. `id` is an array and so valid for writes. Bytes have no alignment. The
+        // two do not overlap, because this library creates no array of a mapping.
         unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut id).cast(), id.len()) };
         self.place.work_flags(slot).store(0, Ordering::Release);
         u64::from_ne_bytes(id)
@@ -339,8 +344,9 @@ impl Ring<siw_cqe> {
         }
     }
 
-    /// Takes at most one completion into the beginning of `into`, as `made` translates it. Returns how many were taken, or
-    /// `None`, and takes none, if more can be taken or `made` does not translate it.
+    /// Takes at most one completion into the beginning of `into`, as `made` translates it.
+    ///
+    /// Returns how many were taken, or `None`, and takes none, if more can be taken or `made` does not translate it.
     ///
     /// It has no loop, so that a caller does not save registers for one.
     #[inline(always)]
@@ -365,8 +371,11 @@ impl Ring<siw_cqe> {
         Some(1)
     }
 
-    /// Takes completions into the beginning of `into`, as many as there are and fit, each as `made` translates it, or
-    /// `made_otherwise` where that does not. Returns how many were taken.
+    /// Takes completions into the beginning of `into`, as many as there are and fit.
+    ///
+    /// `made` translates each, or `made_otherwise` if `made` does not.
+    ///
+    /// Returns the number of completions that were taken.
     #[inline(always)]
     pub(super) fn take<T>(
         &mut self,
@@ -382,7 +391,7 @@ impl Ring<siw_cqe> {
             if !slot.is_valid() {
                 break;
             }
-            // Not one store behind both: the compiler would keep the element in memory for it.
+            // Not one store after both: the compiler would keep the element in memory for it.
             match made(&slot.read()) {
                 Some(made) => *place = made,
                 None => *place = made_otherwise(&slot.read()),
@@ -395,7 +404,7 @@ impl Ring<siw_cqe> {
         taken as usize
     }
 
-    /// Returns the word that arms the queue, if there is room for it behind the elements.
+    /// Returns the word that arms the queue, if there is room for it after the elements.
     pub(super) fn arming(&self) -> Option<Arming> {
         let offset = (self.place.mask as usize + 1).checked_mul(size_of::<siw_cqe>())?;
         let end = offset.checked_add(size_of::<siw_cq_ctrl>())?;
@@ -408,7 +417,9 @@ impl Ring<siw_cqe> {
 #[derive(Debug, Clone, Copy)]
 struct CompletionCursor<'a> {
     start: NonNull<u8>,
-    /// Bytes from the start to the slot, and to the last slot: the length of a slot times a number, and times the mask.
+    /// Bytes from the start to the slot, and to the last slot.
+    ///
+    /// They are the length of a slot times a number, and times the mask.
     offset: usize,
     last: usize,
     mapping: PhantomData<&'a Mapping>,
@@ -417,17 +428,17 @@ struct CompletionCursor<'a> {
 impl<'a> CompletionCursor<'a> {
     #[inline(always)]
     fn slot(self) -> CompletionSlot<'a> {
-        // SAFETY: the offset is at most that of the last slot, and `Ring::over` has checked that all of the elements up to
-        // `mask` are within the mapping.
+        // SAFETY: the offset is at most that of the last slot. `Ring::over` has checked that all elements up to `mask`
+        // are within the mapping.
         let start = unsafe { self.start.add(self.offset) };
         // SAFETY: the flags are within the element.
         let flags = unsafe { start.add(FLAGS) };
-        // SAFETY: the flags are readable and writable as long as the mapping, which is borrowed; a byte has no alignment;
-        // and they are accessed only as an atomic on this side, the other being the kernel's.
+        // SAFETY: the flags are readable and writable as long as the mapping, which is borrowed. A byte has no
+        // alignment. They are accessed only as an atomic on this side; the other side is the kernel.
         CompletionSlot { start, flags: unsafe { AtomicU8::from_ptr(flags.as_ptr()) } }
     }
 
-    /// Goes to the next slot, and from the last one to the first.
+    /// Advances to the next slot, and from the last one to the first.
     #[inline(always)]
     fn advance(&mut self) {
         // The number of slots is a power of two.
@@ -438,7 +449,7 @@ impl<'a> CompletionCursor<'a> {
 /// A slot of a completion queue.
 #[derive(Debug, Clone, Copy)]
 struct CompletionSlot<'a> {
-    /// Its first byte.
+    /// The first byte of the slot.
     start: NonNull<u8>,
     flags: &'a AtomicU8,
 }
@@ -453,8 +464,8 @@ impl CompletionSlot<'_> {
     #[inline(always)]
     fn read(self) -> siw_cqe {
         reads(self.start);
-        // SAFETY: `start` is valid for reads of a completion, of which any bytes are one, as `Ring::slot` says; no
-        // alignment is required.
+        // SAFETY: `start` is valid for reads of a completion, as `Ring::slot` guarantees. Any bytes are a completion.
+        // No alignment is required.
         unsafe { self.start.cast::<siw_cqe>().read_unaligned() }
     }
 
@@ -478,28 +489,29 @@ impl Arming {
     fn flags(&self) -> &AtomicU32 {
         // SAFETY: `Ring::arming` has checked that the word is within the mapping.
         let flags = unsafe { self.place.mapping.start().add(self.offset) };
-        // SAFETY: the word is readable and writable as long as the mapping, which `self` borrows;
-        // mappings begin at a page and the word is behind elements of 32 bytes, so it is aligned;
-        // and it is accessed only as an atomic on this side, the other being the kernel's.
+        // SAFETY: the word is readable and writable as long as the mapping, which `self` borrows. Mappings begin at a
+        // page and the word follows elements of 32 bytes, so it is aligned. It is accessed only as an atomic on this
+        // side; the other side is the kernel.
         unsafe { AtomicU32::from_ptr(flags.cast().as_ptr()) }
     }
 
-    /// Returns `true` if the queue was armed and no event came since.
+    /// Returns `true` if the queue was armed and no event was raised since.
     pub(super) fn is_set(&self) -> bool {
-        // Of a completion that the library stored before, either who arms sees it, or we see that.
+        // The library may have stored a completion before: either the thread that arms sees it, or this thread sees the
+        // armed flag.
         fence(Ordering::SeqCst);
         self.flags().load(Ordering::Relaxed) != 0
     }
 
     /// Arms the queue: the kernel clears the word with the event.
     pub(super) fn arm_next(&self) {
-        // The kernel looks for SOLICITED at the completions of sends only, by the flag of the send:
-        // a queue that was armed for solicited messages would never wake anybody.
+        // The kernel checks SOLICITED only at the completions of sends, by the flag of the send. A queue that was armed
+        // for solicited messages would never wake a thread.
         let any =
             siw_notify_flags::SIW_NOTIFY_SOLICITED | siw_notify_flags::SIW_NOTIFY_NEXT_COMPLETION;
         self.flags().store(any.bits(), Ordering::Relaxed);
-        // The kernel stores a completion and then looks at the word: either it sees the word, or
-        // the poll that follows sees the completion.
+        // The kernel stores a completion and then reads the word. Either it sees the armed word, or the poll that
+        // follows sees the completion.
         fence(Ordering::SeqCst);
     }
 }

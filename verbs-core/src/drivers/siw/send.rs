@@ -15,8 +15,8 @@ use super::element::{check_state, gather, translated_piece};
 use super::queue::{Free, Ring};
 use crate::driver::checks::{TOO_LONG, inline};
 use crate::driver::{Doorbell, OrphanedRequests, PostError, Posted, SendOps};
-use crate::lock::unpoisoned;
-use crate::sys::command::Refused;
+use crate::lock::ignore_poison;
+use crate::sys::command::CommandError;
 use crate::work::{Payload, QpState, SendFlags, SendOperation, SendRequest};
 
 /// The producer's end of a send queue.
@@ -24,43 +24,49 @@ use crate::work::{Payload, QpState, SendFlags, SendOperation, SendRequest};
 pub struct SendRing {
     pub(super) ring: Ring<siw_sqe>,
     max_sge: u32,
-    /// The length from which on a scatter/gather entry is not stored by the fast path: 0 if no request may have one.
+    /// The length from which on the fast path does not store a scatter/gather entry.
+    ///
+    /// It is 0 if no request may have an entry.
     too_long: u32,
     max_inline: u32,
     /// The kernel leaves it to the poster to mark every request.
     signal_all: bool,
-    /// The kernel has brought the queue pair to RTS, which only it knows of.
+    /// The kernel has moved the queue pair to RTS, which only the kernel knows.
     pub(super) connected: bool,
     /// The kernel may not know of the element put last.
     owes_doorbell: bool,
-    /// How many elements were put since it was rung for them.
+    /// Number of elements that were stored since the last doorbell.
     stored: u32,
 }
 
-/// Rings. While the kernel changes anything about the queue pair it turns doorbells away, and says the
-/// same as where there is no connection: what it says counts when no change is under way.
+/// Rings the doorbell.
+///
+/// While the kernel changes the queue pair, it refuses doorbells with the same errno as without a connection. So the
+/// result counts only if no change is in progress.
 #[inline(always)]
-fn ring(doorbell: Doorbell<'_>) -> Result<(), Refused> {
+fn ring(doorbell: Doorbell<'_>) -> Result<(), CommandError> {
     doorbell.command().or_else(|refused| ring_again(doorbell, refused))
 }
 
 #[cold]
-fn ring_again(doorbell: Doorbell<'_>, refused: Refused) -> Result<(), Refused> {
+fn ring_again(doorbell: Doorbell<'_>, refused: CommandError) -> Result<(), CommandError> {
     match refused {
-        Refused::Os(Errno::ENOTCONN) => {
-            let _unchanged = unpoisoned(doorbell.changing.lock());
+        CommandError::Os(Errno::ENOTCONN) => {
+            let _unchanged = ignore_poison(doorbell.changing.lock());
             doorbell.command()
         }
         refused => Err(refused),
     }
 }
 
-/// Where inline bytes stand in an element.
+/// Offset of inline bytes in an element.
 const INLINE: usize = offset_of!(siw_sqe, sge) + size_of::<siw_sge>();
 const _: () = assert!(INLINE + SIW_MAX_INLINE == size_of::<siw_sqe>());
 
 impl SendRing {
-    /// Creates the end of `ring`, whose requests have at most `max_sge` scatter/gather entries or `max_inline` bytes.
+    /// Creates the producer's end of `ring`.
+    ///
+    /// Its requests have at most `max_sge` scatter/gather entries or `max_inline` bytes.
     pub(super) fn new(
         ring: Ring<siw_sqe>,
         max_sge: u32,
@@ -96,11 +102,11 @@ impl SendRing {
         flags
     }
 
-    /// Counts the element that was stored last, and checks whether the kernel has to be told of it.
+    /// Counts the element that was stored last, and checks if it needs a doorbell.
     #[inline(always)]
     fn count_stored(&mut self) {
         self.stored += 1;
-        // Checked for each element: behind one of which the kernel has to be told, it has to be told of all.
+        // Checked for each element: if one element needs a doorbell, all later ones do too.
         self.owes_doorbell = self.owes_doorbell || self.ring.must_be_told();
     }
 
@@ -170,14 +176,14 @@ impl SendRing {
         if self.connected || state == QpState::IB_QPS_ERR {
             return Ok(());
         }
-        // Before RTS a doorbell is refused, and its request stays in the ring. Where there is
-        // none, a doorbell does nothing.
+        // Before RTS the kernel refuses a doorbell, and its request stays in the ring. Without a doorbell, nothing
+        // happens.
         match ring(doorbell) {
             Ok(()) => {
                 self.connected = true;
                 Ok(())
             }
-            Err(Refused::Os(Errno::ENOTCONN)) => Err(PostError::Invalid(
+            Err(CommandError::Os(Errno::ENOTCONN)) => Err(PostError::Invalid(
                 "the queue pair is not connected, and sends need IB_QPS_RTS",
             )),
             Err(refused) => Err(PostError::Unposted { refused, unposted: 1 }),
@@ -186,25 +192,24 @@ impl SendRing {
 
     /// Returns the result of posting the last `stored` requests, whose doorbell was refused.
     #[cold]
-    fn refused(&mut self, refused: Refused, stored: u32) -> Posted {
+    fn refused(&mut self, refused: CommandError, stored: u32) -> Posted {
         match refused {
-            // The connection is on its way down, and the kernel flushes when it is there, or the
-            // library does.
-            Refused::Os(Errno::ENOTCONN) => Ok(()),
-            Refused::Os(Errno::EINVAL) => {
-                // Of the first that it had not come to, where it has stayed.
+            // The connection is ending, and the kernel or the library flushes when it has ended.
+            CommandError::Os(Errno::ENOTCONN) => Ok(()),
+            CommandError::Os(Errno::EINVAL) => {
+                // The first element that the kernel had not processed has stayed in the ring.
                 let back = (0..stored).take_while(|_| self.ring.take_back()).count();
                 self.owes_doorbell = false;
                 match back {
-                    // Those who flush have them, or the kernel.
-                    0 => Err(PostError::Refused(refused)),
+                    // The threads that flush have the elements, or the kernel has them.
+                    0 => Err(PostError::Command(refused)),
                     requests => Err(PostError::TakenBack {
                         requests,
                         reason: "reads need an initiator depth of the connection",
                     }),
                 }
             }
-            refused => Err(PostError::Refused(refused)),
+            refused => Err(PostError::Command(refused)),
         }
     }
 }
@@ -223,7 +228,7 @@ impl SendOps for SendRing {
     }
 
     /// Stores a send, write or read with one scatter/gather entry.
-    // A function of its own that calls none for these requests, so that it saves no registers.
+    // A separate function that calls no other for these requests, so that it saves no registers.
     #[inline(never)]
     unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
         if !self.connected || state == QpState::IB_QPS_RESET {
@@ -258,7 +263,7 @@ impl SendOps for SendRing {
         true
     }
 
-    /// Has the kernel look at the elements that were stored, by POST_SEND without requests, if it may be asleep.
+    /// Makes the kernel process the stored elements, by POST_SEND without requests, if it may be idle.
     #[inline(always)]
     fn ring(&mut self, doorbell: Doorbell<'_>) -> Posted {
         let stored = mem::take(&mut self.stored);
@@ -272,7 +277,7 @@ impl SendOps for SendRing {
     }
 
     fn orphans(&self) -> Option<Box<dyn OrphanedRequests>> {
-        Some(Box::new(self.ring.leftovers()))
+        Some(Box::new(self.ring.orphans()))
     }
 }
 
@@ -295,7 +300,7 @@ fn finish(
     element.hand_over(flags);
 }
 
-/// Says that siw does not do `operation`.
+/// Returns the error that siw does not support `operation`.
 fn lacks(operation: &SendOperation<'_>) -> Posted {
     Err(PostError::Unsupported(match operation {
         SendOperation::Send

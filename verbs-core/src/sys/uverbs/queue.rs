@@ -1,10 +1,11 @@
-//! The commands of queues that a driver keeps in the kernel: as long as what is posted, and answered with as much as was
-//! asked for.
+//! The commands of queues that a driver keeps in the kernel.
+//!
+//! Their requests and responses have variable lengths.
 //!
 //! # Safety
 //!
-//! As in the module above: the address that a command holds is that of its response, which is put in here.
-//! Posting gives memory to the device.
+//! As in the module above: the address that a command holds is that of its response, which this module sets. Posting
+//! gives memory to the device.
 
 use std::os::fd::AsFd;
 use std::ptr;
@@ -18,9 +19,9 @@ use verbs_abi::{
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::{HEADER, UverbsFile, address};
-use crate::sys::command::{self, Joined, Refused};
+use crate::sys::command::{self, CommandError, Joined};
 
-/// How many bytes may stand behind the request of a post: the ioctl counts in 16 bits.
+/// Maximum number of bytes after the request of a post: the ioctl counts in 16 bits.
 pub const MOST_POSTED: usize = 60_000;
 
 /// The response of POLL_CQ.
@@ -32,7 +33,7 @@ pub struct Polled {
 }
 
 impl Polled {
-    /// How many completions there is room for.
+    /// Maximum number of completions in a response.
     pub const MOST: usize = 16;
 
     /// Returns room for an answer.
@@ -48,7 +49,7 @@ impl Polled {
         assert!(polled.stored(most).map_or(0, <[_]>::len) <= most);
     }
 
-    /// The completions that the kernel says it has stored, where `most` were asked for.
+    /// Returns the completions that the kernel has stored, at most `most`.
     fn stored(&self, most: usize) -> Result<&[ib_uverbs_wc], &'static str> {
         let count = usize::try_from(self.header.count).unwrap_or(usize::MAX);
         let within = self.completions[..most].get(..count);
@@ -57,38 +58,40 @@ impl Polled {
 }
 
 impl UverbsFile {
-    /// Returns `true` if the driver serves the plain command `number`, as far as can be seen without one: a
-    /// header alone is too short for any of these, but that is not what the kernel looks at first.
+    /// Returns `true` if the driver may serve the plain command `number`.
+    ///
+    /// The check sends a header alone, which is too short for any of these commands. The kernel checks other conditions
+    /// first.
     pub fn offers(&self, number: u32) -> bool {
         let header = ib_uverbs_cmd_hdr::plain(number, 0, 0).expect("nothing fits");
         // SAFETY: a header holds no address.
         let written = unsafe { command::write(self.fd.as_fd(), header.as_bytes()) };
-        written == Err(Refused::Os(Errno::ENOSPC))
+        written == Err(CommandError::Os(Errno::ENOSPC))
     }
 
-    /// Has the kernel look at the send queue of the queue pair that it knows as `qp_handle`: POST_SEND without
-    /// requests.
+    /// Makes the kernel process the send queue of `qp_handle`, by POST_SEND without requests.
     #[inline(always)]
-    pub fn ring(&self, qp_handle: u32) -> Result<(), Refused> {
+    pub fn ring(&self, qp_handle: u32) -> Result<(), CommandError> {
         let mut response = ib_uverbs_post_send_resp::new_zeroed();
         let request = ib_uverbs_post_send {
             response: address(ptr::from_mut(&mut response)).into(),
             qp_handle,
             wr_count: 0,
             sge_count: 0,
-            // The kernel refuses less, even where there are none.
+            // The kernel refuses a smaller size, even without requests.
             wqe_size: u32::try_from(size_of::<ib_uverbs_send_wr>()).expect("56 fits"),
         };
         let lengths = (size_of::<ib_uverbs_post_send>(), size_of::<ib_uverbs_post_send_resp>());
         let header = ib_uverbs_cmd_hdr::plain(IB_USER_VERBS_CMD_POST_SEND, lengths.0, lengths.1);
         let frame = Joined(header.expect("short, and whole words"), request);
-        // SAFETY: the request holds the address of `response`, a live local of the length that the
-        // header says, and posts nothing.
+        // SAFETY: the request holds the address of `response`, a live local of the length in the header, and posts
+        // nothing.
         unsafe { self.exchange(frame.as_bytes(), response.as_mut_bytes()) }
     }
 
-    /// Posts work requests by `request`, behind which go `behind`, at most [`MOST_POSTED`] bytes. What the
-    /// kernel answers holds where it refuses, too. `frame` is where the command is put together.
+    /// Posts work requests by `request`, followed by `behind`, at most [`MOST_POSTED`] bytes.
+    ///
+    /// The kernel's response is valid even if it refuses. `frame` is the buffer for the command.
     ///
     /// # Safety
     ///
@@ -99,7 +102,7 @@ impl UverbsFile {
         mut request: C,
         behind: [&[u8]; 2],
         frame: &mut Vec<u8>,
-    ) -> (C::Response, Result<(), Refused>) {
+    ) -> (C::Response, Result<(), CommandError>) {
         const {
             assert!(
                 C::NUMBER == IB_USER_VERBS_CMD_POST_SEND
@@ -118,22 +121,23 @@ impl UverbsFile {
         frame.extend_from_slice(header.expect("64 KiB are few words").as_bytes());
         frame.extend_from_slice(request.as_bytes());
         behind.iter().for_each(|part| frame.extend_from_slice(part));
-        // SAFETY: the request holds the address of `response`, a live local of the length that the
-        // header says; for the memory of the work requests the caller answers.
+        // SAFETY: the request holds the address of `response`, a live local of the length in the header. The caller is
+        // responsible for the memory of the work requests.
         let sent = unsafe { self.exchange(frame, response.as_mut_bytes()) };
         (response, sent)
     }
 
-    /// Takes at most `most` completions off the queue that the kernel knows as `cq_handle`. Fails with what is wrong with
-    /// the answer, where that is it.
+    /// Takes at most `most` completions off the queue with the kernel's `cq_handle`.
+    ///
+    /// Fails with a reason if the response is malformed.
     pub fn poll_cq<'a>(
         &self,
         cq_handle: u32,
         most: usize,
         polled: &'a mut Polled,
-    ) -> Result<Result<&'a [ib_uverbs_wc], &'static str>, Refused> {
+    ) -> Result<Result<&'a [ib_uverbs_wc], &'static str>, CommandError> {
         let most = most.min(Polled::MOST);
-        // Those of the last time are taken.
+        // The completions of the last response are taken.
         polled.header.count = 0;
         let request = ib_uverbs_poll_cq {
             response: address(ptr::from_mut(polled)).into(),
@@ -144,8 +148,8 @@ impl UverbsFile {
         let header = ib_uverbs_cmd_hdr::plain(IB_USER_VERBS_CMD_POLL_CQ, lengths.0, lengths.1);
         let header = header.expect("short, and whole words");
         let frame = Joined(header, request);
-        // SAFETY: the request holds the address of `polled`, which has room for `MOST`
-        // completions behind their number, and asks for no more.
+        // SAFETY: the request holds the address of `polled`, which has room for `MOST` completions after their number.
+        // It requests no more.
         unsafe { self.exchange(frame.as_bytes(), polled.as_mut_bytes()) }?;
         Ok(polled.stored(most))
     }
@@ -154,15 +158,15 @@ impl UverbsFile {
     ///
     /// # Safety
     ///
-    /// The bytes that the kernel stores at that address must fit into `response`, and memory that the command
-    /// gives to the device must be that of the commands above.
+    /// The bytes that the kernel stores at that address must fit into `response`. Memory that the command gives to the
+    /// device must satisfy the contracts of the commands above.
     #[inline(always)]
-    unsafe fn exchange(&self, frame: &[u8], response: &mut [u8]) -> Result<(), Refused> {
+    unsafe fn exchange(&self, frame: &[u8], response: &mut [u8]) -> Result<(), CommandError> {
         self.check_process()?;
         let number = u32::from_ne_bytes(frame[..4].try_into().expect("four bytes"));
         let (address, lengths) = (address(response.as_mut_ptr()), [response.len(), 0]);
-        // SAFETY: the caller answers for what the command holds, and `response` lives as long as the
-        // call and has the length that goes with its address.
+        // SAFETY: the caller is responsible for the contents of the command. `response` lives as long as the call and
+        // has the length that belongs to its address.
         unsafe { self.issue(number, frame, HEADER..frame.len(), address, lengths) }
     }
 }
@@ -172,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_beyond_what_was_asked_for_is_not_followed() {
+    fn excessive_completion_count_is_ignored() {
         let mut polled = Polled::new();
         for most in [0, 1, 5, Polled::MOST] {
             for count in 0..=most {
@@ -187,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_that_the_kernel_has_not_stored_are_none() {
+    fn completions_not_stored_by_kernel_are_none() {
         let mut polled = Polled::new();
         polled.header.count = 3;
         let stored = UverbsFile::silent()

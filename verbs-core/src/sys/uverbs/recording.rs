@@ -40,7 +40,7 @@ impl Recorder {
     ///
     /// # Panics
     ///
-    /// If the file has something other than commands.
+    /// Panics if the file has other contents than commands.
     pub fn commands(&self) -> Vec<u32> {
         let mut bytes =
             vec![0; self.file.metadata().expect("a length").len().try_into().expect("64 bits")];
@@ -73,7 +73,7 @@ impl Recorder {
     }
 }
 
-/// Returns the bytes of a field of `record`, `place` bytes behind its beginning.
+/// Returns the bytes of a field of `record`, `place` bytes after its beginning.
 fn field<const N: usize>(record: &[u8], place: usize) -> [u8; N] {
     record[place..place + N].try_into().expect("a part of this length")
 }

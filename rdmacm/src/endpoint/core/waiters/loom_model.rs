@@ -47,7 +47,7 @@ struct State {
     has_ended: bool,
     waiters: WaiterList<Arc<Parker>>,
     reader: Option<WaiterId>,
-    /// The reader is to wake, though no event has been raised.
+    /// The reader must wake, although no event has been raised.
     wakes_reader: bool,
     /// Tasks and event loops that watch the descriptor.
     watchers: Vec<Arc<Parker>>,
@@ -65,7 +65,9 @@ impl State {
         self.inbox += completed;
     }
 
-    /// Wakes the waiters before the endpoint is unlocked. Returns those that are to be unparked afterwards.
+    /// Wakes the waiters before the endpoint is unlocked.
+    ///
+    /// Returns the threads that must be unparked afterwards.
     fn settle(&mut self, event: &Condvar) -> Vec<Arc<Parker>> {
         let mut woken = Vec::new();
         let (messages, has_ended) = (self.inbox, self.has_ended);
@@ -105,7 +107,7 @@ impl Endpoint {
         self.unlock(state);
     }
 
-    /// A message arrives at the device.
+    /// Delivers a message to the device.
     fn arrive(&self) {
         let mut state = self.lock();
         state.completed += 1;
@@ -116,7 +118,7 @@ impl Endpoint {
         }
     }
 
-    /// Another caller gives back what the waiters wait for: no event reports that.
+    /// Returns the resource for which the waiters wait, as another caller. No event reports that.
     fn give(&self) {
         let mut state = self.lock();
         state.inbox += 1;
@@ -130,10 +132,11 @@ impl Endpoint {
         self.event.notify_one();
     }
 
-    /// Waits for a message if `operation` is to receive one, and otherwise for the end; or stops waiting after having slept
-    /// `max_sleeps` times. Returns whether there was a message.
+    /// Waits for a message if `operation` receives one, and otherwise for the end.
     ///
-    /// An event loop that stops waiting leaves its waiter behind, asleep: it may try again at any time, or never.
+    /// Stops after `max_sleeps` sleeps. Returns `true` if there was a message.
+    ///
+    /// An event loop that stops waiting leaves a sleeping waiter: it may try again at any time, or never.
     fn wait_for(&self, kind: WaiterKind, operation: Operation, max_sleeps: Option<usize>) -> bool {
         let receives = operation == Operation::Receive;
         let parker = Arc::<Parker>::default();
@@ -195,9 +198,10 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Two waiters wait for one thing that another caller gives back, and a third one stops waiting as soon as it has slept once,
-/// woken for that or before it. Whichever waiter takes it ends the endpoint: if the leaver took the only wakeup along, the
-/// others would sleep forever.
+/// Checks two waiters for one resource, and a third one that leaves after its first sleep.
+///
+/// Another caller returns the resource. The leaver was woken for it, or leaves before. The waiter that takes the
+/// resource ends the endpoint. If the only wakeup were lost with the leaver, the others would sleep forever.
 fn one_of_three_leaves(kinds: [WaiterKind; 2], leaver: WaiterKind) {
     check(move || {
         let endpoint = Arc::new(Endpoint::default());
@@ -234,8 +238,9 @@ fn loom_loop_that_leaves_takes_no_wakeup_along() {
     one_of_three_leaves([WaiterKind::Thread, WaiterKind::Task], WaiterKind::EventLoop);
 }
 
-/// Two threads: one sleeps on the descriptor, and the other one is parked. The one that has the descriptor is interrupted
-/// and leaves: the other one sleeps there then, and gets the message.
+/// Checks two threads, one that sleeps on the descriptor, and one that is parked.
+///
+/// The first one is interrupted and leaves. The other one then sleeps on the descriptor, and gets the message.
 #[test]
 fn loom_reader_hands_descriptor_over() {
     check(|| {
@@ -254,8 +259,7 @@ fn loom_reader_hands_descriptor_over() {
     });
 }
 
-/// The thread that sleeps on the descriptor waits for something else than the message that it polls: it wakes the other
-/// one.
+/// Checks that a thread which polls a message for another operation wakes the other thread.
 #[test]
 fn loom_reader_wakes_other_operation() {
     check(|| {
@@ -271,8 +275,10 @@ fn loom_reader_wakes_other_operation() {
     });
 }
 
-/// A task relies on a queue that an event loop is about to arm, for something else: the message that comes before the
-/// command raises no event, and the event loop polls it.
+/// Checks a task that relies on a queue which an event loop is about to arm.
+///
+/// The event loop waits for another operation. A message before the command raises no event, and the event loop polls
+/// it.
 #[test]
 fn loom_sleeper_relies_on_other_arming() {
     check(|| {

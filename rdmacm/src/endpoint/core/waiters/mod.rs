@@ -1,13 +1,13 @@
 //! The threads, event loops and tasks that wait for a change of an endpoint.
 //!
-//! Whoever changes the endpoint wakes the waiters before it unlocks the endpoint: [`WaiterList::wake_ready`] compares what
-//! there is to be had with what the waiters wait for. A message or a free buffer wakes one waiter, the end of the endpoint
-//! wakes all. A waiter that stops waiting, for whatever reason, removes itself while the endpoint is locked, and the same
-//! comparison passes on what it was woken for. So no order of wakeups and departures loses one.
+//! A thread that changes the endpoint wakes waiters before it unlocks the endpoint. [`WaiterList::wake_ready`] compares
+//! the available resources with the operations of the waiters. A message or a free buffer wakes one waiter; the end of
+//! the endpoint wakes all. A waiter that stops waiting for any reason removes itself while the endpoint is locked, and
+//! the comparison wakes another waiter for the same resource. So no order of wakeups and departures loses a wakeup.
 //!
-//! An event loop is a waiter for each operation that it has tried in vain. It is asleep as long as the operation would fail
-//! again; awake, its descriptor is readable. It may never try again, and so takes nothing from others: a message for which
-//! an event loop is woken wakes a thread or a task too.
+//! An event loop is a waiter for each operation that returned `WouldBlock`. It is asleep as long as the operation would
+//! fail again; awake, its descriptor is readable. It may never try again, so it does not count as a receiver: a message
+//! for which an event loop is woken wakes a thread or a task too.
 //!
 //! The kernel's events wake only a thread that sleeps on the descriptors, or tasks and event loops that watch them. The
 //! waiters therefore need [a successor](WaiterList::wake_successor) when a thread stops sleeping there.
@@ -28,7 +28,7 @@ pub(in crate::endpoint) struct WaiterList<W> {
     /// The number of waiters of each kind that are asleep, and of those that are awake.
     asleep: [u32; 3],
     awake: [u32; 3],
-    /// The number of waiters that are asleep for a message, for a buffer, and for anything else.
+    /// Number of waiters that sleep for a message, for a buffer, and for other results.
     asleep_for: [u32; 3],
     /// The number of threads and tasks that are awake for each of these.
     awake_for: [u32; 3],
@@ -40,7 +40,7 @@ pub(in crate::endpoint) struct WaiterList<W> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::endpoint) struct WaiterId(u64);
 
-/// The kinds of waiters, which differ in what wakes them.
+/// The kinds of waiters, which are woken in different ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::endpoint) enum WaiterKind {
     /// A thread, which sleeps on the descriptors or is parked.
@@ -56,11 +56,13 @@ struct Waiter<W> {
     id: WaiterId,
     awaited: Awaited,
     kind: WaiterKind,
-    /// `None` while the waiter is awake: it will look at the endpoint and then sleep again, or remove itself.
+    /// `None` while the waiter is awake.
+    ///
+    /// It will then check the endpoint, and sleep again or remove itself.
     waker: Option<W>,
 }
 
-/// What waiters would find in an endpoint, and what has changed since they were last woken.
+/// The resources that waiters would find in an endpoint, and the changes since they were last woken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::endpoint) struct Available {
     pub(in crate::endpoint) messages: usize,
@@ -77,7 +79,9 @@ pub(in crate::endpoint) struct Available {
 }
 
 impl Available {
-    /// Returns `true` if a waiter for `awaited` finds what it waits for. `is_done` says so of one of several operations.
+    /// Returns `true` if a waiter for `awaited` finds its result.
+    ///
+    /// `is_done` decides that for one of several operations.
     fn allows(&self, awaited: Awaited, is_done: impl Fn(Awaited) -> bool) -> bool {
         let may_be_done = match awaited.operation {
             _ if self.has_ended => return true,
@@ -95,7 +99,7 @@ impl Available {
         may_be_done && (awaited.target.is_none() || is_done(awaited))
     }
 
-    /// Records that a waiter for `operation` will take what it waits for.
+    /// Records that a waiter for `operation` will take its resource.
     fn take(&mut self, operation: Operation) {
         match operation {
             Operation::Receive => self.messages = self.messages.saturating_sub(1),
@@ -169,21 +173,24 @@ impl<W> WaiterList<W> {
         self.waiters.len() == 1
     }
 
-    /// Returns `true` if an event loop has tried something in vain.
+    /// Returns `true` if an operation of an event loop has returned `WouldBlock`.
     #[inline(always)]
     pub(in crate::endpoint) fn has_loop(&self) -> bool {
         self.asleep[LOOPS] + self.awake[LOOPS] > 0
     }
 
-    /// Returns `true` if an event loop is to try again.
+    /// Returns `true` if an event loop should try again.
     #[inline(always)]
     pub(in crate::endpoint) fn has_awake_loop(&self) -> bool {
         self.awake[LOOPS] > 0
     }
 
-    /// Returns `true` if a thread other than the caller is awake, whose waiter is `own` if it has one and which is awake. The
-    /// other thread will sleep on the descriptors, unless it leaves and so wakes [a successor](Self::wake_successor): the
-    /// caller need neither arm nor watch.
+    /// Returns `true` if a thread other than the caller is awake.
+    ///
+    /// The caller is awake, and its waiter is `own` if it has one.
+    ///
+    /// The other thread will sleep on the descriptors, unless it leaves and so wakes [a
+    /// successor](Self::wake_successor): the caller need neither arm nor watch.
     pub(in crate::endpoint) fn has_other_awake_thread(&self, own: Option<WaiterId>) -> bool {
         self.awake[THREADS] > u32::from(own.is_some())
     }
@@ -198,7 +205,9 @@ impl<W> WaiterList<W> {
         id
     }
 
-    /// Removes a waiter. What it may have been woken for wakes another one before the endpoint is unlocked.
+    /// Removes a waiter.
+    ///
+    /// If it was woken for a resource, another waiter is woken before the endpoint is unlocked.
     pub(in crate::endpoint) fn remove(&mut self, id: WaiterId) {
         self.is_awake(id);
         let Some(index) = self.index(id) else { return };
@@ -224,8 +233,9 @@ impl<W> WaiterList<W> {
         }
     }
 
-    /// Records that waiter `id` sleeps until `waker` wakes it. To be called while the endpoint is locked, after the waiter
-    /// has found nothing.
+    /// Records that waiter `id` sleeps until `waker` wakes it.
+    ///
+    /// Call this while the endpoint is locked, after the waiter has found no result.
     pub(in crate::endpoint) fn sleeps(&mut self, id: WaiterId, waker: W) {
         if let Some(index) = self.index(id) {
             self.sleeps_at(index, waker);
@@ -257,7 +267,7 @@ impl<W> WaiterList<W> {
         loops.find(|waiter| waiter.awaited == awaited).map(|waiter| waiter.id)
     }
 
-    /// Puts the event loops to sleep for which there is nothing any more, so that a new change wakes them.
+    /// Puts event loops without a result to sleep, so that a new change wakes them.
     pub(in crate::endpoint) fn rest_loops(
         &mut self,
         is_ready: impl Fn(Awaited) -> bool,
@@ -295,8 +305,10 @@ impl<W> WaiterList<W> {
         of_waiters.chain(own).reduce(|one, other| if one == other { one } else { Interest::All })
     }
 
-    /// Wakes the waiters that find what they wait for: of messages and buffers as many threads and tasks as there are,
-    /// counting those that are awake already. `is_done` says whether one of several operations has its result.
+    /// Wakes the waiters that find their result.
+    ///
+    /// For messages and buffers it wakes as many threads and tasks as there are resources, counting those that are
+    /// awake already. `is_done` decides if one of several operations has its result.
     pub(in crate::endpoint) fn wake_ready(
         &mut self,
         available: &Available,
@@ -326,8 +338,9 @@ impl<W> WaiterList<W> {
         }
     }
 
-    /// Returns `false` if no waiter is asleep that `available` concerns. With many waiters this saves a look at each of them,
-    /// whenever the endpoint is unlocked.
+    /// Returns `false` if no waiter is asleep that `available` concerns.
+    ///
+    /// With many waiters this saves checking each of them whenever the endpoint is unlocked.
     fn may_wake(&self, available: &Available) -> bool {
         let Available { is_flushed, closes, has_completed, has_answer, .. } = *available;
         let for_others = is_flushed || closes || has_completed || has_answer;
@@ -338,9 +351,11 @@ impl<W> WaiterList<W> {
             || for_others && others
     }
 
-    /// Wakes one waiter if the kernel's events reach none: a thread if threads sleep and none of them sleeps on the
-    /// descriptors or is awake (`has_reader`: one does), and any waiter if all sleep and `needs_one` says that one is to look
-    /// after the endpoint.
+    /// Wakes one waiter if the kernel's events reach none.
+    ///
+    /// It wakes a thread if threads sleep, none of them is awake, and none sleeps on the descriptors (`has_reader`
+    /// means that one does). It wakes any waiter if all sleep and `needs_one` is set, which means that the endpoint
+    /// needs a caller.
     pub(in crate::endpoint) fn wake_successor(
         &mut self,
         has_reader: bool,

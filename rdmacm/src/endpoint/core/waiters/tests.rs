@@ -4,7 +4,7 @@ use super::*;
 
 const RECEIVE: Operation = Operation::Receive;
 
-/// A list of sleeping threads, one for each of `operations`, which are woken by their numbers.
+/// Returns a list of sleeping threads, one for each of `operations`, whose wakers are numbers.
 fn sleeping(operations: &[Operation]) -> (WaiterList<usize>, Vec<WaiterId>) {
     let mut list = WaiterList::default();
     let add = |operation: &Operation| list.add((*operation).into(), WaiterKind::Thread);
@@ -79,7 +79,7 @@ fn threads_without_reader_get_successor() {
     assert_eq!(successor(&mut list, false, false), None, "one is awake");
     list.remove(ids[0]);
     assert_eq!(successor(&mut list, false, false), Some(1));
-    // Tasks are woken by their runtime, unless no event will come.
+    // Tasks are woken by their runtime, unless no event will arrive.
     let mut list = WaiterList::default();
     let task = list.add(RECEIVE.into(), WaiterKind::Task);
     list.sleeps(task, 7);
@@ -98,7 +98,7 @@ fn interest_covers_all_waiters() {
     assert_eq!(WaiterList::<()>::default().interest(None), None);
 }
 
-/// The event loop may never try again, and the thread is to have the message then.
+/// Checks that a thread is woken for a message too, because the event loop may never try again.
 #[test]
 fn message_for_loop_wakes_thread_too() {
     let mut list = WaiterList::default();
@@ -143,8 +143,10 @@ fn completion_wakes_only_its_own_waiter() {
     assert_eq!(woken, [1, 2], "a waiter without a slot looks itself");
 }
 
-/// A queue is to be armed, and all sleep: a thread or a task does that, and an event loop only if there is neither. While
-/// an event loop is awake, its descriptor is readable.
+/// Checks the waiter that is woken to arm a queue while all sleep.
+///
+/// It is a thread or a task, and an event loop only if there is neither. While an event loop is awake, its descriptor
+/// is readable.
 #[test]
 fn loop_is_last_successor() {
     let mut list = WaiterList::default();
@@ -162,13 +164,15 @@ fn loop_is_last_successor() {
     list.remove(task);
     assert_eq!(successor(&mut list), Some(0));
     assert_eq!(successor(&mut list), None, "the loop is awake");
-    // It may never try again: a task that comes later gets its own successor.
+    // It may never try again, so a task that waits later gets a separate successor.
     let task = list.add(RECEIVE.into(), WaiterKind::Task);
     list.sleeps(task, 1);
     assert_eq!(successor(&mut list), Some(1));
 }
 
-/// A thread that waits again leaves the descriptors to the successor that it woke, unless that thread has left.
+/// Checks that a thread that waits again leaves the descriptors to the successor that it woke.
+///
+/// If that thread has left, it does not.
 #[test]
 fn woken_thread_spares_others_watching() {
     let (mut list, ids) = sleeping(&[RECEIVE; 2]);
@@ -184,7 +188,9 @@ fn woken_thread_spares_others_watching() {
     assert!(!list.has_other_awake_thread(Some(ids[0])), "a task does not sleep on the descriptors");
 }
 
-/// A thread that waits for a buffer does not count as one that will take a message, and an event loop takes nothing.
+/// Checks that only awake receivers count against messages.
+///
+/// A thread that waits for a buffer does not count, nor does an event loop.
 #[test]
 fn only_awake_takers_count_against_messages() {
     let (mut list, ids) = sleeping(&[RECEIVE, Operation::Take, RECEIVE]);

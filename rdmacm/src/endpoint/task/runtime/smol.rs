@@ -10,7 +10,7 @@ use super::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};
 
 /// The reactor, the timers and the thread pool that smol has, for any executor.
 ///
-/// They belong to the process: the crate `async-io` has a thread that watches descriptors and timers, and the crate
+/// They belong to the process. The crate `async-io` has a thread that watches descriptors and timers. The crate
 /// `blocking` has up to 500 threads for blocking work.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SmolRuntime;

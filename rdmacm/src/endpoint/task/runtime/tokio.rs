@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::time;
 
 use super::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};
-use crate::lock::unpoisoned;
+use crate::lock::ignore_poison;
 use crate::sys::reactor::Watched;
 
 /// The Tokio runtime in whose context it is used.
@@ -29,7 +29,9 @@ fn unsupported(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, reason)
 }
 
-/// Runs `make` in the current runtime. Tokio tells only by a panic that the runtime has no I/O or no time.
+/// Runs `make` in the current runtime.
+///
+/// Tokio reports only by a panic that the runtime has no I/O or no time.
 fn in_runtime<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     if Handle::try_current().is_err() {
         return Err(unsupported(NOT_INSIDE));
@@ -53,19 +55,19 @@ impl Runtime for TokioRuntime {
 
     fn run_blocking(&self, work: BlockingWork) -> Result<(), BlockingWork> {
         let Ok(runtime) = Handle::try_current() else { return Err(work) };
-        // If the system has no thread, Tokio panics and keeps the task for a thread that it may have later: which of the
-        // two takes the work does it.
+        // If the system has no thread, Tokio panics and keeps the task for a later thread. Whichever of the two takes
+        // the work performs it.
         let place = Arc::new(Mutex::new(Some(work)));
         let theirs = Arc::clone(&place);
         let task = move || {
-            let work = unpoisoned(theirs.lock()).take();
+            let work = ignore_poison(theirs.lock()).take();
             if let Some(work) = work {
                 work();
             }
         };
         match panic::catch_unwind(AssertUnwindSafe(|| runtime.spawn_blocking(task))) {
             Ok(_begun) => Ok(()),
-            Err(_) => unpoisoned(place.lock()).take().map_or(Ok(()), Err),
+            Err(_) => ignore_poison(place.lock()).take().map_or(Ok(()), Err),
         }
     }
 }
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn runtime_without_io_or_time_is_an_error() {
+    fn runtime_without_io_or_time_is_refused() {
         let mut builders = [(); 3].map(|()| Builder::new_current_thread());
         builders[1].enable_io();
         builders[2].enable_time();
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn call_outside_of_runtime_is_an_error() {
+    fn call_outside_of_runtime_is_refused() {
         let errors = [
             TokioRuntime.register(descriptor()).err(),
             TokioRuntime.sleep_until(Instant::now()).err(),
@@ -123,9 +125,9 @@ mod tests {
         assert!(TokioRuntime.run_blocking(Box::new(|| {})).is_err());
     }
 
-    /// The stack that is asked for is more than any process can have.
+    /// Requests a stack that is larger than any process can have.
     #[test]
-    fn work_comes_back_if_system_has_no_thread() {
+    fn work_is_returned_if_system_has_no_thread() {
         for (stack, has_threads) in [(1 << 20, true), (1 << 46, false)] {
             let runtime = Builder::new_current_thread().thread_stack_size(stack).build();
             let runtime = runtime.expect("a runtime");

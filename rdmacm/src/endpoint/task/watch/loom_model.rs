@@ -4,9 +4,9 @@ use loom::sync::Condvar;
 use loom::thread;
 
 use super::*;
-use crate::concurrent::{check, check_bounded};
+use crate::sync::{check, check_bounded};
 
-/// A descriptor that is readable as long as it has events, and its registration, which reports each edge once.
+/// A descriptor that is readable while it has events, with an edge-triggered registration.
 #[derive(Debug, Default)]
 struct Source(Mutex<SourceState>);
 
@@ -19,7 +19,7 @@ struct SourceState {
 
 impl Source {
     fn add_event(&self) {
-        let mut state = unpoisoned(self.0.lock());
+        let mut state = ignore_poison(self.0.lock());
         state.events += 1;
         state.is_ready = true;
         let waker = state.waker.take();
@@ -31,7 +31,7 @@ impl Source {
 
     /// Takes one event and leaves the rest.
     fn take(&self) -> bool {
-        let mut state = unpoisoned(self.0.lock());
+        let mut state = ignore_poison(self.0.lock());
         let found = state.events > 0;
         state.events -= u32::from(found);
         found
@@ -40,7 +40,7 @@ impl Source {
 
 impl RegisteredFd for Arc<Source> {
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = unpoisoned(self.0.lock());
+        let mut state = ignore_poison(self.0.lock());
         if std::mem::take(&mut state.is_ready) {
             return Poll::Ready(Ok(()));
         }
@@ -58,23 +58,24 @@ struct Parker {
 
 impl Wake for Parker {
     fn wake(self: Arc<Self>) {
-        *unpoisoned(self.is_woken.lock()) = true;
+        *ignore_poison(self.is_woken.lock()) = true;
         self.changed.notify_one();
     }
 }
 
 impl Parker {
     fn park(&self) {
-        let mut is_woken = unpoisoned(self.is_woken.lock());
+        let mut is_woken = ignore_poison(self.is_woken.lock());
         while !*is_woken {
-            is_woken = unpoisoned(self.changed.wait(is_woken));
+            is_woken = ignore_poison(self.changed.wait(is_woken));
         }
         *is_woken = false;
     }
 }
 
-/// Looks and polls until an event was taken, or until it has slept `sleeps` times and would sleep again. Returns `true` if it
-/// has taken one.
+/// Checks and polls until an event was taken, or until it would sleep after `sleeps` sleeps.
+///
+/// Returns `true` if it has taken an event.
 fn run(watch: &Watch, source: &Source, mut sleeps: u32) -> bool {
     let parker = Arc::new(Parker::default());
     let waker = Waker::from(Arc::clone(&parker));
@@ -106,8 +107,9 @@ fn spawn_task(source: &Arc<Source>, watch: &Arc<Watch>) -> thread::JoinHandle<bo
     thread::spawn(move || run(&watch, &source, u32::MAX))
 }
 
-/// A task that sleeps is dropped after the event has come. If the wakeup that it had were lost, the other task would sleep
-/// forever.
+/// Checks that dropping a sleeping task after an event passes its wakeup on.
+///
+/// If the wakeup were lost, the other task would sleep forever.
 #[test]
 fn loom_departure_passes_wakeup_on() {
     check(|| {
@@ -121,7 +123,7 @@ fn loom_departure_passes_wakeup_on() {
     });
 }
 
-/// A task leaves while events come, of which there is one for it and one for the other task.
+/// Checks a task that leaves while two events arrive, one for it and one for the other task.
 #[test]
 fn loom_departure_during_events_is_safe() {
     check_bounded(|| {
@@ -136,14 +138,15 @@ fn loom_departure_during_events_is_safe() {
     });
 }
 
-/// Two events come together, and the runtime reports them once, to a task that takes one of them. The other task has to
-/// look for the other event.
+/// Checks two events that the runtime reports once, to a task that takes one of them.
+///
+/// The other task must find the other event.
 #[test]
 fn loom_one_report_serves_two_tasks() {
     check(|| {
         let (source, watch) = watch();
         let other = spawn_task(&source, &watch);
-        unpoisoned(source.0.lock()).events = 1;
+        ignore_poison(source.0.lock()).events = 1;
         source.add_event();
         let mut sleeper = watch.sleeper();
         let _ = sleeper.poll_readable(&mut Context::from_waker(Waker::noop()));

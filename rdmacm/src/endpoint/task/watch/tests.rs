@@ -1,5 +1,7 @@
-//! Tasks that sleep and leave in every way: on a descriptor that the test makes readable, and on a runtime that is written
-//! here, with real descriptors, threads and an executor of a few lines.
+//! Tests of tasks that sleep and leave in every way.
+//!
+//! They use a descriptor that the test makes readable, and a small runtime of this file, with real descriptors, threads
+//! and an executor.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -23,7 +25,7 @@ struct Ready(Mutex<(bool, Option<Waker>)>);
 impl Ready {
     /// Makes the descriptor readable.
     fn fire(&self) {
-        let mut state = unpoisoned(self.0.lock());
+        let mut state = ignore_poison(self.0.lock());
         state.0 = true;
         let waker = state.1.take();
         drop(state);
@@ -35,7 +37,7 @@ impl Ready {
 
 impl RegisteredFd for Arc<Ready> {
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let (is_ready, waker) = &mut *unpoisoned(self.0.lock());
+        let (is_ready, waker) = &mut *ignore_poison(self.0.lock());
         if std::mem::take(is_ready) {
             return Poll::Ready(Ok(()));
         }
@@ -77,7 +79,7 @@ impl<'a> Task<'a> {
         self.sleeper.poll_readable(&mut Context::from_waker(&waker))
     }
 
-    /// Looks for what it wants, in vain, and polls.
+    /// Checks without a result, and polls.
     fn look_and_poll(&mut self) -> Poll<io::Result<()>> {
         self.sleeper.is_awake();
         self.poll()
@@ -95,12 +97,12 @@ fn watch() -> (Arc<Ready>, Watch) {
 }
 
 #[test]
-fn readiness_wakes_one_task_at_a_time() {
+fn readiness_wakes_single_task() {
     let (ready, watch) = watch();
     let mut tasks = [(); 3].map(|()| Task::asleep(&watch));
     ready.fire();
     assert_eq!(tasks.each_ref().map(Task::wakeups), [1, 0, 0]);
-    // It finds nothing and sleeps again, as the last one.
+    // It finds no result and sleeps again, as the last one.
     assert!(tasks[0].look_and_poll().is_pending());
     ready.fire();
     assert_eq!(tasks.each_ref().map(Task::wakeups), [1, 1, 0]);
@@ -114,7 +116,7 @@ fn woken_task_that_leaves_wakes_next() {
     // It was dropped before it was polled.
     drop(first);
     assert_eq!((second.wakeups(), third.wakeups()), (1, 0));
-    // It has found what it wanted, and there may be more.
+    // It has found its result, and there may be more.
     second.sleeper.is_awake();
     drop(second);
     assert_eq!(third.wakeups(), 1);
@@ -139,7 +141,7 @@ fn readiness_between_look_and_poll_is_kept() {
     let mut task = Task::asleep(&watch);
     ready.fire();
     task.sleeper.is_awake();
-    // What comes during the look may be seen by it or not.
+    // The check may or may not see an event that arrives meanwhile.
     ready.fire();
     assert!(task.poll().is_ready());
     assert!(task.look_and_poll().is_pending());
@@ -156,7 +158,7 @@ fn readiness_before_first_poll_is_kept() {
     assert_eq!(other.wakeups(), 1, "the task has left without a further look");
 }
 
-/// A registration whose readiness comes while it is polled.
+/// A registration that becomes ready while it is polled.
 #[derive(Debug)]
 struct WakesAtOnce;
 
@@ -267,7 +269,9 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Takes one from `source`, as a connection takes a message: a look finds one at a time and leaves the rest.
+/// Takes one item from `source`, as a connection takes a message.
+///
+/// Each check finds one item and leaves the rest.
 async fn take(watch: &Watch, source: &EventFd) {
     let mut sleeper = watch.sleeper();
     poll_fn(|context| {
@@ -301,8 +305,9 @@ async fn until_pending<F: Future>(future: F, count: u32) -> Option<F::Output> {
     .await
 }
 
-/// Three tasks take what a thread gives, each of which now and then drops a call that waits, before or after it was woken.
-/// If a wakeup were lost, what is left would not be taken.
+/// Checks three tasks that take items of a thread and sometimes drop a waiting call.
+///
+/// They drop it before or after it was woken. If a wakeup were lost, some items would not be taken.
 #[test]
 fn own_runtime_loses_no_wakeup() {
     const COUNT: u32 = 3000;

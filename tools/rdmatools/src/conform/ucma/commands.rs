@@ -1,4 +1,4 @@
-//! The commands of ucma as the checks need them: where the handle is, what is looked at first, what is stored.
+//! The commands of ucma: position of the handle, first checks of the kernel, and stored response.
 
 use std::mem::{offset_of, size_of};
 
@@ -9,40 +9,40 @@ use verbs_abi::ib_uverbs_qp_attr;
 use super::super::check::Version;
 use super::super::kernel::Outcome::{self, Done, Errno};
 
-/// A command, well-formed.
+/// A valid command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Command {
     pub(super) name: &'static str,
     pub(super) number: u32,
-    /// The function in `drivers/infiniband/core/ucma.c`.
+    /// Function in `drivers/infiniband/core/ucma.c`.
     pub(super) source: &'static str,
-    /// Bytes of the request.
+    /// Length of the request in bytes.
     pub(super) request: usize,
-    /// The least that the header may say of them, where the kernel looks at that.
+    /// Minimum length in the header, if the kernel checks it.
     pub(super) floor: Option<usize>,
-    /// Where the handle stands, and what it names.
+    /// Offset of the handle, and the object that it refers to.
     pub(super) handle: Option<(usize, Handle)>,
     pub(super) response: Option<Response>,
-    /// Where the address of data stands, and the data.
+    /// Offset of the address of data, and the data.
     pub(super) data: Option<(usize, &'static [u8])>,
-    /// Where the channel's own descriptor stands.
+    /// Offset of the channel's own descriptor.
     pub(super) descriptor: Option<usize>,
-    /// What else is not 0: offset, bytes, value.
+    /// Other fields that are not 0: offset, length in bytes, value.
     pub(super) fields: &'static [(usize, usize, u64)],
-    /// Fields that are to be 0, and the answer for a handle that never was where they are not.
+    /// Fields that must be 0, and the answer for a nonexistent handle if they are not.
     pub(super) reserved: &'static [(&'static str, usize, Outcome)],
-    /// The answer for a handle that never was, or where there is no handle.
+    /// The answer for a nonexistent handle, or for a command without a handle.
     pub(super) unknown: Outcome,
-    /// The answer for an id that was just made; `None` where it depends on the machine.
+    /// The answer for a new id; `None` if it depends on the machine.
     pub(super) fresh: Option<Outcome>,
-    /// The same where the address of the response leads nowhere.
+    /// The answer for a new id if the address of the response is invalid.
     pub(super) lost: Outcome,
-    /// The answer for a header alone.
+    /// The answer for a header without a request.
     pub(super) bare: Outcome,
     pub(super) presence: Presence,
 }
 
-/// What a handle names.
+/// The object that a handle refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handle {
     Id,
@@ -50,39 +50,41 @@ pub(super) enum Handle {
     Group,
 }
 
-/// Where a response goes, and its length.
+/// The destination of a response, and its length.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Response {
-    /// Where its address stands in the request.
+    /// Offset of its address in the request.
     pub(super) address: usize,
-    /// Bytes that are stored where there is room.
+    /// Number of stored bytes if there is room for them.
     pub(super) size: usize,
-    /// The room that is enough.
+    /// Minimum room.
     pub(super) least: usize,
-    /// `true` if the kernel looks at the room at all.
+    /// `true` if the kernel checks the room.
     pub(super) is_checked: bool,
 }
 
-/// Which kernels have a command.
+/// The kernels that have a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
     Always,
-    /// Earlier ones do not know its number.
+    /// Kernels since this version; earlier ones do not know the command number.
     Since(Version),
-    /// Earlier ones know the number, but not the option in the request.
+    /// Kernels since this version; earlier ones know the command number, but not the option.
     OptionSince(Version),
-    /// None has it.
+    /// No kernel.
     Never,
 }
 
 const V6_18: Version = Version(6, 18);
 
-/// A response that is stored whole or not at all, at the beginning of the request.
+/// Returns a response at the start of the request that is stored completely or not at all.
 const fn response(size: usize) -> Option<Response> {
     Some(Response { address: 0, size, least: size, is_checked: true })
 }
 
-/// What most commands have in common: a handle of an id, no response, no success without a device.
+/// The common properties of most commands.
+///
+/// They have the handle of an id and no response, and do not succeed without a device.
 const COMMON: Command = Command {
     name: "",
     number: u32::MAX,
@@ -102,8 +104,8 @@ const COMMON: Command = Command {
     presence: Presence::Always,
 };
 
-/// A number that no command has.
-const fn nothing(name: &'static str, number: u32, answer: Outcome) -> Command {
+/// Returns a command with an unused number.
+const fn unused(name: &'static str, number: u32, answer: Outcome) -> Command {
     Command {
         name,
         number,
@@ -117,13 +119,13 @@ const fn nothing(name: &'static str, number: u32, answer: Outcome) -> Command {
 }
 
 const INET: u64 = AF_INET as u64;
-/// Bytes of `sockaddr_in`.
+/// Length of `sockaddr_in` in bytes.
 const INET_SIZE: u64 = 16;
-/// 239.1.1.1 as the number that its bytes are.
+/// The address 239.1.1.1 as a number with these bytes.
 const GROUP: u64 = u32::from_ne_bytes([239, 1, 1, 1]) as u64;
 const VALID: usize = offset_of!(rdma_ucm_conn_param, valid);
 
-/// The QUERY of an option.
+/// Returns the QUERY of an option.
 const fn query(name: &'static str, option: u32, source: &'static str) -> Command {
     Command {
         name,
@@ -139,7 +141,7 @@ const fn query(name: &'static str, option: u32, source: &'static str) -> Command
             least: rdma_ucm_query_addr_resp::MIN_SIZE,
             is_checked: true,
         }),
-        // Its offset and length are known to the layout test of the ABI.
+        // The layout test of the ABI crate has the offset and length of this field.
         fields: match option {
             RDMA_USER_CM_QUERY_ADDR => &[],
             RDMA_USER_CM_QUERY_PATH => &[(12, 4, RDMA_USER_CM_QUERY_PATH as u64)],
@@ -151,7 +153,7 @@ const fn query(name: &'static str, option: u32, source: &'static str) -> Command
     }
 }
 
-/// Every command, every question of QUERY, and numbers that mean nothing.
+/// Every command, every option of QUERY, and some unused numbers.
 pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "create_id",
@@ -254,7 +256,7 @@ pub(super) const COMMANDS: &[Command] = &[
         source: "ucma_listen",
         request: size_of::<rdma_ucm_listen>(),
         handle: Some((offset_of!(rdma_ucm_listen, id), Handle::Id)),
-        // It would take a port of every device.
+        // The command would use a port of every device.
         fresh: None,
         ..COMMON
     },
@@ -318,7 +320,7 @@ pub(super) const COMMANDS: &[Command] = &[
         bare: Errno(ENOSPC),
         ..COMMON
     },
-    nothing("get_option", RDMA_USER_CM_CMD_GET_OPTION, Errno(ENOSYS)),
+    unused("get_option", RDMA_USER_CM_CMD_GET_OPTION, Errno(ENOSYS)),
     Command {
         name: "set_option",
         number: RDMA_USER_CM_CMD_SET_OPTION,
@@ -385,7 +387,7 @@ pub(super) const COMMANDS: &[Command] = &[
     query("query.gid", RDMA_USER_CM_QUERY_GID, "ucma_query_gid"),
     Command {
         response: response(size_of::<rdma_ucm_query_ib_service_resp>()),
-        // It has no records.
+        // A new id has no path records.
         fresh: Some(Errno(ENODATA)),
         lost: Errno(ENODATA),
         presence: Presence::OptionSince(V6_18),
@@ -469,9 +471,9 @@ pub(super) const COMMANDS: &[Command] = &[
         presence: Presence::Since(V6_18),
         ..COMMON
     },
-    nothing("25", 25, Errno(EINVAL)),
-    nothing("65535", 0xffff, Errno(EINVAL)),
-    nothing("4294967295", u32::MAX, Errno(EINVAL)),
+    unused("25", 25, Errno(EINVAL)),
+    unused("65535", 0xffff, Errno(EINVAL)),
+    unused("4294967295", u32::MAX, Errno(EINVAL)),
 ];
 
 #[cfg(test)]
@@ -479,14 +481,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_there_up_to_the_first_that_none_has() {
+    fn every_number_up_to_first_unused_is_listed() {
         for number in 0..=25 {
             assert!(COMMANDS.iter().any(|command| command.number == number), "{number}");
         }
     }
 
     #[test]
-    fn every_field_that_is_reserved_is_set_once() {
+    fn every_reserved_field_is_set_once() {
         let mut count = 0;
         for command in COMMANDS {
             let name = format!("rdma_ucm_{}", command.name);
@@ -505,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_within_requests_and_apart_from_handles() {
+    fn fields_fit_requests_and_avoid_handles() {
         for command in COMMANDS {
             for (offset, length, value) in command.fields {
                 assert!(offset + length <= command.request, "{}", command.name);

@@ -1,4 +1,4 @@
-//! What holds of ids with a device: events, listeners, requests, groups.
+//! Checks of ids with a device: events, listeners, requests, groups.
 
 use std::mem::offset_of;
 
@@ -7,17 +7,19 @@ use ucma_abi::rdma_cm_event_type as Type;
 use ucma_abi::{RDMA_PS_TCP, RDMA_PS_UDP};
 use verbs_abi::{ib_event_type, ib_qp_attr_mask, ib_uverbs_qp_attr};
 
-use super::super::bench::{Bench, same, u32_at};
-use super::super::check::{Check, Driver, Needs, Trouble};
+use super::super::bench::{Bench, check_equal, u32_at};
+use super::super::check::{Check, CheckError, Driver, Needs};
 use super::super::kernel::File;
 use super::super::kernel::Outcome::{Done, Errno};
-use super::request::{self, Event, NOBODYS, sockaddr, with_port_of};
+use super::request::{self, Event, UNUSED_QPN, sockaddr, with_port_of};
 use super::scenario;
 
-type Steps = Result<(), Trouble>;
+type Steps = Result<(), CheckError>;
 
-/// The most bytes of private data that siw sends: it counts them, and 4 of its own, in a byte, which then begins anew at 0.
-const SIWS: u8 = 251;
+/// Maximum length of private data on siw, in bytes.
+///
+/// siw stores the length, with 4 bytes of its own, in one byte, which wraps to 0.
+const SIW_MAX_PRIVATE_DATA: u8 = 251;
 
 /// A value that no other id has.
 const UID: u64 = 0x0123_4567_89ab_cdef;
@@ -25,29 +27,29 @@ const UID: u64 = 0x0123_4567_89ab_cdef;
 pub(super) fn checks() -> Vec<Check> {
     let all = |id, shows, source, run| scenario(id, shows, source, Needs::Device, run);
     vec![
-        all("id.reuse", "a handle that is free is given again", "ucma_alloc_ctx", reused_handle),
+        all("id.reuse", "a free handle is reused", "ucma_alloc_ctx", reused_handle),
         all(
             "create_id.response.lost",
-            "an id whose handle cannot be stored is not left over",
+            "an id whose handle cannot be stored is destroyed",
             "ucma_create_id",
             nothing_left_over,
         ),
         all(
             "bind.device",
-            "binding to an address of a device gives the device",
+            "binding to an address of a device assigns the device",
             "ucma_query_addr",
             bound,
         ),
-        all("bind.in_use", "a port is given once", "cma.c cma_use_port", port_in_use),
+        all("bind.in_use", "a port is bound only once", "cma.c cma_use_port", port_in_use),
         all(
             "resolve_route.timeout",
-            "a route is not resolved in no time",
+            "a route cannot be resolved with a timeout of 0",
             "cma.c rdma_resolve_route",
             no_time,
         ),
         all(
             "event.uid",
-            "an event brings uid and handle of its id",
+            "an event contains uid and handle of its id",
             "ucma_create_uevent",
             uid_echoed,
         ),
@@ -59,68 +61,68 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         all(
             "event.counted",
-            "DESTROY_ID counts the events that were taken",
+            "DESTROY_ID returns the number of received events",
             "ucma_cleanup_ctx_events",
             events_counted,
         ),
         all(
             "event.dropped",
-            "events that nobody took go with their id",
+            "pending events are dropped with their id",
             "ucma_cleanup_ctx_events",
             events_dropped,
         ),
         all(
             "event.response.short",
-            "an event stays where it does not fit, and where it cannot be stored",
+            "an event stays pending if it does not fit, or cannot be stored",
             "ucma_get_event",
             event_stays,
         ),
-        all("migrate_id.events", "events move along with their id", "ucma_migrate_id", events_move),
+        all("migrate_id.events", "events are moved with their id", "ucma_migrate_id", events_move),
         all(
             "migrate_id.counted",
-            "MIGRATE_ID counts the events that were taken, and goes on counting",
+            "MIGRATE_ID returns the number of received events, and does not reset it",
             "ucma_migrate_id",
             count_moves,
         ),
         all(
             "request.uid",
-            "a request has the uid of the listener and the handle of a new id; its end is told to the peer",
+            "a request has the uid of the listener and the handle of a new id; its rejection is sent to the peer",
             "ucma_connect_event_handler",
             request_answered,
         ),
         all(
             "request.dropped",
-            "requests that nobody took go with their listener",
+            "pending requests are dropped with their listener",
             "ucma_cleanup_ctx_events",
             request_dropped,
         ),
         all(
             "request.taken",
-            "a request that was taken outlives its listener, which counts it",
+            "a received request outlives its listener, which counts it",
             "ucma_cleanup_ctx_events",
             request_outlives,
         ),
         all(
             "connect.private_data",
-            "56 bytes of private data are the most of a request; siw takes 251",
+            "a request has at most 56 bytes of private data; on siw 251",
             "cm.c ib_send_cm_req, siw_cm.c siw_send_mpareqrep",
             private_data_of_a_request,
         ),
         all(
             "reject.private_data",
-            "148 bytes of private data are the most of a rejection; siw takes 251",
+            "a rejection has at most 148 bytes of private data; on siw 251",
             "cm.c ib_send_cm_rej, siw_cm.c siw_send_mpareqrep",
             private_data_of_a_rejection,
         ),
         all(
             "listen.backlog",
-            "a request for datagrams beyond the backlog is rejected, and taking one makes room",
+            "a request for datagrams beyond the backlog is rejected, and receiving one makes room",
             "ucma_connect_event_handler",
             backlog,
         ),
         all(
             "accept.connection",
-            "a connection is accepted, which gives the new id its uid, and ends when either side says so",
+            "an accepted connection assigns the new id its uid, and ends when either side disconnects",
             "ucma_accept, ucma_disconnect",
             connection,
         ),
@@ -132,31 +134,31 @@ pub(super) fn checks() -> Vec<Check> {
         ),
         all(
             "notify.event",
-            "a message that came before its time makes a connection stand; iWARP is not interested",
+            "an early message establishes a connection; iWARP ignores it",
             "cma.c rdma_notify, cm.c ib_cm_notify",
             notified,
         ),
         all(
             "bind_ip.device",
-            "the older command binds to an address of a device too",
+            "the older command also binds to an address of a device",
             "ucma_bind_ip",
             bound_as_of_old,
         ),
         all(
             "resolve_ip.device",
-            "the older command resolves an address of a device too",
+            "the older command also resolves an address of a device",
             "ucma_resolve_ip",
             resolved_as_of_old,
         ),
         all(
             "join_ip_mcast.group",
-            "the older command joins a group too",
+            "the older command also joins a group",
             "ucma_join_ip_multicast",
             joined_as_of_old,
         ),
         all(
             "join_mcast.group",
-            "a group has a handle and a uid of its own, which its events bring",
+            "a group has its own handle and uid, which its events contain",
             "ucma_process_join",
             group,
         ),
@@ -164,92 +166,117 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 impl Bench<'_> {
-    /// Whether connections of the device are iWARP's; InfiniBand's, which are RoCE's too, otherwise.
-    fn is_iwarp(&self) -> Result<bool, Trouble> {
+    /// Returns `true` if connections of the device use iWARP.
+    ///
+    /// Other devices, including those of RoCE, use InfiniBand's protocol.
+    fn is_iwarp(&self) -> Result<bool, CheckError> {
         match self.machine.driver {
             Driver::Rxe => Ok(false),
             Driver::Siw => Ok(true),
-            Driver::Other => Err(Trouble::Skip("the transport of this device is not known".into())),
+            Driver::Other => {
+                Err(CheckError::Skip("the transport of this device is not known".into()))
+            }
         }
     }
 
-    /// Goes on only where the transport has datagrams.
+    /// Skips the check if the transport has no datagrams.
     fn has_datagrams(&self) -> Steps {
         if self.is_iwarp()? {
-            return Err(Trouble::Skip("iWARP has no datagrams".into()));
+            return Err(CheckError::Skip("iWARP has no datagrams".into()));
         }
         Ok(())
     }
 
-    /// What CONNECT is given: iWARP's connection manager wants a queue pair, InfiniBand's does with a number that is nobody's.
-    fn connectable(&mut self) -> Result<u32, Trouble> {
-        if self.is_iwarp()? { self.qp_number() } else { Ok(NOBODYS) }
+    /// Returns a queue pair number for CONNECT.
+    ///
+    /// iWARP's connection manager needs an existing queue pair, InfiniBand's accepts an unused number.
+    fn qp_number_for_connect(&mut self) -> Result<u32, CheckError> {
+        if self.is_iwarp()? { self.qp_number() } else { Ok(UNUSED_QPN) }
     }
 
-    /// That the client of uid 2 is rejected: the event's bytes.
-    fn is_rejected(&mut self, active: File, client: u32) -> Result<Vec<u8>, Trouble> {
+    /// Checks that the client with uid 2 is rejected. Returns the bytes of the event.
+    fn expect_rejected(&mut self, active: File, client: u32) -> Result<Vec<u8>, CheckError> {
         let (seen, bytes) = self.event(active)?;
-        // A reason of InfiniBand's, "consumer defined", or a negative errno.
+        // Either InfiniBand's reason "consumer defined", or a negative errno.
         let status =
             if self.is_iwarp()? { 0_u32.wrapping_sub(ECONNRESET.unsigned_abs()) } else { 28 };
         let event = Type::RDMA_CM_EVENT_REJECTED;
-        same("the event", seen, Event { uid: 2, id: client, event, status })?;
+        check_equal("the event", seen, Event { uid: 2, id: client, event, status })?;
         Ok(bytes)
     }
 
-    fn nothing_to_take(&mut self, channel: File) -> Steps {
+    fn expect_no_event(&mut self, channel: File) -> Steps {
         let call = request::get_event();
         self.expect("GET_EVENT", channel, &call, Errno(EAGAIN)).map(drop)
     }
 
-    /// An id whose address is resolved, or will be: the event is not taken.
-    fn resolving(&mut self, channel: File, ps: u16, uid: u64, to: &[u8]) -> Result<u32, Trouble> {
+    /// Creates an id that resolves an address: its event is not received.
+    fn create_resolving(
+        &mut self,
+        channel: File,
+        ps: u16,
+        uid: u64,
+        to: &[u8],
+    ) -> Result<u32, CheckError> {
         let id = self.create(channel, ps, uid)?;
         self.expect("RESOLVE_ADDR", channel, &request::resolve_addr(id, to), Done(0))?;
         Ok(id)
     }
 
-    /// Takes an event that must be so.
-    fn takes(&mut self, channel: File, uid: u64, id: u32, event: Type) -> Steps {
+    /// Receives an event that must have these properties.
+    fn expect_event(&mut self, channel: File, uid: u64, id: u32, event: Type) -> Steps {
         let (seen, _) = self.event(channel)?;
-        same("the event", seen, Event { uid, id, event, status: 0 })
+        check_equal("the event", seen, Event { uid, id, event, status: 0 })
     }
 
-    /// An id that is ready to connect to `to`.
-    fn resolved(&mut self, channel: File, ps: u16, uid: u64, to: &[u8]) -> Result<u32, Trouble> {
-        let id = self.resolving(channel, ps, uid, to)?;
-        self.takes(channel, uid, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+    /// Creates an id that is ready to connect to `to`.
+    fn create_resolved(
+        &mut self,
+        channel: File,
+        ps: u16,
+        uid: u64,
+        to: &[u8],
+    ) -> Result<u32, CheckError> {
+        let id = self.create_resolving(channel, ps, uid, to)?;
+        self.expect_event(channel, uid, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
         self.expect("RESOLVE_ROUTE", channel, &request::resolve_route(id, 10_000), Done(0))?;
-        self.takes(channel, uid, id, Type::RDMA_CM_EVENT_ROUTE_RESOLVED)?;
+        self.expect_event(channel, uid, id, Type::RDMA_CM_EVENT_ROUTE_RESOLVED)?;
         Ok(id)
     }
 
-    /// A listener on a port of the kernel's choice, and its address.
+    /// Creates a listener on a port chosen by the kernel, and returns its address.
     fn listener(
         &mut self,
         channel: File,
         ps: u16,
         backlog: u32,
-    ) -> Result<(u32, Vec<u8>), Trouble> {
+    ) -> Result<(u32, Vec<u8>), CheckError> {
         let address = self.address()?;
         let id = self.create(channel, ps, UID)?;
         self.expect("BIND", channel, &request::bind(id, &address), Done(0))?;
         self.expect("LISTEN", channel, &request::listen(id, backlog), Done(0))?;
         let bound = self.addresses(channel, id)?;
-        same("the port of the device", bound.port_num, 1)?;
+        check_equal("the port of the device", bound.port_num, 1)?;
         Ok((id, with_port_of(&address, &bound)))
     }
 
-    /// A listener, and a client whose request waits there. On the passive and the active channel.
-    fn request_waits(&mut self, passive: File, active: File) -> Result<(u32, u32), Trouble> {
-        let qp_num = self.connectable()?;
-        self.asks(passive, active, qp_num)
+    /// Creates a listener and a client whose request is pending.
+    ///
+    /// The listener is on the passive channel, the client on the active one.
+    fn pending_request(&mut self, passive: File, active: File) -> Result<(u32, u32), CheckError> {
+        let qp_num = self.qp_number_for_connect()?;
+        self.request_with_qp(passive, active, qp_num)
     }
 
-    /// The same for this queue pair.
-    fn asks(&mut self, passive: File, active: File, qp_num: u32) -> Result<(u32, u32), Trouble> {
+    /// Creates a listener and a pending request for this queue pair.
+    fn request_with_qp(
+        &mut self,
+        passive: File,
+        active: File,
+        qp_num: u32,
+    ) -> Result<(u32, u32), CheckError> {
         let (listener, to) = self.listener(passive, RDMA_PS_TCP, 8)?;
-        let client = self.resolved(active, RDMA_PS_TCP, 2, &to)?;
+        let client = self.create_resolved(active, RDMA_PS_TCP, 2, &to)?;
         self.expect("CONNECT", active, &request::connect(client, qp_num, 56), Done(0))?;
         self.wait("the request", passive)?;
         Ok((listener, client))
@@ -260,20 +287,20 @@ fn reused_handle(bench: &mut Bench<'_>) -> Steps {
     bench.address()?;
     let channel = bench.channel()?;
     let first = bench.create(channel, RDMA_PS_TCP, 1)?;
-    same("the number of events", bench.destroy(channel, first)?, 0)?;
+    check_equal("the number of events", bench.destroy(channel, first)?, 0)?;
     let second = bench.create(channel, RDMA_PS_TCP, 1)?;
-    same("the handle", second, first)
+    check_equal("the handle", second, first)
 }
 
 fn nothing_left_over(bench: &mut Bench<'_>) -> Steps {
     bench.address()?;
     let channel = bench.channel()?;
     let first = bench.create(channel, RDMA_PS_TCP, 1)?;
-    same("the number of events", bench.destroy(channel, first)?, 0)?;
-    let call = request::losing_the_response(request::create(RDMA_PS_TCP, 1));
+    check_equal("the number of events", bench.destroy(channel, first)?, 0)?;
+    let call = request::with_invalid_response(request::create(RDMA_PS_TCP, 1));
     bench.expect("CREATE_ID", channel, &call, Errno(nix::libc::EFAULT))?;
     let second = bench.create(channel, RDMA_PS_TCP, 1)?;
-    same("the handle", second, first)
+    check_equal("the handle", second, first)
 }
 
 fn bound(bench: &mut Bench<'_>) -> Steps {
@@ -282,12 +309,12 @@ fn bound(bench: &mut Bench<'_>) -> Steps {
     let id = bench.create(channel, RDMA_PS_TCP, 1)?;
     bench.expect("BIND", channel, &request::bind(id, &address), Done(0))?;
     let bound = bench.addresses(channel, id)?;
-    same("whether there is a GUID", bound.node_guid != 0, true)?;
-    same("the port of the device", bound.port_num, 1)?;
+    check_equal("the existence of a GUID", bound.node_guid != 0, true)?;
+    check_equal("the port of the device", bound.port_num, 1)?;
     let there = with_port_of(&address, &bound);
-    same("the address", &bound.source[..address.len()], &there[..])?;
-    same("whether there is a port", bound.source[2..4] != [0; 2], true)?;
-    same("the number of events", bench.destroy(channel, id)?, 0)
+    check_equal("the address", &bound.source[..address.len()], &there[..])?;
+    check_equal("the existence of a port", bound.source[2..4] != [0; 2], true)?;
+    check_equal("the number of events", bench.destroy(channel, id)?, 0)
 }
 
 fn port_in_use(bench: &mut Bench<'_>) -> Steps {
@@ -296,165 +323,165 @@ fn port_in_use(bench: &mut Bench<'_>) -> Steps {
     let id = bench.create(channel, RDMA_PS_TCP, 1)?;
     let bind = request::bind(id, &address);
     bench.expect("BIND", channel, &bind, Errno(EADDRINUSE))?;
-    same("the number of events", bench.destroy(channel, listener)?, 0)?;
+    check_equal("the number of events", bench.destroy(channel, listener)?, 0)?;
     bench.expect("BIND", channel, &bind, Done(0))?;
-    same("the number of events", bench.destroy(channel, id)?, 0)
+    check_equal("the number of events", bench.destroy(channel, id)?, 0)
 }
 
 fn no_time(bench: &mut Bench<'_>) -> Steps {
     let address = bench.address()?;
     let channel = bench.channel()?;
-    let id = bench.resolving(channel, RDMA_PS_TCP, UID, &address)?;
-    bench.takes(channel, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+    let id = bench.create_resolving(channel, RDMA_PS_TCP, UID, &address)?;
+    bench.expect_event(channel, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
     let call = request::resolve_route(id, 0);
     bench.expect("RESOLVE_ROUTE", channel, &call, Errno(EINVAL))?;
-    same("the number of events", bench.destroy(channel, id)?, 1)
+    check_equal("the number of events", bench.destroy(channel, id)?, 1)
 }
 
 fn uid_echoed(bench: &mut Bench<'_>) -> Steps {
     let address = bench.address()?;
     let channel = bench.channel()?;
     for uid in [1, UID, u64::MAX] {
-        let id = bench.resolving(channel, RDMA_PS_TCP, uid, &address)?;
-        bench.takes(channel, uid, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+        let id = bench.create_resolving(channel, RDMA_PS_TCP, uid, &address)?;
+        bench.expect_event(channel, uid, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
     }
-    bench.nothing_to_take(channel)
+    bench.expect_no_event(channel)
 }
 
 fn no_uid_no_events(bench: &mut Bench<'_>) -> Steps {
     let address = bench.address()?;
     let channel = bench.channel()?;
-    // Addresses are resolved one after another.
-    let silent = bench.resolving(channel, RDMA_PS_TCP, 0, &address)?;
-    let id = bench.resolving(channel, RDMA_PS_TCP, UID, &address)?;
-    bench.takes(channel, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
-    bench.nothing_to_take(channel)?;
-    same("the number of events", bench.destroy(channel, silent)?, 0)
+    // Addresses are resolved in order.
+    let silent = bench.create_resolving(channel, RDMA_PS_TCP, 0, &address)?;
+    let id = bench.create_resolving(channel, RDMA_PS_TCP, UID, &address)?;
+    bench.expect_event(channel, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+    bench.expect_no_event(channel)?;
+    check_equal("the number of events", bench.destroy(channel, silent)?, 0)
 }
 
 fn events_counted(bench: &mut Bench<'_>) -> Steps {
     let address = bench.address()?;
     let channel = bench.channel()?;
-    let id = bench.resolved(channel, RDMA_PS_TCP, UID, &address)?;
-    same("the number of events", bench.destroy(channel, id)?, 2)
+    let id = bench.create_resolved(channel, RDMA_PS_TCP, UID, &address)?;
+    check_equal("the number of events", bench.destroy(channel, id)?, 2)
 }
 
 fn events_dropped(bench: &mut Bench<'_>) -> Steps {
     let address = bench.address()?;
     let channel = bench.channel()?;
-    let id = bench.resolving(channel, RDMA_PS_TCP, UID, &address)?;
+    let id = bench.create_resolving(channel, RDMA_PS_TCP, UID, &address)?;
     bench.wait("ADDR_RESOLVED", channel)?;
-    same("the number of events", bench.destroy(channel, id)?, 0)?;
-    bench.nothing_to_take(channel)
+    check_equal("the number of events", bench.destroy(channel, id)?, 0)?;
+    bench.expect_no_event(channel)
 }
 
 fn event_stays(bench: &mut Bench<'_>) -> Steps {
     let address = bench.address()?;
     let channel = bench.channel()?;
-    let id = bench.resolving(channel, RDMA_PS_TCP, UID, &address)?;
+    let id = bench.create_resolving(channel, RDMA_PS_TCP, UID, &address)?;
     bench.wait("ADDR_RESOLVED", channel)?;
     let mut short = request::get_event();
     short.bytes[6..8].copy_from_slice(&323_u16.to_ne_bytes());
     bench.expect("GET_EVENT with little room", channel, &short, Errno(nix::libc::ENOSPC))?;
-    let lost = request::losing_the_response(request::get_event());
+    let lost = request::with_invalid_response(request::get_event());
     bench.expect("GET_EVENT to nowhere", channel, &lost, Errno(nix::libc::EFAULT))?;
     let mut oldest = request::get_event();
     oldest.bytes[6..8].copy_from_slice(&324_u16.to_ne_bytes());
     let event = bench.expect("GET_EVENT of the oldest size", channel, &oldest, Done(324))?;
-    same("the uid", &event[..8], &UID.to_ne_bytes()[..])?;
-    same("the number of events", bench.destroy(channel, id)?, 1)
+    check_equal("the uid", &event[..8], &UID.to_ne_bytes()[..])?;
+    check_equal("the number of events", bench.destroy(channel, id)?, 1)
 }
 
 fn events_move(bench: &mut Bench<'_>) -> Steps {
     let address = bench.address()?;
     let (old, new) = (bench.channel()?, bench.channel()?);
-    let id = bench.resolving(old, RDMA_PS_TCP, UID, &address)?;
+    let id = bench.create_resolving(old, RDMA_PS_TCP, UID, &address)?;
     bench.wait("ADDR_RESOLVED", old)?;
     let call = request::migrate(id, bench.descriptor(old));
     let count = bench.expect("MIGRATE_ID", new, &call, Done(4))?;
-    same("the number of events", u32_at(&count, 0), 0)?;
-    bench.nothing_to_take(old)?;
-    bench.takes(new, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
-    same("the number of events", bench.destroy(new, id)?, 1)
+    check_equal("the number of events", u32_at(&count, 0), 0)?;
+    bench.expect_no_event(old)?;
+    bench.expect_event(new, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+    check_equal("the number of events", bench.destroy(new, id)?, 1)
 }
 
 fn count_moves(bench: &mut Bench<'_>) -> Steps {
     let address = bench.address()?;
     let (old, new) = (bench.channel()?, bench.channel()?);
-    let id = bench.resolving(old, RDMA_PS_TCP, UID, &address)?;
-    bench.takes(old, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+    let id = bench.create_resolving(old, RDMA_PS_TCP, UID, &address)?;
+    bench.expect_event(old, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
     let call = request::migrate(id, bench.descriptor(old));
     let count = bench.expect("MIGRATE_ID", new, &call, Done(4))?;
-    same("the number of events", u32_at(&count, 0), 1)?;
+    check_equal("the number of events", u32_at(&count, 0), 1)?;
     bench.expect("RESOLVE_ROUTE", new, &request::resolve_route(id, 10_000), Done(0))?;
-    bench.takes(new, UID, id, Type::RDMA_CM_EVENT_ROUTE_RESOLVED)?;
-    same("the number of events", bench.destroy(new, id)?, 2)
+    bench.expect_event(new, UID, id, Type::RDMA_CM_EVENT_ROUTE_RESOLVED)?;
+    check_equal("the number of events", bench.destroy(new, id)?, 2)
 }
 
-/// Takes the request that waits, with so much private data: the new id.
+/// Receives the pending request with this length of private data. Returns the new id.
 fn take_request(
     bench: &mut Bench<'_>,
     passive: File,
     listener: u32,
     private_data: u8,
-) -> Result<u32, Trouble> {
+) -> Result<u32, CheckError> {
     let (event, bytes) = bench.event(passive)?;
-    same("the uid", event.uid, UID)?;
-    same("the event", event.event, Type::RDMA_CM_EVENT_CONNECT_REQUEST)?;
-    same("whether the handle is the listener's", event.id == listener, false)?;
-    // Private data and its length, in the parameters.
+    check_equal("the uid", event.uid, UID)?;
+    check_equal("the event", event.event, Type::RDMA_CM_EVENT_CONNECT_REQUEST)?;
+    check_equal("equality of the handle and the listener's", event.id == listener, false)?;
+    // The parameters contain the private data and its length.
     let length = usize::from(private_data);
-    same("the private data", &bytes[28..28 + length], &vec![7; length][..])?;
-    same("its length", bytes[20 + 264], private_data)?;
+    check_equal("the private data", &bytes[28..28 + length], &vec![7; length][..])?;
+    check_equal("its length", bytes[20 + 264], private_data)?;
     Ok(event.id)
 }
 
 fn request_answered(bench: &mut Bench<'_>) -> Steps {
     let (passive, active) = (bench.channel()?, bench.channel()?);
-    let (listener, client) = bench.request_waits(passive, active)?;
+    let (listener, client) = bench.pending_request(passive, active)?;
     let new = take_request(bench, passive, listener, 56)?;
     bench.expect("REJECT", passive, &request::reject(new, b"no", 2), Done(0))?;
-    let bytes = bench.is_rejected(active, client)?;
-    same("the private data", &bytes[28..31], b"no\0")?;
-    // InfiniBand's message has one length.
-    same("its length", bytes[20 + 264], if bench.is_iwarp()? { 2 } else { 148 })?;
-    same("the number of events of the new id", bench.destroy(passive, new)?, 0)?;
-    same("the number of events of the listener", bench.destroy(passive, listener)?, 1)?;
-    same("the number of events of the client", bench.destroy(active, client)?, 3)
+    let bytes = bench.expect_rejected(active, client)?;
+    check_equal("the private data", &bytes[28..31], b"no\0")?;
+    // InfiniBand's message has a fixed length.
+    check_equal("its length", bytes[20 + 264], if bench.is_iwarp()? { 2 } else { 148 })?;
+    check_equal("the number of events of the new id", bench.destroy(passive, new)?, 0)?;
+    check_equal("the number of events of the listener", bench.destroy(passive, listener)?, 1)?;
+    check_equal("the number of events of the client", bench.destroy(active, client)?, 3)
 }
 
 fn request_dropped(bench: &mut Bench<'_>) -> Steps {
     let (passive, active) = (bench.channel()?, bench.channel()?);
-    let (listener, client) = bench.request_waits(passive, active)?;
-    same("the number of events", bench.destroy(passive, listener)?, 0)?;
-    bench.nothing_to_take(passive)?;
-    bench.is_rejected(active, client)?;
-    same("the number of events of the client", bench.destroy(active, client)?, 3)
+    let (listener, client) = bench.pending_request(passive, active)?;
+    check_equal("the number of events", bench.destroy(passive, listener)?, 0)?;
+    bench.expect_no_event(passive)?;
+    bench.expect_rejected(active, client)?;
+    check_equal("the number of events of the client", bench.destroy(active, client)?, 3)
 }
 
 fn request_outlives(bench: &mut Bench<'_>) -> Steps {
     let (passive, active) = (bench.channel()?, bench.channel()?);
-    let (listener, client) = bench.request_waits(passive, active)?;
+    let (listener, client) = bench.pending_request(passive, active)?;
     let new = take_request(bench, passive, listener, 56)?;
-    same("the number of events", bench.destroy(passive, listener)?, 1)?;
+    check_equal("the number of events", bench.destroy(passive, listener)?, 1)?;
     bench.expect("REJECT", passive, &request::reject(new, &[], 0), Done(0))?;
-    bench.is_rejected(active, client)?;
-    same("the number of events", bench.destroy(passive, new)?, 0)
+    bench.expect_rejected(active, client)?;
+    check_equal("the number of events", bench.destroy(passive, new)?, 0)
 }
 
 fn connection(bench: &mut Bench<'_>) -> Steps {
     const PASSIVE: u64 = 3;
     let is_iwarp = bench.is_iwarp()?;
     let (passive, active) = (bench.channel()?, bench.channel()?);
-    // The kernel remembers the queue pairs of a connection for a while: no other has these.
+    // The kernel remembers the queue pairs of a connection for some time, so each check uses new ones.
     let (asking, asked) = (bench.qp_number()?, bench.qp_number()?);
-    let (listener, client) = bench.asks(passive, active, asking)?;
+    let (listener, client) = bench.request_with_qp(passive, active, asking)?;
     let new = take_request(bench, passive, listener, 56)?;
     bench.expect("ACCEPT", passive, &request::accept(new, PASSIVE, Some(asked)), Done(0))?;
     if is_iwarp {
-        bench.takes(active, 2, client, Type::RDMA_CM_EVENT_ESTABLISHED)?;
+        bench.expect_event(active, 2, client, Type::RDMA_CM_EVENT_ESTABLISHED)?;
     } else {
-        bench.takes(active, 2, client, Type::RDMA_CM_EVENT_CONNECT_RESPONSE)?;
+        bench.expect_event(active, 2, client, Type::RDMA_CM_EVENT_CONNECT_RESPONSE)?;
         bench.expect(
             "ACCEPT of the response",
             active,
@@ -462,15 +489,15 @@ fn connection(bench: &mut Bench<'_>) -> Steps {
             Done(0),
         )?;
     }
-    bench.takes(passive, PASSIVE, new, Type::RDMA_CM_EVENT_ESTABLISHED)?;
+    bench.expect_event(passive, PASSIVE, new, Type::RDMA_CM_EVENT_ESTABLISHED)?;
     bench.expect("DISCONNECT", active, &request::disconnect(client), Done(0))?;
-    bench.takes(passive, PASSIVE, new, Type::RDMA_CM_EVENT_DISCONNECTED)?;
+    bench.expect_event(passive, PASSIVE, new, Type::RDMA_CM_EVENT_DISCONNECTED)?;
     if !is_iwarp {
         bench.expect("DISCONNECT", passive, &request::disconnect(new), Done(0))?;
     }
-    bench.takes(active, 2, client, Type::RDMA_CM_EVENT_DISCONNECTED)?;
-    same("the number of events of the new id", bench.destroy(passive, new)?, 2)?;
-    same("the number of events of the listener", bench.destroy(passive, listener)?, 1)
+    bench.expect_event(active, 2, client, Type::RDMA_CM_EVENT_DISCONNECTED)?;
+    check_equal("the number of events of the new id", bench.destroy(passive, new)?, 2)?;
+    check_equal("the number of events of the listener", bench.destroy(passive, listener)?, 1)
 }
 
 fn attributes(bench: &mut Bench<'_>) -> Steps {
@@ -486,10 +513,10 @@ fn attributes(bench: &mut Bench<'_>) -> Steps {
     let mask = u32_at(&answer, offset_of!(ib_uverbs_qp_attr, qp_attr_mask));
     let (state, port) = (ib_qp_attr_mask::IB_QP_STATE, ib_qp_attr_mask::IB_QP_PORT);
     let both = (state | port).bits();
-    same("whether state and port are among them", mask & both, both)?;
-    same("the state", u32_at(&answer, offset_of!(ib_uverbs_qp_attr, qp_state)), INIT)?;
-    same("the port", answer[offset_of!(ib_uverbs_qp_attr, port_num)], 1)?;
-    same("the number of events", bench.destroy(channel, id)?, 0)
+    check_equal("the presence of state and port", mask & both, both)?;
+    check_equal("the state", u32_at(&answer, offset_of!(ib_uverbs_qp_attr, qp_state)), INIT)?;
+    check_equal("the port", answer[offset_of!(ib_uverbs_qp_attr, port_num)], 1)?;
+    check_equal("the number of events", bench.destroy(channel, id)?, 0)
 }
 
 fn notified(bench: &mut Bench<'_>) -> Steps {
@@ -498,7 +525,7 @@ fn notified(bench: &mut Bench<'_>) -> Steps {
     let is_iwarp = bench.is_iwarp()?;
     let (passive, active) = (bench.channel()?, bench.channel()?);
     let (asking, asked) = (bench.qp_number()?, bench.qp_number()?);
-    let (listener, _) = bench.asks(passive, active, asking)?;
+    let (listener, _) = bench.request_with_qp(passive, active, asking)?;
     let new = take_request(bench, passive, listener, 56)?;
     bench.expect("ACCEPT", passive, &request::accept(new, 3, Some(asked)), Done(0))?;
     let mut notify = |what, event, answer| {
@@ -511,7 +538,7 @@ fn notified(bench: &mut Bench<'_>) -> Steps {
     notify("NOTIFY of nothing", NOTHING, Errno(EINVAL))?;
     notify("NOTIFY", COMM_EST, Done(0))?;
     notify("NOTIFY again", COMM_EST, Errno(EISCONN))?;
-    bench.takes(passive, 3, new, Type::RDMA_CM_EVENT_ESTABLISHED)
+    bench.expect_event(passive, 3, new, Type::RDMA_CM_EVENT_ESTABLISHED)
 }
 
 fn bound_as_of_old(bench: &mut Bench<'_>) -> Steps {
@@ -520,10 +547,10 @@ fn bound_as_of_old(bench: &mut Bench<'_>) -> Steps {
     let id = bench.create(channel, RDMA_PS_TCP, UID)?;
     bench.expect("BIND_IP", channel, &request::bind_ip(id, &address), Done(0))?;
     let bound = bench.addresses(channel, id)?;
-    same("the port of the device", bound.port_num, 1)?;
+    check_equal("the port of the device", bound.port_num, 1)?;
     let there = with_port_of(&address, &bound);
-    same("the address", &bound.source[..address.len()], &there[..])?;
-    same("the number of events", bench.destroy(channel, id)?, 0)
+    check_equal("the address", &bound.source[..address.len()], &there[..])?;
+    check_equal("the number of events", bench.destroy(channel, id)?, 0)
 }
 
 fn resolved_as_of_old(bench: &mut Bench<'_>) -> Steps {
@@ -531,9 +558,9 @@ fn resolved_as_of_old(bench: &mut Bench<'_>) -> Steps {
     let channel = bench.channel()?;
     let id = bench.create(channel, RDMA_PS_TCP, UID)?;
     bench.expect("RESOLVE_IP", channel, &request::resolve_ip(id, &address), Done(0))?;
-    bench.takes(channel, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
-    same("the port of the device", bench.addresses(channel, id)?.port_num, 1)?;
-    same("the number of events", bench.destroy(channel, id)?, 1)
+    bench.expect_event(channel, UID, id, Type::RDMA_CM_EVENT_ADDR_RESOLVED)?;
+    check_equal("the port of the device", bench.addresses(channel, id)?.port_num, 1)?;
+    check_equal("the number of events", bench.destroy(channel, id)?, 1)
 }
 
 fn joined_as_of_old(bench: &mut Bench<'_>) -> Steps {
@@ -544,20 +571,20 @@ fn joined_as_of_old(bench: &mut Bench<'_>) -> Steps {
     bench.expect("BIND", channel, &request::bind(id, &address), Done(0))?;
     let join = request::join_ip(id, UID, &sockaddr([239, 1, 1, 1].into()));
     let group = u32_at(&bench.expect("JOIN_IP_MCAST", channel, &join, Done(4))?, 0);
-    bench.takes(channel, UID, group, Type::RDMA_CM_EVENT_MULTICAST_JOIN)?;
+    bench.expect_event(channel, UID, group, Type::RDMA_CM_EVENT_MULTICAST_JOIN)?;
     let count = bench.expect("LEAVE_MCAST", channel, &request::leave(group), Done(4))?;
-    same("the number of events of the group", u32_at(&count, 0), 1)?;
-    same("the number of events of the id", bench.destroy(channel, id)?, 1)
+    check_equal("the number of events of the group", u32_at(&count, 0), 1)?;
+    check_equal("the number of events of the id", bench.destroy(channel, id)?, 1)
 }
 
 fn private_data_of_a_request(bench: &mut Bench<'_>) -> Steps {
     let is_iwarp = bench.is_iwarp()?;
-    let qp_num = bench.connectable()?;
+    let qp_num = bench.qp_number_for_connect()?;
     let (passive, active) = (bench.channel()?, bench.channel()?);
     let (listener, to) = bench.listener(passive, RDMA_PS_TCP, 8)?;
-    let client = bench.resolved(active, RDMA_PS_TCP, 2, &to)?;
+    let client = bench.create_resolved(active, RDMA_PS_TCP, 2, &to)?;
     let connect = |length| request::connect(client, qp_num, length);
-    let most = if is_iwarp { SIWS } else { 56 };
+    let most = if is_iwarp { SIW_MAX_PRIVATE_DATA } else { 56 };
     if !is_iwarp {
         bench.expect("CONNECT with 57 bytes", active, &connect(57), Errno(EINVAL))?;
     }
@@ -568,17 +595,17 @@ fn private_data_of_a_request(bench: &mut Bench<'_>) -> Steps {
 fn private_data_of_a_rejection(bench: &mut Bench<'_>) -> Steps {
     let is_iwarp = bench.is_iwarp()?;
     let (passive, active) = (bench.channel()?, bench.channel()?);
-    let (listener, client) = bench.request_waits(passive, active)?;
+    let (listener, client) = bench.pending_request(passive, active)?;
     let new = take_request(bench, passive, listener, 56)?;
-    let most = if is_iwarp { SIWS } else { 148 };
+    let most = if is_iwarp { SIW_MAX_PRIVATE_DATA } else { 148 };
     let reject = |length| request::reject(new, &vec![9; usize::from(most) + 1], length);
     if !is_iwarp {
         bench.expect("REJECT with 149 bytes", passive, &reject(149), Errno(EINVAL))?;
     }
     bench.expect("REJECT with the most bytes", passive, &reject(most), Done(0))?;
-    let bytes = bench.is_rejected(active, client)?;
+    let bytes = bench.expect_rejected(active, client)?;
     let length = usize::from(most);
-    same("the private data", &bytes[28..28 + length], &vec![9; length][..])
+    check_equal("the private data", &bytes[28..28 + length], &vec![9; length][..])
 }
 
 fn backlog(bench: &mut Bench<'_>) -> Steps {
@@ -586,21 +613,25 @@ fn backlog(bench: &mut Bench<'_>) -> Steps {
     let (passive, active) = (bench.channel()?, bench.channel()?);
     let (_, to) = bench.listener(passive, RDMA_PS_UDP, 1)?;
     let ask = |bench: &mut Bench<'_>, uid| {
-        let client = bench.resolved(active, RDMA_PS_UDP, uid, &to)?;
-        bench.expect("CONNECT", active, &request::connect(client, NOBODYS, 0), Done(0))?;
-        Ok::<_, Trouble>(client)
+        let client = bench.create_resolved(active, RDMA_PS_UDP, uid, &to)?;
+        bench.expect("CONNECT", active, &request::connect(client, UNUSED_QPN, 0), Done(0))?;
+        Ok::<_, CheckError>(client)
     };
     ask(bench, 2)?;
     bench.wait("the request", passive)?;
     let second = ask(bench, 3)?;
     let (event, _) = bench.event(active)?;
     let refused = Type::RDMA_CM_EVENT_UNREACHABLE;
-    same("the event", event, Event { uid: 3, id: second, event: refused, status: 2 })?;
+    check_equal("the event", event, Event { uid: 3, id: second, event: refused, status: 2 })?;
     let is_a_request = |bench: &mut Bench<'_>| {
         let (event, _) = bench.event(passive)?;
         let request = Type::RDMA_CM_EVENT_CONNECT_REQUEST;
-        same("uid and event", (event.uid, event.event), (UID, request))?;
-        same("whether the new id is there", bench.addresses(passive, event.id)?.port_num, 1)
+        check_equal("uid and event", (event.uid, event.event), (UID, request))?;
+        check_equal(
+            "the port of the new id's device",
+            bench.addresses(passive, event.id)?.port_num,
+            1,
+        )
     };
     is_a_request(bench)?;
     ask(bench, 4)?;
@@ -617,11 +648,11 @@ fn group(bench: &mut Bench<'_>) -> Steps {
     bench.expect("JOIN_MCAST without a device", channel, &join, Errno(EINVAL))?;
     bench.expect("BIND", channel, &request::bind(id, &address), Done(0))?;
     let group = u32_at(&bench.expect("JOIN_MCAST", channel, &join, Done(4))?, 0);
-    bench.takes(channel, UID, group, Type::RDMA_CM_EVENT_MULTICAST_JOIN)?;
+    bench.expect_event(channel, UID, group, Type::RDMA_CM_EVENT_MULTICAST_JOIN)?;
     let leave = request::leave(group);
     bench.expect("LEAVE_MCAST by another channel", other, &leave, Errno(EINVAL))?;
     let count = bench.expect("LEAVE_MCAST", channel, &leave, Done(4))?;
-    same("the number of events of the group", u32_at(&count, 0), 1)?;
+    check_equal("the number of events of the group", u32_at(&count, 0), 1)?;
     bench.expect("LEAVE_MCAST again", channel, &leave, Errno(ENOENT))?;
-    same("the number of events of the id", bench.destroy(channel, id)?, 1)
+    check_equal("the number of events of the id", bench.destroy(channel, id)?, 1)
 }

@@ -11,11 +11,11 @@ use std::mem::offset_of;
 use ucma_abi::{RDMA_PS_TCP, rdma_ucm_query_addr_resp};
 
 use super::bench::{RDMA_CM, u32_at, u64_at};
-use super::check::{Check, Needs, Run, Trouble};
+use super::check::{Check, CheckError, Needs, Run};
 use super::kernel::{Kernel, Outcome};
 pub(super) use request::sockaddr;
 
-/// All of them.
+/// Returns all checks.
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = rows::rows();
     checks.extend(invariants::checks());
@@ -23,7 +23,7 @@ pub(super) fn checks() -> Vec<Check> {
     checks
 }
 
-/// The GUID of the device that has `address`.
+/// Returns the GUID of the device that has `address`.
 pub(super) fn node_guid(kernel: &mut dyn Kernel, address: &[u8]) -> Option<u64> {
     let channel = kernel.open(RDMA_CM).ok()?;
     let mut ask = |call, length| {
@@ -41,13 +41,13 @@ pub(super) fn node_guid(kernel: &mut dyn Kernel, address: &[u8]) -> Option<u64> 
     guid
 }
 
-/// An entry of the catalogue that has several steps.
+/// Creates a check with several steps.
 fn scenario(
     id: &str,
     shows: &str,
     source: &str,
     needs: Needs,
-    run: fn(&mut super::bench::Bench<'_>) -> Result<(), Trouble>,
+    run: fn(&mut super::bench::Bench<'_>) -> Result<(), CheckError>,
 ) -> Check {
     Check {
         id: format!("ucma.{id}"),

@@ -1,4 +1,4 @@
-//! Requests of ucma for scenarios, and what the answers hold.
+//! Requests of ucma for scenarios, and the parsing of the answers.
 
 use std::mem::offset_of;
 use std::net::IpAddr;
@@ -8,20 +8,20 @@ use ucma_abi::*;
 use zerocopy::IntoBytes;
 
 use super::super::bench::{Bench, u32_at, u64_at};
-use super::super::check::Trouble;
+use super::super::check::CheckError;
 use super::super::kernel::Outcome::Done;
 use super::super::kernel::{Call, File, Target};
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 const HEADER: usize = size_of::<rdma_ucm_cmd_hdr>();
 
-/// The number of a queue pair that is not there.
-pub(super) const NOBODYS: u32 = 0x1234;
+/// Number of a nonexistent queue pair.
+pub(super) const UNUSED_QPN: u32 = 0x1234;
 
-/// Where most requests have the address of their response.
-pub(super) const FIRST: Option<usize> = Some(0);
+/// Offset of the address of the response in most requests.
+pub(super) const RESPONSE_AT_START: Option<usize> = Some(0);
 
-/// The number and bytes of a command.
+/// Creates a write of a command's number and body.
 pub(super) fn write(number: u32, body: &[u8], address: Option<usize>, room: usize) -> Call {
     let mut bytes = number.to_ne_bytes().to_vec();
     bytes.extend(u16::try_from(body.len()).expect("requests are short").to_ne_bytes());
@@ -34,15 +34,15 @@ pub(super) fn write(number: u32, body: &[u8], address: Option<usize>, room: usiz
     }
 }
 
-/// A request of the ABI crate, whose response is at its beginning.
-pub(super) fn of<C: Command>(request: &C) -> Call {
+/// Creates a call of a request of the ABI crate, whose response address is at its start.
+pub(super) fn from_command<C: Command>(request: &C) -> Call {
     let room = size_of::<C::Response>();
     let address = (room > 0).then_some(0);
     write(C::NUMBER, request.as_bytes(), address, room)
 }
 
-/// The same with a response that goes nowhere.
-pub(super) fn losing_the_response(mut call: Call) -> Call {
+/// Makes the address of the response invalid.
+pub(super) fn with_invalid_response(mut call: Call) -> Call {
     call.pointers.iter_mut().for_each(|(_, target)| *target = Target::Nowhere);
     call
 }
@@ -60,22 +60,22 @@ pub(super) fn create(ps: u16, uid: u64) -> Call {
 }
 
 pub(super) fn destroy(id: u32) -> Call {
-    of(&rdma_ucm_destroy_id { response: 0.into(), id, reserved: 0 })
+    from_command(&rdma_ucm_destroy_id { response: 0.into(), id, reserved: 0 })
 }
 
 pub(super) fn migrate(id: u32, fd: u32) -> Call {
-    of(&rdma_ucm_migrate_id { response: 0.into(), id, fd })
+    from_command(&rdma_ucm_migrate_id { response: 0.into(), id, fd })
 }
 
 pub(super) fn get_event() -> Call {
-    of(&rdma_ucm_get_event { response: 0.into() })
+    from_command(&rdma_ucm_get_event { response: 0.into() })
 }
 
 pub(super) fn query_addr(id: u32) -> Call {
-    of(&rdma_ucm_query_addr::new(id))
+    from_command(&rdma_ucm_query_addr::new(id))
 }
 
-/// A socket address in its slot, and its length.
+/// Returns a socket address in its slot, and its length.
 fn slot(address: &[u8]) -> ([u8; 128], u16) {
     let mut slot = [0; 128];
     slot[..address.len()].copy_from_slice(address);
@@ -84,13 +84,13 @@ fn slot(address: &[u8]) -> ([u8; 128], u16) {
 
 pub(super) fn bind(id: u32, address: &[u8]) -> Call {
     let (addr, addr_size) = slot(address);
-    of(&rdma_ucm_bind { id, addr_size, reserved: 0, addr })
+    from_command(&rdma_ucm_bind { id, addr_size, reserved: 0, addr })
 }
 
 pub(super) fn resolve_addr(id: u32, address: &[u8]) -> Call {
     let (dst_addr, dst_size) = slot(address);
     let (src_addr, src_size) = slot(&[]);
-    of(&rdma_ucm_resolve_addr {
+    from_command(&rdma_ucm_resolve_addr {
         id,
         timeout_ms: 10_000,
         src_size,
@@ -102,11 +102,11 @@ pub(super) fn resolve_addr(id: u32, address: &[u8]) -> Call {
 }
 
 pub(super) fn resolve_route(id: u32, timeout_ms: u32) -> Call {
-    of(&rdma_ucm_resolve_route { id, timeout_ms })
+    from_command(&rdma_ucm_resolve_route { id, timeout_ms })
 }
 
 pub(super) fn listen(id: u32, backlog: u32) -> Call {
-    of(&rdma_ucm_listen { id, backlog })
+    from_command(&rdma_ucm_listen { id, backlog })
 }
 
 pub(super) fn reject(id: u32, private_data: &[u8], length: u8) -> Call {
@@ -118,10 +118,10 @@ pub(super) fn reject(id: u32, private_data: &[u8], length: u8) -> Call {
         private_data: [0; 256],
     };
     request.private_data[..private_data.len()].copy_from_slice(private_data);
-    of(&request)
+    from_command(&request)
 }
 
-/// What CONNECT and ACCEPT are told: the number of a queue pair, and this much private data.
+/// Returns parameters of CONNECT and ACCEPT with this length of private data.
 fn parameters(qp_num: u32, private_data: u8) -> rdma_ucm_conn_param {
     rdma_ucm_conn_param {
         qp_num,
@@ -138,34 +138,34 @@ fn parameters(qp_num: u32, private_data: u8) -> rdma_ucm_conn_param {
     }
 }
 
-/// CONNECT with the queue pair of this number and this much private data.
+/// Creates a CONNECT with this queue pair number and this length of private data.
 pub(super) fn connect(id: u32, qp_num: u32, private_data: u8) -> Call {
     let conn_param = parameters(qp_num, private_data);
-    of(&rdma_ucm_connect { conn_param, id, reserved: 0, ece: rdma_ucm_ece::default() })
+    from_command(&rdma_ucm_connect { conn_param, id, reserved: 0, ece: rdma_ucm_ece::default() })
 }
 
-/// ACCEPT of a request, which gives the new id its uid; without the number of a queue pair that of a response, which
-/// leaves the uid as it is.
+/// Creates an ACCEPT. With `qp_num` it accepts a request, and assigns the uid to the new id; without, it accepts a
+/// response, and keeps the uid.
 pub(super) fn accept(id: u32, uid: u64, qp_num: Option<u32>) -> Call {
     let valid = u8::from(qp_num.is_some());
     let conn_param = rdma_ucm_conn_param { valid, ..parameters(qp_num.unwrap_or(0), 0) };
     let ece = rdma_ucm_ece::default();
-    of(&rdma_ucm_accept { uid: uid.into(), conn_param, id, reserved: 0, ece })
+    from_command(&rdma_ucm_accept { uid: uid.into(), conn_param, id, reserved: 0, ece })
 }
 
 pub(super) fn disconnect(id: u32) -> Call {
-    of(&rdma_ucm_disconnect { id })
+    from_command(&rdma_ucm_disconnect { id })
 }
 
 pub(super) fn notify(id: u32, event: u32) -> Call {
-    of(&rdma_ucm_notify { id, event })
+    from_command(&rdma_ucm_notify { id, event })
 }
 
 pub(super) fn init_qp_attr(id: u32, qp_state: u32) -> Call {
-    of(&rdma_ucm_init_qp_attr { response: 0.into(), id, qp_state })
+    from_command(&rdma_ucm_init_qp_attr { response: 0.into(), id, qp_state })
 }
 
-/// A socket address of IPv4 or IPv6 in the slot that the older commands have.
+/// Returns a socket address of IPv4 or IPv6 in the slot of the older commands.
 fn old_slot(address: &[u8]) -> [u8; 28] {
     let mut slot = [0; 28];
     slot[..address.len()].copy_from_slice(address);
@@ -173,29 +173,29 @@ fn old_slot(address: &[u8]) -> [u8; 28] {
 }
 
 pub(super) fn bind_ip(id: u32, address: &[u8]) -> Call {
-    of(&rdma_ucm_bind_ip { response: 0.into(), addr: old_slot(address), id })
+    from_command(&rdma_ucm_bind_ip { response: 0.into(), addr: old_slot(address), id })
 }
 
 pub(super) fn resolve_ip(id: u32, address: &[u8]) -> Call {
     let (src_addr, dst_addr) = (old_slot(&[]), old_slot(address));
-    of(&rdma_ucm_resolve_ip { src_addr, dst_addr, id, timeout_ms: 10_000 })
+    from_command(&rdma_ucm_resolve_ip { src_addr, dst_addr, id, timeout_ms: 10_000 })
 }
 
 pub(super) fn join_ip(id: u32, uid: u64, group: &[u8]) -> Call {
     let addr = old_slot(group);
-    of(&rdma_ucm_join_ip_mcast { response: 0.into(), uid: uid.into(), addr, id })
+    from_command(&rdma_ucm_join_ip_mcast { response: 0.into(), uid: uid.into(), addr, id })
 }
 
-/// SET_OPTION with a value of `value` and a length of `length`.
+/// Creates a SET_OPTION with this value and this length, which may differ from the value's.
 pub(super) fn set_option(id: u32, level: u32, optname: u32, value: &[u8], optlen: u32) -> Call {
     let request = rdma_ucm_set_option { optval: 0.into(), id, level, optname, optlen };
-    let call = of(&request).pointing(HEADER, Target::Data);
+    let call = from_command(&request).pointing(HEADER, Target::Data);
     Call { data: value.to_vec(), ..call }
 }
 
 pub(super) fn join(id: u32, uid: u64, group: &[u8]) -> Call {
     let (addr, addr_size) = slot(group);
-    of(&rdma_ucm_join_mcast {
+    from_command(&rdma_ucm_join_mcast {
         response: 0.into(),
         uid: uid.into(),
         id,
@@ -207,21 +207,21 @@ pub(super) fn join(id: u32, uid: u64, group: &[u8]) -> Call {
 
 pub(super) fn leave(group: u32) -> Call {
     let request = rdma_ucm_destroy_id { response: 0.into(), id: group, reserved: 0 };
-    write(RDMA_USER_CM_CMD_LEAVE_MCAST, request.as_bytes(), FIRST, 4)
+    write(RDMA_USER_CM_CMD_LEAVE_MCAST, request.as_bytes(), RESPONSE_AT_START, 4)
 }
 
-/// A socket address with port 0.
+/// Returns a socket address with port 0.
 pub(in super::super) fn sockaddr(ip: IpAddr) -> Vec<u8> {
     let mut bytes = Vec::new();
     match ip {
         IpAddr::V4(ip) => {
-            bytes.extend(u16::try_from(AF_INET).expect("it is 2").to_ne_bytes());
+            bytes.extend(u16::try_from(AF_INET).expect("AF_INET should be 2").to_ne_bytes());
             bytes.extend([0; 2]);
             bytes.extend(ip.octets());
             bytes.resize(16, 0);
         }
         IpAddr::V6(ip) => {
-            bytes.extend(u16::try_from(AF_INET6).expect("it is 10").to_ne_bytes());
+            bytes.extend(u16::try_from(AF_INET6).expect("AF_INET6 should be 10").to_ne_bytes());
             bytes.extend([0; 6]);
             bytes.extend(ip.octets());
             bytes.resize(28, 0);
@@ -230,14 +230,14 @@ pub(in super::super) fn sockaddr(ip: IpAddr) -> Vec<u8> {
     bytes
 }
 
-/// `address` with the port that `bound` has.
+/// Returns `address` with the port of `bound`.
 pub(super) fn with_port_of(address: &[u8], bound: &Addresses) -> Vec<u8> {
     let mut address = address.to_vec();
     address[2..4].copy_from_slice(&bound.source[2..4]);
     address
 }
 
-/// What QUERY says of addresses.
+/// The answer of QUERY for addresses.
 #[derive(Debug)]
 pub(super) struct Addresses {
     pub(super) node_guid: u64,
@@ -245,7 +245,7 @@ pub(super) struct Addresses {
     pub(super) source: Vec<u8>,
 }
 
-/// What GET_EVENT says.
+/// The answer of GET_EVENT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) uid: u64,
@@ -254,18 +254,18 @@ pub(super) struct Event {
     pub(super) status: u32,
 }
 
-/// Steps that scenarios have in common.
+/// Common steps of scenarios.
 impl Bench<'_> {
-    pub(super) fn create(&mut self, channel: File, ps: u16, uid: u64) -> Result<u32, Trouble> {
+    pub(super) fn create(&mut self, channel: File, ps: u16, uid: u64) -> Result<u32, CheckError> {
         Ok(u32_at(&self.expect("CREATE_ID", channel, &create(ps, uid), Done(4))?, 0))
     }
 
-    /// Destroys an id, and returns how many of its events were reported.
-    pub(super) fn destroy(&mut self, channel: File, id: u32) -> Result<u32, Trouble> {
+    /// Destroys an id, and returns the number of its received events.
+    pub(super) fn destroy(&mut self, channel: File, id: u32) -> Result<u32, CheckError> {
         Ok(u32_at(&self.expect("DESTROY_ID", channel, &destroy(id), Done(4))?, 0))
     }
 
-    pub(super) fn addresses(&mut self, channel: File, id: u32) -> Result<Addresses, Trouble> {
+    pub(super) fn addresses(&mut self, channel: File, id: u32) -> Result<Addresses, CheckError> {
         let size = size_of::<rdma_ucm_query_addr_resp>();
         let answer = self.expect("QUERY", channel, &query_addr(id), Done(size))?;
         let source = offset_of!(rdma_ucm_query_addr_resp, src_addr);
@@ -276,8 +276,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Waits for an event and takes it: what it says, and all of it.
-    pub(super) fn event(&mut self, channel: File) -> Result<(Event, Vec<u8>), Trouble> {
+    /// Waits for an event and receives it. Returns the parsed event, and all of its bytes.
+    pub(super) fn event(&mut self, channel: File) -> Result<(Event, Vec<u8>), CheckError> {
         self.wait("GET_EVENT", channel)?;
         let size = size_of::<rdma_ucm_event_resp>();
         let answer = self.expect("GET_EVENT", channel, &get_event(), Done(size))?;

@@ -1,4 +1,4 @@
-//! The write commands of uverbs as the checks need them.
+//! The write commands of uverbs, as used by the checks.
 
 use std::mem::{offset_of, size_of};
 
@@ -7,60 +7,60 @@ use verbs_abi::*;
 
 use super::super::check::Version;
 use super::super::kernel::Outcome::{self, Done, Errno, Stored};
-use super::objects::{Object, Own};
+use super::objects::{Object, ObjectUse};
 
-/// A command, well-formed.
+/// A valid command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Command {
     pub(super) name: &'static str,
-    /// Without the bit of extended commands.
+    /// Command number, without the bit of extended commands.
     pub(super) number: u32,
     pub(super) is_extended: bool,
-    /// The function in `drivers/infiniband/core/uverbs_cmd.c`.
+    /// Function in `drivers/infiniband/core/uverbs_cmd.c`.
     pub(super) source: &'static str,
-    /// Bytes of the core request, and those that every kernel has.
+    /// Length of the core request in bytes, and below it the length that every kernel has.
     pub(super) request: usize,
     pub(super) floor: usize,
-    /// Bytes of the core response, and those that every kernel has.
+    /// Length of the core response in bytes, and below it the length that every kernel has.
     pub(super) response: usize,
     pub(super) least: usize,
-    /// `true` if what follows the core is the driver's.
+    /// `true` if the driver's data follow the core request.
     pub(super) has_driver_data: bool,
-    /// Where a handle stands, and what it names.
+    /// Offset of a handle, and the object that it refers to.
     pub(super) handle: Option<(usize, Handle)>,
-    /// What else is not 0: offset, bytes, value.
+    /// Other fields that are not 0: offset, length in bytes, value.
     pub(super) fields: &'static [(usize, usize, u64)],
-    /// Fields that are to be 0, or hold bits, and the answer where they hold what has no meaning.
+    /// Fields that must be 0 or contain flags, and the answer for an undefined value.
     pub(super) reserved: &'static [(&'static str, usize, Outcome)],
-    /// Where the response has a descriptor.
+    /// Offset of a descriptor in the response.
     pub(super) descriptor: Option<usize>,
-    /// What it does with objects that are there, where a known driver has it.
-    pub(super) own: Option<Own>,
-    /// The answer for a handle that never was, or where there is no handle.
+    /// The command's use with existing objects, if a known driver supports it.
+    pub(super) own: Option<ObjectUse>,
+    /// The answer for a nonexistent handle, or for a command without a handle.
     pub(super) unknown: Outcome,
-    /// The same where the address of the response leads nowhere.
+    /// The answer for a nonexistent handle if the address of the response is invalid.
     pub(super) lost: Outcome,
-    /// The same before GET_CONTEXT.
+    /// The answer for a nonexistent handle before GET_CONTEXT.
     pub(super) no_context: Outcome,
     pub(super) support: Support,
 }
 
-/// What a handle names.
+/// The object that a handle refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handle {
     ProtectionDomain,
     Other,
 }
 
-/// Which of the known drivers have a command. The others answer EOPNOTSUPP.
+/// The known drivers that have a command. The others answer EOPNOTSUPP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Support {
     Both,
     Rxe,
     RxeSince(Version),
-    /// Neither; another driver may.
+    /// Neither driver; another driver may have the command.
     Neither,
-    /// No driver at all: no kernel has ever had it.
+    /// No driver: no kernel has ever had the command.
     None,
 }
 
@@ -85,7 +85,7 @@ const COMMON: Command = Command {
     support: Support::Both,
 };
 
-/// A plain command with a handle at `handle`, of sizes in which nothing is optional.
+/// Returns a plain command with a handle at `handle`, without optional parts.
 const fn plain(
     (name, number, source): (&'static str, u32, &'static str),
     request: usize,
@@ -101,13 +101,13 @@ const fn plain(
         response,
         least: response,
         handle: Some((handle, Handle::Other)),
-        // Looked up before anything needs a context.
+        // The handle is looked up before the context is needed.
         no_context: Errno(ENOENT),
         ..COMMON
     }
 }
 
-/// The same of a command that makes something in a protection domain, and takes the driver's data.
+/// Returns a command that creates an object in a protection domain, and accepts driver data.
 const fn create(
     name: (&'static str, u32, &'static str),
     request: usize,
@@ -122,8 +122,8 @@ const fn create(
     }
 }
 
-/// A number that no kernel has ever had a command for.
-const fn nothing(name: &'static str, number: u32) -> Command {
+/// Returns a command with a number that no kernel has ever used.
+const fn unused(name: &'static str, number: u32) -> Command {
     Command {
         name,
         number,
@@ -137,11 +137,11 @@ const fn nothing(name: &'static str, number: u32) -> Command {
 
 /// A descriptor that no completion channel has.
 const NO_CHANNEL: u64 = 0x7fff_fff0;
-/// No completion channel.
+/// The value for no completion channel.
 const NONE: u64 = u32::MAX as u64;
 const RC: u64 = ib_uverbs_qp_type::IB_UVERBS_QPT_RC.0 as u64;
 const INIT: u64 = ib_qp_state::IB_QPS_INIT.0 as u64;
-/// What takes a queue pair to INIT.
+/// The attributes that move a queue pair to INIT.
 const TO_INIT: u64 = ib_qp_attr_mask::IB_QP_STATE
     .union(ib_qp_attr_mask::IB_QP_PKEY_INDEX)
     .union(ib_qp_attr_mask::IB_QP_PORT)
@@ -150,28 +150,30 @@ const TO_INIT: u64 = ib_qp_attr_mask::IB_QP_STATE
 const LIMIT: u64 = ib_srq_attr_mask::IB_SRQ_LIMIT.bits() as u64;
 /// The first bytes of the GID of a multicast group, ff0e::.
 const GROUP: u64 = u16::from_ne_bytes([0xff, 0x0e]) as u64;
-/// Where CREATE_AH has the address, and its global route; where EX_MODIFY_QP has what MODIFY_QP takes.
+/// Offsets of substructures of requests.
+///
+/// They are the address and the global route in CREATE_AH, and the attributes of MODIFY_QP in EX_MODIFY_QP.
 const AH: usize = offset_of!(ib_uverbs_create_ah, attr);
 const AH_GRH: usize = AH + offset_of!(ib_uverbs_ah_attr, grh);
 const BASE: usize = offset_of!(ib_uverbs_ex_modify_qp, base);
-/// Bytes of the response of POST_SEND.
+/// Length of the response of POST_SEND in bytes.
 const BAD_WR: usize = size_of::<ib_uverbs_post_send_resp>();
 
-/// What a command does with `objects`, whose driver takes nothing of its own.
+/// Returns the use of a command with `objects`, without driver data.
 const fn own(
     objects: &'static [(usize, Object)],
     fields: &'static [(usize, usize, u64)],
     outcomes: [Outcome; 2],
-) -> Option<Own> {
-    Some(Own { objects, fields, memory: &[], request: [0, 0], outcomes })
+) -> Option<ObjectUse> {
+    Some(ObjectUse { objects, fields, memory: &[], request: [0, 0], outcomes })
 }
 
-/// Success with a response of so many bytes, and the drivers' behind them.
+/// Returns success with this length of the core response and of the drivers' responses.
 const fn done(response: usize, [rxe, siw]: [usize; 2]) -> [Outcome; 2] {
     [Done(response + rxe), Done(response + siw)]
 }
 
-/// Every write command that is used, and numbers that mean nothing.
+/// Every used write command, and some unused numbers.
 pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "get_context",
@@ -183,7 +185,7 @@ pub(super) const COMMANDS: &[Command] = &[
         response: size_of::<ib_uverbs_get_context_resp>(),
         least: size_of::<ib_uverbs_get_context_resp>(),
         has_driver_data: true,
-        // The response is stored before a second context is refused.
+        // The kernel stores the response before it rejects a second context.
         unknown: Stored(EINVAL, size_of::<ib_uverbs_get_context_resp>()),
         lost: Errno(EFAULT),
         descriptor: Some(offset_of!(ib_uverbs_get_context_resp, async_fd)),
@@ -246,7 +248,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 (AH_GRH + offset_of!(ib_uverbs_global_route, hop_limit), 1, 1),
                 (AH + offset_of!(ib_uverbs_ah_attr, is_global), 1, 1),
             ],
-            // No more than the number of what may have 8 bytes.
+            // The response has only a number, although the room is 8 bytes.
             done(size_of::<ib_uverbs_create_ah_resp>(), [4, 0]),
         ),
         reserved: &[("reserved", offset_of!(ib_uverbs_create_ah, reserved), Errno(ENOENT))],
@@ -259,17 +261,17 @@ pub(super) const COMMANDS: &[Command] = &[
             offset_of!(ib_uverbs_create_ah, pd_handle),
         )
     },
-    nothing("modify_ah", IB_USER_VERBS_CMD_MODIFY_AH),
-    nothing("query_ah", IB_USER_VERBS_CMD_QUERY_AH),
+    unused("modify_ah", IB_USER_VERBS_CMD_MODIFY_AH),
+    unused("query_ah", IB_USER_VERBS_CMD_QUERY_AH),
     Command {
         own: own(&[(0, Object::AddressHandle)], &[], done(0, [0, 0])),
         support: Support::Rxe,
         ..plain(("destroy_ah", IB_USER_VERBS_CMD_DESTROY_AH, "ib_uverbs_destroy_ah"), 4, 0, 0)
     },
     Command {
-        own: Some(Own {
+        own: Some(ObjectUse {
             objects: &[(offset_of!(ib_uverbs_reg_mr, pd_handle), Object::ProtectionDomain)],
-            fields: &[(offset_of!(ib_uverbs_reg_mr, length), 8, Own::MEMORY as u64)],
+            fields: &[(offset_of!(ib_uverbs_reg_mr, length), 8, ObjectUse::MEMORY as u64)],
             memory: &[offset_of!(ib_uverbs_reg_mr, start), offset_of!(ib_uverbs_reg_mr, hca_va)],
             request: [0, 8],
             outcomes: done(size_of::<ib_uverbs_reg_mr_resp>(), [0, 8]),
@@ -281,7 +283,7 @@ pub(super) const COMMANDS: &[Command] = &[
             offset_of!(ib_uverbs_reg_mr, pd_handle),
         )
     },
-    nothing("reg_smr", IB_USER_VERBS_CMD_REG_SMR),
+    unused("reg_smr", IB_USER_VERBS_CMD_REG_SMR),
     Command {
         own: own(
             &[
@@ -302,7 +304,7 @@ pub(super) const COMMANDS: &[Command] = &[
             offset_of!(ib_uverbs_rereg_mr, mr_handle),
         )
     },
-    nothing("query_mr", IB_USER_VERBS_CMD_QUERY_MR),
+    unused("query_mr", IB_USER_VERBS_CMD_QUERY_MR),
     Command {
         own: own(&[(0, Object::MemoryRegion)], &[], done(0, [0, 0])),
         ..plain(("dereg_mr", IB_USER_VERBS_CMD_DEREG_MR, "ib_uverbs_dereg_mr"), 4, 0, 0)
@@ -322,7 +324,7 @@ pub(super) const COMMANDS: &[Command] = &[
             offset_of!(ib_uverbs_alloc_mw, pd_handle),
         )
     },
-    nothing("bind_mw", IB_USER_VERBS_CMD_BIND_MW),
+    unused("bind_mw", IB_USER_VERBS_CMD_BIND_MW),
     Command {
         own: own(&[(0, Object::MemoryWindow)], &[], done(0, [0, 0])),
         support: Support::Rxe,
@@ -403,7 +405,7 @@ pub(super) const COMMANDS: &[Command] = &[
             offset_of!(ib_uverbs_poll_cq, cq_handle),
         )
     },
-    nothing("peek_cq", IB_USER_VERBS_CMD_PEEK_CQ),
+    unused("peek_cq", IB_USER_VERBS_CMD_PEEK_CQ),
     Command {
         own: own(
             &[(offset_of!(ib_uverbs_req_notify_cq, cq_handle), Object::CompletionQueue)],
@@ -494,7 +496,7 @@ pub(super) const COMMANDS: &[Command] = &[
         own: own(
             &[(offset_of!(ib_uverbs_post_send, qp_handle), Object::QueuePair)],
             &[],
-            // It is in RESET. How many requests were not taken is stored all the same.
+            // The queue pair is in RESET. The number of rejected requests is stored nevertheless.
             [Stored(EINVAL, BAD_WR), Stored(ENOTCONN, BAD_WR)],
         ),
         fields: &[(
@@ -555,7 +557,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 (offset_of!(ib_uverbs_create_srq, max_wr), 4, 1),
                 (offset_of!(ib_uverbs_create_srq, max_sge), 4, 1),
             ],
-            // rxe leaves a reserved field as it was.
+            // rxe does not write a reserved field.
             done(size_of::<ib_uverbs_create_srq_resp>(), [20, 16]),
         ),
         ..create(
@@ -566,7 +568,7 @@ pub(super) const COMMANDS: &[Command] = &[
         )
     },
     Command {
-        own: Some(Own {
+        own: Some(ObjectUse {
             objects: &[(offset_of!(ib_uverbs_modify_srq, srq_handle), Object::SharedReceiveQueue)],
             fields: &[(offset_of!(ib_uverbs_modify_srq, attr_mask), 4, LIMIT)],
             memory: &[],
@@ -638,7 +640,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 (offset_of!(ib_uverbs_create_xsrq, max_wr), 4, 1),
                 (offset_of!(ib_uverbs_create_xsrq, max_sge), 4, 1),
             ],
-            // rxe leaves a reserved field as it was.
+            // rxe does not write a reserved field.
             done(size_of::<ib_uverbs_create_srq_resp>(), [20, 16]),
         ),
         ..create(
@@ -658,8 +660,8 @@ pub(super) const COMMANDS: &[Command] = &[
             offset_of!(ib_uverbs_open_qp, pd_handle),
         )
     },
-    nothing("41", 41),
-    nothing("255", 255),
+    unused("41", 41),
+    unused("255", 255),
     Command {
         name: "ex_query_device",
         reserved: &[
@@ -756,7 +758,7 @@ pub(super) const COMMANDS: &[Command] = &[
             BASE + offset_of!(ib_uverbs_modify_qp, qp_handle),
         )
     },
-    Command { is_extended: true, ..nothing("ex_255", 255) },
+    Command { is_extended: true, ..unused("ex_255", 255) },
 ];
 
 #[cfg(test)]
@@ -764,7 +766,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_there_up_to_the_first_that_none_has() {
+    fn every_number_up_to_first_unused_is_listed() {
         let has = |number| COMMANDS.iter().any(|all| all.number == number && !all.is_extended);
         (0..=41).for_each(|number| assert!(has(number), "{number}"));
     }
@@ -784,14 +786,14 @@ mod tests {
         }
     }
 
-    /// The structure of a command's request.
+    /// Returns the structure of a command's request.
     fn structure(command: &Command) -> Option<&'static layout::Struct> {
         let name = format!("ib_uverbs_{}", command.name);
         LAYOUT.iter().copied().flatten().find(|structure| structure.name == name)
     }
 
     #[test]
-    fn every_field_that_is_reserved_is_set_once() {
+    fn every_reserved_field_is_set_once() {
         let mut count = 0;
         for command in COMMANDS {
             let fields = structure(command).map_or(&[][..], |structure| structure.fields);
@@ -808,9 +810,9 @@ mod tests {
         assert!(count > 15, "{count}");
     }
 
-    /// A command that a known driver has is shown to do what it is for, and what its response is then.
+    /// Checks that each command of a known driver has a successful use, with its response.
     #[test]
-    fn every_command_that_a_driver_has_has_success() {
+    fn every_supported_command_has_success() {
         for command in COMMANDS {
             let has_it = !matches!(command.support, Support::Neither | Support::None);
             let has_success = command.own.is_some() || matches!(command.unknown, Done(_));

@@ -1,4 +1,4 @@
-//! What holds of verbs objects, and of the ioctl.
+//! Checks of verbs objects, and of the ioctl.
 
 use std::mem::offset_of;
 
@@ -7,15 +7,15 @@ use verbs_abi::ioctl::ib_uverbs_ioctl_hdr;
 use verbs_abi::*;
 use zerocopy::IntoBytes;
 
-use super::super::bench::{Bench, same, u32_at};
-use super::super::check::{Check, Needs, Run, Trouble};
+use super::super::bench::{Bench, check_equal, u32_at};
+use super::super::check::{Check, CheckError, Needs, Run};
 use super::super::kernel::Outcome::{Done, Errno};
 use super::super::kernel::{Call, Caller, File};
 use super::request;
 
-type Steps = Result<(), Trouble>;
+type Steps = Result<(), CheckError>;
 
-/// Room for what a driver adds to a response.
+/// Room for a driver's addition to a response.
 const DRIVERS: usize = 64;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -30,74 +30,74 @@ pub(super) fn checks() -> Vec<Check> {
     vec![
         entry(
             "header.short",
-            "less than a header is refused",
+            "a write shorter than a header is rejected",
             "uverbs_main.c ib_uverbs_write",
             part_of_a_header,
         ),
         entry(
             "header.flags",
-            "bits of the number that mean nothing are refused",
+            "undefined bits of the number are rejected",
             "rdma_core.h uapi_get_method",
             stray_bits,
         ),
         entry(
             "handle.reuse",
-            "the lowest free handle of a file is given next, and none is lost to a failure",
+            "the lowest free handle of a file is assigned next, and a failure loses none",
             "rdma_core.c idr_add_uobj",
             reused_handles,
         ),
         entry(
             "handle.file",
-            "handles are of a file: another has the same ones",
+            "handles belong to a file: another file has the same ones",
             "rdma_core.c lookup_get_idr_uobject",
             handles_of_a_file,
         ),
         entry(
             "object.busy",
-            "what is in use is not destroyed",
+            "an object in use cannot be destroyed",
             "rdma_core.c uverbs_destroy_uobject",
             busy,
         ),
         entry(
             "object.close",
-            "closing a file destroys what it has, in the right order",
+            "closing a file destroys its objects, in the right order",
             "rdma_core.c uverbs_destroy_ufile_hw",
             closed,
         ),
         entry(
             "query_port.number",
-            "a port that the device does not have",
+            "a port that the device does not have is rejected",
             "verbs.c ib_query_port",
             ports,
         ),
         entry(
             "ex_query_device.mask",
-            "bits that mean nothing are refused, and the response says its length",
+            "undefined bits are rejected, and the response contains its length",
             "uverbs_cmd.c ib_uverbs_ex_query_device",
             extended_query,
         ),
         entry(
             "ex_create_cq.mask",
-            "bits that mean nothing are refused",
+            "undefined bits are rejected",
             "uverbs_cmd.c ib_uverbs_ex_create_cq",
             extended_cq,
         ),
         entry(
             "ioctl.same",
-            "the ioctl answers as the write does, a forked child too",
+            "the ioctl answers as the write does, also in a forked child",
             "uverbs_std_types_device.c UVERBS_METHOD_INVOKE_WRITE",
             same_by_ioctl,
         ),
         entry(
             "ioctl.header",
-            "an ioctl with another driver's number, reserved fields, or of no method",
+            "an ioctl with another driver's number, reserved fields, or an unknown method is rejected",
             "uverbs_ioctl.c ib_uverbs_cmd_verbs",
             headers_of_ioctl,
         ),
     ]
 }
 
-/// A plain command whose driver may take and add something.
+/// Creates a plain command with room for the driver's part of request and response.
 fn plain(number: u32, core: &[u8], response: usize) -> Call {
     request::write(number, core.to_vec(), response, response)
 }
@@ -116,11 +116,11 @@ fn dealloc_pd(pd_handle: u32) -> Call {
 }
 
 impl Bench<'_> {
-    fn pd(&mut self, file: File) -> Result<u32, Trouble> {
+    fn pd(&mut self, file: File) -> Result<u32, CheckError> {
         Ok(u32_at(&self.expect("ALLOC_PD", file, &alloc_pd(), Done(4))?, 0))
     }
 
-    /// A command whose response begins with a handle, and ends with what a driver adds: that response.
+    /// Makes a command whose response starts with a handle, and ends with the driver's part. Returns the response.
     fn object(
         &mut self,
         what: &str,
@@ -128,34 +128,34 @@ impl Bench<'_> {
         (number, core): (u32, &[u8]),
         response: usize,
         drivers: usize,
-    ) -> Result<Vec<u8>, Trouble> {
+    ) -> Result<Vec<u8>, CheckError> {
         let call = request::write(number, core.to_vec(), response, response + DRIVERS);
-        let answer = self.made(what, file, &call, response, [drivers; 2])?;
-        same("whether the handle is a small number", u32_at(&answer, 0) < 1 << 16, true)?;
+        let answer = self.expect_created(what, file, &call, response, [drivers; 2])?;
+        check_equal("smallness of the handle", u32_at(&answer, 0) < 1 << 16, true)?;
         Ok(answer)
     }
 
-    fn cq(&mut self, file: File) -> Result<u32, Trouble> {
+    fn cq(&mut self, file: File) -> Result<u32, CheckError> {
         let core = ib_uverbs_create_cq { cqe: 1, comp_channel: -1, ..Default::default() };
         let response = size_of::<ib_uverbs_create_cq_resp>();
         let request = (IB_USER_VERBS_CMD_CREATE_CQ, core.as_bytes());
         Ok(u32_at(&self.object("CREATE_CQ", file, request, response, 16)?, 0))
     }
 
-    fn qp(&mut self, file: File, pd_handle: u32, cq: u32) -> Result<u32, Trouble> {
+    fn qp(&mut self, file: File, pd_handle: u32, cq: u32) -> Result<u32, CheckError> {
         Ok(u32_at(&self.created_qp(file, pd_handle, cq)?, 0))
     }
 
-    /// The number of a queue pair, which is there until the check ends.
-    pub(in super::super) fn qp_number(&mut self) -> Result<u32, Trouble> {
+    /// Returns the number of a queue pair that exists until the check ends.
+    pub(in super::super) fn qp_number(&mut self) -> Result<u32, CheckError> {
         let file = self.context()?;
         let (pd, cq) = (self.pd(file)?, self.cq(file)?);
         let answer = self.created_qp(file, pd, cq)?;
         Ok(u32_at(&answer, offset_of!(ib_uverbs_create_qp_resp, qpn)))
     }
 
-    /// The response of CREATE_QP.
-    fn created_qp(&mut self, file: File, pd_handle: u32, cq: u32) -> Result<Vec<u8>, Trouble> {
+    /// Creates a queue pair, and returns the response of CREATE_QP.
+    fn created_qp(&mut self, file: File, pd_handle: u32, cq: u32) -> Result<Vec<u8>, CheckError> {
         let core = ib_uverbs_create_qp {
             pd_handle,
             send_cq_handle: cq,
@@ -207,18 +207,18 @@ fn stray_bits(bench: &mut Bench<'_>) -> Steps {
 fn reused_handles(bench: &mut Bench<'_>) -> Steps {
     let file = bench.context()?;
     let (first, second) = (bench.pd(file)?, bench.pd(file)?);
-    same("whether two handles are the same", first == second, false)?;
+    check_equal("equality of two handles", first == second, false)?;
     bench.expect("DEALLOC_PD", file, &dealloc_pd(first), Done(0))?;
-    let lost = request::losing_the_response(alloc_pd());
+    let lost = request::with_invalid_response(alloc_pd());
     bench.expect("ALLOC_PD to nowhere", file, &lost, Errno(EFAULT))?;
-    same("the handle", bench.pd(file)?, first)?;
+    check_equal("the handle", bench.pd(file)?, first)?;
     bench.expect("DEALLOC_PD", file, &dealloc_pd(second), Done(0)).map(drop)
 }
 
 fn handles_of_a_file(bench: &mut Bench<'_>) -> Steps {
     let (one, other) = (bench.context()?, bench.context()?);
     let pd = bench.pd(one)?;
-    same("the handle", bench.pd(other)?, pd)?;
+    check_equal("the handle", bench.pd(other)?, pd)?;
     bench.expect("DEALLOC_PD", one, &dealloc_pd(pd), Done(0))?;
     bench.expect("DEALLOC_PD again", one, &dealloc_pd(pd), Errno(ENOENT))?;
     bench.expect("DEALLOC_PD of the other file", other, &dealloc_pd(pd), Done(0)).map(drop)
@@ -231,21 +231,21 @@ fn busy(bench: &mut Bench<'_>) -> Steps {
     bench.expect("DEALLOC_PD", file, &dealloc_pd(pd), Errno(EBUSY))?;
     bench.expect("DESTROY_CQ", file, &destroy_cq(cq), Errno(EBUSY))?;
     let events = bench.expect("DESTROY_QP", file, &destroy_qp(qp), Done(4))?;
-    same("the events of the queue pair", events, vec![0; 4])?;
+    check_equal("the events of the queue pair", events, vec![0; 4])?;
     let events = bench.expect("DESTROY_CQ", file, &destroy_cq(cq), Done(8))?;
-    same("the events of the completion queue", events, vec![0; 8])?;
+    check_equal("the events of the completion queue", events, vec![0; 8])?;
     bench.expect("DEALLOC_PD", file, &dealloc_pd(pd), Done(0)).map(drop)
 }
 
 fn closed(bench: &mut Bench<'_>) -> Steps {
-    // The device has few enough of something, or the next round finds what the last one left.
+    // The device has a small limit of some object, or a leftover of one round would be visible in the next.
     for _ in 0..3 {
         let file = bench.context()?;
         let (pd, cq) = (bench.pd(file)?, bench.cq(file)?);
         let qp = bench.qp(file, pd, cq)?;
         bench.expect("DEALLOC_PD", file, &dealloc_pd(pd), Errno(EBUSY))?;
         bench.expect("DESTROY_CQ", file, &destroy_cq(cq), Errno(EBUSY))?;
-        same("whether handles differ", pd != cq && cq != qp && qp != pd, true)?;
+        check_equal("difference of the handles", pd != cq && cq != qp && qp != pd, true)?;
         bench.close(file);
     }
     Ok(())
@@ -259,7 +259,7 @@ fn ports(bench: &mut Bench<'_>) -> Steps {
         let answer = bench.expect(&format!("port {port_num}"), file, &call, answer)?;
         if port_num == 1 {
             let state = answer[offset_of!(ib_uverbs_query_port_resp, state)];
-            same("whether the state is one", (1..=5).contains(&state), true)?;
+            check_equal("validity of the state", (1..=5).contains(&state), true)?;
         }
     }
     Ok(())
@@ -276,9 +276,9 @@ fn extended_query(bench: &mut Bench<'_>) -> Steps {
     bench.expect("a reserved field", file, &ask(0, 1), Errno(EINVAL))?;
     let plain = bench.expect("QUERY_DEVICE", file, &query_device(), Done(176))?;
     let extended = bench.expect("EX_QUERY_DEVICE", file, &ask(0, 0), Done(304))?;
-    same("the first part", &extended[..176], &plain[..])?;
+    check_equal("the first part", &extended[..176], &plain[..])?;
     let length = offset_of!(ib_uverbs_ex_query_device_resp, response_length);
-    same("the length in it", u32_at(&extended, length), 304)
+    check_equal("the length in it", u32_at(&extended, length), 304)
 }
 
 fn extended_cq(bench: &mut Bench<'_>) -> Steps {
@@ -299,7 +299,7 @@ fn extended_cq(bench: &mut Bench<'_>) -> Steps {
     Ok(())
 }
 
-/// QUERY_DEVICE by ioctl.
+/// Creates a QUERY_DEVICE by ioctl.
 fn query_by_ioctl(driver: rdma_driver_id) -> Call {
     request::ioctl(driver, IB_USER_VERBS_CMD_QUERY_DEVICE, &[0; 8], 176)
 }
@@ -311,7 +311,7 @@ fn same_by_ioctl(bench: &mut Bench<'_>) -> Steps {
     for caller in [Caller::Opener, Caller::Thread, Caller::OtherCredentials, Caller::Child] {
         let call = query_by_ioctl(driver).by(caller);
         let answered = bench.expect(&format!("{caller:?}"), file, &call, Done(176))?;
-        same("the answer", &answered, &written)?;
+        check_equal("the answer", &answered, &written)?;
     }
     Ok(())
 }
@@ -335,7 +335,7 @@ fn headers_of_ioctl(bench: &mut Bench<'_>) -> Steps {
     refused("no method", method, 0xff, EPROTONOSUPPORT)?;
     refused("another length", 0, 25, EINVAL)?;
     refused("another number of attributes", offset_of!(ib_uverbs_ioctl_hdr, num_attrs), 2, EINVAL)?;
-    // The first attribute's identity becomes the second's, and one that is unknown but mandatory.
+    // The first attribute gets the id of the second one, and then an unknown but mandatory id.
     let attribute = size_of::<ib_uverbs_ioctl_hdr>();
     refused("an attribute twice", attribute, 0, EINVAL)?;
     refused("an unknown attribute", attribute, 0x70, EPROTONOSUPPORT)

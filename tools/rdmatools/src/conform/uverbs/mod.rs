@@ -14,18 +14,18 @@ use verbs_abi::{
     rdma_driver_id,
 };
 
-use super::bench::{Bench, same, u32_at, u64_at};
-use super::check::{Check, Driver, Trouble};
+use super::bench::{Bench, check_equal, u32_at, u64_at};
+use super::check::{Check, CheckError, Driver};
 use super::kernel::{Call, File, Kernel, Outcome};
 
-/// All of them.
+/// Returns all checks.
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = rows::rows();
     checks.extend(invariants::checks());
     checks
 }
 
-/// GET_CONTEXT, with room for what a driver adds.
+/// Creates a GET_CONTEXT, with room for the driver's part.
 fn get_context() -> Call {
     let response = size_of::<ib_uverbs_get_context_resp>();
     let core = vec![0; size_of::<ib_uverbs_get_context>()];
@@ -33,15 +33,15 @@ fn get_context() -> Call {
     Call { descriptor: Some(offset_of!(ib_uverbs_get_context_resp, async_fd)), ..call }
 }
 
-/// What a device says of itself.
+/// The identity of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) driver: Driver,
-    /// In network byte order.
+    /// GUID in network byte order.
     pub(super) node_guid: u64,
 }
 
-/// Asks the device of `node`; why that cannot be.
+/// Queries the device of `node`. Returns the reason if that is not possible.
 pub(super) fn identify(kernel: &mut dyn Kernel, node: &str) -> Result<Identity, String> {
     let file = kernel.open(node).map_err(|errno| {
         kernel.end();
@@ -55,16 +55,16 @@ pub(super) fn identify(kernel: &mut dyn Kernel, node: &str) -> Result<Identity, 
     kernel.end();
     if let Err(errno) = opened.returned {
         let refused = Outcome::Errno(errno);
-        return Err(format!("{node} gives no context: {refused}"));
+        return Err(format!("{node} provides no context: {refused}"));
     }
     if answer.outcome() != Ok(Outcome::Done(length)) {
-        return Err(format!("{node} does not tell of its device"));
+        return Err(format!("{node} does not identify its device"));
     }
     let vendor = u32_at(&answer.stored, offset_of!(ib_uverbs_query_device_resp, vendor_id));
     let node_guid = u64_at(&answer.stored, offset_of!(ib_uverbs_query_device_resp, node_guid));
     let driver = match vendor {
         0xff_ffff => Driver::Rxe,
-        // "bmt".
+        // The bytes "bmt".
         0x62_6d74 => Driver::Siw,
         _ => Driver::Other,
     };
@@ -72,28 +72,32 @@ pub(super) fn identify(kernel: &mut dyn Kernel, node: &str) -> Result<Identity, 
 }
 
 impl Bench<'_> {
-    /// A file of verbs with a context.
-    fn context(&mut self) -> Result<File, Trouble> {
+    /// Opens a file of verbs with a context.
+    fn context(&mut self) -> Result<File, CheckError> {
         let file = self.verbs()?;
         let core = size_of::<ib_uverbs_get_context_resp>();
-        let answer = self.made("GET_CONTEXT", file, &get_context(), core, [0, 8])?;
+        let answer = self.expect_created("GET_CONTEXT", file, &get_context(), core, [0, 8])?;
         let number = |offset| u32_at(&answer, offset);
         let vectors = number(offset_of!(ib_uverbs_get_context_resp, num_comp_vectors));
-        same("whether there are completion vectors", (1..1 << 16).contains(&vectors), true)?;
+        check_equal(
+            "validity of the number of completion vectors",
+            (1..1 << 16).contains(&vectors),
+            true,
+        )?;
         let descriptor = number(offset_of!(ib_uverbs_get_context_resp, async_fd));
-        same("whether there is a descriptor", descriptor < 1 << 30, true)?;
+        check_equal("validity of the descriptor", descriptor < 1 << 30, true)?;
         Ok(file)
     }
 
-    /// What is stored for a command whose response has `core` bytes and the driver's: so many of rxe and of siw.
-    fn made(
+    /// Makes a command whose response has `core` bytes, plus those of rxe or siw. Returns the stored response.
+    fn expect_created(
         &mut self,
         what: &str,
         file: File,
         call: &Call,
         core: usize,
         [rxe, siw]: [usize; 2],
-    ) -> Result<Vec<u8>, Trouble> {
+    ) -> Result<Vec<u8>, CheckError> {
         let expected = match self.machine.driver {
             Driver::Rxe => core + rxe..=core + rxe,
             Driver::Siw => core + siw..=core + siw,
@@ -104,17 +108,17 @@ impl Bench<'_> {
             Ok(Outcome::Done(length)) if expected.contains(&length) => Ok(answer.stored),
             outcome => {
                 let why = format!("{what}: {outcome:?}, expected {expected:?} bytes of response");
-                Err(Trouble::Violation(why))
+                Err(CheckError::Violation(why))
             }
         }
     }
 
-    /// What the ioctl is to be told.
-    fn driver_number(&self) -> Result<rdma_driver_id, Trouble> {
+    /// Returns the driver's number for the ioctl.
+    fn driver_number(&self) -> Result<rdma_driver_id, CheckError> {
         match self.machine.driver {
             Driver::Rxe => Ok(rdma_driver_id::RDMA_DRIVER_RXE),
             Driver::Siw => Ok(rdma_driver_id::RDMA_DRIVER_SIW),
-            Driver::Other => Err(Trouble::Skip("the number of the driver is not known".into())),
+            Driver::Other => Err(CheckError::Skip("the number of the driver is not known".into())),
         }
     }
 }

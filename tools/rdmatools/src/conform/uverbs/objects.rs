@@ -1,16 +1,16 @@
-//! Objects for commands to work on, made by the commands of the table.
+//! Objects for commands to use, created by the commands of the table.
 
 use std::mem::offset_of;
 
 use verbs_abi::{ib_uverbs_create_qp, ib_uverbs_qp_type};
 
 use super::super::bench::{Bench, u32_at};
-use super::super::check::{Driver, Machine, Trouble};
+use super::super::check::{CheckError, Driver, Machine};
 use super::super::kernel::{Call, File, Outcome, Target};
 use super::commands::{COMMANDS, Command, Support};
 use super::request;
 
-/// An object that a command makes and others name.
+/// An object that one command creates and others use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Object {
     ProtectionDomain,
@@ -18,40 +18,40 @@ pub(super) enum Object {
     MemoryRegion,
     MemoryWindow,
     CompletionQueue,
-    /// A queue pair, in RESET.
+    /// A queue pair in RESET.
     QueuePair,
-    /// One of datagrams.
+    /// A datagram queue pair.
     DatagramQueuePair,
-    /// One that is attached to a multicast group.
+    /// A queue pair that is attached to a multicast group.
     Member,
     SharedReceiveQueue,
 }
 
-/// What a command does with objects that are there.
+/// The use of a command with existing objects.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Own {
-    /// Where their handles stand.
+pub(super) struct ObjectUse {
+    /// Offsets of the objects' handles.
     pub(super) objects: &'static [(usize, Object)],
-    /// What else is not as where there are none: offset, bytes, value.
+    /// Other fields that differ from the command's: offset, length in bytes, value.
     pub(super) fields: &'static [(usize, usize, u64)],
-    /// Where the address of memory stands.
+    /// Offsets of memory addresses.
     pub(super) memory: &'static [usize],
-    /// Bytes that the driver wants behind the request: rxe, siw.
+    /// Length of the driver's part of the request in bytes: rxe, siw.
     pub(super) request: [usize; 2],
-    /// The answer: of rxe, of siw.
+    /// The answers of rxe and siw.
     pub(super) outcomes: [Outcome; 2],
 }
 
-impl Own {
-    /// Bytes of memory that a request has the address of.
+impl ObjectUse {
+    /// Length of the memory at an address in a request, in bytes.
     pub(super) const MEMORY: usize = 64;
 
-    /// Returns `true` if it is the same for all drivers.
+    /// Returns `true` if the use is the same for all drivers.
     fn is_common(&self) -> bool {
         self.request == [0, 0] && self.outcomes[0] == self.outcomes[1]
     }
 
-    /// Returns `true` if a driver adds something to the response of so many bytes.
+    /// Returns `true` if a driver extends a response of this length.
     fn is_longer_than(&self, response: usize) -> bool {
         let adds =
             |outcome: &Outcome| matches!(*outcome, Outcome::Done(length) if length > response);
@@ -59,12 +59,14 @@ impl Own {
     }
 }
 
-/// The place of a driver in what there is for each, if it has the command.
-fn place(command: &Command, own: &Own, machine: &Machine) -> Result<usize, Trouble> {
-    let skip = |why: &str| Err(Trouble::Skip(why.to_owned()));
+/// Returns the index of the machine's driver in the arrays.
+///
+/// Skips the check if the driver lacks the command.
+fn place(command: &Command, own: &ObjectUse, machine: &Machine) -> Result<usize, CheckError> {
+    let skip = |why: &str| Err(CheckError::Skip(why.to_owned()));
     match (machine.driver, command.support) {
         (Driver::Other, Support::Both) if own.is_common() => Ok(0),
-        (Driver::Other, _) => skip("what this driver adds is not known"),
+        (Driver::Other, _) => skip("the additions of this driver are not known"),
         (Driver::Siw, Support::Rxe | Support::RxeSince(_)) => skip("the driver does not have it"),
         (Driver::Rxe, Support::RxeSince(since)) if machine.version < since => {
             skip(&format!("Linux {since} has it first"))
@@ -74,15 +76,18 @@ fn place(command: &Command, own: &Own, machine: &Machine) -> Result<usize, Troub
     }
 }
 
-/// The command of this name.
-pub(super) fn named(name: &str) -> &'static Command {
-    COMMANDS.iter().find(|command| command.name == name).expect("it is in the table")
+/// Returns the command with this name.
+pub(super) fn command_named(name: &str) -> &'static Command {
+    COMMANDS
+        .iter()
+        .find(|command| command.name == name)
+        .expect("the command should be in the table")
 }
 
 impl Object {
-    /// What makes one.
-    fn maker(self) -> &'static Command {
-        named(match self {
+    /// Returns the command that creates the object.
+    fn creator(self) -> &'static Command {
+        command_named(match self {
             Self::ProtectionDomain => "alloc_pd",
             Self::AddressHandle => "create_ah",
             Self::MemoryRegion => "reg_mr",
@@ -95,9 +100,9 @@ impl Object {
 }
 
 impl Command {
-    /// The write with these handles in the places of the objects, for the driver at `place`.
-    fn on(&self, own: &Own, place: usize, handles: &[u32]) -> Call {
-        let mut core = self.core(request::NEVER);
+    /// Returns the write with these handles, for the driver at `place`.
+    fn on(&self, own: &ObjectUse, place: usize, handles: &[u32]) -> Call {
+        let mut core = self.core(request::UNKNOWN_HANDLE);
         let mut put = |offset: usize, bytes: &[u8]| {
             core[offset..offset + bytes.len()].copy_from_slice(bytes);
         };
@@ -115,18 +120,18 @@ impl Command {
         };
         for offset in own.memory {
             call = call.pointing(request::HEADER + offset, Target::Data);
-            call.data = vec![0; Own::MEMORY];
+            call.data = vec![0; ObjectUse::MEMORY];
         }
         Call { descriptor: self.descriptor, ..call }
     }
 
-    /// The write with objects that are made for it.
-    pub(super) fn on_own(
+    /// Creates the objects that the command uses. Returns the write and its expected outcome.
+    pub(super) fn on_new_objects(
         &self,
         bench: &mut Bench<'_>,
         file: File,
-    ) -> Result<(Call, Outcome), Trouble> {
-        let own = self.own.as_ref().expect("a known driver has it");
+    ) -> Result<(Call, Outcome), CheckError> {
+        let own = self.own.as_ref().expect("a known driver should have the command");
         let place = place(self, own, &bench.machine)?;
         let mut handles = Vec::new();
         for (_, object) in own.objects {
@@ -137,18 +142,18 @@ impl Command {
 }
 
 impl Bench<'_> {
-    /// Makes an object, and what it needs: its handle.
-    pub(super) fn make(&mut self, file: File, object: Object) -> Result<u32, Trouble> {
-        let maker = object.maker();
-        let (mut call, made) = maker.on_own(self, file)?;
+    /// Creates an object, and the objects that it needs. Returns its handle.
+    pub(super) fn make(&mut self, file: File, object: Object) -> Result<u32, CheckError> {
+        let creator = object.creator();
+        let (mut call, made) = creator.on_new_objects(self, file)?;
         if matches!(object, Object::DatagramQueuePair | Object::Member) {
             let at = request::HEADER + offset_of!(ib_uverbs_create_qp, qp_type);
             call.bytes[at] = ib_uverbs_qp_type::IB_UVERBS_QPT_UD.0;
         }
-        let handle = u32_at(&self.expect(maker.name, file, &call, made)?, 0);
+        let handle = u32_at(&self.expect(creator.name, file, &call, made)?, 0);
         if object == Object::Member {
-            let attach = named("attach_mcast");
-            let own = attach.own.as_ref().expect("rxe has it");
+            let attach = command_named("attach_mcast");
+            let own = attach.own.as_ref().expect("rxe should have the command");
             let place = place(attach, own, &self.machine)?;
             let call = attach.on(own, place, &[handle]);
             self.expect(attach.name, file, &call, own.outcomes[place])?;

@@ -1,4 +1,4 @@
-//! How a request of uverbs is packed: plain, extended, in an ioctl.
+//! Encoding of the requests of uverbs: plain, extended, and by ioctl.
 
 use std::mem::offset_of;
 
@@ -9,16 +9,16 @@ use verbs_abi::{
     IB_USER_VERBS_CMD_FLAG_EXTENDED, ib_uverbs_cmd_hdr, ib_uverbs_ex_cmd_hdr, rdma_driver_id,
 };
 
-use super::super::kernel::{Call, Means, Target};
+use super::super::kernel::{Call, SystemCall, Target};
 
 /// A handle that no object has ever had.
-pub(super) const NEVER: u32 = 0x7fff_fff0;
+pub(super) const UNKNOWN_HANDLE: u32 = 0x7fff_fff0;
 
-/// Bytes of the header, and of both headers of an extended command.
+/// Length of the header in bytes, and below it of both headers of an extended command.
 pub(super) const HEADER: usize = size_of::<ib_uverbs_cmd_hdr>();
 pub(super) const HEADERS: usize = HEADER + size_of::<ib_uverbs_ex_cmd_hdr>();
 
-/// What the sizes of a header count.
+/// Returns the unit of the sizes in a header.
 pub(super) const fn word(is_extended: bool) -> usize {
     if is_extended { 8 } else { 4 }
 }
@@ -27,16 +27,18 @@ pub(super) const fn wire_number(number: u32, is_extended: bool) -> u32 {
     if is_extended { number | IB_USER_VERBS_CMD_FLAG_EXTENDED } else { number }
 }
 
-/// The bytes of a header.
+/// Returns the bytes of a header.
 pub(super) fn bytes(header: &Option<ib_uverbs_cmd_hdr>) -> Vec<u8> {
-    let header = header.as_ref().expect("sizes are whole words, and small");
+    let header = header.as_ref().expect("sizes should be whole words, and small");
     let mut bytes = header.command.to_ne_bytes().to_vec();
     bytes.extend(header.in_words.to_ne_bytes());
     bytes.extend(header.out_words.to_ne_bytes());
     bytes
 }
 
-/// A write of `core` with room for `room` bytes; `response` tells whether the command has a response at all.
+/// Creates a write of `core` with room for `room` bytes.
+///
+/// The command has a response if `response` is not 0.
 pub(super) fn write(number: u32, core: Vec<u8>, response: usize, room: usize) -> Call {
     let is_extended = number & IB_USER_VERBS_CMD_FLAG_EXTENDED != 0;
     let has_response = response > 0;
@@ -50,20 +52,20 @@ pub(super) fn write(number: u32, core: Vec<u8>, response: usize, room: usize) ->
     if has_response { call.pointing(HEADER, Target::Response) } else { call }
 }
 
-/// The bytes of a field: offset, bytes, value.
+/// Returns the bytes of a field: offset, length in bytes, value.
 pub(super) fn field((_, length, value): (usize, usize, u64)) -> Vec<u8> {
     match length {
-        1 => vec![u8::try_from(value).expect("it is a byte")],
+        1 => vec![u8::try_from(value).expect("the value should fit in a byte")],
         2 => u16::try_from(value).expect("2 bytes").to_ne_bytes().to_vec(),
         4 => u32::try_from(value).expect("4 bytes").to_ne_bytes().to_vec(),
         _ => value.to_ne_bytes().to_vec(),
     }
 }
 
-/// Room for what a driver adds to a response.
+/// Room for a driver's addition to a response.
 const DRIVERS: u8 = 64;
 
-/// A write of `core` with room for the driver's part behind the response.
+/// Creates a write of `core` with room for the driver's part after the response.
 pub(super) fn with_driver_room(number: u32, core: Vec<u8>, response: usize) -> Call {
     let is_extended = number & IB_USER_VERBS_CMD_FLAG_EXTENDED != 0;
     if !is_extended {
@@ -75,19 +77,19 @@ pub(super) fn with_driver_room(number: u32, core: Vec<u8>, response: usize) -> C
     call
 }
 
-/// The same with a response that goes nowhere.
-pub(super) fn losing_the_response(mut call: Call) -> Call {
+/// Makes the address of the response invalid.
+pub(super) fn with_invalid_response(mut call: Call) -> Call {
     call.pointers.iter_mut().for_each(|(_, target)| *target = Target::Nowhere);
     call
 }
 
-/// The same command by ioctl, which leaves out the headers of a write.
+/// Creates the command by ioctl, which omits the headers of a write.
 pub(super) fn ioctl(driver: rdma_driver_id, number: u32, core: &[u8], response: usize) -> Call {
     let mut attributes = Attributes::default();
     attributes.inline(UVERBS_ATTR_WRITE_CMD, &u64::from(number).to_ne_bytes());
     let mut data = Vec::new();
     match core.len() {
-        // What is short goes by value.
+        // Short attributes are passed by value.
         0..=8 => attributes.inline(UVERBS_ATTR_CORE_IN, core),
         _ => {
             attributes.pointing(UVERBS_ATTR_CORE_IN, core.len(), Target::Data);
@@ -97,7 +99,7 @@ pub(super) fn ioctl(driver: rdma_driver_id, number: u32, core: &[u8], response: 
     if response > 0 {
         attributes.pointing(UVERBS_ATTR_CORE_OUT, response, Target::Response);
     }
-    Call { means: Means::Ioctl, data, ..attributes.call(driver) }
+    Call { means: SystemCall::Ioctl, data, ..attributes.call(driver) }
 }
 
 /// The header of an ioctl and its attributes.
@@ -109,12 +111,12 @@ struct Attributes {
 }
 
 impl Attributes {
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     const HEADER: usize = size_of::<verbs_abi::ioctl::ib_uverbs_ioctl_hdr>();
 
     fn add(&mut self, id: u16, length: usize, value: [u8; 8]) {
         self.bytes.extend(id.to_ne_bytes());
-        self.bytes.extend(u16::try_from(length).expect("it is short").to_ne_bytes());
+        self.bytes.extend(u16::try_from(length).expect("attributes should be short").to_ne_bytes());
         self.bytes.extend(UVERBS_ATTR_F_MANDATORY.to_ne_bytes());
         self.bytes.extend([0; 2]);
         self.bytes.extend(value);
@@ -132,9 +134,10 @@ impl Attributes {
         self.pointers.push((Self::HEADER + self.bytes.len() - 8, target));
     }
 
-    /// The call of INVOKE_WRITE, whose object and method are 0.
+    /// Returns the call of INVOKE_WRITE, whose object and method are 0.
     fn call(self, driver: rdma_driver_id) -> Call {
-        let length = u16::try_from(Self::HEADER + self.bytes.len()).expect("it is short");
+        let length =
+            u16::try_from(Self::HEADER + self.bytes.len()).expect("requests should be short");
         let mut bytes = length.to_ne_bytes().to_vec();
         bytes.extend([0; 4]);
         bytes.extend(self.count.to_ne_bytes());
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ioctl_says_its_length() {
+    fn ioctl_contains_its_length() {
         let call = ioctl(rdma_driver_id::RDMA_DRIVER_RXE, 1, &[0; 16], 40);
         assert_eq!(call.bytes.len(), 24 + 3 * 16);
         assert_eq!(call.bytes[..8], [72, 0, 0, 0, 0, 0, 3, 0]);

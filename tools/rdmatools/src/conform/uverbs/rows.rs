@@ -1,4 +1,4 @@
-//! Every write command of uverbs times every class of check.
+//! Checks of every class for every write command of uverbs.
 
 use nix::libc::{EACCES, EFAULT, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
 use verbs_abi::{
@@ -7,58 +7,58 @@ use verbs_abi::{
 };
 
 use super::super::bench::Bench;
-use super::super::check::{Asking, Check, Driver, Expectation, Needs, Run, Trouble};
+use super::super::check::{Check, CheckError, Driver, Expectation, Needs, RowFunction, Run};
 use super::super::kernel::Outcome::{self, Done, Errno};
 use super::super::kernel::{Answer, Call, Caller, Target};
 use super::commands::{COMMANDS, Command, Handle, Support};
-use super::objects::{Object, named};
+use super::objects::{Object, command_named};
 use super::request;
 
-/// How far the kernel goes before the answer is settled.
+/// The stage of the kernel's processing that determines the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Before the number is looked up.
+    /// Before the command number is looked up.
     Header,
-    /// When there is an entry for the number, of a command or of none.
+    /// After the entry of the number is found; the entry may have no command.
     Number,
-    /// Then.
+    /// During execution of the command.
     Command,
 }
 
-/// A class of check, for the commands to which it applies.
+/// A class of checks, for the commands to which it applies.
 struct Class {
     name: &'static str,
     shows: &'static str,
     stage: Stage,
     expected: fn(&Command) -> Option<Outcome>,
-    run: fn(&Command, &mut Bench<'_>) -> Result<Answer, Trouble>,
+    run: fn(&Command, &mut Bench<'_>) -> Result<Answer, CheckError>,
 }
 
 const CLASSES: &[Class] = &[
     Class {
         name: "implemented",
-        shows: "the driver has the command, which takes a request of exactly its size",
+        shows: "the driver has the command, which accepts a request of exactly its size",
         stage: Stage::Command,
         expected: |command| Some(command.unknown),
         run: |command, bench| command.sent(bench, |call| call),
     },
     Class {
         name: "context.none",
-        shows: "before GET_CONTEXT",
+        shows: "the command is tried before GET_CONTEXT",
         stage: Stage::Command,
         expected: |command| {
             (command.number != 0 || command.is_extended).then_some(command.no_context)
         },
         run: |command, bench| {
             let file = bench.verbs()?;
-            Ok(bench.call(file, &command.call(request::NEVER)))
+            Ok(bench.call(file, &command.call(request::UNKNOWN_HANDLE)))
         },
     },
     Class {
         name: "size.short",
-        shows: "a request that lacks a word is refused; of an extended one what lacks is zero",
+        shows: "a request that lacks a word is rejected; missing words of an extended request are zero",
         stage: Stage::Command,
-        // There are floors of extended commands, which `uapi_create_write` does not put to use.
+        // Extended commands have minimum sizes too, but `uapi_create_write` does not use them.
         expected: |command| {
             let is_refused = !command.is_extended;
             (command.floor > 0).then_some(if is_refused { Errno(ENOSPC) } else { command.unknown })
@@ -69,31 +69,31 @@ const CLASSES: &[Class] = &[
     },
     Class {
         name: "size.floor",
-        shows: "a request without what later kernels added is taken",
+        shows: "a request without the additions of later kernels is accepted",
         stage: Stage::Command,
         expected: |command| (command.floor < command.request).then_some(command.unknown),
         run: |command, bench| command.sized(bench, command.floor, 0),
     },
     Class {
         name: "size.longer",
-        shows: "a request that is longer than the kernel knows is taken if the rest is zero",
+        shows: "a request that is longer than the kernel's is accepted if the additional bytes are zero",
         stage: Stage::Command,
-        expected: |command| command.takes_more().then_some(command.unknown),
+        expected: |command| command.is_unaffected_by_more().then_some(command.unknown),
         run: |command, bench| command.sized(bench, command.request + 8, 0),
     },
     Class {
         name: "size.longer.set",
-        shows: "a request with something in what the kernel does not know is refused, but what belongs to the driver",
+        shows: "additional bytes that are not zero are rejected, unless they belong to the driver",
         stage: Stage::Command,
         expected: |command| {
             let refused = if command.has_driver_data { command.unknown } else { Errno(EOPNOTSUPP) };
-            command.takes_more().then_some(refused)
+            command.is_unaffected_by_more().then_some(refused)
         },
         run: |command, bench| command.sized(bench, command.request + 8, 0xff),
     },
     Class {
         name: "size.mismatch",
-        shows: "a header that does not count exactly what is written is refused",
+        shows: "a header whose sizes differ from the written bytes is rejected",
         stage: Stage::Number,
         expected: |_| Some(Errno(EINVAL)),
         run: |command, bench| {
@@ -105,7 +105,7 @@ const CLASSES: &[Class] = &[
     },
     Class {
         name: "size.none",
-        shows: "a header alone: less than the request, or than the two headers of an extended command",
+        shows: "a header without a request is too short, also for the two headers of an extended command",
         stage: Stage::Command,
         expected: |command| Some(Errno(if command.is_extended { EINVAL } else { ENOSPC })),
         run: |command, bench| {
@@ -116,7 +116,7 @@ const CLASSES: &[Class] = &[
     },
     Class {
         name: "size.v18",
-        shows: "DESTROY_CQ of 8 bytes, as rdma-core 18 and 19 sent it, is let through and read past its end",
+        shows: "DESTROY_CQ of 8 bytes, as rdma-core 18 and 19 sent it, is accepted and read past its end",
         stage: Stage::Command,
         expected: |command| {
             (command.number == IB_USER_VERBS_CMD_DESTROY_CQ).then_some(Errno(EFAULT))
@@ -125,7 +125,7 @@ const CLASSES: &[Class] = &[
     },
     Class {
         name: "response.short",
-        shows: "room for a word less than every kernel stores is refused; to an extended command less is stored",
+        shows: "room for a word less than every kernel stores is rejected; an extended command stores less",
         stage: Stage::Command,
         expected: |command| {
             let word = request::word(command.is_extended);
@@ -143,7 +143,7 @@ const CLASSES: &[Class] = &[
     },
     Class {
         name: "response.floor",
-        shows: "a response without what later kernels added is stored so",
+        shows: "a response without the additions of later kernels is stored if the room is for that",
         stage: Stage::Command,
         expected: |command| {
             let stored = |outcome| match outcome {
@@ -156,7 +156,7 @@ const CLASSES: &[Class] = &[
     },
     Class {
         name: "response.longer",
-        shows: "more room than the kernel knows is filled with zeros",
+        shows: "room beyond the kernel's response is filled with zeros",
         stage: Stage::Command,
         expected: |command| {
             let stored = |outcome| match outcome {
@@ -170,14 +170,14 @@ const CLASSES: &[Class] = &[
     },
     Class {
         name: "response.unasked",
-        shows: "an extended command with the address of a response, and no room for it",
+        shows: "an extended command with a response address, but without room, is rejected",
         stage: Stage::Command,
         expected: |command| command.is_known_extended().then_some(Errno(EINVAL)),
         run: |command, bench| command.with_room(bench, 0),
     },
     Class {
         name: "response.nowhere",
-        shows: "an extended command with room for a response, and no address of it",
+        shows: "an extended command with room for a response, but without its address, is rejected",
         stage: Stage::Command,
         expected: |command| command.is_known_extended().then_some(Errno(EINVAL)),
         run: |command, bench| {
@@ -211,7 +211,7 @@ const CLASSES: &[Class] = &[
     },
     Class {
         name: "handle.type",
-        shows: "the handle of another kind of object is refused",
+        shows: "the handle of another type of object is rejected",
         stage: Stage::Command,
         expected: |command| {
             let (_, handle) = command.handle?;
@@ -237,26 +237,26 @@ const CLASSES: &[Class] = &[
     },
     Class {
         name: "handle.destroyed",
-        shows: "the handle of an object that is gone is unknown",
+        shows: "the handle of a destroyed object is unknown",
         stage: Stage::Command,
         expected: |command| command.handle.map(|_| Errno(ENOENT)),
         run: |command, bench| {
             let file = bench.context()?;
             let pd = bench.make(file, Object::ProtectionDomain)?;
-            bench.expect("DEALLOC_PD", file, &named("dealloc_pd").call(pd), Done(0))?;
+            bench.expect("DEALLOC_PD", file, &command_named("dealloc_pd").call(pd), Done(0))?;
             Ok(bench.call(file, &command.call(pd)))
         },
     },
     Class {
         name: "pointer.request",
-        shows: "a request in memory that is not there",
+        shows: "a request in unmapped memory is rejected",
         stage: Stage::Header,
         expected: |_| Some(Errno(EFAULT)),
         run: |command, bench| command.sent(bench, |call| call.cut_off(0)),
     },
     Class {
         name: "pointer.body",
-        shows: "a request whose memory ends behind the header",
+        shows: "a request whose memory ends after the header is rejected",
         stage: Stage::Command,
         expected: |_| Some(Errno(EFAULT)),
         run: |command, bench| {
@@ -266,63 +266,63 @@ const CLASSES: &[Class] = &[
     },
     Class {
         name: "pointer.response",
-        shows: "a response that goes to memory that is not there",
+        shows: "a response address in unmapped memory is rejected",
         stage: Stage::Command,
         expected: |command| (command.response > 0).then_some(command.lost),
-        run: |command, bench| command.sent(bench, request::losing_the_response),
+        run: |command, bench| command.sent(bench, request::with_invalid_response),
     },
     Class {
         name: "caller.thread",
-        shows: "another thread of the same credentials is no matter",
+        shows: "another thread with the same credentials is accepted",
         stage: Stage::Command,
         expected: |command| Some(command.unknown),
         run: |command, bench| command.sent(bench, |call| call.by(Caller::Thread)),
     },
     Class {
         name: "caller.credentials",
-        shows: "a thread with credentials of its own is refused, even where they are equal",
+        shows: "a thread with its own credentials is rejected, even if they are equal",
         stage: Stage::Header,
         expected: |_| Some(Errno(EACCES)),
         run: |command, bench| command.sent(bench, |call| call.by(Caller::OtherCredentials)),
     },
     Class {
         name: "caller.child",
-        shows: "a forked child is refused on the file of its parent",
+        shows: "a forked child is rejected on the file of its parent",
         stage: Stage::Header,
         expected: |_| Some(Errno(EACCES)),
         run: |command, bench| command.sent(bench, |call| call.by(Caller::Child)),
     },
     Class {
         name: "ioctl",
-        shows: "the same by the ioctl that carries write commands",
+        shows: "the ioctl that carries write commands gets the same answer",
         stage: Stage::Command,
         expected: |command| Some(command.unknown),
         run: |command, bench| command.by_ioctl(bench, Caller::Opener),
     },
     Class {
         name: "ioctl.credentials",
-        shows: "the ioctl does not look at credentials",
+        shows: "the ioctl does not check credentials",
         stage: Stage::Command,
         expected: |command| Some(command.unknown),
         run: |command, bench| command.by_ioctl(bench, Caller::OtherCredentials),
     },
 ];
 
-/// What is shown with objects that are there.
-const OWN: &str =
-    "with objects that are there it does what it is for, and stores so much of response";
+/// Description of the checks with existing objects.
+const OWN_DESCRIPTION: &str =
+    "the command succeeds with existing objects, and stores a response of this length";
 
-const LOST: &str = "memory that is not there";
+const LOST_DESCRIPTION: &str = "unmapped memory is rejected";
 
-/// Has the addresses of memory lead nowhere.
-fn losing_the_memory(mut call: Call) -> Call {
+/// Makes the addresses of memory invalid.
+fn with_invalid_memory(mut call: Call) -> Call {
     for (_, found) in call.pointers.iter_mut().filter(|(_, found)| *found == Target::Data) {
         *found = Target::Nowhere;
     }
     call
 }
 
-/// The last number for which both known drivers have a command, and so an entry.
+/// The last number for which both known drivers have a command, and thus an entry.
 const LAST_NUMBER: u32 = IB_USER_VERBS_CMD_CREATE_XSRQ;
 
 impl Command {
@@ -334,12 +334,12 @@ impl Command {
         self.is_extended && self.support != Support::None
     }
 
-    /// Returns `true` if what follows the core request settles nothing but this.
-    fn takes_more(&self) -> bool {
+    /// Returns `true` if bytes after the core request do not change the answer, apart from the size check.
+    fn is_unaffected_by_more(&self) -> bool {
         !self.has_driver_data || self.handle.is_some()
     }
 
-    /// The core request as it should be.
+    /// Returns a valid core request.
     pub(super) fn core(&self, handle: u32) -> Vec<u8> {
         let mut bytes = vec![0; self.request];
         let handle = self.handle.map(|(offset, _)| (offset, 4, u64::from(handle)));
@@ -350,42 +350,47 @@ impl Command {
         bytes
     }
 
-    /// The write as it should be.
+    /// Returns a valid write.
     fn call(&self, handle: u32) -> Call {
         let core = self.core(handle);
         let call = request::write(self.wire_number(), core, self.response, self.response);
         Call { descriptor: self.descriptor, ..call }
     }
 
-    /// The answer to what `change` makes of the write.
+    /// Makes the write, modified by `change`.
     fn sent(
         &self,
         bench: &mut Bench<'_>,
         change: impl FnOnce(Call) -> Call,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<Answer, CheckError> {
         let file = bench.context()?;
-        Ok(bench.call(file, &change(self.call(request::NEVER))))
+        Ok(bench.call(file, &change(self.call(request::UNKNOWN_HANDLE))))
     }
 
-    /// The same with a core request of `length` bytes, of which those that are new hold `filler`.
-    fn sized(&self, bench: &mut Bench<'_>, length: usize, filler: u8) -> Result<Answer, Trouble> {
-        let mut core = self.core(request::NEVER);
+    /// Makes the write with a core request of `length` bytes, whose additional bytes are `filler`.
+    fn sized(
+        &self,
+        bench: &mut Bench<'_>,
+        length: usize,
+        filler: u8,
+    ) -> Result<Answer, CheckError> {
+        let mut core = self.core(request::UNKNOWN_HANDLE);
         core.resize(length, filler);
         let file = bench.context()?;
         let call = request::write(self.wire_number(), core, self.response, self.response);
         Ok(bench.call(file, &Call { descriptor: self.descriptor, ..call }))
     }
 
-    /// The same with room for `room` bytes of response.
-    fn with_room(&self, bench: &mut Bench<'_>, room: usize) -> Result<Answer, Trouble> {
-        let core = self.core(request::NEVER);
+    /// Makes the write with room for `room` response bytes.
+    fn with_room(&self, bench: &mut Bench<'_>, room: usize) -> Result<Answer, CheckError> {
+        let core = self.core(request::UNKNOWN_HANDLE);
         let file = bench.context()?;
         let call = request::write(self.wire_number(), core, self.response, room);
         Ok(bench.call(file, &Call { descriptor: self.descriptor, ..call }))
     }
 
-    /// The same with `field` not as it should be.
-    fn with_reserved(&self, bench: &mut Bench<'_>, field: usize) -> Result<Answer, Trouble> {
+    /// Makes the write with an undefined value in `field`.
+    fn with_reserved(&self, bench: &mut Bench<'_>, field: usize) -> Result<Answer, CheckError> {
         let header = if self.is_extended { request::HEADERS } else { request::HEADER };
         self.sent(bench, |mut call| {
             call.bytes[header + field] = 0x80;
@@ -393,27 +398,27 @@ impl Command {
         })
     }
 
-    /// The answer to what `change` makes of a write for which all is there that it needs.
-    fn by_itself(
+    /// Makes the write with all objects that it needs, modified by `change`.
+    fn on_valid_objects(
         &self,
         bench: &mut Bench<'_>,
         change: fn(Call) -> Call,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<Answer, CheckError> {
         let opens = self.number == 0 && !self.is_extended;
         let file = if opens { bench.verbs()? } else { bench.context()? };
-        let (call, _) = self.on_own(bench, file)?;
+        let (call, _) = self.on_new_objects(bench, file)?;
         Ok(bench.call(file, &change(call)))
     }
 
-    fn by_ioctl(&self, bench: &mut Bench<'_>, caller: Caller) -> Result<Answer, Trouble> {
+    fn by_ioctl(&self, bench: &mut Bench<'_>, caller: Caller) -> Result<Answer, CheckError> {
         let driver = bench.driver_number()?;
         let file = bench.context()?;
-        let core = self.core(request::NEVER);
+        let core = self.core(request::UNKNOWN_HANDLE);
         let call = request::ioctl(driver, self.wire_number(), &core, self.response).by(caller);
         Ok(bench.call(file, &Call { descriptor: self.descriptor, ..call }))
     }
 
-    /// What is expected where the driver has the command, and where it has not.
+    /// Returns the expectation for drivers with and without the command.
     fn by_driver(&self, stage: Stage, outcome: Outcome) -> Expectation {
         const LACKS: &str = "the driver does not have it";
         let refused = Errno(EOPNOTSUPP);
@@ -434,18 +439,18 @@ impl Command {
                 Driver::Rxe,
                 Some(version),
                 &[outcome],
-                "rxe has rereg_user_mr since then",
+                "rxe has rereg_user_mr since that version",
             ),
             Support::Both | Support::Rxe | Support::None => expectation,
         }
     }
 }
 
-/// All checks of this kind.
+/// Returns all checks of this kind.
 pub(super) fn rows() -> Vec<Check> {
     let mut rows = Vec::new();
     for command in COMMANDS {
-        let row = |name: &str, shows: &str, expectation, run: Box<Asking>| Check {
+        let row = |name: &str, shows: &str, expectation, run: Box<RowFunction>| Check {
             id: format!("uverbs.{}.{name}", command.name),
             shows: shows.to_owned(),
             source: format!("uverbs_cmd.c {}", command.source),
@@ -461,27 +466,28 @@ pub(super) fn rows() -> Vec<Check> {
         }
         for (field, offset, outcome) in command.reserved {
             let shows = if *outcome == command.unknown {
-                format!("`{field}` is not looked at")
+                format!("`{field}` is not checked")
             } else {
-                format!("`{field}` with a value that has no meaning is refused")
+                format!("`{field}` with an undefined value is rejected")
             };
             let run = |bench: &mut Bench<'_>| command.with_reserved(bench, *offset);
             let expectation = command.by_driver(Stage::Command, *outcome);
             rows.push(row(&format!("reserved.{field}"), &shows, expectation, Box::new(run)));
         }
-        // Where that says more than that the command is there.
+        // The check is added only if it shows more than the existence of the command.
         if let Some(own) = command.own.filter(|_| !matches!(command.unknown, Done(_))) {
             let [rxe, siw] = own.outcomes;
             let mut expectation = Expectation::of(rxe);
             if siw != rxe && command.support == Support::Both {
                 expectation = expectation.on(Driver::Siw, None, &[siw], "its own part");
             }
-            let run = |bench: &mut Bench<'_>| command.by_itself(bench, |call| call);
-            rows.push(row("handle.own", OWN, expectation, Box::new(run)));
+            let run = |bench: &mut Bench<'_>| command.on_valid_objects(bench, |call| call);
+            rows.push(row("handle.own", OWN_DESCRIPTION, expectation, Box::new(run)));
             if !own.memory.is_empty() {
-                let run = |bench: &mut Bench<'_>| command.by_itself(bench, losing_the_memory);
+                let run =
+                    |bench: &mut Bench<'_>| command.on_valid_objects(bench, with_invalid_memory);
                 let expectation = Expectation::of(Errno(EFAULT));
-                rows.push(row("pointer.data", LOST, expectation, Box::new(run)));
+                rows.push(row("pointer.data", LOST_DESCRIPTION, expectation, Box::new(run)));
             }
         }
     }

@@ -1,18 +1,19 @@
-//! The ring between this library and a thread that does what the kernel does at the other end
-//! (`rxe_queue.h`, `rxe_cq.c`).
+//! The ring between this library and a thread that models the kernel (`rxe_queue.h`, `rxe_cq.c`).
 
 use std::sync::Arc;
 
 use super::*;
-use crate::concurrent::thread::{self, JoinHandle};
-use crate::concurrent::{Condvar, Mutex, check};
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Condvar, Mutex, check};
 
 type Element = u64;
 
-/// How many elements go through a ring, which holds one, in two slots: the third is where the first was.
+/// Number of elements that pass through the ring.
+///
+/// The ring holds one element, in two slots: the third element uses the slot of the first.
 const ELEMENTS: u32 = 3;
 
-/// A ring that holds one element, as both ends have it.
+/// Returns both ends of a ring that holds one element.
 fn ends() -> (Queue<Element>, Kernel) {
     let mapping = Mapping::private(DATA + 2 * size_of::<Element>()).expect("memory");
     let blank: Queue<Element> =
@@ -28,7 +29,7 @@ fn ends() -> (Queue<Element>, Kernel) {
 
 /// The kernel's end.
 struct Kernel {
-    /// Of producer and consumer.
+    /// The indices of producer and consumer.
     indices: [NonNull<AtomicU32>; 2],
     slots: [NonNull<u8>; 2],
 }
@@ -38,7 +39,7 @@ unsafe impl Send for Kernel {}
 
 impl Kernel {
     fn index(&self, which: usize) -> &AtomicU32 {
-        // SAFETY: what stands for a word lives as long as the execution.
+        // SAFETY: the model of a word lives as long as the execution.
         unsafe { self.indices[which].as_ref() }
     }
 
@@ -74,7 +75,7 @@ fn joined<T>(thread: JoinHandle<T>) -> T {
 }
 
 #[test]
-fn loom_what_is_posted_is_whole_where_the_kernel_takes_it() {
+fn loom_posted_element_is_whole_for_kernel() {
     check(|| {
         let (mut queue, kernel) = ends();
         let kernel = thread::spawn(move || {
@@ -103,7 +104,7 @@ fn loom_what_is_posted_is_whole_where_the_kernel_takes_it() {
 }
 
 #[test]
-fn loom_what_is_taken_is_whole_and_free_again() {
+fn loom_taken_element_is_whole_and_slot_is_free() {
     check(|| {
         let (mut queue, kernel) = ends();
         let kernel = thread::spawn(move || {
@@ -125,10 +126,10 @@ fn loom_what_is_taken_is_whole_and_free_again() {
 }
 
 #[test]
-fn loom_who_arms_and_then_finds_nothing_is_woken() {
+fn loom_armed_and_empty_queue_wakes() {
     check(|| {
         let (mut queue, kernel) = ends();
-        // What the kernel's lock of the queue guards: whether it is armed.
+        // The value under the kernel's lock of the queue: whether the queue is armed.
         let armed = Arc::new(Mutex::new(false));
         let woken = Arc::new((Mutex::new(false), Condvar::new()));
         let kernel = thread::spawn({

@@ -1,19 +1,20 @@
-//! The rings between this library and a thread that does what the kernel does at the other end
-//! (`siw_qp.c`, `siw_qp_tx.c`, `siw_cq.c`).
+//! The rings between this library and a thread that models the kernel.
 //!
-//! The kernel orders less than it would have to on a processor that reorders: it looks at a flag and stores
-//! VALID by READ_ONCE and WRITE_ONCE, with no barrier between that and the element. The model has the kernel
-//! order these, as the protocol is meant; what no program can do anything about is not its subject.
+//! The kernel's code is in `siw_qp.c`, `siw_qp_tx.c` and `siw_cq.c`.
+//!
+//! The kernel orders less than a processor that reorders requires. It reads a flag and stores VALID by READ_ONCE and
+//! WRITE_ONCE, with no barrier between that and the element. The model orders these accesses, as the protocol intends.
+//! Faults that no program can work around are not part of the model.
 
 use std::sync::Arc;
 
 use verbs_abi::AlignedU64;
 
 use super::*;
-use crate::concurrent::thread::{self, JoinHandle};
-use crate::concurrent::{Condvar, Mutex, check};
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Condvar, Mutex, check};
 
-/// A ring of `elements`, with what stands behind a completion queue.
+/// Returns a ring of `elements`, with the bytes that follow a completion queue.
 fn ring<E>(elements: u32) -> Ring<E> {
     let length = elements as usize * size_of::<E>() + size_of::<siw_cq_ctrl>();
     Ring::over(Mapping::private(length).expect("memory"), elements).expect("a good ring")
@@ -52,7 +53,7 @@ struct Sender {
 struct State {
     /// An element was taken and is worked on.
     busy: bool,
-    /// How many were taken.
+    /// Number of elements that were taken.
     taken: u32,
 }
 
@@ -97,8 +98,10 @@ impl Sender {
     }
 }
 
-/// The first element is being sent while `others` are put, of which the kernel is told where it must be.
-fn what_the_kernel_is_told_of_is_sent(slots: u32, others: u32) {
+/// Checks the sending of the first element while `others` are stored.
+///
+/// The kernel gets a doorbell for each element that needs one.
+fn check_doorbells_send_all(slots: u32, others: u32) {
     let mut ring = ring(slots);
     let sender = Sender::of(&ring);
     put(&mut ring, 0);
@@ -118,13 +121,13 @@ fn what_the_kernel_is_told_of_is_sent(slots: u32, others: u32) {
 }
 
 #[test]
-fn loom_the_kernel_is_told_of_what_it_would_sleep_on() {
-    check(|| what_the_kernel_is_told_of_is_sent(2, 2));
+fn loom_doorbell_is_rung_for_sleeping_kernel() {
+    check(|| check_doorbells_send_all(2, 2));
 }
 
 #[test]
-fn loom_the_kernel_is_told_of_all_where_there_is_room_for_one() {
-    check(|| what_the_kernel_is_told_of_is_sent(1, 2));
+fn loom_doorbell_is_rung_with_room_for_one() {
+    check(|| check_doorbells_send_all(1, 2));
 }
 
 /// The channel of the events of a completion queue.
@@ -143,7 +146,7 @@ fn sleep(wake: &Wake) {
     *woken = false;
 }
 
-/// Where the kernel stores completions.
+/// The kernel's end of a completion queue.
 struct Completer {
     place: Arc<Place>,
     arming: Arming,
@@ -219,17 +222,17 @@ fn who_arms_is_woken(completions: u32) {
 }
 
 #[test]
-fn loom_who_arms_and_then_finds_nothing_is_woken() {
+fn loom_armed_and_empty_queue_wakes() {
     check(|| who_arms_is_woken(1));
 }
 
 #[test]
-fn loom_what_is_taken_is_whole_and_free_again() {
+fn loom_taken_element_is_whole_and_slot_is_free() {
     check(|| who_arms_is_woken(2));
 }
 
 #[test]
-fn loom_a_completion_of_the_librarys_own_is_seen_or_wakes() {
+fn loom_injected_completion_is_seen_or_wakes() {
     check(|| {
         let ring = ring::<siw_cqe>(1);
         let completer = Completer::of(&ring);
@@ -254,33 +257,33 @@ fn loom_a_completion_of_the_librarys_own_is_seen_or_wakes() {
 }
 
 #[test]
-fn loom_what_is_left_is_taken_whole_and_in_order() {
+fn loom_orphans_are_taken_whole_in_order() {
     check(|| {
         let mut ring = ring(2);
         Sender::of(&ring);
-        let leftovers = ring.leftovers();
+        let orphans = ring.orphans();
         put(&mut ring, 0);
         let flusher = thread::spawn(move || {
-            let first = leftovers.take_all();
-            (leftovers, first)
+            let first = orphans.take_all();
+            (orphans, first)
         });
         put(&mut ring, 1);
         put(&mut ring, 2);
-        let (leftovers, mut taken) = joined(flusher);
-        taken.extend(leftovers.take_all());
+        let (orphans, mut taken) = joined(flusher);
+        taken.extend(orphans.take_all());
         assert_eq!(taken, [0, 1, 2]);
     });
 }
 
 #[test]
-fn loom_a_leftover_is_taken_by_one() {
+fn loom_orphan_is_taken_once() {
     check(|| {
         let mut ring = ring(2);
         Sender::of(&ring);
-        let leftovers = ring.leftovers();
+        let orphans = ring.orphans();
         put(&mut ring, 0);
         put(&mut ring, 1);
-        let flusher = thread::spawn(move || leftovers.take_all());
+        let flusher = thread::spawn(move || orphans.take_all());
         let back = ring.take_back();
         let taken = joined(flusher);
         let expected: &[u64] = if back { &[0] } else { &[0, 1] };

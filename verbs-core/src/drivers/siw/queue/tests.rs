@@ -50,7 +50,7 @@ fn complete(ring: &Ring<siw_cqe>, count: u32, completion: &siw_cqe) {
 }
 
 #[test]
-fn holds_as_many_as_it_has_and_keeps_their_order() {
+fn ring_holds_all_elements_in_order() {
     for elements in [1, 4] {
         let mut ring = sends(elements);
         assert_eq!(ring.capacity(), elements);
@@ -87,7 +87,7 @@ fn doorbell_is_rung_if_previous_send_was_taken() {
 }
 
 #[test]
-fn what_was_taken_back_is_not_there() {
+fn withdrawn_request_is_absent() {
     let mut ring = sends(2);
     put(&mut ring, &send(0));
     put(&mut ring, &send(1));
@@ -100,37 +100,37 @@ fn what_was_taken_back_is_not_there() {
 }
 
 #[test]
-fn what_the_kernel_has_left_is_cleared_in_order() {
+fn orphans_are_cleared_in_order() {
     let mut ring = sends(4);
-    assert_eq!(ring.leftovers().take_all(), [0; 0]);
+    assert_eq!(ring.orphans().take_all(), [0; 0]);
     (10..14).for_each(|id| put(&mut ring, &send(id)));
     taken(&ring, 0);
     put(&mut ring, &send(14));
     taken(&ring, 1);
-    assert_eq!(ring.leftovers().take_all(), [12, 13, 14]);
-    assert_eq!(ring.leftovers().take_all(), [0; 0]);
+    assert_eq!(ring.orphans().take_all(), [12, 13, 14]);
+    assert_eq!(ring.orphans().take_all(), [0; 0]);
     assert!(has_room(&mut ring));
 }
 
 #[test]
-fn what_is_put_meanwhile_comes_last() {
+fn requests_put_meanwhile_come_last() {
     for (before, meanwhile) in [(0, 0), (3, 1), (2, 1), (2, 2), (0, 4), (1, 3), (4, 0)] {
         let mut ring = sends(4);
         ring.place.count.store(u32::MAX - 1, Ordering::Relaxed);
         (0..before).for_each(|id| put(&mut ring, &send(id)));
         let count = ring.count();
         (before..before + meanwhile).for_each(|id| put(&mut ring, &send(id)));
-        let left = ring.leftovers().take_since(count);
+        let left = ring.orphans().take_since(count);
         assert!(left.into_iter().eq(0..before + meanwhile), "{before} and {meanwhile}");
         assert!(has_room(&mut ring));
     }
 }
 
 #[test]
-fn what_another_thread_puts_is_taken_in_order() {
+fn requests_of_other_thread_are_taken_in_order() {
     const PUT: u16 = 5_000;
     let mut ring = sends(4);
-    let leftovers = ring.leftovers();
+    let orphans = ring.orphans();
     let mut taken = Vec::new();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -142,7 +142,7 @@ fn what_another_thread_puts_is_taken_in_order() {
             }
         });
         while taken.len() < usize::from(PUT) {
-            taken.extend(leftovers.take_all());
+            taken.extend(orphans.take_all());
             thread::yield_now();
         }
     });
@@ -150,7 +150,7 @@ fn what_another_thread_puts_is_taken_in_order() {
 }
 
 #[test]
-fn completions_are_taken_once_and_whatever_they_say() {
+fn completions_are_taken_once_with_any_content() {
     let elements = 4;
     let length = 4 * size_of::<siw_cqe>() + size_of::<siw_cq_ctrl>();
     let mut ring: Ring<siw_cqe> = ring(elements, length).expect("a good ring");
@@ -170,7 +170,7 @@ fn completions_are_taken_once_and_whatever_they_say() {
 }
 
 #[test]
-fn single_completion_is_taken_without_a_loop() {
+fn single_completion_is_taken_without_loop() {
     let mut ring: Ring<siw_cqe> = ring(4, 4 * size_of::<siw_cqe>()).expect("a good ring");
     let completion = |id: u64| siw_cqe { id: id.into(), flags: 0xff, ..siw_cqe::default() };
     // Even identifiers are translated by the other function.
@@ -193,7 +193,7 @@ fn single_completion_is_taken_without_a_loop() {
 }
 
 #[test]
-fn several_are_left_to_the_loop_unless_one_fits() {
+fn several_completions_are_left_to_loop() {
     for elements in [1, 2] {
         let length = elements as usize * size_of::<siw_cqe>();
         let mut ring: Ring<siw_cqe> = ring(elements, length).expect("a good ring");
@@ -206,7 +206,7 @@ fn several_are_left_to_the_loop_unless_one_fits() {
 }
 
 #[test]
-fn a_number_of_elements_that_cannot_be_is_refused() {
+fn impossible_element_count_is_refused() {
     for elements in [0, 3, u32::MAX, 1 << 31] {
         assert!(ring::<siw_rqe>(elements, 4096).is_none(), "{elements}");
     }

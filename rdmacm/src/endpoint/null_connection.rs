@@ -1,0 +1,261 @@
+//! Tests of the safe tier on the null driver: without a kernel.
+//!
+//! The device copies no bytes. When the doorbell rings, it completes a send, and also the next receive of the same
+//! queue pair with the length of the message. So a connection receives its own messages.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use verbs_abi::{AlignedU64, ib_uverbs_comp_event_desc};
+use zerocopy::IntoBytes;
+
+use super::connection::Connection;
+use super::core::{Core, Messages, Protocol};
+use super::kernel_objects::{KernelObjects, NewEndpoint};
+use super::readiness::Readiness;
+use super::shared::Shared;
+use super::state::State;
+use super::{Buffer, Message};
+use crate::cm::fake_connection;
+use crate::error::{ErrorKind, Result};
+use crate::verbs::{
+    BufferedQueuePair, CompletionChannel, CompletionQueue, Context, ProtectionDomain, QpState,
+    QueuePair, QueuePairAttributes, QueuePairCaps, QueuePairInit, RegisteredBuffer, WcStatus,
+};
+
+const SENDS: usize = 3;
+const RECEIVES: usize = 4;
+const LENGTH: usize = 64;
+const LONG: Duration = Duration::from_secs(60);
+
+/// A connection to itself.
+struct Loopback {
+    connection: Connection,
+    _kernel: UnixStream,
+    /// The end of the kernel of the completion channel.
+    events: UnixStream,
+    recv_cq: CompletionQueue,
+}
+
+impl Loopback {
+    fn new() -> Self {
+        let context = Context::null();
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let (completions, device) = CompletionChannel::on_socket(&context);
+        completions.set_nonblocking(true).expect("a socket");
+        let cq = || CompletionQueue::new(&context, 16, Some(&completions)).expect("a queue");
+        let (recv_cq, send_cq) = (cq(), cq());
+        let caps = QueuePairCaps { max_send_wr: 4, max_recv_wr: 4, ..QueuePairCaps::default() };
+        let init = QueuePairInit { caps, send_cq: &send_cq, ..QueuePairInit::new(&recv_cq) };
+        let qp = QueuePair::new(&pd, &init).expect("queue pair");
+        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS)).expect("modify");
+        let mut queues = BufferedQueuePair::new(qp).expect("queues");
+        queues.defer_destruction();
+        let groups = [(SENDS, LENGTH), (RECEIVES, LENGTH)];
+        let mut free = RegisteredBuffer::alloc_groups(&pd, groups, 0).expect("buffers");
+        queues.reserve(free.len());
+        for buffer in free.drain(SENDS..) {
+            queues.post_recv(buffer).expect("post a receive");
+        }
+        let (id, channel, kernel) = fake_connection();
+        channel.set_nonblocking(true).expect("a socket");
+        let too_long = WcStatus::IB_WC_LOC_LEN_ERR;
+        let messages = Messages::new(false, RECEIVES, too_long, too_long, None);
+        let objects = KernelObjects {
+            id: Arc::new(id),
+            queues,
+            completions,
+            senders: None,
+            send_buffer_size: LENGTH,
+            busy_poll: Duration::ZERO,
+        };
+        let core = Core::new(free, RECEIVES, Protocol::Messages(messages));
+        let state = State::new(NewEndpoint { objects, core, timer: None }, None);
+        let readiness = Arc::new(Readiness::new(&channel).expect("epoll"));
+        let name = "the connection to itself".to_owned();
+        let shared = Shared::new(state, channel, readiness, name, LENGTH).expect("shared");
+        let addresses: [Option<SocketAddr>; 2] = [None, None];
+        let connection = Connection::of(Arc::new(shared), addresses, Box::default(), None);
+        Self { connection, _kernel: kernel, events: device, recv_cq }
+    }
+
+    /// Raises a completion event of the receive queue.
+    fn raise_event(&self) {
+        let cq_handle = AlignedU64::from(self.recv_cq.token().get());
+        let event = ib_uverbs_comp_event_desc { cq_handle };
+        (&self.events).write_all(event.as_bytes()).expect("an event");
+    }
+
+    /// Returns `true` if the descriptor of the connection becomes readable.
+    fn is_readable(&self, timeout: PollTimeout) -> bool {
+        let mut descriptors = [PollFd::new(self.connection.as_fd(), PollFlags::POLLIN)];
+        poll(&mut descriptors, timeout).expect("poll") > 0
+    }
+
+    /// Sends a message of `length` bytes.
+    fn send(&self, length: usize) {
+        self.connection.post_bytes(&vec![1; length]).expect("post");
+    }
+
+    fn lengths(&self) -> Vec<usize> {
+        let received = std::iter::from_fn(|| would_block(self.connection.try_recv()));
+        received.map(|message| message.expect("not the end").len()).collect()
+    }
+}
+
+/// Returns the value, or `None` if the call would block.
+fn would_block<T>(result: Result<T>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
+            None
+        }
+    }
+}
+
+fn kind<T>(result: Result<T>) -> ErrorKind {
+    result.map(drop).expect_err("a failure").kind().clone()
+}
+
+#[test]
+fn messages_arrive_in_order() {
+    let own = Loopback::new();
+    for length in [5, 0, LENGTH] {
+        own.send(length);
+    }
+    assert_eq!(own.lengths(), [5, 0, LENGTH]);
+    assert!(would_block(own.connection.try_recv()).is_none());
+}
+
+#[test]
+fn send_buffers_are_limited_and_return() {
+    let own = Loopback::new();
+    let take = || would_block(own.connection.try_acquire_buffer());
+    let mut held: Vec<Buffer> = std::iter::from_fn(take).collect();
+    assert_eq!(held.len(), SENDS);
+    assert_eq!(kind(own.connection.try_post_bytes(b"x")), ErrorKind::WouldBlock);
+    drop(held.pop());
+    own.connection.post_send(take().expect("the dropped buffer")).expect("post");
+    let returned = take().expect("the buffer of the message that was sent");
+    assert_eq!(returned.len(), LENGTH, "a buffer is full at first");
+    drop(held);
+    assert_eq!(own.lengths(), [LENGTH]);
+}
+
+#[test]
+fn kept_messages_hold_their_receive_buffers() {
+    let own = Loopback::new();
+    let mut kept: Vec<Message> = Vec::new();
+    for length in 0..RECEIVES {
+        own.send(length);
+        kept.push(own.connection.recv().expect("receive").expect("a message"));
+    }
+    let reposted = || own.connection.stats().expect("this process").receives_reposted;
+    assert_eq!(reposted(), 0);
+    // The device has no receive for it.
+    own.send(9);
+    assert!(would_block(own.connection.try_recv()).is_none());
+    kept.clear();
+    assert_eq!(reposted(), u64::try_from(RECEIVES).expect("it fits"));
+    own.send(10);
+    assert_eq!(own.lengths().last(), Some(&10));
+}
+
+#[test]
+fn long_message_is_refused_without_loss() {
+    let own = Loopback::new();
+    let error = own.connection.post_bytes(&[0; LENGTH + 1]).expect_err("too long");
+    assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
+    assert!(error.to_string().contains("65"), "{error}");
+    let mut buffer = own.connection.acquire_buffer().expect("a buffer");
+    assert_eq!(buffer.set_len(LENGTH + 1).expect_err("too long").errno(), libc::EMSGSIZE);
+    assert_eq!(buffer.len(), LENGTH);
+    drop(buffer);
+    (0..SENDS).for_each(|_| own.send(1));
+    assert_eq!(own.lengths(), [1; SENDS]);
+}
+
+#[test]
+fn buffer_of_another_connection_is_refused() {
+    let (own, other) = (Loopback::new(), Loopback::new());
+    let buffer = other.connection.acquire_buffer().expect("a buffer");
+    let error = own.connection.post_send(buffer).expect_err("not its own");
+    assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
+    let take = || would_block(other.connection.try_acquire_buffer());
+    let held: Vec<Buffer> = std::iter::from_fn(take).collect();
+    assert_eq!(held.len(), SENDS, "the buffer has returned to its connection");
+}
+
+#[test]
+fn flush_and_statistics_follow_completions() {
+    let own = Loopback::new();
+    own.send(7);
+    let operation = own.connection.start_send(own.connection.acquire_buffer().expect("a buffer"));
+    own.connection.flush_timeout(LONG).expect("flush");
+    operation.expect("post").wait_timeout(LONG).expect("sent");
+    assert_eq!(own.lengths(), [7, LENGTH]);
+    let stats = own.connection.stats().expect("this process");
+    assert_eq!((stats.messages_sent, stats.messages_received), (2, 2));
+    let bytes = u64::try_from(7 + LENGTH).expect("it fits");
+    assert_eq!((stats.bytes_sent, stats.bytes_received), (bytes, bytes));
+    assert_eq!(stats.failures, 0);
+}
+
+#[test]
+fn abort_ends_every_handle_and_wakes_threads() {
+    let own = Loopback::new();
+    let clone = own.connection.clone();
+    let kept = own.connection.acquire_buffer().expect("a buffer");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| clone.recv());
+        own.connection.abort();
+        assert_eq!(kind(waiting.join().expect("it lives")), ErrorKind::Disconnected);
+    });
+    assert_eq!(kind(clone.acquire_buffer()), ErrorKind::Disconnected);
+    assert_eq!(kind(clone.post_send(kept)), ErrorKind::Disconnected);
+    clone.flush().expect("all was sent");
+    clone.close(LONG).expect("it has ended already");
+}
+
+#[test]
+fn dropped_handle_leaves_connection_to_its_clones() {
+    let Loopback { connection, .. } = Loopback::new();
+    let clone = connection.clone();
+    drop(connection);
+    clone.post_bytes(b"one").expect("post");
+    let message = clone.recv().expect("receive").expect("a message");
+    // A message outlives the last handle.
+    drop(clone);
+    assert_eq!(message.len(), 3);
+}
+
+#[test]
+fn completion_event_wakes_blocked_thread() {
+    let own = Loopback::new();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| own.connection.recv_timeout(LONG));
+        own.send(5);
+        own.raise_event();
+        let message = waiting.join().expect("it lives").expect("receive").expect("a message");
+        assert_eq!(message.len(), 5);
+    });
+}
+
+#[test]
+fn completion_event_makes_descriptor_readable() {
+    let own = Loopback::new();
+    assert!(would_block(own.connection.try_recv()).is_none());
+    assert!(!own.is_readable(PollTimeout::ZERO));
+    own.send(5);
+    own.raise_event();
+    assert!(own.is_readable(PollTimeout::try_from(LONG).expect("it fits")));
+    assert_eq!(own.lengths(), [5]);
+    assert!(!own.is_readable(PollTimeout::ZERO), "the event was consumed");
+}

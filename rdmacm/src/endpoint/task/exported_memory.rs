@@ -1,0 +1,55 @@
+//! [`ExportedMemory`], memory of this side that the peer of a connection may reach, for tasks.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::blocking_pool::run_blocking;
+#[cfg(doc)]
+use super::connection::Connection;
+use super::failure::cancelled;
+use super::runtime::Runtime;
+use crate::endpoint;
+use crate::error::Result;
+
+/// Memory of this side that the peer of a connection may reach, for tasks.
+///
+/// Created by [`Connection::export`]. It dereferences to an [`endpoint::ExportedMemory`], which is documented in more detail.
+///
+/// The thread that drops it revokes it, with a command to the kernel: the peer has no access any more afterwards.
+/// [`revoke`](Self::revoke) does that on another thread and waits for it.
+#[derive(Debug)]
+pub struct ExportedMemory {
+    export: endpoint::ExportedMemory,
+    runtime: Arc<dyn Runtime>,
+}
+
+impl ExportedMemory {
+    pub(super) fn new(export: endpoint::ExportedMemory, runtime: Arc<dyn Runtime>) -> Self {
+        Self { export, runtime }
+    }
+
+    /// Revokes the peer's access to the memory: see [`endpoint::ExportedMemory::revoke`].
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`endpoint::ExportedMemory::revoke`].
+    /// - ECANCELED if the runtime ends, with which the access is revoked too.
+    ///
+    /// # Cancel safety
+    ///
+    /// The access is revoked in any case, as if the export was dropped.
+    #[doc(alias = "rdma_dereg_mr")]
+    pub async fn revoke(self) -> Result<()> {
+        let Self { export, runtime } = self;
+        let revoked = run_blocking(&runtime, move || export.revoke()).await;
+        revoked.ok_or_else(|| cancelled("revoke", "exported memory"))?
+    }
+}
+
+impl Deref for ExportedMemory {
+    type Target = endpoint::ExportedMemory;
+
+    fn deref(&self) -> &endpoint::ExportedMemory {
+        &self.export
+    }
+}

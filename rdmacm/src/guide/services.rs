@@ -1,0 +1,88 @@
+//! Running services: stopping a server, reconnecting, requests with timeouts.
+//!
+//! # Stopping a server
+//!
+//! A signal does not interrupt the calls of this crate, so a program handles signals itself. On Tokio it selects
+//! between the next request and the signal:
+//!
+#![cfg_attr(feature = "tokio", doc = "```no_run")]
+#![cfg_attr(not(feature = "tokio"), doc = "```text")]
+//! # use rdmacm::endpoint::tokio::Listener;
+//! # async fn serve(listener: &Listener) -> Result<(), Box<dyn std::error::Error>> {
+//! tokio::select! {
+//!     incoming = listener.accept() => { /* serve it in a task */ drop(incoming?) }
+//!     signal = tokio::signal::ctrl_c() => { /* stop */ signal? }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Dropping the listener rejects the clients that were not accepted. Closing a connection with [`close`] sends all
+//! posted messages first. Dropping a connection, also together with its task, ends it at once. The peer is notified in
+//! both cases.
+//!
+//! A thread that accepts wakes from time to time, and checks a flag that a signal handler sets (for example with the
+//! crate `signal-hook`):
+//!
+//! ```no_run
+//! use std::sync::atomic::{AtomicBool, Ordering};
+//! use std::time::Duration;
+//!
+//! use rdmacm::ErrorKind;
+//! use rdmacm::endpoint::{Incoming, Listener};
+//!
+//! /// Returns the next request, or `None` after `is_stopping` was set.
+//! fn next(listener: &Listener, is_stopping: &AtomicBool) -> rdmacm::Result<Option<Incoming>> {
+//!     while !is_stopping.load(Ordering::Relaxed) {
+//!         match listener.accept_timeout(Duration::from_millis(500)) {
+//!             Err(error) if *error.kind() == ErrorKind::TimedOut => {}
+//!             accepted => return accepted.map(Some),
+//!         }
+//!     }
+//!     Ok(None)
+//! }
+//! ```
+//!
+//! An event loop adds a `signalfd` beside the descriptors of its listener and connections.
+//!
+//! # Reconnecting
+//!
+//! A connection that has ended cannot be revived: drop it and connect again. If a later attempt to connect may succeed,
+//! the [`io_kind`](crate::Error::io_kind) of the error is `ConnectionRefused`, `TimedOut`, `HostUnreachable` or
+//! `NetworkUnreachable`. Other errors have a cause in the program or the machine, and a later attempt fails again. The
+//! page on [errors](super::errors) lists all of them.
+//!
+//! How fast a connection detects the end of its peer depends on the cause:
+//!
+//! - If the peer's process has ended, the connection detects it at once.
+//! - If the peer's machine has failed, the connection detects it after its
+//!   [retries](crate::endpoint::ConnectionConfig::retry_count).
+//! - While the connection is idle, it does not detect the failure of a machine, unless it is
+//!   [kept alive](crate::endpoint::ConnectionConfig::keep_alive_interval).
+//!
+//! After the end of a connection, a posted message may or may not have arrived. If
+//! [`flush`](crate::endpoint::Connection::flush) succeeds, the peer's device has received the message; on iWARP only
+//! TCP of this side has accepted it. Only a response shows that the peer's program has handled the message.
+//!
+//! # Requests and responses
+//!
+//! Messages keep their boundaries, so a request is a message and so is its response. A number relates the two. With it,
+//! the client does not take the late response to a request that has timed out for the response to the next request. The
+//! complete client and server:
+//!
+#![cfg_attr(feature = "tokio", doc = "```no_run")]
+#![cfg_attr(not(feature = "tokio"), doc = "```text")]
+#![doc = include_str!("snippets/services.rs")]
+//! ```
+//!
+//! When the server stops, the task of each connection answers the request that it has taken, and closes the connection.
+//! The call [`recv`] is cancel safe: a request is either answered or was not taken. The client of a request that was not
+//! taken gets an error. On RoCE and InfiniBand, [`close`] waits until the client answers, so a client that makes no call
+//! uses up the grace. All responses were sent before that.
+//!
+//! A client can have several requests in flight. It posts each with its number, receives in one task, and keeps the
+//! waiting callers in a map by the number. The peer's
+//! [receive buffers](crate::endpoint::ConnectionConfig::receive_buffers) bound the number of requests in flight.
+//!
+//! [`close`]: crate::endpoint::task::Connection::close
+//! [`recv`]: crate::endpoint::task::Connection::recv

@@ -1,0 +1,278 @@
+//! Values promised by the test bed, and connections for tests.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::utsname::uname;
+use nix::unistd::{Pid, gettid};
+use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
+use rdmacm::device::{self, Device, ResourceCounts};
+use rdmacm::{Error, ErrorKind, UnreachableReason};
+pub(crate) use rdmacm_tests::promised;
+use ucma_abi::ib_cm_sidr_status;
+
+use crate::io::{Io, Shape};
+
+/// Returns `true` if the RoCE device of the tests is the emulated card, and not rxe0.
+pub(crate) fn is_card() -> bool {
+    static IS_CARD: OnceLock<bool> = OnceLock::new();
+    let has_card = || promised("RDMACM_TEST_DEVICES").split(',').any(|name| name == CARD);
+    *IS_CARD.get_or_init(has_card)
+}
+
+/// The name of the emulated card.
+const CARD: &str = "mlx5_0";
+
+/// Returns the name of the RoCE device of the tests.
+pub(crate) fn roce_name() -> &'static str {
+    if is_card() { CARD } else { "rxe0" }
+}
+
+/// Returns the IPv4 address of the RoCE device.
+pub(crate) fn roce_ip() -> &'static str {
+    if is_card() { "10.0.0.3" } else { "10.0.0.1" }
+}
+
+/// Returns the network device of the RoCE device, and the other end of its cable.
+pub(crate) fn roce_ends() -> [&'static str; 2] {
+    if is_card() { ["v2", "v3"] } else { ["v0", "v1"] }
+}
+
+/// Returns the network device of the RoCE device.
+pub(crate) fn roce_end() -> &'static str {
+    let [end, _] = roce_ends();
+    end
+}
+
+/// Returns an address of the RoCE device.
+pub(crate) fn roce(port: u16) -> SocketAddr {
+    (roce_ip().parse::<IpAddr>().expect("an address"), port).into()
+}
+
+/// Returns the other address of the RoCE device.
+pub(crate) fn roce_v6(port: u16) -> SocketAddr {
+    ([0xfd00, 0, 0, 0, 0, 0, 0, if is_card() { 3 } else { 1 }], port).into()
+}
+
+/// Returns an address of siw0.
+pub(crate) fn siw(port: u16) -> SocketAddr {
+    ([10, 0, 0, 2], port).into()
+}
+
+/// Returns the other address of siw0.
+pub(crate) fn siw_v6(port: u16) -> SocketAddr {
+    ([0xfd00, 0, 0, 0, 0, 0, 0, 2], port).into()
+}
+
+/// The major and the minor version of the kernel.
+pub(crate) fn kernel_version() -> (u32, u32) {
+    let name = uname().expect("ask the kernel for its name");
+    let release = name.release().to_str().expect("a text");
+    let mut numbers =
+        release.split(['.', '-']).map(|number| number.parse().expect("a number of the version"));
+    (numbers.next().expect("a major version"), numbers.next().expect("a minor version"))
+}
+
+/// The answer of a peer on whose port no program listens for datagrams.
+pub(crate) const NO_LISTENER: UnreachableReason =
+    UnreachableReason::Refused(ib_cm_sidr_status::IB_SIDR_UNSUPPORTED);
+
+/// The answer of a peer whose program rejects.
+pub(crate) const REJECTED: UnreachableReason =
+    UnreachableReason::Refused(ib_cm_sidr_status::IB_SIDR_REJECT);
+
+/// The default number of send buffers, as the documentation of `ConnectionConfig` and `DatagramConfig` states it.
+pub(crate) const DEFAULT_SEND_BUFFERS: u32 = 16;
+
+/// Long enough for anything that a loaded machine does.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Returns a device by its name.
+pub(crate) fn device(name: &str) -> Device {
+    let devices = device::list().expect("list the devices");
+    devices.into_iter().find(|device| device.name() == name).expect("the device is there")
+}
+
+/// Returns the object counts of rxe0.
+pub(crate) fn objects() -> ResourceCounts {
+    device(roce_name()).resources().expect("count the objects")
+}
+
+/// Returns the number of ids that are bound to rxe0.
+pub(crate) fn ids() -> u64 {
+    objects().count("cm_id").expect("ids are counted")
+}
+
+/// Returns an event channel.
+pub(crate) fn channel() -> EventChannel {
+    EventChannel::new().expect("open an event channel")
+}
+
+/// Returns an id of the TCP port space.
+pub(crate) fn id(channel: &EventChannel) -> CmId {
+    CmId::new(channel, PortSpace::Tcp).expect("create an id")
+}
+
+/// Returns a listener on a port of the kernel's choice of `address`.
+///
+/// On siw it takes another port if TCP has the first.
+pub(crate) fn listen(channel: &EventChannel, address: SocketAddr) -> (CmId, SocketAddr) {
+    let listens = || {
+        let listener = id(channel);
+        listener.bind(address).expect("bind");
+        listener.listen(0).map(|()| listener)
+    };
+    let is_taken = |tried: &Result<CmId, Error>| {
+        let refused = tried.as_ref().err().map(Error::errno);
+        refused == Some(libc::EADDRINUSE) && address.port() == 0
+    };
+    let mut tries = (0..17).map(|_| listens());
+    let tried = tries.find(|tried| !is_taken(tried)).expect("a port that TCP does not have");
+    let listener = tried.expect("listen");
+    let bound = listener.local_addr().expect("query").expect("a bound id has an address");
+    (listener, bound)
+}
+
+/// Returns an id that is ready to connect to `server`.
+pub(crate) fn resolve(channel: &EventChannel, server: SocketAddr) -> CmId {
+    let id = id(channel);
+    id.resolve_addr(None, server, LONG).expect("resolve the address");
+    channel.expect_event(EventType::AddrResolved).expect("address resolved");
+    id.resolve_route(LONG).expect("resolve the route");
+    channel.expect_event(EventType::RouteResolved).expect("route resolved");
+    id
+}
+
+/// Returns an id that has sent a request to `server`, and its queue pair.
+pub(crate) fn ask(channel: &EventChannel, server: SocketAddr, param: &ConnParam) -> Side {
+    let side = Side::new(resolve(channel, server), Shape::default());
+    side.id.connect(param).expect("connect");
+    side
+}
+
+/// Returns the id of the next request on `channel`.
+pub(crate) fn request(channel: &EventChannel) -> CmId {
+    let mut event = channel.expect_event(EventType::ConnectRequest).expect("a request");
+    event.take_request().expect("a request brings an id")
+}
+
+/// One side of a connection.
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) id: CmId,
+    pub(crate) io: Io,
+}
+
+impl Side {
+    /// Gives `id`, which has a device, what it takes to move data.
+    pub(crate) fn new(id: CmId, shape: Shape) -> Self {
+        let io = Io::new(&id, shape);
+        Self { id, io }
+    }
+}
+
+/// A connection within this process, each side with a channel of its own.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) client: Side,
+    pub(crate) server: Side,
+    pub(crate) client_channel: EventChannel,
+    pub(crate) server_channel: EventChannel,
+}
+
+impl Connection {
+    /// Connects to rxe0 over IPv4.
+    pub(crate) fn new(shape: Shape) -> Self {
+        Self::to(roce(0), shape, &ConnParam::default())
+    }
+
+    /// Connects to `address`, both sides with the same parameters.
+    pub(crate) fn to(address: SocketAddr, shape: Shape, param: &ConnParam) -> Self {
+        let (client_channel, server_channel) = (channel(), channel());
+        let (client, server) = connect([&client_channel, &server_channel], address, shape, param);
+        Self { client, server, client_channel, server_channel }
+    }
+
+    /// Ends the connection, and everything about it.
+    pub(crate) fn close(self) {
+        self.client.id.disconnect().expect("disconnect");
+        self.server_channel
+            .expect_event(EventType::Disconnected)
+            .expect("server should get the event");
+        // The client gets an event when the server answers.
+        self.server.id.disconnect().expect("disconnect");
+        self.client_channel
+            .expect_event(EventType::Disconnected)
+            .expect("client should get the event");
+        self.client.id.destroy().expect("destroy");
+        self.server.id.destroy().expect("destroy");
+    }
+}
+
+/// Connects a client and a server, by two channels or one.
+pub(crate) fn connect(
+    channels: [&EventChannel; 2],
+    address: SocketAddr,
+    shape: Shape,
+    param: &ConnParam,
+) -> (Side, Side) {
+    let [ours, theirs] = channels;
+    let (listener, server) = listen(theirs, address);
+    let client = Side::new(resolve(ours, server), shape);
+    client.id.connect(param).expect("connect");
+    let server = Side::new(request(theirs), shape);
+    server.id.accept(param).expect("accept");
+    ours.expect_event(EventType::Established).expect("the client is connected");
+    theirs.expect_event(EventType::Established).expect("the server is connected");
+    listener.destroy().expect("destroy the listener");
+    (client, server)
+}
+
+/// Checks that `error` was found before any command, and that its text has each of `parts`.
+#[track_caller]
+pub(crate) fn assert_invalid(error: &Error, parts: &[&str]) {
+    assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error:?}");
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+}
+
+/// Sends the id of this thread, which will sleep next.
+pub(crate) fn announce(says: &Sender<Pid>) {
+    says.send(gettid()).expect("the test listens");
+}
+
+/// Waits until a thread of this process sleeps.
+pub(crate) fn asleep(thread: Pid) {
+    until_in(thread, 'S');
+}
+
+/// Waits until a thread of this process waits for something of the kernel's that no signal ends.
+pub(crate) fn stuck(thread: Pid) {
+    until_in(thread, 'D');
+}
+
+fn until_in(thread: Pid, state: char) {
+    let is_in = || {
+        let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).expect("it runs");
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(state))
+    };
+    while !is_in() {
+        thread::yield_now();
+    }
+}
+
+/// Sets the flag when dropped, by a panic too: a thread that waits for the flag must not wait forever.
+pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}

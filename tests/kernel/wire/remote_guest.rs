@@ -1,0 +1,93 @@
+//! The far guest of the wire tests.
+//!
+//! It lends memory to its clients, and obeys commands about itself and its end of the wire.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use rdmacm::cm::{ConnParam, EventType};
+use rdmacm::verbs::QpState;
+
+use super::{CONTROL, CONTROL_PORT, SERVER_PORT, WIRE, plug_in, socket};
+use crate::fixtures::{Side, channel, listen};
+use crate::io::Shape;
+use crate::netdev::run;
+
+/// Runs until its guest ends. It is no test itself: `cargo xtask test` starts it for those of [`super`].
+#[test]
+#[ignore = "the far guest's part in the tests of wire: cargo xtask test wire"]
+fn serve() {
+    plug_in(1);
+    thread::spawn(lend_memory);
+    let commands = TcpListener::bind(socket(CONTROL[1], CONTROL_PORT)).expect("listen");
+    for stream in commands.incoming() {
+        obey(stream.expect("a connection"));
+    }
+}
+
+fn obey(stream: TcpStream) {
+    let mut answers = stream.try_clone().expect("duplicate the socket");
+    // A test that fails takes its end of the connection along.
+    for command in BufReader::new(stream).lines().map_while(Result::ok) {
+        match command.as_str() {
+            "cut" => cut(true),
+            "plug" => cut(false),
+            "die" => fs::write("/proc/sysrq-trigger", "b").expect("end at once"),
+            _ => panic!("unknown command {command}"),
+        }
+        writeln!(answers, "done").expect("answer");
+    }
+}
+
+/// Drops all frames of the wire in both directions, or passes them.
+///
+/// For a network device that is down, the emulator would keep the frames and pass them on later.
+fn cut(now: bool) {
+    static IS_CUT: AtomicBool = AtomicBool::new(false);
+    if IS_CUT.swap(now, Ordering::SeqCst) == now {
+        return;
+    }
+    if now {
+        run("tc", &["qdisc", "add", "dev", "eth0", "clsact"]);
+        for way in ["ingress", "egress"] {
+            run("tc", &["filter", "add", "dev", "eth0", way, "matchall", "action", "drop"]);
+        }
+    } else {
+        run("tc", &["qdisc", "delete", "dev", "eth0", "clsact"]);
+    }
+}
+
+/// Gives each client the address and the key of memory that is its own.
+fn lend_memory() {
+    let channel = channel();
+    let (_listener, _) = listen(&channel, socket(WIRE[1], SERVER_PORT));
+    let mut lent: Vec<Side> = Vec::new();
+    loop {
+        let mut event = channel.get_event().expect("an event");
+        match event.event_type() {
+            EventType::ConnectRequest => {
+                let id = event.take_request().expect("an id");
+                // A request that the wire has delayed may be that of a client that has given up.
+                if id.init_qp_attr(QpState::IB_QPS_INIT).is_err() {
+                    continue;
+                }
+                let side = Side::new(id, Shape::default());
+                let memory = side.io.memory();
+                let mut private_data = memory.addr().to_be_bytes().to_vec();
+                private_data.extend(memory.rkey().to_be_bytes());
+                // A request that the wire has delayed may be that of a client that has given up.
+                let param = ConnParam { private_data, ..ConnParam::default() };
+                if side.id.accept(&param).is_ok() {
+                    lent.push(side);
+                }
+            }
+            EventType::Disconnected => {
+                lent.retain(|side| side.id.token() != event.token());
+            }
+            _ => {}
+        }
+    }
+}

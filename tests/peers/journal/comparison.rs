@@ -1,0 +1,157 @@
+//! Comparison of two journals, and the differences that it permits.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::entry::Entry;
+
+/// A field that has another value with this library than with rdma-core, and why.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OtherValue {
+    kind: &'static str,
+    field: &'static str,
+    /// A field that the entry must have, and a value that the field must not have.
+    unless: Option<(&'static str, &'static str)>,
+    /// The value, or [`ANY`].
+    c: &'static str,
+    ours: &'static str,
+    reason: &'static str,
+}
+
+/// Stands for any value.
+const ANY: &str = "*";
+
+pub(super) const OTHER_VALUES: &[OtherValue] = &[
+    OtherValue {
+        kind: "alloc_ucontext",
+        field: "flags",
+        unless: None,
+        c: "0x1",
+        ours: "0x0",
+        reason: "DEVX: this library creates no objects by commands of the firmware",
+    },
+    OtherValue {
+        kind: "alloc_ucontext",
+        field: "lib_caps",
+        unless: None,
+        c: "0x3",
+        ours: "0x1",
+        reason: "DYN_UAR: this library maps static registers, and takes none by ioctl",
+    },
+    OtherValue {
+        kind: "qp",
+        field: "receives",
+        unless: Some(("srqn", "none")),
+        c: ANY,
+        ours: "0",
+        reason: SHARED,
+    },
+    OtherValue {
+        kind: "qp",
+        field: "recv_sge",
+        unless: Some(("srqn", "none")),
+        c: ANY,
+        ours: "0",
+        reason: SHARED,
+    },
+];
+
+const SHARED: &str = "a queue pair with a shared receive queue has no capacities for receives";
+
+/// After RESET and before a destruction, rdma-core removes the completions of the queue pair from the ring, and stores the
+/// index at once. This library drops these completions when the program polls, and stores the index then.
+const DEFERRED: &str =
+    "completions of a queue pair that was reset or destroyed are dropped by polling";
+
+/// Entries before a difference that are shown.
+const SHOWN_BEFORE: usize = 4;
+
+/// Compares two journals. Returns the reasons of the permitted differences, or a description of the first other one.
+pub(super) fn compare(c: &[Entry], ours: &[Entry]) -> Result<BTreeSet<&'static str>, String> {
+    let mut reasons = BTreeSet::new();
+    let mut deferred: BTreeSet<String> = BTreeSet::new();
+    let (mut at, mut our_at) = (0, 0);
+    while at < c.len() || our_at < ours.len() {
+        let (entry, our_entry) = (c.get(at), ours.get(our_at));
+        let differing = match (entry, our_entry) {
+            (Some(c), Some(ours)) if c.kind == ours.kind => fields(c, ours, &mut reasons),
+            _ => vec!["the kind".to_owned()],
+        };
+        if differing.is_empty() {
+            (at, our_at) = (at + 1, our_at + 1);
+        } else if entry.is_some_and(is_index) && follows_end(&c[..at]) {
+            deferred.insert(c[at].to_string());
+            reasons.insert(DEFERRED);
+            at += 1;
+        } else if our_entry.is_some_and(|entry| deferred.remove(&entry.to_string())) {
+            our_at += 1;
+        } else {
+            return Err(describe(&differing, (c, at), (ours, our_at)));
+        }
+    }
+    Ok(reasons)
+}
+
+/// Returns `true` if the entry is a consumer index.
+fn is_index(entry: &Entry) -> bool {
+    entry.kind == "cq_index"
+}
+
+/// Returns `true` if the last command in `before` moves a queue pair to RESET or destroys it.
+fn follows_end(before: &[Entry]) -> bool {
+    let is_command = |entry: &&Entry| !is_index(entry) && entry.kind != "qp_record";
+    let ends = |entry: &Entry| {
+        let is_reset = ["mask=0x1", "state=0"].map(|field| entry.has(field)) == [true, true];
+        entry.kind == "destroy_qp" || entry.kind == "modify_qp" && is_reset
+    };
+    before.iter().rfind(is_command).is_some_and(ends)
+}
+
+/// Returns the names of the fields with a difference that is not permitted.
+fn fields(c: &Entry, ours: &Entry, reasons: &mut BTreeSet<&'static str>) -> Vec<String> {
+    let mut differing = Vec::new();
+    for place in 0..c.fields.len().max(ours.fields.len()) {
+        let (c_field, our_field) = (c.fields.get(place), ours.fields.get(place));
+        if c_field == our_field {
+            continue;
+        }
+        let permits = |other: &&OtherValue| {
+            let has = |field: Option<&(String, String)>, due: &str| {
+                field.is_some_and(|(name, value)| {
+                    name == other.field && (due == ANY || value == due)
+                })
+            };
+            let applies = other.unless.is_none_or(|(name, value)| {
+                c.fields.iter().any(|(of, is)| of == name && is != value)
+            });
+            other.kind == c.kind && applies && has(c_field, other.c) && has(our_field, other.ours)
+        };
+        match OTHER_VALUES.iter().find(permits) {
+            Some(other) => drop(reasons.insert(other.reason)),
+            None => {
+                let name = c_field.or(our_field).map(|(name, _)| name.clone());
+                differing.push(name.unwrap_or_default());
+            }
+        }
+    }
+    differing
+}
+
+/// Describes the difference of the entries at these places, after some entries before them.
+fn describe(differing: &[String], c: (&[Entry], usize), ours: (&[Entry], usize)) -> String {
+    let mut text = format!("entry {} differs in {}\n", c.1, differing.join(", "));
+    for (name, (entries, place)) in [("rdma-core", c), ("ours", ours)] {
+        writeln!(text, "{name}:").expect("a string");
+        for at in place.saturating_sub(SHOWN_BEFORE)..=place {
+            let mark = if at == place { ">" } else { " " };
+            let entry = entries.get(at).map_or_else(|| "(end)".to_owned(), ToString::to_string);
+            writeln!(text, "{mark} {entry}").expect("a string");
+        }
+    }
+    text
+}
+
+/// Returns the reasons of all permitted differences.
+pub(super) fn reasons() -> BTreeSet<&'static str> {
+    OTHER_VALUES.iter().map(|other| other.reason).chain([DEFERRED]).collect()
+}

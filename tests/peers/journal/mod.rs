@@ -1,0 +1,191 @@
+//! Comparison of what the emulated mlx5 card sees of rdma-core's libmlx5 and of this library in one script of verbs.
+//!
+//! The card keeps a journal of commands, entries of queues and doorbells (`tests/kmod/mlx5/journal.c`). The card looks at the
+//! memory of the program only between two verbs of the script, so both programs leave the same journal, except for the
+//! differences that [`comparison`] permits.
+
+mod comparison;
+mod entry;
+mod planted;
+mod scenario;
+mod scripts;
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rdmacm::device::{Device, GidType};
+use rdmacm_tests::{Process, mount_debugfs, promised_device};
+
+use self::entry::Entry;
+use self::scenario::Address;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const DEVICE: &str = "mlx5_0";
+const JOURNAL: &str = "/sys/kernel/debug/mlx5_card/journal";
+const SWEEPS: &str = "/sys/kernel/debug/mlx5_card/sweeps";
+
+/// The lines that a program prints, and the journal.
+struct Seen {
+    printed: String,
+    entries: Vec<Entry>,
+}
+
+/// rdma-core's program, compiled once.
+fn c_scenario() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let program = env::temp_dir().join(format!("verbs-{}", process::id()));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/journal/scenario.c");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-Wall", "-Wextra", "-Werror", source, "-libverbs", "-o"]);
+        let compiled = Process::start(gcc.arg(&program), LIMIT).finish();
+        assert!(compiled.status.success(), "{}", compiled.stderr);
+        program
+    })
+}
+
+/// Returns the IPv4 address of the device.
+fn address(device: &Device) -> Address {
+    let gid = Ipv6Addr::from([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 3]);
+    let mut gids = device.port(1).expect("a port").gids().expect("GIDs");
+    let is_it = |entry: &rdmacm::device::GidEntry| {
+        Ipv6Addr::from(entry.gid) == gid && entry.gid_type == Some(GidType::RoceV2)
+    };
+    let entry = gids.find(is_it).expect("the address should be in the table");
+    Address { gid, index: u8::try_from(entry.index).expect("one of the first") }
+}
+
+/// Returns what the card sees while `run` runs.
+fn observe(run: impl FnOnce() -> String) -> Seen {
+    fs::write(JOURNAL, "1").expect("enable the journal");
+    let printed = run();
+    let journal = fs::read_to_string(JOURNAL).expect("the journal");
+    Seen { printed, entries: entry::read(&journal) }
+}
+
+fn run_c(address: Address, script: &str) -> String {
+    let file = env::temp_dir().join(format!("script-{}", process::id()));
+    fs::write(&file, script).expect("store the script");
+    let mut command = Command::new(c_scenario());
+    command.args([DEVICE, &address.gid.to_string(), &address.index.to_string(), SWEEPS]);
+    // Otherwise the device writes small messages into completions, which this library never asks for.
+    command.arg(&file).env("MLX5_SCATTER_TO_CQE", "0");
+    let ended = Process::start(&mut command, LIMIT).finish();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    fs::remove_file(&file).expect("remove the script");
+    ended.stdout.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// Returns what the card sees of rdma-core with the first script, and of this library with the second one.
+fn observe_both(c: &str, ours: &str) -> [Seen; 2] {
+    let device = promised_device(DEVICE);
+    mount_debugfs();
+    let address = address(&device);
+    let c = observe(|| run_c(address, c));
+    [c, observe(|| scenario::run(&device, address, Path::new(SWEEPS), ours))]
+}
+
+/// Runs `script` with both libraries, and compares the journals. Returns the reasons of permitted differences.
+#[track_caller]
+fn compare(script: &str) -> BTreeSet<&'static str> {
+    let [c, ours] = observe_both(script, script);
+    let result = comparison::compare(&c.entries, &ours.entries);
+    let reasons = result.unwrap_or_else(|difference| panic!("{difference}"));
+    let lines = c.printed.lines().zip(ours.printed.lines()).enumerate();
+    for (place, (c, ours)) in lines {
+        assert_eq!(c, ours, "line {place} of the results");
+    }
+    assert_eq!(c.printed.len(), ours.printed.len(), "length of the results");
+    assert!(c.entries.len() > script.lines().count() / 2, "journal should have entries");
+    reasons
+}
+
+macro_rules! scripts {
+    ($($name:ident)*) => {$(
+        #[test]
+        #[ignore = "needs the test bed: cargo xtask test"]
+        fn $name() {
+            compare(&scripts::$name());
+        }
+    )*};
+}
+
+scripts! {
+    inline_sends
+    gathered_sends
+    flags_of_sends
+    every_send_signaled
+    one_sided_operations
+    lists_of_requests
+    send_ring_wraps
+    receive_ring_wraps
+    receives_with_fewer_pieces
+    shared_receives
+    datagrams
+    unreliable_connection
+    completion_events
+    several_completions
+    shared_registers
+    second_life
+    failed_requests
+    sizes_of_queues
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn permitted_differences_exist() {
+    let mut found = compare(&scripts::second_life());
+    found.extend(compare(&scripts::shared_receives()));
+    assert_eq!(found, comparison::reasons());
+}
+
+/// Completions of version 0 name queue pairs by their numbers, as those of the first devices do.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn first_version_of_completions() {
+    const VERSION: &str = "/sys/module/rdmacm_mlx5/parameters/cqe_version";
+    struct Restored;
+    impl Drop for Restored {
+        fn drop(&mut self) {
+            fs::write(VERSION, "1").expect("restore the version");
+        }
+    }
+    let _restored = Restored;
+    fs::write(VERSION, "0").expect("set the version");
+    compare(&scripts::one_sided_operations());
+    compare(&scripts::shared_receives());
+    compare(&scripts::datagrams());
+    compare(&scripts::second_life());
+}
+
+/// Checks that the comparison of two scripts which differ in one word fails at the field that has another value.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn changed_scripts_are_noticed() {
+    let script = scripts::one_sided_operations();
+    for (word, other, field) in [
+        ("read:8192 s 64+100", "read:8192 s 64+99", "data.byte_count"),
+        ("read:8192 s 64+100", "read:8192 s 65+100", "data.addr"),
+        ("read:8192 s 64+100", "read:8193 s 64+100", "raddr.addr"),
+        ("read:8192 sf 64", "read:8192 s 64", "ctrl.fm_ce_se"),
+        ("write:8192 si", "write:8192 s", "ctrl.ds"),
+        ("swap:8200:0:7", "swap:8200:1:7", "atomic.compare"),
+        ("write_imm:8192:3 sei", "write_imm:8192:4 sei", "ctrl.imm"),
+        ("poll 0 8", "poll 0 0", "kind"),
+        ("cq 64 -", "cq 63 -", "cqe"),
+        ("connect 0 1", "connect 0 0", "dest"),
+    ] {
+        assert!(script.contains(word), "{word}");
+        let [c, ours] = observe_both(&script, &script.replacen(word, other, 1));
+        let difference = comparison::compare(&c.entries, &ours.entries);
+        let difference = difference.expect_err(other);
+        let first_line = difference.lines().next().expect("a line");
+        assert!(first_line.contains(field), "{other}: {difference}");
+    }
+}

@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Runs a script of verbs on a device: `scenario DEVICE GID GID_INDEX SWEEPS SCRIPT`.
+ *
+ * Its twin is scenario.rs, which runs the same scripts with this project's library and documents their language. SWEEPS is
+ * a file of the emulated card: see tests/kmod/mlx5/journal.c.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MANY	64
+#define QKEY	0x1357
+#define PSN	0x100
+
+static struct ibv_context *context;
+static struct ibv_pd *pds[MANY];
+static struct ibv_mr *mrs[MANY];
+static struct ibv_comp_channel *channels[MANY];
+static struct ibv_cq *cqs[MANY];
+static struct ibv_srq *srqs[MANY];
+static struct ibv_qp *qps[MANY];
+static struct ibv_ah *ahs[MANY];
+static int pd_count, mr_count, channel_count, cq_count, srq_count, qp_count, ah_count;
+
+static union ibv_gid gid;
+static int gid_index, line_number;
+static const char *line;
+
+static struct ibv_send_wr sends[MANY];
+static struct ibv_recv_wr receives[MANY];
+static struct ibv_sge send_pieces[MANY][MANY], receive_pieces[MANY][MANY];
+static int send_count, receive_count;
+static uint64_t next_id;
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "line %d: %s: %s: %s\n", line_number, line, what, strerror(errno));
+	exit(1);
+}
+
+static void check(int error)
+{
+	if (error) {
+		errno = error > 0 ? error : errno;
+		fail("failed");
+	}
+}
+
+static void *some(void *object)
+{
+	if (!object)
+		fail("failed");
+	return object;
+}
+
+/* The next word of the line. */
+static char *word(void)
+{
+	char *found = strtok(NULL, " ");
+
+	if (!found) {
+		errno = EINVAL;
+		fail("missing word");
+	}
+	return found;
+}
+
+static unsigned long long number(void)
+{
+	return strtoull(word(), NULL, 0);
+}
+
+/* The next number of a word with colons. */
+static unsigned long long part(char **rest)
+{
+	char *found = strsep(rest, ":");
+
+	return found ? strtoull(found, NULL, 0) : 0;
+}
+
+static int qp_of(uint32_t qp_num)
+{
+	int i;
+
+	for (i = 0; i < qp_count; i++) {
+		if (qps[i] && qps[i]->qp_num == qp_num)
+			return i;
+	}
+	return -1;
+}
+
+/* Reads `OFFSET+LENGTH,...` or `-` as pieces of the first region. */
+static int gather(char *text, struct ibv_sge *into)
+{
+	char *piece;
+	int count = 0;
+
+	if (!strcmp(text, "-"))
+		return 0;
+	while ((piece = strsep(&text, ","))) {
+		char *length = strchr(piece, '+');
+
+		into[count].addr = (uintptr_t)mrs[0]->addr + strtoul(piece, NULL, 0);
+		into[count].length = length ? strtoul(length + 1, NULL, 0) : 0;
+		into[count].lkey = mrs[0]->lkey;
+		count++;
+	}
+	return count;
+}
+
+static void create_region(void)
+{
+	size_t length = number(), i;
+	unsigned char *memory = some(aligned_alloc(4096, (length + 4095) / 4096 * 4096));
+
+	for (i = 0; i < length; i++)
+		memory[i] = i * 7 + 3;
+	mrs[mr_count++] = some(ibv_reg_mr(pds[0], memory, length,
+					 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+					 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
+}
+
+static void create_cq(void)
+{
+	int capacity = number();
+	char *channel = word();
+
+	cqs[cq_count++] = some(ibv_create_cq(context, capacity, NULL,
+					    strcmp(channel, "-") ? channels[atoi(channel)] : NULL, 0));
+}
+
+static void create_srq(void)
+{
+	struct ibv_srq_init_attr init = { 0 };
+
+	init.attr.max_wr = number();
+	init.attr.max_sge = number();
+	srqs[srq_count] = some(ibv_create_srq(pds[0], &init));
+	printf("srq %u %u\n", init.attr.max_wr, init.attr.max_sge);
+	srq_count++;
+}
+
+static void create_qp(void)
+{
+	struct ibv_qp_init_attr init = { 0 };
+	char *type = word(), *srq;
+
+	init.qp_type = !strcmp(type, "rc") ? IBV_QPT_RC : !strcmp(type, "uc") ? IBV_QPT_UC : IBV_QPT_UD;
+	init.send_cq = cqs[number()];
+	init.recv_cq = cqs[number()];
+	srq = word();
+	if (strcmp(srq, "-"))
+		init.srq = srqs[atoi(srq)];
+	init.cap.max_send_wr = number();
+	init.cap.max_recv_wr = number();
+	init.cap.max_send_sge = number();
+	init.cap.max_recv_sge = number();
+	init.cap.max_inline_data = number();
+	init.sq_sig_all = !strcmp(word(), "all");
+	qps[qp_count++] = some(ibv_create_qp(pds[0], &init));
+	printf("qp %u %u %u %u %u\n", init.cap.max_send_wr, init.cap.max_recv_wr, init.cap.max_send_sge,
+	       init.cap.max_recv_sge, init.cap.max_inline_data);
+}
+
+static void set_address(struct ibv_ah_attr *address)
+{
+	address->is_global = 1;
+	address->port_num = 1;
+	address->grh.dgid = gid;
+	address->grh.sgid_index = gid_index;
+	address->grh.hop_limit = 64;
+}
+
+static void create_ah(void)
+{
+	struct ibv_ah_attr address = { 0 };
+
+	set_address(&address);
+	address.grh.flow_label = number();
+	address.grh.traffic_class = number();
+	address.grh.hop_limit = number();
+	address.sl = number();
+	ahs[ah_count++] = some(ibv_create_ah(pds[0], &address));
+}
+
+static void to_init(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+	if (qp->qp_type == IBV_QPT_RC)
+		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	check(ibv_modify_qp(qp, &attr, mask | (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
+}
+
+static void connect_to(struct ibv_qp *qp, struct ibv_qp *peer)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->qp_num, .rq_psn = PSN,
+		.sq_psn = PSN, .max_dest_rd_atomic = 3, .min_rnr_timer = 12, .timeout = 14, .retry_cnt = 5,
+		.rnr_retry = 6, .max_rd_atomic = 2,
+	};
+	int reliable = qp->qp_type == IBV_QPT_RC, receive = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	int send = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+
+	to_init(qp);
+	set_address(&attr.ah_attr);
+	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				       (reliable ? receive : 0)));
+	attr.qp_state = IBV_QPS_RTS;
+	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | (reliable ? send : 0)));
+}
+
+static void to_datagrams(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .sq_psn = PSN };
+
+	to_init(qp);
+	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+	attr.qp_state = IBV_QPS_RTS;
+	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+}
+
+static void to_state(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = { .qp_state = state };
+
+	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+}
+
+static void add_receive(void)
+{
+	struct ibv_recv_wr *wr = &receives[receive_count];
+
+	memset(wr, 0, sizeof(*wr));
+	wr->wr_id = next_id++;
+	wr->sg_list = receive_pieces[receive_count];
+	wr->num_sge = gather(word(), wr->sg_list);
+	if (receive_count++)
+		receives[receive_count - 2].next = wr;
+}
+
+static void set_operation(struct ibv_send_wr *wr, char *text)
+{
+	char *name = strsep(&text, ":");
+	uint64_t address = (uintptr_t)mrs[0]->addr;
+
+	if (!strcmp(name, "send") || !strcmp(name, "send_imm")) {
+		wr->opcode = IBV_WR_SEND;
+	} else if (!strcmp(name, "send_inv")) {
+		wr->opcode = IBV_WR_SEND_WITH_INV;
+		wr->invalidate_rkey = mrs[0]->rkey;
+	} else if (!strcmp(name, "datagram") || !strcmp(name, "datagram_imm")) {
+		wr->opcode = IBV_WR_SEND;
+		wr->wr.ud.ah = ahs[part(&text)];
+		wr->wr.ud.remote_qpn = qps[part(&text)]->qp_num;
+		wr->wr.ud.remote_qkey = QKEY;
+	} else if (!strncmp(name, "write", 5) || !strcmp(name, "read")) {
+		wr->opcode = *name == 'w' ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+		wr->wr.rdma.remote_addr = address + part(&text);
+		wr->wr.rdma.rkey = mrs[0]->rkey + (strcmp(name, "write_badly") ? 0 : 1);
+	} else {
+		wr->opcode = !strcmp(name, "swap") ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;
+		wr->wr.atomic.remote_addr = address + part(&text);
+		wr->wr.atomic.rkey = mrs[0]->rkey;
+		wr->wr.atomic.compare_add = part(&text);
+		wr->wr.atomic.swap = part(&text);
+	}
+	if (strstr(name, "_imm")) {
+		wr->opcode = wr->opcode == IBV_WR_SEND ? IBV_WR_SEND_WITH_IMM : IBV_WR_RDMA_WRITE_WITH_IMM;
+		wr->imm_data = htonl(part(&text));
+	}
+}
+
+static void add_send(void)
+{
+	struct ibv_send_wr *wr = &sends[send_count];
+	char *flags, *payload;
+
+	memset(wr, 0, sizeof(*wr));
+	wr->wr_id = next_id++;
+	set_operation(wr, word());
+	flags = word();
+	payload = word();
+	if (strchr(flags, 's'))
+		wr->send_flags |= IBV_SEND_SIGNALED;
+	if (strchr(flags, 'e'))
+		wr->send_flags |= IBV_SEND_SOLICITED;
+	if (strchr(flags, 'f'))
+		wr->send_flags |= IBV_SEND_FENCE;
+	if (strchr(flags, 'i'))
+		wr->send_flags |= IBV_SEND_INLINE;
+	wr->sg_list = send_pieces[send_count];
+	wr->num_sge = gather(payload, wr->sg_list);
+	if (send_count++)
+		sends[send_count - 2].next = wr;
+}
+
+static void show(const struct ibv_wc *wc)
+{
+	int is_receive = !!(wc->opcode & IBV_WC_RECV), qp = qp_of(wc->qp_num);
+	unsigned int flags = wc->wc_flags & (IBV_WC_GRH | IBV_WC_WITH_IMM);
+
+	printf("completion id=%llu status=%d qp=%d", (unsigned long long)wc->wr_id, wc->status, qp);
+	if (wc->status) {
+		printf(" vendor=%u\n", wc->vendor_err);
+		return;
+	}
+	printf(" opcode=%d", wc->opcode);
+	if (is_receive || wc->opcode == IBV_WC_RDMA_READ || wc->opcode == IBV_WC_COMP_SWAP ||
+	    wc->opcode == IBV_WC_FETCH_ADD)
+		printf(" length=%u", wc->byte_len);
+	if (is_receive)
+		printf(" flags=%u", flags | (wc->wc_flags & IBV_WC_WITH_INV ? 4 : 0));
+	/* Of a send, the library defines neither this flag nor the data. */
+	if (is_receive && wc->wc_flags & IBV_WC_WITH_IMM)
+		printf(" immediate=%u", ntohl(wc->imm_data));
+	if (is_receive && wc->wc_flags & IBV_WC_WITH_INV)
+		printf(" invalidated=%d", wc->invalidated_rkey == mrs[0]->rkey);
+	if (is_receive && qp >= 0 && qps[qp]->qp_type == IBV_QPT_UD)
+		printf(" source=%d sl=%u", qp_of(wc->src_qp), wc->sl);
+	printf("\n");
+}
+
+static void poll(void)
+{
+	int cq = number(), most = number(), count, i;
+	struct ibv_wc wcs[MANY];
+
+	count = ibv_poll_cq(cqs[cq], most, wcs);
+	if (count < 0)
+		fail("failed");
+	printf("polled %d\n", count);
+	for (i = 0; i < count; i++)
+		show(&wcs[i]);
+}
+
+static void event(void)
+{
+	struct ibv_cq *cq;
+	void *unused;
+	int i;
+
+	check(ibv_get_cq_event(channels[number()], &cq, &unused));
+	ibv_ack_cq_events(cq, 1);
+	for (i = 0; i < cq_count; i++) {
+		if (cqs[i] == cq)
+			printf("event %d\n", i);
+	}
+}
+
+static void show_memory(void)
+{
+	size_t offset = number(), length = number(), i;
+
+	for (i = 0; i < length; i++)
+		printf("%02x", ((unsigned char *)mrs[0]->addr)[offset + i]);
+	printf("\n");
+}
+
+static void destroy(void)
+{
+	char *kind = word();
+	int i = number();
+
+	if (!strcmp(kind, "qp")) {
+		check(ibv_destroy_qp(qps[i]));
+		qps[i] = NULL;
+	} else if (!strcmp(kind, "cq")) {
+		check(ibv_destroy_cq(cqs[i]));
+		cqs[i] = NULL;
+	} else if (!strcmp(kind, "srq")) {
+		check(ibv_destroy_srq(srqs[i]));
+	} else if (!strcmp(kind, "ah")) {
+		check(ibv_destroy_ah(ahs[i]));
+	} else if (!strcmp(kind, "channel")) {
+		check(ibv_destroy_comp_channel(channels[i]));
+	} else if (!strcmp(kind, "mr")) {
+		check(ibv_dereg_mr(mrs[i]));
+	} else {
+		check(ibv_dealloc_pd(pds[i]));
+	}
+}
+
+static void run(const char *verb)
+{
+	struct ibv_send_wr *bad_send;
+	struct ibv_recv_wr *bad_receive;
+	struct ibv_qp *qp;
+
+	if (!strcmp(verb, "pd")) {
+		pds[pd_count++] = some(ibv_alloc_pd(context));
+	} else if (!strcmp(verb, "mr")) {
+		create_region();
+	} else if (!strcmp(verb, "channel")) {
+		channels[channel_count++] = some(ibv_create_comp_channel(context));
+	} else if (!strcmp(verb, "cq")) {
+		create_cq();
+	} else if (!strcmp(verb, "srq")) {
+		create_srq();
+	} else if (!strcmp(verb, "qp")) {
+		create_qp();
+	} else if (!strcmp(verb, "ah")) {
+		create_ah();
+	} else if (!strcmp(verb, "connect")) {
+		qp = qps[number()];
+		connect_to(qp, qps[number()]);
+	} else if (!strcmp(verb, "datagrams")) {
+		to_datagrams(qps[number()]);
+	} else if (!strcmp(verb, "reset")) {
+		to_state(qps[number()], IBV_QPS_RESET);
+	} else if (!strcmp(verb, "error")) {
+		to_state(qps[number()], IBV_QPS_ERR);
+	} else if (!strcmp(verb, "receive")) {
+		add_receive();
+	} else if (!strcmp(verb, "send")) {
+		add_send();
+	} else if (!strcmp(verb, "post_receives")) {
+		check(ibv_post_recv(qps[number()], receives, &bad_receive));
+		receive_count = 0;
+	} else if (!strcmp(verb, "post_shared")) {
+		check(ibv_post_srq_recv(srqs[number()], receives, &bad_receive));
+		receive_count = 0;
+	} else if (!strcmp(verb, "post_sends")) {
+		check(ibv_post_send(qps[number()], sends, &bad_send));
+		send_count = 0;
+	} else if (!strcmp(verb, "poll")) {
+		poll();
+	} else if (!strcmp(verb, "arm")) {
+		struct ibv_cq *cq = cqs[number()];
+
+		check(ibv_req_notify_cq(cq, !strcmp(word(), "solicited")));
+	} else if (!strcmp(verb, "event")) {
+		event();
+	} else if (!strcmp(verb, "memory")) {
+		show_memory();
+	} else if (!strcmp(verb, "destroy")) {
+		destroy();
+	} else {
+		errno = EINVAL;
+		fail("unknown verb");
+	}
+}
+
+static struct ibv_context *open_device(const char *name)
+{
+	struct ibv_device **list = some(ibv_get_device_list(NULL));
+	struct ibv_context *opened = NULL;
+	int i;
+
+	for (i = 0; list[i]; i++) {
+		if (!strcmp(ibv_get_device_name(list[i]), name))
+			opened = some(ibv_open_device(list[i]));
+	}
+	ibv_free_device_list(list);
+	return some(opened);
+}
+
+int main(int count, char **arguments)
+{
+	char text[512], shown[512];
+	FILE *script;
+	int sweeps;
+
+	if (count != 6) {
+		fprintf(stderr, "usage: scenario DEVICE GID GID_INDEX SWEEPS SCRIPT\n");
+		return 2;
+	}
+	line = "start";
+	if (inet_pton(AF_INET6, arguments[2], &gid) != 1)
+		fail("no GID");
+	gid_index = atoi(arguments[3]);
+	sweeps = open(arguments[4], O_WRONLY);
+	check(sweeps < 0 ? -1 : 0);
+	script = some(fopen(arguments[5], "r"));
+	context = open_device(arguments[1]);
+	line = shown;
+	while (fgets(text, sizeof(text), script)) {
+		char *verb;
+
+		line_number++;
+		text[strcspn(text, "\n")] = 0;
+		strcpy(shown, text);
+		verb = strtok(text, " ");
+		run(verb ? verb : "");
+		check(write(sweeps, "2", 1) == 1 ? 0 : -1);
+	}
+	check(ibv_close_device(context));
+	return 0;
+}

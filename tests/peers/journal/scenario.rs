@@ -1,0 +1,531 @@
+//! Runs a script of verbs with this library. Its twin is `scenario.c`, which runs the same scripts with rdma-core's.
+//!
+//! A script has one verb a line, with numbers of objects in the order of their creation:
+//!
+//! | verb | effect |
+//! |---|---|
+//! | `pd` | creates a protection domain |
+//! | `mr BYTES` | registers memory with a pattern in it |
+//! | `channel` | creates a completion channel |
+//! | `cq CAPACITY CHANNEL` | creates a completion queue; `-` for no channel |
+//! | `srq RECEIVES PIECES` | creates a shared receive queue |
+//! | `qp TYPE SEND_CQ RECV_CQ SRQ SENDS RECEIVES SEND_PIECES RECEIVE_PIECES INLINE SIGNALED` | creates a queue pair, whose type is `rc`, `uc` or `ud`; with `all`, every send is signaled |
+//! | `ah FLOW_LABEL TRAFFIC_CLASS HOP_LIMIT SERVICE_LEVEL` | creates an address handle for the device itself |
+//! | `connect QP PEER`, `datagrams QP` | moves a queue pair from RESET to RTS |
+//! | `reset QP`, `error QP` | moves a queue pair to RESET or ERR |
+//! | `receive PIECES`, `send OPERATION FLAGS PIECES` | adds a request to the list of the next post |
+//! | `post_receives QP`, `post_shared SRQ`, `post_sends QP` | posts the list |
+//! | `poll CQ COUNT` | polls once, for at most so many completions |
+//! | `arm CQ WHICH` | arms for `all` or `solicited` completions |
+//! | `event CHANNEL` | reads and acknowledges an event |
+//! | `memory OFFSET LENGTH` | shows bytes of the first region |
+//! | `destroy KIND NUMBER` | destroys an object |
+//!
+//! Pieces are `OFFSET+LENGTH,...` in the first region, or `-` for none. Flags are `s`ignaled, solicited `e`vent, `f`ence and
+//! `i`nline, or `-`. Operations are `send`, `send_imm:IMMEDIATE`, `send_inv`, `datagram:AH:QP`, `datagram_imm:AH:QP:IMMEDIATE`,
+//! `write:OFFSET`, `write_badly:OFFSET` (with a key of no region), `write_imm:OFFSET:IMMEDIATE`, `read:OFFSET`,
+//! `swap:OFFSET:COMPARE:SWAP` and `add:OFFSET:ADD`.
+//!
+//! # Safety
+//!
+//! Requests name memory of the first region only. A script destroys the region, or ends, after it has destroyed the queue
+//! pairs; the region's bytes are accessed by copying.
+#![expect(unsafe_code, reason = "posts requests over memory that outlives their queue pair")]
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::net::Ipv6Addr;
+use std::path::Path;
+
+use rdmacm::device::Device;
+use rdmacm::verbs::{
+    AccessFlags, AddressHandle, Completion, CompletionChannel, CompletionQueue, Context,
+    Destination, MemoryRegion, Mtu, Payload, ProtectionDomain, QpState, QpType, QueuePair,
+    QueuePairAttributes, QueuePairCaps, QueuePairInit, ReceiveRequest, SendFlags, SendOperation,
+    SendRequest, Sge, SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode,
+};
+use rdmacm::verbs_abi::ib_uverbs_ah_attr;
+
+const QKEY: u32 = 0x1357;
+const PSN: u32 = 0x100;
+
+/// The address of the device, for connections and datagrams of the device to itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Address {
+    pub(super) gid: Ipv6Addr,
+    pub(super) index: u8,
+}
+
+/// A script that is being run.
+struct Run {
+    context: Context,
+    address: Address,
+    channels: Vec<Option<CompletionChannel>>,
+    cqs: Vec<Option<CompletionQueue>>,
+    srqs: Vec<Option<SharedReceiveQueue>>,
+    qps: Vec<Option<QueuePair>>,
+    ahs: Vec<Option<AddressHandle>>,
+    regions: Vec<Option<MemoryRegion>>,
+    pds: Vec<Option<ProtectionDomain>>,
+    receives: Vec<(u64, Vec<Sge>)>,
+    sends: Vec<Send>,
+    next_id: u64,
+    printed: String,
+}
+
+/// A send request of the next list.
+struct Send {
+    wr_id: u64,
+    operation: String,
+    flags: String,
+    pieces: Vec<Sge>,
+}
+
+/// Runs `script` on `device`. After each verb, and nowhere else, the engine of the card sweeps twice.
+///
+/// Returns the lines that the program in C prints.
+pub(super) fn run(device: &Device, address: Address, sweeps: &Path, script: &str) -> String {
+    let mut sweeps: File =
+        OpenOptions::new().write(true).open(sweeps).expect("open the file of sweeps");
+    let context = Context::open(device).expect("open the device");
+    let mut run = Run {
+        context,
+        address,
+        channels: Vec::new(),
+        cqs: Vec::new(),
+        srqs: Vec::new(),
+        qps: Vec::new(),
+        ahs: Vec::new(),
+        regions: Vec::new(),
+        pds: Vec::new(),
+        receives: Vec::new(),
+        sends: Vec::new(),
+        next_id: 0,
+        printed: String::new(),
+    };
+    for line in script.lines() {
+        run.verb(line);
+        sweeps.write_all(b"2").expect("sweep");
+    }
+    let Run { printed, context, .. } = run;
+    drop(context);
+    printed
+}
+
+/// Returns the object with this number.
+fn at<T>(objects: &[Option<T>], number: usize) -> &T {
+    objects[number].as_ref().expect("object should exist")
+}
+
+/// Takes the object with the number `text`, to destroy it.
+fn take<T>(objects: &mut [Option<T>], number: usize) -> T {
+    objects[number].take().expect("object should exist")
+}
+
+fn number<T: TryFrom<u64>>(text: &str) -> T {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    T::try_from(number.expect("a number")).ok().expect("number should fit")
+}
+
+impl Run {
+    fn pd(&self) -> &ProtectionDomain {
+        at(&self.pds, 0)
+    }
+
+    fn region(&self) -> &MemoryRegion {
+        at(&self.regions, 0)
+    }
+
+    fn qp(&self, text: &str) -> &QueuePair {
+        at(&self.qps, number(text))
+    }
+
+    fn print(&mut self, line: &str) {
+        self.printed.push_str(line);
+        self.printed.push('\n');
+    }
+
+    fn verb(&mut self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["pd"] => self.pds.push(Some(ProtectionDomain::new(&self.context).expect("pd"))),
+            ["mr", length] => self.create_region(number(length)),
+            ["channel"] => {
+                let channel = CompletionChannel::new(&self.context).expect("channel");
+                self.channels.push(Some(channel));
+            }
+            ["cq", capacity, channel] => {
+                let channel = (channel != "-").then(|| at(&self.channels, number(channel)));
+                let cq = CompletionQueue::new(&self.context, number(capacity), channel);
+                self.cqs.push(Some(cq.expect("cq")));
+            }
+            ["srq", receives, pieces] => self.create_srq(number(receives), number(pieces)),
+            ["qp", qp_type, ref rest @ ..] => self.create_qp(qp_type, rest),
+            ["ah", flow_label, traffic_class, hop_limit, sl] => {
+                let mut address = self.address_of_device();
+                address.grh.flow_label = number(flow_label);
+                address.grh.traffic_class = number(traffic_class);
+                address.grh.hop_limit = number(hop_limit);
+                address.sl = number(sl);
+                self.ahs.push(Some(AddressHandle::new(self.pd(), &address).expect("ah")));
+            }
+            ["connect", qp, peer] => self.connect(self.qp(qp), self.qp(peer)),
+            ["datagrams", qp] => to_datagrams(self.qp(qp)),
+            ["reset", qp] => modify(self.qp(qp), QueuePairAttributes::to(QpState::IB_QPS_RESET)),
+            ["error", qp] => modify(self.qp(qp), QueuePairAttributes::to(QpState::IB_QPS_ERR)),
+            ["receive", pieces] => {
+                let request = (self.next_id(), self.pieces(pieces));
+                self.receives.push(request);
+            }
+            ["send", operation, flags, pieces] => {
+                let (operation, flags) = (operation.to_owned(), flags.to_owned());
+                let (wr_id, pieces) = (self.next_id(), self.pieces(pieces));
+                self.sends.push(Send { wr_id, operation, flags, pieces });
+            }
+            ["post_receives", qp] => {
+                let receives = std::mem::take(&mut self.receives);
+                self.post_receives(self.qp(qp), &receives);
+            }
+            ["post_shared", srq] => {
+                let receives = std::mem::take(&mut self.receives);
+                self.post_shared(at(&self.srqs, number(srq)), &receives);
+            }
+            ["post_sends", qp] => {
+                let sends = std::mem::take(&mut self.sends);
+                self.post_sends(self.qp(qp), &sends);
+            }
+            ["poll", cq, count] => self.poll(number(cq), number(count)),
+            ["arm", cq, which] => {
+                let cq = at(&self.cqs, number(cq));
+                cq.request_notify(which == "solicited").expect("arm");
+            }
+            ["event", channel] => {
+                let event = at(&self.channels, number(channel)).get_event().expect("event");
+                let is_from = |cq: &Option<CompletionQueue>| {
+                    cq.as_ref().is_some_and(|cq| cq.token() == event.token())
+                };
+                let cq = self.cqs.iter().position(is_from).expect("queue should exist");
+                drop(event);
+                self.print(&format!("event {cq}"));
+            }
+            ["memory", offset, length] => {
+                let mut bytes = vec![0; number(length)];
+                self.region().read(number(offset), &mut bytes).expect("within the memory");
+                let line: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                self.print(&line);
+            }
+            ["destroy", kind, which] => self.destroy(kind, number(which)),
+            _ => panic!("unknown verb: {line}"),
+        }
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    fn create_region(&mut self, length: usize) {
+        let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE
+            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE
+            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ
+            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC;
+        let mut region = MemoryRegion::alloc(self.pd(), length, access).expect("mr");
+        let pattern: Vec<u8> = (0..length).map(|at| (at * 7 + 3).to_le_bytes()[0]).collect();
+        region.write(0, &pattern).expect("within the memory");
+        self.regions.push(Some(region));
+    }
+
+    fn create_srq(&mut self, max_wr: u32, max_sge: u32) {
+        let attributes = SharedReceiveQueueAttributes {
+            max_wr,
+            max_sge,
+            ..SharedReceiveQueueAttributes::default()
+        };
+        let srq = SharedReceiveQueue::new(self.pd(), attributes).expect("srq");
+        let attributes = srq.attributes();
+        self.print(&format!("srq {} {}", attributes.max_wr, attributes.max_sge));
+        self.srqs.push(Some(srq));
+    }
+
+    fn create_qp(&mut self, qp_type: &str, rest: &[&str]) {
+        let &[send_cq, recv_cq, srq, sends, receives, send_sge, recv_sge, inline, signaled] = rest
+        else {
+            panic!("a queue pair has nine properties: {rest:?}");
+        };
+        let qp_type = match qp_type {
+            "rc" => QpType::IB_UVERBS_QPT_RC,
+            "uc" => QpType::IB_UVERBS_QPT_UC,
+            _ => QpType::IB_UVERBS_QPT_UD,
+        };
+        let caps = QueuePairCaps {
+            max_send_wr: number(sends),
+            max_recv_wr: number(receives),
+            max_send_sge: number(send_sge),
+            max_recv_sge: number(recv_sge),
+            max_inline_data: number(inline),
+            ..QueuePairCaps::default()
+        };
+        let send_cq = at(&self.cqs, number(send_cq));
+        let init = QueuePairInit {
+            recv_cq: at(&self.cqs, number(recv_cq)),
+            srq: (srq != "-").then(|| at(&self.srqs, number(srq))),
+            caps,
+            signal_all: signaled == "all",
+            ..QueuePairInit::new(send_cq)
+        };
+        let qp = QueuePair::with_type(self.pd(), qp_type, &init).expect("qp");
+        let caps = qp.caps();
+        let line = format!(
+            "qp {} {} {} {} {}",
+            caps.max_send_wr,
+            caps.max_recv_wr,
+            caps.max_send_sge,
+            caps.max_recv_sge,
+            caps.max_inline_data
+        );
+        self.print(&line);
+        self.qps.push(Some(qp));
+    }
+
+    fn address_of_device(&self) -> ib_uverbs_ah_attr {
+        let mut address = ib_uverbs_ah_attr { is_global: 1, port_num: 1, ..Default::default() };
+        address.grh.dgid = self.address.gid.octets();
+        address.grh.sgid_index = self.address.index;
+        address.grh.hop_limit = 64;
+        address
+    }
+
+    fn connect(&self, qp: &QueuePair, peer: &QueuePair) {
+        to_init(qp);
+        let receive = QueuePairAttributes::to(QpState::IB_QPS_RTR)
+            .address(self.address_of_device())
+            .path_mtu(Mtu::IB_MTU_1024)
+            .dest_qp_num(peer.number())
+            .rq_psn(PSN);
+        let send = QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(PSN);
+        let (receive, send) = match qp.qp_type() {
+            QpType::IB_UVERBS_QPT_RC => (
+                receive.max_dest_rd_atomic(3).min_rnr_timer(12),
+                send.timeout(14).retry_cnt(5).rnr_retry(6).max_rd_atomic(2),
+            ),
+            _ => (receive, send),
+        };
+        modify(qp, receive);
+        modify(qp, send);
+    }
+
+    /// Reads pieces of the first region.
+    fn pieces(&self, text: &str) -> Vec<Sge> {
+        if text == "-" {
+            return Vec::new();
+        }
+        let piece = |piece: &str| {
+            let (offset, length) = piece.split_once('+').expect("an offset and a length");
+            let (offset, length): (u64, u32) = (number(offset), number(length));
+            let region = self.region();
+            Sge { addr: (region.addr() + offset).into(), length, lkey: region.lkey() }
+        };
+        text.split(',').map(piece).collect()
+    }
+
+    fn post_receives(&self, qp: &QueuePair, receives: &[(u64, Vec<Sge>)]) {
+        if let [(wr_id, scatter)] = receives {
+            // SAFETY: the request names memory of the region, which outlives the queue pair and is accessed by copying.
+            unsafe { qp.post_recv(&ReceiveRequest { wr_id: *wr_id, scatter }) }.expect("post");
+            return;
+        }
+        let mut queue = qp.lock_receive_queue().expect("queue");
+        for (wr_id, scatter) in receives {
+            // SAFETY: as above.
+            unsafe { queue.push(&ReceiveRequest { wr_id: *wr_id, scatter }) }.expect("post");
+        }
+        queue.ring_doorbell().expect("ring");
+    }
+
+    fn post_shared(&self, srq: &SharedReceiveQueue, receives: &[(u64, Vec<Sge>)]) {
+        let mut queue = srq.lock_receive_queue().expect("queue");
+        for (wr_id, scatter) in receives {
+            // SAFETY: as in `post_receives`.
+            unsafe { queue.push(&ReceiveRequest { wr_id: *wr_id, scatter }) }.expect("post");
+        }
+        queue.ring_doorbell().expect("ring");
+    }
+
+    fn post_sends(&self, qp: &QueuePair, sends: &[Send]) {
+        if let [send] = sends {
+            // SAFETY: as in `post_receives`.
+            self.with_request(send, |request| unsafe { qp.post_send(request) }.expect("post"));
+            return;
+        }
+        let mut queue = qp.lock_send_queue().expect("queue");
+        for send in sends {
+            // SAFETY: as in `post_receives`.
+            self.with_request(send, |request| unsafe { queue.push(request) }.expect("post"));
+        }
+        queue.ring_doorbell().expect("ring");
+    }
+
+    /// Builds the request of `send`, and passes it to `post`.
+    fn with_request(&self, send: &Send, post: impl FnOnce(&SendRequest<'_>)) {
+        let Send { wr_id, ref operation, flags: ref letters, ref pieces } = *send;
+        let region = self.region();
+        let rkey = region.rkey();
+        let remote = |offset: &str| region.addr() + number::<u64>(offset);
+        let destination = |ah: &str, qp: &str| Destination {
+            address: at::<AddressHandle>(&self.ahs, number(ah)),
+            qp_num: self.qp(qp).number(),
+            qkey: QKEY,
+        };
+        let parts: Vec<&str> = operation.split(':').collect();
+        let operation = match parts[..] {
+            ["send"] => SendOperation::Send,
+            ["send_imm", immediate] => SendOperation::SendWithImm { imm_data: number(immediate) },
+            ["send_inv"] => SendOperation::SendWithInvalidate { rkey },
+            ["datagram", ah, qp] => {
+                SendOperation::SendTo { destination: destination(ah, qp), imm_data: None }
+            }
+            ["datagram_imm", ah, qp, immediate] => SendOperation::SendTo {
+                destination: destination(ah, qp),
+                imm_data: Some(number(immediate)),
+            },
+            ["write", to] => SendOperation::Write { remote_addr: remote(to), rkey },
+            ["write_badly", to] => {
+                SendOperation::Write { remote_addr: remote(to), rkey: rkey.wrapping_add(1) }
+            }
+            ["write_imm", to, immediate] => SendOperation::WriteWithImm {
+                remote_addr: remote(to),
+                rkey,
+                imm_data: number(immediate),
+            },
+            ["read", from] => SendOperation::Read { remote_addr: remote(from), rkey },
+            ["swap", to, compare, swap] => SendOperation::CompareSwap {
+                remote_addr: remote(to),
+                rkey,
+                compare: number(compare),
+                swap: number(swap),
+            },
+            ["add", to, add] => {
+                SendOperation::FetchAdd { remote_addr: remote(to), rkey, add: number(add) }
+            }
+            _ => panic!("unknown operation: {parts:?}"),
+        };
+        let flag = |letter, flag| if letters.contains(letter) { flag } else { SendFlags::empty() };
+        let flags = flag('s', SendFlags::SIGNALED)
+            | flag('e', SendFlags::SOLICITED)
+            | flag('f', SendFlags::FENCE);
+        let bytes = self.bytes(pieces);
+        let payload = match letters.contains('i') {
+            true => Payload::Inline(&bytes),
+            false => Payload::Gather(pieces),
+        };
+        post(&SendRequest { wr_id, operation, payload, flags });
+    }
+
+    /// Returns the bytes of pieces of the first region.
+    fn bytes(&self, pieces: &[Sge]) -> Vec<u8> {
+        let region = self.region();
+        let read = |piece: &Sge| {
+            let mut bytes = vec![0; piece.length as usize];
+            let offset = usize::try_from(piece.addr.get() - region.addr()).expect("an offset");
+            region.read(offset, &mut bytes).expect("within the memory");
+            bytes
+        };
+        pieces.iter().flat_map(read).collect()
+    }
+
+    fn poll(&mut self, cq: usize, most: usize) {
+        let mut completions = vec![Completion::default(); most];
+        let count = at(&self.cqs, cq).poll(&mut completions).expect("poll");
+        self.print(&format!("polled {count}"));
+        for completion in &completions[..count] {
+            let line = self.shown(completion);
+            self.print(&line);
+        }
+    }
+
+    fn qp_of(&self, qp_num: u32) -> i64 {
+        let has = |qp: &Option<QueuePair>| qp.as_ref().is_some_and(|qp| qp.number() == qp_num);
+        self.qps.iter().position(has).map_or(-1, |at| i64::try_from(at).expect("a small number"))
+    }
+
+    /// Returns the line of a completion, with the fields that its operation defines.
+    fn shown(&self, completion: &Completion) -> String {
+        let (status, qp) = (completion.status().0, self.qp_of(completion.qp_num()));
+        let mut line = format!("completion id={} status={status} qp={qp}", completion.wr_id());
+        let mut add = |name: &str, value: i64| write!(line, " {name}={value}").expect("a string");
+        if !completion.is_success() {
+            add("vendor", completion.vendor_err().into());
+            return line;
+        }
+        let opcode = completion.opcode();
+        add("opcode", opcode.0.into());
+        let has_length = matches!(
+            opcode,
+            WcOpcode::IB_UVERBS_WC_RDMA_READ
+                | WcOpcode::IB_UVERBS_WC_COMP_SWAP
+                | WcOpcode::IB_UVERBS_WC_FETCH_ADD
+        );
+        if completion.is_receive() || has_length {
+            add("length", completion.byte_len().into());
+        }
+        if completion.is_receive() {
+            let invalidated = if completion.invalidated_rkey().is_some() { 4 } else { 0 };
+            let immediate = if completion.imm_data().is_some() { 2 } else { 0 };
+            add("flags", i64::from(completion.has_grh()) | immediate | invalidated);
+        }
+        if let Some(immediate) = completion.imm_data() {
+            add("immediate", immediate.into());
+        }
+        if let Some(rkey) = completion.invalidated_rkey() {
+            add("invalidated", (rkey == self.region().rkey()).into());
+        }
+        let is_datagram = self.qps.iter().flatten().any(|qp| {
+            qp.number() == completion.qp_num() && qp.qp_type() == QpType::IB_UVERBS_QPT_UD
+        });
+        if completion.is_receive() && is_datagram {
+            add("source", self.qp_of(completion.src_qp()));
+            add("sl", completion.sl().into());
+        }
+        line
+    }
+
+    fn destroy(&mut self, kind: &str, number: usize) {
+        match kind {
+            "qp" => take(&mut self.qps, number).destroy().expect("destroy"),
+            "cq" => take(&mut self.cqs, number).destroy().expect("destroy"),
+            "srq" => take(&mut self.srqs, number).destroy().expect("destroy"),
+            "ah" => take(&mut self.ahs, number).destroy().expect("destroy"),
+            "channel" => drop(take(&mut self.channels, number)),
+            "mr" => take(&mut self.regions, number).destroy().expect("destroy"),
+            "pd" => take(&mut self.pds, number).destroy().expect("destroy"),
+            _ => panic!("unknown kind: {kind}"),
+        }
+    }
+}
+
+fn modify(qp: &QueuePair, attributes: QueuePairAttributes) {
+    qp.modify(&attributes).expect("modify");
+}
+
+fn to_init(qp: &QueuePair) {
+    let init = QueuePairAttributes::to(QpState::IB_QPS_INIT).pkey_index(0).port(1);
+    let write = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
+    let rest =
+        AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ | AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC;
+    let init = match qp.qp_type() {
+        QpType::IB_UVERBS_QPT_UD => init.qkey(QKEY),
+        QpType::IB_UVERBS_QPT_RC => init.access(write | rest),
+        _ => init.access(write),
+    };
+    modify(qp, init);
+}
+
+fn to_datagrams(qp: &QueuePair) {
+    to_init(qp);
+    modify(qp, QueuePairAttributes::to(QpState::IB_QPS_RTR));
+    modify(qp, QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(PSN));
+}

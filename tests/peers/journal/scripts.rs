@@ -1,0 +1,481 @@
+//! The scripts that both libraries run. Their language is described in [`scenario`](super::scenario).
+
+use std::fmt::Write as _;
+
+/// A script that is being written.
+#[derive(Default)]
+struct Script {
+    text: String,
+    created: Vec<(&'static str, u32)>,
+}
+
+/// Offsets of memory for sends, receives and remote operations in a region of [`BYTES`].
+const RECEIVED: u32 = 4096;
+const REMOTE: u32 = 8192;
+const BYTES: u32 = 16384;
+
+impl Script {
+    /// Begins with a protection domain, a memory region, and `cqs` completion queues.
+    fn new(cqs: u32) -> Self {
+        let mut script = Self::default();
+        script.create("pd", "");
+        script.create("mr", &BYTES.to_string());
+        for _ in 0..cqs {
+            script.create("cq", "64 -");
+        }
+        script
+    }
+
+    /// Two connected queue pairs, each with a completion queue.
+    fn connection(qp_type: &str, rest: &str) -> Self {
+        let mut script = Self::new(2);
+        script.create("qp", &format!("{qp_type} 0 0 {rest}"));
+        script.create("qp", &format!("{qp_type} 1 1 {rest}"));
+        script.connect(0, 1);
+        script
+    }
+
+    fn verb(&mut self, line: impl AsRef<str>) {
+        writeln!(self.text, "{}", line.as_ref()).expect("a string");
+    }
+
+    fn create(&mut self, kind: &'static str, rest: &str) {
+        self.verb(format!("{kind} {rest}").trim_end());
+        let number = self.created.iter().filter(|(of, _)| *of == kind).count();
+        self.created.push((kind, u32::try_from(number).expect("a few objects")));
+    }
+
+    fn connect(&mut self, one: u32, other: u32) {
+        self.verb(format!("connect {one} {other}"));
+        self.verb(format!("connect {other} {one}"));
+    }
+
+    fn receive(&mut self, qp: u32, pieces: &str) {
+        self.verb(format!("receive {pieces}"));
+        self.verb(format!("post_receives {qp}"));
+    }
+
+    fn send(&mut self, qp: u32, request: &str) {
+        self.verb(format!("send {request}"));
+        self.verb(format!("post_sends {qp}"));
+    }
+
+    fn poll(&mut self) {
+        self.verb("poll 0 8");
+        self.verb("poll 1 8");
+    }
+
+    /// A send from queue pair 0 to a receive of queue pair 1.
+    fn exchange(&mut self, request: &str) {
+        self.receive(1, &format!("{RECEIVED}+1024"));
+        self.send(0, request);
+        self.poll();
+        self.verb(format!("memory {RECEIVED} 64"));
+    }
+
+    /// Destroys all objects, the last one first.
+    fn end(mut self) -> String {
+        for (kind, number) in std::mem::take(&mut self.created).into_iter().rev() {
+            self.verb(format!("destroy {kind} {number}"));
+        }
+        self.text
+    }
+}
+
+/// Capacities of a queue pair with inline data of 60 bytes.
+const PLAIN: &str = "- 16 16 4 4 60 some";
+
+pub(super) fn inline_sends() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    for length in [0, 1, 11, 12, 13, 28, 29, 44, 60] {
+        script.exchange(&format!("send si 100+{length}"));
+    }
+    script.exchange("send si -");
+    script.exchange("send si 100+5,200+0,300+20");
+    script.end()
+}
+
+pub(super) fn gathered_sends() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    for pieces in ["-", "0+10", "0+0", "0+10,20+0,40+30", "0+0,20+7,40+0", "0+1,20+2,40+3,60+4"] {
+        script.exchange(&format!("send s {pieces}"));
+    }
+    script.exchange("send s 0+1024");
+    script.end()
+}
+
+pub(super) fn flags_of_sends() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    for request in [
+        "send_imm:0x12345678 s 0+10",
+        "send_imm:1 si 0+10",
+        "send e 0+10",
+        "send se 0+10",
+        "send sf 0+10",
+        "send sefi 0+10",
+        "send - 0+10",
+        "send_imm:7 se -",
+        "send_inv s 0+10",
+        "send_inv si 0+12",
+    ] {
+        script.exchange(request);
+    }
+    script.end()
+}
+
+pub(super) fn every_send_signaled() -> String {
+    let mut script = Script::connection("rc", "- 16 16 1 1 0 all");
+    script.exchange("send - 0+10");
+    script.exchange("send s 0+10");
+    script.end()
+}
+
+pub(super) fn one_sided_operations() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    for request in [
+        format!("write:{REMOTE} s 0+100"),
+        format!("write:{REMOTE} si 0+20"),
+        format!("write:{REMOTE} s 0+10,20+0,40+20"),
+        format!("write:{REMOTE} s -"),
+        format!("read:{REMOTE} s 64+100"),
+        format!("read:{REMOTE} sf 64+10,200+20"),
+        format!("read:{REMOTE} s -"),
+        format!("swap:{REMOTE}:0x1122334455667788:0x99aabbccddeeff00 s 128+8"),
+        format!("add:{REMOTE}:5 s 136+8"),
+        format!("swap:{}:0:7 sf 144+8", REMOTE + 8),
+        format!("add:{}:0xffffffffffffffff s 152+8", REMOTE + 8),
+    ] {
+        script.send(0, &request);
+        script.poll();
+        script.verb(format!("memory {REMOTE} 32"));
+        script.verb("memory 64 112");
+    }
+    script.exchange(&format!("write_imm:{REMOTE}:0xcafe s 0+10"));
+    script.exchange(&format!("write_imm:{REMOTE}:3 sei 0+10"));
+    script.exchange(&format!("write_imm:{REMOTE}:4 s -"));
+    script.end()
+}
+
+pub(super) fn lists_of_requests() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    for count in [1, 2, 5] {
+        for at in 0..count {
+            script.verb(format!("receive {}+64", RECEIVED + 64 * at));
+        }
+        script.verb("post_receives 1");
+        for at in 0..count {
+            let signaled = if at + 1 == count { "s" } else { "-" };
+            script.verb(format!("send send {signaled} {}+{}", at * 64, 10 + at));
+        }
+        script.verb("post_sends 0");
+        script.poll();
+        for at in 0..count {
+            let flags = if at % 2 == 0 { "si" } else { "s" };
+            let offset = REMOTE + 64 * at;
+            script.verb(format!("send write:{offset} {flags} {}+{}", at * 64, 20 + at));
+        }
+        script.verb("post_sends 0");
+        script.poll();
+    }
+    script.end()
+}
+
+pub(super) fn send_ring_wraps() -> String {
+    let mut script = Script::connection("rc", "- 4 4 2 1 200 some");
+    for at in 0..70 {
+        // Entries of one to four blocks: data wraps at the end of the ring at each of its places.
+        let length = [0, 12, 30, 90, 200, 61, 130, 20][at % 8];
+        let flags = if at % 5 == 4 { "s" } else { "si" };
+        script.exchange(&format!("send {flags} 100+{length}"));
+    }
+    script.end()
+}
+
+pub(super) fn receive_ring_wraps() -> String {
+    let mut script = Script::connection("rc", "- 8 4 1 2 0 some");
+    for round in 0..6 {
+        for at in 0..3 {
+            script.verb(format!("receive {}+{}", RECEIVED + 64 * at, 64 - round));
+        }
+        script.verb("post_receives 1");
+        for at in 0..3 {
+            script.send(0, &format!("send s {}+{}", at * 32, 8 + round));
+        }
+        script.poll();
+    }
+    script.end()
+}
+
+pub(super) fn receives_with_fewer_pieces() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    for pieces in [
+        format!("{RECEIVED}+64"),
+        format!("{RECEIVED}+8,{}+64", RECEIVED + 64),
+        format!("{RECEIVED}+8,{}+0,{}+64", RECEIVED + 64, RECEIVED + 128),
+        format!("{RECEIVED}+0,{}+64", RECEIVED + 64),
+        format!("{RECEIVED}+1,{0}+2,{0}+3,{0}+64", RECEIVED + 64),
+    ] {
+        script.receive(1, &pieces);
+        script.send(0, "send s 0+20");
+        script.poll();
+        script.verb(format!("memory {RECEIVED} 192"));
+    }
+    script.receive(1, "-");
+    script.send(0, "send s -");
+    script.poll();
+    script.end()
+}
+
+pub(super) fn shared_receives() -> String {
+    let mut script = Script::new(2);
+    script.create("srq", "6 3");
+    for cq in [0, 1, 0] {
+        script.create("qp", &format!("rc {cq} {cq} 0 16 16 4 4 60 some"));
+    }
+    script.connect(0, 1);
+    for round in 0..4 {
+        for at in 0..5 {
+            let offset = RECEIVED + 128 * at;
+            let pieces = match at {
+                0 => format!("{offset}+64"),
+                1 => format!("{offset}+8,{}+64", offset + 16),
+                2 => format!("{offset}+8,{}+0,{}+64", offset + 16, offset + 16),
+                _ => format!("{offset}+{}", 100 + at),
+            };
+            script.verb(format!("receive {pieces}"));
+            // Both one by one and in lists.
+            if round % 2 == 0 {
+                script.verb("post_shared 0");
+            }
+        }
+        if round % 2 == 1 {
+            script.verb("post_shared 0");
+        }
+        for at in 0..5 {
+            script.send(at % 2, &format!("send s {}+{}", 32 * at, 8 + at));
+        }
+        script.verb("poll 1 2");
+        script.verb("poll 0 8");
+        script.verb("poll 1 8");
+    }
+    script.verb("receive 4096+64");
+    script.verb("post_shared 0");
+    script.end()
+}
+
+pub(super) fn datagrams() -> String {
+    let mut script = Script::new(2);
+    script.create("qp", "ud 0 0 - 8 8 3 3 100 some");
+    script.create("qp", "ud 1 1 - 8 8 3 3 100 some");
+    script.verb("datagrams 0");
+    script.verb("datagrams 1");
+    // A flow label determines the source port, which is random without one.
+    script.create("ah", "0x12345 0 64 0");
+    script.create("ah", "1 0x28 1 5");
+    script.create("ah", "0xfffff 0xff 255 7");
+    for request in [
+        "datagram:0:1 s 0+10",
+        "datagram:1:1 s 0+10,20+0,30+7",
+        "datagram:2:1 se 0+200",
+        "datagram:0:1 si 0+60",
+        "datagram:0:1 si 0+100",
+        "datagram:0:1 s -",
+        "datagram:0:1 si 0+0",
+        "datagram_imm:1:1:0x11223344 s 0+10",
+        "datagram_imm:2:1:1 sei 0+13",
+    ] {
+        script.exchange(request);
+    }
+    script.verb("send datagram:0:1 - 0+10");
+    script.verb("send datagram:1:1 s 0+20");
+    script.verb("receive 4096+256");
+    script.verb("receive 4352+256");
+    script.verb("post_receives 1");
+    script.verb("post_sends 0");
+    script.poll();
+    // Without a receive the datagram is lost.
+    script.send(0, "datagram:0:1 s 0+10");
+    script.poll();
+    script.end()
+}
+
+pub(super) fn unreliable_connection() -> String {
+    let mut script = Script::connection("uc", PLAIN);
+    script.exchange("send s 0+10");
+    script.exchange("send_imm:9 si 0+10");
+    script.exchange(&format!("write_imm:{REMOTE}:0xcafe s 0+10"));
+    script.send(0, &format!("write:{REMOTE} si 0+20"));
+    script.poll();
+    script.end()
+}
+
+pub(super) fn completion_events() -> String {
+    let mut script = Script::default();
+    script.create("pd", "");
+    script.create("mr", &BYTES.to_string());
+    script.create("channel", "");
+    script.create("cq", "16 0");
+    script.create("cq", "16 0");
+    for cq in [0, 1] {
+        script.create("qp", &format!("rc {cq} {cq} {PLAIN}"));
+    }
+    script.connect(0, 1);
+    for round in 0..6 {
+        // More events than serial numbers.
+        script.verb("arm 1 all");
+        script.exchange("send s 0+10");
+        script.verb("event 0");
+        script.verb("arm 1 solicited");
+        script.exchange("send s 0+10");
+        script.exchange("send se 0+10");
+        script.verb("event 0");
+        if round == 3 {
+            // Twice, and the other queue.
+            script.verb("arm 1 solicited");
+            script.verb("arm 1 all");
+            script.verb("arm 0 all");
+            script.exchange("send si 0+10");
+            script.verb("event 0");
+            script.verb("event 0");
+        }
+    }
+    // The completion is there already.
+    script.receive(1, &format!("{RECEIVED}+64"));
+    script.send(0, "send s 0+10");
+    script.verb("arm 1 all");
+    script.verb("event 0");
+    script.poll();
+    script.verb("arm 1 all");
+    script.end()
+}
+
+pub(super) fn several_completions() -> String {
+    let mut script = Script::connection("rc", "- 32 32 1 1 0 some");
+    for most in [1, 2, 3, 16] {
+        for at in 0..8 {
+            script.receive(1, &format!("{}+64", RECEIVED + 64 * at));
+            script.send(0, &format!("send {} 0+{at}", if at % 2 == 0 { "s" } else { "-" }));
+        }
+        for _ in 0..=8 / most {
+            script.verb(format!("poll 0 {most}"));
+            script.verb(format!("poll 1 {most}"));
+        }
+    }
+    // The ring of completions wraps: 64 entries.
+    for _ in 0..40 {
+        script.exchange("send s 0+10");
+        script.exchange("send s 0+11");
+    }
+    script.end()
+}
+
+pub(super) fn shared_registers() -> String {
+    let mut script = Script::new(2);
+    for _ in 0..20 {
+        script.create("qp", &format!("rc 0 1 {PLAIN}"));
+    }
+    for pair in 0..10 {
+        script.connect(2 * pair, 2 * pair + 1);
+    }
+    for round in 0..3 {
+        for qp in 0..20 {
+            let flags = if (qp + round) % 3 == 0 { "s" } else { "si" };
+            script.receive(qp ^ 1, &format!("{RECEIVED}+64"));
+            script.send(qp, &format!("send {flags} 0+{}", qp + 1));
+            script.poll();
+        }
+    }
+    // A register that is free again.
+    for qp in [3, 7, 11] {
+        script.verb(format!("destroy qp {qp}"));
+        script.created.retain(|created| *created != ("qp", qp));
+    }
+    let mut text = script.text;
+    for qp in 20..24 {
+        writeln!(text, "qp rc 0 1 {PLAIN}").expect("a string");
+        script.created.push(("qp", qp));
+    }
+    let mut script = Script { text, created: script.created };
+    for pair in [10, 11] {
+        script.connect(2 * pair, 2 * pair + 1);
+    }
+    for qp in 20..24 {
+        script.receive(qp ^ 1, &format!("{RECEIVED}+64"));
+        script.send(qp, "send si 0+30");
+        script.poll();
+    }
+    // Those that were created last are destroyed first; the region outlives all.
+    script.end()
+}
+
+pub(super) fn second_life() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    for life in 0..3 {
+        for at in 0..=life {
+            script.exchange(&format!("send s 0+{}", at + 1));
+        }
+        // Unpolled completions, and receives that no message takes.
+        script.receive(1, &format!("{RECEIVED}+64"));
+        script.receive(1, &format!("{}+64", RECEIVED + 64));
+        script.send(0, "send s 0+10");
+        script.verb("reset 0");
+        script.verb("reset 1");
+        script.poll();
+        script.connect(0, 1);
+    }
+    script.exchange("send si 0+10");
+    script.verb("error 1");
+    script.receive(1, &format!("{RECEIVED}+64"));
+    script.poll();
+    script.end()
+}
+
+pub(super) fn failed_requests() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    script.receive(1, &format!("{RECEIVED}+64"));
+    script.verb(format!("send write_badly:{REMOTE} s 0+10"));
+    script.verb("send send s 0+10");
+    script.verb("send send - 0+10");
+    script.verb("post_sends 0");
+    script.poll();
+    script.verb("reset 0");
+    script.verb("reset 1");
+    script.connect(0, 1);
+    // The receive is too short.
+    script.receive(1, &format!("{RECEIVED}+8"));
+    script.send(0, "send s 0+10");
+    script.poll();
+    script.verb("reset 0");
+    script.verb("reset 1");
+    script.connect(0, 1);
+    script.exchange("send s 0+10");
+    script.end()
+}
+
+pub(super) fn sizes_of_queues() -> String {
+    let mut script = Script::new(1);
+    for capacity in [1, 2, 3, 4, 100, 127, 128, 4095, 4096] {
+        script.create("cq", &format!("{capacity} -"));
+    }
+    for sizes in ["1 1", "5 2", "100 3", "1000 1", "16383 4", "20000 1"] {
+        script.create("srq", sizes);
+    }
+    for sizes in [
+        "- 1 1 1 1 0",
+        "- 2 3 1 1 0",
+        "- 7 9 2 3 0",
+        "- 100 100 4 5 0",
+        "- 100 1 1 1 60",
+        "- 100 1 1 1 61",
+        "- 33 1 30 32 0",
+        "- 5 5 3 3 800",
+        "0 10 0 1 0 0",
+        "- 0 10 0 1 0",
+        "- 10 0 1 0 0",
+    ] {
+        for qp_type in ["rc", "uc", "ud"] {
+            script.create("qp", &format!("{qp_type} 0 0 {sizes} some"));
+        }
+    }
+    script.end()
+}

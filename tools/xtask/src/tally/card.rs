@@ -1,0 +1,70 @@
+//! Tests that run on the emulated card.
+
+/// The programs whose tests run on the card.
+const PROGRAMS: [&str; 1] = ["kernel"];
+
+/// Prefixes of the names of tests that do not run on the card, with the reasons.
+const LEFT_OUT: [(&str, &str); 9] = [
+    (
+        "late_removal::",
+        "the driver ends the contexts of a device that is removed, and rxe waits for them",
+    ),
+    (
+        "completion::solicited_arming_ignores_other_completions",
+        "the device counts failures as solicited",
+    ),
+    ("conform::", "the recorded results are those of rxe and siw"),
+    ("corrupt_ring::", "the rings are those of rxe and siw"),
+    (
+        "endpoint_datagrams::failed_send_leaves_socket_usable",
+        "only rxe looks for a route for each datagram",
+    ),
+    ("endpoint_keep_alive::rxe_probes_use_no_message_buffers", "only rxe counts packets"),
+    (
+        "endpoint_messages::rxe_completion_events_are_read_in_batches",
+        "an event is read before its queue is armed again",
+    ),
+    ("endpoint_command_failure::rxe_message_is_sent", "a post needs no command that could fail"),
+    ("endpoint_command_failure::failed_socket_recovers", "a post needs no command that could fail"),
+];
+
+/// Prefixes of the names of tests that run on the card in every run. `--device mlx5` and `--all` run all others too.
+const IN_EVERY_RUN: [&str; 17] = [
+    ONLY,
+    "address::",
+    "attributes::",
+    "buffers::",
+    "channel::",
+    "datagram::",
+    "drain::",
+    "endpoint_close::",
+    "endpoint_connect::",
+    "endpoint_nonblocking::",
+    "endpoint_poll_group::",
+    "endpoint_post_bytes::",
+    "endpoint_remote_operation::",
+    "endpoint_tokio::",
+    "endpoint_tokio_cancel::",
+    "endpoint_tokio_peer::",
+    "endpoint_traits::",
+];
+
+/// Returns `true` if `test` runs on the card also if the card was not asked for.
+pub(crate) fn is_in_every_run(test: &str) -> bool {
+    IN_EVERY_RUN.iter().any(|prefix| test.starts_with(prefix))
+}
+
+/// Prefix of the names of tests of the card itself, which run nowhere else.
+const ONLY: &str = "journal::";
+
+/// Returns `true` if `test` of `program` runs on the card.
+pub(crate) fn has(program: &str, test: &str) -> bool {
+    is_alone_for(test)
+        || (PROGRAMS.contains(&program)
+            && !LEFT_OUT.iter().any(|(prefix, _)| test.starts_with(prefix)))
+}
+
+/// Returns `true` if `test` runs only on the card.
+pub(crate) fn is_alone_for(test: &str) -> bool {
+    test.starts_with(ONLY)
+}

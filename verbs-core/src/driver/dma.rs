@@ -1,0 +1,58 @@
+//! Order of memory accesses between a processor and a device that reads and writes memory by itself (DMA).
+//!
+//! | Function | x86-64 | aarch64 |
+//! |---|---|---|
+//! | [`store_barrier`] | none: the processor keeps stores to ordinary memory in order | `dsb st` |
+//! | [`write_combining_barrier`] | `sfence`: a store to a register may otherwise pass stores to ordinary memory | `dsb st` |
+//!
+//! A load with [`Acquire`](std::sync::atomic::Ordering::Acquire) of the word that a device stores last keeps the loads behind
+//! it in order on both: x86-64 keeps all loads in order, and an acquiring load of aarch64 orders later loads for all observers
+//! in its shareability domain, which includes devices that are coherent with the caches.
+//!
+//! # Safety
+//!
+//! The instructions are barriers: they access no memory and change no register.
+#![expect(unsafe_code, reason = "barriers are instructions that no safe function has")]
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use std::arch::asm;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+use std::sync::atomic::fence;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+/// Makes earlier stores to ordinary memory visible to devices before later stores to ordinary memory.
+#[inline(always)]
+pub fn store_barrier() {
+    #[cfg(target_arch = "x86_64")]
+    compiler_fence(Ordering::Release);
+    #[cfg(target_arch = "aarch64")]
+    dsb_st();
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    fence(Ordering::SeqCst);
+}
+
+/// Makes earlier stores, also those to registers, visible to devices before later stores to registers; and later stores to
+/// registers do not wait in a buffer of the processor behind it.
+#[inline(always)]
+pub fn write_combining_barrier() {
+    #[cfg(target_arch = "x86_64")]
+    {
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: the instruction is part of every x86-64 processor, and is a barrier. The compiler moves no access across it,
+        // as it may access memory for all that the compiler knows.
+        unsafe { asm!("sfence", options(nostack, preserves_flags)) };
+    }
+    #[cfg(target_arch = "aarch64")]
+    dsb_st();
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    fence(Ordering::SeqCst);
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn dsb_st() {
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: the instruction is part of every aarch64 processor, and is a barrier. The compiler moves no access across it,
+    // as it may access memory for all that the compiler knows.
+    unsafe { asm!("dsb st", options(nostack, preserves_flags)) };
+}

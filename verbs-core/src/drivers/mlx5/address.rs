@@ -1,0 +1,124 @@
+//! Addresses of datagrams, as entries of a send queue have them.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+
+use verbs_abi::ib_uverbs_ah_attr;
+
+use super::memory::{Unit, pair};
+
+/// The kind of network that an address is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Network {
+    InfiniBand,
+    /// RoCE, to the station with this address; of version 2, whose packets have a source port, or of version 1.
+    Ethernet {
+        station: [u8; 6],
+        has_source_port: bool,
+    },
+}
+
+/// The bit of the word with the flow label that says that there is a global route on InfiniBand.
+const GLOBAL_ROUTE: u32 = 1 << 30;
+
+/// Source ports are at least this.
+const FIRST_PORT: u32 = 0xc000;
+
+/// Returns the source port of packets: a function of the flow label, as in the kernel; without one a random port, so that the
+/// network spreads the packets of many addresses over its paths.
+fn source_port(flow_label: u32) -> u32 {
+    let label = match flow_label {
+        #[expect(clippy::cast_possible_truncation, reason = "random bits are left")]
+        0 => RandomState::new().build_hasher().finish() as u32,
+        label => label ^ (label >> 14),
+    };
+    label & 0x3fff | FIRST_PORT
+}
+
+/// Returns the address in the device's format, but for the words that a request has: the queue pair and its key.
+pub(super) fn vector(attributes: &ib_uverbs_ah_attr, network: Network) -> [Unit; 3] {
+    let route = &attributes.grh;
+    let flow_label = route.flow_label & 0xf_ffff;
+    let rate = u32::from(attributes.static_rate) << 4;
+    let (sl, path) = (u32::from(attributes.sl), u32::from(attributes.src_path_bits & 0x7f));
+    // Rate and service level, source path, and destination or source port.
+    let head = match network {
+        Network::InfiniBand => (rate | sl & 15) << 24 | path << 16 | u32::from(attributes.dlid),
+        Network::Ethernet { has_source_port, .. } => {
+            let port = if has_source_port { source_port(flow_label) } else { 0 };
+            (rate | (sl & 7) << 1) << 24 | port
+        }
+    };
+    let station = match network {
+        Network::InfiniBand => [0; 6],
+        Network::Ethernet { station, .. } => station,
+    };
+    let is_global = attributes.is_global != 0;
+    let (hop_limit, traffic_class) = match is_global {
+        true => (u32::from(route.hop_limit), u32::from(route.traffic_class)),
+        false => (0, 0),
+    };
+    let [a, b, c, d, e, f] = station.map(u32::from);
+    let route_word = match (is_global, network) {
+        (false, _) => 0,
+        (true, Network::InfiniBand) => {
+            GLOBAL_ROUTE | u32::from(route.sgid_index) << 20 | flow_label
+        }
+        (true, Network::Ethernet { .. }) => u32::from(route.sgid_index) << 20 | flow_label,
+    };
+    let [high, low] = [0, 8].map(|from| {
+        let mut half = [0; 8];
+        half.copy_from_slice(&route.dgid[from..from + 8]);
+        u64::from_ne_bytes(if is_global { half } else { [0; 8] })
+    });
+    let first = [0, pair(0, head)];
+    let second_low = pair(e << 24 | f << 16 | traffic_class << 8 | hop_limit, route_word);
+    [first, [pair(0, a << 24 | b << 16 | c << 8 | d), second_low], [high, low]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::IntoBytes as _;
+
+    fn attributes() -> ib_uverbs_ah_attr {
+        let mut attributes = ib_uverbs_ah_attr::default();
+        attributes.grh.dgid = std::array::from_fn(|at| u8::try_from(at).expect("16 fits"));
+        attributes.grh.flow_label = 0x12345;
+        attributes.grh.sgid_index = 3;
+        attributes.grh.hop_limit = 64;
+        attributes.grh.traffic_class = 8;
+        attributes.dlid = 0x1234;
+        attributes.sl = 5;
+        attributes.src_path_bits = 9;
+        attributes.static_rate = 2;
+        attributes.is_global = 1;
+        attributes
+    }
+
+    #[test]
+    fn ethernet_address_has_station_and_source_port() {
+        let network = Network::Ethernet { station: [1, 2, 3, 4, 5, 6], has_source_port: true };
+        let vector = vector(&attributes(), network);
+        let bytes = vector.as_bytes();
+        assert_eq!(bytes[..12], [0; 12]);
+        assert_eq!(bytes[12..16], [0x2a, 0, 0xe3, 0x41]);
+        assert_eq!(bytes[16..32], [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 8, 64, 0, 0x31, 0x23, 0x45]);
+        assert_eq!(bytes[32..], attributes().grh.dgid);
+    }
+
+    #[test]
+    fn first_version_of_roce_has_no_source_port() {
+        let network = Network::Ethernet { station: [0; 6], has_source_port: false };
+        assert_eq!(vector(&attributes(), network).as_bytes()[12..16], [0x2a, 0, 0, 0]);
+    }
+
+    #[test]
+    fn infiniband_address_has_lid_and_route() {
+        let vector_of = |attributes: &ib_uverbs_ah_attr| vector(attributes, Network::InfiniBand);
+        let vector = vector_of(&attributes());
+        assert_eq!(vector.as_bytes()[12..16], [0x25, 9, 0x12, 0x34]);
+        assert_eq!(vector.as_bytes()[26..32], [8, 64, 0x40, 0x31, 0x23, 0x45]);
+        let local = ib_uverbs_ah_attr { is_global: 0, ..attributes() };
+        assert_eq!(vector_of(&local).as_bytes()[16..], [0; 32]);
+    }
+}

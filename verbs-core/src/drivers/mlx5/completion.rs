@@ -1,0 +1,473 @@
+//! Completion queues: a ring that the device writes, and the queue pairs whose requests complete there.
+//!
+//! A completion names its queue pair by a number. The thread that polls holds the list of queue pairs as it was, and takes the
+//! new one when it meets a number that is not in it: so polling takes no lock while the list stays as it is, and never
+//! allocates.
+//!
+//! When a queue pair is destroyed, or moved to RESET, the completions of that life that were not polled stay in the ring. The
+//! position behind them is recorded, and polling drops them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use verbs_abi::{ib_uverbs_resize_cq, ib_uverbs_wc, ib_wc_flags};
+
+use super::memory::{CompletionRing, Record, Word, at};
+use super::opcode::{CHANGE_KEY, completed_operation};
+use super::registers::Registers;
+use super::table::{KeyChange, Table};
+use crate::driver::{Arm, CommandContext, CqControlOps, CqOps, CreateError, PollError};
+use crate::lock::ignore_poison;
+use crate::sync::AtomicU64;
+use crate::sys::command::CommandError;
+use crate::sys::uverbs::UverbsFile;
+use crate::work::{Completion, WcOpcode, WcStatus};
+
+/// The bits of an index that the device sees. This process counts completions by numbers of 64 bits, which never wrap.
+const INDEX: u32 = 0xff_ffff;
+
+/// Returns the index of the completion number `number`, as the device counts.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the upper half has no bits of an index")]
+fn index(number: u64) -> u32 {
+    number as u32
+}
+
+/// A life of a queue pair on a completion queue.
+#[derive(Debug)]
+pub(super) struct Life {
+    /// The number by which completions name the queue pair.
+    key: u32,
+    table: Arc<Table>,
+    /// The number of the completion that follows the last one of the life, or [`LIVES`](Self::LIVES).
+    end: AtomicU64,
+}
+
+impl Life {
+    /// The queue pair may still have completions.
+    const LIVES: u64 = u64::MAX;
+
+    #[inline(always)]
+    fn end(&self) -> Option<u64> {
+        let end = self.end.load(Ordering::Acquire);
+        (end != Self::LIVES).then_some(end)
+    }
+}
+
+/// A list of lives, sorted by number. Of those with one number, earlier ones come first.
+type Lives = Arc<[Arc<Life>]>;
+
+/// The part of a completion queue that its queue pairs, and threads that arm it, share with the thread that polls.
+#[derive(Debug)]
+pub(super) struct Shared {
+    ring: CompletionRing,
+    record: Record,
+    /// The lives that may have completions, sorted by number. A change makes a new list.
+    lives: Mutex<Lives>,
+    /// Completions name queue pairs by the program's index.
+    names_user_index: bool,
+    /// The number of completions that were polled, of which the record has the lower bits.
+    polled: AtomicU64,
+    registers: Arc<Registers>,
+    /// The device's number of the queue.
+    number: u32,
+}
+
+impl Shared {
+    /// Creates the shared part of the queue that the device knows by `number`.
+    pub(super) fn new(
+        ring: CompletionRing,
+        record: Record,
+        names_user_index: bool,
+        registers: Arc<Registers>,
+        number: u32,
+    ) -> Arc<Self> {
+        let (lives, polled) = (Mutex::new(Arc::from([])), AtomicU64::new(0));
+        Arc::new(Self { ring, record, lives, names_user_index, polled, registers, number })
+    }
+
+    fn key(&self, table: &Table) -> u32 {
+        if self.names_user_index { table.user_index.index } else { table.qp_num }
+    }
+
+    /// Begins a life of a queue pair.
+    pub(super) fn add(&self, table: &Arc<Table>) {
+        let (key, table) = (self.key(table), Arc::clone(table));
+        let life = Life { key, table, end: AtomicU64::new(Life::LIVES) };
+        let mut lives = ignore_poison(self.lives.lock());
+        let mut next = self.unpolled(&lives);
+        let place = next.partition_point(|life| life.key <= key);
+        next.insert(place, Arc::new(life));
+        *lives = next.into();
+    }
+
+    /// Ends the life with `table`, which has no more completions than those that the device has written.
+    pub(super) fn end(&self, table: &Arc<Table>) {
+        let mut lives = ignore_poison(self.lives.lock());
+        let end = self.written();
+        for life in lives.iter().filter(|life| Arc::ptr_eq(&life.table, table)) {
+            life.end.store(end, Ordering::Release);
+        }
+        *lives = self.unpolled(&lives).into();
+    }
+
+    /// Returns the number of completions that the device has written.
+    fn written(&self) -> u64 {
+        let mut written = self.polled.load(Ordering::Acquire);
+        loop {
+            while self.ring.opcode(index(written)).is_some() {
+                written += 1;
+            }
+            // If a thread has polled meanwhile, the device may have written over an entry, which seemed unwritten then.
+            let polled = self.polled.load(Ordering::Acquire);
+            if polled <= written {
+                return written;
+            }
+            written = polled;
+        }
+    }
+
+    /// Returns the lives whose completions have not all been polled.
+    fn unpolled(&self, lives: &Lives) -> Vec<Arc<Life>> {
+        let polled = self.polled.load(Ordering::Acquire);
+        let is_unpolled = |life: &&Arc<Life>| life.end().is_none_or(|end| polled < end);
+        lives.iter().filter(is_unpolled).cloned().collect()
+    }
+}
+
+/// The shared part of a completion queue, as the engine has it.
+#[derive(Debug)]
+pub struct CqControl(pub(super) Arc<Shared>);
+
+/// Bits of the word that arms a completion queue.
+mod arm {
+    use super::{INDEX, Record, Word};
+
+    const SERIAL_SHIFT: u32 = 28;
+    const SOLICITED_ONLY: u32 = 1 << 24;
+
+    /// Returns the word for a queue with `record`, of which so many events were read.
+    pub(super) fn word(record: &Record, solicited_only: bool, events_read: u32) -> u32 {
+        let solicited = if solicited_only { SOLICITED_ONLY } else { 0 };
+        (events_read & 3) << SERIAL_SHIFT | solicited | record.load(Word::First) & INDEX
+    }
+}
+
+impl CqControlOps for CqControl {
+    /// Stores the index behind the polled completions, and a serial number: the device raises one event for each number.
+    fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), CommandError> {
+        cx.check()?;
+        let Shared { record, registers, number, .. } = &*self.0;
+        let events_read = arm.events_read.load(Ordering::Acquire);
+        let word = arm::word(record, arm.solicited_only, events_read);
+        record.store(Word::Second, word);
+        registers.arm((u64::from(word) << 32 | u64::from(*number)).to_be());
+        Ok(())
+    }
+}
+
+/// The end of a completion queue that is polled.
+#[derive(Debug)]
+pub struct CqRing {
+    shared: Arc<Shared>,
+    /// The number of the next completion.
+    next: u64,
+    /// The shared list, as it was when it was taken.
+    lives: Lives,
+    /// The place in the list that was found last.
+    last: usize,
+}
+
+/// The completion of a request, or of a life that has ended.
+enum Found {
+    Completion(ib_uverbs_wc),
+    Ended,
+}
+
+const UNKNOWN_QP: &str = "a completion names a queue pair that does not exist";
+const UNKNOWN_REQUEST: &str = "a completion names a request that is not posted";
+const UNKNOWN_OPCODE: &str = "a completion has an unknown opcode";
+
+impl CqRing {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, next: 0, lives: Arc::from([]), last: 0 }
+    }
+
+    /// Returns the place of the life that the completion at `self.next` belongs to, and whether the life has ended.
+    #[inline(always)]
+    fn find(&mut self) -> Result<(usize, bool), PollError> {
+        let offset = if self.shared.names_user_index { at::USER_INDEX } else { at::OPCODE_AND_QP };
+        let key = self.shared.ring.u32(index(self.next), offset) & INDEX;
+        match self.lives.get(self.last) {
+            Some(life) if life.key == key && life.end().is_none() => Ok((self.last, false)),
+            _ => self.search(key),
+        }
+    }
+
+    #[cold]
+    fn search(&mut self, key: u32) -> Result<(usize, bool), PollError> {
+        for is_taken in [false, true] {
+            if is_taken {
+                self.lives = ignore_poison(self.shared.lives.lock()).clone();
+            }
+            let first = self.lives.partition_point(|life| life.key < key);
+            let same = self.lives[first..].iter().take_while(|life| life.key == key);
+            let found = (first..).zip(same).find_map(|(place, life)| match life.end() {
+                None => Some((place, false)),
+                Some(end) => (self.next < end).then_some((place, true)),
+            });
+            if let Some((place, has_ended)) = found {
+                self.last = place;
+                return Ok((place, has_ended));
+            }
+        }
+        Err(PollError::Malformed(UNKNOWN_QP))
+    }
+
+    /// Stores the number of polled completions in the record, so that the device may write over them.
+    #[inline(always)]
+    fn publish(&self) {
+        self.shared.record.store(Word::First, index(self.next) & INDEX);
+        self.shared.polled.store(self.next, Ordering::Release);
+    }
+
+    /// Translates the completion at `self.next`, with `opcode`.
+    #[inline(always)]
+    fn translate(&mut self, opcode: u8) -> Result<Found, PollError> {
+        let (place, has_ended) = self.find()?;
+        let (ring, table) = (&self.shared.ring, &self.lives[place].table);
+        if !has_ended {
+            return translated(ring, index(self.next), table, opcode).map(Found::Completion);
+        }
+        // The entry of a shared receive queue is free again.
+        if let (Some(srq), true) = (&table.srq, is_receive(opcode)) {
+            let _ = srq.complete(ring.u16(index(self.next), at::COUNTER));
+        }
+        Ok(Found::Ended)
+    }
+}
+
+/// Opcodes of completions.
+mod opcode {
+    pub(super) const REQUEST: u8 = 0;
+    pub(super) const WRITE_WITH_IMMEDIATE: u8 = 1;
+    pub(super) const SEND: u8 = 2;
+    pub(super) const SEND_WITH_IMMEDIATE: u8 = 3;
+    pub(super) const SEND_WITH_INVALIDATE: u8 = 4;
+    pub(super) const REQUEST_ERROR: u8 = 13;
+    pub(super) const RECEIVE_ERROR: u8 = 14;
+}
+
+fn is_receive(opcode: u8) -> bool {
+    matches!(
+        opcode,
+        opcode::WRITE_WITH_IMMEDIATE
+            | opcode::SEND
+            | opcode::SEND_WITH_IMMEDIATE
+            | opcode::SEND_WITH_INVALIDATE
+            | opcode::RECEIVE_ERROR
+    )
+}
+
+/// Bit numbers and masks of the word with flags and the source queue pair.
+mod flags {
+    pub(super) const HAS_GRH: u32 = 3 << 28;
+    pub(super) const SL_SHIFT: u32 = 24;
+    pub(super) const SL: u32 = 15;
+}
+
+#[inline(always)]
+fn translated(
+    ring: &CompletionRing,
+    index: u32,
+    table: &Table,
+    opcode: u8,
+) -> Result<ib_uverbs_wc, PollError> {
+    match opcode {
+        opcode::REQUEST => sent(ring, index, table),
+        opcode::WRITE_WITH_IMMEDIATE
+        | opcode::SEND
+        | opcode::SEND_WITH_IMMEDIATE
+        | opcode::SEND_WITH_INVALIDATE => received(ring, index, table, opcode),
+        opcode::REQUEST_ERROR | opcode::RECEIVE_ERROR => failed(ring, index, table, opcode),
+        _ => Err(PollError::Malformed(UNKNOWN_OPCODE)),
+    }
+}
+
+#[inline(always)]
+fn sent(ring: &CompletionRing, index: u32, table: &Table) -> Result<ib_uverbs_wc, PollError> {
+    let (wr_id, operation) = complete_send(ring, index, table)?;
+    let byte_len = match operation {
+        WcOpcode::IB_UVERBS_WC_RDMA_READ => ring.u32(index, at::BYTES),
+        WcOpcode::IB_UVERBS_WC_COMP_SWAP | WcOpcode::IB_UVERBS_WC_FETCH_ADD => 8,
+        _ => 0,
+    };
+    Ok(ib_uverbs_wc {
+        wr_id: wr_id.into(),
+        status: WcStatus::IB_WC_SUCCESS,
+        opcode: operation,
+        byte_len,
+        qp_num: table.qp_num,
+        ..ib_uverbs_wc::default()
+    })
+}
+
+/// Completes a send. Returns its identifier and its operation.
+#[inline(always)]
+fn complete_send(
+    ring: &CompletionRing,
+    index: u32,
+    table: &Table,
+) -> Result<(u64, WcOpcode), PollError> {
+    let counter = ring.u16(index, at::COUNTER);
+    let opcode = ring.u32(index, at::OPCODE_AND_QP) >> 24;
+    let operation = match opcode {
+        CHANGE_KEY => match table.key_change(counter) {
+            KeyChange::Bind => WcOpcode::IB_UVERBS_WC_BIND_MW,
+            KeyChange::Invalidation => WcOpcode::IB_UVERBS_WC_LOCAL_INV,
+        },
+        opcode => completed_operation(opcode),
+    };
+    let wr_id = table.complete_send(counter).ok_or(PollError::Malformed(UNKNOWN_REQUEST))?;
+    Ok((wr_id, operation))
+}
+
+/// Completes a receive of the queue pair, or of its shared receive queue.
+#[inline(always)]
+fn complete_receive(ring: &CompletionRing, index: u32, table: &Table) -> Result<u64, PollError> {
+    let wr_id = match &table.srq {
+        None => table.complete_receive(),
+        Some(srq) => srq.complete(ring.u16(index, at::COUNTER)),
+    };
+    wr_id.ok_or(PollError::Malformed(UNKNOWN_REQUEST))
+}
+
+#[inline(always)]
+fn received(
+    ring: &CompletionRing,
+    index: u32,
+    table: &Table,
+    opcode: u8,
+) -> Result<ib_uverbs_wc, PollError> {
+    let wr_id = complete_receive(ring, index, table)?;
+    let source = ring.u32(index, at::FLAGS_AND_SOURCE);
+    let immediate = ring.u32(index, at::IMMEDIATE);
+    let mut wc_flags = match source & flags::HAS_GRH {
+        0 => ib_wc_flags::empty(),
+        _ => ib_wc_flags::IB_WC_GRH,
+    };
+    let mut ex = [0; 4];
+    let operation = match opcode {
+        opcode::WRITE_WITH_IMMEDIATE => WcOpcode::IB_WC_RECV_RDMA_WITH_IMM,
+        _ => WcOpcode::IB_WC_RECV,
+    };
+    match opcode {
+        opcode::WRITE_WITH_IMMEDIATE | opcode::SEND_WITH_IMMEDIATE => {
+            wc_flags |= ib_wc_flags::IB_WC_WITH_IMM;
+            ex = immediate.to_be_bytes();
+        }
+        opcode::SEND_WITH_INVALIDATE => {
+            wc_flags |= ib_wc_flags::IB_WC_WITH_INVALIDATE;
+            ex = immediate.to_ne_bytes();
+        }
+        _ => {}
+    }
+    let sl = (source >> flags::SL_SHIFT & flags::SL) as u8;
+    Ok(ib_uverbs_wc {
+        wr_id: wr_id.into(),
+        status: WcStatus::IB_WC_SUCCESS,
+        opcode: operation,
+        byte_len: ring.u32(index, at::BYTES),
+        ex,
+        qp_num: table.qp_num,
+        src_qp: source & INDEX,
+        wc_flags,
+        slid: ring.u16(index, at::SLID),
+        sl,
+        dlid_path_bits: ring.u8(index, at::PATH) & 0x7f,
+        ..ib_uverbs_wc::default()
+    })
+}
+
+/// Translates the completion of a request that has failed.
+#[cold]
+#[inline(never)]
+fn failed(
+    ring: &CompletionRing,
+    index: u32,
+    table: &Table,
+    opcode: u8,
+) -> Result<ib_uverbs_wc, PollError> {
+    let (wr_id, operation) = match opcode {
+        opcode::RECEIVE_ERROR => (complete_receive(ring, index, table)?, WcOpcode::IB_WC_RECV),
+        _ => complete_send(ring, index, table)?,
+    };
+    Ok(ib_uverbs_wc {
+        wr_id: wr_id.into(),
+        status: status(ring.u8(index, at::SYNDROME)),
+        opcode: operation,
+        vendor_err: ring.u8(index, at::VENDOR_ERROR).into(),
+        qp_num: table.qp_num,
+        ..ib_uverbs_wc::default()
+    })
+}
+
+/// Translates the reason of a failure.
+fn status(syndrome: u8) -> WcStatus {
+    match syndrome {
+        0x01 => WcStatus::IB_WC_LOC_LEN_ERR,
+        0x02 => WcStatus::IB_WC_LOC_QP_OP_ERR,
+        0x04 => WcStatus::IB_WC_LOC_PROT_ERR,
+        0x05 => WcStatus::IB_WC_WR_FLUSH_ERR,
+        0x06 => WcStatus::IB_WC_MW_BIND_ERR,
+        0x10 => WcStatus::IB_WC_BAD_RESP_ERR,
+        0x11 => WcStatus::IB_WC_LOC_ACCESS_ERR,
+        0x12 => WcStatus::IB_WC_REM_INV_REQ_ERR,
+        0x13 => WcStatus::IB_WC_REM_ACCESS_ERR,
+        0x14 => WcStatus::IB_WC_REM_OP_ERR,
+        0x15 => WcStatus::IB_WC_RETRY_EXC_ERR,
+        0x16 => WcStatus::IB_WC_RNR_RETRY_EXC_ERR,
+        0x22 => WcStatus::IB_WC_REM_ABORT_ERR,
+        _ => WcStatus::IB_WC_GENERAL_ERR,
+    }
+}
+
+impl CqOps for CqRing {
+    #[inline(always)]
+    fn poll(&mut self, _: &UverbsFile, into: &mut [Completion]) -> Result<usize, PollError> {
+        let mut count = 0;
+        let mut failure = None;
+        while count < into.len() {
+            let Some(opcode) = self.shared.ring.opcode(index(self.next)) else { break };
+            match self.translate(opcode) {
+                Ok(Found::Completion(completion)) => {
+                    into[count] = Completion(completion);
+                    count += 1;
+                }
+                Ok(Found::Ended) => {}
+                // The entry stays: the next poll returns the error, if this one has completions.
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+            self.next += 1;
+        }
+        self.publish();
+        match failure {
+            Some(error) if count == 0 => Err(error),
+            _ => Ok(count),
+        }
+    }
+
+    fn resize(
+        &mut self,
+        _: CommandContext<'_>,
+        _: ib_uverbs_resize_cq,
+    ) -> Result<u32, CreateError> {
+        Err(CreateError::Unsupported("resizing a completion queue by mlx5"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

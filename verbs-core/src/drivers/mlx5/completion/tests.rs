@@ -1,0 +1,317 @@
+use super::super::memory::QueueMemory;
+use super::super::table::{SharedTable, UserIndex, UserIndices};
+use super::*;
+
+/// A completion queue of four entries, which the test writes as the device does.
+struct Device {
+    shared: Arc<Shared>,
+    ring: CqRing,
+    file: UverbsFile,
+    written: u32,
+    indices: Arc<UserIndices>,
+}
+
+impl Device {
+    fn new(names_user_index: bool) -> Self {
+        let memory = QueueMemory::new([4 * 64]).expect("memory");
+        let ring = CompletionRing::new(memory.mapping, 4, 6);
+        let shared = Shared::new(ring, memory.record, names_user_index, Registers::absent(), 9);
+        let ring = CqRing::new(Arc::clone(&shared));
+        let (file, indices) = (UverbsFile::silent(), UserIndices::new());
+        Self { shared, ring, file, written: 0, indices }
+    }
+
+    /// Creates the table of a queue pair with four blocks and four receives.
+    fn qp(&self, number: u32, srq: Option<Arc<SharedTable>>) -> Arc<Table> {
+        let index = match self.shared.names_user_index {
+            true => self.indices.take().expect("an index"),
+            false => UserIndex::NONE,
+        };
+        let table = Arc::new(Table::new(number, 4, 4, srq, Arc::new(index)));
+        self.shared.add(&table);
+        table
+    }
+
+    /// Writes a completion of `table`.
+    fn complete(&mut self, table: &Table, opcode: u8, fields: &[Field<'_>]) {
+        let index = self.written;
+        let ring = &self.shared.ring;
+        (0..64).for_each(|at| ring.write(index, at, &[if at == 63 { 0xf0 } else { 0 }]));
+        let user_index = match self.shared.names_user_index {
+            true => table.user_index.index,
+            false => 0,
+        };
+        ring.write(index, at::USER_INDEX, &user_index.to_be_bytes());
+        ring.write(index, at::OPCODE_AND_QP, &table.qp_num.to_be_bytes());
+        fields.iter().for_each(|(offset, bytes)| ring.write(index, *offset, bytes));
+        ring.pass_on(index, opcode);
+        self.written += 1;
+    }
+
+    fn poll(&mut self) -> Result<Option<ib_uverbs_wc>, PollError> {
+        let mut into = [Completion::default()];
+        let count = self.ring.poll(&self.file, &mut into)?;
+        Ok((count == 1).then_some(into[0].0))
+    }
+
+    #[track_caller]
+    fn polls(&mut self) -> ib_uverbs_wc {
+        self.poll().expect("poll").expect("a completion")
+    }
+
+    #[track_caller]
+    fn fails(&mut self, reason: &str) {
+        match self.poll() {
+            Err(PollError::Malformed(found)) => assert_eq!(found, reason),
+            other => panic!("{other:?} instead of an error"),
+        }
+    }
+}
+
+/// Bytes of a completion, and their offset.
+type Field<'a> = (usize, &'a [u8]);
+
+const COUNTER_1: Field<'static> = (at::COUNTER, &[0, 1]);
+
+#[test]
+fn sends_complete_in_all_rounds_of_ring() {
+    for names_user_index in [true, false] {
+        let mut device = Device::new(names_user_index);
+        let qp = device.qp(17, None);
+        for number in 0..20_u32 {
+            assert!(device.poll().expect("poll").is_none());
+            let block = number % 4;
+            qp.post_send(block, number, u64::from(number) + 5);
+            let counter = u16::try_from(block).expect("it fits").to_be_bytes();
+            device.complete(&qp, opcode::REQUEST, &[(at::COUNTER, &counter)]);
+            let completion = device.polls();
+            assert_eq!(completion.wr_id.get(), u64::from(number) + 5);
+            assert_eq!((completion.qp_num, completion.byte_len), (17, 0));
+            assert_eq!(completion.opcode, WcOpcode::IB_UVERBS_WC_SEND);
+            assert_eq!(device.shared.record.load(Word::First), number + 1);
+        }
+    }
+}
+
+#[test]
+fn read_and_atomic_have_lengths() {
+    let mut device = Device::new(true);
+    let qp = device.qp(17, None);
+    for (number, (operation, wanted, length)) in [
+        (0x10, WcOpcode::IB_UVERBS_WC_RDMA_READ, 300),
+        (0x11, WcOpcode::IB_UVERBS_WC_COMP_SWAP, 8),
+        (0x12, WcOpcode::IB_UVERBS_WC_FETCH_ADD, 8),
+        (0x08, WcOpcode::IB_UVERBS_WC_RDMA_WRITE, 0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let number = u32::try_from(number).expect("it fits");
+        qp.post_send(number, number, 0);
+        let counter = u16::try_from(number).expect("it fits").to_be_bytes();
+        let word = (operation << 24 | 17_u32).to_be_bytes();
+        let fields: [Field<'_>; 3] = [
+            (at::COUNTER, &counter),
+            (at::OPCODE_AND_QP, &word),
+            (at::BYTES, &300_u32.to_be_bytes()),
+        ];
+        device.complete(&qp, opcode::REQUEST, &fields);
+        let completion = device.polls();
+        assert_eq!((completion.opcode, completion.byte_len), (wanted, length));
+    }
+}
+
+#[test]
+fn receive_has_sender_and_number() {
+    let mut device = Device::new(true);
+    let qp = device.qp(17, None);
+    (0..3).for_each(|number| qp.post_receive(number, u64::from(number) + 7));
+    let fields: [Field<'_>; 5] = [
+        (at::FLAGS_AND_SOURCE, &[0x15, 1, 2, 3]),
+        (at::IMMEDIATE, &[1, 2, 3, 4]),
+        (at::BYTES, &[0, 0, 1, 0]),
+        (at::SLID, &[0x12, 0x34]),
+        (at::PATH, &[0x89]),
+    ];
+    device.complete(&qp, opcode::SEND_WITH_IMMEDIATE, &fields);
+    let completion = device.polls();
+    assert_eq!((completion.wr_id.get(), completion.byte_len), (7, 256));
+    assert_eq!((completion.src_qp, completion.sl, completion.slid), (0x01_0203, 5, 0x1234));
+    assert_eq!(completion.dlid_path_bits, 9);
+    assert_eq!(completion.imm_data().map(verbs_abi::Be32::get), Some(0x0102_0304));
+    assert!(completion.wc_flags.contains(ib_wc_flags::IB_WC_GRH));
+    device.complete(&qp, opcode::SEND_WITH_INVALIDATE, &fields[1..2]);
+    let completion = device.polls();
+    assert_eq!(completion.invalidate_rkey(), Some(0x0102_0304));
+    assert!(!completion.wc_flags.contains(ib_wc_flags::IB_WC_GRH));
+    device.complete(&qp, opcode::WRITE_WITH_IMMEDIATE, &[]);
+    assert_eq!(device.polls().opcode, WcOpcode::IB_WC_RECV_RDMA_WITH_IMM);
+    device.complete(&qp, opcode::SEND, &[]);
+    device.fails(UNKNOWN_REQUEST);
+}
+
+#[test]
+fn failure_has_status_and_vendor_error() {
+    let mut device = Device::new(true);
+    let qp = device.qp(17, None);
+    qp.post_send(1, 0, 3);
+    qp.post_receive(0, 4);
+    let [vendor, syndrome]: [Field<'_>; 2] = [(at::VENDOR_ERROR, &[0x74]), (at::SYNDROME, &[0x13])];
+    device.complete(&qp, opcode::REQUEST_ERROR, &[COUNTER_1, vendor, syndrome]);
+    let completion = device.polls();
+    assert_eq!((completion.wr_id.get(), completion.vendor_err), (3, 0x74));
+    assert_eq!(completion.status, WcStatus::IB_WC_REM_ACCESS_ERR);
+    device.complete(&qp, opcode::RECEIVE_ERROR, &[(at::SYNDROME, &[5])]);
+    let completion = device.polls();
+    assert_eq!((completion.wr_id.get(), completion.opcode), (4, WcOpcode::IB_WC_RECV));
+    assert_eq!(completion.status, WcStatus::IB_WC_WR_FLUSH_ERR);
+    assert_eq!(status(0x77), WcStatus::IB_WC_GENERAL_ERR);
+}
+
+#[test]
+fn malformed_completion_is_error_and_stays() {
+    let mut device = Device::new(true);
+    let qp = device.qp(17, None);
+    qp.post_send(1, 0, 3);
+    let stranger = Table::new(18, 4, 4, None, Arc::new(device.indices.take().expect("an index")));
+    device.complete(&qp, opcode::REQUEST, &[COUNTER_1]);
+    device.complete(&stranger, opcode::REQUEST, &[]);
+    let mut into = [Completion::default(); 4];
+    // A completion before the malformed one is returned first.
+    assert_eq!(device.ring.poll(&device.file, &mut into).expect("poll"), 1);
+    device.fails(UNKNOWN_QP);
+    device.fails(UNKNOWN_QP);
+    let mut device = Device::new(true);
+    let qp = device.qp(17, None);
+    device.complete(&qp, 5, &[]);
+    device.fails(UNKNOWN_OPCODE);
+    let mut device = Device::new(true);
+    let qp = device.qp(17, None);
+    device.complete(&qp, opcode::REQUEST, &[]);
+    device.fails(UNKNOWN_REQUEST);
+}
+
+#[test]
+fn completions_of_ended_lives_are_dropped() {
+    for names_user_index in [true, false] {
+        let mut device = Device::new(names_user_index);
+        let qp = device.qp(17, None);
+        let other = device.qp(18, None);
+        qp.post_send(0, 0, 1);
+        qp.post_send(1, 1, 2);
+        other.post_send(1, 0, 3);
+        device.complete(&qp, opcode::REQUEST, &[]);
+        device.complete(&other, opcode::REQUEST, &[COUNTER_1]);
+        device.complete(&qp, opcode::REQUEST, &[COUNTER_1]);
+        // A step to RESET, with a request of the next life that completes before anything is polled.
+        let next = Arc::new(qp.emptied());
+        device.shared.end(&qp);
+        device.shared.add(&next);
+        next.post_send(0, 0, 4);
+        device.complete(&next, opcode::REQUEST, &[]);
+        assert_eq!(device.polls().wr_id.get(), 3);
+        assert_eq!(device.polls().wr_id.get(), 4);
+        assert!(device.poll().expect("poll").is_none());
+        assert_eq!(qp.sends_done(), 0, "the completions were not those of requests");
+        // Lives whose completions have been polled leave the list with the next change.
+        device.shared.end(&other);
+        assert_eq!(ignore_poison(device.shared.lives.lock()).len(), 1);
+        drop(qp);
+    }
+}
+
+#[test]
+fn user_index_is_free_when_its_completions_are_polled() {
+    let mut device = Device::new(true);
+    let qp = device.qp(17, None);
+    qp.post_send(0, 0, 1);
+    device.complete(&qp, opcode::REQUEST, &[]);
+    device.shared.end(&qp);
+    drop(qp);
+    let second = device.qp(18, None);
+    assert_eq!(second.user_index.index, 1, "a completion names the first index");
+    assert!(device.poll().expect("poll").is_none());
+    second.post_send(0, 0, 2);
+    device.complete(&second, opcode::REQUEST, &[]);
+    assert_eq!(device.polls().wr_id.get(), 2);
+    let third = device.qp(19, None);
+    third.post_send(0, 0, 3);
+    device.complete(&third, opcode::REQUEST, &[]);
+    assert_eq!(device.polls().wr_id.get(), 3);
+    assert_eq!(device.qp(20, None).user_index.index, 0);
+}
+
+#[test]
+fn dropped_receive_returns_shared_entry() {
+    let mut device = Device::new(true);
+    let memory = QueueMemory::new([4 * 32]).expect("memory");
+    let links = super::super::memory::Links::of(&memory.rings[0], 5);
+    let srq = Arc::new(SharedTable::new(links, 4, 4));
+    let qp = device.qp(17, Some(Arc::clone(&srq)));
+    [(0, 5), (1, 6), (2, 7)].into_iter().for_each(|(index, wr_id)| srq.post(index, wr_id));
+    device.complete(&qp, opcode::SEND, &[COUNTER_1]);
+    assert_eq!(device.polls().wr_id.get(), 6);
+    device.complete(&qp, opcode::SEND, &[]);
+    device.shared.end(&qp);
+    assert!(device.poll().expect("poll").is_none());
+    assert_eq!(srq.complete(0), None, "the entry is free");
+    assert_eq!(srq.complete(2), Some(7));
+}
+
+#[test]
+fn end_lies_behind_entries_that_were_overwritten() {
+    let mut device = Device::new(true);
+    let qp = device.qp(17, None);
+    for number in 0..6 {
+        qp.post_send(number % 4, number, number.into());
+        let counter = u16::try_from(number % 4).expect("it fits").to_be_bytes();
+        device.complete(&qp, opcode::REQUEST, &[(at::COUNTER, &counter)]);
+        if number < 4 {
+            device.polls();
+        }
+    }
+    assert_eq!(device.shared.written(), 6);
+}
+
+/// The device sees 24 bits of the number of a completion, and this process 64.
+#[test]
+fn ended_life_stays_ended_when_index_wraps() {
+    let mut device = Device::new(true);
+    let qp = device.qp(17, None);
+    let other = device.qp(18, None);
+    let next = Arc::new(qp.emptied());
+    device.shared.end(&qp);
+    device.shared.add(&next);
+    // The list has the ended life, as if it had not been renewed since.
+    let ended = Life { key: qp.user_index.index, table: qp, end: AtomicU64::new(1) };
+    let mut lives = ignore_poison(device.shared.lives.lock()).to_vec();
+    lives.insert(0, Arc::new(ended));
+    *ignore_poison(device.shared.lives.lock()) = lives.into();
+    let far = (1 << 24) + (1 << 23);
+    device.ring.next = far;
+    device.shared.polled.store(far, Ordering::Relaxed);
+    device.written = index(far);
+    for number in 0..2 {
+        for table in [&next, &other] {
+            table.post_send(0, number, u64::from(number) + 5);
+            device.complete(table, opcode::REQUEST, &[]);
+            assert_eq!(device.polls().wr_id.get(), u64::from(number) + 5);
+        }
+    }
+}
+
+#[test]
+fn arming_stores_serial_number_and_position() {
+    let mut device = Device::new(true);
+    let qp = device.qp(17, None);
+    qp.post_send(0, 0, 1);
+    device.complete(&qp, opcode::REQUEST, &[]);
+    device.polls();
+    let word = |solicited_only, events: u32| {
+        let record = &device.shared.record;
+        record.store(Word::Second, arm::word(record, solicited_only, events));
+        record.load(Word::Second)
+    };
+    assert_eq!([word(false, 0), word(true, 0)], [1, 0x0100_0001]);
+    assert_eq!([word(false, 5), word(false, 4)], [0x1000_0001, 1]);
+}

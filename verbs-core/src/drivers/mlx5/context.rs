@@ -1,0 +1,141 @@
+//! Opening a device: the request of GET_CONTEXT, and the facts in its answer.
+
+use std::env;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use verbs_abi::ib_uverbs_query_port;
+use verbs_abi::mlx5::{
+    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp, mlx5_ib_alloc_ucontext_resp_mask,
+    mlx5_lib_caps, mlx5_user_cmds_supp_uhw,
+};
+use verbs_abi::rdma_link_layer;
+use zerocopy::IntoBytes as _;
+
+use super::geometry::Limits;
+use super::registers::{MAX_REGISTERS, RegisterFacts, Registers};
+use super::table::UserIndices;
+use crate::driver::{CommandContext, CreateError, Opened};
+use crate::sys::command::CommandError;
+use crate::sys::uverbs::UverbsFile;
+
+/// The number of registers that a program asks for.
+const REGISTERS: u32 = 16;
+
+/// The number of queue pairs that have a register for themselves.
+const DEDICATED: u32 = 4;
+
+/// Choices of the user, by the environment variables of the C library.
+#[derive(Debug, Clone, Copy)]
+struct Choices {
+    registers: u32,
+    dedicated: u32,
+    copies_nothing: bool,
+    completion_shift: u32,
+}
+
+impl Choices {
+    /// Reads `MLX5_TOTAL_UUARS`, `MLX5_NUM_LOW_LAT_UUARS`, `MLX5_SHUT_UP_BF` and `MLX5_CQE_SIZE`.
+    fn from_environment() -> Self {
+        let number = |name: &str| env::var(name).ok()?.parse::<u32>().ok();
+        let registers =
+            number("MLX5_TOTAL_UUARS").unwrap_or(REGISTERS).clamp(REGISTERS, MAX_REGISTERS);
+        let registers = registers.next_multiple_of(2);
+        let dedicated = number("MLX5_NUM_LOW_LAT_UUARS").unwrap_or(DEDICATED);
+        let dedicated = dedicated.max(registers - (REGISTERS - DEDICATED)).min(registers - 1);
+        let completion_shift = if number("MLX5_CQE_SIZE") == Some(128) { 7 } else { 6 };
+        let copies_nothing = env::var("MLX5_SHUT_UP_BF").is_ok_and(|value| value != "0");
+        Self { registers, dedicated, copies_nothing, completion_shift }
+    }
+}
+
+/// Makes `file` a context. Kernels that know less of the request accept only its beginning.
+fn get_context(
+    file: &UverbsFile,
+    request: &mlx5_ib_alloc_ucontext_req_v2,
+) -> Result<(Opened, mlx5_ib_alloc_ucontext_resp), CommandError> {
+    fn first<const N: usize>(request: &mlx5_ib_alloc_ucontext_req_v2) -> [u8; N] {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&request.as_bytes()[..N]);
+        bytes
+    }
+    let answer = file
+        .get_context(first::<32>(request))
+        .or_else(|_| file.get_context(first::<24>(request)))
+        .or_else(|_| file.get_context(first::<16>(request)));
+    let (async_events, completion_vectors, response) = answer?;
+    Ok((Opened { async_events, completion_vectors }, response))
+}
+
+/// The facts in the answer of GET_CONTEXT, and the objects of a context.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) limits: Limits,
+    pub(super) registers: Arc<Registers>,
+    /// Absent if completions name queue pairs by queue pair number (version 0).
+    pub(super) user_indices: Option<Arc<UserIndices>>,
+    /// The logarithm of the bytes of an entry of a completion queue.
+    pub(super) completion_shift: u32,
+    /// The kernel answers CREATE_AH with the address of the station.
+    pub(super) resolves_addresses: bool,
+    pub(super) has_ece: bool,
+}
+
+/// Opens the device of `file`.
+pub(super) fn open(file: &UverbsFile) -> Result<(Facts, Opened), CreateError> {
+    let choices = Choices::from_environment();
+    let request = mlx5_ib_alloc_ucontext_req_v2 {
+        total_num_bfregs: choices.registers,
+        num_low_latency_bfregs: choices.dedicated,
+        max_cqe_version: 1,
+        lib_caps: mlx5_lib_caps::MLX5_LIB_CAP_4K_UAR.bits().into(),
+        ..mlx5_ib_alloc_ucontext_req_v2::default()
+    };
+    let (opened, response) = get_context(file, &request)?;
+    if response.cqe_version > 1 {
+        return Err(CreateError::Unsupported("a version of completions that is above 1"));
+    }
+    let facts = RegisterFacts {
+        total: response.tot_bfregs,
+        dedicated: choices.dedicated,
+        size: response.bf_reg_size,
+        // Old kernels have one, and do not say so.
+        per_kernel_page: response.num_uars_per_page.max(1),
+        copies_nothing: choices.copies_nothing,
+    };
+    let registers = Registers::map(file, facts).map_err(CreateError::Map)?;
+    let supports = |command| response.cmds_supp_uhw.contains(command);
+    let device = Facts {
+        limits: Limits {
+            send_entry: response.max_sq_desc_sz.into(),
+            receive_entry: response.max_rq_desc_sz.into(),
+            send_blocks: response.max_send_wqebb,
+            receives: response.max_recv_wr,
+            shared_receives: response.max_srq_recv_wr,
+        },
+        registers: Arc::new(registers),
+        user_indices: (response.cqe_version == 1).then(UserIndices::new),
+        completion_shift: choices.completion_shift,
+        resolves_addresses: supports(mlx5_user_cmds_supp_uhw::MLX5_USER_CMDS_SUPP_UHW_CREATE_AH),
+        has_ece: response
+            .comp_mask
+            .contains(mlx5_ib_alloc_ucontext_resp_mask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE),
+    };
+    Ok((device, opened))
+}
+
+/// Asks the kernel for the link layer of `port`.
+pub(super) fn link_layer(
+    cx: CommandContext<'_>,
+    port_num: u8,
+) -> Result<rdma_link_layer, CommandError> {
+    let request = ib_uverbs_query_port { port_num, ..ib_uverbs_query_port::default() };
+    let (response, ()) = cx.command(request)?;
+    match response.link_layer {
+        layer @ (rdma_link_layer::IB_LINK_LAYER_INFINIBAND
+        | rdma_link_layer::IB_LINK_LAYER_ETHERNET) => Ok(layer),
+        // Kernels that do not know link layers have InfiniBand only.
+        rdma_link_layer::IB_LINK_LAYER_UNSPECIFIED => Ok(rdma_link_layer::IB_LINK_LAYER_INFINIBAND),
+        _ => Err(CommandError::Os(Errno::EPROTO)),
+    }
+}

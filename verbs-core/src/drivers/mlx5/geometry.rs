@@ -1,0 +1,212 @@
+//! Sizes of queues, as the kernel driver and the device compute them.
+
+use super::memory::UNIT;
+use crate::work::QpType;
+
+/// Bytes of a block: entries of a send queue begin at blocks.
+pub(super) const BLOCK: u32 = 64;
+
+/// Bytes of the word with the length of inline data.
+const INLINE_HEADER: u32 = 4;
+
+/// The largest number of entries of a completion queue.
+const MAX_COMPLETIONS: u32 = 1 << 22;
+
+/// The limits of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// The largest entry of a send queue in bytes.
+    pub(super) send_entry: u32,
+    /// The largest entry of a receive queue in bytes.
+    pub(super) receive_entry: u32,
+    /// The largest number of blocks of a send queue.
+    pub(super) send_blocks: u32,
+    /// The largest number of entries of a receive queue.
+    pub(super) receives: u32,
+    /// The largest number of entries of a shared receive queue.
+    pub(super) shared_receives: u32,
+}
+
+/// The size of a send queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct SendSize {
+    /// The number of blocks: a power of two, or 0.
+    pub(super) blocks: u32,
+    /// The number of requests.
+    pub(super) requests: u32,
+    /// Bytes of inline data.
+    pub(super) max_inline: u32,
+}
+
+impl SendSize {
+    /// Returns the size of a send queue for `requests` with up to `max_sge` entries or `max_inline` bytes. Returns `None` if
+    /// it exceeds a limit.
+    pub(super) fn new(
+        limits: &Limits,
+        qp_type: QpType,
+        requests: u32,
+        max_sge: u32,
+        max_inline: u32,
+    ) -> Option<Self> {
+        if requests == 0 {
+            return Some(Self::default());
+        }
+        let overhead = overhead(qp_type);
+        let gathered = max_sge.checked_mul(16)?.checked_add(overhead)?;
+        let inline = match max_inline {
+            0 => 0,
+            bytes => overhead
+                .checked_add(bytes.checked_add(INLINE_HEADER)?.checked_next_multiple_of(16)?)?,
+        };
+        let entry = gathered.max(inline);
+        if entry > limits.send_entry {
+            return None;
+        }
+        let entry = entry.checked_next_multiple_of(BLOCK)?;
+        let bytes = requests.checked_mul(entry)?.checked_next_power_of_two()?;
+        let size = Self {
+            blocks: bytes / BLOCK,
+            requests: bytes / entry,
+            max_inline: entry - overhead - INLINE_HEADER,
+        };
+        (size.blocks <= limits.send_blocks).then_some(size)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.blocks as usize * BLOCK as usize
+    }
+}
+
+/// Returns the bytes of an entry besides its data: control, and the largest segments of the type's operations.
+fn overhead(qp_type: QpType) -> u32 {
+    match qp_type {
+        // An address.
+        QpType::IB_UVERBS_QPT_UD => 64,
+        // The number of a shared receive queue besides.
+        QpType::IB_UVERBS_QPT_XRC_INI | QpType::IB_UVERBS_QPT_XRC_TGT => 208,
+        // The bind of a memory window.
+        _ => 192,
+    }
+}
+
+/// The size of a receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct ReceiveSize {
+    /// The number of entries: a power of two, or 0.
+    pub(super) entries: u32,
+    /// The logarithm of the bytes of an entry.
+    pub(super) shift: u32,
+    /// Scatter/gather entries of an entry.
+    pub(super) max_sge: u32,
+}
+
+impl ReceiveSize {
+    /// Returns the size of a receive queue for `requests` with up to `max_sge` entries. Returns `None` if it exceeds a limit.
+    pub(super) fn new(limits: &Limits, requests: u32, max_sge: u32) -> Option<Self> {
+        if requests == 0 {
+            return Some(Self::default());
+        }
+        let entry = max_sge.max(1).checked_mul(16)?;
+        if entry > limits.receive_entry || requests > limits.receives {
+            return None;
+        }
+        let entry = entry.checked_next_power_of_two()?;
+        let bytes = requests.checked_next_power_of_two()?.checked_mul(entry)?.max(BLOCK);
+        Some(Self { entries: bytes / entry, shift: entry.ilog2(), max_sge: entry / 16 })
+    }
+
+    /// Returns the size of a shared receive queue for `requests` with up to `max_sge` entries, and the number of entries in
+    /// its first list. Returns `None` if it exceeds a limit.
+    ///
+    /// A request uses an entry of the first list. The second half is for receives that wait for a page of memory on demand:
+    /// it is absent if the limit has no room for it.
+    pub(super) fn shared(limits: &Limits, requests: u32, max_sge: u32) -> Option<(Self, u32)> {
+        let unit = u32::try_from(UNIT).expect("16 fits");
+        let entry = max_sge.max(1).checked_mul(16)?.checked_add(unit)?;
+        if entry > limits.receive_entry || requests > limits.shared_receives {
+            return None;
+        }
+        let entry = entry.checked_next_power_of_two()?;
+        let listed = requests.checked_add(1)?.checked_next_power_of_two()?;
+        let doubled = requests.checked_mul(2)?.checked_add(1)?.checked_next_power_of_two()?;
+        let entries = match doubled - 1 <= limits.shared_receives {
+            true => doubled,
+            false => listed,
+        };
+        let size = Self { entries, shift: entry.ilog2(), max_sge: entry / 16 - 1 };
+        (entries <= 1 << 16).then_some((size, listed))
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        (self.entries as usize) << self.shift
+    }
+}
+
+/// Returns the number of entries of a completion queue for `completions`. Returns `None` if it exceeds the limit.
+pub(super) fn completions(completions: u32) -> Option<u32> {
+    let entries = completions.checked_add(1)?.checked_next_power_of_two()?;
+    (entries <= MAX_COMPLETIONS).then_some(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        send_entry: 1024,
+        receive_entry: 512,
+        send_blocks: 1 << 15,
+        receives: 1 << 15,
+        shared_receives: 1 << 15,
+    };
+
+    #[test]
+    fn send_queue_has_sizes_of_device() {
+        let rc = |requests, sge, inline| {
+            SendSize::new(&LIMITS, QpType::IB_UVERBS_QPT_RC, requests, sge, inline)
+        };
+        // One entry of 208 bytes takes four blocks: 60 bytes of inline data fit besides.
+        assert_eq!(rc(1, 1, 0), Some(SendSize { blocks: 4, requests: 1, max_inline: 60 }));
+        assert_eq!(rc(100, 1, 60), Some(SendSize { blocks: 512, requests: 128, max_inline: 60 }));
+        assert_eq!(rc(100, 1, 61), Some(SendSize { blocks: 512, requests: 102, max_inline: 124 }));
+        assert_eq!(rc(0, 1, 100), Some(SendSize::default()));
+        assert_eq!(rc(1, 52, 0).map(|size| size.blocks), Some(16));
+        assert_eq!(rc(1, 53, 0), None, "an entry is too large");
+        assert_eq!(rc(1, 1, 829), None, "inline data is too large");
+        assert_eq!(rc(1 << 13, 1, 0).map(|size| size.blocks), Some(1 << 15));
+        assert_eq!(rc((1 << 13) + 1, 1, 0), None, "the queue has too many blocks");
+        assert_eq!(rc(u32::MAX, 1, 0), None);
+        let ud = SendSize::new(&LIMITS, QpType::IB_UVERBS_QPT_UD, 1, 1, 0);
+        assert_eq!(ud, Some(SendSize { blocks: 2, requests: 1, max_inline: 60 }));
+    }
+
+    #[test]
+    fn receive_queue_has_sizes_of_device() {
+        let size = |requests, sge| ReceiveSize::new(&LIMITS, requests, sge);
+        assert_eq!(size(1, 1), Some(ReceiveSize { entries: 4, shift: 4, max_sge: 1 }));
+        assert_eq!(size(5, 3), Some(ReceiveSize { entries: 8, shift: 6, max_sge: 4 }));
+        assert_eq!(size(0, 3), Some(ReceiveSize::default()));
+        assert_eq!(size(1, 33), None);
+        assert_eq!(size((1 << 15) + 1, 1), None);
+    }
+
+    #[test]
+    fn shared_receive_queue_is_doubled_within_limit() {
+        let size = |requests, sge| ReceiveSize::shared(&LIMITS, requests, sge);
+        let four = ReceiveSize { entries: 16, shift: 5, max_sge: 1 };
+        assert_eq!(size(5, 1), Some((four, 8)));
+        let large = size(20_000, 1).expect("it is within the limit");
+        assert_eq!((large.0.entries, large.1), (1 << 15, 1 << 15));
+        assert_eq!(size(1 << 16, 1), None);
+        assert_eq!(size(1, 32), None);
+    }
+
+    #[test]
+    fn completion_queue_has_one_entry_more() {
+        assert_eq!(completions(1), Some(2));
+        assert_eq!(completions(100), Some(128));
+        assert_eq!(completions((1 << 22) - 1), Some(1 << 22));
+        assert_eq!(completions(1 << 22), None);
+        assert_eq!(completions(u32::MAX), None);
+    }
+}

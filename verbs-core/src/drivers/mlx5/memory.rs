@@ -1,0 +1,313 @@
+//! Memory of queues: rings of entries, and doorbell records.
+//!
+//! # Safety
+//!
+//! A queue has one private mapping, with its rings and its record in parts that do not overlap. The device reads and writes
+//! the mapping at any time. So words are accessed as atomics, and entries are stored by raw pointers; no reference to either
+//! is handed out but to an atomic. Offsets are masked or checked against the lengths that the mapping was made for.
+#![expect(unsafe_code, reason = "accesses memory that the device shares")]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nix::errno::Errno;
+
+#[cfg(loom)]
+use crate::sync::FromPtr as _;
+use crate::sync::{AtomicU8, AtomicU16, AtomicU32};
+use crate::sys::mapping::Mapping;
+
+/// Bytes of a cache line, of which a doorbell record has one for itself.
+const CACHE_LINE: usize = 64;
+
+/// Bytes of a completion.
+pub(super) const COMPLETION: usize = 64;
+
+/// Memory for `N` rings and one doorbell record.
+#[derive(Debug)]
+pub(super) struct QueueMemory<const N: usize> {
+    pub(super) mapping: Arc<Mapping>,
+    pub(super) rings: [Ring; N],
+    pub(super) record: Record,
+}
+
+impl<const N: usize> QueueMemory<N> {
+    /// Maps zeroed memory for rings of `lengths` bytes, which are powers of two or zero, one behind the other.
+    pub(super) fn new(lengths: [usize; N]) -> Result<Self, Errno> {
+        let mut end = 0_usize;
+        let mut starts = [0; N];
+        for (start, length) in starts.iter_mut().zip(lengths) {
+            *start = end;
+            end = end.checked_add(length).ok_or(Errno::EOVERFLOW)?;
+        }
+        let offset = end.checked_next_multiple_of(CACHE_LINE).ok_or(Errno::EOVERFLOW)?;
+        let length = offset.checked_add(CACHE_LINE).ok_or(Errno::EOVERFLOW)?;
+        let mapping = Arc::new(Mapping::private(length)?);
+        let mut lengths = lengths.into_iter();
+        let rings = starts.map(|start| {
+            let length = lengths.next().expect("there are as many lengths");
+            debug_assert!(length == 0 || length.is_power_of_two());
+            Ring { mapping: Arc::clone(&mapping), start, mask: length.saturating_sub(1) }
+        });
+        let record = Record { mapping: Arc::clone(&mapping), offset };
+        Ok(Self { mapping, rings, record })
+    }
+
+    /// Returns the address of the first ring.
+    pub(super) fn address(&self) -> u64 {
+        address(self.mapping.start())
+    }
+}
+
+fn address(pointer: NonNull<u8>) -> u64 {
+    u64::try_from(pointer.as_ptr().expose_provenance()).expect("an address has at most 64 bits")
+}
+
+/// A doorbell record: two words from which the device reads how many entries this process has posted or polled.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    mapping: Arc<Mapping>,
+    offset: usize,
+}
+
+/// The words of a doorbell record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(super) enum Word {
+    /// Receives that were posted; the completions that were taken off a completion queue.
+    First = 0,
+    /// Blocks of the send queue that were posted; the arming of a completion queue.
+    Second = 4,
+}
+
+impl Record {
+    pub(super) fn address(&self) -> u64 {
+        let offset = u64::try_from(self.offset).expect("an offset has at most 64 bits");
+        address(self.mapping.start()) + offset
+    }
+
+    #[inline(always)]
+    fn word(&self, word: Word) -> &AtomicU32 {
+        // SAFETY: `QueueMemory::new` has made the mapping so long that a cache line begins at the offset.
+        let word = unsafe { self.mapping.start().add(self.offset + word as usize) };
+        // SAFETY: the word is valid as long as the mapping, which `self` borrows; the mapping begins at a page and the offset
+        // is a multiple of 4, so it is aligned; this process accesses it only as an atomic.
+        unsafe { AtomicU32::from_ptr(word.cast().as_ptr()) }
+    }
+
+    #[inline(always)]
+    pub(super) fn store(&self, word: Word, value: u32) {
+        self.word(word).store(value.to_be(), Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub(super) fn load(&self, word: Word) -> u32 {
+        u32::from_be(self.word(word).load(Ordering::Acquire))
+    }
+}
+
+/// A ring of entries that this process stores and the device reads. Offsets wrap at its end.
+#[derive(Debug)]
+pub(super) struct Ring {
+    mapping: Arc<Mapping>,
+    start: usize,
+    /// One less than the length in bytes, which is a power of two.
+    mask: usize,
+}
+
+/// Bytes of a unit: the segments of all entries have a whole number of units.
+pub(super) const UNIT: usize = 16;
+
+/// A unit as it lies in memory.
+pub(super) type Unit = [u64; 2];
+
+/// Returns two 32-bit words in the device's order.
+#[inline(always)]
+pub(super) fn pair(first: u32, second: u32) -> u64 {
+    (u64::from(first) << 32 | u64::from(second)).to_be()
+}
+
+impl Ring {
+    /// Returns the address of the unit at `offset`.
+    #[inline(always)]
+    fn unit(&self, offset: usize) -> NonNull<Unit> {
+        let offset = self.start + (offset & self.mask & !(UNIT - 1));
+        // SAFETY: the ring is within the mapping, and the masked offset within the ring; if the ring is empty, the unit is
+        // the first of the cache line that follows all rings.
+        unsafe { self.mapping.start().add(offset).cast() }
+    }
+
+    /// Stores a unit at `offset`, which is a multiple of 16.
+    #[inline(always)]
+    pub(super) fn put(&mut self, offset: usize, unit: Unit) {
+        debug_assert!(self.mask >= UNIT - 1, "the ring is empty");
+        // SAFETY: the unit is within the mapping, and aligned, as a mapping begins at a page; no other thread stores to the
+        // ring, which `self` borrows exclusively; a device that reads it at the same time reads an entry that no doorbell has
+        // been rung for, and ignores it.
+        unsafe { self.unit(offset).write_volatile(unit) }
+    }
+
+    /// Reads the 64 bytes of the block at `offset`, which is a multiple of 64.
+    #[inline(always)]
+    pub(super) fn block(&self, offset: usize) -> [u64; 8] {
+        let mut block = [0; 8];
+        for (index, words) in block.chunks_exact_mut(2).enumerate() {
+            // SAFETY: the unit is within the mapping and aligned; only this side writes to the ring.
+            let unit = unsafe { self.unit(offset + index * UNIT).read() };
+            words.copy_from_slice(&unit);
+        }
+        block
+    }
+}
+
+/// A view of the links between the entries of a shared receive queue: bytes 2 and 3 of each entry.
+#[derive(Debug)]
+pub(super) struct Links {
+    mapping: Arc<Mapping>,
+    start: usize,
+    shift: u32,
+    /// One less than the number of entries, which is a power of two.
+    mask: u16,
+}
+
+impl Links {
+    /// Returns the links of `ring`, with entries of `1 << shift` bytes.
+    pub(super) fn of(ring: &Ring, shift: u32) -> Self {
+        let mask =
+            u16::try_from(ring.mask >> shift).expect("a shared receive queue has 16-bit indices");
+        Self { mapping: Arc::clone(&ring.mapping), start: ring.start, shift, mask }
+    }
+
+    #[inline(always)]
+    fn link(&self, index: u16) -> &AtomicU16 {
+        let offset = self.start + (usize::from(index & self.mask) << self.shift) + 2;
+        // SAFETY: the entry is within the ring, as its index is masked, and has at least 16 bytes.
+        let link = unsafe { self.mapping.start().add(offset) };
+        // SAFETY: the link is valid as long as the mapping, which `self` borrows; its offset is even; this process accesses it
+        // only as an atomic, because segments are stored behind the first unit of an entry.
+        unsafe { AtomicU16::from_ptr(link.cast().as_ptr()) }
+    }
+
+    /// Returns the entry that follows entry `index`.
+    #[inline(always)]
+    pub(super) fn next(&self, index: u16) -> u16 {
+        u16::from_be(self.link(index).load(Ordering::Relaxed)) & self.mask
+    }
+
+    #[inline(always)]
+    pub(super) fn set_next(&self, index: u16, next: u16) {
+        self.link(index).store(next.to_be(), Ordering::Relaxed);
+    }
+}
+
+/// The ring of a completion queue, which the device writes.
+#[derive(Debug, Clone)]
+pub(super) struct CompletionRing {
+    mapping: Arc<Mapping>,
+    /// The number of entries: a power of two.
+    entries: u32,
+    /// The logarithm of the bytes of an entry, of which the last 64 are the completion.
+    shift: u32,
+}
+
+/// Offsets within a completion.
+pub(super) mod at {
+    pub(crate) const PATH: usize = 17;
+    pub(crate) const SLID: usize = 22;
+    pub(crate) const FLAGS_AND_SOURCE: usize = 24;
+    pub(crate) const USER_INDEX: usize = 32;
+    pub(crate) const IMMEDIATE: usize = 36;
+    pub(crate) const BYTES: usize = 44;
+    pub(crate) const VENDOR_ERROR: usize = 54;
+    pub(crate) const SYNDROME: usize = 55;
+    pub(crate) const OPCODE_AND_QP: usize = 56;
+    pub(crate) const COUNTER: usize = 60;
+    pub(crate) const OWNER: usize = 63;
+}
+
+/// The owner byte of an entry that the device has not written: an invalid opcode.
+const UNWRITTEN: u8 = 0xf0;
+
+/// The opcode in an owner byte that stands for no completion.
+const INVALID: u8 = 15;
+
+impl CompletionRing {
+    /// Takes the ring that `mapping` begins with, of `entries` of `1 << shift` bytes, and marks all entries as unwritten.
+    pub(super) fn new(mapping: Arc<Mapping>, entries: u32, shift: u32) -> Self {
+        debug_assert!(entries.is_power_of_two() && 1 << shift >= COMPLETION);
+        debug_assert!((entries as usize) << shift <= mapping.len());
+        let ring = Self { mapping, entries, shift };
+        (0..entries)
+            .for_each(|index| ring.byte(index, at::OWNER).store(UNWRITTEN, Ordering::Relaxed));
+        ring
+    }
+
+    /// Returns the address of a byte of the completion at `index`.
+    #[inline(always)]
+    fn place(&self, index: u32, offset: usize) -> NonNull<u8> {
+        debug_assert!(offset < COMPLETION);
+        let entry = ((index & (self.entries - 1)) as usize) << self.shift;
+        let offset = entry + (1 << self.shift) - COMPLETION + offset;
+        // SAFETY: the masked index is that of an entry, all of which are within the mapping, and the offset is less than the
+        // bytes of a completion.
+        unsafe { self.mapping.start().add(offset) }
+    }
+
+    #[inline(always)]
+    fn byte(&self, index: u32, offset: usize) -> &AtomicU8 {
+        // SAFETY: the byte is valid as long as the mapping, which `self` borrows, and this process accesses it only as an
+        // atomic.
+        unsafe { AtomicU8::from_ptr(self.place(index, offset).as_ptr()) }
+    }
+
+    /// Returns the opcode of the completion at `index`, if the device has written it in this round. What the completion says
+    /// may be read after that.
+    #[inline(always)]
+    pub(super) fn opcode(&self, index: u32) -> Option<u8> {
+        let owner = self.byte(index, at::OWNER).load(Ordering::Acquire);
+        let is_of_this_round = (owner & 1 != 0) == (index & self.entries != 0);
+        (is_of_this_round && owner >> 4 != INVALID).then_some(owner >> 4)
+    }
+
+    #[inline(always)]
+    pub(super) fn u8(&self, index: u32, offset: usize) -> u8 {
+        self.byte(index, offset).load(Ordering::Relaxed)
+    }
+
+    /// Returns the 16-bit word at an even `offset`.
+    #[inline(always)]
+    pub(super) fn u16(&self, index: u32, offset: usize) -> u16 {
+        debug_assert!(offset % 2 == 0);
+        // SAFETY: the word is valid as long as the mapping, which `self` borrows; entries and the offset are even; this
+        // process accesses it only as an atomic.
+        let word = unsafe { AtomicU16::from_ptr(self.place(index, offset).cast().as_ptr()) };
+        u16::from_be(word.load(Ordering::Relaxed))
+    }
+
+    /// Returns the 32-bit word at `offset`, a multiple of 4.
+    #[inline(always)]
+    pub(super) fn u32(&self, index: u32, offset: usize) -> u32 {
+        debug_assert!(offset % 4 == 0);
+        // SAFETY: the word is valid as long as the mapping, which `self` borrows; entries and the offset are multiples of 4;
+        // this process accesses it only as an atomic.
+        let word = unsafe { AtomicU32::from_ptr(self.place(index, offset).cast().as_ptr()) };
+        u32::from_be(word.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+impl CompletionRing {
+    /// Stores bytes of the completion at `index`, as the device does.
+    pub(super) fn write(&self, index: u32, offset: usize, bytes: &[u8]) {
+        for (place, byte) in (offset..).zip(bytes) {
+            self.byte(index, place).store(*byte, Ordering::Relaxed);
+        }
+    }
+
+    /// Stores the owner byte of the completion at `index`, as the device does last.
+    pub(super) fn pass_on(&self, index: u32, opcode: u8) {
+        let owner = opcode << 4 | u8::from(index & self.entries != 0);
+        self.byte(index, at::OWNER).store(owner, Ordering::Release);
+    }
+}

@@ -1,0 +1,352 @@
+//! NVIDIA ConnectX-4 and later, and BlueField (`mlx5`).
+//!
+//! Queues are memory of this process, whose addresses the create commands pass to the kernel. A request is stored in a ring;
+//! a doorbell record, which is memory too, says how many requests there are; and a store to a doorbell register makes the
+//! device look. Completions are polled from a ring that the device writes. Only write commands and mappings of the context's
+//! descriptor are needed: registers are static, because the program does not say that it can take dynamic ones.
+//! (`drivers/infiniband/hw/mlx5`, uapi `mlx5-abi.h`; layouts of entries: `include/linux/mlx5/{qp,device,cq}.h`.)
+//!
+//! # Safety
+//!
+//! See [`driver`](crate::driver). The memory of a queue is that of a mapping which its owner keeps until the kernel has destroyed
+//! the queue. Stores are ordered by [`driver::dma`](crate::driver::dma).
+#![expect(unsafe_code, reason = "creates queues in memory of this process")]
+
+mod address;
+mod completion;
+mod context;
+mod geometry;
+mod memory;
+mod opcode;
+mod queue_pair;
+mod receive;
+mod registers;
+mod send;
+mod table;
+mod window;
+
+use std::sync::{Arc, Mutex, Weak};
+
+use nix::errno::Errno;
+use verbs_abi::ioctl::IB_UVERBS_GID_TYPE_ROCE_V2;
+use verbs_abi::mlx5::{
+    MLX5_IB_UVERBS_ABI_VERSION, mlx5_ib_alloc_pd_resp, mlx5_ib_create_ah_resp, mlx5_ib_create_cq,
+    mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_resp, mlx5_ib_create_srq,
+    mlx5_ib_create_srq_resp,
+};
+use verbs_abi::{
+    AlignedU64, ib_uverbs_ah_attr, ib_uverbs_alloc_pd, ib_uverbs_alloc_pd_resp,
+    ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_create_cq_resp,
+    ib_uverbs_ex_create_qp, rdma_driver_id, rdma_link_layer,
+};
+
+use self::address::Network;
+use self::completion::{CqControl, CqRing, Shared};
+use self::context::Facts;
+use self::geometry::{Limits, ReceiveSize, SendSize};
+use self::memory::{CompletionRing, Links, QueueMemory};
+use self::queue_pair::{Current, distinct};
+use self::receive::RecvRing;
+use self::registers::Register;
+use self::send::SendRing;
+use self::table::{SharedTable, Table, UserIndex};
+use crate::driver::commands::{create_qp_in_memory, create_srq_in_memory, discard_qp};
+use crate::driver::{
+    BuiltIn, Capabilities, CommandContext, CqControls, CreateError, CreateSrq, CreatedCq,
+    CreatedQp, CreatedSrq, DeviceInfo, Driver, FlushMode, Opened,
+};
+use crate::lock::ignore_poison;
+use crate::sys::command::CommandError;
+use crate::sys::uverbs::UverbsFile;
+use crate::work::{AddressVector, PdNumber, QpType};
+
+/// The driver of an mlx5 device.
+#[derive(Debug)]
+pub struct Mlx5 {
+    facts: Facts,
+    /// The link layers of the ports that were asked for.
+    link_layers: Mutex<Vec<(u8, rdma_link_layer)>>,
+    /// The shared receive queues by their handles.
+    shared_tables: Mutex<Vec<(u32, Weak<SharedTable>)>>,
+}
+
+impl BuiltIn for Mlx5 {
+    fn supports(device: &DeviceInfo, _: &UverbsFile) -> bool {
+        device.is(rdma_driver_id::RDMA_DRIVER_MLX5, MLX5_IB_UVERBS_ABI_VERSION)
+    }
+
+    fn open(_: &DeviceInfo, file: &UverbsFile) -> Result<(Self, Opened), CreateError> {
+        let (facts, opened) = context::open(file)?;
+        let (link_layers, shared_tables) = (Mutex::default(), Mutex::default());
+        Ok((Self { facts, link_layers, shared_tables }, opened))
+    }
+}
+
+/// The error for a queue that exceeds a limit of the device: that of the kernel.
+const TOO_LARGE: CreateError = CreateError::Command(CommandError::Os(Errno::EINVAL));
+
+/// The options of enhanced connection establishment that the program asks for, if the kernel has them: those of the C library.
+const ECE_OPTIONS: u32 = 0x1000_0000;
+
+impl Mlx5 {
+    fn user_index(&self) -> Result<Arc<UserIndex>, CreateError> {
+        let Some(indices) = &self.facts.user_indices else { return Ok(Arc::new(UserIndex::NONE)) };
+        indices.take().map(Arc::new).ok_or(CreateError::Command(CommandError::Os(Errno::ENOMEM)))
+    }
+
+    /// Returns the table of the shared receive queue with `handle`.
+    fn shared_table(&self, handle: u32) -> Result<Arc<SharedTable>, CreateError> {
+        let tables = ignore_poison(self.shared_tables.lock());
+        let table =
+            tables.iter().find(|(of, _)| *of == handle).and_then(|(_, table)| table.upgrade());
+        table.ok_or(CreateError::Command(CommandError::Os(Errno::EINVAL)))
+    }
+
+    fn remember_shared(&self, handle: u32, table: &Arc<SharedTable>) {
+        let mut tables = ignore_poison(self.shared_tables.lock());
+        // The kernel gives the handle of a queue that was destroyed to another one.
+        tables.retain(|(of, table)| *of != handle && table.strong_count() > 0);
+        tables.push((handle, Arc::downgrade(table)));
+    }
+
+    /// Returns the link layer of `port`, for which the kernel is asked once.
+    fn link_layer(
+        &self,
+        cx: CommandContext<'_>,
+        port: u8,
+    ) -> Result<rdma_link_layer, CommandError> {
+        let mut known = ignore_poison(self.link_layers.lock());
+        if let Some((_, layer)) = known.iter().find(|(of, _)| *of == port) {
+            return Ok(*layer);
+        }
+        let layer = context::link_layer(cx, port)?;
+        known.push((port, layer));
+        Ok(layer)
+    }
+
+    /// Returns the network that an address is for. `station` is the answer of the kernel.
+    fn network(
+        &self,
+        cx: CommandContext<'_>,
+        attributes: &ib_uverbs_ah_attr,
+        station: [u8; 6],
+    ) -> Result<Network, CreateError> {
+        if self.link_layer(cx, attributes.port_num)? == rdma_link_layer::IB_LINK_LAYER_INFINIBAND {
+            return Ok(Network::InfiniBand);
+        }
+        if !self.facts.resolves_addresses {
+            let what = "a kernel that does not resolve the addresses of datagrams";
+            return Err(CreateError::Unsupported(what));
+        }
+        // A kernel without this query has entries of version 2, or entries whose packets do not use the port.
+        let table = cx.file().gid_table(GID_ENTRIES).unwrap_or_default();
+        let is_source = |entry: &&verbs_abi::ioctl::ib_uverbs_gid_entry| {
+            entry.port_num == attributes.port_num.into()
+                && entry.gid_index == attributes.grh.sgid_index.into()
+        };
+        let source = table.iter().find(is_source);
+        let has_source_port =
+            source.is_none_or(|entry| entry.gid_type == IB_UVERBS_GID_TYPE_ROCE_V2);
+        Ok(Network::Ethernet { station, has_source_port })
+    }
+}
+
+/// The number of GIDs of all ports that are looked at.
+const GID_ENTRIES: u16 = 1024;
+
+/// Returns the ring sizes of a queue pair, or the reason why there is none.
+fn sizes(
+    limits: &Limits,
+    request: &ib_uverbs_ex_create_qp,
+) -> Result<(SendSize, ReceiveSize), CreateError> {
+    let ib_uverbs_ex_create_qp { qp_type, max_send_wr, max_send_sge, max_inline_data, .. } =
+        *request;
+    match qp_type {
+        QpType::IB_UVERBS_QPT_RC | QpType::IB_UVERBS_QPT_UC | QpType::IB_UVERBS_QPT_UD => {}
+        _ => return Err(CreateError::Unsupported("queue pairs of this type by mlx5")),
+    }
+    let send = SendSize::new(limits, qp_type, max_send_wr, max_send_sge, max_inline_data);
+    let receives = if request.is_srq != 0 { 0 } else { request.max_recv_wr };
+    let receive = ReceiveSize::new(limits, receives, request.max_recv_sge);
+    send.zip(receive).ok_or(TOO_LARGE)
+}
+
+// SAFETY: the device writes a completion when it no longer uses the memory of the request. Each entry of a completion queue is
+// taken once, and its identifier comes from the table of the queue pair that the entry names, in which each request that was
+// posted completes at most once.
+unsafe impl Driver for Mlx5 {
+    // Boxed: an object has room for the largest ring of all drivers.
+    type CqRing = Box<CqRing>;
+    type CqControl = CqControl;
+    type SendRing = Box<SendRing>;
+    type RecvRing = Box<RecvRing>;
+    type QpData = Arc<Current>;
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            flush: FlushMode::Device,
+            raises_event_per_read: true,
+            ..Capabilities::default()
+        }
+    }
+
+    fn create_cq(
+        &self,
+        cx: CommandContext<'_>,
+        mut request: ib_uverbs_create_cq,
+    ) -> Result<CreatedCq<Self>, CreateError> {
+        let entries = geometry::completions(request.cqe).ok_or(TOO_LARGE)?;
+        request.cqe = entries - 1;
+        let memory = QueueMemory::new([(entries as usize) << self.facts.completion_shift]);
+        let memory = memory.map_err(CreateError::Map)?;
+        let mapping = memory.mapping.clone();
+        let ring = CompletionRing::new(mapping, entries, self.facts.completion_shift);
+        let driver_request = mlx5_ib_create_cq {
+            buf_addr: memory.address().into(),
+            db_addr: memory.record.address().into(),
+            cqe_size: 1 << self.facts.completion_shift,
+            ..mlx5_ib_create_cq::default()
+        };
+        cx.check()?;
+        // SAFETY: the ring and the record are parts of the mapping, which the owner keeps until the queue is destroyed, and
+        // which is accessed as atomics only.
+        let created = unsafe { cx.file().create_in_memory(request, driver_request) };
+        let (response, driver): (ib_uverbs_create_cq_resp, mlx5_ib_create_cq_resp) = created?;
+        let names_user_index = self.facts.user_indices.is_some();
+        let registers = Arc::clone(&self.facts.registers);
+        let shared = Shared::new(ring, memory.record, names_user_index, registers, driver.cqn);
+        let ring = Box::new(CqRing::new(Arc::clone(&shared)));
+        let control = CqControl(shared);
+        Ok(CreatedCq { response, ring, control, memory: Some(memory.mapping) })
+    }
+
+    fn create_qp(
+        &self,
+        cx: CommandContext<'_>,
+        mut request: ib_uverbs_ex_create_qp,
+        cqs: CqControls<'_, Self>,
+    ) -> Result<CreatedQp<Self>, CreateError> {
+        let (send_size, receive_size) = sizes(&self.facts.limits, &request)?;
+        let (signals_all, shares) = (request.sq_sig_all != 0, request.is_srq != 0);
+        let max_send_sge = request.max_send_sge;
+        let srq = match shares {
+            true => Some(self.shared_table(request.srq_handle)?),
+            false => None,
+        };
+        request.max_inline_data = send_size.max_inline;
+        let user_index = self.user_index()?;
+        let memory = QueueMemory::new([receive_size.bytes(), send_size.bytes()]);
+        let memory = memory.map_err(CreateError::Map)?;
+        let driver_request = mlx5_ib_create_qp {
+            buf_addr: memory.address().into(),
+            db_addr: memory.record.address().into(),
+            sq_wqe_count: send_size.blocks,
+            rq_wqe_count: receive_size.entries,
+            rq_wqe_shift: receive_size.shift,
+            uidx: user_index.index,
+            ece_options: if self.facts.has_ece { ECE_OPTIONS } else { 0 },
+            ..mlx5_ib_create_qp::default()
+        };
+        // SAFETY: the rings and the record are parts of the mapping, which the owner keeps until the queue pair is destroyed.
+        // The device only reads the rings.
+        let created = unsafe { create_qp_in_memory(cx, request, driver_request) };
+        let (mut response, driver): (_, mlx5_ib_create_qp_resp) = created?;
+        let register = match Register::take(&self.facts.registers, driver.bfreg_index) {
+            Ok(register) => register,
+            Err(errno) => return Err(discard_qp(cx, response.qp_handle, errno)),
+        };
+        response.max_send_wr = send_size.requests;
+        response.max_inline_data = send_size.max_inline;
+        response.max_send_sge = max_send_sge;
+        response.max_recv_wr = receive_size.entries;
+        response.max_recv_sge = receive_size.max_sge;
+        let table =
+            Table::new(response.qpn, send_size.blocks, receive_size.entries, srq, user_index);
+        let QueueMemory { mapping, rings: [receives, sends], record } = memory;
+        let current = Current::new(table, record.clone());
+        let (_, table) = current.get();
+        distinct(cqs.send, cqs.recv).iter().for_each(|cq| cq.0.add(&table));
+        let send = SendRing::new(
+            sends,
+            record.clone(),
+            register,
+            Arc::clone(&current),
+            send_size,
+            max_send_sge,
+            signals_all,
+        );
+        let recv = RecvRing::own(receives, record, receive_size, Arc::clone(&current));
+        let recv = (!shares).then(|| Box::new(recv));
+        Ok(CreatedQp { response, send: Box::new(send), recv, data: current, memory: Some(mapping) })
+    }
+
+    fn create_srq(
+        &self,
+        cx: CommandContext<'_>,
+        request: CreateSrq,
+    ) -> Result<CreatedSrq<Self>, CreateError> {
+        let CreateSrq::Plain(mut request) = request else {
+            return Err(CreateError::Unsupported("XRC by mlx5"));
+        };
+        let sized = ReceiveSize::shared(&self.facts.limits, request.max_wr, request.max_sge);
+        let (size, listed) = sized.ok_or(TOO_LARGE)?;
+        request.max_wr = size.entries - 1;
+        request.max_sge = size.max_sge;
+        let memory = QueueMemory::new([size.bytes()]).map_err(CreateError::Map)?;
+        let driver_request = mlx5_ib_create_srq {
+            buf_addr: memory.address().into(),
+            db_addr: memory.record.address().into(),
+            ..mlx5_ib_create_srq::default()
+        };
+        let links = Links::of(&memory.rings[0], size.shift);
+        let table = Arc::new(SharedTable::new(links, size.entries, listed));
+        // SAFETY: the ring and the record are parts of the mapping, which the owner keeps until the queue is destroyed. The
+        // device only reads the ring.
+        let created =
+            unsafe { create_srq_in_memory(cx, CreateSrq::Plain(request), driver_request) };
+        let (mut response, _): (_, mlx5_ib_create_srq_resp) = created?;
+        let most = listed - 1;
+        response.max_wr = most;
+        response.max_sge = size.max_sge;
+        self.remember_shared(response.srq_handle, &table);
+        let QueueMemory { mapping, rings: [ring], record } = memory;
+        let ring = RecvRing::shared(ring, record, size, table, most);
+        Ok(CreatedSrq { response, ring: Box::new(ring), memory: Some(mapping) })
+    }
+
+    fn create_ah(
+        &self,
+        cx: CommandContext<'_>,
+        pd: PdNumber,
+        request: ib_uverbs_create_ah,
+    ) -> Result<(ib_uverbs_create_ah_resp, AddressVector), CreateError> {
+        let attributes = request.attr;
+        let (response, driver): (ib_uverbs_create_ah_resp, mlx5_ib_create_ah_resp) =
+            cx.command(request)?;
+        match self.network(cx, &attributes, driver.dmac) {
+            Ok(network) => {
+                Ok((response, AddressVector::new(pd, &address::vector(&attributes, network))))
+            }
+            Err(error) => {
+                let ah_handle = response.ah_handle;
+                let _ = cx.file().command(verbs_abi::ib_uverbs_destroy_ah { ah_handle });
+                Err(error)
+            }
+        }
+    }
+
+    /// The kernel answers with the device's number of the domain, and fails if there is no room for it.
+    fn create_pd(&self, cx: CommandContext<'_>) -> Result<ib_uverbs_alloc_pd_resp, CommandError> {
+        let request = ib_uverbs_alloc_pd { response: AlignedU64::default() };
+        let (response, _): (_, mlx5_ib_alloc_pd_resp) = cx.command(request)?;
+        Ok(response)
+    }
+
+    fn on_reset(&self, qp: &Arc<Current>, cqs: CqControls<'_, Self>) {
+        qp.reset(&distinct(cqs.send, cqs.recv));
+    }
+
+    fn on_destroyed(&self, qp: &Arc<Current>, cqs: CqControls<'_, Self>) {
+        qp.end(&distinct(cqs.send, cqs.recv));
+    }
+}

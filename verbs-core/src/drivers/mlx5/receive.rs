@@ -1,0 +1,158 @@
+//! Receive queues: that of a queue pair, and a shared one.
+//!
+//! # Safety
+//!
+//! Storing a request gives its memory to the device: see [`RecvOps::store`].
+#![expect(unsafe_code, reason = "posting gives memory to the device")]
+
+use std::sync::Arc;
+
+use super::geometry::ReceiveSize;
+use super::memory::{Record, Ring, UNIT, Word, pair};
+use super::queue_pair::Current;
+use super::table::{SharedTable, Table};
+use crate::driver::checks::{count, signed_length};
+use crate::driver::dma::store_barrier;
+use crate::driver::{CommandContext, CreateError, PostError, Posted, RecvOps};
+use crate::sys::uverbs::UverbsFile;
+use crate::work::{ReceiveRequest, Sge};
+
+/// The key in the pointer that ends a list, which no region has.
+const END: u32 = 0x100;
+
+/// The end of a receive queue that is posted to.
+#[derive(Debug)]
+pub struct RecvRing {
+    ring: Ring,
+    record: Record,
+    size: ReceiveSize,
+    /// The number of requests that were stored.
+    requests: u32,
+    entries: Entries,
+}
+
+/// The order in which entries are used.
+#[derive(Debug)]
+enum Entries {
+    /// One after the other.
+    Own { current: Arc<Current>, life: u32, table: Arc<Table> },
+    /// A list.
+    Shared { table: Arc<SharedTable>, head: u16, most: u32 },
+}
+
+impl RecvRing {
+    /// Takes the receive queue of a queue pair.
+    pub(super) fn own(
+        ring: Ring,
+        record: Record,
+        size: ReceiveSize,
+        current: Arc<Current>,
+    ) -> Self {
+        let (life, table) = current.get();
+        Self { ring, record, size, requests: 0, entries: Entries::Own { current, life, table } }
+    }
+
+    /// Takes a shared receive queue, which holds `most` requests.
+    pub(super) fn shared(
+        ring: Ring,
+        record: Record,
+        size: ReceiveSize,
+        table: Arc<SharedTable>,
+        most: u32,
+    ) -> Self {
+        Self { ring, record, size, requests: 0, entries: Entries::Shared { table, head: 0, most } }
+    }
+
+    /// Stores a request.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`RecvOps::store`].
+    #[inline(always)]
+    unsafe fn put(&mut self, request: &ReceiveRequest<'_>) -> Posted {
+        count(request.scatter, self.size.max_sge)?;
+        for piece in request.scatter {
+            signed_length(piece.length.into())?;
+        }
+        match &mut self.entries {
+            Entries::Own { current, life, table } => {
+                if current.has_changed(*life) {
+                    (*life, *table) = current.get();
+                    self.requests = 0;
+                }
+                if self.requests.wrapping_sub(table.receives_done()) >= self.size.entries {
+                    return Err(PostError::Full(self.size.entries));
+                }
+                let index = self.requests & (self.size.entries - 1);
+                let start = (index as usize) << self.size.shift;
+                // The device takes an empty pointer for the end.
+                let pieces = request.scatter.iter().copied().filter(|piece| piece.length > 0);
+                scatter(&mut self.ring, start, pieces, self.size.max_sge);
+                table.post_receive(self.requests, request.wr_id);
+            }
+            Entries::Shared { table, head, most } => {
+                let next = table.next_head(*head).ok_or(PostError::Full(*most))?;
+                // Behind the link.
+                let start = (usize::from(*head) << self.size.shift) + UNIT;
+                let pieces = request.scatter.iter().copied();
+                scatter(&mut self.ring, start, pieces, self.size.max_sge);
+                table.post(*head, request.wr_id);
+                *head = next;
+            }
+        }
+        self.requests = self.requests.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Stores the number of requests in the record.
+    #[inline(always)]
+    fn ring_doorbell(&self) {
+        store_barrier();
+        self.record.store(Word::First, self.requests & 0xffff);
+    }
+}
+
+/// Stores pointers to memory from `start` on, with an end behind them if there is room for more.
+#[inline(always)]
+fn scatter(ring: &mut Ring, start: usize, pieces: impl Iterator<Item = Sge>, max_sge: u32) {
+    let mut stored = 0;
+    for Sge { addr, length, lkey } in pieces {
+        ring.put(start + stored as usize * UNIT, [pair(length, lkey), addr.get().to_be()]);
+        stored += 1;
+    }
+    if stored < max_sge {
+        ring.put(start + stored as usize * UNIT, [pair(0, END), 0]);
+    }
+}
+
+impl RecvOps for RecvRing {
+    #[inline(always)]
+    unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
+        // SAFETY: the contract of this function is that of the callee.
+        unsafe { self.put(request) }
+    }
+
+    #[inline(always)]
+    unsafe fn try_store(&mut self, wr_id: u64, piece: Sge) -> bool {
+        // SAFETY: the contract of this function is that of the callee.
+        let stored = unsafe { self.put(&ReceiveRequest { wr_id, scatter: &[piece] }) };
+        if stored.is_ok() {
+            self.ring_doorbell();
+        }
+        stored.is_ok()
+    }
+
+    #[inline]
+    fn ring(&mut self, _: &UverbsFile, _: u32) -> Posted {
+        self.ring_doorbell();
+        Ok(())
+    }
+
+    fn resize(
+        &mut self,
+        _: CommandContext<'_>,
+        _: verbs_abi::ib_uverbs_modify_srq,
+    ) -> Result<(), CreateError> {
+        Err(CreateError::Unsupported("resizing a shared receive queue by mlx5"))
+    }
+}

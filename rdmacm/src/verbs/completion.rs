@@ -187,8 +187,9 @@ impl CompletionQueue {
     /// - [`ErrorKind::WouldDeadlock`] if the calling thread holds the [poller](Self::lock_poller).
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
     /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
-    /// - The errno of `mmap` if the kernel has resized the queue but its new ring cannot be mapped.
-    ///   Every later poll then fails with [`ErrorKind::InvalidInput`].
+    /// - The errno of `mmap` if the kernel has resized the queue but its new ring cannot be mapped,
+    ///   or EOVERFLOW if completions that arrived meanwhile exceed the new ring (mlx5). Every later
+    ///   poll then fails with [`ErrorKind::InvalidInput`].
     ///
     /// Kernel command: `IB_USER_VERBS_CMD_RESIZE_CQ`.
     #[doc(alias = "ibv_resize_cq")]
@@ -199,7 +200,12 @@ impl CompletionQueue {
             let kind = ErrorKind::WouldDeadlock(POLLED_HERE);
             return Err(Error::new(RESIZE, self.inner.subject(), kind));
         };
-        let resized = self.inner.cq.resize(self.context().engine(), &mut ring, capacity);
+        let mut memory = None;
+        let resized =
+            self.inner.cq.resize(self.context().engine(), &mut ring, capacity, &mut memory);
+        if let Some(memory) = memory {
+            self.inner.object.replace_memory(memory);
+        }
         resized.map_err(|error| {
             let (context, name) = (self.context(), self.inner.name());
             context.refused_or_unsupported(RESIZE, &name, "resizing", error.into_refused())

@@ -196,6 +196,11 @@ int card_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, struct 
 #else
 int card_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, struct ib_udata *udata);
 #endif
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 1, 0)
+int card_resize_cq(struct ib_cq *cq, unsigned int cqe, struct ib_udata *udata);
+#else
+int card_resize_cq(struct ib_cq *cq, int cqe, struct ib_udata *udata);
+#endif
 int card_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata);
 
 int card_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct ib_udata *udata);

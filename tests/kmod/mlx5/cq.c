@@ -85,6 +85,69 @@ int card_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, struct 
 }
 #endif
 
+/* Writes the entry that ends a ring: the completion behind it is the first one in the new ring. */
+static void card_end_ring(struct card_cq *cq)
+{
+	struct mlx5_cqe64 *to = cq->buf.va + (cq->pi & (cq->entries - 1)) * cq->cqe_size + cq->cqe_size - 64;
+
+	memset(to, 0, offsetof(struct mlx5_cqe64, op_own));
+	smp_store_release(&to->op_own, MLX5_CQE_RESIZE_CQ << 4 | !!(cq->pi & cq->entries));
+	cq->pi++;
+}
+
+/* A queue that is armed raises its event with the entry that ends the old ring. */
+static int card_resize(struct ib_cq *ibcq, u32 cqe, struct ib_udata *udata)
+{
+	struct card_cq *cq = container_of(ibcq, struct card_cq, ib);
+	struct mlx5_ib_resize_cq cmd = {};
+	struct card_map buf = {};
+	u32 entries, waiting;
+	int err;
+
+	if (!cq->user)
+		return -EOPNOTSUPP;
+	if (cqe < 1 || cqe >= CARD_MAX_CQE)
+		return -EINVAL;
+	entries = roundup_pow_of_two(cqe + 1);
+	if (entries == cq->entries)
+		return 0;
+	err = card_take(udata, "resize_cq", &cmd, sizeof(cmd));
+	if (err)
+		return err;
+	if (cmd.reserved0 || cmd.reserved1 || cmd.cqe_size != cq->cqe_size)
+		return -EINVAL;
+	err = card_map(ibcq->device, &buf, cmd.buf_addr, (size_t)entries * cq->cqe_size, IB_ACCESS_LOCAL_WRITE);
+	if (err)
+		return err;
+	mutex_lock(&card_lock);
+	waiting = (cq->pi - be32_to_cpu(READ_ONCE(cq->db[0]))) & 0xffffff;
+	/* The entry that ends the ring needs room, and the completions that were not polled need room in the new ring. */
+	if (waiting >= cq->entries || waiting >= entries) {
+		err = -EINVAL;
+	} else {
+		card_end_ring(cq);
+		swap(cq->buf, buf);
+		cq->entries = entries;
+		ibcq->cqe = entries - 1;
+		card_journal(NULL, 0, "resized_cq cqn=%u cqe=%u", cq->cqn, cqe);
+	}
+	mutex_unlock(&card_lock);
+	card_unmap(&buf);
+	return err;
+}
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 1, 0)
+int card_resize_cq(struct ib_cq *cq, unsigned int cqe, struct ib_udata *udata)
+{
+	return card_resize(cq, cqe, udata);
+}
+#else
+int card_resize_cq(struct ib_cq *cq, int cqe, struct ib_udata *udata)
+{
+	return card_resize(cq, max(cqe, 0), udata);
+}
+#endif
+
 int card_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 {
 	struct card_cq *cq = container_of(ibcq, struct card_cq, ib);

@@ -217,6 +217,11 @@ static const struct ib_device_ops card_ops = {
 	.query_srq = card_query_srq,
 	.reg_user_mr = card_reg_user_mr,
 	.req_notify_cq = card_req_notify_cq,
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 1, 0)
+	.resize_user_cq = card_resize_cq,
+#else
+	.resize_cq = card_resize_cq,
+#endif
 
 	INIT_RDMA_OBJ_SIZE(ib_ah, card_ah, ib),
 	INIT_RDMA_OBJ_SIZE(ib_cq, card_cq, ib),

@@ -76,7 +76,7 @@ enum Show {
 type Field = (&'static str, usize, usize, Show);
 
 /// Layouts of driver data (uapi `rdma/mlx5-abi.h`), whose numbers have the order of the processor.
-const LAYOUTS: [(&str, &[Field]); 4] = [
+const LAYOUTS: [(&str, &[Field]); 5] = [
     (
         "alloc_ucontext",
         &[
@@ -100,6 +100,14 @@ const LAYOUTS: [(&str, &[Field]); 4] = [
             ("flags", 22, 2, Show::Number),
             ("uar_page_index", 24, 2, Show::Number),
             ("reserved", 26, 6, Show::Number),
+        ],
+    ),
+    (
+        "resize_cq",
+        &[
+            ("buf_addr", 0, 8, Show::Aligned(4096)),
+            ("cqe_size", 8, 2, Show::Number),
+            ("reserved", 10, 6, Show::Number),
         ],
     ),
     (

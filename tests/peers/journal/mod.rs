@@ -135,6 +135,7 @@ scripts! {
     second_life
     failed_requests
     sizes_of_queues
+    resized_queues
 }
 
 #[test]

@@ -135,6 +135,14 @@ static void create_cq(void)
 					    strcmp(channel, "-") ? channels[atoi(channel)] : NULL, 0));
 }
 
+static void resize_cq(void)
+{
+	struct ibv_cq *cq = cqs[number()];
+
+	check(ibv_resize_cq(cq, number()));
+	printf("capacity %d\n", cq->cqe);
+}
+
 static void create_srq(void)
 {
 	struct ibv_srq_init_attr init = { 0 };
@@ -403,6 +411,8 @@ static void run(const char *verb)
 		channels[channel_count++] = some(ibv_create_comp_channel(context));
 	} else if (!strcmp(verb, "cq")) {
 		create_cq();
+	} else if (!strcmp(verb, "resize")) {
+		resize_cq();
 	} else if (!strcmp(verb, "srq")) {
 		create_srq();
 	} else if (!strcmp(verb, "qp")) {

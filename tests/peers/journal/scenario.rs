@@ -8,6 +8,7 @@
 //! | `mr BYTES` | registers memory with a pattern in it |
 //! | `channel` | creates a completion channel |
 //! | `cq CAPACITY CHANNEL` | creates a completion queue; `-` for no channel |
+//! | `resize CQ CAPACITY` | changes the capacity of a completion queue |
 //! | `srq RECEIVES PIECES` | creates a shared receive queue |
 //! | `qp TYPE SEND_CQ RECV_CQ SRQ SENDS RECEIVES SEND_PIECES RECEIVE_PIECES INLINE SIGNALED` | creates a queue pair, whose type is `rc`, `uc` or `ud`; with `all`, every send is signaled |
 //! | `ah FLOW_LABEL TRAFFIC_CLASS HOP_LIMIT SERVICE_LEVEL` | creates an address handle for the device itself |
@@ -162,6 +163,12 @@ impl Run {
                 let channel = (channel != "-").then(|| at(&self.channels, number(channel)));
                 let cq = CompletionQueue::new(&self.context, number(capacity), channel);
                 self.cqs.push(Some(cq.expect("cq")));
+            }
+            ["resize", cq, capacity] => {
+                let cq = at(&self.cqs, number(cq));
+                cq.resize(number(capacity)).expect("resize");
+                let line = format!("capacity {}", cq.capacity());
+                self.print(&line);
             }
             ["srq", receives, pieces] => self.create_srq(number(receives), number(pieces)),
             ["qp", qp_type, ref rest @ ..] => self.create_qp(qp_type, rest),

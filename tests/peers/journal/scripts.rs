@@ -479,3 +479,37 @@ pub(super) fn sizes_of_queues() -> String {
     }
     script.end()
 }
+
+pub(super) fn resized_queues() -> String {
+    let mut script = Script::default();
+    script.create("pd", "");
+    script.create("mr", &BYTES.to_string());
+    script.create("channel", "");
+    script.create("cq", "16 0");
+    script.create("cq", "16 0");
+    for cq in [0, 1] {
+        script.create("qp", &format!("rc {cq} {cq} {PLAIN}"));
+    }
+    script.connect(0, 1);
+    // Larger, smaller, and one that the queue has already; the ring has wrapped before some.
+    for (round, capacity) in [40, 17, 31, 200, 20, 3, 16].into_iter().enumerate() {
+        for at in 0..5 {
+            script.exchange(&format!("send s {}+10", at * 16));
+        }
+        // Completions that were not polled move to the new ring.
+        for at in 0..round % 3 {
+            script.receive(1, &format!("{}+64", RECEIVED + 64 * u32::try_from(at).expect("small")));
+            script.send(0, "send s 0+10");
+        }
+        script.verb(format!("resize 1 {capacity}"));
+        if round % 2 == 0 {
+            script.verb("arm 1 all");
+            script.exchange("send s 0+20");
+            script.verb("event 0");
+        }
+        script.poll();
+        script.verb(format!("resize 0 {}", 100 - capacity / 3));
+    }
+    script.exchange("send s 0+10");
+    script.end()
+}

@@ -5,11 +5,14 @@
 //! Each unsafe function calls the function of the same name in the box, with its own arguments.
 #![expect(unsafe_code, reason = "passes posts on")]
 
+use std::sync::Arc;
+
 use verbs_abi::{ib_uverbs_modify_srq, ib_uverbs_resize_cq};
 
 use super::context::{CommandContext, Doorbell};
 use super::error::{CreateError, PollError, Posted};
 use super::interface::{CqOps, OrphanedRequests, RecvOps, SendOps};
+use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::{Completion, QpState, ReceiveRequest, SendRequest, Sge};
 
@@ -27,8 +30,9 @@ impl<T: CqOps + ?Sized> CqOps for Box<T> {
         &mut self,
         cx: CommandContext<'_>,
         request: ib_uverbs_resize_cq,
+        memory: &mut Option<Arc<Mapping>>,
     ) -> Result<u32, CreateError> {
-        (**self).resize(cx, request)
+        (**self).resize(cx, request, memory)
     }
 }
 

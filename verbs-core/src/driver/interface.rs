@@ -231,11 +231,16 @@ pub trait CqOps: Debug + Send + 'static {
 
     /// Changes the size of the queue, and returns it. `IB_USER_VERBS_CMD_RESIZE_CQ`.
     ///
+    /// If the device writes into other memory of this process from now on, the driver stores that memory in `memory`, even
+    /// if the call fails. The owner of the queue keeps it, beside the memory from the creation of the queue, until the queue is
+    /// destroyed or has other memory again.
+    ///
     /// After [`CreateError::Map`] the ring is not to be used.
     fn resize(
         &mut self,
         cx: CommandContext<'_>,
         request: ib_uverbs_resize_cq,
+        _memory: &mut Option<Arc<Mapping>>,
     ) -> Result<u32, CreateError> {
         Ok(cx.file().command(request)?.cqe)
     }

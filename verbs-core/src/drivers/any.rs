@@ -8,6 +8,8 @@
 //! Each unsafe function calls the function of the driver with its own arguments.
 #![expect(unsafe_code, reason = "passes posts and registrations on")]
 
+use std::sync::Arc;
+
 use verbs_abi::{
     ib_uverbs_alloc_pd_resp, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
     ib_uverbs_ex_create_qp, ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
@@ -27,11 +29,12 @@ use crate::driver::{
     OrphanedRequests, PollError, PostError, Posted, RecvOps, SendOps,
 };
 use crate::sys::command::CommandError;
+use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::{AddressVector, Completion, PdNumber, QpState, ReceiveRequest, SendRequest, Sge};
 
-/// The reason of an error for a resized queue whose new ring could not be mapped.
-const LOST: &str = "its ring could not be mapped when it was resized";
+/// The reason of an error for a resized queue whose new ring cannot be used.
+const LOST: &str = "its new ring could not be taken into use when it was resized";
 
 const FOREIGN: &str = "a completion queue belongs to another driver";
 
@@ -247,9 +250,10 @@ macro_rules! drivers {
                 &mut self,
                 cx: CommandContext<'_>,
                 request: ib_uverbs_resize_cq,
+                memory: &mut Option<Arc<Mapping>>,
             ) -> Result<u32, CreateError> {
                 let resized = match self {
-                    $($(#[$attribute])* Self::$name(ring) => ring.resize(cx, request),)+
+                    $($(#[$attribute])* Self::$name(ring) => ring.resize(cx, request, memory),)+
                     Self::Absent(_) => Ok(cx.file().command(request)?.cqe),
                 };
                 if let Err(CreateError::Map(_)) = resized {

@@ -165,16 +165,20 @@ impl Cq {
 
     /// Changes the capacity. `IB_USER_VERBS_CMD_RESIZE_CQ`.
     ///
+    /// The caller keeps the memory that the call stores in `memory`, even if the call fails, until the queue is destroyed or
+    /// a later call stores other memory.
+    ///
     /// After [`CreateError::Map`] every poll fails.
     pub fn resize(
         &self,
         device: &DeviceContext,
         ring: &mut AnyCqRing,
         capacity: u32,
+        memory: &mut Option<Arc<Mapping>>,
     ) -> Result<(), CreateError> {
         let (response, cq_handle) = (AlignedU64::default(), self.handle);
         let request = ib_uverbs_resize_cq { response, cq_handle, cqe: capacity };
-        let resized = ring.resize(device.commands(), request)?;
+        let resized = ring.resize(device.commands(), request, memory)?;
         self.capacity.store(resized, Ordering::Relaxed);
         Ok(())
     }

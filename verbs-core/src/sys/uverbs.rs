@@ -186,12 +186,13 @@ impl UverbsFile {
         changed.map(|(response, ())| response)
     }
 
-    /// Creates a queue in memory of this process, whose addresses are in the driver's part behind the request.
+    /// Creates or resizes a queue in memory of this process, whose addresses are in the driver's part behind the request.
     ///
     /// # Safety
     ///
     /// From the call until the queue is destroyed, the memory that the driver's part names is valid for reads and writes,
-    /// and is accessed by this process only in ways that cope with a device that writes to it.
+    /// and is accessed by this process only in ways that cope with a device that writes to it. A ring needs to be so only
+    /// until another request has given the queue another ring.
     pub unsafe fn create_in_memory<C, I, O>(
         &self,
         request: C,

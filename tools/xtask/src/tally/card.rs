@@ -4,7 +4,7 @@
 const PROGRAMS: [&str; 1] = ["kernel"];
 
 /// Prefixes of the names of tests that do not run on the card, with the reasons.
-const LEFT_OUT: [(&str, &str); 9] = [
+const LEFT_OUT: [(&str, &str); 11] = [
     (
         "late_removal::",
         "the driver ends the contexts of a device that is removed, and rxe waits for them",
@@ -26,10 +26,14 @@ const LEFT_OUT: [(&str, &str); 9] = [
     ),
     ("endpoint_command_failure::rxe_message_is_sent", "a post needs no command that could fail"),
     ("endpoint_command_failure::failed_socket_recovers", "a post needs no command that could fail"),
+    ("srq::impossible_resize_is_refused_on_rxe", RESIZES_NO_SRQ),
+    ("srq::posted_receives_survive_resize", RESIZES_NO_SRQ),
 ];
 
+const RESIZES_NO_SRQ: &str = "the driver resizes no shared receive queue";
+
 /// Prefixes of the names of tests that run on the card in every run. `--device mlx5` and `--all` run all others too.
-const IN_EVERY_RUN: [&str; 17] = [
+const IN_EVERY_RUN: [&str; 18] = [
     ONLY,
     "address::",
     "attributes::",
@@ -47,6 +51,7 @@ const IN_EVERY_RUN: [&str; 17] = [
     "endpoint_tokio_cancel::",
     "endpoint_tokio_peer::",
     "endpoint_traits::",
+    "resize::",
 ];
 
 /// Returns `true` if `test` runs on the card also if the card was not asked for.

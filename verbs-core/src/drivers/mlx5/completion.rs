@@ -10,8 +10,10 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use nix::errno::Errno;
 use verbs_abi::{ib_uverbs_resize_cq, ib_uverbs_wc, ib_wc_flags};
 
+use super::geometry::{self, TOO_LARGE};
 use super::memory::{CompletionRing, Record, Word, at};
 use super::opcode::{CHANGE_KEY, completed_operation};
 use super::registers::Registers;
@@ -20,6 +22,7 @@ use crate::driver::{Arm, CommandContext, CqControlOps, CqOps, CreateError, PollE
 use crate::lock::ignore_poison;
 use crate::sync::AtomicU64;
 use crate::sys::command::CommandError;
+use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::{Completion, WcOpcode, WcStatus};
 
@@ -57,13 +60,20 @@ impl Life {
 /// A list of lives, sorted by number. Of those with one number, earlier ones come first.
 type Lives = Arc<[Arc<Life>]>;
 
+/// The state that changes with the queue pairs and the size of a completion queue.
+#[derive(Debug)]
+struct Changing {
+    /// The ring that the device writes.
+    ring: CompletionRing,
+    /// The lives that may have completions, sorted by number. A change makes a new list.
+    lives: Lives,
+}
+
 /// The part of a completion queue that its queue pairs, and threads that arm it, share with the thread that polls.
 #[derive(Debug)]
 pub(super) struct Shared {
-    ring: CompletionRing,
+    changing: Mutex<Changing>,
     record: Record,
-    /// The lives that may have completions, sorted by number. A change makes a new list.
-    lives: Mutex<Lives>,
     /// Completions name queue pairs by the program's index.
     names_user_index: bool,
     /// The number of completions that were polled, of which the record has the lower bits.
@@ -82,8 +92,9 @@ impl Shared {
         registers: Arc<Registers>,
         number: u32,
     ) -> Arc<Self> {
-        let (lives, polled) = (Mutex::new(Arc::from([])), AtomicU64::new(0));
-        Arc::new(Self { ring, record, lives, names_user_index, polled, registers, number })
+        let changing = Mutex::new(Changing { ring, lives: Arc::from([]) });
+        let polled = AtomicU64::new(0);
+        Arc::new(Self { changing, record, names_user_index, polled, registers, number })
     }
 
     fn key(&self, table: &Table) -> u32 {
@@ -94,28 +105,28 @@ impl Shared {
     pub(super) fn add(&self, table: &Arc<Table>) {
         let (key, table) = (self.key(table), Arc::clone(table));
         let life = Life { key, table, end: AtomicU64::new(Life::LIVES) };
-        let mut lives = ignore_poison(self.lives.lock());
-        let mut next = self.unpolled(&lives);
+        let mut changing = ignore_poison(self.changing.lock());
+        let mut next = self.unpolled(&changing.lives);
         let place = next.partition_point(|life| life.key <= key);
         next.insert(place, Arc::new(life));
-        *lives = next.into();
+        changing.lives = next.into();
     }
 
     /// Ends the life with `table`, which has no more completions than those that the device has written.
     pub(super) fn end(&self, table: &Arc<Table>) {
-        let mut lives = ignore_poison(self.lives.lock());
-        let end = self.written();
-        for life in lives.iter().filter(|life| Arc::ptr_eq(&life.table, table)) {
+        let mut changing = ignore_poison(self.changing.lock());
+        let end = self.written(&changing.ring);
+        for life in changing.lives.iter().filter(|life| Arc::ptr_eq(&life.table, table)) {
             life.end.store(end, Ordering::Release);
         }
-        *lives = self.unpolled(&lives).into();
+        changing.lives = self.unpolled(&changing.lives).into();
     }
 
-    /// Returns the number of completions that the device has written.
-    fn written(&self) -> u64 {
+    /// Returns the number of completions that the device has written into `ring`, the one that it writes.
+    fn written(&self, ring: &CompletionRing) -> u64 {
         let mut written = self.polled.load(Ordering::Acquire);
         loop {
-            while self.ring.opcode(index(written)).is_some() {
+            while ring.opcode(index(written)).is_some() {
                 written += 1;
             }
             // If a thread has polled meanwhile, the device may have written over an entry, which seemed unwritten then.
@@ -141,15 +152,15 @@ pub struct CqControl(pub(super) Arc<Shared>);
 
 /// Bits of the word that arms a completion queue.
 mod arm {
-    use super::{INDEX, Record, Word};
+    use super::{INDEX, index};
 
     const SERIAL_SHIFT: u32 = 28;
     const SOLICITED_ONLY: u32 = 1 << 24;
 
-    /// Returns the word for a queue with `record`, of which so many events were read.
-    pub(super) fn word(record: &Record, solicited_only: bool, events_read: u32) -> u32 {
+    /// Returns the word for a queue of which so many completions were polled, and so many events were read.
+    pub(super) fn word(polled: u64, solicited_only: bool, events_read: u32) -> u32 {
         let solicited = if solicited_only { SOLICITED_ONLY } else { 0 };
-        (events_read & 3) << SERIAL_SHIFT | solicited | record.load(Word::First) & INDEX
+        (events_read & 3) << SERIAL_SHIFT | solicited | index(polled) & INDEX
     }
 }
 
@@ -157,9 +168,9 @@ impl CqControlOps for CqControl {
     /// Stores the index behind the polled completions, and a serial number: the device raises one event for each number.
     fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), CommandError> {
         cx.check()?;
-        let Shared { record, registers, number, .. } = &*self.0;
+        let Shared { record, polled, registers, number, .. } = &*self.0;
         let events_read = arm.events_read.load(Ordering::Acquire);
-        let word = arm::word(record, arm.solicited_only, events_read);
+        let word = arm::word(polled.load(Ordering::Acquire), arm.solicited_only, events_read);
         record.store(Word::Second, word);
         registers.arm((u64::from(word) << 32 | u64::from(*number)).to_be());
         Ok(())
@@ -169,6 +180,8 @@ impl CqControlOps for CqControl {
 /// The end of a completion queue that is polled.
 #[derive(Debug)]
 pub struct CqRing {
+    /// The ring that the device writes.
+    ring: CompletionRing,
     shared: Arc<Shared>,
     /// The number of the next completion.
     next: u64,
@@ -190,14 +203,15 @@ const UNKNOWN_OPCODE: &str = "a completion has an unknown opcode";
 
 impl CqRing {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, next: 0, lives: Arc::from([]), last: 0 }
+        let ring = ignore_poison(shared.changing.lock()).ring.clone();
+        Self { ring, shared, next: 0, lives: Arc::from([]), last: 0 }
     }
 
     /// Returns the place of the life that the completion at `self.next` belongs to, and whether the life has ended.
     #[inline(always)]
     fn find(&mut self) -> Result<(usize, bool), PollError> {
         let offset = if self.shared.names_user_index { at::USER_INDEX } else { at::OPCODE_AND_QP };
-        let key = self.shared.ring.u32(index(self.next), offset) & INDEX;
+        let key = self.ring.u32(index(self.next), offset) & INDEX;
         match self.lives.get(self.last) {
             Some(life) if life.key == key && life.end().is_none() => Ok((self.last, false)),
             _ => self.search(key),
@@ -208,7 +222,7 @@ impl CqRing {
     fn search(&mut self, key: u32) -> Result<(usize, bool), PollError> {
         for is_taken in [false, true] {
             if is_taken {
-                self.lives = ignore_poison(self.shared.lives.lock()).clone();
+                self.lives = ignore_poison(self.shared.changing.lock()).lives.clone();
             }
             let first = self.lives.partition_point(|life| life.key < key);
             let same = self.lives[first..].iter().take_while(|life| life.key == key);
@@ -224,6 +238,34 @@ impl CqRing {
         Err(PollError::Malformed(UNKNOWN_QP))
     }
 
+    /// Moves the completions that were not polled to `ring`, which the device writes from now on.
+    ///
+    /// Their numbers grow by one, because the number of the entry that ends the old ring has passed.
+    fn move_to(&mut self, ring: CompletionRing, changing: &mut Changing) -> Result<(), CreateError> {
+        let mut number = self.next;
+        loop {
+            match self.ring.opcode(index(number)) {
+                Some(opcode::RESIZED) => break,
+                // The device has executed the command, and so written the entry.
+                None => return Err(CreateError::Map(Errno::EPROTO)),
+                Some(_) if number - self.next >= u64::from(ring.entries()) => {
+                    return Err(CreateError::Map(Errno::EOVERFLOW));
+                }
+                Some(_) => ring.take_over(index(number + 1), &self.ring, index(number)),
+            }
+            number += 1;
+        }
+        let has_end = |life: &&Arc<Life>| life.end().is_some();
+        for life in changing.lives.iter().filter(has_end) {
+            life.end.fetch_add(1, Ordering::AcqRel);
+        }
+        self.next += 1;
+        self.shared.polled.store(self.next, Ordering::Release);
+        changing.ring = ring.clone();
+        self.ring = ring;
+        Ok(())
+    }
+
     /// Stores the number of polled completions in the record, so that the device may write over them.
     #[inline(always)]
     fn publish(&self) {
@@ -235,7 +277,7 @@ impl CqRing {
     #[inline(always)]
     fn translate(&mut self, opcode: u8) -> Result<Found, PollError> {
         let (place, has_ended) = self.find()?;
-        let (ring, table) = (&self.shared.ring, &self.lives[place].table);
+        let (ring, table) = (&self.ring, &self.lives[place].table);
         if !has_ended {
             return translated(ring, index(self.next), table, opcode).map(Found::Completion);
         }
@@ -254,6 +296,8 @@ mod opcode {
     pub(super) const SEND: u8 = 2;
     pub(super) const SEND_WITH_IMMEDIATE: u8 = 3;
     pub(super) const SEND_WITH_INVALIDATE: u8 = 4;
+    /// Not a completion: the device continues in another ring.
+    pub(super) const RESIZED: u8 = 5;
     pub(super) const REQUEST_ERROR: u8 = 13;
     pub(super) const RECEIVE_ERROR: u8 = 14;
 }
@@ -438,7 +482,7 @@ impl CqOps for CqRing {
         let mut count = 0;
         let mut failure = None;
         while count < into.len() {
-            let Some(opcode) = self.shared.ring.opcode(index(self.next)) else { break };
+            let Some(opcode) = self.ring.opcode(index(self.next)) else { break };
             match self.translate(opcode) {
                 Ok(Found::Completion(completion)) => {
                     into[count] = Completion(completion);
@@ -460,12 +504,31 @@ impl CqOps for CqRing {
         }
     }
 
+    /// Gives the device a new ring, and moves the completions that were not polled there.
+    ///
+    /// The device writes the entry [`RESIZED`](opcode::RESIZED) behind the last completion in the old ring, and continues in the
+    /// new one at the number that follows.
     fn resize(
         &mut self,
-        _: CommandContext<'_>,
-        _: ib_uverbs_resize_cq,
+        cx: CommandContext<'_>,
+        mut request: ib_uverbs_resize_cq,
+        memory: &mut Option<Arc<Mapping>>,
     ) -> Result<u32, CreateError> {
-        Err(CreateError::Unsupported("resizing a completion queue by mlx5"))
+        let entries = geometry::completions(request.cqe).ok_or(TOO_LARGE)?;
+        if entries == self.ring.entries() {
+            return Ok(entries - 1);
+        }
+        let shared = Arc::clone(&self.shared);
+        let mut changing = ignore_poison(shared.changing.lock());
+        let waiting = shared.written(&self.ring) - self.next;
+        if waiting >= u64::from(entries) {
+            return Err(TOO_LARGE);
+        }
+        request.cqe = entries - 1;
+        let (ring, mapping, capacity) = self.ring.replace(cx, request, entries)?;
+        *memory = Some(mapping);
+        self.move_to(ring, &mut changing)?;
+        Ok(capacity)
     }
 }
 

@@ -1,7 +1,14 @@
 //! Sizes of queues, as the kernel driver and the device compute them.
 
+use nix::errno::Errno;
+
 use super::memory::UNIT;
+use crate::driver::CreateError;
+use crate::sys::command::CommandError;
 use crate::work::QpType;
+
+/// The error for a queue that exceeds a limit of the device: that of the kernel.
+pub(super) const TOO_LARGE: CreateError = CreateError::Command(CommandError::Os(Errno::EINVAL));
 
 /// Bytes of a block: entries of a send queue begin at blocks.
 pub(super) const BLOCK: u32 = 64;

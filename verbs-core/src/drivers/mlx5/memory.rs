@@ -12,10 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
+use verbs_abi::mlx5::mlx5_ib_resize_cq;
+use verbs_abi::{ib_uverbs_resize_cq, ib_uverbs_resize_cq_resp};
 
+use crate::driver::CommandContext;
 #[cfg(loom)]
 use crate::sync::FromPtr as _;
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32};
+use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 
 /// Bytes of a cache line, of which a doorbell record has one for itself.
@@ -101,7 +105,7 @@ impl Record {
         self.word(word).store(value.to_be(), Ordering::Release);
     }
 
-    #[inline(always)]
+    #[cfg(test)]
     pub(super) fn load(&self, word: Word) -> u32 {
         u32::from_be(self.word(word).load(Ordering::Acquire))
     }
@@ -241,6 +245,47 @@ impl CompletionRing {
         (0..entries)
             .for_each(|index| ring.byte(index, at::OWNER).store(UNWRITTEN, Ordering::Relaxed));
         ring
+    }
+
+    pub(super) fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Gives the device a ring with `entries` instead of this one, and returns it with its mapping and the capacity that the
+    /// kernel tells.
+    ///
+    /// After an error the device continues with this one.
+    pub(super) fn replace(
+        &self,
+        cx: CommandContext<'_>,
+        request: ib_uverbs_resize_cq,
+        entries: u32,
+    ) -> Result<(Self, Arc<Mapping>, u32), CommandError> {
+        cx.check()?;
+        let length = (entries as usize) << self.shift;
+        let mapping = Arc::new(Mapping::private(length).map_err(CommandError::Os)?);
+        let ring = Self::new(Arc::clone(&mapping), entries, self.shift);
+        let driver_request = mlx5_ib_resize_cq {
+            buf_addr: address(mapping.start()).into(),
+            cqe_size: 1 << self.shift,
+            ..mlx5_ib_resize_cq::default()
+        };
+        // SAFETY: the ring is the mapping, which is accessed as atomics only. The caller passes the mapping to the owner of the
+        // queue, which keeps it until the queue is destroyed or has another ring.
+        let resized = unsafe { cx.file().create_in_memory(request, driver_request) };
+        let (response, ()): (ib_uverbs_resize_cq_resp, ()) = resized?;
+        Ok((ring, mapping, response.cqe))
+    }
+
+    /// Copies the completion at `source` of `from` to `index`, where it belongs to this ring's round.
+    pub(super) fn take_over(&self, index: u32, from: &Self, source: u32) {
+        for offset in 0..at::OWNER {
+            let byte = from.byte(source, offset).load(Ordering::Relaxed);
+            self.byte(index, offset).store(byte, Ordering::Relaxed);
+        }
+        let owner = from.byte(source, at::OWNER).load(Ordering::Relaxed) & !1;
+        let round = u8::from(index & self.entries != 0);
+        self.byte(index, at::OWNER).store(owner | round, Ordering::Release);
     }
 
     /// Returns the address of a byte of the completion at `index`.

@@ -43,7 +43,7 @@ use verbs_abi::{
 use self::address::Network;
 use self::completion::{CqControl, CqRing, Shared};
 use self::context::Facts;
-use self::geometry::{Limits, ReceiveSize, SendSize};
+use self::geometry::{Limits, ReceiveSize, SendSize, TOO_LARGE};
 use self::memory::{CompletionRing, Links, QueueMemory};
 use self::queue_pair::{Current, distinct};
 use self::receive::RecvRing;
@@ -81,9 +81,6 @@ impl BuiltIn for Mlx5 {
         Ok((Self { facts, link_layers, shared_tables }, opened))
     }
 }
-
-/// The error for a queue that exceeds a limit of the device: that of the kernel.
-const TOO_LARGE: CreateError = CreateError::Command(CommandError::Os(Errno::EINVAL));
 
 /// The options of enhanced connection establishment that the program asks for, if the kernel has them: those of the C library.
 const ECE_OPTIONS: u32 = 0x1000_0000;

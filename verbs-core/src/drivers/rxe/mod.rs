@@ -13,6 +13,8 @@ pub mod fuzzing;
 mod queue;
 mod send;
 
+use std::sync::Arc;
+
 use nix::errno::Errno;
 use verbs_abi::rxe::{
     mminfo, rxe_create_ah_resp, rxe_create_cq_resp, rxe_create_qp_resp, rxe_create_srq_resp,
@@ -193,6 +195,7 @@ impl CqOps for CqRing {
         &mut self,
         cx: CommandContext<'_>,
         request: ib_uverbs_resize_cq,
+        _: &mut Option<Arc<Mapping>>,
     ) -> Result<u32, CreateError> {
         let (response, driver): (_, rxe_resize_cq_resp) = cx.file().driver_command(request, ())?;
         self.queue = Queue::map(cx.file(), &driver.mi, 0, None).map_err(CreateError::Map)?;

@@ -35,7 +35,7 @@ impl Device {
     /// Writes a completion of `table`.
     fn complete(&mut self, table: &Table, opcode: u8, fields: &[Field<'_>]) {
         let index = self.written;
-        let ring = &self.shared.ring;
+        let ring = &self.ring.ring;
         (0..64).for_each(|at| ring.write(index, at, &[if at == 63 { 0xf0 } else { 0 }]));
         let user_index = match self.shared.names_user_index {
             true => table.user_index.index,
@@ -46,6 +46,21 @@ impl Device {
         fields.iter().for_each(|(offset, bytes)| ring.write(index, *offset, bytes));
         ring.pass_on(index, opcode);
         self.written += 1;
+    }
+
+    /// Writes the entry that ends the ring, and moves the completions to a ring of `entries`.
+    fn resize(&mut self, entries: u32) -> Result<(), CreateError> {
+        self.ring.ring.pass_on(self.written, opcode::RESIZED);
+        self.written += 1;
+        self.move_to(entries)
+    }
+
+    fn move_to(&mut self, entries: u32) -> Result<(), CreateError> {
+        let memory = QueueMemory::new([entries as usize * 64]).expect("memory");
+        let ring = CompletionRing::new(memory.mapping, entries, 6);
+        let shared = Arc::clone(&self.shared);
+        let mut changing = ignore_poison(shared.changing.lock());
+        self.ring.move_to(ring, &mut changing)
     }
 
     fn poll(&mut self) -> Result<Option<ib_uverbs_wc>, PollError> {
@@ -215,7 +230,7 @@ fn completions_of_ended_lives_are_dropped() {
         assert_eq!(qp.sends_done(), 0, "the completions were not those of requests");
         // Lives whose completions have been polled leave the list with the next change.
         device.shared.end(&other);
-        assert_eq!(ignore_poison(device.shared.lives.lock()).len(), 1);
+        assert_eq!(ignore_poison(device.shared.changing.lock()).lives.len(), 1);
         drop(qp);
     }
 }
@@ -270,7 +285,69 @@ fn end_lies_behind_entries_that_were_overwritten() {
             device.polls();
         }
     }
-    assert_eq!(device.shared.written(), 6);
+    assert_eq!(device.shared.written(&device.ring.ring), 6);
+}
+
+/// Posts and completes sends with these numbers on queue pair `qp`.
+fn complete_sends(device: &mut Device, qp: &Table, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        qp.post_send(number % 4, number, number.into());
+        let counter = u16::try_from(number % 4).expect("it fits").to_be_bytes();
+        device.complete(qp, opcode::REQUEST, &[(at::COUNTER, &counter)]);
+    }
+}
+
+#[test]
+fn unpolled_completions_move_to_new_ring() {
+    let mut device = Device::new(true);
+    let qp = device.qp(17, None);
+    let mut numbers = 0..;
+    let mut due = 0..;
+    for entries in [8, 2, 4, 16, 1, 4] {
+        for unpolled in [0, 1] {
+            let number = numbers.by_ref().take(2).last().expect("a number");
+            complete_sends(&mut device, &qp, number - 1..number + 1);
+            for _ in unpolled..2 {
+                assert_eq!(device.polls().wr_id.get(), due.next().expect("a number"));
+            }
+            device.resize(entries).expect("resize");
+            for _ in 0..unpolled {
+                assert_eq!(device.polls().wr_id.get(), due.next().expect("a number"));
+            }
+            assert!(device.poll().expect("poll").is_none());
+            assert_eq!(device.shared.record.load(Word::First), device.written);
+            // The ring needs room for two.
+            device.resize(4).expect("resize");
+        }
+    }
+}
+
+#[test]
+fn ended_lives_end_one_later_in_new_ring() {
+    let mut device = Device::new(true);
+    let (qp, other) = (device.qp(17, None), device.qp(18, None));
+    complete_sends(&mut device, &qp, 0..1);
+    complete_sends(&mut device, &other, 0..1);
+    complete_sends(&mut device, &qp, 1..2);
+    let next = Arc::new(qp.emptied());
+    device.shared.end(&qp);
+    device.shared.add(&next);
+    device.resize(16).expect("resize");
+    complete_sends(&mut device, &next, 5..6);
+    assert_eq!((device.polls().qp_num, device.polls().wr_id.get()), (18, 5));
+    assert!(device.poll().expect("poll").is_none());
+    assert_eq!(qp.sends_done(), 0, "the completions were not those of requests");
+    assert_eq!(device.shared.written(&device.ring.ring), 5);
+}
+
+#[test]
+fn ring_without_end_or_room_is_error() {
+    let mut device = Device::new(true);
+    let qp = device.qp(17, None);
+    complete_sends(&mut device, &qp, 0..2);
+    assert_eq!(device.move_to(8), Err(CreateError::Map(Errno::EPROTO)));
+    complete_sends(&mut device, &qp, 2..3);
+    assert_eq!(device.resize(2), Err(CreateError::Map(Errno::EOVERFLOW)));
 }
 
 /// The device sees 24 bits of the number of a completion, and this process 64.
@@ -284,9 +361,9 @@ fn ended_life_stays_ended_when_index_wraps() {
     device.shared.add(&next);
     // The list has the ended life, as if it had not been renewed since.
     let ended = Life { key: qp.user_index.index, table: qp, end: AtomicU64::new(1) };
-    let mut lives = ignore_poison(device.shared.lives.lock()).to_vec();
+    let mut lives = ignore_poison(device.shared.changing.lock()).lives.to_vec();
     lives.insert(0, Arc::new(ended));
-    *ignore_poison(device.shared.lives.lock()) = lives.into();
+    ignore_poison(device.shared.changing.lock()).lives = lives.into();
     let far = (1 << 24) + (1 << 23);
     device.ring.next = far;
     device.shared.polled.store(far, Ordering::Relaxed);
@@ -309,7 +386,8 @@ fn arming_stores_serial_number_and_position() {
     device.polls();
     let word = |solicited_only, events: u32| {
         let record = &device.shared.record;
-        record.store(Word::Second, arm::word(record, solicited_only, events));
+        let polled = device.shared.polled.load(Ordering::Relaxed);
+        record.store(Word::Second, arm::word(polled, solicited_only, events));
         record.load(Word::Second)
     };
     assert_eq!([word(false, 0), word(true, 0)], [1, 0x0100_0001]);

@@ -84,10 +84,10 @@ struct Inner {
 
 /// The additional state of a shared receive queue in an XRC domain.
 #[derive(Debug)]
-pub(super) struct Xrc {
-    pub(super) domain: XrcDomain,
-    pub(super) cq: CompletionQueue,
-    pub(super) number: u32,
+struct Xrc {
+    domain: XrcDomain,
+    cq: CompletionQueue,
+    number: u32,
 }
 
 impl SharedReceiveQueue {
@@ -121,11 +121,11 @@ impl SharedReceiveQueue {
 
     /// Creates a shared receive queue with the command that `request` returns.
     ///
-    /// `xrc` maps the number of the queue to the additional state of a queue in an XRC domain.
+    /// A queue in an XRC domain has the domain and the completion queue of `xrc`.
     pub(super) fn create(
         pd: &ProtectionDomain,
         attributes: SharedReceiveQueueAttributes,
-        xrc: Option<&dyn Fn(u32) -> Xrc>,
+        xrc: Option<(&XrcDomain, &CompletionQueue)>,
         request: impl FnOnce(&EventSource) -> CreateSrq,
     ) -> Result<Self> {
         const OPERATION: &str = "create";
@@ -139,7 +139,8 @@ impl SharedReceiveQueue {
             return Err(Error::invalid(OPERATION, WHAT, reason));
         }
         let reporter = EventSource::new();
-        let created = Srq::create(context.engine(), request(&reporter));
+        let cq = xrc.map(|(_, cq)| cq.engine());
+        let created = Srq::create(context.engine(), request(&reporter), cq);
         let NewSrq { srq, response, ring, memory } =
             created.map_err(|error| context.not_created(WHAT, error))?;
         let inner = Inner {
@@ -154,7 +155,11 @@ impl SharedReceiveQueue {
                 non_exhaustive: NonExhaustive::default(),
             },
             receive: HandoffMutex::new(ring),
-            xrc: xrc.map(|xrc| xrc(response.srqn)),
+            xrc: xrc.map(|(domain, cq)| Xrc {
+                domain: domain.clone(),
+                cq: cq.clone(),
+                number: response.srqn,
+            }),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -349,6 +354,19 @@ impl SharedReceiveQueue {
 impl Inner {
     fn subject(&self) -> String {
         format!("shared receive queue {}", self.reporter.token())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.object.is_owner() {
+            if !self.object.is_destroyed() {
+                let _ = self.object.destroy();
+            }
+            if self.object.is_destroyed() {
+                self.srq.on_destroyed();
+            }
+        }
     }
 }
 

@@ -12,11 +12,11 @@
 //! The driver must support XRC. rxe and siw do not, and [`XrcDomain::new`] fails with EOPNOTSUPP
 //! there.
 //!
-//! A send of an initiator names a shared receive queue of the peer by number. Only rings in the
-//! memory of a program have a field for that number; the kernel's own command has none. On devices
-//! whose driver keeps its queues in the kernel, sends and writes with immediate data on an
-//! initiator therefore fail with [`ErrorKind::Unsupported`]. Other writes, reads and atomics are
-//! performed.
+//! A request of an initiator names a shared receive queue of the peer by number
+//! ([`SendOperation::AtSharedQueue`]). Rings in the memory of a program have a field for that
+//! number (mlx5), and the kernel's own command has none. On devices whose driver keeps its queues
+//! in the kernel, such requests fail with [`ErrorKind::Unsupported`]. Plain writes, reads and
+//! atomic operations are performed there.
 
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ use verbs_abi::{
 };
 
 use super::QpType;
+#[cfg(doc)]
+use super::SendOperation;
 use super::attributes::{self, QueuePairAttributes, query};
 use super::completion::CompletionQueue;
 use super::context::Context;
@@ -33,7 +35,7 @@ use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::EventSource;
 use super::same::impl_ptr_eq;
-use super::srq::{SharedReceiveQueue, SharedReceiveQueueAttributes, Xrc};
+use super::srq::{SharedReceiveQueue, SharedReceiveQueueAttributes};
 use super::xrc_domain::XrcDomain;
 use crate::driver::CreateSrq;
 #[cfg(doc)]
@@ -67,8 +69,7 @@ impl SharedReceiveQueue {
             let reason = "domain, protection domain and completion queue are of different contexts";
             return Err(Error::invalid("create", "a shared receive queue", reason));
         }
-        let xrc = |number| Xrc { domain: domain.clone(), cq: cq.clone(), number };
-        Self::create(pd, attributes, Some(&xrc), |reporter| {
+        Self::create(pd, attributes, Some((domain, cq)), |reporter| {
             CreateSrq::Xrc(ib_uverbs_create_xsrq {
                 response: AlignedU64::default(),
                 user_handle: reporter.user_handle(),
@@ -103,7 +104,7 @@ impl SharedReceiveQueue {
 /// | `ibv_unreg_xrc_rcv_qp` | [`XrcTarget::unregister`], or dropping it | `DESTROY_QP` |
 /// | `ibv_create_xrc_srq` | [`SharedReceiveQueue::with_xrc_domain`] | `CREATE_XSRQ` |
 /// | `xrc_srq_num` of the queue | [`SharedReceiveQueue::number`] | |
-/// | `ibv_post_send` with `xrc_remote_srq_num` | none: the command has no field for it | `POST_SEND` |
+/// | `ibv_post_send` with `xrc_remote_srq_num` | [`SendOperation::AtSharedQueue`] | |
 /// | `ibv_close_xrc_domain` | [`XrcDomain::close`], or dropping it | `CLOSE_XRCD` |
 ///
 /// The kernel keeps the queue pair until the last handle to it is released. Every process that

@@ -59,6 +59,10 @@ struct card_pd {
 	u32 pdn;
 };
 
+struct card_xrcd {
+	struct ib_xrcd ib;
+};
+
 struct card_ah {
 	struct ib_ah ib;
 	struct rdma_ah_attr attr;
@@ -118,6 +122,8 @@ struct card_srq {
 	struct card_map buf, db_map;
 	__be32 *db;
 	u32 srqn, max, shift, max_sge, limit;
+	u32 uidx;				/* of one in an XRC domain */
+	struct card_context *context;
 	u16 ci, head;
 };
 
@@ -134,6 +140,7 @@ struct card_qp {
 	struct ib_qp_attr attr;
 	struct ib_qp_init_attr init;
 	struct card_context *context;
+	struct card_srq *named;			/* of an XRC target: by the request that it carries out */
 	u32 qpn, uidx, sq_count, rq_count, rq_shift, sq_offset;
 	int bfreg;				/* of the static ones, or -1 */
 	struct page *uar;			/* held */
@@ -157,8 +164,8 @@ struct card_member {
 
 extern struct mutex card_lock;			/* all of programs' objects */
 extern spinlock_t card_kernel_lock;		/* the rings of the kernel */
-extern struct xarray card_qps, card_mkeys, card_numbers;
-extern u32 card_next_qp, card_next_mkey, card_next_number;
+extern struct xarray card_qps, card_mkeys, card_numbers, card_srqs;
+extern u32 card_next_qp, card_next_mkey, card_next_number, card_next_srq;
 extern struct list_head card_qp_list, card_cq_list, card_members;
 extern struct card_device *card_devices[CARD_DEVICES];
 extern int card_trace, card_strict, card_max_cqe_version;
@@ -174,10 +181,13 @@ void card_unmap(struct card_map *map);
 int card_alloc_ucontext(struct ib_ucontext *ibcontext, struct ib_udata *udata);
 void card_dealloc_ucontext(struct ib_ucontext *ibcontext);
 int card_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma);
+bool card_is_user_index(const struct card_context *context, u32 uidx);
 int card_take_bfreg(struct card_context *context, bool *dedicated);
 
 int card_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata);
 int card_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata);
+int card_alloc_xrcd(struct ib_xrcd *ibxrcd, struct ib_udata *udata);
+int card_dealloc_xrcd(struct ib_xrcd *ibxrcd, struct ib_udata *udata);
 int card_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *attr, struct ib_udata *udata);
 int card_destroy_ah(struct ib_ah *ah, u32 flags);
 struct ib_mr *card_get_dma_mr(struct ib_pd *pd, int access);

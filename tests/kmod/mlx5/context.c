@@ -98,6 +98,12 @@ int card_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma)
 	return vm_insert_page(vma, vma->vm_start, context->uar[index]);
 }
 
+/* Whether completions of CONTEXT can name a queue pair or a shared receive queue by this index. */
+bool card_is_user_index(const struct card_context *context, u32 uidx)
+{
+	return context->cqe_version ? uidx < 0xffffff : uidx == 0xffffff;
+}
+
 /* Chooses a register as mlx5_ib does: one for each of the first queue pairs, then shared ones. */
 int card_take_bfreg(struct card_context *context, bool *dedicated)
 {

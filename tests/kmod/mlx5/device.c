@@ -33,8 +33,9 @@ DEFINE_MUTEX(card_lock);
 DEFINE_SPINLOCK(card_kernel_lock);
 DEFINE_XARRAY_ALLOC(card_qps);
 DEFINE_XARRAY_ALLOC(card_mkeys);
-/* Numbers of domains, completion queues and shared receive queues. */
+/* Numbers of domains and completion queues. */
 DEFINE_XARRAY_ALLOC1(card_numbers);
+DEFINE_XARRAY_ALLOC1(card_srqs);
 LIST_HEAD(card_qp_list);
 LIST_HEAD(card_cq_list);
 LIST_HEAD(card_members);
@@ -42,8 +43,7 @@ struct card_device *card_devices[CARD_DEVICES];
 atomic_t card_stat[8];
 static struct task_struct *card_thread;
 static struct dentry *card_debugfs;
-u32 card_next_qp, card_next_mkey, card_next_number;
-
+u32 card_next_qp, card_next_mkey, card_next_number, card_next_srq;
 
 static int card_query_device(struct ib_device *device, struct ib_device_attr *attr, struct ib_udata *udata)
 {
@@ -66,7 +66,7 @@ static int card_query_device(struct ib_device *device, struct ib_device_attr *at
 	attr->max_cqe = CARD_MAX_CQE - 1;
 	attr->max_mr = 1 << 24;
 	attr->max_mw = 1 << 24;
-	attr->device_cap_flags = IB_DEVICE_MEM_WINDOW | IB_DEVICE_MEM_WINDOW_TYPE_2B;
+	attr->device_cap_flags = IB_DEVICE_MEM_WINDOW | IB_DEVICE_MEM_WINDOW_TYPE_2B | IB_DEVICE_XRC;
 	attr->max_pd = 1 << 24;
 	attr->max_ah = INT_MAX;
 	attr->max_srq = 1 << 23;
@@ -179,6 +179,7 @@ static const struct ib_device_ops card_ops = {
 	.alloc_mw = card_alloc_mw,
 	.alloc_pd = card_alloc_pd,
 	.alloc_ucontext = card_alloc_ucontext,
+	.alloc_xrcd = card_alloc_xrcd,
 	.attach_mcast = card_attach_mcast,
 	.create_ah = card_create_ah,
 	.create_cq = card_create_cq,
@@ -192,6 +193,7 @@ static const struct ib_device_ops card_ops = {
 	.dealloc_driver = card_dealloc_driver,
 	.dealloc_pd = card_dealloc_pd,
 	.dealloc_ucontext = card_dealloc_ucontext,
+	.dealloc_xrcd = card_dealloc_xrcd,
 	.del_gid = card_del_gid,
 	.dereg_mr = card_dereg_mr,
 	.destroy_ah = card_destroy_ah,
@@ -230,6 +232,7 @@ static const struct ib_device_ops card_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_qp, card_qp, ib),
 	INIT_RDMA_OBJ_SIZE(ib_srq, card_srq, ib),
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, card_context, ib),
+	INIT_RDMA_OBJ_SIZE(ib_xrcd, card_xrcd, ib),
 };
 
 static int card_stats_show(struct seq_file *file, void *unused)

@@ -88,14 +88,33 @@ static void card_complete(struct card_cq *cq, const struct mlx5_cqe64 *from, u8 
 	card_raise(cq);
 }
 
+/* The shared receive queue of a queue pair: its own one, or that which the sender has named to an XRC target. */
+static struct card_srq *card_srq_of(const struct card_qp *qp)
+{
+	return qp->ib.srq ? container_of(qp->ib.srq, struct card_srq, ib) : qp->named;
+}
+
+/* The completion queue of receives, and the protection domain of memory that peers access. */
+static struct ib_cq *card_recv_cq(const struct card_qp *qp)
+{
+	return qp->named ? qp->named->ib.ext.cq : qp->ib.recv_cq;
+}
+
+static struct ib_pd *card_pd_of(const struct card_qp *qp)
+{
+	return qp->named ? qp->named->ib.pd : qp->ib.pd;
+}
+
 /* What a completion says of whose it is: the program's index, or with version 0 a shared receive queue. */
 static __be32 card_user_of(const struct card_qp *qp, bool receives)
 {
-	u32 user = qp->uidx & 0xffffff;
+	const struct card_srq *srq = receives ? card_srq_of(qp) : NULL;
+	/* A target outlives the context that has created it, if another process has opened it. */
+	const struct card_context *context = qp->named ? srq->context : qp->context;
 
-	if (!qp->context->cqe_version)
-		user = receives && qp->ib.srq ? container_of(qp->ib.srq, struct card_srq, ib)->srqn : 0;
-	return cpu_to_be32(user);
+	if (!context->cqe_version)
+		return cpu_to_be32(srq ? srq->srqn : 0);
+	return cpu_to_be32(qp->named ? srq->uidx : qp->uidx);
 }
 
 static void card_fail(struct card_qp *qp, struct ib_cq *cq, u8 opcode, u8 syndrome, u16 index, u8 wqe_opcode)
@@ -291,22 +310,22 @@ static void card_srq_limit(struct card_srq *srq)
 
 static bool card_has_receive(struct card_qp *qp)
 {
-	if (qp->ib.srq) {
-		struct card_srq *srq = container_of(qp->ib.srq, struct card_srq, ib);
+	struct card_srq *srq = card_srq_of(qp);
 
+	if (srq)
 		return srq->ci != (u16)be32_to_cpu(smp_load_acquire(&srq->db[0]));
-	}
 	return qp->rq_count && qp->rq_ci != (u16)be32_to_cpu(smp_load_acquire(&qp->db[0]));
 }
 
 /* -EAGAIN, 0 or a syndrome. */
 static int card_take_receive(struct card_qp *qp, struct card_taken *taken)
 {
+	struct card_srq *srq = card_srq_of(qp);
+
 	taken->list.count = taken->list.length = 0;
 	if (!card_has_receive(qp))
 		return -EAGAIN;
-	if (qp->ib.srq) {
-		struct card_srq *srq = container_of(qp->ib.srq, struct card_srq, ib);
+	if (srq) {
 		const struct mlx5_wqe_srq_next_seg *next = srq->buf.va + (srq->head << srq->shift);
 		int err;
 
@@ -339,7 +358,7 @@ static void card_received(struct card_qp *qp, const struct card_taken *taken, co
 	cqe.timestamp_l = cpu_to_be32(ktime_get_ns());
 	cqe.sop_drop_qpn = cpu_to_be32(qp->qpn);
 	cqe.wqe_counter = cpu_to_be16(taken->index);
-	card_complete(container_of(qp->ib.recv_cq, struct card_cq, ib), &cqe, opcode,
+	card_complete(container_of(card_recv_cq(qp), struct card_cq, ib), &cqe, opcode,
 		     wqe->flags & MLX5_WQE_CTRL_SOLICITED);
 }
 
@@ -351,7 +370,7 @@ static bool card_invalidate(struct card_qp *qp, u32 number)
 	struct card_key *key = xa_load(&card_mkeys, number >> 8);
 
 	if (!key || key->key != number || !key->is_window || !key->is_type_2 || !key->is_bound ||
-	    key->qpn != qp->qpn || key->pd != qp->ib.pd)
+	    key->qpn != qp->qpn || key->pd != card_pd_of(qp))
 		return false;
 	key->is_bound = false;
 	return true;
@@ -440,7 +459,7 @@ static enum card_outcome card_deliver(struct card_qp *to, struct card_wqe *wqe, 
 	if (!err && from && taken.list.length < from->length)
 		err = MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
 	if (err) {
-		card_fail(to, to->ib.recv_cq, MLX5_CQE_RESP_ERR, err, taken.index, 0);
+		card_fail(to, card_recv_cq(to), MLX5_CQE_RESP_ERR, err, taken.index, 0);
 		card_qp_event(to, IB_EVENT_QP_REQ_ERR);
 		card_qp_to_error(to);
 		*syndrome = err == MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR ?
@@ -448,7 +467,7 @@ static enum card_outcome card_deliver(struct card_qp *to, struct card_wqe *wqe, 
 		return CARD_DONE;
 	}
 	if (wqe->opcode == MLX5_OPCODE_SEND_INVAL && !card_invalidate(to, be32_to_cpu(wqe->imm))) {
-		card_fail(to, to->ib.recv_cq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, taken.index, 0);
+		card_fail(to, card_recv_cq(to), MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, taken.index, 0);
 		card_qp_event(to, IB_EVENT_QP_ACCESS_ERR);
 		card_qp_to_error(to);
 		*syndrome = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;
@@ -513,9 +532,21 @@ static void card_datagram(struct card_qp *qp, struct card_wqe *wqe, u8 *syndrome
 	}
 }
 
+/* Notes the shared receive queue that a request names to a target. Whether it is in the domain of the target. */
+static bool card_name(struct card_qp *target, u32 srqn)
+{
+	struct card_srq *srq = xa_load(&card_srqs, srqn);
+
+	if (!target->init.xrcd || !srq || srq->ib.srq_type != IB_SRQT_XRC || srq->ib.ext.xrc.xrcd != target->init.xrcd)
+		return false;
+	target->named = srq;
+	return true;
+}
+
 static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe, u8 *syndrome, u32 *length)
 {
 	struct card_qp *to = xa_load(&card_qps, qp->attr.dest_qp_num);
+	const struct mlx5_wqe_xrc_seg *xrc = NULL;
 	const struct mlx5_wqe_atomic_seg *atomic = NULL;
 	const struct mlx5_wqe_raddr_seg *remote = NULL;
 	struct card_list list = {};
@@ -550,6 +581,11 @@ static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe
 		atomic_inc(&card_stat[CARD_BAD]);
 		return CARD_DONE;
 	}
+	if (qp->ib.qp_type == IB_QPT_XRC_INI) {
+		xrc = card_segment(wqe, sizeof(*xrc));
+		if (!xrc)
+			return CARD_DONE;
+	}
 	if (access) {
 		remote = card_segment(wqe, sizeof(*remote));
 		if (!remote)
@@ -572,9 +608,15 @@ static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe
 		return qp->ib.qp_type == IB_QPT_UC ? CARD_DONE : CARD_UNANSWERED;
 	}
 	card_established(to);
+	if (xrc && !card_name(to, be32_to_cpu(xrc->xrc_srqn))) {
+		*syndrome = MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR;
+		card_qp_event(to, IB_EVENT_QP_REQ_ERR);
+		card_qp_to_error(to);
+		return CARD_DONE;
+	}
 	if (!access)
 		return card_deliver(to, wqe, &list, list.length, 0, syndrome);
-	memory = list.length ? card_memory(to->ib.pd, to, be32_to_cpu(remote->rkey), be64_to_cpu(remote->raddr),
+	memory = list.length ? card_memory(card_pd_of(to), to, be32_to_cpu(remote->rkey), be64_to_cpu(remote->raddr),
 					  list.length, access) : wqe;
 	if (!memory || !(to->attr.qp_access_flags & access) || (atomic && list.length != 8)) {
 		*syndrome = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;

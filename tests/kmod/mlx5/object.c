@@ -29,6 +29,18 @@ int card_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 	return 0;
 }
 
+int card_alloc_xrcd(struct ib_xrcd *ibxrcd, struct ib_udata *udata)
+{
+	card_journal(NULL, 0, "alloc_xrcd inlen=%zu outlen=%zu", udata ? udata->inlen : 0, udata ? udata->outlen : 0);
+	return 0;
+}
+
+int card_dealloc_xrcd(struct ib_xrcd *ibxrcd, struct ib_udata *udata)
+{
+	card_journal(NULL, 0, "dealloc_xrcd");
+	return 0;
+}
+
 int card_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *attr, struct ib_udata *udata)
 {
 	struct card_ah *ah = container_of(ibah, struct card_ah, ib);

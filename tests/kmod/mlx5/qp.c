@@ -7,10 +7,12 @@ static int card_create_user_qp(struct card_qp *qp, struct ib_qp_init_attr *init,
 	struct card_context *context = rdma_udata_to_drv_context(udata, struct card_context, ib);
 	struct mlx5_ib_create_qp_resp resp = {};
 	struct mlx5_ib_create_qp cmd = {};
-	bool has_rq = !init->srq && init->cap.max_recv_wr;
+	bool is_initiator = init->qp_type == IB_QPT_XRC_INI;
+	bool has_rq = !init->srq && !is_initiator && init->cap.max_recv_wr;
 	int err, number;
 
-	if (init->qp_type != IB_QPT_RC && init->qp_type != IB_QPT_UC && init->qp_type != IB_QPT_UD)
+	if (init->qp_type != IB_QPT_RC && init->qp_type != IB_QPT_UC && init->qp_type != IB_QPT_UD &&
+	    !is_initiator)
 		return -EOPNOTSUPP;
 	if (udata->inlen < offsetof(struct mlx5_ib_create_qp, ece_options))
 		return -EINVAL;
@@ -21,15 +23,14 @@ static int card_create_user_qp(struct card_qp *qp, struct ib_qp_init_attr *init,
 			  MLX5_QP_FLAG_UAR_PAGE_INDEX) ||
 	    !!(cmd.flags & MLX5_QP_FLAG_UAR_PAGE_INDEX) != context->dynamic)
 		return -EINVAL;
+	if (!card_is_user_index(context, cmd.uidx))
+		return -EINVAL;
+	qp->context = context;
+	qp->uidx = cmd.uidx;
 	if (cmd.sq_wqe_count && (!is_power_of_2(cmd.sq_wqe_count) || cmd.sq_wqe_count > 1 << CARD_LOG_QP_SZ))
 		return -EINVAL;
 	if (has_rq && (!is_power_of_2(cmd.rq_wqe_count) || cmd.rq_wqe_shift < 4 || cmd.rq_wqe_shift > 9))
 		return -EINVAL;
-	if (context->cqe_version ? cmd.uidx & ~0xffffff || cmd.uidx == 0xffffff : cmd.uidx != 0xffffff)
-		return -EINVAL;
-	qp->user = true;
-	qp->context = context;
-	qp->uidx = cmd.uidx;
 	qp->sq_count = cmd.sq_wqe_count;
 	qp->rq_count = has_rq ? cmd.rq_wqe_count : 0;
 	qp->rq_shift = has_rq ? cmd.rq_wqe_shift : 0;
@@ -78,10 +79,11 @@ int card_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init, struct ib_u
 
 	if (init->create_flags)
 		return -EOPNOTSUPP;
+	INIT_LIST_HEAD(&qp->entry);
 	qp->bfreg = -1;
 	qp->init = *init;
 	qp->attr.qp_state = IB_QPS_RESET;
-	if (!udata) {
+	if (!udata && init->qp_type != IB_QPT_XRC_TGT) {
 		err = card_gsi_create(qp, init);
 		ibqp->qp_num = qp->qpn;
 		return err;
@@ -89,12 +91,15 @@ int card_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init, struct ib_u
 	mutex_lock(&card_lock);
 	err = xa_alloc_cyclic(&card_qps, &qp->qpn, qp, XA_LIMIT(2, 0xfffffe), &card_next_qp, GFP_KERNEL);
 	if (err >= 0) {
-		err = card_create_user_qp(qp, init, udata);
+		/* The kernel creates a target, which has no queues, and the driver's part of the request goes no further. */
+		qp->user = true;
+		err = udata ? card_create_user_qp(qp, init, udata) : 0;
 		if (err) {
 			xa_erase(&card_qps, qp->qpn);
 			card_free_qp(qp);
 		} else {
-			list_add_tail(&qp->entry, &card_qp_list);
+			if (qp->db)
+				list_add_tail(&qp->entry, &card_qp_list);
 			card_journal_created_qp(qp);
 		}
 	}

@@ -5,20 +5,24 @@
 int card_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct ib_udata *udata)
 {
 	struct card_srq *srq = container_of(ibsrq, struct card_srq, ib);
+	struct card_context *context = rdma_udata_to_drv_context(udata, struct card_context, ib);
 	struct mlx5_ib_create_srq_resp resp = {};
 	struct mlx5_ib_create_srq cmd = {};
+	bool is_xrc = init->srq_type == IB_SRQT_XRC;
 	u32 size;
 	int err;
 
-	if (!udata || init->srq_type != IB_SRQT_BASIC)
+	if (!udata || (init->srq_type != IB_SRQT_BASIC && !is_xrc))
 		return -EOPNOTSUPP;
 	if (init->attr.max_wr >= 1 << CARD_LOG_QP_SZ || init->attr.max_sge > CARD_RQ_DESC / 16)
 		return -EINVAL;
 	err = card_take(udata, "create_srq", &cmd, sizeof(cmd));
 	if (err)
 		return err;
-	if (cmd.reserved0 || cmd.reserved1 || cmd.flags)
+	if (cmd.reserved0 || cmd.reserved1 || cmd.flags || (is_xrc && !card_is_user_index(context, cmd.uidx)))
 		return -EINVAL;
+	srq->context = context;
+	srq->uidx = cmd.uidx;
 	size = max_t(u32, 32, roundup_pow_of_two(16 + init->attr.max_sge * 16));
 	srq->max = roundup_pow_of_two(init->attr.max_wr + 1);
 	srq->shift = ilog2(size);
@@ -28,22 +32,25 @@ int card_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct 
 	if (!err)
 		err = card_map(ibsrq->device, &srq->db_map, cmd.db_addr, 4, 0);
 	if (!err) {
-		err = xa_alloc_cyclic(&card_numbers, &srq->srqn, srq, XA_LIMIT(1, 0xffffff),
-				      &card_next_number, GFP_KERNEL);
+		err = xa_alloc_cyclic(&card_srqs, &srq->srqn, srq, XA_LIMIT(1, 0xffffff), &card_next_srq,
+				      GFP_KERNEL);
 		err = min(err, 0);
 	}
 	if (!err) {
 		srq->db = srq->db_map.va;
 		resp.srqn = srq->srqn;
-		card_journal(NULL, 0, "srq srqn=%u pdn=%u receives=%u sge=%u limit=%u", srq->srqn,
+		if (is_xrc)
+			ibsrq->ext.xrc.srq_num = srq->srqn;
+		card_journal(NULL, 0, "srq srqn=%u pdn=%u receives=%u sge=%u limit=%u cqn=%u", srq->srqn,
 			    container_of(ibsrq->pd, struct card_pd, ib)->pdn, init->attr.max_wr,
-			    init->attr.max_sge, init->attr.srq_limit);
+			    init->attr.max_sge, init->attr.srq_limit,
+			    is_xrc ? container_of(init->ext.cq, struct card_cq, ib)->cqn : 0);
 		init->attr.max_wr = srq->max - 1;
 		err = card_give(udata, "create_srq", &resp, sizeof(resp), sizeof(resp.srqn));
 	}
 	if (err) {
 		if (srq->srqn)
-			xa_erase(&card_numbers, srq->srqn);
+			xa_erase(&card_srqs, srq->srqn);
 		card_unmap(&srq->buf);
 		card_unmap(&srq->db_map);
 	}
@@ -83,7 +90,7 @@ int card_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 
 	card_journal(NULL, 0, "destroy_srq srqn=%u", srq->srqn);
 	mutex_lock(&card_lock);
-	xa_erase(&card_numbers, srq->srqn);
+	xa_erase(&card_srqs, srq->srqn);
 	mutex_unlock(&card_lock);
 	card_unmap(&srq->buf);
 	card_unmap(&srq->db_map);

@@ -52,6 +52,8 @@ mod opcode {
 
 /// The type of queue pairs for datagrams (`IB_QPT_UD`).
 const UD: &str = "4";
+/// The type of XRC initiators (`IB_QPT_XRC_INI`).
+const INITIATOR: &str = "9";
 
 /// The kinds of objects that have numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,6 +155,7 @@ struct Names {
     numbers: BTreeMap<Kind, Vec<u64>>,
     regions: Vec<Region>,
     datagram_qps: Vec<u64>,
+    initiators: Vec<u64>,
     /// The user index of the queue pair that is being created.
     user_index: Option<u64>,
     /// The numbers of queue pairs, and their user indices.
@@ -213,6 +216,9 @@ impl Names {
         self.numbers.entry(object).or_default().push(number(name));
         if qp_type == Some(UD) {
             self.datagram_qps.push(number(name));
+        }
+        if qp_type == Some(INITIATOR) {
+            self.initiators.push(number(name));
         }
     }
 
@@ -321,6 +327,11 @@ impl Names {
                 Some(segment) => self.datagram(segment, fields),
                 None => return add(fields, "datagram", "missing"),
             }
+        }
+        if self.initiators.contains(&qpn) {
+            let Some(segment) = segment(16) else { return add(fields, "xrc", "missing") };
+            add(fields, "xrc.srqn", self.name(Kind::Srq, big(&segment[..4])));
+            add(fields, "xrc.reserved", hexed(&segment[4..]));
         }
         if matches!(
             opcode,

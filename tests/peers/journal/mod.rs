@@ -136,6 +136,7 @@ scripts! {
     failed_requests
     sizes_of_queues
     resized_queues
+    xrc
 }
 
 #[test]
@@ -163,6 +164,7 @@ fn first_version_of_completions() {
     compare(&scripts::shared_receives());
     compare(&scripts::datagrams());
     compare(&scripts::second_life());
+    compare(&scripts::xrc());
 }
 
 /// Checks that the comparison of two scripts which differ in one word fails at the field that has another value.

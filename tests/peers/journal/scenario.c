@@ -26,6 +26,7 @@ static struct ibv_cq *cqs[MANY];
 static struct ibv_srq *srqs[MANY];
 static struct ibv_qp *qps[MANY];
 static struct ibv_ah *ahs[MANY];
+static struct ibv_xrcd *domain;
 static int pd_count, mr_count, channel_count, cq_count, srq_count, qp_count, ah_count;
 
 static union ibv_gid gid;
@@ -154,12 +155,42 @@ static void create_srq(void)
 	srq_count++;
 }
 
+static void create_xrc_srq(void)
+{
+	struct ibv_srq_init_attr_ex init = { .srq_type = IBV_SRQT_XRC, .pd = pds[0], .xrcd = domain };
+
+	init.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+	init.cq = cqs[number()];
+	init.attr.max_wr = number();
+	init.attr.max_sge = number();
+	srqs[srq_count] = some(ibv_create_srq_ex(context, &init));
+	printf("srq %u %u\n", init.attr.max_wr, init.attr.max_sge);
+	srq_count++;
+}
+
+static void create_domain(void)
+{
+	struct ibv_xrcd_init_attr init = { .fd = -1, .oflags = O_CREAT };
+
+	init.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+	domain = some(ibv_open_xrcd(context, &init));
+}
+
+static void create_target(void)
+{
+	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_XRC_RECV, .xrcd = domain };
+
+	init.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+	qps[qp_count++] = some(ibv_create_qp_ex(context, &init));
+}
+
 static void create_qp(void)
 {
 	struct ibv_qp_init_attr init = { 0 };
 	char *type = word(), *srq;
 
-	init.qp_type = !strcmp(type, "rc") ? IBV_QPT_RC : !strcmp(type, "uc") ? IBV_QPT_UC : IBV_QPT_UD;
+	init.qp_type = !strcmp(type, "rc") ? IBV_QPT_RC : !strcmp(type, "uc") ? IBV_QPT_UC :
+		       !strcmp(type, "initiator") ? IBV_QPT_XRC_SEND : IBV_QPT_UD;
 	init.send_cq = cqs[number()];
 	init.recv_cq = cqs[number()];
 	srq = word();
@@ -203,7 +234,7 @@ static void to_init(struct ibv_qp *qp)
 	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 
 	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-	if (qp->qp_type == IBV_QPT_RC)
+	if (qp->qp_type != IBV_QPT_UC)
 		attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	check(ibv_modify_qp(qp, &attr, mask | (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
 }
@@ -215,15 +246,21 @@ static void connect_to(struct ibv_qp *qp, struct ibv_qp *peer)
 		.sq_psn = PSN, .max_dest_rd_atomic = 3, .min_rnr_timer = 12, .timeout = 14, .retry_cnt = 5,
 		.rnr_retry = 6, .max_rd_atomic = 2,
 	};
-	int reliable = qp->qp_type == IBV_QPT_RC, receive = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-	int send = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	int receive = 0, send = 0;
+
+	if (qp->qp_type == IBV_QPT_RC || qp->qp_type == IBV_QPT_XRC_RECV) {
+		receive = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		send = IBV_QP_TIMEOUT;
+	}
+	if (qp->qp_type == IBV_QPT_RC || qp->qp_type == IBV_QPT_XRC_SEND)
+		send = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 
 	to_init(qp);
 	set_address(&attr.ah_attr);
 	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				       (reliable ? receive : 0)));
+				       receive));
 	attr.qp_state = IBV_QPS_RTS;
-	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | (reliable ? send : 0)));
+	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | send));
 }
 
 static void to_datagrams(struct ibv_qp *qp)
@@ -259,6 +296,13 @@ static void set_operation(struct ibv_send_wr *wr, char *text)
 {
 	char *name = strsep(&text, ":");
 	uint64_t address = (uintptr_t)mrs[0]->addr;
+	uint32_t srqn;
+
+	if (!strcmp(name, "at")) {
+		check(ibv_get_srq_num(srqs[part(&text)], &srqn));
+		wr->qp_type.xrc.remote_srqn = srqn;
+		name = strsep(&text, ":");
+	}
 
 	if (!strcmp(name, "send") || !strcmp(name, "send_imm")) {
 		wr->opcode = IBV_WR_SEND;
@@ -390,6 +434,8 @@ static void destroy(void)
 		check(ibv_destroy_ah(ahs[i]));
 	} else if (!strcmp(kind, "channel")) {
 		check(ibv_destroy_comp_channel(channels[i]));
+	} else if (!strcmp(kind, "xrcd")) {
+		check(ibv_close_xrcd(domain));
 	} else if (!strcmp(kind, "mr")) {
 		check(ibv_dereg_mr(mrs[i]));
 	} else {
@@ -411,6 +457,12 @@ static void run(const char *verb)
 		channels[channel_count++] = some(ibv_create_comp_channel(context));
 	} else if (!strcmp(verb, "cq")) {
 		create_cq();
+	} else if (!strcmp(verb, "xrcd")) {
+		create_domain();
+	} else if (!strcmp(verb, "xrc_srq")) {
+		create_xrc_srq();
+	} else if (!strcmp(verb, "target")) {
+		create_target();
 	} else if (!strcmp(verb, "resize")) {
 		resize_cq();
 	} else if (!strcmp(verb, "srq")) {

@@ -10,7 +10,10 @@
 //! | `cq CAPACITY CHANNEL` | creates a completion queue; `-` for no channel |
 //! | `resize CQ CAPACITY` | changes the capacity of a completion queue |
 //! | `srq RECEIVES PIECES` | creates a shared receive queue |
-//! | `qp TYPE SEND_CQ RECV_CQ SRQ SENDS RECEIVES SEND_PIECES RECEIVE_PIECES INLINE SIGNALED` | creates a queue pair, whose type is `rc`, `uc` or `ud`; with `all`, every send is signaled |
+//! | `xrcd` | creates an XRC domain |
+//! | `xrc_srq CQ RECEIVES PIECES` | creates a shared receive queue in the XRC domain |
+//! | `target` | creates an XRC target, which counts as a queue pair |
+//! | `qp TYPE SEND_CQ RECV_CQ SRQ SENDS RECEIVES SEND_PIECES RECEIVE_PIECES INLINE SIGNALED` | creates a queue pair, whose type is `rc`, `uc`, `ud` or `initiator`; with `all`, every send is signaled |
 //! | `ah FLOW_LABEL TRAFFIC_CLASS HOP_LIMIT SERVICE_LEVEL` | creates an address handle for the device itself |
 //! | `connect QP PEER`, `datagrams QP` | moves a queue pair from RESET to RTS |
 //! | `reset QP`, `error QP` | moves a queue pair to RESET or ERR |
@@ -25,7 +28,7 @@
 //! Pieces are `OFFSET+LENGTH,...` in the first region, or `-` for none. Flags are `s`ignaled, solicited `e`vent, `f`ence and
 //! `i`nline, or `-`. Operations are `send`, `send_imm:IMMEDIATE`, `send_inv`, `datagram:AH:QP`, `datagram_imm:AH:QP:IMMEDIATE`,
 //! `write:OFFSET`, `write_badly:OFFSET` (with a key of no region), `write_imm:OFFSET:IMMEDIATE`, `read:OFFSET`,
-//! `swap:OFFSET:COMPARE:SWAP` and `add:OFFSET:ADD`.
+//! `swap:OFFSET:COMPARE:SWAP` and `add:OFFSET:ADD`. For an initiator, `at:SRQ:` stands before the operation.
 //!
 //! # Safety
 //!
@@ -44,7 +47,8 @@ use rdmacm::verbs::{
     AccessFlags, AddressHandle, Completion, CompletionChannel, CompletionQueue, Context,
     Destination, MemoryRegion, Mtu, Payload, ProtectionDomain, QpState, QpType, QueuePair,
     QueuePairAttributes, QueuePairCaps, QueuePairInit, ReceiveRequest, SendFlags, SendOperation,
-    SendRequest, Sge, SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode,
+    SendRequest, Sge, SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, XrcDomain,
+    XrcTarget,
 };
 use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 
@@ -65,7 +69,8 @@ struct Run {
     channels: Vec<Option<CompletionChannel>>,
     cqs: Vec<Option<CompletionQueue>>,
     srqs: Vec<Option<SharedReceiveQueue>>,
-    qps: Vec<Option<QueuePair>>,
+    domain: Option<XrcDomain>,
+    qps: Vec<Option<Qp>>,
     ahs: Vec<Option<AddressHandle>>,
     regions: Vec<Option<MemoryRegion>>,
     pds: Vec<Option<ProtectionDomain>>,
@@ -73,6 +78,43 @@ struct Run {
     sends: Vec<Send>,
     next_id: u64,
     printed: String,
+}
+
+/// A queue pair.
+enum Qp {
+    WithQueues(QueuePair),
+    Target(XrcTarget),
+}
+
+impl Qp {
+    fn number(&self) -> u32 {
+        match self {
+            Self::WithQueues(qp) => qp.number(),
+            Self::Target(target) => target.number(),
+        }
+    }
+
+    fn qp_type(&self) -> QpType {
+        match self {
+            Self::WithQueues(qp) => qp.qp_type(),
+            Self::Target(_) => QpType::IB_UVERBS_QPT_XRC_TGT,
+        }
+    }
+
+    fn modify(&self, attributes: QueuePairAttributes) {
+        match self {
+            Self::WithQueues(qp) => qp.modify(&attributes),
+            Self::Target(target) => target.modify(&attributes),
+        }
+        .expect("modify");
+    }
+
+    fn destroy(self) {
+        match self {
+            Self::WithQueues(qp) => qp.destroy().expect("destroy"),
+            Self::Target(target) => target.unregister().expect("destroy"),
+        }
+    }
 }
 
 /// A send request of the next list.
@@ -96,6 +138,7 @@ pub(super) fn run(device: &Device, address: Address, sweeps: &Path, script: &str
         channels: Vec::new(),
         cqs: Vec::new(),
         srqs: Vec::new(),
+        domain: None,
         qps: Vec::new(),
         ahs: Vec::new(),
         regions: Vec::new(),
@@ -141,8 +184,16 @@ impl Run {
         at(&self.regions, 0)
     }
 
-    fn qp(&self, text: &str) -> &QueuePair {
+    fn qp(&self, text: &str) -> &Qp {
         at(&self.qps, number(text))
+    }
+
+    /// Returns a queue pair that has queues.
+    fn queues(&self, text: &str) -> &QueuePair {
+        match self.qp(text) {
+            Qp::WithQueues(qp) => qp,
+            Qp::Target(_) => panic!("queue pair {text} has no queues"),
+        }
     }
 
     fn print(&mut self, line: &str) {
@@ -170,7 +221,19 @@ impl Run {
                 let line = format!("capacity {}", cq.capacity());
                 self.print(&line);
             }
-            ["srq", receives, pieces] => self.create_srq(number(receives), number(pieces)),
+            ["xrcd"] => {
+                self.domain = Some(XrcDomain::new(&self.context).expect("an XRC domain"));
+            }
+            ["xrc_srq", cq, receives, pieces] => {
+                let cq = Some(at(&self.cqs, number(cq)).clone());
+                self.create_srq(cq, number(receives), number(pieces));
+            }
+            ["target"] => {
+                let domain = self.domain.as_ref().expect("an XRC domain");
+                let target = XrcTarget::new(domain).expect("an XRC target");
+                self.qps.push(Some(Qp::Target(target)));
+            }
+            ["srq", receives, pieces] => self.create_srq(None, number(receives), number(pieces)),
             ["qp", qp_type, ref rest @ ..] => self.create_qp(qp_type, rest),
             ["ah", flow_label, traffic_class, hop_limit, sl] => {
                 let mut address = self.address_of_device();
@@ -182,8 +245,8 @@ impl Run {
             }
             ["connect", qp, peer] => self.connect(self.qp(qp), self.qp(peer)),
             ["datagrams", qp] => to_datagrams(self.qp(qp)),
-            ["reset", qp] => modify(self.qp(qp), QueuePairAttributes::to(QpState::IB_QPS_RESET)),
-            ["error", qp] => modify(self.qp(qp), QueuePairAttributes::to(QpState::IB_QPS_ERR)),
+            ["reset", qp] => self.qp(qp).modify(QueuePairAttributes::to(QpState::IB_QPS_RESET)),
+            ["error", qp] => self.qp(qp).modify(QueuePairAttributes::to(QpState::IB_QPS_ERR)),
             ["receive", pieces] => {
                 let request = (self.next_id(), self.pieces(pieces));
                 self.receives.push(request);
@@ -195,7 +258,7 @@ impl Run {
             }
             ["post_receives", qp] => {
                 let receives = std::mem::take(&mut self.receives);
-                self.post_receives(self.qp(qp), &receives);
+                self.post_receives(self.queues(qp), &receives);
             }
             ["post_shared", srq] => {
                 let receives = std::mem::take(&mut self.receives);
@@ -203,7 +266,7 @@ impl Run {
             }
             ["post_sends", qp] => {
                 let sends = std::mem::take(&mut self.sends);
-                self.post_sends(self.qp(qp), &sends);
+                self.post_sends(self.queues(qp), &sends);
             }
             ["poll", cq, count] => self.poll(number(cq), number(count)),
             ["arm", cq, which] => {
@@ -246,13 +309,20 @@ impl Run {
         self.regions.push(Some(region));
     }
 
-    fn create_srq(&mut self, max_wr: u32, max_sge: u32) {
+    /// Creates a shared receive queue, in the XRC domain if it has a completion queue.
+    fn create_srq(&mut self, cq: Option<CompletionQueue>, max_wr: u32, max_sge: u32) {
         let attributes = SharedReceiveQueueAttributes {
             max_wr,
             max_sge,
             ..SharedReceiveQueueAttributes::default()
         };
-        let srq = SharedReceiveQueue::new(self.pd(), attributes).expect("srq");
+        let srq = match (&self.domain, cq) {
+            (Some(domain), Some(cq)) => {
+                SharedReceiveQueue::with_xrc_domain(domain, self.pd(), &cq, attributes)
+            }
+            _ => SharedReceiveQueue::new(self.pd(), attributes),
+        };
+        let srq = srq.expect("srq");
         let attributes = srq.attributes();
         self.print(&format!("srq {} {}", attributes.max_wr, attributes.max_sge));
         self.srqs.push(Some(srq));
@@ -266,6 +336,7 @@ impl Run {
         let qp_type = match qp_type {
             "rc" => QpType::IB_UVERBS_QPT_RC,
             "uc" => QpType::IB_UVERBS_QPT_UC,
+            "initiator" => QpType::IB_UVERBS_QPT_XRC_INI,
             _ => QpType::IB_UVERBS_QPT_UD,
         };
         let caps = QueuePairCaps {
@@ -295,7 +366,7 @@ impl Run {
             caps.max_inline_data
         );
         self.print(&line);
-        self.qps.push(Some(qp));
+        self.qps.push(Some(Qp::WithQueues(qp)));
     }
 
     fn address_of_device(&self) -> ib_uverbs_ah_attr {
@@ -306,7 +377,7 @@ impl Run {
         address
     }
 
-    fn connect(&self, qp: &QueuePair, peer: &QueuePair) {
+    fn connect(&self, qp: &Qp, peer: &Qp) {
         to_init(qp);
         let receive = QueuePairAttributes::to(QpState::IB_QPS_RTR)
             .address(self.address_of_device())
@@ -319,10 +390,16 @@ impl Run {
                 receive.max_dest_rd_atomic(3).min_rnr_timer(12),
                 send.timeout(14).retry_cnt(5).rnr_retry(6).max_rd_atomic(2),
             ),
+            QpType::IB_UVERBS_QPT_XRC_INI => {
+                (receive, send.timeout(14).retry_cnt(5).rnr_retry(6).max_rd_atomic(2))
+            }
+            QpType::IB_UVERBS_QPT_XRC_TGT => {
+                (receive.max_dest_rd_atomic(3).min_rnr_timer(12), send.timeout(14))
+            }
             _ => (receive, send),
         };
-        modify(qp, receive);
-        modify(qp, send);
+        qp.modify(receive);
+        qp.modify(send);
     }
 
     /// Reads pieces of the first region.
@@ -388,7 +465,11 @@ impl Run {
             qkey: QKEY,
         };
         let parts: Vec<&str> = operation.split(':').collect();
-        let operation = match parts[..] {
+        let (srq, parts) = match parts[..] {
+            ["at", srq, ref rest @ ..] => (Some(srq), rest),
+            ref rest => (None, rest),
+        };
+        let operation = match *parts {
             ["send"] => SendOperation::Send,
             ["send_imm", immediate] => SendOperation::SendWithImm { imm_data: number(immediate) },
             ["send_inv"] => SendOperation::SendWithInvalidate { rkey },
@@ -419,6 +500,13 @@ impl Run {
                 SendOperation::FetchAdd { remote_addr: remote(to), rkey, add: number(add) }
             }
             _ => panic!("unknown operation: {parts:?}"),
+        };
+        let number_of = |srq| at(&self.srqs, number(srq)).number().expect("in an XRC domain");
+        let operation = match srq.map(number_of) {
+            Some(srq_number) => {
+                SendOperation::AtSharedQueue { srq_number, operation: &{ operation } }
+            }
+            None => operation,
         };
         let flag = |letter, flag| if letters.contains(letter) { flag } else { SendFlags::empty() };
         let flags = flag('s', SendFlags::SIGNALED)
@@ -455,7 +543,7 @@ impl Run {
     }
 
     fn qp_of(&self, qp_num: u32) -> i64 {
-        let has = |qp: &Option<QueuePair>| qp.as_ref().is_some_and(|qp| qp.number() == qp_num);
+        let has = |qp: &Option<Qp>| qp.as_ref().is_some_and(|qp| qp.number() == qp_num);
         self.qps.iter().position(has).map_or(-1, |at| i64::try_from(at).expect("a small number"))
     }
 
@@ -502,7 +590,8 @@ impl Run {
 
     fn destroy(&mut self, kind: &str, number: usize) {
         match kind {
-            "qp" => take(&mut self.qps, number).destroy().expect("destroy"),
+            "qp" => take(&mut self.qps, number).destroy(),
+            "xrcd" => self.domain.take().expect("an XRC domain").close().expect("close"),
             "cq" => take(&mut self.cqs, number).destroy().expect("destroy"),
             "srq" => take(&mut self.srqs, number).destroy().expect("destroy"),
             "ah" => take(&mut self.ahs, number).destroy().expect("destroy"),
@@ -514,25 +603,21 @@ impl Run {
     }
 }
 
-fn modify(qp: &QueuePair, attributes: QueuePairAttributes) {
-    qp.modify(&attributes).expect("modify");
-}
-
-fn to_init(qp: &QueuePair) {
+fn to_init(qp: &Qp) {
     let init = QueuePairAttributes::to(QpState::IB_QPS_INIT).pkey_index(0).port(1);
     let write = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
     let rest =
         AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ | AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC;
     let init = match qp.qp_type() {
         QpType::IB_UVERBS_QPT_UD => init.qkey(QKEY),
-        QpType::IB_UVERBS_QPT_RC => init.access(write | rest),
-        _ => init.access(write),
+        QpType::IB_UVERBS_QPT_UC => init.access(write),
+        _ => init.access(write | rest),
     };
-    modify(qp, init);
+    qp.modify(init);
 }
 
-fn to_datagrams(qp: &QueuePair) {
+fn to_datagrams(qp: &Qp) {
     to_init(qp);
-    modify(qp, QueuePairAttributes::to(QpState::IB_QPS_RTR));
-    modify(qp, QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(PSN));
+    qp.modify(QueuePairAttributes::to(QpState::IB_QPS_RTR));
+    qp.modify(QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(PSN));
 }

@@ -40,7 +40,12 @@ impl Script {
     }
 
     fn create(&mut self, kind: &'static str, rest: &str) {
-        self.verb(format!("{kind} {rest}").trim_end());
+        self.create_as(kind, format!("{kind} {rest}").trim_end());
+    }
+
+    /// Creates an object of `kind` with another verb.
+    fn create_as(&mut self, kind: &'static str, verb: &str) {
+        self.verb(verb);
         let number = self.created.iter().filter(|(of, _)| *of == kind).count();
         self.created.push((kind, u32::try_from(number).expect("a few objects")));
     }
@@ -511,5 +516,43 @@ pub(super) fn resized_queues() -> String {
         script.verb(format!("resize 0 {}", 100 - capacity / 3));
     }
     script.exchange("send s 0+10");
+    script.end()
+}
+
+pub(super) fn xrc() -> String {
+    let mut script = Script::new(3);
+    script.create("xrcd", "");
+    // Each has a completion queue of its own, and the initiator has the first.
+    script.create_as("srq", "xrc_srq 1 6 2");
+    script.create_as("srq", "xrc_srq 2 6 1");
+    script.create("qp", "initiator 0 0 - 16 0 4 0 60 some");
+    script.create_as("qp", "target");
+    script.connect(0, 1);
+    let mut exchange = |srq: u32, request: &str| {
+        script.verb(format!("receive {RECEIVED}+512"));
+        script.verb(format!("post_shared {srq}"));
+        script.send(0, &format!("at:{srq}:{request}"));
+        (0..3).for_each(|cq| script.verb(format!("poll {cq} 8")));
+        script.verb(format!("memory {RECEIVED} 64"));
+    };
+    for round in 0..4 {
+        for srq in [0, 1] {
+            exchange(srq, &format!("send s {}+{}", round * 8, 10 + srq));
+        }
+        exchange(round % 2, "send_imm:0x12345678 si 0+20");
+        exchange(round % 2, &format!("write_imm:{REMOTE}:7 se 0+10,20+8"));
+    }
+    for request in [
+        format!("write:{REMOTE} s 0+100"),
+        format!("write:{REMOTE} si 0+60"),
+        format!("read:{REMOTE} s 64+100"),
+        format!("swap:{REMOTE}:0:7 s 128+8"),
+        format!("add:{REMOTE}:5 sf 136+8"),
+    ] {
+        script.send(0, &format!("at:1:{request}"));
+        (0..3).for_each(|cq| script.verb(format!("poll {cq} 8")));
+        script.verb(format!("memory {REMOTE} 32"));
+        script.verb("memory 64 112");
+    }
     script.end()
 }

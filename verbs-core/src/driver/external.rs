@@ -90,6 +90,7 @@ pub(super) unsafe trait ErasedDriver: Debug + Send + Sync {
         &self,
         cx: CommandContext<'_>,
         request: CreateSrq,
+        cq: Option<&dyn ErasedControl>,
     ) -> Result<CreatedSrq<External>, CreateError>;
 
     fn create_ah(
@@ -155,9 +156,15 @@ unsafe impl<D: Driver> ErasedDriver for D {
         &self,
         cx: CommandContext<'_>,
         request: CreateSrq,
+        cq: Option<&dyn ErasedControl>,
     ) -> Result<CreatedSrq<External>, CreateError> {
-        let CreatedSrq { response, ring, memory } = Driver::create_srq(self, cx, request)?;
-        Ok(CreatedSrq { response, ring: Box::new(ring), memory })
+        let cq = match cq {
+            Some(cq) => Some(cq.as_any().downcast_ref().ok_or(CreateError::Unsupported(FOREIGN))?),
+            None => None,
+        };
+        let CreatedSrq { response, ring, on_destroyed, memory } =
+            Driver::create_srq(self, cx, request, cq)?;
+        Ok(CreatedSrq { response, ring: Box::new(ring), on_destroyed, memory })
     }
 
     fn create_ah(
@@ -236,8 +243,9 @@ unsafe impl Driver for External {
         &self,
         cx: CommandContext<'_>,
         request: CreateSrq,
+        cq: Option<&Self::CqControl>,
     ) -> Result<CreatedSrq<Self>, CreateError> {
-        self.0.create_srq(cx, request)
+        self.0.create_srq(cx, request, cq.map(|cq| &**cq))
     }
 
     fn create_ah(

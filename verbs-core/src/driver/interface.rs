@@ -101,11 +101,12 @@ pub unsafe trait Driver: Sized + Debug + Send + Sync + 'static {
         cqs: CqControls<'_, Self>,
     ) -> Result<CreatedQp<Self>, CreateError>;
 
-    /// Creates a shared receive queue.
+    /// Creates a shared receive queue. One in an XRC domain has a completion queue of its own, `cq`.
     fn create_srq(
         &self,
         cx: CommandContext<'_>,
         request: CreateSrq,
+        cq: Option<&Self::CqControl>,
     ) -> Result<CreatedSrq<Self>, CreateError>;
 
     /// Creates an address handle in protection domain `pd`.
@@ -177,6 +178,16 @@ pub enum CreateSrq {
     Xrc(ib_uverbs_create_xsrq),
 }
 
+impl CreateSrq {
+    /// Returns the number of requests, and that of their scatter/gather entries.
+    pub fn capacity(&mut self) -> (&mut u32, &mut u32) {
+        match self {
+            Self::Plain(request) => (&mut request.max_wr, &mut request.max_sge),
+            Self::Xrc(request) => (&mut request.max_wr, &mut request.max_sge),
+        }
+    }
+}
+
 /// A new completion queue.
 #[derive(Debug)]
 pub struct CreatedCq<D: Driver> {
@@ -212,8 +223,18 @@ pub struct CreatedSrq<D: Driver> {
     pub response: ib_uverbs_create_srq_resp,
     /// The end that is posted to.
     pub ring: D::RecvRing,
+    /// The part that is told that the kernel has destroyed the queue.
+    pub on_destroyed: Option<Box<dyn OnDestroyed>>,
     /// The memory that the device uses until the queue is destroyed.
     pub memory: Option<Arc<Mapping>>,
+}
+
+/// The part of a queue that learns of the end of the queue.
+pub trait OnDestroyed: Debug + Send + Sync {
+    /// Handles that the kernel has destroyed the queue.
+    ///
+    /// A completion queue no longer finds the queue by its number.
+    fn on_destroyed(&self);
 }
 
 /// The end of a completion queue that is polled.

@@ -35,5 +35,5 @@ pub use self::error::{CreateError, PollError, PostError, Posted};
 pub use self::external::External;
 pub use self::interface::{
     Arm, BuiltIn, CqControlOps, CqControls, CqOps, CreateSrq, CreatedCq, CreatedQp, CreatedSrq,
-    DeviceInfo, Driver, Opened, OrphanedRequests, RecvOps, SendOps,
+    DeviceInfo, Driver, OnDestroyed, Opened, OrphanedRequests, RecvOps, SendOps,
 };

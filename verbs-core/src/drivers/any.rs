@@ -147,12 +147,19 @@ macro_rules! drivers {
                 &self,
                 cx: CommandContext<'_>,
                 request: CreateSrq,
+                cq: Option<&AnyCqControl>,
             ) -> Result<CreatedSrq<Self>, CreateError> {
                 match self {
                     $($(#[$attribute])* Self::$name(driver) => {
-                        let CreatedSrq { response, ring, memory } =
-                            driver.create_srq(cx, request)?;
-                        Ok(CreatedSrq { response, ring: AnyRecvRing::$name(ring), memory })
+                        let cq = match cq {
+                            Some(AnyCqControl::$name(cq)) => Some(cq),
+                            Some(_) => return Err(CreateError::Unsupported(FOREIGN)),
+                            None => None,
+                        };
+                        let CreatedSrq { response, ring, on_destroyed, memory } =
+                            driver.create_srq(cx, request, cq)?;
+                        let ring = AnyRecvRing::$name(ring);
+                        Ok(CreatedSrq { response, ring, on_destroyed, memory })
                     })+
                 }
             }

@@ -38,6 +38,10 @@ use crate::work::{
 /// Maximum number of scatter/gather entries of a request, so that a request fits into a command.
 const MOST_PIECES: u32 = 1024;
 
+/// The reason why an XRC initiator sends nothing.
+const NO_SRQ_NUMBER: &str =
+    "the command has no place for the number of the peer's shared receive queue";
+
 /// The driver of devices that keep their queues in the kernel.
 #[derive(Debug)]
 pub struct Generic {
@@ -111,11 +115,12 @@ unsafe impl Driver for Generic {
         &self,
         cx: CommandContext<'_>,
         request: CreateSrq,
+        _: Option<&Self::CqControl>,
     ) -> Result<CreatedSrq<Self>, CreateError> {
         let (response, ()) = commands::create_srq(cx, request)?;
         let batch = Batch::new(response.max_wr, response.max_sge);
         let ring = Box::new(RecvRing { shared: true, batch });
-        Ok(CreatedSrq { response, ring, memory: None })
+        Ok(CreatedSrq { response, ring, on_destroyed: None, memory: None })
     }
 
     /// Sends name an address handle by its handle.
@@ -299,10 +304,9 @@ impl SendRing {
             | SendOperation::WriteWithImm { .. }
                 if self.qp_type == QpType::IB_UVERBS_QPT_XRC_INI =>
             {
-                return unsupported(
-                    "the command has no place for the number of the peer's shared receive queue",
-                );
+                return unsupported(NO_SRQ_NUMBER);
             }
+            SendOperation::AtSharedQueue { .. } => return unsupported(NO_SRQ_NUMBER),
             // Only draining posts such.
             SendOperation::Send if self.qp_type == QpType::IB_UVERBS_QPT_UD => {
                 return unsupported("a datagram without an address handle");

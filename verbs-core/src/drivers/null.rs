@@ -186,6 +186,7 @@ unsafe impl Driver for Null {
         &self,
         _: CommandContext<'_>,
         _: CreateSrq,
+        _: Option<&Self::CqControl>,
     ) -> Result<CreatedSrq<Self>, CreateError> {
         Err(CreateError::Unsupported("shared receive queues"))
     }

@@ -75,6 +75,7 @@ unsafe impl Driver for Unknown {
         &self,
         _: CommandContext<'_>,
         _: CreateSrq,
+        _: Option<&Self::CqControl>,
     ) -> Result<CreatedSrq<Self>, CreateError> {
         Err(CreateError::UnknownDriver)
     }

@@ -35,6 +35,8 @@ pub struct Qp {
     handle: u32,
     number: u32,
     qp_type: QpType,
+    /// An operation needs no address: the type is neither that for datagrams nor that of XRC initiators.
+    sends_to_peer: bool,
     pd: PdNumber,
     /// The state that the last successful modification asked for.
     ///
@@ -97,6 +99,10 @@ impl Qp {
             handle: response.qp_handle,
             number: response.qpn,
             qp_type,
+            sends_to_peer: !matches!(
+                qp_type,
+                QpType::IB_UVERBS_QPT_UD | QpType::IB_UVERBS_QPT_XRC_INI
+            ),
             pd,
             state: AtomicU8::new(QpState::IB_QPS_RESET.0),
             flush: device.capabilities().flush,
@@ -178,7 +184,7 @@ impl Qp {
             | SendOperation::SendWithImm { .. }
             | SendOperation::SendWithInvalidate { .. }
             | SendOperation::Write { .. }
-            | SendOperation::WriteWithImm { .. } => self.qp_type != QpType::IB_UVERBS_QPT_UD,
+            | SendOperation::WriteWithImm { .. } => self.sends_to_peer,
             SendOperation::Read { .. } => {
                 let reads = self.qp_type == QpType::IB_UVERBS_QPT_RC;
                 reads && matches!(request.payload, Payload::Gather(_))
@@ -218,6 +224,10 @@ impl Qp {
             }
             (QpType::IB_UVERBS_QPT_UD, _) => Err("it is for datagrams, which need a destination"),
             (_, SendOperation::SendTo { .. }) => Err("it is connected, and sends to its peer only"),
+            (QpType::IB_UVERBS_QPT_XRC_INI, _) => Ok(()),
+            (_, SendOperation::AtSharedQueue { .. }) => {
+                Err("only an XRC initiator names a shared receive queue")
+            }
             (
                 QpType::IB_UVERBS_QPT_UC,
                 SendOperation::Read { .. }

@@ -10,8 +10,11 @@ use std::sync::Arc;
 
 use verbs_abi::{ib_srq_attr_mask, ib_uverbs_create_srq_resp, ib_uverbs_modify_srq};
 
+use super::cq::Cq;
 use super::device_context::DeviceContext;
-use crate::driver::{CreateError, CreateSrq, CreatedSrq, Driver as _, Posted, RecvOps as _};
+use crate::driver::{
+    CreateError, CreateSrq, CreatedSrq, Driver as _, OnDestroyed, Posted, RecvOps as _,
+};
 use crate::drivers::any::AnyRecvRing;
 use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
@@ -23,6 +26,7 @@ use crate::work::ReceiveRequest;
 #[derive(Debug)]
 pub struct Srq {
     handle: u32,
+    on_destroyed: Option<Box<dyn OnDestroyed>>,
 }
 
 /// A new shared receive queue.
@@ -39,11 +43,24 @@ pub struct NewSrq {
 }
 
 impl Srq {
-    /// Creates a shared receive queue.
-    pub fn create(device: &DeviceContext, request: CreateSrq) -> Result<NewSrq, CreateError> {
-        let created = device.driver().create_srq(device.commands(), request)?;
-        let CreatedSrq { response, ring, memory } = created;
-        Ok(NewSrq { srq: Self { handle: response.srq_handle }, response, ring, memory })
+    /// Creates a shared receive queue. One in an XRC domain has a completion queue of its own, `cq`.
+    pub fn create(
+        device: &DeviceContext,
+        request: CreateSrq,
+        cq: Option<&Cq>,
+    ) -> Result<NewSrq, CreateError> {
+        let cq = cq.map(Cq::control);
+        let created = device.driver().create_srq(device.commands(), request, cq)?;
+        let CreatedSrq { response, ring, on_destroyed, memory } = created;
+        let srq = Self { handle: response.srq_handle, on_destroyed };
+        Ok(NewSrq { srq, response, ring, memory })
+    }
+
+    /// Handles that the kernel has destroyed the queue.
+    pub fn on_destroyed(&self) {
+        if let Some(part) = &self.on_destroyed {
+            part.on_destroyed();
+        }
     }
 
     /// Returns the name of the queue in commands.

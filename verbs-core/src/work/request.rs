@@ -69,6 +69,19 @@ pub enum SendOperation<'a> {
         #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
         imm_data: Option<u32>,
     },
+    /// Carries out an operation of an XRC initiator at a shared receive queue of the peer.
+    ///
+    /// A message takes a receive of that queue. Memory of the peer is accessed in the protection domain of that queue.
+    /// The operation is a send other than [`SendTo`](Self::SendTo), a write, a read, or an atomic operation.
+    #[doc(alias = "xrc_remote_srq_num")]
+    #[doc(alias = "remote_srqn")]
+    #[doc(alias = "ibv_wr_set_xrc_srqn")]
+    AtSharedQueue {
+        /// The number of the queue, which the peer tells.
+        srq_number: u32,
+        /// The operation.
+        operation: &'a Self,
+    },
     /// Writes to the peer's memory.
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     #[doc(alias = "ibv_wr_rdma_write")]
@@ -274,14 +287,31 @@ impl SendRequest<'_> {
         if !SendFlags::all().contains(self.flags) {
             return Err("flags that are not known");
         }
+        self.check_payload(&self.operation)
+    }
+
+    fn check_payload(&self, operation: &SendOperation<'_>) -> Result<(), &'static str> {
         let aligned = |address: u64| address % 8 == 0;
-        match self.operation {
+        match *operation {
             SendOperation::Send
             | SendOperation::SendWithImm { .. }
             | SendOperation::SendWithInvalidate { .. }
             | SendOperation::SendTo { .. }
             | SendOperation::Write { .. }
             | SendOperation::WriteWithImm { .. } => Ok(()),
+            SendOperation::AtSharedQueue {
+                operation: SendOperation::AtSharedQueue { .. } | SendOperation::SendTo { .. },
+                ..
+            } => Err("an operation at a shared receive queue has an address already"),
+            SendOperation::AtSharedQueue {
+                operation:
+                    SendOperation::BindWindow(_)
+                    | SendOperation::LocalInvalidate { .. }
+                    | SendOperation::AtomicWrite { .. }
+                    | SendOperation::Flush { .. },
+                ..
+            } => Err("an initiator has no such operation at a shared receive queue"),
+            SendOperation::AtSharedQueue { operation, .. } => self.check_payload(operation),
             SendOperation::Read { .. } => match self.payload {
                 Payload::Gather(_) => Ok(()),
                 Payload::Inline(_) => Err("a read needs registered memory"),

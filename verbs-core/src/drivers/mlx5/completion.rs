@@ -17,8 +17,10 @@ use super::geometry::{self, TOO_LARGE};
 use super::memory::{CompletionRing, Record, Word, at};
 use super::opcode::{CHANGE_KEY, completed_operation};
 use super::registers::Registers;
-use super::table::{KeyChange, Table};
-use crate::driver::{Arm, CommandContext, CqControlOps, CqOps, CreateError, PollError};
+use super::table::{KeyChange, SharedTable, Table, UserIndex};
+use crate::driver::{
+    Arm, CommandContext, CqControlOps, CqOps, CreateError, OnDestroyed, PollError,
+};
 use crate::lock::ignore_poison;
 use crate::sync::AtomicU64;
 use crate::sys::command::CommandError;
@@ -28,6 +30,9 @@ use crate::work::{Completion, WcOpcode, WcStatus};
 
 /// The bits of an index that the device sees. This process counts completions by numbers of 64 bits, which never wrap.
 const INDEX: u32 = 0xff_ffff;
+
+/// The bit that distinguishes the number of a shared receive queue from that of a queue pair.
+const SHARED: u32 = 1 << 24;
 
 /// Returns the index of the completion number `number`, as the device counts.
 #[inline(always)]
@@ -103,7 +108,10 @@ impl Shared {
 
     /// Begins a life of a queue pair.
     pub(super) fn add(&self, table: &Arc<Table>) {
-        let (key, table) = (self.key(table), Arc::clone(table));
+        self.insert(self.key(table), Arc::clone(table));
+    }
+
+    fn insert(&self, key: u32, table: Arc<Table>) {
         let life = Life { key, table, end: AtomicU64::new(Life::LIVES) };
         let mut changing = ignore_poison(self.changing.lock());
         let mut next = self.unpolled(&changing.lives);
@@ -120,6 +128,22 @@ impl Shared {
             life.end.store(end, Ordering::Release);
         }
         changing.lives = self.unpolled(&changing.lives).into();
+    }
+
+    /// Begins the life of a shared receive queue in an XRC domain, which the device knows by `number`.
+    pub(super) fn add_shared(
+        self: &Arc<Self>,
+        number: u32,
+        table: &Arc<SharedTable>,
+        user_index: Arc<UserIndex>,
+    ) -> SharedLife {
+        let key = match self.names_user_index {
+            true => user_index.index,
+            false => SHARED | number,
+        };
+        let table = Arc::new(Table::of_shared(Arc::clone(table), user_index));
+        self.insert(key, Arc::clone(&table));
+        SharedLife { cq: Arc::clone(self), table }
     }
 
     /// Returns the number of completions that the device has written into `ring`, the one that it writes.
@@ -143,6 +167,19 @@ impl Shared {
         let polled = self.polled.load(Ordering::Acquire);
         let is_unpolled = |life: &&Arc<Life>| life.end().is_none_or(|end| polled < end);
         lives.iter().filter(is_unpolled).cloned().collect()
+    }
+}
+
+/// The life of a shared receive queue in an XRC domain, on its completion queue.
+#[derive(Debug)]
+pub(super) struct SharedLife {
+    cq: Arc<Shared>,
+    table: Arc<Table>,
+}
+
+impl OnDestroyed for SharedLife {
+    fn on_destroyed(&self) {
+        self.cq.end(&self.table);
     }
 }
 
@@ -218,30 +255,43 @@ impl CqRing {
         }
     }
 
+    /// Looks for the life with `key`, also in the list as it is now.
     #[cold]
     fn search(&mut self, key: u32) -> Result<(usize, bool), PollError> {
-        for is_taken in [false, true] {
-            if is_taken {
-                self.lives = ignore_poison(self.shared.changing.lock()).lives.clone();
-            }
-            let first = self.lives.partition_point(|life| life.key < key);
-            let same = self.lives[first..].iter().take_while(|life| life.key == key);
-            let found = (first..).zip(same).find_map(|(place, life)| match life.end() {
-                None => Some((place, false)),
-                Some(end) => (self.next < end).then_some((place, true)),
-            });
-            if let Some((place, has_ended)) = found {
-                self.last = place;
-                return Ok((place, has_ended));
-            }
+        let number = self.ring.u32(index(self.next), at::USER_INDEX) & INDEX;
+        let find = |ring: &mut Self| {
+            ring.search_list(key).or_else(|| match ring.shared.names_user_index {
+                true => None,
+                // The queue pair is an XRC target, which has no table, and the word has the number of its queue.
+                false => ring.search_list(SHARED | number),
+            })
+        };
+        if let Some(found) = find(self) {
+            return Ok(found);
         }
-        Err(PollError::Malformed(UNKNOWN_QP))
+        self.lives = ignore_poison(self.shared.changing.lock()).lives.clone();
+        find(self).ok_or(PollError::Malformed(UNKNOWN_QP))
+    }
+
+    fn search_list(&mut self, key: u32) -> Option<(usize, bool)> {
+        let first = self.lives.partition_point(|life| life.key < key);
+        let same = self.lives[first..].iter().take_while(|life| life.key == key);
+        let found = (first..).zip(same).find_map(|(place, life)| match life.end() {
+            None => Some((place, false)),
+            Some(end) => (self.next < end).then_some((place, true)),
+        });
+        self.last = found.map_or(self.last, |(place, _)| place);
+        found
     }
 
     /// Moves the completions that were not polled to `ring`, which the device writes from now on.
     ///
     /// Their numbers grow by one, because the number of the entry that ends the old ring has passed.
-    fn move_to(&mut self, ring: CompletionRing, changing: &mut Changing) -> Result<(), CreateError> {
+    fn move_to(
+        &mut self,
+        ring: CompletionRing,
+        changing: &mut Changing,
+    ) -> Result<(), CreateError> {
         let mut number = self.next;
         loop {
             match self.ring.opcode(index(number)) {
@@ -376,6 +426,15 @@ fn complete_send(
     Ok((wr_id, operation))
 }
 
+/// Returns the number of the queue pair that has received. A shared receive queue in an XRC domain receives for all targets.
+#[inline(always)]
+fn receiver(ring: &CompletionRing, index: u32, table: &Table) -> u32 {
+    match table.qp_num {
+        Table::NO_QP => ring.u32(index, at::OPCODE_AND_QP) & INDEX,
+        number => number,
+    }
+}
+
 /// Completes a receive of the queue pair, or of its shared receive queue.
 #[inline(always)]
 fn complete_receive(ring: &CompletionRing, index: u32, table: &Table) -> Result<u64, PollError> {
@@ -423,7 +482,7 @@ fn received(
         opcode: operation,
         byte_len: ring.u32(index, at::BYTES),
         ex,
-        qp_num: table.qp_num,
+        qp_num: receiver(ring, index, table),
         src_qp: source & INDEX,
         wc_flags,
         slid: ring.u16(index, at::SLID),
@@ -451,7 +510,7 @@ fn failed(
         status: status(ring.u8(index, at::SYNDROME)),
         opcode: operation,
         vendor_err: ring.u8(index, at::VENDOR_ERROR).into(),
-        qp_num: table.qp_num,
+        qp_num: receiver(ring, index, table),
         ..ib_uverbs_wc::default()
     })
 }

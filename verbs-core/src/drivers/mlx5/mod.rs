@@ -53,7 +53,7 @@ use self::table::{SharedTable, Table, UserIndex};
 use crate::driver::commands::{create_qp_in_memory, create_srq_in_memory, discard_qp};
 use crate::driver::{
     BuiltIn, Capabilities, CommandContext, CqControls, CreateError, CreateSrq, CreatedCq,
-    CreatedQp, CreatedSrq, DeviceInfo, Driver, FlushMode, Opened,
+    CreatedQp, CreatedSrq, DeviceInfo, Driver, FlushMode, OnDestroyed, Opened,
 };
 use crate::lock::ignore_poison;
 use crate::sys::command::CommandError;
@@ -159,11 +159,15 @@ fn sizes(
     let ib_uverbs_ex_create_qp { qp_type, max_send_wr, max_send_sge, max_inline_data, .. } =
         *request;
     match qp_type {
-        QpType::IB_UVERBS_QPT_RC | QpType::IB_UVERBS_QPT_UC | QpType::IB_UVERBS_QPT_UD => {}
+        QpType::IB_UVERBS_QPT_RC
+        | QpType::IB_UVERBS_QPT_UC
+        | QpType::IB_UVERBS_QPT_UD
+        | QpType::IB_UVERBS_QPT_XRC_INI => {}
         _ => return Err(CreateError::Unsupported("queue pairs of this type by mlx5")),
     }
     let send = SendSize::new(limits, qp_type, max_send_wr, max_send_sge, max_inline_data);
-    let receives = if request.is_srq != 0 { 0 } else { request.max_recv_wr };
+    let has_receives = request.is_srq == 0 && qp_type != QpType::IB_UVERBS_QPT_XRC_INI;
+    let receives = if has_receives { request.max_recv_wr } else { 0 };
     let receive = ReceiveSize::new(limits, receives, request.max_recv_sge);
     send.zip(receive).ok_or(TOO_LARGE)
 }
@@ -225,6 +229,7 @@ unsafe impl Driver for Mlx5 {
     ) -> Result<CreatedQp<Self>, CreateError> {
         let (send_size, receive_size) = sizes(&self.facts.limits, &request)?;
         let (signals_all, shares) = (request.sq_sig_all != 0, request.is_srq != 0);
+        let is_initiator = request.qp_type == QpType::IB_UVERBS_QPT_XRC_INI;
         let max_send_sge = request.max_send_sge;
         let srq = match shares {
             true => Some(self.shared_table(request.srq_handle)?),
@@ -270,45 +275,52 @@ unsafe impl Driver for Mlx5 {
             Arc::clone(&current),
             send_size,
             max_send_sge,
-            signals_all,
+            send::Options { signals_all, is_initiator },
         );
         let recv = RecvRing::own(receives, record, receive_size, Arc::clone(&current));
-        let recv = (!shares).then(|| Box::new(recv));
+        let recv = (!shares && !is_initiator).then(|| Box::new(recv));
         Ok(CreatedQp { response, send: Box::new(send), recv, data: current, memory: Some(mapping) })
     }
 
     fn create_srq(
         &self,
         cx: CommandContext<'_>,
-        request: CreateSrq,
+        mut request: CreateSrq,
+        cq: Option<&CqControl>,
     ) -> Result<CreatedSrq<Self>, CreateError> {
-        let CreateSrq::Plain(mut request) = request else {
-            return Err(CreateError::Unsupported("XRC by mlx5"));
-        };
-        let sized = ReceiveSize::shared(&self.facts.limits, request.max_wr, request.max_sge);
+        let (max_wr, max_sge) = request.capacity();
+        let sized = ReceiveSize::shared(&self.facts.limits, *max_wr, *max_sge);
         let (size, listed) = sized.ok_or(TOO_LARGE)?;
-        request.max_wr = size.entries - 1;
-        request.max_sge = size.max_sge;
+        (*max_wr, *max_sge) = (size.entries - 1, size.max_sge);
+        // Completions of a queue with a completion queue of its own name it.
+        let user_index = match cq {
+            Some(_) => Some(self.user_index()?),
+            None => None,
+        };
         let memory = QueueMemory::new([size.bytes()]).map_err(CreateError::Map)?;
         let driver_request = mlx5_ib_create_srq {
             buf_addr: memory.address().into(),
             db_addr: memory.record.address().into(),
+            uidx: user_index.as_ref().map_or(0, |user_index| user_index.index),
             ..mlx5_ib_create_srq::default()
         };
         let links = Links::of(&memory.rings[0], size.shift);
         let table = Arc::new(SharedTable::new(links, size.entries, listed));
         // SAFETY: the ring and the record are parts of the mapping, which the owner keeps until the queue is destroyed. The
         // device only reads the ring.
-        let created =
-            unsafe { create_srq_in_memory(cx, CreateSrq::Plain(request), driver_request) };
-        let (mut response, _): (_, mlx5_ib_create_srq_resp) = created?;
+        let created = unsafe { create_srq_in_memory(cx, request, driver_request) };
+        let (mut response, driver): (_, mlx5_ib_create_srq_resp) = created?;
         let most = listed - 1;
         response.max_wr = most;
         response.max_sge = size.max_sge;
         self.remember_shared(response.srq_handle, &table);
+        let life = cq.zip(user_index).map(|(cq, user_index)| -> Box<dyn OnDestroyed> {
+            Box::new(cq.0.add_shared(driver.srqn, &table, user_index))
+        });
         let QueueMemory { mapping, rings: [ring], record } = memory;
         let ring = RecvRing::shared(ring, record, size, table, most);
-        Ok(CreatedSrq { response, ring: Box::new(ring), memory: Some(mapping) })
+        let ring = Box::new(ring);
+        Ok(CreatedSrq { response, ring, on_destroyed: life, memory: Some(mapping) })
     }
 
     fn create_ah(

@@ -40,6 +40,15 @@ const EXTENDED_ADDRESS: u32 = 1 << 31;
 /// Units of a block.
 const UNITS_PER_BLOCK: u32 = 4;
 
+/// The options of a send queue, set when it is created.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options {
+    /// Each request has a completion.
+    pub(super) signals_all: bool,
+    /// The queue pair is an XRC initiator.
+    pub(super) is_initiator: bool,
+}
+
 /// The end of a send queue that is posted to.
 #[derive(Debug)]
 pub struct SendRing {
@@ -52,7 +61,7 @@ pub struct SendRing {
     table: Arc<Table>,
     size: SendSize,
     max_sge: u32,
-    signals_all: bool,
+    options: Options,
     /// The number of blocks that were stored.
     next: u32,
     /// The number of requests that were stored.
@@ -125,7 +134,7 @@ impl SendRing {
         current: Arc<Current>,
         size: SendSize,
         max_sge: u32,
-        signals_all: bool,
+        options: Options,
     ) -> Self {
         let (life, table) = current.get();
         Self {
@@ -137,7 +146,7 @@ impl SendRing {
             table,
             size,
             max_sge,
-            signals_all,
+            options,
             next: 0,
             requests: 0,
             unrung: 0,
@@ -181,15 +190,19 @@ impl SendRing {
         let index = self.next & (self.size.blocks - 1);
         let start = (index * BLOCK) as usize;
         let mut entry = Entry { ring: &mut self.ring, start, units: 1 };
+        let operation = match self.options.is_initiator {
+            true => put_srq_number(&mut entry, &request.operation, state)?,
+            false => &request.operation,
+        };
         let Control { opcode, immediate } =
-            put_operation(&mut entry, &request.operation, self.table.qp_num)?;
+            put_operation(&mut entry, operation, self.table.qp_num)?;
         match request.payload {
             Payload::Gather(pieces) => entry.gather(pieces),
             Payload::Inline(bytes) => entry.inline(bytes, inline_length),
         }
         let units = entry.units;
         let mut flags = 0;
-        if self.signals_all || request.flags.contains(SendFlags::SIGNALED) {
+        if self.options.signals_all || request.flags.contains(SendFlags::SIGNALED) {
             flags |= control::COMPLETION;
         }
         if request.flags.contains(SendFlags::SOLICITED) {
@@ -217,6 +230,27 @@ impl SendRing {
         self.unrung += 1;
         Ok(())
     }
+}
+
+/// Stores the segment of an XRC initiator's operation that names a shared receive queue. Returns the rest of the operation.
+#[cold]
+fn put_srq_number<'a>(
+    entry: &mut Entry<'_>,
+    operation: &'a SendOperation<'a>,
+    state: QpState,
+) -> Posted<&'a SendOperation<'a>> {
+    let (srq_number, rest) = match operation {
+        SendOperation::AtSharedQueue { srq_number, operation } => (*srq_number, *operation),
+        // Keys are changed here, without the peer.
+        SendOperation::BindWindow(_) | SendOperation::LocalInvalidate { .. } => {
+            return Ok(operation);
+        }
+        // The device completes a request that way, and does not carry it out.
+        _ if state == QpState::IB_QPS_ERR => (0, operation),
+        _ => return Err(PostError::Invalid("an XRC initiator names a shared receive queue")),
+    };
+    entry.put([pair(srq_number, 0), 0]);
+    Ok(rest)
 }
 
 /// Stores the segments of an operation before its data.
@@ -268,6 +302,9 @@ fn put_operation(
             entry.put([remote_addr.to_be(), pair(rkey, 0)]);
             entry.put([add.to_be(), 0]);
             plain(opcode::FETCH_ADD)
+        }
+        SendOperation::AtSharedQueue { .. } => {
+            return Err(PostError::Invalid("only an XRC initiator names a shared receive queue"));
         }
         SendOperation::AtomicWrite { .. } | SendOperation::Flush { .. } => {
             return Err(PostError::Unsupported("flush and atomic write by mlx5"));

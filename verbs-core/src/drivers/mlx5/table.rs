@@ -73,6 +73,14 @@ impl Table {
         }
     }
 
+    /// The number of a table that is not that of a queue pair.
+    pub(super) const NO_QP: u32 = 0;
+
+    /// Creates the table of a shared receive queue whose completions do not name a queue pair of this process.
+    pub(super) fn of_shared(srq: Arc<SharedTable>, user_index: Arc<UserIndex>) -> Self {
+        Self::new(Self::NO_QP, 0, 0, Some(srq), user_index)
+    }
+
     /// Returns an empty table for the next life of the queue pair.
     pub(super) fn emptied(&self) -> Self {
         let count = |length: usize| u32::try_from(length).expect("it was made of 32 bits");

@@ -121,13 +121,15 @@ unsafe impl Driver for Rxe {
         &self,
         cx: CommandContext<'_>,
         request: CreateSrq,
+        _: Option<&Self::CqControl>,
     ) -> Result<CreatedSrq<Self>, CreateError> {
         let (mut response, driver): (_, rxe_create_srq_resp) = commands::create_srq(cx, request)?;
         match RecvRing::map(cx.file(), &driver.mi, response.max_sge, None) {
             Ok(ring) => {
                 // Linux 6.1 returns the requested number.
                 response.max_wr = ring.queue.capacity();
-                Ok(CreatedSrq { response, ring: Box::new(ring), memory: None })
+                let ring = Box::new(ring);
+                Ok(CreatedSrq { response, ring, on_destroyed: None, memory: None })
             }
             Err(errno) => Err(discard_srq(cx, response.srq_handle, errno)),
         }

@@ -326,6 +326,7 @@ fn put(
             put_opcode(slot, Opcode::IB_UVERBS_WR_BIND_MW);
             slot.put(WR, &bind);
         }
+        SendOperation::AtSharedQueue { .. } => return Err(PostError::Unsupported("XRC by rxe")),
     }
     Ok(carried)
 }

@@ -149,6 +149,7 @@ unsafe impl Driver for Siw {
         &self,
         cx: CommandContext<'_>,
         request: CreateSrq,
+        _: Option<&Self::CqControl>,
     ) -> Result<CreatedSrq<Self>, CreateError> {
         let (mut response, driver): (ib_uverbs_create_srq_resp, siw_uresp_create_srq) =
             commands::create_srq(cx, request)?;
@@ -158,7 +159,7 @@ unsafe impl Driver for Siw {
                 response.max_wr = driver.num_rqe;
                 let max_sge = response.max_sge.min(MAX_SGE);
                 let ring = RecvRing { ring: Some(ring), max_sge };
-                Ok(CreatedSrq { response, ring, memory: None })
+                Ok(CreatedSrq { response, ring, on_destroyed: None, memory: None })
             }
             Err(errno) => Err(discard_srq(cx, response.srq_handle, errno)),
         }

@@ -319,5 +319,6 @@ fn lacks(operation: &SendOperation<'_>) -> Posted {
             "local invalidation by siw, which is the kernel's own there"
         }
         SendOperation::BindWindow(_) => "memory windows by siw",
+        SendOperation::AtSharedQueue { .. } => "XRC by siw",
     }))
 }

@@ -103,6 +103,7 @@ mod window;
 mod window_keeps;
 mod wire;
 mod xrc;
+mod xrc_messages;
 
 use rdmacm_tests::heap::Counting;
 use rdmacm_tests::rng;

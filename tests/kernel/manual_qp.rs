@@ -1,13 +1,13 @@
-//! Queue pairs of rxe0 that are brought from state to state without the connection manager.
+//! Queue pairs of the RoCE device that are brought from state to state without the connection manager.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use rdmacm::verbs::{
     AccessFlags, Mtu, QpState, QpType, QueuePair, QueuePairAttributes as Attributes,
 };
 use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 
-use crate::fixtures::{channel, device, id, roce, roce_name};
+use crate::fixtures::{channel, device, id, roce, roce_ip, roce_name};
 use crate::io::{Io, Shape};
 
 /// Access of peers.
@@ -35,10 +35,10 @@ pub(crate) fn modify(qp: &QueuePair, attributes: Attributes) {
     qp.modify(&attributes).expect("modify");
 }
 
-/// Returns the address of rxe0 itself.
+/// Returns the address of the RoCE device itself.
 pub(crate) fn address() -> ib_uverbs_ah_attr {
-    let port = device(roce_name()).port(1).expect("rxe0 has a port");
-    let dgid = Ipv6Addr::from([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]);
+    let port = device(roce_name()).port(1).expect("a port");
+    let dgid = roce_ip().parse::<Ipv4Addr>().expect("an address").to_ipv6_mapped();
     let mut gids = port.gids().expect("GIDs");
     let gid = gids.find(|entry| Ipv6Addr::from(entry.gid) == dgid).expect("it has the address");
     let mut address = ib_uverbs_ah_attr { is_global: 1, port_num: 1, ..Default::default() };

@@ -14,12 +14,14 @@ use std::ops::Range;
 use rdmacm::Result;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
 use rdmacm::verbs::{
-    AccessFlags, Completion, CompletionChannel, CompletionQueue, MemoryRegion, ProtectionDomain,
-    QueuePairInit, ReceiveRequest, Sge, SharedReceiveQueue, SharedReceiveQueueAttributes, WcStatus,
+    AccessFlags, Completion, CompletionChannel, CompletionQueue, Context, MemoryRegion,
+    ProtectionDomain, QueuePairInit, ReceiveRequest, Sge, SharedReceiveQueue,
+    SharedReceiveQueueAttributes, WcStatus, XrcDomain,
 };
 
 use crate::fixtures::{Side, listen, request, resolve};
 use crate::io::{Io, Shape};
+use crate::manual_qp::ACCESS;
 
 /// A shared receive queue, its memory, and a completion queue for the queue pairs that receive from it.
 #[derive(Debug)]
@@ -33,14 +35,35 @@ impl Shared {
     /// Makes them on the device of `id`, in a protection domain of their own.
     pub(crate) fn new(id: &CmId, max_wr: u32) -> Self {
         let context = id.context().expect("the id has a device");
-        let pd = ProtectionDomain::new(&context).expect("protection domain");
-        let attributes = SharedReceiveQueueAttributes { max_wr, max_sge: 2, ..Default::default() };
-        let queue = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
-        let channel = CompletionChannel::new(&context).expect("completion channel");
-        let cq = CompletionQueue::new(&context, 64, Some(&channel)).expect("completion queue");
         let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+        let attributes = SharedReceiveQueueAttributes { max_wr, max_sge: 2, ..Default::default() };
+        Self::with(&context, access, |pd, _| SharedReceiveQueue::new(pd, attributes))
+    }
+
+    /// Makes them in an XRC domain. Peers may access the memory.
+    pub(crate) fn in_domain(domain: &XrcDomain, max_wr: u32) -> Self {
+        let access = ACCESS | AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+        let attributes = SharedReceiveQueueAttributes { max_wr, max_sge: 2, ..Default::default() };
+        Self::with(domain.context(), access, |pd, cq| {
+            SharedReceiveQueue::with_xrc_domain(domain, pd, cq, attributes)
+        })
+    }
+
+    fn with(
+        context: &Context,
+        access: AccessFlags,
+        make: impl FnOnce(&ProtectionDomain, &CompletionQueue) -> Result<SharedReceiveQueue>,
+    ) -> Self {
+        let pd = ProtectionDomain::new(context).expect("protection domain");
+        let channel = CompletionChannel::new(context).expect("completion channel");
+        let cq = CompletionQueue::new(context, 64, Some(&channel)).expect("completion queue");
+        let queue = make(&pd, &cq).expect("shared receive queue");
         let memory = MemoryRegion::alloc(&pd, 4096, access).expect("memory region");
         Self { queue: ManuallyDrop::new(queue), memory: ManuallyDrop::new(memory), cq }
+    }
+
+    pub(crate) fn memory(&self) -> &MemoryRegion {
+        &self.memory
     }
 
     pub(crate) fn queue(&self) -> &SharedReceiveQueue {

@@ -298,6 +298,7 @@ fn initiator_only_sends() {
         SendOperation::Send,
         SendOperation::SendWithImm { imm_data },
         SendOperation::WriteWithImm { remote_addr, rkey, imm_data },
+        SendOperation::AtSharedQueue { srq_number: 1, operation: &SendOperation::Send },
     ] {
         let error = Node::push(&mut queue, 1, operation, 1).expect_err("to which queue?");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
@@ -345,8 +346,8 @@ fn mismatched_types_and_domains_are_refused() {
     let target = XrcTarget::new(&domain).expect("make a target");
     let step = crate::node::attributes(TARGET, QpState::IB_QPS_RTS, 1);
     assert_errno(&target.modify(&step).expect_err("INIT comes first"), Errno::EINVAL);
-    let rxe = Context::open(&device(roce_name())).expect("open rxe0");
-    assert_errno(&XrcDomain::new(&rxe).expect_err("rxe has no XRC"), Errno::EOPNOTSUPP);
+    let siw = Context::open(&device("siw0")).expect("open siw0");
+    assert_errno(&XrcDomain::new(&siw).expect_err("siw has no XRC"), Errno::EOPNOTSUPP);
     // Failed calls leave no object.
     assert_eq!([kt.count("srq"), kt.count("qp"), kt.count("xrcd")], [2, 1, 1]);
 }

@@ -33,8 +33,7 @@ const LEFT_OUT: [(&str, &str); 11] = [
 const RESIZES_NO_SRQ: &str = "the driver resizes no shared receive queue";
 
 /// Prefixes of the names of tests that run on the card in every run. `--device mlx5` and `--all` run all others too.
-const IN_EVERY_RUN: [&str; 18] = [
-    ONLY,
+const IN_EVERY_RUN: [&str; 17] = [
     "address::",
     "attributes::",
     "buffers::",
@@ -56,11 +55,11 @@ const IN_EVERY_RUN: [&str; 18] = [
 
 /// Returns `true` if `test` runs on the card also if the card was not asked for.
 pub(crate) fn is_in_every_run(test: &str) -> bool {
-    IN_EVERY_RUN.iter().any(|prefix| test.starts_with(prefix))
+    is_alone_for(test) || IN_EVERY_RUN.iter().any(|prefix| test.starts_with(prefix))
 }
 
-/// Prefix of the names of tests of the card itself, which run nowhere else.
-const ONLY: &str = "journal::";
+/// Prefixes of the names of tests that run on the card and nowhere else.
+const ONLY: [&str; 2] = ["journal::", "xrc_messages::"];
 
 /// Returns `true` if `test` of `program` runs on the card.
 pub(crate) fn has(program: &str, test: &str) -> bool {
@@ -71,5 +70,5 @@ pub(crate) fn has(program: &str, test: &str) -> bool {
 
 /// Returns `true` if `test` runs only on the card.
 pub(crate) fn is_alone_for(test: &str) -> bool {
-    test.starts_with(ONLY)
+    ONLY.iter().any(|prefix| test.starts_with(prefix))
 }

@@ -201,3 +201,34 @@ impl Arming {
         self.stale.has_unread = false;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both queues are wanted, and one completion was polled before its event was reported.
+    ///
+    /// A caller that polls after each action comes to rest. It would not, if it issued all actions and polled then: the
+    /// events that are read make the queue that was just armed unknown.
+    #[test]
+    fn two_queues_come_to_rest_if_events_are_read_first() {
+        let mut arming = Arming::new();
+        arming.read_events_first(true);
+        let action = arming_of_sends(&mut arming);
+        arming.on_action(action, true);
+        arming.has_polled(Queue::Receive, 1);
+        let mut actions = Vec::new();
+        while let Some(action) = arming.next_action([true; 2], false) {
+            arming.on_action(action, true);
+            [Queue::Receive, Queue::Send].into_iter().for_each(|queue| arming.has_polled(queue, 0));
+            actions.push(action);
+            assert!(actions.len() < 5, "{actions:?}");
+        }
+        assert_eq!(actions.last(), Some(&ArmAction::Arm { receives: true, sends: true }));
+        assert!(!arming.may_be_unarmed([true; 2]));
+    }
+
+    fn arming_of_sends(arming: &mut Arming) -> ArmAction {
+        arming.next_action([false, true], false).expect("the queue of the sends should be off")
+    }
+}

@@ -117,10 +117,10 @@ impl PollGroup {
         Ok(())
     }
 
-    /// Arms both completion queues.
+    /// Takes the next step of arming both completion queues.
     ///
     /// Returns `true` if one may have been unarmed, or if the program has returned a buffer; the caller then makes
-    /// progress. If `wakes` is set, the next returned buffer makes the descriptor readable.
+    /// progress: reading events and arming take turns with polling, or each would undo the other for ever. If `wakes` is set, the next returned buffer makes the descriptor readable.
     fn arm(&mut self, wakes: bool) -> Result<bool> {
         let has_returned = match self.take_returned(wakes) {
             Ok(has_returned) => has_returned,
@@ -129,14 +129,13 @@ impl PollGroup {
         if self.is_removed {
             return Ok(has_returned);
         }
-        let mut has_armed = false;
-        while let Some(action) = self.arming.next_action([true; 2], false) {
-            let issued = self.resources.issue(action);
-            self.arming.on_action(action, issued.is_ok());
-            self.unless_removed(issued)?;
-            has_armed = true;
-        }
-        Ok(has_armed || has_returned)
+        let Some(action) = self.arming.next_action([true; 2], false) else {
+            return Ok(has_returned);
+        };
+        let issued = self.resources.issue(action);
+        self.arming.on_action(action, issued.is_ok());
+        self.unless_removed(issued)?;
+        Ok(true)
     }
 
     /// Waits for the descriptor until `deadline`, and reads the reported events.

@@ -23,6 +23,19 @@ const GLOBAL_ROUTE: u32 = 1 << 30;
 /// Source ports are at least this.
 const FIRST_PORT: u32 = 0xc000;
 
+/// The device's codes of the static rates of InfiniBand (`enum ib_rate`): that of the next rate it has, or 0 for no limit.
+///
+/// | Code | 7 | 8 | 9 | 10 | 11 | 12 | 13 | 14 | 15 |
+/// |---|---|---|---|---|---|---|---|---|---|
+/// | Gb/s | 2.5 | 10 | 30 | 5 | 20 | 40 | 60 | 80 | 120 |
+const RATES: [u8; 23] =
+    [0, 0, 7, 8, 9, 10, 11, 12, 13, 14, 15, 11, 13, 15, 0, 9, 15, 0, 0, 9, 13, 0, 0];
+
+/// Returns the device's code of a static rate. An unknown rate has no limit.
+fn rate(static_rate: u8) -> u32 {
+    RATES.get(usize::from(static_rate)).copied().unwrap_or(0).into()
+}
+
 /// Returns the source port of packets: a function of the flow label, as in the kernel; without one a random port, so that the
 /// network spreads the packets of many addresses over its paths.
 fn source_port(flow_label: u32) -> u32 {
@@ -38,7 +51,7 @@ fn source_port(flow_label: u32) -> u32 {
 pub(super) fn vector(attributes: &ib_uverbs_ah_attr, network: Network) -> [Unit; 3] {
     let route = &attributes.grh;
     let flow_label = route.flow_label & 0xf_ffff;
-    let rate = u32::from(attributes.static_rate) << 4;
+    let rate = rate(attributes.static_rate) << 4;
     let (sl, path) = (u32::from(attributes.sl), u32::from(attributes.src_path_bits & 0x7f));
     // Rate and service level, source path, and destination or source port.
     let head = match network {
@@ -101,7 +114,7 @@ mod tests {
         let vector = vector(&attributes(), network);
         let bytes = vector.as_bytes();
         assert_eq!(bytes[..12], [0; 12]);
-        assert_eq!(bytes[12..16], [0x2a, 0, 0xe3, 0x41]);
+        assert_eq!(bytes[12..16], [0x7a, 0, 0xe3, 0x41]);
         assert_eq!(bytes[16..32], [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 8, 64, 0, 0x31, 0x23, 0x45]);
         assert_eq!(bytes[32..], attributes().grh.dgid);
     }
@@ -109,14 +122,20 @@ mod tests {
     #[test]
     fn first_version_of_roce_has_no_source_port() {
         let network = Network::Ethernet { station: [0; 6], has_source_port: false };
-        assert_eq!(vector(&attributes(), network).as_bytes()[12..16], [0x2a, 0, 0, 0]);
+        assert_eq!(vector(&attributes(), network).as_bytes()[12..16], [0x7a, 0, 0, 0]);
+    }
+
+    #[test]
+    fn static_rates_have_codes_of_device() {
+        // 2.5, 10, 40, 56, 100 and 200 Gb/s, and a rate of a later kernel.
+        assert_eq!([2, 3, 7, 12, 16, 17, 200].map(rate), [7, 8, 12, 13, 15, 0, 0]);
     }
 
     #[test]
     fn infiniband_address_has_lid_and_route() {
         let vector_of = |attributes: &ib_uverbs_ah_attr| vector(attributes, Network::InfiniBand);
         let vector = vector_of(&attributes());
-        assert_eq!(vector.as_bytes()[12..16], [0x25, 9, 0x12, 0x34]);
+        assert_eq!(vector.as_bytes()[12..16], [0x75, 9, 0x12, 0x34]);
         assert_eq!(vector.as_bytes()[26..32], [8, 64, 0x40, 0x31, 0x23, 0x45]);
         let local = ib_uverbs_ah_attr { is_global: 0, ..attributes() };
         assert_eq!(vector_of(&local).as_bytes()[16..], [0; 32]);

@@ -13,6 +13,9 @@ pub(super) const TOO_LARGE: CreateError = CreateError::Command(CommandError::Os(
 /// Bytes of a block: entries of a send queue begin at blocks.
 pub(super) const BLOCK: u32 = 64;
 
+/// The largest number of units of an entry, which its control segment has in six bits.
+const MOST_UNITS: u32 = 63;
+
 /// Bytes of the word with the length of inline data.
 const INLINE_HEADER: u32 = 4;
 
@@ -66,7 +69,11 @@ impl SendSize {
                 .checked_add(bytes.checked_add(INLINE_HEADER)?.checked_next_multiple_of(16)?)?,
         };
         let entry = gathered.max(inline);
-        if entry > limits.send_entry {
+        // The segments of a datagram fill an entry, and the device counts at most 63 units.
+        let is_filled = qp_type == QpType::IB_UVERBS_QPT_UD;
+        let longest =
+            if is_filled { limits.send_entry.min(MOST_UNITS * 16) } else { limits.send_entry };
+        if entry > longest {
             return None;
         }
         let entry = entry.checked_next_multiple_of(BLOCK)?;
@@ -74,7 +81,7 @@ impl SendSize {
         let size = Self {
             blocks: bytes / BLOCK,
             requests: bytes / entry,
-            max_inline: entry - overhead - INLINE_HEADER,
+            max_inline: entry.min(longest) - overhead - INLINE_HEADER,
         };
         (size.blocks <= limits.send_blocks).then_some(size)
     }
@@ -183,8 +190,10 @@ mod tests {
         assert_eq!(rc(1 << 13, 1, 0).map(|size| size.blocks), Some(1 << 15));
         assert_eq!(rc((1 << 13) + 1, 1, 0), None, "the queue has too many blocks");
         assert_eq!(rc(u32::MAX, 1, 0), None);
-        let ud = SendSize::new(&LIMITS, QpType::IB_UVERBS_QPT_UD, 1, 1, 0);
-        assert_eq!(ud, Some(SendSize { blocks: 2, requests: 1, max_inline: 60 }));
+        let ud = |sge, inline| SendSize::new(&LIMITS, QpType::IB_UVERBS_QPT_UD, 1, sge, inline);
+        assert_eq!(ud(1, 0), Some(SendSize { blocks: 2, requests: 1, max_inline: 60 }));
+        assert_eq!(ud(59, 0), Some(SendSize { blocks: 16, requests: 1, max_inline: 940 }));
+        assert_eq!((ud(60, 0), ud(1, 941)), (None, None), "an entry would have 64 units");
     }
 
     #[test]

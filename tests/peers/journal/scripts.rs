@@ -244,7 +244,8 @@ pub(super) fn shared_receives() -> String {
             let pieces = match at {
                 0 => format!("{offset}+64"),
                 1 => format!("{offset}+8,{}+64", offset + 16),
-                2 => format!("{offset}+8,{}+0,{}+64", offset + 16, offset + 16),
+                // No empty piece: rdma-core stores its length, which the device takes for 2 GiB.
+                2 => format!("{offset}+8,{}+5,{}+64", offset + 16, offset + 32),
                 _ => format!("{offset}+{}", 100 + at),
             };
             script.verb(format!("receive {pieces}"));

@@ -25,26 +25,34 @@ pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is no
 /// [registers](Mapping::registers).
 #[derive(Debug)]
 pub struct Mapping {
-    start: Start,
+    start: Place,
     length: NonZeroUsize,
     /// The mapping that is unmapped with it.
     range: Arc<Range>,
 }
 
-/// The first byte of a range.
+/// The address of a byte in a range.
 #[derive(Debug, Clone, Copy)]
-struct Start(NonNull<u8>);
+pub(crate) struct Place(NonNull<u8>);
+
+impl Place {
+    /// Returns the address, which is valid as long as the mapping.
+    #[inline(always)]
+    pub(crate) fn pointer(self) -> NonNull<u8> {
+        self.0
+    }
+}
 
 // SAFETY: the range belongs to its owner and not to a thread. Access to it uses raw pointers, for which their users are
 // responsible.
-unsafe impl Send for Start {}
+unsafe impl Send for Place {}
 // SAFETY: as above: sharing it gives access only to an address.
-unsafe impl Sync for Start {}
+unsafe impl Sync for Place {}
 
 /// The range that one call unmaps: a mapping, or two neighbors.
 #[derive(Debug)]
 struct Range {
-    start: Start,
+    start: Place,
     length: NonZeroUsize,
 }
 
@@ -68,7 +76,7 @@ impl Mapping {
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing. Without MAP_FIXED, the kernel uses
         // the hint only if nothing is mapped there.
         let start = unsafe { mmap(wish, length, READ_WRITE, MapFlags::MAP_SHARED, file, offset)? };
-        let range = Range { start: Start(start.cast()), length };
+        let range = Range { start: Place(start.cast()), length };
         Ok(match neighbour {
             Some(neighbour) => Self { start: range.start, length, range: neighbour.share(range) },
             None => Self::alone(range),
@@ -82,7 +90,7 @@ impl Mapping {
         let (access, flags) = (ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED);
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { mmap(None, length, access, flags, file, offset)? };
-        Ok(Self::alone(Range { start: Start(start.cast()), length }))
+        Ok(Self::alone(Range { start: Place(start.cast()), length }))
     }
 
     /// Maps zeroed memory of this process.
@@ -90,7 +98,7 @@ impl Mapping {
         let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { mmap_anonymous(None, length, READ_WRITE, MapFlags::MAP_PRIVATE)? };
-        Ok(Self::alone(Range { start: Start(start.cast()), length }))
+        Ok(Self::alone(Range { start: Place(start.cast()), length }))
     }
 
     /// Maps memory followed by a page that no access may touch.
@@ -129,6 +137,13 @@ impl Mapping {
     #[inline]
     pub fn start(&self) -> NonNull<u8> {
         self.start.0
+    }
+
+    /// Returns the address of the byte at `offset`. Panics if it is not within the mapping.
+    pub(crate) fn place(&self, offset: usize) -> Place {
+        assert!(offset < self.len(), "offset {offset} in a mapping of {} bytes", self.len());
+        // SAFETY: the byte is within the mapping.
+        Place(unsafe { self.start().add(offset) })
     }
 
     /// Returns the length in bytes.

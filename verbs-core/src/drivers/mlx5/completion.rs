@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use verbs_abi::{ib_uverbs_resize_cq, ib_uverbs_wc, ib_wc_flags};
 
 use super::geometry::{self, TOO_LARGE};
-use super::memory::{CompletionRing, Record, Word, at};
+use super::memory::{CompletionRing, Entry, Record, Word, at};
 use super::opcode::{CHANGE_KEY, completed_operation};
 use super::registers::Registers;
 use super::table::{KeyChange, SharedTable, Table, UserIndex};
@@ -150,7 +150,7 @@ impl Shared {
     fn written(&self, ring: &CompletionRing) -> u64 {
         let mut written = self.polled.load(Ordering::Acquire);
         loop {
-            while ring.opcode(index(written)).is_some() {
+            while ring.entry(index(written)).opcode().is_some() {
                 written += 1;
             }
             // If a thread has polled meanwhile, the device may have written over an entry, which seemed unwritten then.
@@ -222,16 +222,75 @@ pub struct CqRing {
     shared: Arc<Shared>,
     /// The number of the next completion.
     next: u64,
-    /// The shared list, as it was when it was taken.
-    lives: Lives,
-    /// The place in the list that was found last.
-    last: usize,
+    known: Known,
 }
 
-/// The completion of a request, or of a life that has ended.
-enum Found {
-    Completion(ib_uverbs_wc),
-    Ended,
+/// The lives of a completion queue, as the thread that polls knows them.
+#[derive(Debug)]
+struct Known {
+    /// The life that was found last.
+    last: Option<Arc<Life>>,
+    /// The shared list, as it was when it was taken.
+    lives: Lives,
+    /// The offset of the word in a completion by which a life is found.
+    offset: usize,
+}
+
+impl Known {
+    /// Returns the life that the completion `entry`, with the number `next`, belongs to, and whether the life has ended.
+    #[inline(always)]
+    fn find(
+        &mut self,
+        shared: &Shared,
+        entry: Entry<'_>,
+        next: u64,
+    ) -> Result<(&Life, bool), &'static str> {
+        let key = entry.u32(self.offset) & INDEX;
+        let is_last =
+            self.last.as_ref().is_some_and(|life| life.key == key && life.end().is_none());
+        let has_ended = if is_last { false } else { self.search(shared, entry, key, next)? };
+        let life = self.last.as_deref().ok_or(UNKNOWN_QP)?;
+        Ok((life, has_ended))
+    }
+
+    /// Looks for the life with `key`, also in the list as it is now, and makes it the last one. Returns `true` if it has ended.
+    #[cold]
+    #[inline(never)]
+    fn search(
+        &mut self,
+        shared: &Shared,
+        entry: Entry<'_>,
+        key: u32,
+        next: u64,
+    ) -> Result<bool, &'static str> {
+        let number = entry.u32(at::USER_INDEX) & INDEX;
+        for is_taken in [false, true] {
+            if is_taken {
+                self.lives = ignore_poison(shared.changing.lock()).lives.clone();
+            }
+            if let Some(has_ended) = self.search_list(key, next) {
+                return Ok(has_ended);
+            }
+            // The queue pair may be an XRC target, which has no table. The word has the number of its queue then.
+            if !shared.names_user_index {
+                if let Some(has_ended) = self.search_list(SHARED | number, next) {
+                    return Ok(has_ended);
+                }
+            }
+        }
+        Err(UNKNOWN_QP)
+    }
+
+    fn search_list(&mut self, key: u32, next: u64) -> Option<bool> {
+        let first = self.lives.partition_point(|life| life.key < key);
+        let same = self.lives[first..].iter().take_while(|life| life.key == key);
+        let (life, has_ended) = same.into_iter().find_map(|life| match life.end() {
+            None => Some((life, false)),
+            Some(end) => (next < end).then_some((life, true)),
+        })?;
+        self.last = Some(Arc::clone(life));
+        Some(has_ended)
+    }
 }
 
 const UNKNOWN_QP: &str = "a completion names a queue pair that does not exist";
@@ -241,47 +300,40 @@ const UNKNOWN_OPCODE: &str = "a completion has an unknown opcode";
 impl CqRing {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let ring = ignore_poison(shared.changing.lock()).ring.clone();
-        Self { ring, shared, next: 0, lives: Arc::from([]), last: 0 }
+        let offset = if shared.names_user_index { at::USER_INDEX } else { at::OPCODE_AND_QP };
+        let known = Known { last: None, lives: Arc::from([]), offset };
+        Self { ring, shared, next: 0, known }
     }
 
-    /// Returns the place of the life that the completion at `self.next` belongs to, and whether the life has ended.
+    /// Takes completions off the ring into `into`. Returns how many, or the reason why the first one is malformed.
     #[inline(always)]
-    fn find(&mut self) -> Result<(usize, bool), PollError> {
-        let offset = if self.shared.names_user_index { at::USER_INDEX } else { at::OPCODE_AND_QP };
-        let key = self.ring.u32(index(self.next), offset) & INDEX;
-        match self.lives.get(self.last) {
-            Some(life) if life.key == key && life.end().is_none() => Ok((self.last, false)),
-            _ => self.search(key),
+    fn take(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
+        let Self { ring, shared, next, known } = self;
+        let mut count = 0;
+        while let Some(slot) = into.get_mut(count) {
+            let entry = ring.entry(index(*next));
+            let Some(opcode) = entry.opcode() else { break };
+            let (life, has_ended) = match known.find(shared, entry, *next) {
+                Ok(found) => found,
+                // The entry stays: the next poll returns the error, if this one has completions.
+                Err(reason) if count == 0 => return Err(reason),
+                Err(_) => break,
+            };
+            if has_ended {
+                drop_completion(entry, &life.table, opcode);
+            } else {
+                match translate(entry, &life.table, opcode, slot) {
+                    Ok(()) => count += 1,
+                    Err(reason) if count == 0 => return Err(reason),
+                    Err(_) => break,
+                }
+            }
+            *next += 1;
         }
-    }
-
-    /// Looks for the life with `key`, also in the list as it is now.
-    #[cold]
-    fn search(&mut self, key: u32) -> Result<(usize, bool), PollError> {
-        let number = self.ring.u32(index(self.next), at::USER_INDEX) & INDEX;
-        let find = |ring: &mut Self| {
-            ring.search_list(key).or_else(|| match ring.shared.names_user_index {
-                true => None,
-                // The queue pair is an XRC target, which has no table, and the word has the number of its queue.
-                false => ring.search_list(SHARED | number),
-            })
-        };
-        if let Some(found) = find(self) {
-            return Ok(found);
-        }
-        self.lives = ignore_poison(self.shared.changing.lock()).lives.clone();
-        find(self).ok_or(PollError::Malformed(UNKNOWN_QP))
-    }
-
-    fn search_list(&mut self, key: u32) -> Option<(usize, bool)> {
-        let first = self.lives.partition_point(|life| life.key < key);
-        let same = self.lives[first..].iter().take_while(|life| life.key == key);
-        let found = (first..).zip(same).find_map(|(place, life)| match life.end() {
-            None => Some((place, false)),
-            Some(end) => (self.next < end).then_some((place, true)),
-        });
-        self.last = found.map_or(self.last, |(place, _)| place);
-        found
+        // The device may write over the entries.
+        shared.record.store(Word::First, index(*next) & INDEX);
+        shared.polled.store(*next, Ordering::Release);
+        Ok(count)
     }
 
     /// Moves the completions that were not polled to `ring`, which the device writes from now on.
@@ -294,7 +346,7 @@ impl CqRing {
     ) -> Result<(), CreateError> {
         let mut number = self.next;
         loop {
-            match self.ring.opcode(index(number)) {
+            match self.ring.entry(index(number)).opcode() {
                 Some(opcode::RESIZED) => break,
                 // The device has executed the command, and so written the entry.
                 None => return Err(CreateError::Map(Errno::EPROTO)),
@@ -310,32 +362,27 @@ impl CqRing {
             life.end.fetch_add(1, Ordering::AcqRel);
         }
         self.next += 1;
+        // The next poll stores the new number in the record: a life has to be found first.
+        self.known.last = None;
         self.shared.polled.store(self.next, Ordering::Release);
         changing.ring = ring.clone();
         self.ring = ring;
         Ok(())
     }
+}
 
-    /// Stores the number of polled completions in the record, so that the device may write over them.
-    #[inline(always)]
-    fn publish(&self) {
-        self.shared.record.store(Word::First, index(self.next) & INDEX);
-        self.shared.polled.store(self.next, Ordering::Release);
-    }
-
-    /// Translates the completion at `self.next`, with `opcode`.
-    #[inline(always)]
-    fn translate(&mut self, opcode: u8) -> Result<Found, PollError> {
-        let (place, has_ended) = self.find()?;
-        let (ring, table) = (&self.ring, &self.lives[place].table);
-        if !has_ended {
-            return translated(ring, index(self.next), table, opcode).map(Found::Completion);
+impl Drop for CqRing {
+    /// Returns the entries of shared receive queues whose completions were not polled.
+    fn drop(&mut self) {
+        // A ring has at most one completion for each of its entries.
+        for _ in 0..self.ring.entries() {
+            let entry = self.ring.entry(index(self.next));
+            let Some(opcode) = entry.opcode() else { break };
+            if let Ok((life, _)) = self.known.find(&self.shared, entry, self.next) {
+                drop_completion(entry, &life.table, opcode);
+            }
+            self.next += 1;
         }
-        // The entry of a shared receive queue is free again.
-        if let (Some(srq), true) = (&table.srq, is_receive(opcode)) {
-            let _ = srq.complete(ring.u16(index(self.next), at::COUNTER));
-        }
-        Ok(Found::Ended)
     }
 }
 
@@ -352,15 +399,20 @@ mod opcode {
     pub(super) const RECEIVE_ERROR: u8 = 14;
 }
 
-fn is_receive(opcode: u8) -> bool {
-    matches!(
+/// Drops a completion of a life that has ended. The entry of a shared receive queue is free again.
+#[cold]
+fn drop_completion(entry: Entry<'_>, table: &Table, opcode: u8) {
+    let is_receive = matches!(
         opcode,
         opcode::WRITE_WITH_IMMEDIATE
             | opcode::SEND
             | opcode::SEND_WITH_IMMEDIATE
             | opcode::SEND_WITH_INVALIDATE
             | opcode::RECEIVE_ERROR
-    )
+    );
+    if let (Some(srq), true) = (&table.srq, is_receive) {
+        let _ = srq.complete(entry.u16(at::COUNTER));
+    }
 }
 
 /// Bit numbers and masks of the word with flags and the source queue pair.
@@ -370,51 +422,62 @@ mod flags {
     pub(super) const SL: u32 = 15;
 }
 
+/// Translates the completion `entry` of a queue pair with `table` into `into`.
 #[inline(always)]
-fn translated(
-    ring: &CompletionRing,
-    index: u32,
+fn translate(
+    entry: Entry<'_>,
     table: &Table,
     opcode: u8,
-) -> Result<ib_uverbs_wc, PollError> {
+    into: &mut Completion,
+) -> Result<(), &'static str> {
     match opcode {
-        opcode::REQUEST => sent(ring, index, table),
+        opcode::REQUEST => sent(entry, table, into),
+        opcode::SEND => received(entry, table, opcode, into),
+        _ => translate_rest(entry, table, opcode, into),
+    }
+}
+
+/// Translates the completions that are less frequent.
+#[inline(never)]
+fn translate_rest(
+    entry: Entry<'_>,
+    table: &Table,
+    opcode: u8,
+    into: &mut Completion,
+) -> Result<(), &'static str> {
+    match opcode {
         opcode::WRITE_WITH_IMMEDIATE
-        | opcode::SEND
         | opcode::SEND_WITH_IMMEDIATE
-        | opcode::SEND_WITH_INVALIDATE => received(ring, index, table, opcode),
-        opcode::REQUEST_ERROR | opcode::RECEIVE_ERROR => failed(ring, index, table, opcode),
-        _ => Err(PollError::Malformed(UNKNOWN_OPCODE)),
+        | opcode::SEND_WITH_INVALIDATE => received(entry, table, opcode, into),
+        opcode::REQUEST_ERROR | opcode::RECEIVE_ERROR => failed(entry, table, opcode, into),
+        _ => Err(UNKNOWN_OPCODE),
     }
 }
 
 #[inline(always)]
-fn sent(ring: &CompletionRing, index: u32, table: &Table) -> Result<ib_uverbs_wc, PollError> {
-    let (wr_id, operation) = complete_send(ring, index, table)?;
+fn sent(entry: Entry<'_>, table: &Table, into: &mut Completion) -> Result<(), &'static str> {
+    let (wr_id, operation) = complete_send(entry, table)?;
     let byte_len = match operation {
-        WcOpcode::IB_UVERBS_WC_RDMA_READ => ring.u32(index, at::BYTES),
+        WcOpcode::IB_UVERBS_WC_RDMA_READ => entry.u32(at::BYTES),
         WcOpcode::IB_UVERBS_WC_COMP_SWAP | WcOpcode::IB_UVERBS_WC_FETCH_ADD => 8,
         _ => 0,
     };
-    Ok(ib_uverbs_wc {
+    into.0 = ib_uverbs_wc {
         wr_id: wr_id.into(),
         status: WcStatus::IB_WC_SUCCESS,
         opcode: operation,
         byte_len,
         qp_num: table.qp_num,
         ..ib_uverbs_wc::default()
-    })
+    };
+    Ok(())
 }
 
 /// Completes a send. Returns its identifier and its operation.
 #[inline(always)]
-fn complete_send(
-    ring: &CompletionRing,
-    index: u32,
-    table: &Table,
-) -> Result<(u64, WcOpcode), PollError> {
-    let counter = ring.u16(index, at::COUNTER);
-    let opcode = ring.u32(index, at::OPCODE_AND_QP) >> 24;
+fn complete_send(entry: Entry<'_>, table: &Table) -> Result<(u64, WcOpcode), &'static str> {
+    let counter = entry.u16(at::COUNTER);
+    let opcode = u32::from(entry.u8(at::OPCODE_AND_QP));
     let operation = match opcode {
         CHANGE_KEY => match table.key_change(counter) {
             KeyChange::Bind => WcOpcode::IB_UVERBS_WC_BIND_MW,
@@ -422,97 +485,96 @@ fn complete_send(
         },
         opcode => completed_operation(opcode),
     };
-    let wr_id = table.complete_send(counter).ok_or(PollError::Malformed(UNKNOWN_REQUEST))?;
+    let wr_id = table.complete_send(counter).ok_or(UNKNOWN_REQUEST)?;
     Ok((wr_id, operation))
 }
 
 /// Returns the number of the queue pair that has received. A shared receive queue in an XRC domain receives for all targets.
 #[inline(always)]
-fn receiver(ring: &CompletionRing, index: u32, table: &Table) -> u32 {
+fn receiver(entry: Entry<'_>, table: &Table) -> u32 {
     match table.qp_num {
-        Table::NO_QP => ring.u32(index, at::OPCODE_AND_QP) & INDEX,
+        Table::NO_QP => entry.u32(at::OPCODE_AND_QP) & INDEX,
         number => number,
     }
 }
 
 /// Completes a receive of the queue pair, or of its shared receive queue.
 #[inline(always)]
-fn complete_receive(ring: &CompletionRing, index: u32, table: &Table) -> Result<u64, PollError> {
+fn complete_receive(entry: Entry<'_>, table: &Table) -> Result<u64, &'static str> {
     let wr_id = match &table.srq {
         None => table.complete_receive(),
-        Some(srq) => srq.complete(ring.u16(index, at::COUNTER)),
+        Some(srq) => srq.complete(entry.u16(at::COUNTER)),
     };
-    wr_id.ok_or(PollError::Malformed(UNKNOWN_REQUEST))
+    wr_id.ok_or(UNKNOWN_REQUEST)
 }
 
 #[inline(always)]
 fn received(
-    ring: &CompletionRing,
-    index: u32,
+    entry: Entry<'_>,
     table: &Table,
     opcode: u8,
-) -> Result<ib_uverbs_wc, PollError> {
-    let wr_id = complete_receive(ring, index, table)?;
-    let source = ring.u32(index, at::FLAGS_AND_SOURCE);
-    let immediate = ring.u32(index, at::IMMEDIATE);
+    into: &mut Completion,
+) -> Result<(), &'static str> {
+    let wr_id = complete_receive(entry, table)?;
+    let source = entry.u32(at::FLAGS_AND_SOURCE);
     let mut wc_flags = match source & flags::HAS_GRH {
         0 => ib_wc_flags::empty(),
         _ => ib_wc_flags::IB_WC_GRH,
     };
     let mut ex = [0; 4];
+    match opcode {
+        opcode::WRITE_WITH_IMMEDIATE | opcode::SEND_WITH_IMMEDIATE => {
+            wc_flags |= ib_wc_flags::IB_WC_WITH_IMM;
+            ex = entry.u32(at::IMMEDIATE).to_be_bytes();
+        }
+        opcode::SEND_WITH_INVALIDATE => {
+            wc_flags |= ib_wc_flags::IB_WC_WITH_INVALIDATE;
+            ex = entry.u32(at::IMMEDIATE).to_ne_bytes();
+        }
+        _ => {}
+    }
     let operation = match opcode {
         opcode::WRITE_WITH_IMMEDIATE => WcOpcode::IB_WC_RECV_RDMA_WITH_IMM,
         _ => WcOpcode::IB_WC_RECV,
     };
-    match opcode {
-        opcode::WRITE_WITH_IMMEDIATE | opcode::SEND_WITH_IMMEDIATE => {
-            wc_flags |= ib_wc_flags::IB_WC_WITH_IMM;
-            ex = immediate.to_be_bytes();
-        }
-        opcode::SEND_WITH_INVALIDATE => {
-            wc_flags |= ib_wc_flags::IB_WC_WITH_INVALIDATE;
-            ex = immediate.to_ne_bytes();
-        }
-        _ => {}
-    }
-    let sl = (source >> flags::SL_SHIFT & flags::SL) as u8;
-    Ok(ib_uverbs_wc {
+    into.0 = ib_uverbs_wc {
         wr_id: wr_id.into(),
         status: WcStatus::IB_WC_SUCCESS,
         opcode: operation,
-        byte_len: ring.u32(index, at::BYTES),
+        byte_len: entry.u32(at::BYTES),
         ex,
-        qp_num: receiver(ring, index, table),
+        qp_num: receiver(entry, table),
         src_qp: source & INDEX,
         wc_flags,
-        slid: ring.u16(index, at::SLID),
-        sl,
-        dlid_path_bits: ring.u8(index, at::PATH) & 0x7f,
+        slid: entry.u16(at::SLID),
+        sl: (source >> flags::SL_SHIFT & flags::SL) as u8,
+        dlid_path_bits: entry.u8(at::PATH) & 0x7f,
         ..ib_uverbs_wc::default()
-    })
+    };
+    Ok(())
 }
 
 /// Translates the completion of a request that has failed.
 #[cold]
-#[inline(never)]
 fn failed(
-    ring: &CompletionRing,
-    index: u32,
+    entry: Entry<'_>,
     table: &Table,
     opcode: u8,
-) -> Result<ib_uverbs_wc, PollError> {
+    into: &mut Completion,
+) -> Result<(), &'static str> {
     let (wr_id, operation) = match opcode {
-        opcode::RECEIVE_ERROR => (complete_receive(ring, index, table)?, WcOpcode::IB_WC_RECV),
-        _ => complete_send(ring, index, table)?,
+        opcode::RECEIVE_ERROR => (complete_receive(entry, table)?, WcOpcode::IB_WC_RECV),
+        _ => complete_send(entry, table)?,
     };
-    Ok(ib_uverbs_wc {
+    into.0 = ib_uverbs_wc {
         wr_id: wr_id.into(),
-        status: status(ring.u8(index, at::SYNDROME)),
+        status: status(entry.u8(at::SYNDROME)),
         opcode: operation,
-        vendor_err: ring.u8(index, at::VENDOR_ERROR).into(),
-        qp_num: receiver(ring, index, table),
+        vendor_err: entry.u8(at::VENDOR_ERROR).into(),
+        qp_num: receiver(entry, table),
         ..ib_uverbs_wc::default()
-    })
+    };
+    Ok(())
 }
 
 /// Translates the reason of a failure.
@@ -536,31 +598,19 @@ fn status(syndrome: u8) -> WcStatus {
 }
 
 impl CqOps for CqRing {
+    /// Finds that there is no completion. The record has the number of the next one since the poll that found a life last.
+    #[inline(always)]
+    fn try_poll(&mut self, _: &mut [Completion]) -> Option<usize> {
+        self.known.last.as_ref()?;
+        match self.ring.entry(index(self.next)).opcode() {
+            None => Some(0),
+            Some(_) => None,
+        }
+    }
+
     #[inline(always)]
     fn poll(&mut self, _: &UverbsFile, into: &mut [Completion]) -> Result<usize, PollError> {
-        let mut count = 0;
-        let mut failure = None;
-        while count < into.len() {
-            let Some(opcode) = self.ring.opcode(index(self.next)) else { break };
-            match self.translate(opcode) {
-                Ok(Found::Completion(completion)) => {
-                    into[count] = Completion(completion);
-                    count += 1;
-                }
-                Ok(Found::Ended) => {}
-                // The entry stays: the next poll returns the error, if this one has completions.
-                Err(error) => {
-                    failure = Some(error);
-                    break;
-                }
-            }
-            self.next += 1;
-        }
-        self.publish();
-        match failure {
-            Some(error) if count == 0 => Err(error),
-            _ => Ok(count),
-        }
+        self.take(into).map_err(PollError::Malformed)
     }
 
     /// Gives the device a new ring, and moves the completions that were not polled there.

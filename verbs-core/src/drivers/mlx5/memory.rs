@@ -7,6 +7,7 @@
 //! is handed out but to an atomic. Offsets are masked or checked against the lengths that the mapping was made for.
 #![expect(unsafe_code, reason = "accesses memory that the device shares")]
 
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +21,7 @@ use crate::driver::CommandContext;
 use crate::sync::FromPtr as _;
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32};
 use crate::sys::command::CommandError;
-use crate::sys::mapping::Mapping;
+use crate::sys::mapping::{Mapping, Place};
 
 /// Bytes of a cache line, of which a doorbell record has one for itself.
 const CACHE_LINE: usize = 64;
@@ -52,9 +53,10 @@ impl<const N: usize> QueueMemory<N> {
         let rings = starts.map(|start| {
             let length = lengths.next().expect("there are as many lengths");
             debug_assert!(length == 0 || length.is_power_of_two());
-            Ring { mapping: Arc::clone(&mapping), start, mask: length.saturating_sub(1) }
+            let (base, mask) = (mapping.place(start), length.saturating_sub(1));
+            Ring { base, mask, _mapping: Arc::clone(&mapping) }
         });
-        let record = Record { mapping: Arc::clone(&mapping), offset };
+        let record = Record { start: mapping.place(offset), _mapping: Arc::clone(&mapping) };
         Ok(Self { mapping, rings, record })
     }
 
@@ -71,8 +73,9 @@ fn address(pointer: NonNull<u8>) -> u64 {
 /// A doorbell record: two words from which the device reads how many entries this process has posted or polled.
 #[derive(Debug, Clone)]
 pub(super) struct Record {
-    mapping: Arc<Mapping>,
-    offset: usize,
+    /// The first word, at the beginning of a cache line.
+    start: Place,
+    _mapping: Arc<Mapping>,
 }
 
 /// The words of a doorbell record.
@@ -87,16 +90,15 @@ pub(super) enum Word {
 
 impl Record {
     pub(super) fn address(&self) -> u64 {
-        let offset = u64::try_from(self.offset).expect("an offset has at most 64 bits");
-        address(self.mapping.start()) + offset
+        address(self.start.pointer())
     }
 
     #[inline(always)]
     fn word(&self, word: Word) -> &AtomicU32 {
-        // SAFETY: `QueueMemory::new` has made the mapping so long that a cache line begins at the offset.
-        let word = unsafe { self.mapping.start().add(self.offset + word as usize) };
-        // SAFETY: the word is valid as long as the mapping, which `self` borrows; the mapping begins at a page and the offset
-        // is a multiple of 4, so it is aligned; this process accesses it only as an atomic.
+        // SAFETY: `QueueMemory::new` has made the mapping so long that a cache line begins at the first word.
+        let word = unsafe { self.start.pointer().add(word as usize) };
+        // SAFETY: the word is valid as long as the mapping, which `self` keeps; it is aligned, as the first one is at a multiple
+        // of 64; this process accesses it only as an atomic.
         unsafe { AtomicU32::from_ptr(word.cast().as_ptr()) }
     }
 
@@ -114,10 +116,10 @@ impl Record {
 /// A ring of entries that this process stores and the device reads. Offsets wrap at its end.
 #[derive(Debug)]
 pub(super) struct Ring {
-    mapping: Arc<Mapping>,
-    start: usize,
-    /// One less than the length in bytes, which is a power of two.
+    base: Place,
+    /// One less than the length in bytes, which is a power of two. An empty ring has the cache line of the record behind it.
     mask: usize,
+    _mapping: Arc<Mapping>,
 }
 
 /// Bytes of a unit: the segments of all entries have a whole number of units.
@@ -136,43 +138,62 @@ impl Ring {
     /// Returns the address of the unit at `offset`.
     #[inline(always)]
     fn unit(&self, offset: usize) -> NonNull<Unit> {
-        let offset = self.start + (offset & self.mask & !(UNIT - 1));
-        // SAFETY: the ring is within the mapping, and the masked offset within the ring; if the ring is empty, the unit is
-        // the first of the cache line that follows all rings.
-        unsafe { self.mapping.start().add(offset).cast() }
+        // SAFETY: the masked offset is within the ring; if the ring is empty, the unit is the first of the cache line that
+        // follows all rings.
+        unsafe { self.base.pointer().add(offset & self.mask & !(UNIT - 1)).cast() }
     }
 
     /// Stores a unit at `offset`, which is a multiple of 16.
     #[inline(always)]
     pub(super) fn put(&mut self, offset: usize, unit: Unit) {
         debug_assert!(self.mask >= UNIT - 1, "the ring is empty");
-        // SAFETY: the unit is within the mapping, and aligned, as a mapping begins at a page; no other thread stores to the
-        // ring, which `self` borrows exclusively; a device that reads it at the same time reads an entry that no doorbell has
-        // been rung for, and ignores it.
-        unsafe { self.unit(offset).write_volatile(unit) }
+        // SAFETY: the unit is within the mapping, and aligned, as a ring begins at a multiple of 16; no other thread stores to
+        // the ring, which `self` borrows exclusively; a device that reads it at the same time reads an entry that no doorbell
+        // has been rung for, and ignores it.
+        unsafe { self.unit(offset).write(unit) }
     }
 
-    /// Reads the 64 bytes of the block at `offset`, which is a multiple of 64.
+    /// Returns the block of 64 bytes at `offset`, a multiple of 64, in a ring that is not empty.
     #[inline(always)]
-    pub(super) fn block(&self, offset: usize) -> [u64; 8] {
-        let mut block = [0; 8];
-        for (index, words) in block.chunks_exact_mut(2).enumerate() {
-            // SAFETY: the unit is within the mapping and aligned; only this side writes to the ring.
-            let unit = unsafe { self.unit(offset + index * UNIT).read() };
-            words.copy_from_slice(&unit);
-        }
-        block
+    pub(super) fn block(&self, offset: usize) -> Block<'_> {
+        Block(self.unit(offset & !(BLOCK - 1)).cast(), PhantomData)
+    }
+}
+
+/// Bytes of a block.
+const BLOCK: usize = 64;
+
+/// Words of a block.
+pub(super) const WORDS: usize = BLOCK / 8;
+
+/// Units of a block.
+pub(super) const UNITS_PER_BLOCK: u32 = 4;
+
+/// A block of a ring, to be read by this process.
+#[derive(Debug)]
+pub(super) struct Block<'a>(NonNull<u64>, PhantomData<&'a Ring>);
+
+impl Block<'_> {
+    /// Returns the word `index`, as it lies in memory.
+    #[inline(always)]
+    pub(super) fn word(&self, index: usize) -> u64 {
+        debug_assert!(index < WORDS);
+        // SAFETY: a ring that is not empty has whole blocks, which begin at multiples of 64 in it, so the word is within the
+        // ring.
+        let word = unsafe { self.0.add(index & (WORDS - 1)) };
+        // SAFETY: the word is within the ring, as above, and aligned; only this side writes to the ring, which is borrowed.
+        unsafe { word.read() }
     }
 }
 
 /// A view of the links between the entries of a shared receive queue: bytes 2 and 3 of each entry.
 #[derive(Debug)]
 pub(super) struct Links {
-    mapping: Arc<Mapping>,
-    start: usize,
+    base: Place,
     shift: u32,
     /// One less than the number of entries, which is a power of two.
     mask: u16,
+    _mapping: Arc<Mapping>,
 }
 
 impl Links {
@@ -180,15 +201,15 @@ impl Links {
     pub(super) fn of(ring: &Ring, shift: u32) -> Self {
         let mask =
             u16::try_from(ring.mask >> shift).expect("a shared receive queue has 16-bit indices");
-        Self { mapping: Arc::clone(&ring.mapping), start: ring.start, shift, mask }
+        Self { base: ring.base, shift, mask, _mapping: Arc::clone(&ring._mapping) }
     }
 
     #[inline(always)]
     fn link(&self, index: u16) -> &AtomicU16 {
-        let offset = self.start + (usize::from(index & self.mask) << self.shift) + 2;
+        let offset = (usize::from(index & self.mask) << self.shift) + 2;
         // SAFETY: the entry is within the ring, as its index is masked, and has at least 16 bytes.
-        let link = unsafe { self.mapping.start().add(offset) };
-        // SAFETY: the link is valid as long as the mapping, which `self` borrows; its offset is even; this process accesses it
+        let link = unsafe { self.base.pointer().add(offset) };
+        // SAFETY: the link is valid as long as the mapping, which `self` keeps; its offset is even; this process accesses it
         // only as an atomic, because segments are stored behind the first unit of an entry.
         unsafe { AtomicU16::from_ptr(link.cast().as_ptr()) }
     }
@@ -208,11 +229,22 @@ impl Links {
 /// The ring of a completion queue, which the device writes.
 #[derive(Debug, Clone)]
 pub(super) struct CompletionRing {
-    mapping: Arc<Mapping>,
+    /// The completion of the first entry: the last 64 bytes of the entry.
+    first: Place,
     /// The number of entries: a power of two.
     entries: u32,
-    /// The logarithm of the bytes of an entry, of which the last 64 are the completion.
+    /// The logarithm of the bytes of an entry.
     shift: u32,
+    _mapping: Arc<Mapping>,
+}
+
+/// A completion in its ring. Its words are read as atomics, because the device may write them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry<'a> {
+    start: NonNull<u8>,
+    /// The bit of the owner byte in the round that the entry belongs to.
+    round: bool,
+    ring: PhantomData<&'a CompletionRing>,
 }
 
 /// Offsets within a completion.
@@ -239,12 +271,23 @@ const INVALID: u8 = 15;
 impl CompletionRing {
     /// Takes the ring that `mapping` begins with, of `entries` of `1 << shift` bytes, and marks all entries as unwritten.
     pub(super) fn new(mapping: Arc<Mapping>, entries: u32, shift: u32) -> Self {
-        debug_assert!(entries.is_power_of_two() && 1 << shift >= COMPLETION);
-        debug_assert!((entries as usize) << shift <= mapping.len());
-        let ring = Self { mapping, entries, shift };
-        (0..entries)
-            .for_each(|index| ring.byte(index, at::OWNER).store(UNWRITTEN, Ordering::Relaxed));
+        assert!(entries.is_power_of_two() && 1 << shift >= COMPLETION, "an impossible ring");
+        assert!((entries as usize) << shift <= mapping.len(), "a ring beyond its memory");
+        let first = mapping.place((1 << shift) - COMPLETION);
+        let ring = Self { first, entries, shift, _mapping: mapping };
+        (0..entries).for_each(|index| {
+            ring.entry(index).byte(at::OWNER).store(UNWRITTEN, Ordering::Relaxed)
+        });
         ring
+    }
+
+    /// Returns the completion with the index `index`, as the device counts.
+    #[inline(always)]
+    pub(super) fn entry(&self, index: u32) -> Entry<'_> {
+        let offset = ((index & (self.entries - 1)) as usize) << self.shift;
+        // SAFETY: the masked index is that of an entry, all of which are within the mapping.
+        let start = unsafe { self.first.pointer().add(offset) };
+        Entry { start, round: index & self.entries != 0, ring: PhantomData }
     }
 
     pub(super) fn entries(&self) -> u32 {
@@ -279,64 +322,62 @@ impl CompletionRing {
 
     /// Copies the completion at `source` of `from` to `index`, where it belongs to this ring's round.
     pub(super) fn take_over(&self, index: u32, from: &Self, source: u32) {
+        let (to, from) = (self.entry(index), from.entry(source));
         for offset in 0..at::OWNER {
-            let byte = from.byte(source, offset).load(Ordering::Relaxed);
-            self.byte(index, offset).store(byte, Ordering::Relaxed);
+            to.byte(offset).store(from.byte(offset).load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        let owner = from.byte(source, at::OWNER).load(Ordering::Relaxed) & !1;
-        let round = u8::from(index & self.entries != 0);
-        self.byte(index, at::OWNER).store(owner | round, Ordering::Release);
+        let owner = from.byte(at::OWNER).load(Ordering::Relaxed) & !1;
+        to.byte(at::OWNER).store(owner | u8::from(to.round), Ordering::Release);
     }
+}
 
-    /// Returns the address of a byte of the completion at `index`.
+impl<'a> Entry<'a> {
+    /// Returns the address of the bytes at `offset`.
     #[inline(always)]
-    fn place(&self, index: u32, offset: usize) -> NonNull<u8> {
+    fn at(self, offset: usize) -> NonNull<u8> {
         debug_assert!(offset < COMPLETION);
-        let entry = ((index & (self.entries - 1)) as usize) << self.shift;
-        let offset = entry + (1 << self.shift) - COMPLETION + offset;
-        // SAFETY: the masked index is that of an entry, all of which are within the mapping, and the offset is less than the
-        // bytes of a completion.
-        unsafe { self.mapping.start().add(offset) }
+        // SAFETY: the offset is less than the bytes of a completion, all of which are within the mapping.
+        unsafe { self.start.add(offset & (COMPLETION - 1)) }
     }
 
     #[inline(always)]
-    fn byte(&self, index: u32, offset: usize) -> &AtomicU8 {
-        // SAFETY: the byte is valid as long as the mapping, which `self` borrows, and this process accesses it only as an
+    fn byte(self, offset: usize) -> &'a AtomicU8 {
+        // SAFETY: the byte is valid as long as the mapping, which the ring keeps, and this process accesses it only as an
         // atomic.
-        unsafe { AtomicU8::from_ptr(self.place(index, offset).as_ptr()) }
+        unsafe { AtomicU8::from_ptr(self.at(offset).as_ptr()) }
     }
 
-    /// Returns the opcode of the completion at `index`, if the device has written it in this round. What the completion says
-    /// may be read after that.
+    /// Returns the opcode of the completion, if the device has written it in this round. What the completion says may be read
+    /// after that.
     #[inline(always)]
-    pub(super) fn opcode(&self, index: u32) -> Option<u8> {
-        let owner = self.byte(index, at::OWNER).load(Ordering::Acquire);
-        let is_of_this_round = (owner & 1 != 0) == (index & self.entries != 0);
+    pub(super) fn opcode(self) -> Option<u8> {
+        let owner = self.byte(at::OWNER).load(Ordering::Acquire);
+        let is_of_this_round = (owner & 1 != 0) == self.round;
         (is_of_this_round && owner >> 4 != INVALID).then_some(owner >> 4)
     }
 
     #[inline(always)]
-    pub(super) fn u8(&self, index: u32, offset: usize) -> u8 {
-        self.byte(index, offset).load(Ordering::Relaxed)
+    pub(super) fn u8(self, offset: usize) -> u8 {
+        self.byte(offset).load(Ordering::Relaxed)
     }
 
     /// Returns the 16-bit word at an even `offset`.
     #[inline(always)]
-    pub(super) fn u16(&self, index: u32, offset: usize) -> u16 {
+    pub(super) fn u16(self, offset: usize) -> u16 {
         debug_assert!(offset % 2 == 0);
-        // SAFETY: the word is valid as long as the mapping, which `self` borrows; entries and the offset are even; this
+        // SAFETY: the word is valid as long as the mapping, which the ring keeps; entries and the offset are even; this
         // process accesses it only as an atomic.
-        let word = unsafe { AtomicU16::from_ptr(self.place(index, offset).cast().as_ptr()) };
+        let word = unsafe { AtomicU16::from_ptr(self.at(offset & !1).cast().as_ptr()) };
         u16::from_be(word.load(Ordering::Relaxed))
     }
 
     /// Returns the 32-bit word at `offset`, a multiple of 4.
     #[inline(always)]
-    pub(super) fn u32(&self, index: u32, offset: usize) -> u32 {
+    pub(super) fn u32(self, offset: usize) -> u32 {
         debug_assert!(offset % 4 == 0);
-        // SAFETY: the word is valid as long as the mapping, which `self` borrows; entries and the offset are multiples of 4;
+        // SAFETY: the word is valid as long as the mapping, which the ring keeps; entries and the offset are multiples of 4;
         // this process accesses it only as an atomic.
-        let word = unsafe { AtomicU32::from_ptr(self.place(index, offset).cast().as_ptr()) };
+        let word = unsafe { AtomicU32::from_ptr(self.at(offset & !3).cast().as_ptr()) };
         u32::from_be(word.load(Ordering::Relaxed))
     }
 }
@@ -346,13 +387,13 @@ impl CompletionRing {
     /// Stores bytes of the completion at `index`, as the device does.
     pub(super) fn write(&self, index: u32, offset: usize, bytes: &[u8]) {
         for (place, byte) in (offset..).zip(bytes) {
-            self.byte(index, place).store(*byte, Ordering::Relaxed);
+            self.entry(index).byte(place).store(*byte, Ordering::Relaxed);
         }
     }
 
     /// Stores the owner byte of the completion at `index`, as the device does last.
     pub(super) fn pass_on(&self, index: u32, opcode: u8) {
-        let owner = opcode << 4 | u8::from(index & self.entries != 0);
-        self.byte(index, at::OWNER).store(owner, Ordering::Release);
+        let entry = self.entry(index);
+        entry.byte(at::OWNER).store(opcode << 4 | u8::from(entry.round), Ordering::Release);
     }
 }

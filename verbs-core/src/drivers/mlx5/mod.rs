@@ -275,7 +275,7 @@ unsafe impl Driver for Mlx5 {
             Arc::clone(&current),
             send_size,
             max_send_sge,
-            send::Options { signals_all, is_initiator },
+            send::Options::new(signals_all, is_initiator),
         );
         let recv = RecvRing::own(receives, record, receive_size, Arc::clone(&current));
         let recv = (!shares && !is_initiator).then(|| Box::new(recv));

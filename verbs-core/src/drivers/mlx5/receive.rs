@@ -11,7 +11,7 @@ use super::geometry::ReceiveSize;
 use super::memory::{Record, Ring, UNIT, Word, pair};
 use super::queue_pair::Current;
 use super::table::{SharedTable, Table};
-use crate::driver::checks::{count, signed_length};
+use crate::driver::checks::{TOO_LONG, count, signed_length};
 use crate::driver::dma::store_barrier;
 use crate::driver::{CommandContext, CreateError, PostError, Posted, RecvOps};
 use crate::sys::uverbs::UverbsFile;
@@ -68,7 +68,6 @@ impl RecvRing {
     /// # Safety
     ///
     /// The caller keeps the contract of [`RecvOps::store`].
-    #[inline(always)]
     unsafe fn put(&mut self, request: &ReceiveRequest<'_>) -> Posted {
         count(request.scatter, self.size.max_sge)?;
         for piece in request.scatter {
@@ -85,17 +84,14 @@ impl RecvRing {
                 }
                 let index = self.requests & (self.size.entries - 1);
                 let start = (index as usize) << self.size.shift;
-                // The device takes an empty pointer for the end.
-                let pieces = request.scatter.iter().copied().filter(|piece| piece.length > 0);
-                scatter(&mut self.ring, start, pieces, self.size.max_sge);
+                scatter(&mut self.ring, start, request.scatter, self.size.max_sge);
                 table.post_receive(self.requests, request.wr_id);
             }
             Entries::Shared { table, head, most } => {
                 let next = table.next_head(*head).ok_or(PostError::Full(*most))?;
                 // Behind the link.
                 let start = (usize::from(*head) << self.size.shift) + UNIT;
-                let pieces = request.scatter.iter().copied();
-                scatter(&mut self.ring, start, pieces, self.size.max_sge);
+                scatter(&mut self.ring, start, request.scatter, self.size.max_sge);
                 table.post(*head, request.wr_id);
                 *head = next;
             }
@@ -113,10 +109,12 @@ impl RecvRing {
 }
 
 /// Stores pointers to memory from `start` on, with an end behind them if there is room for more.
+///
+/// Empty ones are left out: the device takes a length of zero for 2 GiB.
 #[inline(always)]
-fn scatter(ring: &mut Ring, start: usize, pieces: impl Iterator<Item = Sge>, max_sge: u32) {
+fn scatter(ring: &mut Ring, start: usize, pieces: &[Sge], max_sge: u32) {
     let mut stored = 0;
-    for Sge { addr, length, lkey } in pieces {
+    for Sge { addr, length, lkey } in pieces.iter().copied().filter(|piece| piece.length > 0) {
         ring.put(start + stored as usize * UNIT, [pair(length, lkey), addr.get().to_be()]);
         stored += 1;
     }
@@ -134,12 +132,27 @@ impl RecvOps for RecvRing {
 
     #[inline(always)]
     unsafe fn try_store(&mut self, wr_id: u64, piece: Sge) -> bool {
-        // SAFETY: the contract of this function is that of the callee.
-        let stored = unsafe { self.put(&ReceiveRequest { wr_id, scatter: &[piece] }) };
-        if stored.is_ok() {
-            self.ring_doorbell();
+        let Entries::Own { current, life, table } = &self.entries else {
+            // SAFETY: the contract of this function is that of the callee.
+            let stored = unsafe { self.put(&ReceiveRequest { wr_id, scatter: &[piece] }) };
+            if stored.is_ok() {
+                self.ring_doorbell();
+            }
+            return stored.is_ok();
+        };
+        let has_room = self.requests.wrapping_sub(table.receives_done()) < self.size.entries;
+        if current.has_changed(*life) || !has_room || piece.length >= TOO_LONG {
+            return false;
         }
-        stored.is_ok()
+        let start = ((self.requests & (self.size.entries - 1)) as usize) << self.size.shift;
+        self.ring.put(start, [pair(piece.length, piece.lkey), piece.addr.get().to_be()]);
+        if self.size.max_sge > 1 {
+            self.ring.put(start + UNIT, [pair(0, END), 0]);
+        }
+        table.post_receive(self.requests, wr_id);
+        self.requests = self.requests.wrapping_add(1);
+        self.ring_doorbell();
+        true
     }
 
     #[inline]

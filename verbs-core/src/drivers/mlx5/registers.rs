@@ -11,17 +11,16 @@
 #![expect(unsafe_code, reason = "writes to registers of the device")]
 
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
 use nix::unistd::{SysconfVar, sysconf};
 use verbs_abi::mlx5::{MLX5_IB_MMAP_CMD_SHIFT, mlx5_ib_mmap_cmd};
 
+use super::memory::{Ring, UNITS_PER_BLOCK, WORDS};
 use crate::driver::dma::write_combining_barrier;
 use crate::lock::ignore_poison;
-use crate::sync::AtomicU32;
-use crate::sys::mapping::Mapping;
+use crate::sys::mapping::{Mapping, Place};
 use crate::sys::uverbs::UverbsFile;
 
 /// Bytes of a register page of the device. A page of the kernel may have several.
@@ -60,15 +59,9 @@ pub(super) struct Registers {
     pages: Box<[Mapping]>,
     facts: RegisterFacts,
     kernel_page: usize,
-    states: Box<[State]>,
-}
-
-/// The state of a register.
-#[derive(Debug, Default)]
-struct State {
-    lock: Mutex<()>,
-    /// The offset of the buffer that is written next. Only the holder of the register, or of the lock, accesses it.
-    buffer: AtomicU32,
+    /// For each register the offset of the buffer that is written next. If several queue pairs share the register, the thread
+    /// that writes it holds the lock.
+    next_buffers: Box<[Mutex<usize>]>,
 }
 
 #[cfg(test)]
@@ -86,7 +79,7 @@ impl Registers {
             pages: Box::new([]),
             facts,
             kernel_page: DEVICE_PAGE,
-            states: Box::new([]),
+            next_buffers: Box::new([]),
         })
     }
 }
@@ -119,27 +112,17 @@ impl Registers {
             )
         };
         let pages = (0..pages).map(map).collect::<Result<_, _>>()?;
-        let states = (0..facts.total).map(|_| State::default()).collect();
-        Ok(Self { pages, facts, kernel_page, states })
+        let next_buffers = (0..facts.total).map(|_| Mutex::default()).collect();
+        Ok(Self { pages, facts, kernel_page, next_buffers })
     }
 
     /// Arms a completion queue: stores `doorbell`, which the record of the queue has too.
     pub(super) fn arm(&self, doorbell: u64) {
+        let Some(page) = self.pages.first() else { return };
         write_combining_barrier();
-        self.store(0, ARMS, doorbell);
+        // SAFETY: the offset is within the page, a multiple of 8, and the page is mapped.
+        unsafe { put(page.place(ARMS).pointer().cast(), doorbell) };
         write_combining_barrier();
-    }
-
-    /// Stores `value` at `offset` of a page of the kernel's size, in the order of its bytes.
-    #[inline(always)]
-    fn store(&self, page: usize, offset: usize, value: u64) {
-        let Some(page) = self.pages.get(page) else { return };
-        debug_assert!(offset % 8 == 0 && offset + 8 <= self.kernel_page);
-        // SAFETY: every caller passes an offset within a page: `ARMS`, or one that `Register::take` has checked.
-        let register: NonNull<u64> = unsafe { page.start().add(offset).cast() };
-        // SAFETY: the register is valid for writes as long as the mapping, and aligned, as pages are and the offset is a
-        // multiple of 8; nothing reads it but the device.
-        unsafe { register.write_volatile(value) }
     }
 }
 
@@ -149,14 +132,17 @@ pub(super) const MAX_REGISTERS: u32 = 512;
 /// The register of a send queue.
 #[derive(Debug)]
 pub(super) struct Register {
-    registers: Arc<Registers>,
-    number: usize,
-    page: usize,
-    /// The offset of its first buffer in the page.
-    offset: usize,
-    /// Bytes of an entry that may be copied to the register; 0 if only doorbells are stored there.
-    pub(super) copied: usize,
+    /// The first byte of the first buffer.
+    start: Place,
+    /// The offset of the buffer that is written next, unless the register is shared. It passes to the next queue pair.
+    buffer: usize,
+    /// Bytes of a buffer.
+    size: usize,
+    /// Units of an entry that may be copied to a buffer; 0 if only doorbells are stored there.
+    copied_units: u32,
     is_shared: bool,
+    number: usize,
+    registers: Arc<Registers>,
 }
 
 impl Register {
@@ -171,37 +157,88 @@ impl Register {
         let page = (device_page / facts.per_kernel_page) as usize;
         let within = (device_page % facts.per_kernel_page) as usize * DEVICE_PAGE;
         let offset = within + FIRST_REGISTER + slot as usize * facts.size as usize;
-        if page >= registers.pages.len()
-            || offset + facts.size.max(8) as usize > registers.kernel_page
-        {
-            return Err(Errno::EPROTO);
-        }
-        // The kernel gives register 0 to queue pairs that need no speed, and it has no buffers.
-        let copied = match facts.copies_nothing || number == 0 {
+        let fits = offset + facts.size.max(8) as usize <= registers.kernel_page;
+        let page = registers.pages.get(page).filter(|_| fits).ok_or(Errno::EPROTO)?;
+        let size = facts.size as usize / 2;
+        // The kernel gives register 0 to queue pairs that need no speed, and it has no buffers. Whole blocks are copied.
+        let copied_units = match facts.copies_nothing || number == 0 || size < 8 * WORDS {
             true => 0,
-            false => facts.size as usize / 2,
+            false => facts.size / 2 / 16,
         };
-        let is_shared = number < facts.total.saturating_sub(facts.dedicated);
-        let registers = Arc::clone(registers);
-        Ok(Self { registers, number: number as usize, page, offset, copied, is_shared })
+        Ok(Self {
+            start: page.place(offset),
+            buffer: *ignore_poison(registers.next_buffers[number as usize].lock()),
+            size,
+            copied_units,
+            is_shared: number < facts.total.saturating_sub(facts.dedicated),
+            number: number as usize,
+            registers: Arc::clone(registers),
+        })
     }
 
-    /// Stores the words of `blocks` in the register, from its buffer's beginning on. The blocks are at most
-    /// [`copied`](Self::copied) bytes, or one doorbell.
+    /// Makes the device process the entry of `units` at `start` of `ring`, and those before it.
+    ///
+    /// Copies the entry if it is the only one, which `is_only` says, and the register has a buffer that is large enough.
+    /// Otherwise stores the beginning of the entry.
     #[inline(always)]
-    pub(super) fn write(&self, words: impl Iterator<Item = u64>) {
-        let state = &self.registers.states[self.number];
-        let lock = self.is_shared.then(|| ignore_poison(state.lock.lock()));
-        // Taking a lock does not order stores to registers on all processors.
+    pub(super) fn ring(&mut self, ring: &Ring, start: usize, units: u32, is_only: bool) {
+        let is_copied = is_only && units > 1 && units <= self.copied_units;
+        let blocks = if is_copied { units.div_ceil(UNITS_PER_BLOCK) as usize } else { 0 };
+        if self.is_shared {
+            return self.ring_shared(ring, start, blocks);
+        }
+        self.store(self.buffer, ring, start, blocks);
+        self.buffer ^= self.size;
+    }
+
+    /// Rings for several queue pairs that share the register.
+    #[inline(never)]
+    fn ring_shared(&self, ring: &Ring, start: usize, blocks: usize) {
+        let mut buffer = ignore_poison(self.registers.next_buffers[self.number].lock());
+        // The order by a lock is that of ordinary memory: the barriers are needed all the same.
+        self.store(*buffer, ring, start, blocks);
+        *buffer ^= self.size;
+    }
+
+    /// Stores so many `blocks` in the buffer at offset `buffer`, which has room for them, or one word if there are none.
+    #[inline(always)]
+    fn store(&self, buffer: usize, ring: &Ring, start: usize, blocks: usize) {
+        debug_assert!(blocks * WORDS * 8 <= self.size && (buffer == 0 || buffer == self.size));
+        // SAFETY: `take` has checked that both buffers are within the page, and a buffer is selected by its size.
+        let mut register: NonNull<u64> = unsafe { self.start.pointer().add(buffer).cast() };
         write_combining_barrier();
-        let buffer = state.buffer.load(Ordering::Relaxed);
-        let start = self.offset + buffer as usize;
-        let end = start + (self.registers.facts.size as usize / 2).max(8);
-        for (offset, word) in (start..end).step_by(8).zip(words) {
-            self.registers.store(self.page, offset, word);
+        if blocks == 0 {
+            // SAFETY: a buffer has room for a word; see `put`.
+            unsafe { put(register, ring.block(start).word(0)) };
+        }
+        for block in 0..blocks {
+            let block = ring.block(start + block * WORDS * 8);
+            for index in 0..WORDS {
+                // SAFETY: the words are in the buffer, which has room for all blocks, as `ring` has compared.
+                unsafe { put(register, block.word(index)) };
+                // SAFETY: the address is within the page, or the end of it.
+                register = unsafe { register.add(1) };
+            }
         }
         write_combining_barrier();
-        state.buffer.store(buffer ^ (self.registers.facts.size / 2), Ordering::Relaxed);
-        drop(lock);
     }
+}
+
+impl Drop for Register {
+    fn drop(&mut self) {
+        if !self.is_shared {
+            *ignore_poison(self.registers.next_buffers[self.number].lock()) = self.buffer;
+        }
+    }
+}
+
+/// Stores a word in a register.
+///
+/// # Safety
+///
+/// The address is that of a word of a register, a multiple of 8, whose page is mapped.
+#[inline(always)]
+unsafe fn put(register: NonNull<u64>, word: u64) {
+    // SAFETY: the register is valid for writes, and aligned, as the caller promises; nothing reads it but the device.
+    unsafe { register.write_volatile(word) }
 }

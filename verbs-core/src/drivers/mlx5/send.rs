@@ -11,24 +11,41 @@
 use std::sync::Arc;
 
 use super::geometry::{BLOCK, SendSize};
-use super::memory::{Record, Ring, UNIT, Unit, Word, pair};
+use super::memory::{Record, Ring, UNIT, UNITS_PER_BLOCK, Unit, Word, pair};
 use super::opcode;
 use super::queue_pair::Current;
 use super::registers::Register;
 use super::table::{KeyChange, Table};
 use super::window;
-use crate::driver::checks::{check_send, count, inline, signed_length};
+use crate::driver::checks::{TOO_LONG, check_send, count, inline, signed_length};
 use crate::driver::dma::store_barrier;
 use crate::driver::{Doorbell, PostError, Posted, SendOps};
 use crate::work::{Payload, QpState, SendFlags, SendOperation, SendRequest, Sge};
 
 /// Flags of the control segment.
 mod control {
+    use crate::work::SendFlags;
+
     pub(super) const SOLICITED: u32 = 2;
     pub(super) const COMPLETION: u32 = 8;
     pub(super) const FENCE: u32 = 4 << 5;
     /// The fence of the request that follows the change of a key.
     pub(super) const SMALL_FENCE: u32 = 1 << 5;
+
+    /// The flags for each combination of a request's flags.
+    pub(super) const FLAGS: [u32; 8] = {
+        let mut flags = [0; 8];
+        let mut bits = 0_u32;
+        while bits < 8 {
+            let request = SendFlags::from_bits_truncate(bits);
+            let solicited = if request.contains(SendFlags::SOLICITED) { SOLICITED } else { 0 };
+            let signaled = if request.contains(SendFlags::SIGNALED) { COMPLETION } else { 0 };
+            let fence = if request.contains(SendFlags::FENCE) { FENCE } else { 0 };
+            flags[bits as usize] = solicited | signaled | fence;
+            bits += 1;
+        }
+        flags
+    };
 }
 
 /// The bit that distinguishes inline data from the length of a pointer.
@@ -37,16 +54,19 @@ const INLINE: u32 = 1 << 31;
 /// The bit of a datagram's queue pair number that says that the address has a global route.
 const EXTENDED_ADDRESS: u32 = 1 << 31;
 
-/// Units of a block.
-const UNITS_PER_BLOCK: u32 = 4;
-
 /// The options of a send queue, set when it is created.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Options {
-    /// Each request has a completion.
-    pub(super) signals_all: bool,
+    /// Flags of the control segment that each request has.
+    always: u32,
     /// The queue pair is an XRC initiator.
-    pub(super) is_initiator: bool,
+    is_initiator: bool,
+}
+
+impl Options {
+    pub(super) fn new(signals_all: bool, is_initiator: bool) -> Self {
+        Self { always: if signals_all { control::COMPLETION } else { 0 }, is_initiator }
+    }
 }
 
 /// The end of a send queue that is posted to.
@@ -68,8 +88,8 @@ pub struct SendRing {
     requests: u32,
     /// Requests that were stored since the doorbell was last rung.
     unrung: u32,
-    /// The first block of the request that was stored last, and its units.
-    last: (u32, u32),
+    /// The offset of the request that was stored last, and its units.
+    last: (usize, u32),
     /// The fence of the next request, if it has none of its own.
     next_fence: u32,
 }
@@ -78,46 +98,85 @@ pub struct SendRing {
 struct Entry<'a> {
     ring: &'a mut Ring,
     start: usize,
-    units: u32,
+    /// The offset behind the units that were stored.
+    end: usize,
 }
 
 impl Entry<'_> {
     #[inline(always)]
     fn put(&mut self, unit: Unit) {
-        self.ring.put(self.start + self.units as usize * UNIT, unit);
-        self.units += 1;
+        self.ring.put(self.end, unit);
+        self.end += UNIT;
+    }
+
+    /// Returns the number of units, with that of the control segment.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "an entry has at most 64 units")]
+    fn units(&self) -> u32 {
+        ((self.end - self.start) / UNIT) as u32
     }
 
     /// Stores pointers to data. Empty ones are left out.
     #[inline(always)]
     fn gather(&mut self, pieces: &[Sge]) {
-        for Sge { addr, length, lkey } in pieces.iter().copied().filter(|piece| piece.length > 0) {
-            self.put([pair(length, lkey), addr.get().to_be()]);
+        for Sge { addr, length, lkey } in pieces.iter().copied() {
+            if length > 0 {
+                self.put([pair(length, lkey), addr.get().to_be()]);
+            }
         }
     }
+}
 
-    /// Stores data, with its length in front of it. No data takes no unit.
-    #[inline(always)]
-    fn inline(&mut self, bytes: &[u8], length: u32) {
-        if length == 0 {
-            return;
-        }
-        let (first, rest) = bytes.split_at(bytes.len().min(UNIT - 4));
+/// Stores data at `offset`, with its length in front of it. No data takes no unit. Returns the offset behind the units.
+#[inline(never)]
+fn put_inline(ring: &mut Ring, mut offset: usize, bytes: &[u8], length: u32) -> usize {
+    let mut put = |unit| {
+        ring.put(offset, unit);
+        offset += UNIT;
+    };
+    let header = (INLINE | length).to_be_bytes();
+    if let Some((first, rest)) = bytes.split_first_chunk::<{ UNIT - 4 }>() {
         let mut unit = [0; UNIT];
-        unit[..4].copy_from_slice(&(INLINE | length).to_be_bytes());
-        unit[4..4 + first.len()].copy_from_slice(first);
-        self.put(words(unit));
-        for chunk in rest.chunks(UNIT) {
-            let mut unit = [0; UNIT];
-            unit[..chunk.len()].copy_from_slice(chunk);
-            self.put(words(unit));
+        unit[..4].copy_from_slice(&header);
+        unit[4..].copy_from_slice(first);
+        put(words(unit));
+        let mut chunks = rest.chunks_exact(UNIT);
+        for chunk in &mut chunks {
+            put(words(chunk.try_into().expect("a chunk has the bytes of a unit")));
         }
+        let last = chunks.remainder();
+        if !last.is_empty() {
+            put(words(padded(last).to_le_bytes()));
+        }
+    } else if length > 0 {
+        let header = u128::from(u32::from_le_bytes(header));
+        put(words((header | padded(bytes) << 32).to_le_bytes()));
     }
+    offset
 }
 
 #[inline(always)]
 fn words(bytes: [u8; UNIT]) -> Unit {
     zerocopy::transmute!(bytes)
+}
+
+/// Returns fewer than 16 bytes as a number whose first byte is the lowest, followed by zeros.
+///
+/// Words that overlap take fewer instructions than a copy of an unknown length.
+#[inline(always)]
+fn padded(bytes: &[u8]) -> u128 {
+    let length = bytes.len();
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let [first, last] =
+            [first, last].map(|word: &[u8; 8]| u128::from(u64::from_le_bytes(*word)));
+        return first | last >> (8 * (UNIT - length)) << 64;
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let [first, last] =
+            [first, last].map(|word: &[u8; 4]| u64::from(u32::from_le_bytes(*word)));
+        return (first | last >> (8 * (8 - length)) << 32).into();
+    }
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u128::from(*byte))
 }
 
 /// The facts of an operation in the control segment.
@@ -164,12 +223,101 @@ impl SendRing {
         }
     }
 
-    /// Stores a request.
+    /// Stores a request of the frequent operations with memory, in few instructions.
+    ///
+    /// Returns `false`, and stores nothing that the device sees, for other requests and for those that are refused.
     ///
     /// # Safety
     ///
     /// The caller keeps the contract of [`SendOps::store`].
     #[inline(always)]
+    unsafe fn put_common(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
+        let has_room = self.requests.wrapping_sub(self.table.sends_done()) < self.size.requests;
+        if check_send(state).is_err()
+            || self.current.has_changed(self.life)
+            || !has_room
+            || self.options.is_initiator
+        {
+            return false;
+        }
+        let start = ((self.next & (self.size.blocks - 1)) * BLOCK) as usize;
+        let (opcode, immediate, remote) = match request.operation {
+            SendOperation::Send => (opcode::SEND, 0, None),
+            SendOperation::SendWithImm { imm_data } => {
+                (opcode::SEND_WITH_IMMEDIATE, imm_data, None)
+            }
+            SendOperation::Write { remote_addr, rkey } => {
+                (opcode::WRITE, 0, Some((remote_addr, rkey)))
+            }
+            SendOperation::WriteWithImm { remote_addr, rkey, imm_data } => {
+                (opcode::WRITE_WITH_IMMEDIATE, imm_data, Some((remote_addr, rkey)))
+            }
+            SendOperation::Read { remote_addr, rkey } => {
+                (opcode::READ, 0, Some((remote_addr, rkey)))
+            }
+            _ => return false,
+        };
+        let mut end = start + UNIT;
+        if let Some((remote_addr, rkey)) = remote {
+            self.ring.put(end, [remote_addr.to_be(), pair(rkey, 0)]);
+            end += UNIT;
+        }
+        match request.payload {
+            Payload::Gather(pieces) => {
+                if pieces.len() > self.max_sge as usize {
+                    return false;
+                }
+                for Sge { addr, length, lkey } in pieces.iter().copied() {
+                    if length >= TOO_LONG {
+                        return false;
+                    }
+                    if length > 0 {
+                        self.ring.put(end, [pair(length, lkey), addr.get().to_be()]);
+                        end += UNIT;
+                    }
+                }
+            }
+            Payload::Inline(bytes) => {
+                let Ok(length) = inline(bytes, self.size.max_inline) else { return false };
+                end = put_inline(&mut self.ring, end, bytes, length);
+            }
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "an entry has at most 64 units")]
+        let units = ((end - start) / UNIT) as u32;
+        self.finish(request, opcode, immediate, start, units);
+        true
+    }
+
+    /// Stores the control segment of the entry of `units` at `start`, and records the request.
+    #[inline(always)]
+    fn finish(
+        &mut self,
+        request: &SendRequest<'_>,
+        opcode: u32,
+        immediate: u32,
+        start: usize,
+        units: u32,
+    ) {
+        let mut flags = self.options.always | control::FLAGS[(request.flags.bits() & 7) as usize];
+        if !request.flags.contains(SendFlags::FENCE) {
+            flags |= self.next_fence;
+        }
+        self.next_fence = 0;
+        let first = pair((self.next & 0xffff) << 8 | opcode, self.table.qp_num << 8 | units);
+        self.ring.put(start, [first, pair(flags, immediate)]);
+        let index = self.next & (self.size.blocks - 1);
+        self.table.post_send(index, self.requests, request.wr_id);
+        self.last = (start, units);
+        self.next = self.next.wrapping_add(units.div_ceil(UNITS_PER_BLOCK));
+        self.requests = self.requests.wrapping_add(1);
+        self.unrung += 1;
+    }
+
+    /// Stores a request.
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the contract of [`SendOps::store`].
     unsafe fn put(&mut self, state: QpState, request: &SendRequest<'_>) -> Posted {
         check_send(state)?;
         self.follow_reset();
@@ -189,7 +337,7 @@ impl SendRing {
         };
         let index = self.next & (self.size.blocks - 1);
         let start = (index * BLOCK) as usize;
-        let mut entry = Entry { ring: &mut self.ring, start, units: 1 };
+        let mut entry = Entry { ring: &mut self.ring, start, end: start + UNIT };
         let operation = match self.options.is_initiator {
             true => put_srq_number(&mut entry, &request.operation, state)?,
             false => &request.operation,
@@ -198,36 +346,18 @@ impl SendRing {
             put_operation(&mut entry, operation, self.table.qp_num)?;
         match request.payload {
             Payload::Gather(pieces) => entry.gather(pieces),
-            Payload::Inline(bytes) => entry.inline(bytes, inline_length),
+            Payload::Inline(bytes) => {
+                entry.end = put_inline(entry.ring, entry.end, bytes, inline_length);
+            }
         }
-        let units = entry.units;
-        let mut flags = 0;
-        if self.options.signals_all || request.flags.contains(SendFlags::SIGNALED) {
-            flags |= control::COMPLETION;
-        }
-        if request.flags.contains(SendFlags::SOLICITED) {
-            flags |= control::SOLICITED;
-        }
-        flags |= match request.flags.contains(SendFlags::FENCE) {
-            true => control::FENCE,
-            false => self.next_fence,
-        };
-        self.next_fence = match opcode {
-            opcode::CHANGE_KEY => control::SMALL_FENCE,
-            _ => 0,
-        };
-        let first = pair((self.next & 0xffff) << 8 | opcode, self.table.qp_num << 8 | units);
-        self.ring.put(start, [first, pair(flags, immediate)]);
+        let units = entry.units();
+        self.finish(request, opcode, immediate, start, units);
         if opcode == opcode::CHANGE_KEY {
-            let is_bind = matches!(request.operation, SendOperation::BindWindow(_));
+            let is_bind = matches!(operation, SendOperation::BindWindow(_));
             let change = if is_bind { KeyChange::Bind } else { KeyChange::Invalidation };
             self.table.set_key_change(index, change);
+            self.next_fence = control::SMALL_FENCE;
         }
-        self.table.post_send(index, self.requests, request.wr_id);
-        self.last = (index, units);
-        self.next = self.next.wrapping_add(units.div_ceil(UNITS_PER_BLOCK));
-        self.requests = self.requests.wrapping_add(1);
-        self.unrung += 1;
         Ok(())
     }
 }
@@ -334,7 +464,7 @@ impl SendOps for SendRing {
     #[inline(always)]
     unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
         // SAFETY: the contract of this function is that of the callee.
-        unsafe { self.put(state, request) }.is_ok()
+        unsafe { self.put_common(state, request) }
     }
 
     /// Stores the number of blocks in the record, and then the beginning of the last entry in the register: or the whole entry,
@@ -346,16 +476,8 @@ impl SendOps for SendRing {
         }
         store_barrier();
         self.record.store(Word::Second, self.next & 0xffff);
-        let (index, units) = self.last;
-        let start = (index * BLOCK) as usize;
-        let ring = &self.ring;
-        if self.unrung == 1 && units > 1 && units as usize * UNIT <= self.register.copied {
-            let blocks = units.div_ceil(UNITS_PER_BLOCK) as usize;
-            let block = |block: usize| ring.block(start + block * BLOCK as usize);
-            self.register.write((0..blocks).flat_map(block));
-        } else {
-            self.register.write(std::iter::once(ring.block(start)[0]));
-        }
+        let (start, units) = self.last;
+        self.register.ring(&self.ring, start, units, self.unrung == 1);
         self.unrung = 0;
         Ok(())
     }

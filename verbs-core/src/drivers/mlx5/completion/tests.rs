@@ -274,6 +274,21 @@ fn dropped_receive_returns_shared_entry() {
 }
 
 #[test]
+fn unpolled_receive_returns_shared_entry_with_its_queue() {
+    let mut device = Device::new(true);
+    let memory = QueueMemory::new([4 * 32]).expect("memory");
+    let links = super::super::memory::Links::of(&memory.rings[0], 5);
+    let srq = Arc::new(SharedTable::new(links, 4, 4));
+    let qp = device.qp(17, Some(Arc::clone(&srq)));
+    [(0, 5), (1, 6), (2, 7)].into_iter().for_each(|(index, wr_id)| srq.post(index, wr_id));
+    device.complete(&qp, opcode::SEND, &[COUNTER_1]);
+    device.complete(&qp, opcode::SEND, &[]);
+    device.shared.end(&qp);
+    drop(device);
+    assert_eq!([srq.complete(0), srq.complete(1), srq.complete(2)], [None, None, Some(7)]);
+}
+
+#[test]
 fn end_lies_behind_entries_that_were_overwritten() {
     let mut device = Device::new(true);
     let qp = device.qp(17, None);

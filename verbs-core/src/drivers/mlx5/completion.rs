@@ -79,6 +79,8 @@ struct Changing {
 pub(super) struct Shared {
     changing: Mutex<Changing>,
     record: Record,
+    /// The word that armed the queue last. The thread that arms holds the lock, so that a later arming is not overwritten.
+    armed: Mutex<Option<u32>>,
     /// Completions name queue pairs by the program's index.
     names_user_index: bool,
     /// The number of completions that were polled, of which the record has the lower bits.
@@ -98,8 +100,8 @@ impl Shared {
         number: u32,
     ) -> Arc<Self> {
         let changing = Mutex::new(Changing { ring, lives: Arc::from([]) });
-        let polled = AtomicU64::new(0);
-        Arc::new(Self { changing, record, names_user_index, polled, registers, number })
+        let (polled, armed) = (AtomicU64::new(0), Mutex::default());
+        Arc::new(Self { changing, record, armed, names_user_index, polled, registers, number })
     }
 
     fn key(&self, table: &Table) -> u32 {
@@ -194,6 +196,15 @@ mod arm {
     const SERIAL_SHIFT: u32 = 28;
     const SOLICITED_ONLY: u32 = 1 << 24;
 
+    /// Returns the word for arming after `last`: a queue that is armed for all completions stays so.
+    pub(super) fn after(last: Option<u32>, word: u32) -> u32 {
+        let is_same_event = |last: u32| last >> SERIAL_SHIFT == word >> SERIAL_SHIFT;
+        match last.filter(|last| is_same_event(*last)) {
+            Some(last) if last & SOLICITED_ONLY == 0 => word & !SOLICITED_ONLY,
+            _ => word,
+        }
+    }
+
     /// Returns the word for a queue of which so many completions were polled, and so many events were read.
     pub(super) fn word(polled: u64, solicited_only: bool, events_read: u32) -> u32 {
         let solicited = if solicited_only { SOLICITED_ONLY } else { 0 };
@@ -205,9 +216,12 @@ impl CqControlOps for CqControl {
     /// Stores the index behind the polled completions, and a serial number: the device raises one event for each number.
     fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), CommandError> {
         cx.check()?;
-        let Shared { record, polled, registers, number, .. } = &*self.0;
+        let Shared { record, polled, armed, registers, number, .. } = &*self.0;
+        let mut armed = ignore_poison(armed.lock());
         let events_read = arm.events_read.load(Ordering::Acquire);
         let word = arm::word(polled.load(Ordering::Acquire), arm.solicited_only, events_read);
+        let word = arm::after(*armed, word);
+        *armed = Some(word);
         record.store(Word::Second, word);
         registers.arm((u64::from(word) << 32 | u64::from(*number)).to_be());
         Ok(())

@@ -408,3 +408,14 @@ fn arming_stores_serial_number_and_position() {
     assert_eq!([word(false, 0), word(true, 0)], [1, 0x0100_0001]);
     assert_eq!([word(false, 5), word(false, 4)], [0x1000_0001, 1]);
 }
+
+#[test]
+fn queue_armed_for_all_stays_so_until_its_event() {
+    let (all, solicited) = (arm::word(3, false, 1), arm::word(4, true, 1));
+    assert_eq!(arm::after(None, solicited), solicited);
+    assert_eq!(arm::after(Some(all), solicited), arm::word(4, false, 1));
+    assert_eq!(arm::after(Some(solicited), all), all);
+    // The event of the first word was read.
+    let next = arm::word(5, true, 2);
+    assert_eq!(arm::after(Some(all), next), next);
+}

@@ -81,6 +81,11 @@ impl CompletionQueue {
     /// - [`ErrorKind::InvalidInput`] if `channel` belongs to another device.
     /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
     ///
+    /// # Driver notes
+    ///
+    /// - On mlx5, completions of a queue pair that was destroyed or moved to RESET take room until
+    ///   the queue is polled. The poll does not return them.
+    ///
     /// Kernel command: `IB_USER_VERBS_CMD_CREATE_CQ`.
     #[doc(alias = "ibv_create_cq")]
     pub fn new(
@@ -374,6 +379,7 @@ impl CompletionQueue {
     /// - On rxe with `solicited_only`, a failed or flushed send raises no event. Neither does a
     ///   receive that fails with a message that is not solicited, nor, on Linux 6.12, a flushed
     ///   receive.
+    /// - On mlx5, arming makes no system call.
     /// - On siw, arming makes no system call, and any completion raises the event. The kernel does
     ///   not check whether a received message is solicited.
     /// - On siw, the library itself completes requests once the queue pair is in ERR. It makes the
@@ -381,7 +387,7 @@ impl CompletionQueue {
     ///   polled. If the kernel cannot create it (no memory or no more queue pairs), these requests
     ///   raise no event.
     ///
-    /// Kernel command: `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`, except on siw.
+    /// Kernel command: `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`, except on siw and mlx5.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn request_notify(&self, solicited_only: bool) -> Result<()> {
         self.context().check_usable("arm", || self.inner.name())?;

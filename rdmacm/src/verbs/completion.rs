@@ -84,7 +84,8 @@ impl CompletionQueue {
     /// # Driver notes
     ///
     /// - On mlx5, completions of a queue pair that was destroyed or moved to RESET take room until
-    ///   the queue is polled. The poll does not return them.
+    ///   the queue is polled. The poll returns only those of requests that a shared receive queue
+    ///   had.
     ///
     /// Kernel command: `IB_USER_VERBS_CMD_CREATE_CQ`.
     #[doc(alias = "ibv_create_cq")]

@@ -5,7 +5,8 @@
 //! allocates.
 //!
 //! When a queue pair is destroyed, or moved to RESET, the completions of that life that were not polled stay in the ring. The
-//! position behind them is recorded, and polling drops them.
+//! position behind them is recorded, and polling drops them, but for those of requests that a shared receive queue had. rdma-core
+//! drops these too, and with them the only sign that the memory of the request is free.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -333,7 +334,7 @@ impl CqRing {
                 Err(reason) if count == 0 => return Err(reason),
                 Err(_) => break,
             };
-            if has_ended {
+            if has_ended && !outlives(&life.table, opcode) {
                 drop_completion(entry, &life.table, opcode);
             } else {
                 match translate(entry, &life.table, opcode, slot) {
@@ -413,18 +414,29 @@ mod opcode {
     pub(super) const RECEIVE_ERROR: u8 = 14;
 }
 
-/// Drops a completion of a life that has ended. The entry of a shared receive queue is free again.
-#[cold]
-fn drop_completion(entry: Entry<'_>, table: &Table, opcode: u8) {
-    let is_receive = matches!(
+fn is_receive(opcode: u8) -> bool {
+    matches!(
         opcode,
         opcode::WRITE_WITH_IMMEDIATE
             | opcode::SEND
             | opcode::SEND_WITH_IMMEDIATE
             | opcode::SEND_WITH_INVALIDATE
             | opcode::RECEIVE_ERROR
-    );
-    if let (Some(srq), true) = (&table.srq, is_receive) {
+    )
+}
+
+/// Returns `true` if a completion of a life that has ended is returned nevertheless.
+///
+/// A request of a shared receive queue belongs to that queue, whose owner learns from nothing else that the request is done.
+#[cold]
+fn outlives(table: &Table, opcode: u8) -> bool {
+    table.srq.is_some() && table.qp_num != Table::NO_QP && is_receive(opcode)
+}
+
+/// Drops a completion of a life that has ended. The entry of a shared receive queue is free again.
+#[cold]
+fn drop_completion(entry: Entry<'_>, table: &Table, opcode: u8) {
+    if let (Some(srq), true) = (&table.srq, is_receive(opcode)) {
         let _ = srq.complete(entry.u16(at::COUNTER));
     }
 }

@@ -257,7 +257,7 @@ fn user_index_is_free_when_its_completions_are_polled() {
 }
 
 #[test]
-fn dropped_receive_returns_shared_entry() {
+fn shared_receive_outlives_its_queue_pair() {
     let mut device = Device::new(true);
     let memory = QueueMemory::new([4 * 32]).expect("memory");
     let links = super::super::memory::Links::of(&memory.rings[0], 5);
@@ -267,8 +267,12 @@ fn dropped_receive_returns_shared_entry() {
     device.complete(&qp, opcode::SEND, &[COUNTER_1]);
     assert_eq!(device.polls().wr_id.get(), 6);
     device.complete(&qp, opcode::SEND, &[]);
+    qp.post_send(0, 0, 9);
+    device.complete(&qp, opcode::REQUEST, &[]);
     device.shared.end(&qp);
-    assert!(device.poll().expect("poll").is_none());
+    let completion = device.polls();
+    assert_eq!((completion.wr_id.get(), completion.qp_num), (5, 17));
+    assert!(device.poll().expect("poll").is_none(), "the send is dropped");
     assert_eq!(srq.complete(0), None, "the entry is free");
     assert_eq!(srq.complete(2), Some(7));
 }

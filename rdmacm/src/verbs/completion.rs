@@ -9,7 +9,7 @@
 //!   channel. The lock `sleeper` admits one thread at a time.
 
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use verbs_abi::{AlignedU64, ib_uverbs_create_cq, ib_uverbs_destroy_cq};
@@ -29,8 +29,10 @@ use crate::driver::PollError;
 use crate::drivers::any::AnyCqRing;
 use crate::engine::{Cq, NewCq, WakeupRequest};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
+use crate::lock::ignore_poison;
 use crate::registry::Token;
 use crate::sync::{HandoffGuard, HandoffMutex, HeldByThisThread};
+use crate::sys::mapping::Mapping;
 
 const POLL: &str = "poll";
 /// Reason in errors about a queue that a [`BufferedQueuePair`](super::BufferedQueuePair) polls.
@@ -55,6 +57,8 @@ struct Inner {
     // pairs use.
     cq: Cq,
     object: Object<ib_uverbs_destroy_cq>,
+    /// Memory of this process that the device uses since the queue was resized, until it is destroyed.
+    resized: Mutex<Option<Arc<Mapping>>>,
     reporter: EventSource,
     /// Counts the completion events that were passed to the program.
     events: Arc<Acks>,
@@ -143,6 +147,7 @@ impl CompletionQueue {
         let inner = Inner {
             ring: HandoffMutex::new(ring),
             object: Object::with_memory(context, cq.handle(), memory),
+            resized: Mutex::default(),
             cq,
             reporter,
             events,
@@ -209,8 +214,9 @@ impl CompletionQueue {
         let mut memory = None;
         let resized =
             self.inner.cq.resize(self.context().engine(), &mut ring, capacity, &mut memory);
-        if let Some(memory) = memory {
-            self.inner.object.replace_memory(memory);
+        if memory.is_some() {
+            // The device no longer uses the memory of an earlier size.
+            *ignore_poison(self.inner.resized.lock()) = memory;
         }
         resized.map_err(|error| {
             let (context, name) = (self.context(), self.inner.name());
@@ -595,6 +601,13 @@ impl Shared for Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.object.is_owner() && !self.object.is_destroyed() {
+            self.cq.destroy_wakeups();
+            if self.object.destroy().is_err() {
+                // The device may still use the memory.
+                mem::forget(ignore_poison(self.resized.get_mut()).take());
+            }
+        }
         if let Some(channel) = &self.channel {
             channel.remove_queue();
         }

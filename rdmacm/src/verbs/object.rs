@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use verbs_abi::{
@@ -16,7 +16,6 @@ use verbs_abi::{
 use super::context::Context;
 use super::reporter::{EventSource, Reported};
 use crate::error::DestroyError;
-use crate::lock::ignore_poison;
 use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 
@@ -104,18 +103,8 @@ pub(super) struct Object<D: Destroy> {
     handle: u32,
     destroyed: bool,
     /// Memory of this process that the device uses until the object is destroyed.
-    memory: Mutex<Memory>,
+    memory: Option<Arc<Mapping>>,
     command: PhantomData<fn() -> D>,
-}
-
-/// Memory of this process that a device uses.
-#[derive(Default)]
-struct Memory {
-    /// Since the object was created.
-    #[expect(dead_code, reason = "kept for the device")]
-    created: Option<Arc<Mapping>>,
-    /// Since the object was resized.
-    resized: Option<Arc<Mapping>>,
 }
 
 impl<D: Destroy> Object<D> {
@@ -131,13 +120,7 @@ impl<D: Destroy> Object<D> {
         memory: Option<Arc<Mapping>>,
     ) -> Self {
         let context = context.clone();
-        let memory = Mutex::new(Memory { created: memory, resized: None });
         Self { context, handle, destroyed: false, memory, command: PhantomData }
-    }
-
-    /// Keeps `memory` instead of that from an earlier resize, which the device no longer uses.
-    pub(super) fn replace_memory(&self, memory: Arc<Mapping>) {
-        ignore_poison(self.memory.lock()).resized = Some(memory);
     }
 
     #[inline]
@@ -176,7 +159,7 @@ impl<D: Destroy> Drop for Object<D> {
             // destroys its objects.
             if self.destroy().is_err() {
                 // The device may still use the memory.
-                mem::forget(mem::take(&mut *ignore_poison(self.memory.lock())));
+                mem::forget(self.memory.take());
             }
         }
     }

@@ -601,12 +601,10 @@ impl Shared for Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.object.is_owner() && !self.object.is_destroyed() {
-            self.cq.destroy_wakeups();
-            if self.object.destroy().is_err() {
-                // The device may still use the memory.
-                mem::forget(ignore_poison(self.resized.get_mut()).take());
-            }
+        if self.object.is_owner() && !self.object.is_destroyed() && self.object().destroy().is_err()
+        {
+            // The device may still use the memory.
+            mem::forget(ignore_poison(self.resized.get_mut()).take());
         }
         if let Some(channel) = &self.channel {
             channel.remove_queue();

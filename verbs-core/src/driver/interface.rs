@@ -223,13 +223,13 @@ pub struct CreatedSrq<D: Driver> {
     pub response: ib_uverbs_create_srq_resp,
     /// The end that is posted to.
     pub ring: D::RecvRing,
-    /// The part that is told that the kernel has destroyed the queue.
+    /// The engine calls it when the kernel has destroyed the queue. Absent if the driver needs no call.
     pub on_destroyed: Option<Box<dyn OnDestroyed>>,
     /// The memory that the device uses until the queue is destroyed.
     pub memory: Option<Arc<Mapping>>,
 }
 
-/// The part of a queue that learns of the end of the queue.
+/// The reaction of a driver to the destruction of a queue.
 pub trait OnDestroyed: Debug + Send + Sync {
     /// Handles that the kernel has destroyed the queue.
     ///

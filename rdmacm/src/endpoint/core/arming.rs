@@ -214,7 +214,7 @@ mod tests {
     fn two_queues_come_to_rest_if_events_are_read_first() {
         let mut arming = Arming::new();
         arming.read_events_first(true);
-        let action = arming_of_sends(&mut arming);
+        let action = arming.next_action([false, true], false).expect("sends should be unarmed");
         arming.on_action(action, true);
         arming.has_polled(Queue::Receive, 1);
         let mut actions = Vec::new();
@@ -226,9 +226,5 @@ mod tests {
         }
         assert_eq!(actions.last(), Some(&ArmAction::Arm { receives: true, sends: true }));
         assert!(!arming.may_be_unarmed([true; 2]));
-    }
-
-    fn arming_of_sends(arming: &mut Arming) -> ArmAction {
-        arming.next_action([false, true], false).expect("the queue of the sends should be off")
     }
 }

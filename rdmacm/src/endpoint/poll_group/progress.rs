@@ -119,8 +119,9 @@ impl PollGroup {
 
     /// Takes the next step of arming both completion queues.
     ///
-    /// Returns `true` if one may have been unarmed, or if the program has returned a buffer; the caller then makes
-    /// progress: reading events and arming take turns with polling, or each would undo the other for ever. If `wakes` is set, the next returned buffer makes the descriptor readable.
+    /// Returns `true` if one may have been unarmed, or if the program has returned a buffer. The caller then polls the
+    /// queues before the next step: reading events makes the state of an armed queue unknown, and only a poll finds it
+    /// out. If `wakes` is set, the next returned buffer makes the descriptor readable.
     fn arm(&mut self, wakes: bool) -> Result<bool> {
         let has_returned = match self.take_returned(wakes) {
             Ok(has_returned) => has_returned,

@@ -54,7 +54,12 @@ pub(crate) struct Io {
 impl Io {
     /// Gives `id`, which has a device, a queue pair.
     pub(crate) fn new(id: &CmId, shape: Shape) -> Self {
-        Self::with(id, shape, |pd, init| id.create_qp(pd, init))
+        Self::try_new(id, shape).expect("queue pair")
+    }
+
+    /// Gives `id` a queue pair, unless its connection has ended.
+    pub(crate) fn try_new(id: &CmId, shape: Shape) -> Result<Self> {
+        Self::try_with(id, shape, |pd, init| id.create_qp(pd, init))
     }
 
     /// Makes all that moves data on the device of `id`, with a queue pair that `make` makes.
@@ -63,6 +68,14 @@ impl Io {
         shape: Shape,
         make: impl FnOnce(&ProtectionDomain, &QueuePairInit<'_>) -> Result<QueuePair>,
     ) -> Self {
+        Self::try_with(id, shape, make).expect("queue pair")
+    }
+
+    fn try_with(
+        id: &CmId,
+        shape: Shape,
+        make: impl FnOnce(&ProtectionDomain, &QueuePairInit<'_>) -> Result<QueuePair>,
+    ) -> Result<Self> {
         let context = id.context().expect("the id has a device");
         let pd = ProtectionDomain::new(&context).expect("protection domain");
         let channel = CompletionChannel::new(&context).expect("completion channel");
@@ -70,10 +83,10 @@ impl Io {
             .expect("completion queue");
         let Shape { caps, signal_all, .. } = shape;
         let init = QueuePairInit { caps, signal_all, ..QueuePairInit::new(&cq) };
-        let qp = make(&pd, &init).expect("queue pair");
+        let qp = make(&pd, &init)?;
         let memory = MemoryRegion::alloc(&pd, shape.memory, shape.access).expect("memory region");
         let (qp, memory) = (ManuallyDrop::new(qp), ManuallyDrop::new(memory));
-        Self { qp, memory, cq, channel }
+        Ok(Self { qp, memory, cq, channel })
     }
 
     pub(crate) fn qp(&self) -> &QueuePair {

@@ -19,7 +19,7 @@ use rdmacm::{ErrorKind, UnreachableReason};
 use rdmacm_tests::wait_until;
 
 use crate::endpoint_tokio_peer::{CALLS, IDLE, SILENCE, Waiters, end, wait_in_every_call};
-use crate::executor::tokios;
+use crate::executor::{in_time, tokios};
 use crate::fixtures::{LONG, Side, channel, id, resolve};
 use crate::io::Shape;
 use crate::netdev::{ip, run, wait_until_usable};
@@ -347,7 +347,7 @@ fn cut_wire_ends_every_task_call() {
                 runtime.block_on(async {
                     end(busy, &[SILENCE]).await;
                     end(idle, &[SILENCE]).await;
-                    asking.await.expect("it ends well");
+                    in_time(asking).await.expect("it ends well");
                 });
             });
         }

@@ -9,11 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rdmacm::cm::{ConnParam, EventType};
-use rdmacm::verbs::QpState;
 
 use super::{CONTROL, CONTROL_PORT, SERVER_PORT, WIRE, plug_in, socket};
 use crate::fixtures::{Side, channel, listen};
-use crate::io::Shape;
+use crate::io::{Io, Shape};
 use crate::netdev::run;
 
 /// Runs until its guest ends. It is no test itself: `cargo xtask test` starts it for those of [`super`].
@@ -70,15 +69,12 @@ fn lend_memory() {
         match event.event_type() {
             EventType::ConnectRequest => {
                 let id = event.take_request().expect("an id");
-                // A request that the wire has delayed may be that of a client that has given up.
-                if id.init_qp_attr(QpState::IB_QPS_INIT).is_err() {
-                    continue;
-                }
-                let side = Side::new(id, Shape::default());
+                // The client may give up at any time, above all if the wire has delayed its request.
+                let Ok(io) = Io::try_new(&id, Shape::default()) else { continue };
+                let side = Side { id, io };
                 let memory = side.io.memory();
                 let mut private_data = memory.addr().to_be_bytes().to_vec();
                 private_data.extend(memory.rkey().to_be_bytes());
-                // A request that the wire has delayed may be that of a client that has given up.
                 let param = ConnParam { private_data, ..ConnParam::default() };
                 if side.id.accept(&param).is_ok() {
                     lent.push(side);

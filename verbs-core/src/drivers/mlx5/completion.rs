@@ -8,17 +8,19 @@
 //! position behind them is recorded, and polling drops them, but for those of requests that a shared receive queue had. rdma-core
 //! drops these too, and with them the only sign that the memory of the request is free.
 
+mod translation;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
-use verbs_abi::{ib_uverbs_resize_cq, ib_uverbs_wc, ib_wc_flags};
+use verbs_abi::ib_uverbs_resize_cq;
 
+use self::translation::{INDEX, drop_completion, opcode, outlives, translate};
 use super::geometry::{self, TOO_LARGE};
 use super::memory::{CompletionRing, Entry, Record, Word, at};
-use super::opcode::{CHANGE_KEY, completed_operation};
 use super::registers::Registers;
-use super::table::{KeyChange, SharedTable, Table, UserIndex};
+use super::table::{SharedTable, Table, UserIndex};
 use crate::driver::{
     Arm, CommandContext, CqControlOps, CqOps, CreateError, OnDestroyed, PollError,
 };
@@ -27,10 +29,7 @@ use crate::sync::AtomicU64;
 use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
-use crate::work::{Completion, WcOpcode, WcStatus};
-
-/// The bits of an index that the device sees. This process counts completions by numbers of 64 bits, which never wrap.
-const INDEX: u32 = 0xff_ffff;
+use crate::work::Completion;
 
 /// The bit that distinguishes the number of a shared receive queue from that of a queue pair.
 const SHARED: u32 = 1 << 24;
@@ -298,8 +297,8 @@ impl Known {
 
     fn search_list(&mut self, key: u32, next: u64) -> Option<bool> {
         let first = self.lives.partition_point(|life| life.key < key);
-        let same = self.lives[first..].iter().take_while(|life| life.key == key);
-        let (life, has_ended) = same.into_iter().find_map(|life| match life.end() {
+        let mut same = self.lives[first..].iter().take_while(|life| life.key == key);
+        let (life, has_ended) = same.find_map(|life| match life.end() {
             None => Some((life, false)),
             Some(end) => (next < end).then_some((life, true)),
         })?;
@@ -309,8 +308,6 @@ impl Known {
 }
 
 const UNKNOWN_QP: &str = "a completion names a queue pair that does not exist";
-const UNKNOWN_REQUEST: &str = "a completion names a request that is not posted";
-const UNKNOWN_OPCODE: &str = "a completion has an unknown opcode";
 
 impl CqRing {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
@@ -398,228 +395,6 @@ impl Drop for CqRing {
             }
             self.next += 1;
         }
-    }
-}
-
-/// Opcodes of completions.
-mod opcode {
-    pub(super) const REQUEST: u8 = 0;
-    pub(super) const WRITE_WITH_IMMEDIATE: u8 = 1;
-    pub(super) const SEND: u8 = 2;
-    pub(super) const SEND_WITH_IMMEDIATE: u8 = 3;
-    pub(super) const SEND_WITH_INVALIDATE: u8 = 4;
-    /// Not a completion: the device continues in another ring.
-    pub(super) const RESIZED: u8 = 5;
-    pub(super) const REQUEST_ERROR: u8 = 13;
-    pub(super) const RECEIVE_ERROR: u8 = 14;
-}
-
-fn is_receive(opcode: u8) -> bool {
-    matches!(
-        opcode,
-        opcode::WRITE_WITH_IMMEDIATE
-            | opcode::SEND
-            | opcode::SEND_WITH_IMMEDIATE
-            | opcode::SEND_WITH_INVALIDATE
-            | opcode::RECEIVE_ERROR
-    )
-}
-
-/// Returns `true` if a completion of a life that has ended is returned nevertheless.
-///
-/// A request of a shared receive queue belongs to that queue, whose owner learns from nothing else that the request is done.
-#[cold]
-fn outlives(table: &Table, opcode: u8) -> bool {
-    table.srq.is_some() && table.qp_num != Table::NO_QP && is_receive(opcode)
-}
-
-/// Drops a completion of a life that has ended. The entry of a shared receive queue is free again.
-#[cold]
-fn drop_completion(entry: Entry<'_>, table: &Table, opcode: u8) {
-    if let (Some(srq), true) = (&table.srq, is_receive(opcode)) {
-        let _ = srq.complete(entry.u16(at::COUNTER));
-    }
-}
-
-/// Bit numbers and masks of the word with flags and the source queue pair.
-mod flags {
-    pub(super) const HAS_GRH: u32 = 3 << 28;
-    pub(super) const SL_SHIFT: u32 = 24;
-    pub(super) const SL: u32 = 15;
-}
-
-/// Translates the completion `entry` of a queue pair with `table` into `into`.
-#[inline(always)]
-fn translate(
-    entry: Entry<'_>,
-    table: &Table,
-    opcode: u8,
-    into: &mut Completion,
-) -> Result<(), &'static str> {
-    match opcode {
-        opcode::REQUEST => sent(entry, table, into),
-        opcode::SEND => received(entry, table, opcode, into),
-        _ => translate_rest(entry, table, opcode, into),
-    }
-}
-
-/// Translates the completions that are less frequent.
-#[inline(never)]
-fn translate_rest(
-    entry: Entry<'_>,
-    table: &Table,
-    opcode: u8,
-    into: &mut Completion,
-) -> Result<(), &'static str> {
-    match opcode {
-        opcode::WRITE_WITH_IMMEDIATE
-        | opcode::SEND_WITH_IMMEDIATE
-        | opcode::SEND_WITH_INVALIDATE => received(entry, table, opcode, into),
-        opcode::REQUEST_ERROR | opcode::RECEIVE_ERROR => failed(entry, table, opcode, into),
-        _ => Err(UNKNOWN_OPCODE),
-    }
-}
-
-#[inline(always)]
-fn sent(entry: Entry<'_>, table: &Table, into: &mut Completion) -> Result<(), &'static str> {
-    let (wr_id, operation) = complete_send(entry, table)?;
-    let byte_len = match operation {
-        WcOpcode::IB_UVERBS_WC_RDMA_READ => entry.u32(at::BYTES),
-        WcOpcode::IB_UVERBS_WC_COMP_SWAP | WcOpcode::IB_UVERBS_WC_FETCH_ADD => 8,
-        _ => 0,
-    };
-    into.0 = ib_uverbs_wc {
-        wr_id: wr_id.into(),
-        status: WcStatus::IB_WC_SUCCESS,
-        opcode: operation,
-        byte_len,
-        qp_num: table.qp_num,
-        ..ib_uverbs_wc::default()
-    };
-    Ok(())
-}
-
-/// Completes a send. Returns its identifier and its operation.
-#[inline(always)]
-fn complete_send(entry: Entry<'_>, table: &Table) -> Result<(u64, WcOpcode), &'static str> {
-    let counter = entry.u16(at::COUNTER);
-    let opcode = u32::from(entry.u8(at::OPCODE_AND_QP));
-    let operation = match opcode {
-        CHANGE_KEY => match table.key_change(counter) {
-            KeyChange::Bind => WcOpcode::IB_UVERBS_WC_BIND_MW,
-            KeyChange::Invalidation => WcOpcode::IB_UVERBS_WC_LOCAL_INV,
-        },
-        opcode => completed_operation(opcode),
-    };
-    let wr_id = table.complete_send(counter).ok_or(UNKNOWN_REQUEST)?;
-    Ok((wr_id, operation))
-}
-
-/// Returns the number of the queue pair that has received. A shared receive queue in an XRC domain receives for all targets.
-#[inline(always)]
-fn receiver(entry: Entry<'_>, table: &Table) -> u32 {
-    match table.qp_num {
-        Table::NO_QP => entry.u32(at::OPCODE_AND_QP) & INDEX,
-        number => number,
-    }
-}
-
-/// Completes a receive of the queue pair, or of its shared receive queue.
-#[inline(always)]
-fn complete_receive(entry: Entry<'_>, table: &Table) -> Result<u64, &'static str> {
-    let wr_id = match &table.srq {
-        None => table.complete_receive(),
-        Some(srq) => srq.complete(entry.u16(at::COUNTER)),
-    };
-    wr_id.ok_or(UNKNOWN_REQUEST)
-}
-
-#[inline(always)]
-fn received(
-    entry: Entry<'_>,
-    table: &Table,
-    opcode: u8,
-    into: &mut Completion,
-) -> Result<(), &'static str> {
-    let wr_id = complete_receive(entry, table)?;
-    let source = entry.u32(at::FLAGS_AND_SOURCE);
-    let mut wc_flags = match source & flags::HAS_GRH {
-        0 => ib_wc_flags::empty(),
-        _ => ib_wc_flags::IB_WC_GRH,
-    };
-    let mut ex = [0; 4];
-    match opcode {
-        opcode::WRITE_WITH_IMMEDIATE | opcode::SEND_WITH_IMMEDIATE => {
-            wc_flags |= ib_wc_flags::IB_WC_WITH_IMM;
-            ex = entry.u32(at::IMMEDIATE).to_be_bytes();
-        }
-        opcode::SEND_WITH_INVALIDATE => {
-            wc_flags |= ib_wc_flags::IB_WC_WITH_INVALIDATE;
-            ex = entry.u32(at::IMMEDIATE).to_ne_bytes();
-        }
-        _ => {}
-    }
-    let operation = match opcode {
-        opcode::WRITE_WITH_IMMEDIATE => WcOpcode::IB_WC_RECV_RDMA_WITH_IMM,
-        _ => WcOpcode::IB_WC_RECV,
-    };
-    into.0 = ib_uverbs_wc {
-        wr_id: wr_id.into(),
-        status: WcStatus::IB_WC_SUCCESS,
-        opcode: operation,
-        byte_len: entry.u32(at::BYTES),
-        ex,
-        qp_num: receiver(entry, table),
-        src_qp: source & INDEX,
-        wc_flags,
-        slid: entry.u16(at::SLID),
-        sl: (source >> flags::SL_SHIFT & flags::SL) as u8,
-        dlid_path_bits: entry.u8(at::PATH) & 0x7f,
-        ..ib_uverbs_wc::default()
-    };
-    Ok(())
-}
-
-/// Translates the completion of a request that has failed.
-#[cold]
-fn failed(
-    entry: Entry<'_>,
-    table: &Table,
-    opcode: u8,
-    into: &mut Completion,
-) -> Result<(), &'static str> {
-    let (wr_id, operation) = match opcode {
-        opcode::RECEIVE_ERROR => (complete_receive(entry, table)?, WcOpcode::IB_WC_RECV),
-        _ => complete_send(entry, table)?,
-    };
-    into.0 = ib_uverbs_wc {
-        wr_id: wr_id.into(),
-        status: status(entry.u8(at::SYNDROME)),
-        opcode: operation,
-        vendor_err: entry.u8(at::VENDOR_ERROR).into(),
-        qp_num: receiver(entry, table),
-        ..ib_uverbs_wc::default()
-    };
-    Ok(())
-}
-
-/// Translates the reason of a failure.
-fn status(syndrome: u8) -> WcStatus {
-    match syndrome {
-        0x01 => WcStatus::IB_WC_LOC_LEN_ERR,
-        0x02 => WcStatus::IB_WC_LOC_QP_OP_ERR,
-        0x04 => WcStatus::IB_WC_LOC_PROT_ERR,
-        0x05 => WcStatus::IB_WC_WR_FLUSH_ERR,
-        0x06 => WcStatus::IB_WC_MW_BIND_ERR,
-        0x10 => WcStatus::IB_WC_BAD_RESP_ERR,
-        0x11 => WcStatus::IB_WC_LOC_ACCESS_ERR,
-        0x12 => WcStatus::IB_WC_REM_INV_REQ_ERR,
-        0x13 => WcStatus::IB_WC_REM_ACCESS_ERR,
-        0x14 => WcStatus::IB_WC_REM_OP_ERR,
-        0x15 => WcStatus::IB_WC_RETRY_EXC_ERR,
-        0x16 => WcStatus::IB_WC_RNR_RETRY_EXC_ERR,
-        0x22 => WcStatus::IB_WC_REM_ABORT_ERR,
-        _ => WcStatus::IB_WC_GENERAL_ERR,
     }
 }
 

@@ -8,6 +8,7 @@
 //! Storing a request gives its memory to the device: see [`SendOps::store`].
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::geometry::{BLOCK, SendSize};
@@ -17,7 +18,7 @@ use super::queue_pair::Current;
 use super::registers::Register;
 use super::table::{KeyChange, Table};
 use super::window;
-use crate::driver::checks::{TOO_LONG, check_send, count, inline, signed_length};
+use crate::driver::checks::{TOO_LONG, check_send, count, inline};
 use crate::driver::dma::store_barrier;
 use crate::driver::{Doorbell, PostError, Posted, SendOps};
 use crate::work::{Payload, QpState, SendFlags, SendOperation, SendRequest, Sge};
@@ -97,34 +98,32 @@ pub struct SendRing {
 /// An entry that is being stored, from its second unit on.
 struct Entry<'a> {
     ring: &'a mut Ring,
-    start: usize,
     /// The offset behind the units that were stored.
     end: usize,
 }
 
 impl Entry<'_> {
-    #[inline(always)]
     fn put(&mut self, unit: Unit) {
         self.ring.put(self.end, unit);
         self.end += UNIT;
     }
+}
 
-    /// Returns the number of units, with that of the control segment.
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "an entry has at most 64 units")]
-    fn units(&self) -> u32 {
-        ((self.end - self.start) / UNIT) as u32
-    }
-
-    /// Stores pointers to data. Empty ones are left out.
-    #[inline(always)]
-    fn gather(&mut self, pieces: &[Sge]) {
-        for Sge { addr, length, lkey } in pieces.iter().copied() {
-            if length > 0 {
-                self.put([pair(length, lkey), addr.get().to_be()]);
-            }
+/// Stores pointers to data at `offset`. Empty ones are left out.
+///
+/// Returns the offset behind them, or the length of a piece that is too long.
+#[inline(always)]
+fn gather(ring: &mut Ring, mut offset: usize, pieces: &[Sge]) -> Result<usize, u32> {
+    for Sge { addr, length, lkey } in pieces.iter().copied() {
+        if length >= TOO_LONG {
+            return Err(length);
+        }
+        if length > 0 {
+            ring.put(offset, [pair(length, lkey), addr.get().to_be()]);
+            offset += UNIT;
         }
     }
+    Ok(offset)
 }
 
 /// Stores data at `offset`, with its length in front of it. No data takes no unit. Returns the offset behind the units.
@@ -241,25 +240,10 @@ impl SendRing {
             return false;
         }
         let start = ((self.next & (self.size.blocks - 1)) * BLOCK) as usize;
-        let (opcode, immediate, remote) = match request.operation {
-            SendOperation::Send => (opcode::SEND, 0, None),
-            SendOperation::SendWithImm { imm_data } => {
-                (opcode::SEND_WITH_IMMEDIATE, imm_data, None)
-            }
-            SendOperation::Write { remote_addr, rkey } => {
-                (opcode::WRITE, 0, Some((remote_addr, rkey)))
-            }
-            SendOperation::WriteWithImm { remote_addr, rkey, imm_data } => {
-                (opcode::WRITE_WITH_IMMEDIATE, imm_data, Some((remote_addr, rkey)))
-            }
-            SendOperation::Read { remote_addr, rkey } => {
-                (opcode::READ, 0, Some((remote_addr, rkey)))
-            }
-            _ => return false,
-        };
+        let Some((control, remote)) = frequent(&request.operation) else { return false };
         let mut end = start + UNIT;
-        if let Some((remote_addr, rkey)) = remote {
-            self.ring.put(end, [remote_addr.to_be(), pair(rkey, 0)]);
+        if let Some(unit) = remote {
+            self.ring.put(end, unit);
             end += UNIT;
         }
         match request.payload {
@@ -267,37 +251,25 @@ impl SendRing {
                 if pieces.len() > self.max_sge as usize {
                     return false;
                 }
-                for Sge { addr, length, lkey } in pieces.iter().copied() {
-                    if length >= TOO_LONG {
-                        return false;
-                    }
-                    if length > 0 {
-                        self.ring.put(end, [pair(length, lkey), addr.get().to_be()]);
-                        end += UNIT;
-                    }
-                }
+                let Ok(stored) = gather(&mut self.ring, end, pieces) else { return false };
+                end = stored;
             }
             Payload::Inline(bytes) => {
                 let Ok(length) = inline(bytes, self.size.max_inline) else { return false };
                 end = put_inline(&mut self.ring, end, bytes, length);
             }
         }
-        #[expect(clippy::cast_possible_truncation, reason = "an entry has at most 64 units")]
-        let units = ((end - start) / UNIT) as u32;
-        self.finish(request, opcode, immediate, start, units);
+        self.finish(request, &control, start..end);
         true
     }
 
-    /// Stores the control segment of the entry of `units` at `start`, and records the request.
+    /// Stores the control segment of the entry in the bytes `place` of the ring, and records the request.
     #[inline(always)]
-    fn finish(
-        &mut self,
-        request: &SendRequest<'_>,
-        opcode: u32,
-        immediate: u32,
-        start: usize,
-        units: u32,
-    ) {
+    fn finish(&mut self, request: &SendRequest<'_>, control: &Control, place: Range<usize>) {
+        let Control { opcode, immediate } = *control;
+        let start = place.start;
+        #[expect(clippy::cast_possible_truncation, reason = "an entry has at most 63 units")]
+        let units = (place.len() / UNIT) as u32;
         let mut flags = self.options.always | control::FLAGS[(request.flags.bits() & 7) as usize];
         if !request.flags.contains(SendFlags::FENCE) {
             flags |= self.next_fence;
@@ -324,35 +296,28 @@ impl SendRing {
         if self.requests.wrapping_sub(self.table.sends_done()) >= self.size.requests {
             return Err(PostError::Full(self.size.requests));
         }
-        // Before anything is stored: a request that is refused leaves the blocks free.
-        let inline_length = match request.payload {
-            Payload::Gather(pieces) => {
-                count(pieces, self.max_sge)?;
-                for piece in pieces {
-                    signed_length(piece.length.into())?;
-                }
-                0
-            }
-            Payload::Inline(bytes) => inline(bytes, self.size.max_inline)?,
-        };
+        // A request that is refused from here on leaves its blocks free, because only `finish` takes them.
         let index = self.next & (self.size.blocks - 1);
         let start = (index * BLOCK) as usize;
-        let mut entry = Entry { ring: &mut self.ring, start, end: start + UNIT };
+        let mut entry = Entry { ring: &mut self.ring, end: start + UNIT };
         let operation = match self.options.is_initiator {
             true => put_srq_number(&mut entry, &request.operation, state)?,
             false => &request.operation,
         };
-        let Control { opcode, immediate } =
-            put_operation(&mut entry, operation, self.table.qp_num)?;
-        match request.payload {
-            Payload::Gather(pieces) => entry.gather(pieces),
-            Payload::Inline(bytes) => {
-                entry.end = put_inline(entry.ring, entry.end, bytes, inline_length);
+        let control = put_operation(&mut entry, operation, self.table.qp_num)?;
+        let Entry { ring, end } = entry;
+        let end = match request.payload {
+            Payload::Gather(pieces) => {
+                count(pieces, self.max_sge)?;
+                gather(ring, end, pieces).map_err(|length| PostError::Long(length.into()))?
             }
-        }
-        let units = entry.units();
-        self.finish(request, opcode, immediate, start, units);
-        if opcode == opcode::CHANGE_KEY {
+            Payload::Inline(bytes) => {
+                let length = inline(bytes, self.size.max_inline)?;
+                put_inline(ring, end, bytes, length)
+            }
+        };
+        self.finish(request, &control, start..end);
+        if control.opcode == opcode::CHANGE_KEY {
             let is_bind = matches!(operation, SendOperation::BindWindow(_));
             let change = if is_bind { KeyChange::Bind } else { KeyChange::Invalidation };
             self.table.set_key_change(index, change);
@@ -383,8 +348,33 @@ fn put_srq_number<'a>(
     Ok(rest)
 }
 
-/// Stores the segments of an operation before its data.
+/// Returns the segment that names memory of the peer.
 #[inline(always)]
+fn remote(remote_addr: u64, rkey: u32) -> Unit {
+    [remote_addr.to_be(), pair(rkey, 0)]
+}
+
+/// Returns the facts of a frequent operation, and the segment before its data.
+#[inline(always)]
+fn frequent(operation: &SendOperation<'_>) -> Option<(Control, Option<Unit>)> {
+    let (opcode, immediate, segment) = match *operation {
+        SendOperation::Send => (opcode::SEND, 0, None),
+        SendOperation::SendWithImm { imm_data } => (opcode::SEND_WITH_IMMEDIATE, imm_data, None),
+        SendOperation::Write { remote_addr, rkey } => {
+            (opcode::WRITE, 0, Some(remote(remote_addr, rkey)))
+        }
+        SendOperation::WriteWithImm { remote_addr, rkey, imm_data } => {
+            (opcode::WRITE_WITH_IMMEDIATE, imm_data, Some(remote(remote_addr, rkey)))
+        }
+        SendOperation::Read { remote_addr, rkey } => {
+            (opcode::READ, 0, Some(remote(remote_addr, rkey)))
+        }
+        _ => return None,
+    };
+    Some((Control { opcode, immediate }, segment))
+}
+
+/// Stores the segments of an operation before its data.
 fn put_operation(
     entry: &mut Entry<'_>,
     operation: &SendOperation<'_>,
@@ -392,10 +382,6 @@ fn put_operation(
 ) -> Posted<Control> {
     let plain = |opcode| Control { opcode, immediate: 0 };
     Ok(match *operation {
-        SendOperation::Send => plain(opcode::SEND),
-        SendOperation::SendWithImm { imm_data } => {
-            Control { opcode: opcode::SEND_WITH_IMMEDIATE, immediate: imm_data }
-        }
         SendOperation::SendWithInvalidate { rkey } => {
             Control { opcode: opcode::SEND_WITH_INVALIDATE, immediate: rkey }
         }
@@ -411,27 +397,26 @@ fn put_operation(
                 Some(immediate) => Control { opcode: opcode::SEND_WITH_IMMEDIATE, immediate },
             }
         }
-        SendOperation::Write { remote_addr, rkey } => {
-            entry.put([remote_addr.to_be(), pair(rkey, 0)]);
-            plain(opcode::WRITE)
-        }
-        SendOperation::WriteWithImm { remote_addr, rkey, imm_data } => {
-            entry.put([remote_addr.to_be(), pair(rkey, 0)]);
-            Control { opcode: opcode::WRITE_WITH_IMMEDIATE, immediate: imm_data }
-        }
-        SendOperation::Read { remote_addr, rkey } => {
-            entry.put([remote_addr.to_be(), pair(rkey, 0)]);
-            plain(opcode::READ)
-        }
         SendOperation::CompareSwap { remote_addr, rkey, compare, swap } => {
-            entry.put([remote_addr.to_be(), pair(rkey, 0)]);
+            entry.put(remote(remote_addr, rkey));
             entry.put([swap.to_be(), compare.to_be()]);
             plain(opcode::COMPARE_SWAP)
         }
         SendOperation::FetchAdd { remote_addr, rkey, add } => {
-            entry.put([remote_addr.to_be(), pair(rkey, 0)]);
+            entry.put(remote(remote_addr, rkey));
             entry.put([add.to_be(), 0]);
             plain(opcode::FETCH_ADD)
+        }
+        SendOperation::Send
+        | SendOperation::SendWithImm { .. }
+        | SendOperation::Write { .. }
+        | SendOperation::WriteWithImm { .. }
+        | SendOperation::Read { .. } => {
+            let Some((control, segment)) = frequent(operation) else {
+                return Err(PostError::Unsupported("this operation by mlx5"));
+            };
+            segment.into_iter().for_each(|unit| entry.put(unit));
+            control
         }
         SendOperation::AtSharedQueue { .. } => {
             return Err(PostError::Invalid("only an XRC initiator names a shared receive queue"));

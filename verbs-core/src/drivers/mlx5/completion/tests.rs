@@ -1,6 +1,10 @@
+use verbs_abi::{ib_uverbs_wc, ib_wc_flags};
+
 use super::super::memory::QueueMemory;
 use super::super::table::{SharedTable, UserIndex, UserIndices};
+use super::translation::{UNKNOWN_OPCODE, UNKNOWN_REQUEST, status};
 use super::*;
+use crate::work::{WcOpcode, WcStatus};
 
 /// A completion queue of four entries, which the test writes as the device does.
 struct Device {
@@ -256,14 +260,20 @@ fn user_index_is_free_when_its_completions_are_polled() {
     assert_eq!(device.qp(20, None).user_index.index, 0);
 }
 
-#[test]
-fn shared_receive_outlives_its_queue_pair() {
-    let mut device = Device::new(true);
+/// Creates a shared receive queue with receives 5, 6 and 7 in its first entries, and queue pair 17, which takes them.
+fn qp_with_shared_receives(device: &Device) -> (Arc<SharedTable>, Arc<Table>) {
     let memory = QueueMemory::new([4 * 32]).expect("memory");
     let links = super::super::memory::Links::of(&memory.rings[0], 5);
     let srq = Arc::new(SharedTable::new(links, 4, 4));
-    let qp = device.qp(17, Some(Arc::clone(&srq)));
     [(0, 5), (1, 6), (2, 7)].into_iter().for_each(|(index, wr_id)| srq.post(index, wr_id));
+    let qp = device.qp(17, Some(Arc::clone(&srq)));
+    (srq, qp)
+}
+
+#[test]
+fn shared_receive_outlives_its_queue_pair() {
+    let mut device = Device::new(true);
+    let (srq, qp) = qp_with_shared_receives(&device);
     device.complete(&qp, opcode::SEND, &[COUNTER_1]);
     assert_eq!(device.polls().wr_id.get(), 6);
     device.complete(&qp, opcode::SEND, &[]);
@@ -278,13 +288,9 @@ fn shared_receive_outlives_its_queue_pair() {
 }
 
 #[test]
-fn unpolled_receive_returns_shared_entry_with_its_queue() {
+fn unpolled_receive_frees_entry_of_shared_queue() {
     let mut device = Device::new(true);
-    let memory = QueueMemory::new([4 * 32]).expect("memory");
-    let links = super::super::memory::Links::of(&memory.rings[0], 5);
-    let srq = Arc::new(SharedTable::new(links, 4, 4));
-    let qp = device.qp(17, Some(Arc::clone(&srq)));
-    [(0, 5), (1, 6), (2, 7)].into_iter().for_each(|(index, wr_id)| srq.post(index, wr_id));
+    let (srq, qp) = qp_with_shared_receives(&device);
     device.complete(&qp, opcode::SEND, &[COUNTER_1]);
     device.complete(&qp, opcode::SEND, &[]);
     device.shared.end(&qp);
@@ -297,9 +303,7 @@ fn end_lies_behind_entries_that_were_overwritten() {
     let mut device = Device::new(true);
     let qp = device.qp(17, None);
     for number in 0..6 {
-        qp.post_send(number % 4, number, number.into());
-        let counter = u16::try_from(number % 4).expect("it fits").to_be_bytes();
-        device.complete(&qp, opcode::REQUEST, &[(at::COUNTER, &counter)]);
+        complete_sends(&mut device, &qp, number..number + 1);
         if number < 4 {
             device.polls();
         }

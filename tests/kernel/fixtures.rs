@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread;
@@ -14,34 +13,11 @@ use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType, PortSpace};
 use rdmacm::device::{self, Device, ResourceCounts};
 use rdmacm::{Error, ErrorKind, UnreachableReason};
 pub(crate) use rdmacm_tests::promised;
+use rdmacm_tests::roce::roce_ip_v6;
+pub(crate) use rdmacm_tests::roce::{is_card, roce_ends, roce_ip, roce_name};
 use ucma_abi::ib_cm_sidr_status;
 
 use crate::io::{Io, Shape};
-
-/// Returns `true` if the RoCE device of the tests is the emulated card, and not rxe0.
-pub(crate) fn is_card() -> bool {
-    static IS_CARD: OnceLock<bool> = OnceLock::new();
-    let has_card = || promised("RDMACM_TEST_DEVICES").split(',').any(|name| name == CARD);
-    *IS_CARD.get_or_init(has_card)
-}
-
-/// The name of the emulated card.
-const CARD: &str = "mlx5_0";
-
-/// Returns the name of the RoCE device of the tests.
-pub(crate) fn roce_name() -> &'static str {
-    if is_card() { CARD } else { "rxe0" }
-}
-
-/// Returns the IPv4 address of the RoCE device.
-pub(crate) fn roce_ip() -> &'static str {
-    if is_card() { "10.0.0.3" } else { "10.0.0.1" }
-}
-
-/// Returns the network device of the RoCE device, and the other end of its cable.
-pub(crate) fn roce_ends() -> [&'static str; 2] {
-    if is_card() { ["v2", "v3"] } else { ["v0", "v1"] }
-}
 
 /// Returns the network device of the RoCE device.
 pub(crate) fn roce_end() -> &'static str {
@@ -56,7 +32,7 @@ pub(crate) fn roce(port: u16) -> SocketAddr {
 
 /// Returns the other address of the RoCE device.
 pub(crate) fn roce_v6(port: u16) -> SocketAddr {
-    ([0xfd00, 0, 0, 0, 0, 0, 0, if is_card() { 3 } else { 1 }], port).into()
+    (roce_ip_v6().parse::<IpAddr>().expect("an address"), port).into()
 }
 
 /// Returns an address of siw0.

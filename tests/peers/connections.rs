@@ -7,17 +7,18 @@ use std::fs;
 use std::process::{self, Command};
 
 use rdmacm::device;
+use rdmacm_tests::roce::{roce_ip, roce_ip_v6};
 use rdmacm_tests::{Ended, Process};
 
+use crate::SIW;
 use crate::rping::{LIMIT, Program, listening, port};
-use crate::{SIW, V4, V6};
 
 pub(crate) fn messages(server: Program, client: Program) {
-    exchange(server, client, V4);
+    exchange(server, client, roce_ip());
 }
 
 pub(crate) fn messages_over_ipv6(server: Program, client: Program) {
-    exchange(server, client, V6);
+    exchange(server, client, roce_ip_v6());
 }
 
 pub(crate) fn siw_messages(server: Program, client: Program) {
@@ -34,19 +35,24 @@ fn exchange(server: Program, client: Program, address: &str) {
 }
 
 pub(crate) fn hundred_connections_migrate(server: Program, client: Program) {
-    connect(server, client, V4, &["-c", "100", "-m"]);
+    connect(server, client, roce_ip(), &["-c", "100", "-m"]);
 }
 
 pub(crate) fn connections_with_tos(server: Program, client: Program) {
-    connect(server, client, V4, &["-c", "5", "-t", "0x20", "-a", "14", "-S", "4000", "-C", "30"]);
+    connect(
+        server,
+        client,
+        roce_ip(),
+        &["-c", "5", "-t", "0x20", "-a", "14", "-S", "4000", "-C", "30"],
+    );
 }
 
 pub(crate) fn connections_in_infiniband_port_space(server: Program, client: Program) {
-    connect(server, client, V4, &["-c", "5", "-P", "ib"]);
+    connect(server, client, roce_ip(), &["-c", "5", "-P", "ib"]);
 }
 
 pub(crate) fn connections_over_ipv6(server: Program, client: Program) {
-    connect(server, client, V6, &["-c", "5"]);
+    connect(server, client, roce_ip_v6(), &["-c", "5"]);
 }
 
 /// Runs the two programs with the same options, and looks at every line that they print.
@@ -82,10 +88,10 @@ pub(crate) fn timed_connections(server: Program, client: Program) {
     let rows = ["resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy"];
     for bound in [false, true] {
         let port = port();
-        let mut server = listening(server.run("cmtime", &["-b", V4, "-p", &port]));
-        let mut options = vec!["-s", V4, "-p", &port, "-c", "5"];
+        let mut server = listening(server.run("cmtime", &["-b", roce_ip(), "-p", &port]));
+        let mut options = vec!["-s", roce_ip(), "-p", &port, "-c", "5"];
         if bound {
-            options.extend(["-b", V4]);
+            options.extend(["-b", roce_ip()]);
         }
         let ended = client.run("cmtime", &options).finish();
         server.kill();
@@ -150,7 +156,7 @@ fn silent_server_is_tolerated(address: &str, words: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn silent_cmatose_server_is_tolerated() {
-    silent_server_is_tolerated(V4, "the peer has ended the connection");
+    silent_server_is_tolerated(roce_ip(), "the peer has ended the connection");
 }
 
 #[test]
@@ -173,7 +179,7 @@ fn killed_server_is_reported(address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn killed_cmatose_server_is_reported() {
-    killed_server_is_reported(V4);
+    killed_server_is_reported(roce_ip());
 }
 
 #[test]
@@ -194,9 +200,9 @@ fn watched(injection: &[&str]) -> (Vec<String>, [Ended; 2]) {
     strace.args(["-D", "-f", "-e", "trace=write"]).args(injection);
     strace.arg("-P").arg(device::cm_char_device().path()).arg("-o").arg(&trace);
     strace.arg(tools.get_program()).args(tools.get_args());
-    strace.args(["-b", V4, "-p", &port, "-C", "0"]);
+    strace.args(["-b", roce_ip(), "-p", &port, "-C", "0"]);
     let server = listening(Process::start(&mut strace, LIMIT));
-    let client = cmatose(&["-s", V4, "-p", &port, "-C", "0"]).finish();
+    let client = cmatose(&["-s", roce_ip(), "-p", &port, "-C", "0"]).finish();
     let ended = [server.finish(), client];
     let text = fs::read_to_string(&trace).expect("strace has written it");
     fs::remove_file(trace).expect("it is there");

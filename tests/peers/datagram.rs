@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use rdmacm_tests::{Ended, Process};
+use rdmacm_tests::roce::{roce_ip, roce_ip_v6, roce_name};
+use rdmacm_tests::{Ended, Process, promised_device};
 
 use crate::rping::{LIMIT, Program, listening};
-use crate::{V4, V6};
 
 every_pair! {
     udaddies
@@ -32,7 +32,9 @@ pub(crate) fn start(program: Program, line: &str) -> Process {
 /// asynchronously, as Linux 6.12 does, such sends are lost.
 fn slowly() -> Command {
     let mut command = Command::new("strace");
-    command.args(["-f", "-o", "/dev/null", "-P", "/dev/infiniband/uverbs0"]);
+    let device = promised_device(roce_name());
+    let uverbs = device.uverbs().expect("a device has verbs").path();
+    command.args(["-f", "-o", "/dev/null", "-P", &uverbs]);
     command.args(["-e", "inject=ioctl:delay_enter=50000", "stdbuf"]);
     command
 }
@@ -44,7 +46,7 @@ pub(crate) fn assert_printed(ended: &Ended, expected: &[&str], what: &str) {
 }
 
 fn udaddies(server: Program, client: Program) {
-    for (address, options) in [(V4, "-c 3 -C 7 -S 1024"), (V6, "-C 10")] {
+    for (address, options) in [(roce_ip(), "-c 3 -C 7 -S 1024"), (roce_ip_v6(), "-C 10")] {
         let what = format!("{client:?} to {server:?}, {address} {options}");
         let serving = listening(start(server, &format!("udaddy -b {address} {options}")));
         let sent = start(client, &format!("udaddy -s {address} {options}")).finish();
@@ -75,7 +77,7 @@ fn udaddies(server: Program, client: Program) {
 /// Both programs wait for three after joining, since switches do not report when they are ready.
 fn mckeys(receiver: Program, sender: Program) {
     let what = format!("{sender:?} to {receiver:?}");
-    let options = "-m 239.1.1.1 -b 10.0.0.1 -C 5 -S 500";
+    let options = format!("-m 239.1.1.1 -b {} -C 5 -S 500", roce_ip());
     let joined = "mckey: joined dgid: ::ffff:239.1.1.1 mlid 0x0 sl 0";
     let mut receiving = start(receiver, &format!("mckey {options} -c 2"));
     let mut members = 0;
@@ -94,23 +96,27 @@ fn mckeys(receiver: Program, sender: Program) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn c_and_own_programs_fail_alike() {
+    let (v4, v6, name) = (roce_ip(), roce_ip_v6(), roce_name());
     for (line, complaint) in [
-        (format!("udaddy -s {V4}"), "no program listens on the port"),
-        (format!("udaddy -s {V4} -S 5000"), "5000 bytes"),
+        (format!("udaddy -s {v4}"), "no program listens on the port"),
+        (format!("udaddy -s {v4} -S 5000"), "5000 bytes"),
         ("udaddy -f ip -s no.such.host".into(), "EAI_NONAME"),
         // On RoCE a GID leads nowhere.
         ("udaddy -f gid -s fe80::1".into(), "ENODEV"),
         ("ucmatose -f gid -s fe80::1".into(), "cannot resolve the route"),
-        ("ucmatose -f gid -s ::ffff:10.0.0.1 -P ib".into(), "cannot resolve the route"),
+        (format!("ucmatose -f gid -s ::ffff:{v4} -P ib"), "cannot resolve the route"),
         ("ucmatose -f gid -b fe80::1 -s fe80::1".into(), "cannot resolve the address"),
         ("ucmatose -f gid -b fe80::1".into(), "cannot bind"),
         ("ucmatose -f ip -s no.such.host".into(), "EAI_NONAME"),
         ("ucmatose -f ip -b 10.9.9.9".into(), "EADDRNOTAVAIL"),
-        (format!("ucmatose -f ip -s {V4} -p 7199"), "no program listens on the port"),
-        (format!("mckey -m ff0e::1 -b {V6}"), "cannot join the multicast group"),
-        (format!("mckey -m 239.1.1.1 -b {V4} -p 2"), "cannot bind"),
+        (format!("ucmatose -f ip -s {v4} -p 7199"), "no program listens on the port"),
+        (format!("mckey -m ff0e::1 -b {v6}"), "cannot join the multicast group"),
+        (format!("mckey -m 239.1.1.1 -b {v4} -p 2"), "cannot bind"),
         // Neither rxe nor siw has flags.
-        (format!("mckey -m 239.1.1.1 -b {V4} -l"), "cannot create a queue pair on rxe0"),
+        (
+            format!("mckey -m 239.1.1.1 -b {v4} -l"),
+            &format!("cannot create a queue pair on {name}"),
+        ),
     ] {
         let ours = start(Program::Ours, &line).finish();
         let theirs = start(Program::C, &line).finish();

@@ -9,13 +9,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::{Connection, ConnectionConfig, Connector, Listener, Message};
+use rdmacm_tests::roce::{roce_ip, roce_name};
 use rdmacm_tests::siw::has_left_bytes_lying;
 use rdmacm_tests::{Process, promised_device, try_again, wait_until};
 
+use crate::SIW;
 use crate::connections::printed;
 use crate::examples::example;
 use crate::rping::{Program, listening, port};
-use crate::{SIW, V4};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -87,7 +88,7 @@ fn server_serves_c_client(address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn endpoint_client_reaches_c_server() {
-    client_reaches_c_server(V4);
+    client_reaches_c_server(roce_ip());
 }
 
 #[test]
@@ -99,7 +100,7 @@ fn siw_endpoint_client_reaches_c_server() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn endpoint_server_serves_c_client() {
-    server_serves_c_client(V4);
+    server_serves_c_client(roce_ip());
 }
 
 #[test]
@@ -138,9 +139,9 @@ fn echoes(server: &[&str], address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn examples_echo() {
-    promised_device("rxe0");
-    echoes(&["echo", "server"], V4);
-    echoes(&["epoll"], V4);
+    promised_device(roce_name());
+    echoes(&["echo", "server"], roce_ip());
+    echoes(&["epoll"], roce_ip());
 }
 
 #[test]
@@ -154,8 +155,8 @@ fn siw_examples_echo() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn poll_group_example_echoes() {
-    promised_device("rxe0");
-    echoes(&["poll_group"], V4);
+    promised_device(roce_name());
+    echoes(&["poll_group"], roce_ip());
 }
 
 #[test]
@@ -185,8 +186,8 @@ fn peer_death_is_reported(address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn killed_peer_is_reported() {
-    promised_device("rxe0");
-    peer_death_is_reported(V4);
+    promised_device(roce_name());
+    peer_death_is_reported(roce_ip());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tokio::time;
 
 use crate::datagram::{assert_printed, start};
 use crate::rping::{Program, listening};
-use crate::{V4, V6};
+use rdmacm_tests::roce::{roce_ip, roce_ip_v6};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -38,7 +38,7 @@ fn receive(socket: &DatagramSocket, length: usize) -> (Message, DatagramPeer) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn c_udaddy_serves_socket() {
-    for (address, length) in [(V4, 1024), (V6, 100)] {
+    for (address, length) in [(roce_ip(), 1024), (roce_ip_v6(), 100)] {
         let line = format!("udaddy -b {address} -c 2 -C 5 -S {length}");
         let server = listening(start(Program::C, &line));
         let socket = socket(address, 0);
@@ -75,10 +75,10 @@ fn c_udaddy_serves_socket() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn c_udaddy_serves_tasks() {
-    let server = listening(start(Program::C, &format!("udaddy -b {V4} -c 1 -C 5 -S 100")));
+    let server = listening(start(Program::C, &format!("udaddy -b {} -c 1 -C 5 -S 100", roce_ip())));
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let exchange = async {
-        let local = SocketAddr::new(V4.parse().expect("an address"), 0);
+        let local = SocketAddr::new(roce_ip().parse().expect("an address"), 0);
         let config = DatagramConfig::default();
         let socket = tasks::DatagramSocket::bind(local, &config).await.expect("bind");
         let peer = socket.resolve_peer(SocketAddr::new(local.ip(), 7174)).await.expect("resolve");
@@ -103,7 +103,7 @@ fn c_udaddy_serves_tasks() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn socket_serves_c_udaddy() {
-    for (address, length) in [(V4, 1024), (V6, 100)] {
+    for (address, length) in [(roce_ip(), 1024), (roce_ip_v6(), 100)] {
         let socket = socket(address, 7174);
         let line = format!("udaddy -s {address} -c 2 -C 5 -S {length}");
         let client = start(Program::C, &line);
@@ -130,7 +130,7 @@ fn socket_serves_c_udaddy() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn c_mckeys_send_and_receive() {
-    let socket = socket(V4, 0);
+    let socket = socket(roce_ip(), 0);
     let group = |number| SocketAddr::from(([239, 1, 4, number], 0));
     let from_c = socket
         .start_join_multicast(group(1), Membership::Full)
@@ -140,7 +140,7 @@ fn c_mckeys_send_and_receive() {
         .start_join_multicast(group(2), Membership::SendOnly)
         .and_then(|join| join.wait_timeout(LONG))
         .expect("join");
-    let options = "-b 10.0.0.1 -C 5 -S 500";
+    let options = format!("-b {} -C 5 -S 500", roce_ip());
     let sender = start(Program::C, &format!("mckey -s -o -m 239.1.4.1 {options}"));
     let mut receiver = start(Program::C, &format!("mckey -m 239.1.4.2 {options}"));
     while !receiver.next_line().expect("it joins").starts_with("mckey: joined") {}

@@ -12,7 +12,8 @@ use rdmacm::endpoint::{
 
 use crate::endpoint::{close_after_last_message, first_message};
 use crate::rping::{Program, Server, expected};
-use crate::{SIW, SIW_V6, V4, V6, assert_lines};
+use crate::{SIW, SIW_V6, assert_lines};
+use rdmacm_tests::roce::{roce_ip, roce_ip_v6};
 
 const LONG: Duration = Duration::from_secs(60);
 pub(crate) const COUNT: usize = 10;
@@ -115,9 +116,9 @@ fn is_served_by_c(address: &str, size: usize) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn endpoint_serves_c_rping_client() {
-    serves_c(V4, 64);
-    serves_c(V4, 65_535);
-    serves_c(V6, 100);
+    serves_c(roce_ip(), 64);
+    serves_c(roce_ip(), 65_535);
+    serves_c(roce_ip_v6(), 100);
 }
 
 #[test]
@@ -130,9 +131,9 @@ fn siw_endpoint_serves_c_rping_client() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn endpoint_reaches_c_rping_server() {
-    is_served_by_c(V4, 64);
-    is_served_by_c(V4, 65_535);
-    is_served_by_c(V6, 100);
+    is_served_by_c(roce_ip(), 64);
+    is_served_by_c(roce_ip(), 65_535);
+    is_served_by_c(roce_ip_v6(), 100);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::tokio::{Connection, Listener};
 use rdmacm::endpoint::{ConnectionConfig, Connector, DmaMemory, Message, RemoteAccess};
+use rdmacm_tests::roce::roce_ip;
 use rdmacm_tests::siw::has_left_bytes_lying;
 use rdmacm_tests::{Process, try_again};
 use tokio::runtime::Builder;
@@ -15,7 +16,7 @@ use tokio::time;
 use crate::connections::printed;
 use crate::endpoint_rping::{COUNT, config, named, naming, ping};
 use crate::rping::{Program, Server, listening, port};
-use crate::{SIW, V4, assert_lines};
+use crate::{SIW, assert_lines};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -168,8 +169,8 @@ fn tasks_reach_c_rping(address: &str, size: usize) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tasks_reach_c_rping_server() {
-    task_reaches_c_server(V4);
-    tasks_reach_c_rping(V4, 64);
+    task_reaches_c_server(roce_ip());
+    tasks_reach_c_rping(roce_ip(), 64);
 }
 
 #[test]
@@ -182,8 +183,8 @@ fn siw_tasks_reach_c_rping_server() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tasks_serve_c_rping_client() {
-    task_serves_c_client(V4);
-    tasks_serve_c_rping(V4, 65_535);
+    task_serves_c_client(roce_ip());
+    tasks_serve_c_rping(roce_ip(), 65_535);
 }
 
 #[test]

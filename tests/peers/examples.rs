@@ -4,10 +4,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use rdmacm_tests::roce::{roce_ip, roce_name};
 use rdmacm_tests::{Process, promised, promised_device};
 
+use crate::SIW;
 use crate::rping::{LIMIT, listening, port};
-use crate::{SIW, V4};
 
 /// Runs an example, which is built beside the tools.
 pub(crate) fn example(name: &str, arguments: &[&str]) -> Process {
@@ -36,8 +37,8 @@ fn example_message_arrives(address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn example_message_arrives_over_roce() {
-    promised_device("rxe0");
-    example_message_arrives(V4);
+    promised_device(roce_name());
+    example_message_arrives(roce_ip());
 }
 
 #[test]

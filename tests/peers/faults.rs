@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use rdmacm_tests::roce::roce_name;
 use rdmacm_tests::{Process, promised, promised_device, skip};
 
 /// Some hundred runs of two programs, of which strace watches one.
@@ -15,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(400);
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn programs_survive_each_failed_device_call() {
-    promised_device("rxe0");
+    promised_device(roce_name());
     if promised("RDMACM_TEST_KERNEL") != "6.12" {
         return skip("the faults are injected on 6.12");
     }

@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount, umount};
+use rdmacm_tests::roce::{roce_ip, roce_name};
 use rdmacm_tests::{Ended, Process, promised_device, wait_until};
 
+use crate::SIW;
 use crate::examples::example;
 use crate::rping::{listening, port};
-use crate::{SIW, V4};
 
 /// A directory of its own, which goes with it.
 struct Directory(PathBuf);
@@ -66,8 +67,8 @@ fn files_arrive(address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn files_of_all_sizes_arrive() {
-    promised_device("rxe0");
-    files_arrive(V4);
+    promised_device(roce_name());
+    files_arrive(roce_ip());
 }
 
 #[test]
@@ -98,8 +99,8 @@ fn program_death_is_reported(address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn killed_program_is_reported_by_peer() {
-    promised_device("rxe0");
-    program_death_is_reported(V4);
+    promised_device(roce_name());
+    program_death_is_reported(roce_ip());
 }
 
 #[test]
@@ -139,8 +140,8 @@ fn failure_is_reported(address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failure_is_reported_on_both_sides() {
-    promised_device("rxe0");
-    failure_is_reported(V4);
+    promised_device(roce_name());
+    failure_is_reported(roce_ip());
 }
 
 #[test]

@@ -4,11 +4,12 @@ use std::fs;
 use std::time::Duration;
 
 use rdmacm::endpoint::{ConnectionConfig, DmaMemory, Listener, RemoteAccess};
+use rdmacm_tests::roce::{roce_ip, roce_name};
 use rdmacm_tests::{Ended, Process, promised_device, wait_until};
 
+use crate::SIW;
 use crate::examples::example;
 use crate::rping::{listening, port};
-use crate::{SIW, V4};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -67,8 +68,8 @@ fn writes_are_read_by_others(address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn clients_read_writes_of_others() {
-    promised_device("rxe0");
-    writes_are_read_by_others(V4);
+    promised_device(roce_name());
+    writes_are_read_by_others(roce_ip());
 }
 
 #[test]
@@ -99,8 +100,8 @@ fn values_are_whole(address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn concurrently_written_values_are_whole() {
-    promised_device("rxe0");
-    values_are_whole(V4);
+    promised_device(roce_name());
+    values_are_whole(roce_ip());
 }
 
 #[test]
@@ -132,8 +133,8 @@ fn sent_packets() -> u64 {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn torn_entry_is_read_again() {
-    promised_device("rxe0");
-    let address = format!("{V4}:{}", port());
+    promised_device(roce_name());
+    let address = format!("{}:{}", roce_ip(), port());
     let bound: std::net::SocketAddr = address.parse().expect("an address");
     let listener = Listener::bind(bound).expect("listen");
     let client = client(&address, &["key"]);
@@ -173,8 +174,8 @@ fn program_death_is_reported(address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn killed_program_is_reported_by_peer() {
-    promised_device("rxe0");
-    program_death_is_reported(V4);
+    promised_device(roce_name());
+    program_death_is_reported(roce_ip());
 }
 
 #[test]

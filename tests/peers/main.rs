@@ -9,6 +9,7 @@ use connections::{
     connections_in_infiniband_port_space, connections_over_ipv6, connections_with_tos,
     hundred_connections_migrate, messages, messages_over_ipv6, siw_messages, timed_connections,
 };
+use rdmacm_tests::roce::{roce_ip, roce_ip_v6};
 use rdmacm_tests::{Ended, wait_until};
 use rping::{Program, Server, connect, expected};
 
@@ -78,9 +79,7 @@ every_pair! {
     timed_connections
 }
 
-const V4: &str = "10.0.0.1";
 const SIW: &str = "10.0.0.2";
-const V6: &str = "fd00::1";
 const SIW_V6: &str = "fd00::2";
 
 /// Runs the two programs once, and checks all of their output.
@@ -117,7 +116,7 @@ fn assert_lines(lines: &[String], heading: &str, size: usize, count: usize, run:
 
 fn pings(server: Program, client: Program) {
     for (size, count) in [(64, 1), (64, 1000), (100, 10), (4096, 10), (4097, 10), (65_535, 10)] {
-        run(server, client, V4, size, count);
+        run(server, client, roce_ip(), size, count);
     }
 }
 
@@ -135,11 +134,11 @@ fn siw_ipv6() {
 }
 
 fn ipv6(server: Program, client: Program) {
-    run(server, client, V6, 64, 10);
+    run(server, client, roce_ip_v6(), 64, 10);
 }
 
 fn eight_clients(server: Program, client: Program) {
-    serves_eight(server, client, V4);
+    serves_eight(server, client, roce_ip());
 }
 
 #[test]
@@ -149,7 +148,7 @@ fn siw_eight_clients() {
 }
 
 fn killed_server_ends_client(server: Program, client: Program) {
-    server_death_ends_client(server, client, V4);
+    server_death_ends_client(server, client, roce_ip());
 }
 
 #[test]
@@ -213,7 +212,7 @@ fn server_death_ends_client(server: Program, client: Program, address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn killed_client_ends_server() {
-    client_death_ends_server(V4);
+    client_death_ends_server(roce_ip());
 }
 
 #[test]
@@ -235,11 +234,13 @@ fn client_death_ends_server(address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn ping_without_listener_fails() {
-    let client = Program::Ours.start(&["-c", "-a", V4, "-p", "7199", "-C", "1"]).finish();
+    let client = Program::Ours.start(&["-c", "-a", roce_ip(), "-p", "7199", "-C", "1"]).finish();
     assert_eq!(client.status.code(), Some(1), "{}", client.stderr);
-    let message =
-        "rping: cannot connect to 10.0.0.1:7199: rejected by the peer: no program listens on";
-    assert!(client.stderr.contains(message), "{}", client.stderr);
+    let message = format!(
+        "rping: cannot connect to {}:7199: rejected by the peer: no program listens on",
+        roce_ip()
+    );
+    assert!(client.stderr.contains(&message), "{}", client.stderr);
     assert_eq!(client.stdout, [""; 0]);
 }
 
@@ -248,7 +249,7 @@ fn ping_without_listener_fails() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn debug_output_shows_time_of_each_event() {
-    let server = Server::start(Program::Ours, V4, &["-d"]);
+    let server = Server::start(Program::Ours, roce_ip(), &["-d"]);
     let client = connect(Program::Ours, &server, 64, 2, &["-d"]).finish();
     let server = server.process.finish();
     assert_eq!(

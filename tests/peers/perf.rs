@@ -4,15 +4,16 @@ use std::env;
 use std::fs;
 
 use rdmacm_tests::Ended;
+use rdmacm_tests::roce::{roce_ip, roce_name};
 use serde_json::Value;
 
+use crate::SIW;
 use crate::rping::{Program, port};
-use crate::{SIW, V4};
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn perf_programs_measure() {
-    measure(V4, "rxe0");
+    measure(roce_ip(), roce_name());
 }
 
 #[test]

@@ -4,10 +4,10 @@
 use std::fs;
 use std::net::Ipv6Addr;
 
+use rdmacm_tests::roce::{roce_ip, roce_ip_v6, roce_name};
 use rdmacm_tests::{Process, promised_device, wait_until};
 
 use crate::rping::{Program, port};
-use crate::{V4, V6};
 
 every_pair! {
     rc_pingpongs
@@ -17,20 +17,20 @@ every_pair! {
 }
 
 fn rc_pingpongs(server: Program, client: Program) {
-    bounce(server, client, "rc", V4, 1, "-e -c -n 20 -s 100000 -m 4096");
-    bounce(server, client, "rc", V6, 1, "-n 40 -s 1 -r 3");
+    bounce(server, client, "rc", roce_ip(), 1, "-e -c -n 20 -s 100000 -m 4096");
+    bounce(server, client, "rc", roce_ip_v6(), 1, "-n 40 -s 1 -r 3");
 }
 
 fn uc_pingpongs(server: Program, client: Program) {
-    bounce(server, client, "uc", V4, 1, "-c -n 40 -m 256");
+    bounce(server, client, "uc", roce_ip(), 1, "-c -n 40 -m 256");
 }
 
 fn ud_pingpongs(server: Program, client: Program) {
-    bounce(server, client, "ud", V4, 1, "-c -n 40");
+    bounce(server, client, "ud", roce_ip(), 1, "-c -n 40");
 }
 
 fn srq_pingpongs(server: Program, client: Program) {
-    bounce(server, client, "srq", V4, 3, "-e -c -q 3 -n 40 -s 5000 -r 8");
+    bounce(server, client, "srq", roce_ip(), 3, "-e -c -q 3 -n 40 -s 5000 -r 8");
 }
 
 /// Runs `players` queue pairs of each program, and checks every printed line.
@@ -47,10 +47,10 @@ fn bounce(
     let what = format!("{client:?} to {server:?}: {kind} {options}");
     let (name, port) = (format!("ibv_{kind}_pingpong"), port());
     let (index, gid) = gid(address);
-    let mut arguments = vec!["-d", "rxe0", "-g", &index, "-p", &port];
+    let mut arguments = vec!["-d", roce_name(), "-g", &index, "-p", &port];
     arguments.extend(options.split_whitespace());
     let server = listening(server.run(&name, &arguments), &port);
-    arguments.push(V4);
+    arguments.push(roce_ip());
     let client = client.run(&name, &arguments).finish();
     let server = server.finish();
     for (ended, side) in [(&server, "server"), (&client, "client")] {
@@ -101,14 +101,14 @@ fn untimed(line: &str) -> String {
     line.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the index of `address` among rxe0's GIDs, and its printed form.
+/// Returns the index of `address` among the GIDs of the RoCE device, and its printed form.
 fn gid(address: &str) -> (String, String) {
     let address: std::net::IpAddr = address.parse().expect("an address");
     let address = match address {
         std::net::IpAddr::V4(address) => address.to_ipv6_mapped(),
         std::net::IpAddr::V6(address) => address,
     };
-    let port = promised_device("rxe0").port(1).expect("a port");
+    let port = promised_device(roce_name()).port(1).expect("a port");
     let mut gids = port.gids().expect("the GID table");
     let entry = gids.find(|entry| Ipv6Addr::from(entry.gid) == address).expect("the address's GID");
     (entry.index.to_string(), address.to_string())
@@ -117,7 +117,7 @@ fn gid(address: &str) -> (String, String) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn roce_pingpong_without_gid_is_refused() {
-    let ended = Program::Ours.run("ibv_rc_pingpong", &["-d", "rxe0"]).finish();
+    let ended = Program::Ours.run("ibv_rc_pingpong", &["-d", roce_name()]).finish();
     assert_eq!(ended.status.code(), Some(1));
     assert!(ended.stderr.contains("-g INDEX, of those that devinfo -v shows"), "{}", ended.stderr);
 }

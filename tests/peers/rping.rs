@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use rdmacm::device::{self, ResourceCounts};
+use rdmacm_tests::roce::roce_name;
 use rdmacm_tests::{Process, promised, promised_device, wait_until};
 
 /// Long enough for a thousand pings on a loaded machine.
@@ -35,7 +36,7 @@ impl Program {
 
     /// Returns the program that both makers call `name`, in the promised test bed.
     pub(crate) fn command(self, name: &str) -> Command {
-        promised_device("rxe0");
+        promised_device(roce_name());
         match self {
             Self::Ours => {
                 let path = promised("RDMACM_TEST_RDMATOOLS");

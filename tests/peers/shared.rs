@@ -15,10 +15,11 @@ use rdmacm::verbs::{
     SendOperation, SendRequest, SharedReceiveQueueAttributes,
 };
 use rdmacm_tests::promised_device;
+use rdmacm_tests::roce::{roce_ip, roce_name};
 
+use crate::SIW;
 use crate::connections::printed;
 use crate::rping::{Program, listening, port};
-use crate::{SIW, V4};
 
 every_pair! {
     messages_pass_one_way
@@ -28,7 +29,7 @@ const SERVED: [&str; 2] = ["rdma_xserver: start", "rdma_xserver: end 0"];
 const SENT: [&str; 2] = ["rdma_xclient: start", "rdma_xclient: end 0"];
 
 fn messages_pass_one_way(server: Program, client: Program) {
-    exchange(server, client, V4);
+    exchange(server, client, roce_ip());
 }
 
 #[test]
@@ -66,12 +67,12 @@ fn queue_pair() -> EndpointQpInit {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn c_client_sends_to_shared_receive_queue() {
-    let device = promised_device("rxe0");
+    let device = promised_device(roce_name());
     let port = port();
     let listener = CmId::create_ep(&found(None, &port, AddrInfoFlags::PASSIVE), None);
     let listener = listener.expect("an endpoint");
     listener.listen(0).expect("listen");
-    let client = Program::C.run("rdma_xclient", &["-s", V4, "-c", "r", "-p", &port]);
+    let client = Program::C.run("rdma_xclient", &["-s", roce_ip(), "-c", "r", "-p", &port]);
     let server = listener.get_request().expect("a request");
     assert_eq!(server.context().expect("a device").device().name(), device.name());
     let attributes = SharedReceiveQueueAttributes::default();
@@ -100,7 +101,7 @@ fn c_client_sends_to_shared_receive_queue() {
 fn c_server_accepts_client_with_srq() {
     let port = port();
     let server = listening(Program::C.run("rdma_xserver", &["-c", "r", "-p", &port]));
-    let active = found(Some(V4), &port, AddrInfoFlags::empty());
+    let active = found(Some(roce_ip()), &port, AddrInfoFlags::empty());
     let client = CmId::create_ep(&active, None).expect("an endpoint");
     let attributes = SharedReceiveQueueAttributes::default();
     client.create_srq(None, attributes).expect("shared receive queue");

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, setrlimit};
+use rdmacm_tests::roce::{roce_ip, roce_name};
 use rdmacm_tests::{promised, promised_device};
 
+use crate::SIW;
 use crate::examples::{example, example_within};
 use crate::rping::{listening, port};
-use crate::{SIW, V4};
 
 /// The time for the longest run: a quarter of a second for each connection, on a machine that does much else, and more.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -34,9 +35,9 @@ fn one_thread_has(name: &str, connections: &str, address: &str) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tokio_thread_has_thousand_connections() {
-    promised_device("rxe0");
+    promised_device(roce_name());
     let has_all = promised("RDMACM_TEST_KERNEL") == "6.12";
-    one_thread_has("tokio_echo", if has_all { "1000" } else { "100" }, V4);
+    one_thread_has("tokio_echo", if has_all { "1000" } else { "100" }, roce_ip());
 }
 
 #[test]
@@ -49,8 +50,8 @@ fn tokio_thread_has_some_siw_connections() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn smol_thread_has_hundred_connections() {
-    promised_device("rxe0");
-    one_thread_has("smol_echo", "100", V4);
+    promised_device(roce_name());
+    one_thread_has("smol_echo", "100", roce_ip());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 pub mod heap;
 mod process;
 pub mod rng;
+pub mod roce;
 pub mod siw;
 
 use std::env;

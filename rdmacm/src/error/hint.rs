@@ -13,9 +13,8 @@ pub(crate) const NODE: &str =
 /// The user may not pin memory (EPERM).
 pub(crate) const LOCKED_MEMORY: &str = "see the limit of locked memory: ulimit -l, RLIMIT_MEMLOCK";
 
-/// The memory limit was exceeded, memory is short, or siw has no more regions (ENOMEM).
-pub(crate) const LOCKED_MEMORY_OR_REGIONS: &str =
-    "see the limit of locked memory (ulimit -l, RLIMIT_MEMLOCK), or the device has no more regions";
+/// The memory limit was exceeded, memory is short, or the device has no more objects of that type (ENOMEM).
+pub(crate) const LOCKED_MEMORY_OR_OBJECTS: &str = "see the limit of locked memory (ulimit -l, RLIMIT_MEMLOCK), or the device has no room for another one";
 
 /// The process has as many descriptors as it may have (EMFILE).
 pub(crate) const DESCRIPTORS: &str = "see the limit of open descriptors: ulimit -n, RLIMIT_NOFILE";

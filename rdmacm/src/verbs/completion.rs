@@ -220,7 +220,9 @@ impl CompletionQueue {
         }
         resized.map_err(|error| {
             let (context, name) = (self.context(), self.inner.name());
-            context.refused_or_unsupported(RESIZE, &name, "resizing", error.into_refused())
+            let refused = error.into_refused();
+            let error = context.refused_or_unsupported(RESIZE, &name, "resizing", refused);
+            context.with_queue_hint(error)
         })
     }
 

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use super::context::Context;
 use crate::driver::{CreateError, PollError, PostError};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, hint};
 
 impl Context {
     /// Builds the error of `operation` on `subject` for a failed post.
@@ -84,7 +84,9 @@ impl Context {
     pub(super) fn not_created(&self, what: &'static str, error: CreateError) -> Error {
         const CREATE: &str = "create";
         match error {
-            CreateError::Command(refused) => self.not_made(CREATE, what, refused),
+            CreateError::Command(refused) => {
+                self.with_queue_hint(self.not_made(CREATE, what, refused))
+            }
             CreateError::Map(errno) => {
                 let operation =
                     if what == QUEUE_PAIR { "map the rings of" } else { "map the ring of" };
@@ -99,6 +101,21 @@ impl Context {
             }
         }
     }
+
+    /// Adds the [hints about pinning](with_pinning_hint) to the error of a queue if the kernel pins the memory of queues.
+    pub(super) fn with_queue_hint(&self, error: Error) -> Error {
+        if self.engine().capabilities().pins_queue_memory {
+            with_pinning_hint(error)
+        } else {
+            error
+        }
+    }
+}
+
+/// Adds hints to an error for the case that the kernel does not let the user pin memory.
+pub(super) fn with_pinning_hint(error: Error) -> Error {
+    let error = error.with_hint(Errno::EPERM, hint::LOCKED_MEMORY);
+    error.with_hint(Errno::ENOMEM, hint::LOCKED_MEMORY_OR_OBJECTS)
 }
 
 /// Name of a queue pair in errors.

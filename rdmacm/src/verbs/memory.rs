@@ -14,17 +14,17 @@ use std::ops::{Bound, Range, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use nix::errno::Errno;
 use verbs_abi::{AlignedU64, ib_mr_rereg_flags, ib_uverbs_reg_mr, ib_uverbs_rereg_mr};
 
 use super::AccessFlags;
 use super::Sge;
 use super::copied_memory::DmaMemory;
+use super::error_text::with_pinning_hint;
 use super::pd::ProtectionDomain;
 use super::registration::Registration;
 use super::same::impl_ptr_eq;
 use crate::driver::Driver as _;
-use crate::error::{DestroyError, Error, ErrorKind, Result, hint};
+use crate::error::{DestroyError, Error, ErrorKind, Result};
 use crate::non_exhaustive::NonExhaustive;
 use crate::sys::mapping::Mapping;
 
@@ -311,8 +311,8 @@ impl MemoryRegion {
         // SAFETY: the request's range is the range of the arguments, whose validity the caller
         // guarantees.
         let registered = unsafe { context.driver().register(context.commands(), request) };
-        let registered =
-            registered.map_err(|refused| advised(context.not_made(OPERATION, &what(), refused)))?;
+        let registered = registered
+            .map_err(|refused| with_pinning_hint(context.not_made(OPERATION, &what(), refused)))?;
         let registration = Registration::new(pd, registered.mr_handle, mapping.map(Arc::clone));
         Ok(Self {
             registration: Arc::new(registration),
@@ -389,7 +389,12 @@ impl MemoryRegion {
         // has exclusive access to it.
         let changed = unsafe { context.file().reregister_memory(request) };
         let keys = changed.map_err(|refused| {
-            advised(context.refused_or_unsupported(OPERATION, WHAT, "this change", refused))
+            with_pinning_hint(context.refused_or_unsupported(
+                OPERATION,
+                WHAT,
+                "this change",
+                refused,
+            ))
         })?;
         (self.lkey, self.rkey) = (keys.lkey, keys.rkey);
         if let Some(pd) = change.pd {
@@ -568,12 +573,6 @@ fn range(operation: &'static str, start: NonNull<u8>, length: usize) -> Result<[
 fn wraps(operation: &'static str, first: u64, length: usize) -> Error {
     let subject = format!("{length} bytes of memory");
     Error::invalid(operation, subject, format!("the addresses from {first:#x} on wrap around"))
-}
-
-/// Adds a hint to an error for the case that the kernel does not let the user pin the memory.
-fn advised(error: Error) -> Error {
-    let error = error.with_hint(Errno::EPERM, hint::LOCKED_MEMORY);
-    error.with_hint(Errno::ENOMEM, hint::LOCKED_MEMORY_OR_REGIONS)
 }
 
 /// The changes that [`MemoryRegion::reregister`] makes.

@@ -30,6 +30,8 @@ pub struct Capabilities {
     /// The device raises one event of a completion queue for each event of it that was read: a queue that is armed again
     /// before its event was read raises no other one.
     pub raises_event_per_read: bool,
+    /// The queues are memory of the process that the kernel pins, which counts against the user's limit.
+    pub pins_queue_memory: bool,
     /// The status of a receive whose memory is too short for the message.
     pub oversize_status: WcStatus,
     /// The status of a send that the end of the connection overtook.
@@ -57,6 +59,7 @@ impl Default for Capabilities {
             custom_iova: true,
             srq_resize_keeps_requests: true,
             raises_event_per_read: false,
+            pins_queue_memory: false,
             oversize_status: WcStatus::IB_WC_LOC_LEN_ERR,
             disconnect_status: WcStatus::IB_WC_WR_FLUSH_ERR,
         }

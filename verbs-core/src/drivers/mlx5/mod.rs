@@ -187,6 +187,7 @@ unsafe impl Driver for Mlx5 {
         Capabilities {
             flush: FlushMode::Device,
             raises_event_per_read: true,
+            pins_queue_memory: true,
             ..Capabilities::default()
         }
     }

@@ -103,7 +103,8 @@ impl Device {
 
     /// Returns the kernel's driver.
     ///
-    /// Netlink reports it except for a few old drivers. From sysfs only rxe and siw are recognized.
+    /// Netlink reports it except for a few old drivers. From sysfs only rxe, siw and, by its PCI numbers, mlx5 are
+    /// recognized.
     pub fn driver(&self) -> Option<DriverId> {
         self.driver
     }

@@ -5,7 +5,7 @@ use verbs_abi::IB_USER_VERBS_ABI_VERSION;
 use verbs_abi::netlink as nl;
 
 use super::chardev::check_abi;
-use super::kind::driver_of;
+use super::kind::{driver_by_description, driver_by_modalias};
 use super::sources::Sources;
 use super::{CharDevice, Device, DriverId, Guid, NodeType};
 use crate::error::{Error, ErrorKind, Result, hint};
@@ -162,8 +162,10 @@ fn uverbs_by_sysfs(sysfs: &Directory, devices: Vec<&mut Device>) -> Result<()> {
         })
         .collect();
     for device in devices {
-        let description = sysfs.child("class/infiniband").child(&device.name).text("node_desc");
-        device.driver = description.as_deref().and_then(driver_of);
+        let directory = sysfs.child("class/infiniband").child(&device.name);
+        let description = directory.text("node_desc");
+        let by_modalias = || driver_by_modalias(&directory.child("device").text("modalias")?);
+        device.driver = description.as_deref().and_then(driver_by_description).or_else(by_modalias);
         let own = uverbs.iter().find(|(name, _)| *name == device.name);
         device.uverbs = own.map(|(_, chardev)| chardev.clone());
     }

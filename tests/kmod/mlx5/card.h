@@ -24,7 +24,7 @@
 
 #define CARD_MTU	IB_MTU_1024
 #define CARD_DEVICES	4
-#define CARD_GIDS	16
+#define CARD_GIDS	256
 #define CARD_UARS	8			/* pages of a context */
 #define CARD_BF_OFFSET	0x800
 #define CARD_BF_SIZE	512			/* of a register: two buffers */
@@ -197,6 +197,8 @@ struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova
 #else
 struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access, struct ib_udata *udata);
 #endif
+struct ib_mr *card_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 length, u64 iova, int access,
+				 struct ib_pd *pd, struct ib_udata *udata);
 int card_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
 int card_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata);
 int card_dealloc_mw(struct ib_mw *ibmw);

@@ -219,6 +219,7 @@ static const struct ib_device_ops card_ops = {
 	.query_srq = card_query_srq,
 	.reg_user_mr = card_reg_user_mr,
 	.req_notify_cq = card_req_notify_cq,
+	.rereg_user_mr = card_rereg_user_mr,
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 1, 0)
 	.resize_user_cq = card_resize_cq,
 #else
@@ -270,6 +271,15 @@ static int card_queues_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(card_queues);
 
+/* The PCI device that a program finds in sysfs: a ConnectX-5. */
+static ssize_t modalias_show(struct device *device, struct device_attribute *attribute, char *buf)
+{
+	return sysfs_emit(buf, "pci:v000015B3d00001017sv000015B3sd00000000bc02sc00i00\n");
+}
+static DEVICE_ATTR_RO(modalias);
+
+static struct device *card_parent;
+
 static int card_newlink(const char *name, struct net_device *ndev)
 {
 	struct card_device *device;
@@ -285,6 +295,7 @@ static int card_newlink(const char *name, struct net_device *ndev)
 	device->ib.num_comp_vectors = num_possible_cpus();
 	addrconf_addr_eui48((u8 *)&device->ib.node_guid, ndev->dev_addr);
 	strscpy(device->ib.node_desc, "emulated mlx5", sizeof(device->ib.node_desc));
+	device->ib.dev.parent = card_parent;
 	ib_set_device_ops(&device->ib, &card_ops);
 	device->ib.driver_def = card_definitions;
 	err = ib_device_set_netdev(&device->ib, ndev, 1);
@@ -349,20 +360,30 @@ static int __init card_init(void)
 {
 	int err;
 
+	card_parent = root_device_register("mlx5_card");
+	if (IS_ERR(card_parent))
+		return PTR_ERR(card_parent);
+	err = device_create_file(card_parent, &dev_attr_modalias);
+	if (err)
+		goto parent;
 	card_thread = kthread_run(card_engine, NULL, "mlx5_card");
-	if (IS_ERR(card_thread))
-		return PTR_ERR(card_thread);
+	err = PTR_ERR_OR_ZERO(card_thread);
+	if (err)
+		goto parent;
 	err = register_netdevice_notifier(&card_notifier);
-	if (err) {
-		kthread_stop(card_thread);
-		return err;
-	}
+	if (err)
+		goto thread;
 	card_debugfs = debugfs_create_dir("mlx5_card", NULL);
 	card_journal_init(card_debugfs);
 	debugfs_create_file("stats", 0400, card_debugfs, NULL, &card_stats_fops);
 	debugfs_create_file("queues", 0400, card_debugfs, NULL, &card_queues_fops);
 	rdma_link_register(&card_link_ops);
 	return 0;
+thread:
+	kthread_stop(card_thread);
+parent:
+	root_device_unregister(card_parent);
+	return err;
 }
 module_init(card_init);
 
@@ -374,6 +395,7 @@ static void __exit card_exit(void)
 	debugfs_remove(card_debugfs);
 	kthread_stop(card_thread);
 	card_journal_exit();
+	root_device_unregister(card_parent);
 }
 module_exit(card_exit);
 

@@ -133,6 +133,42 @@ struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova
 }
 #endif
 
+/* Changes a region in its place: its key stays. */
+struct ib_mr *card_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 length, u64 iova, int access,
+				 struct ib_pd *pd, struct ib_udata *udata)
+{
+	struct card_mr *mr = container_of(ibmr, struct card_mr, ib);
+	struct card_map map = {};
+	int err;
+
+	if (flags & ~(IB_MR_REREG_TRANS | IB_MR_REREG_PD | IB_MR_REREG_ACCESS))
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!(flags & IB_MR_REREG_ACCESS))
+		access = mr->key.access;
+	if (flags & IB_MR_REREG_TRANS) {
+		err = card_map(ibmr->device, &map, start, length, access);
+		if (err)
+			return ERR_PTR(err);
+	} else if (ib_access_writable(access) && !mr->map.umem->writable) {
+		return ERR_PTR(-EACCES);
+	}
+	mutex_lock(&card_lock);
+	if (flags & IB_MR_REREG_TRANS) {
+		swap(mr->map, map);
+		mr->key.memory = mr->map.va;
+		mr->key.start = iova;
+		mr->key.length = length;
+	}
+	if (flags & IB_MR_REREG_PD)
+		mr->key.pd = pd;
+	mr->key.access = access;
+	mutex_unlock(&card_lock);
+	card_unmap(&map);
+	card_journal(NULL, 0, "rereg_mr key=%u flags=%#x pdn=%u start=%llu length=%llu iova=%llu access=%#x", ibmr->lkey,
+		     flags, container_of(mr->key.pd, struct card_pd, ib)->pdn, start, length, iova, access);
+	return NULL;
+}
+
 int card_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 {
 	struct card_mr *mr = container_of(ibmr, struct card_mr, ib);

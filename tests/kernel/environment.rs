@@ -17,8 +17,8 @@ use rdmacm_tests::wait_until;
 
 use crate::child::{forbid_ioctl, forbid_netlink, forbid_writing_to_the_next_file, hide, in_child};
 use crate::fixtures::{
-    Connection, LONG, channel, device, kernel_version, listen, promised, request, resolve, roce,
-    roce_end, roce_ip, roce_name, roce_v6,
+    Connection, LONG, channel, device, is_card, kernel_version, listen, promised, request, resolve,
+    roce, roce_end, roce_ip, roce_name, roce_v6,
 };
 use crate::io::Shape;
 
@@ -213,7 +213,7 @@ fn asks_where_to_send(ours: &EventChannel, theirs: &EventChannel, param: &ConnPa
     ours.expect_event(EventType::Unreachable).expect_err("it is an error");
 }
 
-/// Has rxe0 be a device of which rdmacm knows no rings.
+/// Has the RoCE device be one of which rdmacm knows no rings.
 fn show_another_version() {
     let class = "/sys/class/infiniband_verbs";
     let uverbs = device(roce_name()).uverbs().expect("it has verbs").name().to_owned();
@@ -223,7 +223,8 @@ fn show_another_version() {
     hide(class);
     fs::create_dir(&directory).expect("a directory");
     fs::write(format!("{class}/abi_version"), "6\n").expect("the version");
-    for (file, text) in [("ibdev", "rxe0\n"), ("abi_version", "9\n"), ("dev", &number)] {
+    let name = format!("{}\n", roce_name());
+    for (file, text) in [("ibdev", name.as_str()), ("abi_version", "9\n"), ("dev", &number)] {
         fs::write(format!("{directory}/{file}"), text).expect("write");
     }
 }
@@ -231,7 +232,8 @@ fn show_another_version() {
 /// Checks that an error names the device and its driver.
 fn expect_unknown(error: &Error) {
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
-    for part in ["rxe0", "RDMA_DRIVER_RXE", "ABI version 9"] {
+    let driver = if is_card() { "RDMA_DRIVER_MLX5" } else { "RDMA_DRIVER_RXE" };
+    for part in [roce_name(), driver, "ABI version 9"] {
         assert!(error.to_string().contains(part), "{error}");
     }
 }
@@ -361,8 +363,8 @@ fn long_gid_table_is_read_whole() {
     let table = || context.gids(1).expect("GIDs");
     let before = table().len();
     change("add", "nodad");
-    wait_until("rxe0 has the addresses", || table().len() == before + ADDRESSES);
+    wait_until("the device has the addresses", || table().len() == before + ADDRESSES);
     assert_eq!(table(), port.gids().expect("GIDs").collect::<Vec<_>>());
     change("del", "");
-    wait_until("rxe0 has lost the addresses", || table().len() == before);
+    wait_until("the device has lost the addresses", || table().len() == before);
 }

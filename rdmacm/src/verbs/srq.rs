@@ -277,7 +277,9 @@ impl SharedReceiveQueue {
     ///
     /// # Driver notes
     ///
-    /// siw returns the limit that was set last, even after the event.
+    /// - siw returns the limit that was set last, even after the event.
+    /// - mlx5 returns a `max_wr` that is twice that of [`attributes`](Self::attributes) and one
+    ///   more: it counts entries for requests that wait for paged-out memory too.
     ///
     /// Kernel command: `IB_USER_VERBS_CMD_QUERY_SRQ`.
     #[doc(alias = "ibv_query_srq")]

@@ -14,7 +14,7 @@
 
 pub mod any;
 mod generic;
-mod mlx5;
+pub mod mlx5;
 #[cfg(any(test, feature = "null"))]
 pub mod null;
 #[cfg(fuzzing)]

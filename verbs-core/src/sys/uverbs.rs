@@ -66,7 +66,7 @@ pub struct UverbsFile {
     driver: rdma_driver_id,
 }
 
-#[cfg(any(test, feature = "null"))]
+#[cfg(any(test, fuzzing, feature = "null"))]
 impl UverbsFile {
     /// Opens a file that accepts every command and answers none, for tests without a kernel.
     ///

@@ -27,11 +27,11 @@ const DEDICATED: u32 = 4;
 
 /// Choices of the user, by the environment variables of the C library.
 #[derive(Debug, Clone, Copy)]
-struct Choices {
-    registers: u32,
-    dedicated: u32,
-    copies_nothing: bool,
-    completion_shift: u32,
+pub(super) struct Choices {
+    pub(super) registers: u32,
+    pub(super) dedicated: u32,
+    pub(super) copies_nothing: bool,
+    pub(super) completion_shift: u32,
 }
 
 impl Choices {
@@ -92,6 +92,16 @@ pub(super) fn open(file: &UverbsFile) -> Result<(Facts, Opened), CreateError> {
         ..mlx5_ib_alloc_ucontext_req_v2::default()
     };
     let (opened, response) = get_context(file, &request)?;
+    let facts = facts(choices, &response, |facts| Registers::map(file, facts))?;
+    Ok((facts, opened))
+}
+
+/// Returns the facts in the answer of GET_CONTEXT. `map` maps the registers.
+pub(super) fn facts(
+    choices: Choices,
+    response: &mlx5_ib_alloc_ucontext_resp,
+    map: impl FnOnce(RegisterFacts) -> Result<Registers, Errno>,
+) -> Result<Facts, CreateError> {
     if response.cqe_version > 1 {
         return Err(CreateError::Unsupported("a version of completions that is above 1"));
     }
@@ -103,9 +113,9 @@ pub(super) fn open(file: &UverbsFile) -> Result<(Facts, Opened), CreateError> {
         per_kernel_page: response.num_uars_per_page.max(1),
         copies_nothing: choices.copies_nothing,
     };
-    let registers = Registers::map(file, facts).map_err(CreateError::Map)?;
+    let registers = map(facts).map_err(CreateError::Map)?;
     let supports = |command| response.cmds_supp_uhw.contains(command);
-    let device = Facts {
+    Ok(Facts {
         limits: Limits {
             send_entry: response.max_sq_desc_sz.into(),
             receive_entry: response.max_rq_desc_sz.into(),
@@ -120,8 +130,7 @@ pub(super) fn open(file: &UverbsFile) -> Result<(Facts, Opened), CreateError> {
         has_ece: response
             .comp_mask
             .contains(mlx5_ib_alloc_ucontext_resp_mask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE),
-    };
-    Ok((device, opened))
+    })
 }
 
 /// Asks the kernel for the link layer of `port`.

@@ -81,7 +81,8 @@ impl SendSize {
         let size = Self {
             blocks: bytes / BLOCK,
             requests: bytes / entry,
-            max_inline: entry.min(longest) - overhead - INLINE_HEADER,
+            // An entry for requests without data has no room for the word with its length.
+            max_inline: entry.min(longest).saturating_sub(overhead + INLINE_HEADER),
         };
         (size.blocks <= limits.send_blocks).then_some(size)
     }
@@ -184,6 +185,7 @@ mod tests {
         assert_eq!(rc(100, 1, 60), Some(SendSize { blocks: 512, requests: 128, max_inline: 60 }));
         assert_eq!(rc(100, 1, 61), Some(SendSize { blocks: 512, requests: 102, max_inline: 124 }));
         assert_eq!(rc(0, 1, 100), Some(SendSize::default()));
+        assert_eq!(rc(1, 0, 0), Some(SendSize { blocks: 4, requests: 1, max_inline: 0 }));
         assert_eq!(rc(1, 52, 0).map(|size| size.blocks), Some(16));
         assert_eq!(rc(1, 53, 0), None, "an entry is too large");
         assert_eq!(rc(1, 1, 829), None, "inline data is too large");

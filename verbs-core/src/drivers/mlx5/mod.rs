@@ -15,6 +15,8 @@
 mod address;
 mod completion;
 mod context;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod geometry;
 mod memory;
 mod opcode;

@@ -29,6 +29,9 @@ const DEVICE_PAGE: usize = 4096;
 /// The offset of the first register for sends in its page.
 const FIRST_REGISTER: usize = 0x800;
 
+/// Bytes of the smallest register with two buffers, each of which has a word.
+const LEAST_REGISTER: usize = 16;
+
 /// The offset of the register that arms completion queues.
 const ARMS: usize = 0x20;
 
@@ -64,7 +67,7 @@ pub(super) struct Registers {
     next_buffers: Box<[Mutex<usize>]>,
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl Registers {
     /// Returns the registers of a context without pages: nothing is stored in them.
     pub(super) fn absent() -> Arc<Self> {
@@ -87,6 +90,14 @@ impl Registers {
 impl Registers {
     /// Maps the registers of a context.
     pub(super) fn map(file: &UverbsFile, facts: RegisterFacts) -> Result<Self, Errno> {
+        Self::map_with(facts, |offset, length| Mapping::registers(file, offset, length))
+    }
+
+    /// Takes the pages that `map` maps at an offset, in a length.
+    pub(super) fn map_with(
+        facts: RegisterFacts,
+        map: impl Fn(u64, usize) -> Result<Mapping, Errno>,
+    ) -> Result<Self, Errno> {
         let page = sysconf(SysconfVar::PAGE_SIZE)?.ok_or(Errno::EINVAL)?;
         let kernel_page = usize::try_from(page).map_err(|_| Errno::EINVAL)?;
         let per_kernel_page = facts.per_kernel_page as usize;
@@ -97,21 +108,17 @@ impl Registers {
             || facts.total == 0
             || facts.total > MAX_REGISTERS
             || register > (DEVICE_PAGE - FIRST_REGISTER) / PER_PAGE as usize
-            || (register != 0 && !register.is_power_of_two())
+            || (register != 0 && !(register.is_power_of_two() && register >= LEAST_REGISTER))
         {
             return Err(Errno::EPROTO);
         }
         let pages = facts.total.div_ceil(PER_PAGE * facts.per_kernel_page);
         let command = u64::from(mlx5_ib_mmap_cmd::MLX5_IB_MMAP_REGULAR_PAGE.0);
-        let map = |index: u32| {
+        let page = |index: u32| {
             let offset = command << MLX5_IB_MMAP_CMD_SHIFT | u64::from(index);
-            Mapping::registers(
-                file,
-                offset * u64::try_from(kernel_page).map_err(|_| Errno::EINVAL)?,
-                kernel_page,
-            )
+            map(offset * u64::try_from(kernel_page).map_err(|_| Errno::EINVAL)?, kernel_page)
         };
-        let pages = (0..pages).map(map).collect::<Result<_, _>>()?;
+        let pages = (0..pages).map(page).collect::<Result<_, _>>()?;
         let next_buffers = (0..facts.total).map(|_| Mutex::default()).collect();
         Ok(Self { pages, facts, kernel_page, next_buffers })
     }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rdmacm_tests::roce::roce_ip;
+
 /// Which calls of a run are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
@@ -201,7 +203,8 @@ const SCENARIOS: [Scenario; 4] = [
     },
 ];
 
-const ADDRESS: &str = "10.0.0.1";
+/// Stands for the address of the RoCE device.
+const ADDRESS: &str = "ADDRESS";
 const GROUP: &str = "239.1.1.1";
 
 impl Scenario {
@@ -212,7 +215,11 @@ impl Scenario {
             Side::Client => self.arguments[1],
         };
         let mut arguments = vec![self.name.to_owned()];
-        arguments.extend(own.iter().map(|argument| (*argument).to_owned()));
+        let named = |argument: &&str| match *argument {
+            ADDRESS => roce_ip().to_owned(),
+            argument => argument.to_owned(),
+        };
+        arguments.extend(own.iter().map(named));
         arguments
             .extend(self.port.into_iter().flat_map(|option| [option.into(), port.to_string()]));
         arguments

@@ -133,7 +133,9 @@ fn serves_another(listener: &Listener) {
 
 /// Answers `request` in one of the wrong ways. The returned side stays until the client is done.
 fn answer(request: CmId, channel: &EventChannel, rng: &mut Rng) -> Option<Side> {
-    let param = ConnParam { private_data: bytes(rng), ..ConnParam::default() };
+    // The client does not wait for ever until its message finds a receive, because there is none.
+    let (private_data, rnr_retry_count) = (bytes(rng), 1);
+    let param = ConnParam { private_data, rnr_retry_count, ..ConnParam::default() };
     match rng.roll(4) {
         0 => request.reject(&param.private_data).expect("reject"),
         1 => drop(request),

@@ -20,12 +20,19 @@ fn shape() -> Shape {
     if knows_flush() {
         access |= AccessFlags::IB_UVERBS_ACCESS_FLUSH_GLOBAL;
     }
-    Shape { access, ..Shape::default() }
+    let shape = Shape::default();
+    let caps = QueuePairCaps { max_send_sge: 2, ..shape.caps };
+    Shape { caps, access, ..shape }
 }
 
 /// Returns `true` if the device has flush and atomic write.
 fn knows_flush() -> bool {
     !is_card() && promised("RDMACM_TEST_KERNEL") != "6.1"
+}
+
+/// Returns the part of an error that names the kernel or the driver which lacks flush and atomic write.
+fn lacks_flush() -> &'static str {
+    if is_card() { "mlx5" } else { "6.2" }
 }
 
 fn connection() -> Connection {
@@ -241,7 +248,7 @@ fn atomic_write_works_unless_kernel_is_too_old() {
         let refused = client.io.post(2, write, 0..8, SIGNALED).expect_err("it has its own");
         assert_invalid(&refused, &["no payload"]);
     } else {
-        unsupported(client.io.post_bare(1, write), "6.2");
+        unsupported(client.io.post_bare(1, write), lacks_flush());
         client.io.post(2, server.io.written_at(0), 0..8, SIGNALED).expect("no harm is done");
         client.io.done(2);
     }
@@ -265,7 +272,7 @@ fn flush_works_unless_kernel_is_too_old() {
         client.io.post_bare(2, flush(Some(4097))).expect("post a flush");
         failed(client, 2, WcStatus::IB_WC_REM_ACCESS_ERR);
     } else {
-        unsupported(client.io.post_bare(1, flush(None)), "6.2");
+        unsupported(client.io.post_bare(1, flush(None)), lacks_flush());
     }
     connection.close();
 }
@@ -298,7 +305,7 @@ fn persistence_flush_of_plain_memory_is_refused() {
         client.io.post_bare(1, flush).expect("post a flush");
         failed(client, 1, WcStatus::IB_WC_REM_ACCESS_ERR);
     } else {
-        unsupported(client.io.post_bare(1, flush), "6.2");
+        unsupported(client.io.post_bare(1, flush), lacks_flush());
     }
     connection.close();
 }

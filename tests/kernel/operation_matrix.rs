@@ -377,9 +377,7 @@ impl<'a> Link<'a> {
 
     fn post_receives(&self, round: Round) {
         for number in 0..round.count {
-            self.to
-                .receive_into(number as u64, &round.receive(number))
-                .unwrap_or_else(|e| panic!("{round:?} {number} {e}"));
+            self.to.receive_into(number as u64, &round.receive(number)).expect("post a receive");
         }
         if round.count == self.to.qp().caps().max_recv_wr as usize {
             let refused = self.to.receive_into(0, &[]).expect_err("it is full");
@@ -439,11 +437,16 @@ impl<'a> Link<'a> {
     /// Runs every movement in every way.
     fn sweep(&mut self) {
         let (ours, theirs) = (self.from.qp().caps(), self.to.qp().caps());
-        let [depth, most, inline] =
-            [ours.max_send_wr, ours.max_send_sge.min(theirs.max_recv_sge), ours.max_inline_data]
-                .map(|number| number as usize);
+        let [depth, receives, most, inline] = [
+            ours.max_send_wr,
+            theirs.max_recv_wr,
+            ours.max_send_sge.min(theirs.max_recv_sge),
+            ours.max_inline_data,
+        ]
+        .map(|number| number as usize);
         let longest = self.transport.longest();
         for movement in self.transport.movements() {
+            let depth = if movement.completes_receive() { depth.min(receives) } else { depth };
             let is_one = movement == M::Read && self.transport == Transport::Iwarp;
             let pieces = |pieces| if is_one { 1 } else { pieces };
             let mut run = |count, length, pieces, every, inline| {
@@ -481,7 +484,7 @@ fn shape(device_name: &str) -> Shape {
         ..QueuePairCaps::default()
     };
     let mut access = Shape::default().access;
-    if device_name == "rxe0" {
+    if device_name == roce_name() {
         access |= AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC;
         access |= AccessFlags::IB_UVERBS_ACCESS_MW_BIND;
     }

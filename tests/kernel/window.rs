@@ -261,12 +261,15 @@ fn impossible_binds_fail_locally() {
     let request = binding(4, &window_4, foreign.client.io.memory(), 0..64, WRITE);
     let refused = post_bind(foreign.server.io.qp(), &request).expect_err("foreign");
     assert_invalid(&refused, &["region", "another protection domain"]);
-    // A window of type 2 that is older than the queue pair, as the kernel destroys that first.
-    let pd = foreign.server.io.qp().pd();
-    let older = window(&foreign.server, MemoryWindowType::IB_MW_TYPE_2);
-    let qp = QueuePair::new(pd, &QueuePairInit::new(foreign.server.io.cq())).expect("queue pair");
-    let request = binding(5, &older, foreign.server.io.memory(), 0..64, WRITE);
-    assert_invalid(&post_bind(&qp, &request).expect_err("older"), &["window", "older"]);
+    // A window of type 2 that is older than the queue pair, as the kernel destroys that first, which rxe does not survive.
+    if !is_card() {
+        let pd = foreign.server.io.qp().pd();
+        let older = window(&foreign.server, MemoryWindowType::IB_MW_TYPE_2);
+        let init = QueuePairInit::new(foreign.server.io.cq());
+        let qp = QueuePair::new(pd, &init).expect("queue pair");
+        let request = binding(5, &older, foreign.server.io.memory(), 0..64, WRITE);
+        assert_invalid(&post_bind(&qp, &request).expect_err("older"), &["window", "older"]);
+    }
     // A part that the region does not have.
     for (offset, length) in [(4096, 1), (0, 4097), (usize::MAX, 2)] {
         let whole = binding(5, &window_4, foreign.server.io.memory(), 0..64, WRITE);

@@ -33,6 +33,7 @@
 #define CARD_RQ_DESC	512
 #define CARD_MAX_CQE	(1 << 22)
 #define CARD_MAX_SGE	32
+#define CARD_MAX_RD_ATOMIC	16
 /* In the first segment that changes a key: the window must not be bound. The kernel has no name for it. */
 #define CARD_UMR_CHECK_FREE	(1 << 5)
 #define CARD_NEVER_ARMED	cpu_to_be32(0xffffffff)

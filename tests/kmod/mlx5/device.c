@@ -72,9 +72,9 @@ static int card_query_device(struct ib_device *device, struct ib_device_attr *at
 	attr->max_srq = 1 << 23;
 	attr->max_srq_wr = (1 << CARD_LOG_QP_SZ) - 1;
 	attr->max_srq_sge = 31;
-	attr->max_qp_rd_atom = 16;
-	attr->max_qp_init_rd_atom = 16;
-	attr->max_res_rd_atom = 16 << 18;
+	attr->max_qp_rd_atom = CARD_MAX_RD_ATOMIC;
+	attr->max_qp_init_rd_atom = CARD_MAX_RD_ATOMIC;
+	attr->max_res_rd_atom = CARD_MAX_RD_ATOMIC << 18;
 	attr->atomic_cap = IB_ATOMIC_HCA;
 	attr->max_pkeys = 1;
 	attr->max_mcast_grp = 1 << 13;

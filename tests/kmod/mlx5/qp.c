@@ -200,6 +200,12 @@ int card_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 		err = -EINVAL;
 		goto unlock;
 	}
+	if ((mask & IB_QP_PATH_MTU && (attr->path_mtu < IB_MTU_256 || attr->path_mtu > IB_MTU_4096)) ||
+	    (mask & IB_QP_MAX_QP_RD_ATOMIC && attr->max_rd_atomic > CARD_MAX_RD_ATOMIC) ||
+	    (mask & IB_QP_MAX_DEST_RD_ATOMIC && attr->max_dest_rd_atomic > CARD_MAX_RD_ATOMIC)) {
+		err = -EINVAL;
+		goto unlock;
+	}
 	card_keep(&qp->attr, attr, mask);
 	if (new == IB_QPS_RESET) {
 		memset(&qp->attr, 0, sizeof(qp->attr));

@@ -25,7 +25,7 @@
 #define CARD_MTU	IB_MTU_1024
 #define CARD_DEVICES	4
 #define CARD_GIDS	256
-#define CARD_UARS	8			/* pages of a context */
+#define CARD_UARS	64			/* pages of a context */
 #define CARD_BF_OFFSET	0x800
 #define CARD_BF_SIZE	512			/* of a register: two buffers */
 #define CARD_LOG_QP_SZ	15			/* basic blocks in a send queue */

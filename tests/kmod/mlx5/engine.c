@@ -633,7 +633,7 @@ static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe
 			put_unaligned(old + be64_to_cpu(atomic->swap_add), (u64 *)memory);
 		else if (old == be64_to_cpu(atomic->compare))
 			put_unaligned(be64_to_cpu(atomic->swap_add), (u64 *)memory);
-		memcpy(list.spans[0].at, &old, 8);
+		card_move(&list, 0, &(struct card_list){ .spans = { { &old, 8 } }, .count = 1 });
 	} else if (list.length) {
 		struct card_list there = { .spans = { { memory, list.length } }, .count = 1 };
 

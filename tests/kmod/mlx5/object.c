@@ -197,6 +197,8 @@ int card_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata)
 	err = card_new_key(&mw->key);
 	mutex_unlock(&card_lock);
 	ibmw->rkey = mw->key.key;
+	card_journal(NULL, 0, "alloc_mw pdn=%u key=%u type=%d", container_of(ibmw->pd, struct card_pd, ib)->pdn,
+		    ibmw->rkey, ibmw->type);
 	return err;
 }
 
@@ -204,6 +206,7 @@ int card_dealloc_mw(struct ib_mw *ibmw)
 {
 	struct card_mw *mw = container_of(ibmw, struct card_mw, ib);
 
+	card_journal(NULL, 0, "dealloc_mw key=%u", mw->key.key);
 	mutex_lock(&card_lock);
 	xa_erase(&card_mkeys, mw->key.key >> 8);
 	mutex_unlock(&card_lock);

@@ -229,6 +229,9 @@ int card_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct 
 	struct card_qp *qp = container_of(ibqp, struct card_qp, ib);
 
 	*attr = qp->attr;
+	/* The device has the logarithms. */
+	attr->max_rd_atomic = roundup_pow_of_two(max_t(u8, attr->max_rd_atomic, 1));
+	attr->max_dest_rd_atomic = roundup_pow_of_two(max_t(u8, attr->max_dest_rd_atomic, 1));
 	attr->cur_qp_state = attr->qp_state;
 	*init = qp->init;
 	attr->cap = init->cap;

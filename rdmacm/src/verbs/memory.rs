@@ -354,8 +354,9 @@ impl MemoryRegion {
     ///
     /// # Driver notes
     ///
-    /// rxe can change the protection domain and the access rights, on kernels newer than Linux 6.1.
-    /// siw cannot change anything.
+    /// - rxe can change the protection domain and the access rights, on kernels newer than Linux
+    ///   6.1.
+    /// - siw cannot change anything.
     ///
     /// Kernel command: `IB_USER_VERBS_CMD_REREG_MR`.
     #[doc(alias = "ibv_rereg_mr")]
@@ -373,16 +374,16 @@ impl MemoryRegion {
         flags.set(ib_mr_rereg_flags::IB_MR_REREG_PD, change.pd.is_some());
         flags.set(ib_mr_rereg_flags::IB_MR_REREG_ACCESS, change.access.is_some());
         flags.set(ib_mr_rereg_flags::IB_MR_REREG_TRANS, change.memory.is_some());
-        let (start, length) = change.memory.unwrap_or((self.start, self.length));
-        let [start_address, bytes] = range(OPERATION, start, length)?;
+        let memory = change.memory.map(|(start, length)| range(OPERATION, start, length));
+        let [start, length] = memory.transpose()?.unwrap_or_default();
         let request = ib_uverbs_rereg_mr {
             response: AlignedU64::default(),
             mr_handle: self.registration.handle(),
             flags,
-            start: start_address,
-            length: bytes,
-            hca_va: start_address,
-            pd_handle: change.pd.unwrap_or(&self.pd).handle(),
+            start,
+            length,
+            hca_va: start,
+            pd_handle: change.pd.map_or(0, ProtectionDomain::handle),
             access_flags: change.access.unwrap_or_default(),
         };
         // SAFETY: the caller guarantees the validity of the memory. A region that owns its memory
@@ -401,9 +402,9 @@ impl MemoryRegion {
             self.registration.moved(pd);
             self.pd = pd.clone();
         }
-        if change.memory.is_some() {
+        if let Some((start, length)) = change.memory {
             (self.start, self.length) = (start, length);
-            self.iova = start_address.get();
+            self.iova = request.hca_va.get();
             self.registration.unmap();
             self.memory = None;
         }

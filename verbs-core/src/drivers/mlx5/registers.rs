@@ -113,10 +113,17 @@ impl Registers {
             return Err(Errno::EPROTO);
         }
         let pages = facts.total.div_ceil(PER_PAGE * facts.per_kernel_page);
-        let command = u64::from(mlx5_ib_mmap_cmd::MLX5_IB_MMAP_REGULAR_PAGE.0);
-        let page = |index: u32| {
-            let offset = command << MLX5_IB_MMAP_CMD_SHIFT | u64::from(index);
+        let page_of = |command: mlx5_ib_mmap_cmd, index: u32| {
+            let offset = u64::from(command.0) << MLX5_IB_MMAP_CMD_SHIFT | u64::from(index);
             map(offset * u64::try_from(kernel_page).map_err(|_| Errno::EINVAL)?, kernel_page)
+        };
+        let regular = |index| page_of(mlx5_ib_mmap_cmd::MLX5_IB_MMAP_REGULAR_PAGE, index);
+        let page = |index| match facts.copies_nothing {
+            // Without write combining, if the kernel has such pages.
+            true => {
+                page_of(mlx5_ib_mmap_cmd::MLX5_IB_MMAP_NC_PAGE, index).or_else(|_| regular(index))
+            }
+            false => regular(index),
         };
         let pages = (0..pages).map(page).collect::<Result<_, _>>()?;
         let next_buffers = (0..facts.total).map(|_| Mutex::default()).collect();

@@ -14,7 +14,7 @@ use crate::endpoint_connecting::{finish, waiting_for};
 use crate::endpoint_messages::{filled, receives};
 use crate::endpoint_nonblocking::{eventually, now};
 use crate::executor::in_time;
-use crate::fixtures::{LONG, announce, asleep};
+use crate::fixtures::{LONG, announce, asleep, is_card};
 use crate::removal::Own;
 
 /// A call in which a thread waits on a connection.
@@ -117,7 +117,8 @@ fn removal_ends_every_call(own: &Own) {
     }
     drop((listener, waits, loops, quiet));
     assert_eq!(*message, *b"kept");
-    assert!(deletion.waits(), "there is memory of it");
+    // The driver of the card ends the context, whose memory is registered no more.
+    assert!(is_card() || deletion.waits(), "there is memory of it");
     drop(message);
     drop(buffer);
     deletion.finish();

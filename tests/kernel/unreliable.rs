@@ -84,7 +84,7 @@ fn query_returns_attributes_of_connection() {
         if qp_type == QpType::IB_UVERBS_QPT_RC {
             assert_eq!((answer.timeout, answer.retry_cnt, answer.rnr_retry), (14, 5, 6));
             assert_eq!(answer.min_rnr_timer, 12);
-            // rxe has powers of two of them.
+            // The devices have powers of two of them.
             assert_eq!((answer.max_rd_atomic, answer.max_dest_rd_atomic), (2, 4));
         }
     }

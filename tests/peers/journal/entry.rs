@@ -48,7 +48,11 @@ mod opcode {
     pub(super) const READ: u64 = 0x10;
     pub(super) const COMPARE_SWAP: u64 = 0x11;
     pub(super) const FETCH_ADD: u64 = 0x12;
+    pub(super) const CHANGE_KEY: u64 = 0x25;
 }
+
+/// The flag of a change that requires the key to be that of the queue pair, which invalidations have.
+const UMR_CHECK_QP: u8 = 1 << 3;
 
 /// The type of queue pairs for datagrams (`IB_QPT_UD`).
 const UD: &str = "4";
@@ -154,6 +158,8 @@ struct Region {
 struct Names {
     numbers: BTreeMap<Kind, Vec<u64>>,
     regions: Vec<Region>,
+    /// The first keys of memory windows, whose lowest byte changes with each bind.
+    windows: Vec<u64>,
     datagram_qps: Vec<u64>,
     initiators: Vec<u64>,
     /// The user index of the queue pair that is being created.
@@ -211,6 +217,7 @@ impl Names {
                 self.regions.push(Region { key, start, length });
                 return;
             }
+            "alloc_mw" => return self.windows.push(number("key")),
             _ => return,
         };
         self.numbers.entry(object).or_default().push(number(name));
@@ -256,7 +263,12 @@ impl Names {
     }
 
     fn key(&self, key: u64) -> String {
-        self.region(key).map_or_else(|| format!("unknown:{key:#x}"), |(at, _)| format!("mr{at}"))
+        let has_it = |first: &u64| first >> 8 == key >> 8;
+        match (self.region(key), self.windows.iter().rposition(has_it)) {
+            (Some((at, _)), _) => format!("mr{at}"),
+            (None, Some(at)) => format!("mw{at}+{}", key.wrapping_sub(self.windows[at]) & 0xff),
+            (None, None) => format!("unknown:{key:#x}"),
+        }
     }
 
     fn address(&self, key: u64, address: u64) -> String {
@@ -313,7 +325,9 @@ impl Names {
         add(fields, "ctrl.fm_ce_se", format!("{:#x}", bytes[11]));
         let immediate = big(&bytes[12..16]);
         match opcode {
-            opcode::SEND_WITH_INVALIDATE => add(fields, "ctrl.imm", self.key(immediate)),
+            opcode::SEND_WITH_INVALIDATE | opcode::CHANGE_KEY => {
+                add(fields, "ctrl.imm", self.key(immediate));
+            }
             _ => add(fields, "ctrl.imm", format!("{immediate:#x}")),
         }
         let mut rest = &bytes[16..];
@@ -327,6 +341,9 @@ impl Names {
                 Some(segment) => self.datagram(segment, fields),
                 None => return add(fields, "datagram", "missing"),
             }
+        }
+        if opcode == opcode::CHANGE_KEY {
+            return self.key_change(immediate, rest, fields);
         }
         if self.initiators.contains(&qpn) {
             let Some(segment) = segment(16) else { return add(fields, "xrc", "missing") };
@@ -356,6 +373,42 @@ impl Names {
             }
         }
         self.gather(rest, fields);
+    }
+
+    /// Adds the segments that change the key `key`.
+    fn key_change(&self, key: u64, bytes: &[u8], fields: &mut Fields) {
+        let Some((control, rest)) = bytes.split_at_checked(48) else {
+            return add(fields, "umr", "missing");
+        };
+        add(fields, "umr.flags", format!("{:#x}", control[0]));
+        add(fields, "umr.reserved", hexed(&control[1..4]));
+        add(fields, "umr.octowords", big(&control[4..6]).to_string());
+        add(fields, "umr.offset", big(&control[6..8]).to_string());
+        add(fields, "umr.mask", format!("{:#x}", big(&control[8..16])));
+        add(fields, "umr.reserved1", hexed(&control[16..]));
+        let Some((segment, rest)) = rest.split_at_checked(64) else {
+            return add(fields, "mkey", "missing");
+        };
+        let owner = big(&segment[4..8]);
+        add(fields, "mkey.status", format!("{:#x}", segment[0]));
+        add(fields, "mkey.pcie", segment[1].to_string());
+        add(fields, "mkey.flags", format!("{:#x}", segment[2]));
+        add(fields, "mkey.version", segment[3].to_string());
+        add(fields, "mkey.qpn", self.name(Kind::Qp, owner >> 8));
+        // An invalidation ignores the byte.
+        let byte = match control[0] & UMR_CHECK_QP {
+            0 => self.key(key & !0xff | owner & 0xff),
+            _ => hexed(&segment[7..8]),
+        };
+        add(fields, "mkey.key", byte);
+        add(fields, "mkey.reserved", hexed(&segment[8..16]));
+        add(fields, "mkey.start", self.address(0, big(&segment[16..24])));
+        add(fields, "mkey.length", big(&segment[24..32]).to_string());
+        add(fields, "mkey.rest", hexed(&segment[32..]));
+        if let Some((translation, padding)) = rest.split_at_checked(16) {
+            self.pointer(translation, fields);
+            add(fields, "padding", hexed(padding));
+        }
     }
 
     /// Returns the name of a key, or the distance of a key that no region has from one that a region has.

@@ -106,14 +106,30 @@ fn compare(script: &str) -> BTreeSet<&'static str> {
     reasons
 }
 
+/// Makes a test of each script, with both versions of completions.
 macro_rules! scripts {
-    ($($name:ident)*) => {$(
-        #[test]
-        #[ignore = "needs the test bed: cargo xtask test"]
-        fn $name() {
-            compare(&scripts::$name());
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            #[ignore = "needs the test bed: cargo xtask test"]
+            fn $name() {
+                compare(&scripts::$name());
+            }
+        )*
+
+        /// Completions of version 0 name queue pairs by their numbers, as those of the first devices do.
+        mod version_0 {
+            use super::{compare, scripts, with_version};
+
+            $(
+                #[test]
+                #[ignore = "needs the test bed: cargo xtask test"]
+                fn $name() {
+                    with_version("0", || drop(compare(&scripts::$name())));
+                }
+            )*
         }
-    )*};
+    };
 }
 
 scripts! {
@@ -137,6 +153,10 @@ scripts! {
     sizes_of_queues
     resized_queues
     xrc
+    rates_of_datagrams
+    memory_windows
+    failed_binds
+    changed_access
 }
 
 #[test]
@@ -147,10 +167,8 @@ fn permitted_differences_exist() {
     assert_eq!(found, comparison::reasons());
 }
 
-/// Completions of version 0 name queue pairs by their numbers, as those of the first devices do.
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn first_version_of_completions() {
+/// Runs `run` while the card offers completions of no higher version.
+fn with_version(version: &str, run: impl FnOnce()) {
     const VERSION: &str = "/sys/module/rdmacm_mlx5/parameters/cqe_version";
     struct Restored;
     impl Drop for Restored {
@@ -159,12 +177,24 @@ fn first_version_of_completions() {
         }
     }
     let _restored = Restored;
-    fs::write(VERSION, "0").expect("set the version");
-    compare(&scripts::one_sided_operations());
-    compare(&scripts::shared_receives());
-    compare(&scripts::datagrams());
-    compare(&scripts::second_life());
-    compare(&scripts::xrc());
+    fs::write(VERSION, version).expect("set the version");
+    run();
+}
+
+/// Both libraries read the same variables of the environment.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn variables_of_environment() {
+    for (name, value) in
+        [("MLX5_CQE_SIZE", "128"), ("MLX5_SHUT_UP_BF", "1"), ("MLX5_TOTAL_UUARS", "40")]
+    {
+        scenario::with_variable(name, value, || {
+            compare(&scripts::one_sided_operations());
+            compare(&scripts::lists_of_requests());
+            compare(&scripts::resized_queues());
+            compare(&scripts::shared_registers());
+        });
+    }
 }
 
 /// Checks that the comparison of two scripts which differ in one word fails at the field that has another value.

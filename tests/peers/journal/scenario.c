@@ -26,8 +26,9 @@ static struct ibv_cq *cqs[MANY];
 static struct ibv_srq *srqs[MANY];
 static struct ibv_qp *qps[MANY];
 static struct ibv_ah *ahs[MANY];
+static struct ibv_mw *windows[MANY];
 static struct ibv_xrcd *domain;
-static int pd_count, mr_count, channel_count, cq_count, srq_count, qp_count, ah_count;
+static int pd_count, mr_count, channel_count, cq_count, srq_count, qp_count, ah_count, window_count;
 
 static union ibv_gid gid;
 static int gid_index, line_number;
@@ -115,6 +116,14 @@ static int gather(char *text, struct ibv_sge *into)
 	return count;
 }
 
+/* Reads the letters of access rights. */
+static int access_of(const char *letters)
+{
+	return (strchr(letters, 'l') ? IBV_ACCESS_LOCAL_WRITE : 0) | (strchr(letters, 'w') ? IBV_ACCESS_REMOTE_WRITE : 0) |
+	       (strchr(letters, 'r') ? IBV_ACCESS_REMOTE_READ : 0) | (strchr(letters, 'a') ? IBV_ACCESS_REMOTE_ATOMIC : 0) |
+	       (strchr(letters, 'b') ? IBV_ACCESS_MW_BIND : 0);
+}
+
 static void create_region(void)
 {
 	size_t length = number(), i;
@@ -122,9 +131,7 @@ static void create_region(void)
 
 	for (i = 0; i < length; i++)
 		memory[i] = i * 7 + 3;
-	mrs[mr_count++] = some(ibv_reg_mr(pds[0], memory, length,
-					 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-					 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
+	mrs[mr_count++] = some(ibv_reg_mr(pds[0], memory, length, access_of("lwrab")));
 }
 
 static void create_cq(void)
@@ -225,6 +232,7 @@ static void create_ah(void)
 	address.grh.traffic_class = number();
 	address.grh.hop_limit = number();
 	address.sl = number();
+	address.static_rate = number();
 	ahs[ah_count++] = some(ibv_create_ah(pds[0], &address));
 }
 
@@ -308,7 +316,14 @@ static void set_operation(struct ibv_send_wr *wr, char *text)
 		wr->opcode = IBV_WR_SEND;
 	} else if (!strcmp(name, "send_inv")) {
 		wr->opcode = IBV_WR_SEND_WITH_INV;
-		wr->invalidate_rkey = mrs[0]->rkey;
+		wr->invalidate_rkey = text ? windows[part(&text)]->rkey : mrs[0]->rkey;
+	} else if (!strcmp(name, "invalidate")) {
+		wr->opcode = IBV_WR_LOCAL_INV;
+		wr->invalidate_rkey = windows[part(&text)]->rkey;
+	} else if (!strcmp(name, "write_through")) {
+		wr->opcode = IBV_WR_RDMA_WRITE;
+		wr->wr.rdma.rkey = windows[part(&text)]->rkey;
+		wr->wr.rdma.remote_addr = address + part(&text);
 	} else if (!strcmp(name, "datagram") || !strcmp(name, "datagram_imm")) {
 		wr->opcode = IBV_WR_SEND;
 		wr->wr.ud.ah = ahs[part(&text)];
@@ -331,28 +346,51 @@ static void set_operation(struct ibv_send_wr *wr, char *text)
 	}
 }
 
+static int flags_of(const char *letters)
+{
+	return (strchr(letters, 's') ? IBV_SEND_SIGNALED : 0) | (strchr(letters, 'e') ? IBV_SEND_SOLICITED : 0) |
+	       (strchr(letters, 'f') ? IBV_SEND_FENCE : 0) | (strchr(letters, 'i') ? IBV_SEND_INLINE : 0);
+}
+
 static void add_send(void)
 {
 	struct ibv_send_wr *wr = &sends[send_count];
-	char *flags, *payload;
 
 	memset(wr, 0, sizeof(*wr));
 	wr->wr_id = next_id++;
 	set_operation(wr, word());
-	flags = word();
-	payload = word();
-	if (strchr(flags, 's'))
-		wr->send_flags |= IBV_SEND_SIGNALED;
-	if (strchr(flags, 'e'))
-		wr->send_flags |= IBV_SEND_SOLICITED;
-	if (strchr(flags, 'f'))
-		wr->send_flags |= IBV_SEND_FENCE;
-	if (strchr(flags, 'i'))
-		wr->send_flags |= IBV_SEND_INLINE;
+	wr->send_flags = flags_of(word());
 	wr->sg_list = send_pieces[send_count];
-	wr->num_sge = gather(payload, wr->sg_list);
+	wr->num_sge = gather(word(), wr->sg_list);
 	if (send_count++)
 		sends[send_count - 2].next = wr;
+}
+
+/* A window of type 2 is bound by a request, whose key the program chooses; for one of type 1 the library does both. */
+static void bind_window(void)
+{
+	struct ibv_qp *qp = qps[number()];
+	struct ibv_mw *window = windows[number()];
+	struct ibv_send_wr wr = { .wr_id = next_id++, .opcode = IBV_WR_BIND_MW }, *bad;
+	struct ibv_mw_bind request = { .wr_id = wr.wr_id };
+	struct ibv_sge piece[MANY];
+
+	request.bind_info.mr = mrs[0];
+	if (gather(word(), piece)) {
+		request.bind_info.addr = piece->addr;
+		request.bind_info.length = piece->length;
+	}
+	request.bind_info.mw_access_flags = access_of(word());
+	request.send_flags = wr.send_flags = flags_of(word());
+	if (window->type == IBV_MW_TYPE_1) {
+		check(ibv_bind_mw(qp, window, &request));
+		return;
+	}
+	wr.bind_mw.mw = window;
+	wr.bind_mw.rkey = ibv_inc_rkey(window->rkey);
+	wr.bind_mw.bind_info = request.bind_info;
+	check(ibv_post_send(qp, &wr, &bad));
+	window->rkey = wr.bind_mw.rkey;
 }
 
 static void show(const struct ibv_wc *wc)
@@ -436,6 +474,8 @@ static void destroy(void)
 		check(ibv_destroy_comp_channel(channels[i]));
 	} else if (!strcmp(kind, "xrcd")) {
 		check(ibv_close_xrcd(domain));
+	} else if (!strcmp(kind, "window")) {
+		check(ibv_dealloc_mw(windows[i]));
 	} else if (!strcmp(kind, "mr")) {
 		check(ibv_dereg_mr(mrs[i]));
 	} else {
@@ -453,6 +493,12 @@ static void run(const char *verb)
 		pds[pd_count++] = some(ibv_alloc_pd(context));
 	} else if (!strcmp(verb, "mr")) {
 		create_region();
+	} else if (!strcmp(verb, "access")) {
+		check(ibv_rereg_mr(mrs[0], IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, access_of(word())));
+	} else if (!strcmp(verb, "window")) {
+		windows[window_count++] = some(ibv_alloc_mw(pds[0], number()));
+	} else if (!strcmp(verb, "bind")) {
+		bind_window();
 	} else if (!strcmp(verb, "channel")) {
 		channels[channel_count++] = some(ibv_create_comp_channel(context));
 	} else if (!strcmp(verb, "cq")) {

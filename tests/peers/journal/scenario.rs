@@ -5,7 +5,10 @@
 //! | verb | effect |
 //! |---|---|
 //! | `pd` | creates a protection domain |
-//! | `mr BYTES` | registers memory with a pattern in it |
+//! | `mr BYTES` | registers memory with a pattern in it, with all access rights |
+//! | `access RIGHTS` | changes the access rights of the first region |
+//! | `window TYPE` | creates a memory window of type 1 or 2 |
+//! | `bind QP WINDOW PIECES RIGHTS FLAGS` | posts a bind of a window to a piece of the first region, or to nothing |
 //! | `channel` | creates a completion channel |
 //! | `cq CAPACITY CHANNEL` | creates a completion queue; `-` for no channel |
 //! | `resize CQ CAPACITY` | changes the capacity of a completion queue |
@@ -14,7 +17,7 @@
 //! | `xrc_srq CQ RECEIVES PIECES` | creates a shared receive queue in the XRC domain |
 //! | `target` | creates an XRC target, which counts as a queue pair |
 //! | `qp TYPE SEND_CQ RECV_CQ SRQ SENDS RECEIVES SEND_PIECES RECEIVE_PIECES INLINE SIGNALED` | creates a queue pair, whose type is `rc`, `uc`, `ud` or `initiator`; with `all`, every send is signaled |
-//! | `ah FLOW_LABEL TRAFFIC_CLASS HOP_LIMIT SERVICE_LEVEL` | creates an address handle for the device itself |
+//! | `ah FLOW_LABEL TRAFFIC_CLASS HOP_LIMIT SERVICE_LEVEL RATE` | creates an address handle for the device itself |
 //! | `connect QP PEER`, `datagrams QP` | moves a queue pair from RESET to RTS |
 //! | `reset QP`, `error QP` | moves a queue pair to RESET or ERR |
 //! | `receive PIECES`, `send OPERATION FLAGS PIECES` | adds a request to the list of the next post |
@@ -26,9 +29,11 @@
 //! | `destroy KIND NUMBER` | destroys an object |
 //!
 //! Pieces are `OFFSET+LENGTH,...` in the first region, or `-` for none. Flags are `s`ignaled, solicited `e`vent, `f`ence and
-//! `i`nline, or `-`. Operations are `send`, `send_imm:IMMEDIATE`, `send_inv`, `datagram:AH:QP`, `datagram_imm:AH:QP:IMMEDIATE`,
-//! `write:OFFSET`, `write_badly:OFFSET` (with a key of no region), `write_imm:OFFSET:IMMEDIATE`, `read:OFFSET`,
-//! `swap:OFFSET:COMPARE:SWAP` and `add:OFFSET:ADD`. For an initiator, `at:SRQ:` stands before the operation.
+//! `i`nline, or `-`. Rights are `l`ocal write, remote `w`rite, remote `r`ead, remote `a`tomics and `b`ind, or `-`. Operations are
+//! `send`, `send_imm:IMMEDIATE`, `send_inv` (of the first region's key), `send_inv:WINDOW`, `invalidate:WINDOW`, `datagram:AH:QP`,
+//! `datagram_imm:AH:QP:IMMEDIATE`, `write:OFFSET`, `write_badly:OFFSET` (with a key of no region), `write_through:WINDOW:OFFSET`,
+//! `write_imm:OFFSET:IMMEDIATE`, `read:OFFSET`, `swap:OFFSET:COMPARE:SWAP` and `add:OFFSET:ADD`. For an initiator, `at:SRQ:` stands
+//! before the operation.
 //!
 //! # Safety
 //!
@@ -36,6 +41,7 @@
 //! pairs; the region's bytes are accessed by copying.
 #![expect(unsafe_code, reason = "posts requests over memory that outlives their queue pair")]
 
+use std::env;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -44,11 +50,11 @@ use std::path::Path;
 
 use rdmacm::device::Device;
 use rdmacm::verbs::{
-    AccessFlags, AddressHandle, Completion, CompletionChannel, CompletionQueue, Context,
-    Destination, MemoryRegion, Mtu, Payload, ProtectionDomain, QpState, QpType, QueuePair,
-    QueuePairAttributes, QueuePairCaps, QueuePairInit, ReceiveRequest, SendFlags, SendOperation,
-    SendRequest, Sge, SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, XrcDomain,
-    XrcTarget,
+    AccessFlags, AddressHandle, BindRequest, Completion, CompletionChannel, CompletionQueue,
+    Context, Destination, MemoryRegion, MemoryWindow, MemoryWindowType, Mtu, Payload,
+    ProtectionDomain, QpState, QpType, QueuePair, QueuePairAttributes, QueuePairCaps,
+    QueuePairInit, ReceiveRequest, ReregisterOptions, SendFlags, SendOperation, SendRequest, Sge,
+    SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, XrcDomain, XrcTarget,
 };
 use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 
@@ -72,6 +78,7 @@ struct Run {
     domain: Option<XrcDomain>,
     qps: Vec<Option<Qp>>,
     ahs: Vec<Option<AddressHandle>>,
+    windows: Vec<Option<MemoryWindow>>,
     regions: Vec<Option<MemoryRegion>>,
     pds: Vec<Option<ProtectionDomain>>,
     receives: Vec<(u64, Vec<Sge>)>,
@@ -141,6 +148,7 @@ pub(super) fn run(device: &Device, address: Address, sweeps: &Path, script: &str
         domain: None,
         qps: Vec::new(),
         ahs: Vec::new(),
+        windows: Vec::new(),
         regions: Vec::new(),
         pds: Vec::new(),
         receives: Vec::new(),
@@ -235,12 +243,28 @@ impl Run {
             }
             ["srq", receives, pieces] => self.create_srq(None, number(receives), number(pieces)),
             ["qp", qp_type, ref rest @ ..] => self.create_qp(qp_type, rest),
-            ["ah", flow_label, traffic_class, hop_limit, sl] => {
+            ["access", letters] => {
+                let options =
+                    ReregisterOptions { access: Some(rights(letters)), ..Default::default() };
+                let region = self.regions[0].as_mut().expect("region should exist");
+                // SAFETY: scripts change the region when all requests that named it have completed.
+                unsafe { region.reregister(&options) }.expect("re-register");
+            }
+            ["window", mw_type] => {
+                let window = MemoryWindow::new(self.pd(), MemoryWindowType(number(mw_type)));
+                self.windows.push(Some(window.expect("window")));
+            }
+            ["bind", qp, window, pieces, letters, flags] => {
+                let wr_id = self.next_id();
+                self.bind(wr_id, [qp, window, pieces, letters, flags]);
+            }
+            ["ah", flow_label, traffic_class, hop_limit, sl, rate] => {
                 let mut address = self.address_of_device();
                 address.grh.flow_label = number(flow_label);
                 address.grh.traffic_class = number(traffic_class);
                 address.grh.hop_limit = number(hop_limit);
                 address.sl = number(sl);
+                address.static_rate = number(rate);
                 self.ahs.push(Some(AddressHandle::new(self.pd(), &address).expect("ah")));
             }
             ["connect", qp, peer] => self.connect(self.qp(qp), self.qp(peer)),
@@ -299,11 +323,7 @@ impl Run {
     }
 
     fn create_region(&mut self, length: usize) {
-        let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE
-            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE
-            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ
-            | AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC;
-        let mut region = MemoryRegion::alloc(self.pd(), length, access).expect("mr");
+        let mut region = MemoryRegion::alloc(self.pd(), length, rights("lwrab")).expect("mr");
         let pattern: Vec<u8> = (0..length).map(|at| (at * 7 + 3).to_le_bytes()[0]).collect();
         region.write(0, &pattern).expect("within the memory");
         self.regions.push(Some(region));
@@ -453,6 +473,22 @@ impl Run {
         queue.ring_doorbell().expect("ring");
     }
 
+    fn bind(&self, wr_id: u64, [qp, window, pieces, letters, flags]: [&str; 5]) {
+        let region = self.region();
+        let pieces = self.pieces(pieces);
+        let (offset, length) = pieces.first().map_or((0, 0), |piece| {
+            (
+                usize::try_from(piece.addr.get() - region.addr()).expect("an offset"),
+                piece.length as usize,
+            )
+        });
+        let (window, access) = (at(&self.windows, number(window)), rights(letters));
+        let request =
+            BindRequest { wr_id, window, region, offset, length, access, flags: send_flags(flags) };
+        // SAFETY: the region owns its memory, which is accessed by copying.
+        unsafe { self.queues(qp).bind_window(&request) }.expect("post");
+    }
+
     /// Builds the request of `send`, and passes it to `post`.
     fn with_request(&self, send: &Send, post: impl FnOnce(&SendRequest<'_>)) {
         let Send { wr_id, ref operation, flags: ref letters, ref pieces } = *send;
@@ -473,6 +509,16 @@ impl Run {
             ["send"] => SendOperation::Send,
             ["send_imm", immediate] => SendOperation::SendWithImm { imm_data: number(immediate) },
             ["send_inv"] => SendOperation::SendWithInvalidate { rkey },
+            ["send_inv", window] => {
+                SendOperation::SendWithInvalidate { rkey: at(&self.windows, number(window)).rkey() }
+            }
+            ["invalidate", window] => {
+                SendOperation::LocalInvalidate { rkey: at(&self.windows, number(window)).rkey() }
+            }
+            ["write_through", window, to] => {
+                let rkey = at(&self.windows, number(window)).rkey();
+                SendOperation::Write { remote_addr: remote(to), rkey }
+            }
             ["datagram", ah, qp] => {
                 SendOperation::SendTo { destination: destination(ah, qp), imm_data: None }
             }
@@ -508,10 +554,7 @@ impl Run {
             }
             None => operation,
         };
-        let flag = |letter, flag| if letters.contains(letter) { flag } else { SendFlags::empty() };
-        let flags = flag('s', SendFlags::SIGNALED)
-            | flag('e', SendFlags::SOLICITED)
-            | flag('f', SendFlags::FENCE);
+        let flags = send_flags(letters);
         let bytes = self.bytes(pieces);
         let payload = match letters.contains('i') {
             true => Payload::Inline(&bytes),
@@ -595,12 +638,50 @@ impl Run {
             "cq" => take(&mut self.cqs, number).destroy().expect("destroy"),
             "srq" => take(&mut self.srqs, number).destroy().expect("destroy"),
             "ah" => take(&mut self.ahs, number).destroy().expect("destroy"),
+            "window" => take(&mut self.windows, number).destroy().expect("destroy"),
             "channel" => drop(take(&mut self.channels, number)),
             "mr" => take(&mut self.regions, number).destroy().expect("destroy"),
             "pd" => take(&mut self.pds, number).destroy().expect("destroy"),
             _ => panic!("unknown kind: {kind}"),
         }
     }
+}
+
+/// Runs `run` with a variable of the environment, which programs that it starts have too.
+pub(super) fn with_variable(name: &str, value: &str, run: impl FnOnce()) {
+    struct Removed<'a>(&'a str);
+    impl Drop for Removed<'_> {
+        fn drop(&mut self) {
+            // SAFETY: as below.
+            unsafe { env::remove_var(self.0) };
+        }
+    }
+    // SAFETY: no other thread of this process reads or changes the environment, because tests run one by one.
+    unsafe { env::set_var(name, value) };
+    let _removed = Removed(name);
+    run();
+}
+
+/// Returns the access rights that `letters` name.
+fn rights(letters: &str) -> AccessFlags {
+    [
+        ('l', AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE),
+        ('w', AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE),
+        ('r', AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ),
+        ('a', AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC),
+        ('b', AccessFlags::IB_UVERBS_ACCESS_MW_BIND),
+    ]
+    .into_iter()
+    .filter_map(|(letter, right)| letters.contains(letter).then_some(right))
+    .collect()
+}
+
+/// Returns the flags of a send that `letters` name.
+fn send_flags(letters: &str) -> SendFlags {
+    [('s', SendFlags::SIGNALED), ('e', SendFlags::SOLICITED), ('f', SendFlags::FENCE)]
+        .into_iter()
+        .filter_map(|(letter, flag)| letters.contains(letter).then_some(flag))
+        .collect()
 }
 
 fn to_init(qp: &Qp) {

@@ -276,9 +276,9 @@ pub(super) fn datagrams() -> String {
     script.verb("datagrams 0");
     script.verb("datagrams 1");
     // A flow label determines the source port, which is random without one.
-    script.create("ah", "0x12345 0 64 0");
-    script.create("ah", "1 0x28 1 5");
-    script.create("ah", "0xfffff 0xff 255 7");
+    script.create("ah", "0x12345 0 64 0 0");
+    script.create("ah", "1 0x28 1 5 3");
+    script.create("ah", "0xfffff 0xff 255 7 20");
     for request in [
         "datagram:0:1 s 0+10",
         "datagram:1:1 s 0+10,20+0,30+7",
@@ -555,5 +555,81 @@ pub(super) fn xrc() -> String {
         script.verb(format!("memory {REMOTE} 32"));
         script.verb("memory 64 112");
     }
+    script.end()
+}
+
+pub(super) fn rates_of_datagrams() -> String {
+    let mut script = Script::new(2);
+    script.create("qp", "ud 0 0 - 32 32 1 1 0 some");
+    script.create("qp", "ud 1 1 - 32 32 1 1 0 some");
+    script.verb("datagrams 0");
+    script.verb("datagrams 1");
+    // All that rdma-core has names for: 2.5 to 1200 Gbit/s.
+    for rate in 0..24 {
+        script.create("ah", &format!("1 0 64 0 {rate}"));
+        script.exchange(&format!("datagram:{rate}:1 s 0+10"));
+    }
+    script.end()
+}
+
+pub(super) fn memory_windows() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    script.create("window", "1");
+    script.create("window", "2");
+    let write = |script: &mut Script, window: u32, offset: u32| {
+        script.send(0, &format!("write_through:{window}:{offset} s 64+32"));
+        script.poll();
+        script.verb(format!("memory {offset} 32"));
+    };
+    for (pieces, rights) in [("8192+256", "w"), ("8448+64", "wr"), ("8192+4096", "wra")] {
+        script.verb(format!("bind 1 0 {pieces} {rights} s"));
+        script.poll();
+        write(&mut script, 0, pieces[..4].parse().expect("an offset"));
+    }
+    script.verb("bind 1 0 0+0 - s");
+    script.poll();
+    script.verb("bind 1 1 8192+512 wr s");
+    script.poll();
+    write(&mut script, 1, REMOTE);
+    script.send(1, "invalidate:1 s -");
+    script.poll();
+    script.verb("bind 1 1 9000+100 w s");
+    script.poll();
+    write(&mut script, 1, 9000);
+    script.exchange("send_inv:1 s 0+16");
+    // What follows a bind waits for it, unless it waits for more.
+    script.verb("bind 1 1 8192+64 w -");
+    script.receive(0, "4096+64");
+    script.send(1, "send s 0+8");
+    script.poll();
+    script.send(1, "invalidate:1 - -");
+    script.receive(0, "4096+64");
+    script.send(1, "send sf 0+8");
+    script.poll();
+    script.verb("bind 1 0 8192+64 w sf");
+    script.poll();
+    script.end()
+}
+
+pub(super) fn failed_binds() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    script.create("window", "2");
+    script.verb("bind 1 0 8192+64 w s");
+    script.poll();
+    // The window is bound already.
+    script.verb("bind 1 0 8256+64 w s");
+    script.poll();
+    script.end()
+}
+
+pub(super) fn changed_access() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    script.send(0, "write:8192 s 0+16");
+    script.poll();
+    script.verb("access lr");
+    script.send(0, "read:8192 s 0+16");
+    script.poll();
+    script.send(0, "write:8192 s 0+16");
+    script.poll();
     script.end()
 }

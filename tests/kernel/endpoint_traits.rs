@@ -218,11 +218,11 @@ fn bytes_keep_receive_buffer() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_depths_are_lower_of_both() {
     let ours = ConnectionConfig::new().initiator_depth(4).responder_resources(2);
-    let theirs = ConnectionConfig::new().initiator_depth(1).responder_resources(2);
+    let theirs = ConnectionConfig::new().initiator_depth(1).responder_resources(3);
     let [client, server] = pair_of(roce(0), [&ours, &theirs]);
     let depths = |side: &Connection| (side.initiator_depth(), side.responder_resources());
-    assert_eq!(depths(&client), (Some(2), Some(1)));
-    assert_eq!(depths(&server), (Some(1), Some(2)));
+    assert_eq!(depths(&client), (Some(3), Some(1)));
+    assert_eq!(depths(&server), (Some(1), Some(3)));
 }
 
 #[test]

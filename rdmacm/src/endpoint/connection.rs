@@ -109,7 +109,7 @@ impl Connection {
     ) -> Result<Self> {
         let parts = state.parts.as_ref().expect("a new state has them");
         parts.set_min_rnr_timer();
-        let depths = parts.depths()?;
+        let depths = parts.depths();
         let addresses = [parts.id.local_addr()?, parts.id.peer_addr()?];
         let name = match addresses[1] {
             Some(peer) => format!("the connection to {peer}"),
@@ -156,10 +156,6 @@ impl Connection {
     ///
     /// It is at most [`ConnectionConfig::initiator_depth`]. Further operations wait in the send queue. `None` on iWARP,
     /// where the driver does not report it.
-    ///
-    /// # Driver notes
-    ///
-    /// rxe rounds the number up to a power of two.
     pub fn initiator_depth(&self) -> Option<u8> {
         self.handle.depths.map(|depths| depths.initiator)
     }
@@ -167,10 +163,6 @@ impl Connection {
     /// Returns the negotiated number of reads and atomics of the peer that this side serves at a time.
     ///
     /// It is at most [`ConnectionConfig::responder_resources`]. `None` on iWARP, where the driver does not report it.
-    ///
-    /// # Driver notes
-    ///
-    /// rxe rounds the number up to a power of two.
     pub fn responder_resources(&self) -> Option<u8> {
         self.handle.depths.map(|depths| depths.responder)
     }

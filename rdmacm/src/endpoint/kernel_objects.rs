@@ -125,14 +125,11 @@ pub(super) struct Depths {
 
 impl KernelObjects {
     /// Returns the negotiated depths, or `None` on iWARP, because siw does not report them.
-    pub(super) fn depths(&self) -> Result<Option<Depths>> {
+    pub(super) fn depths(&self) -> Option<Depths> {
         let qp = self.queues.qp();
-        if qp.pd().context().transport() == Transport::Iwarp {
-            return Ok(None);
-        }
-        let attributes = qp.query()?;
-        let (initiator, responder) = (attributes.max_rd_atomic, attributes.max_dest_rd_atomic);
-        Ok(Some(Depths { initiator, responder }))
+        let [initiator, responder] = qp.depths();
+        let is_known = qp.pd().context().transport() != Transport::Iwarp;
+        is_known.then_some(Depths { initiator, responder })
     }
 
     /// Makes the peer try again soon when a message of it finds no buffer.

@@ -1,6 +1,7 @@
 //! Queue pairs ([`QueuePair`]): creation, attributes, state changes and destruction.
 
 use std::mem;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use verbs_abi::{ib_uverbs_destroy_qp, ib_uverbs_ex_create_qp, ib_uverbs_query_qp_resp};
@@ -147,6 +148,8 @@ pub(super) struct Inner {
     srq: Option<SharedReceiveQueue>,
     pub(super) qp: Qp,
     caps: QueuePairCaps,
+    /// The depths that were set last.
+    depths: [AtomicU8; 2],
     pub(super) send: HandoffMutex<AnySendRing>,
     pub(super) receive: HandoffMutex<AnyRecvRing>,
     /// Multicast groups to which the queue pair is attached.
@@ -285,6 +288,7 @@ impl QueuePair {
                 max_inline_data: response.max_inline_data,
                 non_exhaustive: NonExhaustive::default(),
             },
+            depths: [AtomicU8::new(0), AtomicU8::new(0)],
             send: HandoffMutex::new(send),
             receive: HandoffMutex::new(receive),
             groups: Mutex::default(),
@@ -383,7 +387,19 @@ impl QueuePair {
                 None => self.subject(),
             };
             self.context().refused_or_unsupported(MODIFY, &what, "this change", refused)
-        })
+        })?;
+        for (kept, set) in self.inner.depths.iter().zip(attributes.depths()) {
+            set.into_iter().for_each(|depth| kept.store(depth, Ordering::Relaxed));
+        }
+        Ok(())
+    }
+
+    /// Returns how many reads and atomics of this side, and of the peer, may be outstanding.
+    ///
+    /// These are the numbers that were set. A query returns powers of two on rxe and mlx5, and mlx5
+    /// has none for zero.
+    pub(crate) fn depths(&self) -> [u8; 2] {
+        self.inner.depths.each_ref().map(|depth| depth.load(Ordering::Relaxed))
     }
 
     /// Queries the kernel for the state and the attributes of the queue pair.

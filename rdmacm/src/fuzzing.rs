@@ -6,7 +6,7 @@
 pub use crate::addr::fuzzing::address;
 pub use crate::cm::fuzzing::{answers, events};
 pub use crate::device::fuzzing::{netlink, sysfs};
-pub use crate::drivers::mlx5::fuzzing::{completions as mlx5_completions, context as mlx5_context};
+pub use crate::drivers::mlx5_fuzzing::{completions as mlx5_completions, context as mlx5_context};
 pub use crate::drivers::rxe::fuzzing::ring as rxe_ring;
 pub use crate::drivers::siw::fuzzing::ring as siw_ring;
 pub use crate::endpoint::fuzzing::endpoint;

@@ -14,7 +14,7 @@
 
 pub mod any;
 mod generic;
-pub mod mlx5;
+mod mlx5;
 #[cfg(any(test, feature = "null"))]
 pub mod null;
 #[cfg(fuzzing)]
@@ -22,3 +22,6 @@ mod other_end;
 pub mod rxe;
 pub mod siw;
 mod unknown;
+
+#[cfg(fuzzing)]
+pub use mlx5::fuzzing as mlx5_fuzzing;

@@ -53,7 +53,7 @@ const POSTS_BY_STORES: &str = "a post needs no command that could fail";
 const RESIZES_NO_SRQ: &str = "the driver resizes no shared receive queue";
 
 /// Prefixes of the names of tests that run on the card in every run. `--device mlx5` and `--all` run all others too.
-const IN_EVERY_RUN: [&str; 17] = [
+const IN_EVERY_RUN: [&str; 30] = [
     "address::",
     "attributes::",
     "buffers::",
@@ -70,7 +70,20 @@ const IN_EVERY_RUN: [&str; 17] = [
     "endpoint_tokio_cancel::",
     "endpoint_tokio_peer::",
     "endpoint_traits::",
+    "fault::",
+    "messages::",
+    "operation::",
+    "operation_matrix::",
+    "pingpong::",
+    "pings::",
+    "removal::",
+    "reregistration::",
     "resize::",
+    "shared::",
+    "srq::",
+    "state::",
+    "unreliable::",
+    "window::",
 ];
 
 /// Returns `true` if `test` runs on the card also if the card was not asked for.

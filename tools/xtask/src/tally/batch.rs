@@ -429,14 +429,15 @@ mod tests {
             target: "peers".to_owned(),
             program: "/peers".to_owned(),
         };
-        let tests = ["journal::datagrams", "pings"].map(str::to_owned);
+        let tests = ["journal::datagrams", "pings", "bytes::active"].map(str::to_owned);
         let on = |guest: &Guest| {
             let batch = Batch::new(Place::OneGuest, &artifact, guest, &tests);
             batch.map(|batch| batch.tests).unwrap_or_default()
         };
         let guest = Guest::new(Kernel::V6_12);
-        assert_eq!(on(&guest), ["pings"]);
-        assert_eq!(on(&Guest { devices: vec![Device::Mlx5], ..guest }), ["journal::datagrams"]);
+        assert_eq!(on(&guest), ["pings", "bytes::active"]);
+        let card = Guest { devices: vec![Device::Mlx5], ..guest };
+        assert_eq!(on(&card), ["journal::datagrams", "pings"]);
     }
 
     /// Handles `output` as that of a batch's program, and then calls `look`.

@@ -23,17 +23,18 @@ use crate::tasks::{api, bench, ci, demo, faults, fuzz, sanitize, soak, static_bu
 
 fn main() -> ExitCode {
     let task = args::parse(env::args_os()).unwrap_or_else(|error| error.exit());
+    let succeeded = |()| ExitCode::SUCCESS;
     let done = match task {
-        Task::Demo => demo::run(None),
-        Task::Api { renew } => api::run(renew),
-        Task::Static => static_build::run(),
+        Task::Demo => demo::run(None).map(succeeded),
+        Task::Api { renew } => api::run(renew).map(succeeded),
+        Task::Static => static_build::run().map(succeeded),
         Task::Vm { guest, command } => vm::run(&guest, &command),
         Task::Test(selection) => Ok(test::run(&selection)),
         Task::BenchNull { renew } => bench::run_null(renew),
         Task::Bench { subject, kernels, devices, renew } => {
             bench::run(subject, &kernels, &devices, renew)
         }
-        Task::Soak(time, kernel) => soak::run(time, kernel),
+        Task::Soak(time, kernel) => soak::run(time, kernel).map(succeeded),
         Task::Fuzz { filter, time } => Ok(fuzz::run(filter.as_deref(), time)),
         Task::Sanitize(selection) => Ok(sanitize::run(&selection)),
         Task::Faults(extent, kernel, words) => faults::run(extent, kernel, words),

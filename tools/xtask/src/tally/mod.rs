@@ -61,6 +61,12 @@ impl Tests {
         self.problems.push(text.to_owned());
     }
 
+    /// Records the reason for a repeated step.
+    pub(crate) fn add_rerun(&mut self, text: &str) {
+        host::progress(text);
+        self.reruns.push(text.to_owned());
+    }
+
     /// Records the error that keeps all other tests from running.
     pub(crate) fn stop(&mut self, error: &Error) {
         self.counts.failed += 1;

@@ -9,7 +9,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
 
 use tool_error::{Context, Error, Result};
 
@@ -22,7 +21,7 @@ const PACKAGES: [&str; 4] = ["verbs-abi", "ucma-abi", "verbs-core", "rdmacm"];
 /// Compares the interface of the crates with the committed one.
 ///
 /// If `renew` is set, the committed interface is overwritten instead.
-pub(crate) fn run(renew: bool) -> Result<ExitCode> {
+pub(crate) fn run(renew: bool) -> Result<()> {
     progress("documenting the crates with Debian's compiler");
     let mut cargo = Rust::minimum()?.cargo();
     cargo.args(["doc", "--quiet", "--no-deps", "--all-features", "--locked", "--target-dir"]);
@@ -31,7 +30,7 @@ pub(crate) fn run(renew: bool) -> Result<ExitCode> {
         cargo.args(["--package", package]);
     }
     host::run(&mut cargo, "document the crates")?;
-    let mut differ = false;
+    let mut different = Vec::new();
     for package in PACKAGES {
         let file = host::workspace().join(format!("tests/api/{package}.txt"));
         let name = package.replace('-', "_");
@@ -51,19 +50,18 @@ pub(crate) fn run(renew: bool) -> Result<ExitCode> {
             fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
         let differences = difference(&committed, &lines);
         if !differences.is_empty() {
-            differ = true;
-            eprintln!("the interface of {package} differs from {}:", file.display());
-            differences.iter().for_each(|line| eprintln!("{line}"));
+            different.push(format!("the interface of {package} differs from {}:", file.display()));
+            different.extend(differences);
         }
     }
-    if differ {
-        eprintln!(
-            "if the change is intended: run cargo xtask api --renew and describe the change in CHANGELOG.md"
-        );
-        return Ok(ExitCode::FAILURE);
+    if !different.is_empty() {
+        return Err(Error::new(format!(
+            "{}\nif the change is intended: run cargo xtask api --renew and describe the change in CHANGELOG.md",
+            different.join("\n")
+        )));
     }
     progress(if renew { "tests/api is written" } else { "the interface matches tests/api" });
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Adds the lines of the pages in `directory`, which documents the module `path`.

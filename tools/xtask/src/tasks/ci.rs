@@ -10,6 +10,7 @@ use crate::host::{self, progress};
 use crate::tally::Tests;
 use crate::tally::selection::Selection;
 use crate::tasks::{api, demo, static_build, test};
+use crate::testbed::machine::GUEST_FAILURE;
 use crate::testbed::rust::Rust;
 
 /// Options that package the published crates and build each package against the packages before it.
@@ -56,9 +57,9 @@ fn checks(tests: &mut Tests) {
     step(tests, "documentation", || cargo(&documentation));
     step(tests, "packages", packages);
     step(tests, "minimum Rust version", || Rust::minimum().and_then(|rust| rust.check()));
-    step(tests, "public interface", || succeeded(api::run(false)?));
-    step(tests, "demonstration", || succeeded(demo::run(None)?));
-    step(tests, "static program", || succeeded(static_build::run_beside_tests()?));
+    step(tests, "public interface", || api::run(false));
+    step(tests, "demonstration", || demo::run(None));
+    step(tests, "static program", static_build::run_beside_tests);
 }
 
 /// Packages the crates in a new folder.
@@ -77,18 +78,20 @@ fn packages() -> Result<()> {
     fs::remove_dir_all(&folder).context("remove the folder of the packages")
 }
 
-/// Runs a step and prints its duration.
-fn step(tests: &mut Tests, name: &str, run: impl FnOnce() -> Result<()>) {
+/// Runs a step and prints its duration. A step whose guest fails for an unrelated reason runs once more.
+fn step(tests: &mut Tests, name: &str, run: impl Fn() -> Result<()>) {
     let start = Instant::now();
     progress(&format!("{name}: started"));
-    let result = run();
+    let result = run().or_else(|error| {
+        if error.to_string().starts_with(GUEST_FAILURE) {
+            tests.add_rerun(&format!("{name}: {error}"));
+            return run();
+        }
+        Err(error)
+    });
     let outcome = if result.is_ok() { "passed" } else { "FAILED" };
     progress(&format!("{name}: {outcome} ({:.0} s)", start.elapsed().as_secs_f64()));
     tests.step(name, result);
-}
-
-fn succeeded(code: ExitCode) -> Result<()> {
-    if code == ExitCode::SUCCESS { Ok(()) } else { Err(Error::new("see above")) }
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {

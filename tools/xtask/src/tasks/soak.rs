@@ -2,8 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
-use std::process::ExitCode;
+use std::io;
 use std::time::Duration;
 
 use guest::report::Frame;
@@ -11,8 +10,9 @@ use tool_error::{Context, Result};
 
 use crate::host::packages;
 use crate::host::{self, progress};
-use crate::tasks::vm;
+use crate::tasks::vm::Relay;
 use crate::testbed::kernel::Kernel;
+use crate::testbed::machine::FrameListener;
 use crate::testbed::vm::Guest;
 
 const PACKAGE: &str = "rdmacm-tests";
@@ -25,7 +25,7 @@ const SVG_START: &[u8] = b"<svg";
 const EXTRA_TIME: Duration = Duration::from_secs(240);
 
 /// Builds the program and runs it for `time` on every device of `kernel`.
-pub(crate) fn run(time: Duration, kernel: Kernel) -> Result<ExitCode> {
+pub(crate) fn run(time: Duration, kernel: Kernel) -> Result<()> {
     packages::require(&Guest::packages())?;
     progress("building the program");
     let mut cargo = host::cargo();
@@ -35,7 +35,7 @@ pub(crate) fn run(time: Duration, kernel: Kernel) -> Result<ExitCode> {
 }
 
 /// Runs the program, which must be built. Its table goes to standard output, its chart to a file.
-pub(crate) fn in_guest(time: Duration, kernel: Kernel) -> Result<ExitCode> {
+pub(crate) fn in_guest(time: Duration, kernel: Kernel) -> Result<()> {
     let guest = Guest { limit: time + EXTRA_TIME, ..Guest::new(kernel) };
     guest.fetch()?;
     let seconds = OsString::from(time.as_secs().to_string());
@@ -43,16 +43,13 @@ pub(crate) fn in_guest(time: Duration, kernel: Kernel) -> Result<ExitCode> {
     // One heap for all threads: each of sixteen heaps would eventually keep its peak size resident.
     let command = ["env".into(), "MALLOC_ARENA_MAX=1".into(), program.into_os_string(), seconds];
     let mut output = Output::default();
-    let outcome = guest.run(&host::workspace(), &command, &mut |frame| match frame {
-        Frame::Output(bytes) => output.take(&bytes),
-        frame => vm::pass_on(frame),
-    })?;
+    let outcome = guest.run(&host::workspace(), &command, &mut output)?;
     if !output.chart.is_empty() {
         let file = host::build_directory().join(format!("soak-{}.svg", kernel.name()));
         fs::write(&file, &output.chart).with_context(|| format!("write {}", file.display()))?;
         progress(&format!("chart: {}", file.display()));
     }
-    Ok(vm::end(&outcome, PROGRAM))
+    output.relay.check(&outcome, "open and close connections at random")
 }
 
 /// Splits the output of the program: text, then a chart.
@@ -61,6 +58,16 @@ struct Output {
     /// An incomplete line.
     line: Vec<u8>,
     chart: Vec<u8>,
+    relay: Relay,
+}
+
+impl FrameListener for Output {
+    fn handle_frame(&mut self, frame: Frame) -> io::Result<()> {
+        match frame {
+            Frame::Output(bytes) => self.take(&bytes),
+            frame => self.relay.handle_frame(frame),
+        }
+    }
 }
 
 impl Output {
@@ -72,7 +79,7 @@ impl Output {
             }
             let line = std::mem::take(&mut self.line);
             if self.chart.is_empty() && !line.starts_with(SVG_START) {
-                io::stdout().write_all(&line)?;
+                self.relay.handle_frame(Frame::Output(line))?;
             } else {
                 self.chart.extend(line);
             }

@@ -6,11 +6,11 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use guest::report::{Frame, Status};
-use tool_error::{Context, Result};
+use tool_error::{Context, Error, Result};
 
 use crate::host::packages;
 use crate::host::progress;
-use crate::testbed::machine::Outcome;
+use crate::testbed::machine::{FrameListener, Outcome};
 use crate::testbed::vm::Guest;
 
 /// Exit status if the test bed failed: setup, boot, time limit, no report.
@@ -32,14 +32,67 @@ pub(crate) fn pass_on(frame: Frame) -> io::Result<()> {
     }
 }
 
+/// Passes the output of a guest on, and keeps its last lines for the error of a failed run.
+#[derive(Debug, Default)]
+pub(crate) struct Relay {
+    last: Vec<u8>,
+}
+
+impl Relay {
+    /// Number of last lines in the error of a failed run.
+    const LINES: usize = 20;
+    /// Number of bytes that these lines have at most.
+    const BYTES: usize = 4096;
+
+    /// Returns an error unless the command ended successfully and the kernel did not complain.
+    ///
+    /// The error contains the reason and the last lines of the output, so that it can be read without the rest.
+    pub(crate) fn check(&self, outcome: &Outcome, doing: &str) -> Result<()> {
+        let reason = match exit_status(outcome) {
+            (0, None) => return Ok(()),
+            (code, None) => format!("exit status {code}"),
+            (_, Some(message)) => message,
+        };
+        let output = String::from_utf8_lossy(&self.last);
+        let lines: Vec<_> = output.lines().collect();
+        let lines = lines[lines.len().saturating_sub(Self::LINES)..].join("\n");
+        Err(Error::new(format!("cannot {doing}: {reason}; its output ends with:\n{lines}")))
+    }
+}
+
+impl FrameListener for Relay {
+    fn handle_frame(&mut self, frame: Frame) -> io::Result<()> {
+        if let Frame::Output(bytes) | Frame::Error(bytes) = &frame {
+            self.last.extend_from_slice(bytes);
+            self.last.drain(..self.last.len().saturating_sub(Self::BYTES));
+        }
+        pass_on(frame)
+    }
+}
+
 /// Runs the command and returns its exit status.
 pub(crate) fn run(guest: &Guest, command: &[OsString]) -> Result<ExitCode> {
+    let outcome = outcome(guest, command, &mut pass_on)?;
+    let program = command.first().map(|name| name.to_string_lossy());
+    Ok(end(&outcome, &program.unwrap_or_default()))
+}
+
+/// Runs the command, which must succeed; `doing` names it in the error.
+pub(crate) fn succeed(guest: &Guest, command: &[OsString], doing: &str) -> Result<()> {
+    let mut relay = Relay::default();
+    let outcome = outcome(guest, command, &mut relay)?;
+    relay.check(&outcome, doing)
+}
+
+fn outcome(
+    guest: &Guest,
+    command: &[OsString],
+    listener: &mut dyn FrameListener,
+) -> Result<Outcome> {
     packages::require(&Guest::packages())?;
     guest.fetch()?;
     let directory = env::current_dir().context("find the current directory")?;
-    let outcome = guest.run(&directory, command, &mut pass_on)?;
-    let program = command.first().map(|name| name.to_string_lossy());
-    Ok(end(&outcome, &program.unwrap_or_default()))
+    guest.run(&directory, command, listener)
 }
 
 /// Returns the exit status of `program`, and prints the reason of an abnormal end.
@@ -72,12 +125,34 @@ fn exit_status(outcome: &Outcome) -> (u8, Option<String>) {
 mod tests {
     use super::*;
 
+    fn ended(status: Status, complaints: &[&str]) -> Outcome {
+        let complaints = complaints.iter().map(|text| (*text).to_owned()).collect();
+        Outcome { status, complaints }
+    }
+
+    #[test]
+    fn error_of_failed_run_has_reason_and_last_lines() {
+        let mut relay = Relay::default();
+        for line in 1..=1000 {
+            let frame = Frame::Error(format!("line {line}\n").into_bytes());
+            relay.handle_frame(frame).expect("standard error should be writable");
+        }
+        assert_eq!(relay.check(&ended(Status::Exited(0), &[]), "measure"), Ok(()));
+        let failures = [
+            (ended(Status::Exited(3), &[]), "exit status 3"),
+            (ended(Status::Signaled(9), &[]), "killed by signal 9"),
+            (ended(Status::Exited(0), &["BUG: one"]), "BUG: one"),
+        ];
+        for (outcome, reason) in failures {
+            let error = relay.check(&outcome, "measure").expect_err("the run failed").to_string();
+            assert!(error.starts_with("cannot measure: ") && error.contains(reason), "{error}");
+            assert!(error.contains("line 981\n") && error.ends_with("line 1000"), "{error}");
+            assert!(!error.contains("line 980\n"), "{error}");
+        }
+    }
+
     #[test]
     fn exit_status_is_that_of_command_or_complaint() {
-        let ended = |status: &Status, complaints: &[&str]| {
-            let complaints = complaints.iter().map(|text| (*text).to_owned()).collect();
-            exit_status(&Outcome { status: status.clone(), complaints })
-        };
         let statuses = [
             (Status::Exited(0), 0, None),
             (Status::Exited(7), 7, None),
@@ -85,9 +160,11 @@ mod tests {
             (Status::NotStarted("no such file".into()), 127, Some("cannot start: no such file")),
         ];
         for (status, code, message) in statuses {
-            assert_eq!(ended(&status, &[]), (code, message.map(str::to_owned)));
-            let (code, message) = ended(&status, &["WARNING: one", "BUG: two"]);
-            assert_eq!(code, 126, "{status:?}");
+            let outcome = ended(status.clone(), &[]);
+            assert_eq!(exit_status(&outcome), (code, message.map(str::to_owned)));
+            let outcome = ended(status, &["WARNING: one", "BUG: two"]);
+            let (code, message) = exit_status(&outcome);
+            assert_eq!(code, 126, "{outcome:?}");
             let message = message.expect("there should be a message");
             assert!(message.contains("WARNING: one") && message.contains("BUG: two"), "{message}");
         }

@@ -25,10 +25,16 @@ const CONNECTIONS: usize = 8;
 const HEAP: isize = 4096;
 const HEAP_FOR_TASKS: isize = 4480;
 const HEAP_OF_BUFFER: isize = 64;
-/// mlx5 has tables of the identifiers of posted requests.
-pub(crate) const HEAP_OF_TABLES: isize = 1500;
-/// Bytes of these tables for another buffer, whose queues have a power of two of entries.
-const HEAP_OF_ENTRY: isize = 64;
+
+/// Returns the bytes that mlx5 keeps in tables of the identifiers of posted requests.
+pub(crate) fn heap_of_tables() -> isize {
+    if is_card() { 1500 } else { 0 }
+}
+
+/// Returns the bytes of these tables for another buffer, because queues have a power of two of entries.
+fn heap_of_entry() -> isize {
+    if is_card() { 64 } else { 0 }
+}
 
 /// Descriptors of one connection.
 const DESCRIPTORS: usize = 3;
@@ -90,9 +96,9 @@ fn idle_connection_uses_little_memory(address: SocketAddr) {
         let text = format!(
             "{own} bytes of the heap for a connection, {buffer} for a buffer, {of_tasks} of tasks"
         );
-        let tables = if is_card() { HEAP_OF_TABLES } else { 0 };
+        let tables = heap_of_tables();
         let (heap, heap_for_tasks) = (HEAP + tables, HEAP_FOR_TASKS + tables);
-        let heap_of_buffer = HEAP_OF_BUFFER + if is_card() { HEAP_OF_ENTRY } else { 0 };
+        let heap_of_buffer = HEAP_OF_BUFFER + heap_of_entry();
         assert!(own <= heap && of_tasks <= heap_for_tasks && buffer <= heap_of_buffer, "{text}");
     }
     drop((first, many));

@@ -14,9 +14,9 @@ use rdmacm::endpoint::{ConnectionConfig, Connector, Listener};
 use rdmacm_tests::heap::kept;
 
 use crate::endpoint_connect::objects_at;
-use crate::endpoint_memory::HEAP_OF_TABLES;
+use crate::endpoint_memory::heap_of_tables;
 use crate::endpoint_poll_group::{Group, bytes, receives_bytes};
-use crate::fixtures::{LONG, is_card, roce, siw};
+use crate::fixtures::{LONG, roce, siw};
 
 fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
@@ -230,7 +230,7 @@ fn idle_member_uses_little_memory() {
         // Allocations that grow with the first members.
         join();
         let ((), bytes) = kept(join);
-        let most = HEAP + if is_card() { HEAP_OF_TABLES } else { 0 };
+        let most = HEAP + heap_of_tables();
         assert!(bytes / MEMBERS <= most, "{} bytes of the heap for a member", bytes / MEMBERS);
         drop(says);
     });

@@ -27,7 +27,7 @@ use crate::endpoint_close::with_low_peer;
 use crate::endpoint_connect::objects_at;
 use crate::endpoint_keep_alive::Cut;
 use crate::endpoint_tokio::{filled, pair};
-use crate::executor::{self, Task, in_time, on_each_executor, timeout, tokios};
+use crate::executor::{self, Task, in_time, named_in_time, on_each_executor, tokios};
 use crate::fixtures::{DEFAULT_SEND_BUFFERS, LONG, NO_LISTENER, Side, ask, channel, roce, siw};
 use crate::modify::bring;
 use crate::removal::Own;
@@ -152,11 +152,7 @@ pub(crate) async fn wait_in_every_call(
 /// Checks that each of the calls returns one of `ends`, or the end of the messages.
 pub(crate) async fn end(waiters: Waiters, ends: &[ErrorKind]) {
     for (name, waiter) in waiters {
-        let ended = timeout(LONG, waiter).await;
-        match ended
-            .unwrap_or_else(|_| panic!("{name} should not wait forever"))
-            .expect("task should not panic")
-        {
+        match named_in_time(name, waiter).await.expect("task should not panic") {
             Ok(()) => assert_eq!(name, "recv"),
             Err(error) => assert!(ends.contains(error.kind()), "{name}: {error}"),
         }

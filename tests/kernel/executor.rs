@@ -51,7 +51,13 @@ where
 
 /// Waits for `future`, which must not wait forever.
 pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
-    timeout(LONG, future).await.expect("the test should not wait forever")
+    named_in_time("the test", future).await
+}
+
+/// Waits for `future`, which must not wait forever. The failure names it by `name`.
+pub(crate) async fn named_in_time<F: Future>(name: &str, future: F) -> F::Output {
+    let ended = timeout(LONG, future).await;
+    ended.unwrap_or_else(|Elapsed| panic!("{name} should not wait forever"))
 }
 
 /// The error of a future that was not ready in time.

@@ -133,7 +133,7 @@ fn serves_another(listener: &Listener) {
 
 /// Answers `request` in one of the wrong ways. The returned side stays until the client is done.
 fn answer(request: CmId, channel: &EventChannel, rng: &mut Rng) -> Option<Side> {
-    // The client does not wait for ever until its message finds a receive, because there is none.
+    // No receive is posted here, and by the default of `ConnParam` the client would send its message again for ever.
     let (private_data, rnr_retry_count) = (bytes(rng), 1);
     let param = ConnParam { private_data, rnr_retry_count, ..ConnParam::default() };
     match rng.roll(4) {

@@ -52,12 +52,14 @@ fn unsupported_uc_operations_are_refused() {
         let refused = from.post(1, operation, 0..8, SIGNALED).expect_err("unanswered");
         assert_invalid(&refused, &["unreliable"]);
     }
-    // mlx5 takes them from a program, as rdma-core does.
-    let by_rxe =
-        [SendOperation::SendWithInvalidate { rkey }, SendOperation::LocalInvalidate { rkey }];
-    for operation in by_rxe.into_iter().filter(|_| !is_card()) {
-        let error = from.post_bare(1, operation).expect_err("rxe does not");
-        assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    // The driver of mlx5 stores them, as that of rdma-core does.
+    if !is_card() {
+        for operation in
+            [SendOperation::SendWithInvalidate { rkey }, SendOperation::LocalInvalidate { rkey }]
+        {
+            let error = from.post_bare(1, operation).expect_err("rxe does not");
+            assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+        }
     }
     assert!(from.polled().is_none());
     to.receive(2, 0..8).expect("post a receive");

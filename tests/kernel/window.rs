@@ -9,8 +9,8 @@ use rdmacm::verbs::{
     QueuePairInit, SendFlags, SendOperation, WcOpcode, WcStatus,
 };
 
-use crate::fault::failed;
-use crate::fixtures::{Connection, Side, assert_invalid, is_card, promised, roce};
+use crate::fault::{failed, reported};
+use crate::fixtures::{Connection, Side, assert_invalid, is_card, roce};
 use crate::io::{Shape, post_bind};
 use crate::kt::Kt;
 use crate::node::Node;
@@ -222,16 +222,6 @@ fn type_2_window_is_invalidated_by_peer() {
     refused(connection, 64, rkey);
 }
 
-/// Returns the status of a bind that is refused.
-fn not_bound() -> WcStatus {
-    match promised("RDMACM_TEST_KERNEL").as_str() {
-        _ if is_card() => WcStatus::IB_WC_MW_BIND_ERR,
-        "6.1" => WcStatus::IB_WC_MW_BIND_ERR,
-        // Newer ones say of the request itself only that it was not carried out.
-        _ => WcStatus::IB_WC_WR_FLUSH_ERR,
-    }
-}
-
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn impossible_binds_fail_locally() {
@@ -240,7 +230,7 @@ fn impossible_binds_fail_locally() {
     let window_1 = window(&closed.server, MemoryWindowType::IB_MW_TYPE_1);
     let request = binding(1, &window_1, closed.server.io.memory(), 0..64, WRITE);
     post_bind(closed.server.io.qp(), &request).expect("post a bind");
-    failed(&closed.server, 1, not_bound());
+    failed(&closed.server, 1, reported(WcStatus::IB_WC_MW_BIND_ERR));
     closed.close();
     // A window of type 2 that is bound already.
     let twice = connection();
@@ -248,7 +238,7 @@ fn impossible_binds_fail_locally() {
     bind(&twice.server, &window_2, 0..64, WRITE);
     let request = binding(2, &window_2, twice.server.io.memory(), 0..64, WRITE);
     post_bind(twice.server.io.qp(), &request).expect("post a bind");
-    failed(&twice.server, 2, not_bound());
+    failed(&twice.server, 2, reported(WcStatus::IB_WC_MW_BIND_ERR));
     twice.close();
     // A window of another protection domain.
     let foreign = connection();

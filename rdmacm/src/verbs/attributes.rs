@@ -149,16 +149,6 @@ impl QueuePairAttributes {
         self.with(Mask::IB_QP_MAX_QP_RD_ATOMIC, |with| with.max_rd_atomic = depth)
     }
 
-    /// Returns the depths of this side and of the peer, as far as they are set.
-    pub(super) fn depths(&self) -> [Option<u8>; 2] {
-        let mask = Mask::from_bits_retain(self.attributes.qp_attr_mask);
-        [
-            (Mask::IB_QP_MAX_QP_RD_ATOMIC, self.attributes.max_rd_atomic),
-            (Mask::IB_QP_MAX_DEST_RD_ATOMIC, self.attributes.max_dest_rd_atomic),
-        ]
-        .map(|(flag, depth)| mask.contains(flag).then_some(depth))
-    }
-
     /// Sets the number of RDMA reads and atomics that the peer may have outstanding here.
     #[doc(alias = "IBV_QP_MAX_DEST_RD_ATOMIC")]
     pub fn max_dest_rd_atomic(self, depth: u8) -> Self {
@@ -215,6 +205,16 @@ impl QueuePairAttributes {
     pub(super) fn step(&self) -> Option<QpState> {
         let steps = self.qp_attr_mask & Mask::IB_QP_STATE.bits() != 0;
         steps.then(|| QpState(byte(self.qp_state)))
+    }
+
+    /// Returns the depths of this side and of the peer, as far as they are set.
+    pub(super) fn depths(&self) -> [Option<u8>; 2] {
+        let mask = Mask::from_bits_retain(self.attributes.qp_attr_mask);
+        [
+            (Mask::IB_QP_MAX_QP_RD_ATOMIC, self.attributes.max_rd_atomic),
+            (Mask::IB_QP_MAX_DEST_RD_ATOMIC, self.attributes.max_dest_rd_atomic),
+        ]
+        .map(|(flag, depth)| mask.contains(flag).then_some(depth))
     }
 
     fn with(mut self, mask: Mask, set: impl FnOnce(&mut ib_uverbs_qp_attr)) -> Self {

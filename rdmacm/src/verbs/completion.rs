@@ -143,7 +143,7 @@ impl CompletionQueue {
         };
         let created = Cq::create(context.engine(), request);
         let NewCq { cq, ring, memory } =
-            created.map_err(|error| context.not_created("a completion queue", error))?;
+            created.map_err(|error| context.queue_not_created("a completion queue", error))?;
         let inner = Inner {
             ring: HandoffMutex::new(ring),
             object: Object::with_memory(context, cq.handle(), memory),

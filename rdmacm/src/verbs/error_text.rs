@@ -84,9 +84,7 @@ impl Context {
     pub(super) fn not_created(&self, what: &'static str, error: CreateError) -> Error {
         const CREATE: &str = "create";
         match error {
-            CreateError::Command(refused) => {
-                self.with_queue_hint(self.not_made(CREATE, what, refused))
-            }
+            CreateError::Command(refused) => self.not_made(CREATE, what, refused),
             CreateError::Map(errno) => {
                 let operation =
                     if what == QUEUE_PAIR { "map the rings of" } else { "map the ring of" };
@@ -100,6 +98,14 @@ impl Context {
                 Error::new(CREATE, self.subject(what), ErrorKind::Unsupported(missing.into()))
             }
         }
+    }
+
+    /// Builds the error of creating the queue `what`.
+    #[cold]
+    pub(super) fn queue_not_created(&self, what: &'static str, error: CreateError) -> Error {
+        let is_refused = matches!(error, CreateError::Command(_));
+        let error = self.not_created(what, error);
+        if is_refused { self.with_queue_hint(error) } else { error }
     }
 
     /// Adds the [hints about pinning](with_pinning_hint) to the error of a queue if the kernel pins the memory of queues.

@@ -265,7 +265,7 @@ impl QueuePair {
         let cqs = CqControls { send: send_cq.control(), recv: recv_cq.control() };
         let created = Qp::create(context.engine(), pd.number(), request, cqs);
         let NewQp { qp, response, send, recv, memory } =
-            created.map_err(|error| context.not_created(QUEUE_PAIR, error))?;
+            created.map_err(|error| context.queue_not_created(QUEUE_PAIR, error))?;
         let receive = recv.unwrap_or(AnyRecvRing::Absent(match qp_type {
             QpType::IB_UVERBS_QPT_XRC_INI => INITIATES,
             _ => SHARES,

@@ -142,7 +142,7 @@ impl SharedReceiveQueue {
         let cq = xrc.map(|(_, cq)| cq.engine());
         let created = Srq::create(context.engine(), request(&reporter), cq);
         let NewSrq { srq, response, ring, memory } =
-            created.map_err(|error| context.not_created(WHAT, error))?;
+            created.map_err(|error| context.queue_not_created(WHAT, error))?;
         let inner = Inner {
             object: Object::with_memory(context, srq.handle(), memory),
             srq,

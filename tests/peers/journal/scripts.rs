@@ -597,7 +597,7 @@ pub(super) fn memory_windows() -> String {
     script.poll();
     write(&mut script, 1, 9000);
     script.exchange("send_inv:1 s 0+16");
-    // What follows a bind waits for it, unless it waits for more.
+    // A request behind a bind has the small fence, or the full one that the program asks for.
     script.verb("bind 1 1 8192+64 w -");
     script.receive(0, "4096+64");
     script.send(1, "send s 0+8");

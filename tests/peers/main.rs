@@ -60,6 +60,7 @@ mod key_value;
 mod link;
 mod perf;
 mod pingpong;
+mod selftest;
 mod shared;
 mod task_echo;
 

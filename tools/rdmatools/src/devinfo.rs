@@ -215,12 +215,13 @@ fn transport(transport: Transport) -> Option<&'static str> {
 }
 
 /// Returns the driver's name, as in its module's directory.
-fn driver(driver: device::DriverId) -> String {
+pub(crate) fn driver(driver: device::DriverId) -> String {
     let name = driver.name().and_then(|name| name.strip_prefix("RDMA_DRIVER_"));
     name.map_or_else(|| driver.to_string(), str::to_lowercase)
 }
 
-fn link_layer(layer: LinkLayer) -> String {
+/// Returns the name of a link layer, as `ibv_devinfo` prints it.
+pub(crate) fn link_layer(layer: LinkLayer) -> String {
     match layer {
         LinkLayer::IB_LINK_LAYER_INFINIBAND => "InfiniBand".to_owned(),
         LinkLayer::IB_LINK_LAYER_ETHERNET => "Ethernet".to_owned(),

@@ -23,6 +23,7 @@ mod pingpong;
 mod rdma_client_server;
 mod rdma_xclient_server;
 mod rping;
+mod selftest;
 mod udaddy;
 
 use std::ffi::{OsStr, OsString};
@@ -65,7 +66,7 @@ macro_rules! applet {
     };
 }
 
-static APPLETS: [Applet; 18] = [
+static APPLETS: [Applet; 19] = [
     applet!("bw", perf::BandwidthOptions, perf::run_bw),
     Applet { alias: Some("ucmatose"), ..applet!("cmatose", cmatose::Options, cmatose::run) },
     applet!("cmtime", cmtime::Options, cmtime::run),
@@ -83,6 +84,7 @@ static APPLETS: [Applet; 18] = [
     applet!("rdma_xclient", rdma_xclient_server::ClientOptions, rdma_xclient_server::connect),
     applet!("rdma_xserver", rdma_xclient_server::ServerOptions, rdma_xclient_server::serve),
     applet!("rping", rping::Options, rping::run),
+    applet!("selftest", selftest::Options, selftest::run),
     applet!("udaddy", udaddy::Options, udaddy::run),
 ];
 

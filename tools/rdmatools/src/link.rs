@@ -88,7 +88,8 @@ fn line(link: &str, port: &Port) -> String {
     format!("link {link}{}", known.collect::<String>())
 }
 
-fn state(state: PortState) -> String {
+/// Returns the name of a port's state, as `rdma link` prints it.
+pub(crate) fn state(state: PortState) -> String {
     short(state.name(), "IB_PORT_", state.0)
 }
 

@@ -1,0 +1,181 @@
+//! `rdmatools selftest`: its checks pass on each device, and its report names what it found.
+
+use std::fs;
+use std::path::PathBuf;
+use std::{env, process};
+
+use rdmacm_tests::promised;
+use rdmacm_tests::roce::{is_card, roce_ip, roce_name};
+use serde_json::Value;
+
+use crate::SIW;
+use crate::rping::{Program, port};
+
+/// Checks of the commands, in the order of the report.
+const COMMANDS: [&str; 9] = [
+    "open the device",
+    "port and GIDs",
+    "memory region",
+    "completion queue",
+    "shared receive queue",
+    "queue pair",
+    "queue pairs of other types",
+    "memory windows",
+    "XRC domain",
+];
+
+/// Checks of a connection, in the order of the report.
+const CONNECTION: [&str; 13] = [
+    "connect",
+    "messages",
+    "immediate data",
+    "deadline and completion event",
+    "writes and reads",
+    "atomics",
+    "window that the peer invalidates",
+    "refused access",
+    "rejected connection",
+    "64 connections one by one",
+    "datagrams",
+    "speed",
+    "close",
+];
+
+/// Checks of features that siw does not have.
+const NOT_ON_SIW: [&str; 7] = [
+    "immediate data",
+    "queue pairs of other types",
+    "memory windows",
+    "XRC domain",
+    "atomics",
+    "window that the peer invalidates",
+    "datagrams",
+];
+
+/// Path of a report, which no other test uses.
+fn report_path(name: &str) -> PathBuf {
+    env::temp_dir().join(format!("selftest-{name}-{}.json", process::id()))
+}
+
+/// Runs the program to its successful end, and returns its report.
+fn report(arguments: &[&str], name: &str) -> Value {
+    let path = report_path(name);
+    let output = path.display().to_string();
+    let ended = Program::Ours.run("selftest", &[arguments, &["-o", &output]].concat()).finish();
+    assert!(ended.status.success(), "{}: {}\n{:#?}", ended.status, ended.stderr, ended.stdout);
+    assert_eq!(ended.stdout.last(), Some(&format!("report: {output}")));
+    read(&path)
+}
+
+fn read(path: &PathBuf) -> Value {
+    let text = fs::read_to_string(path).expect("the report should be readable");
+    fs::remove_file(path).expect("the report should be removable");
+    serde_json::from_str(&text).expect("the report should be JSON")
+}
+
+/// Checks the facts about the only device of the report, and that the results are those that `device` should have.
+#[track_caller]
+fn assert_checks(report: &Value, device: &str, names: &[&str]) {
+    assert_eq!(report["devices"].as_array().map(Vec::len), Some(1), "{report:#}");
+    let found = &report["devices"][0];
+    let facts = &found["device"];
+    assert_eq!(facts["name"], device);
+    let driver = match device {
+        "siw0" => "siw",
+        _ if is_card() => "mlx5",
+        _ => "rxe",
+    };
+    assert_eq!((&facts["driver"], &facts["ports"][0]["state"]), (&driver.into(), &"ACTIVE".into()));
+    let kernel = report["machine"]["kernel"].as_str().expect("the kernel should be named");
+    let promised = promised("RDMACM_TEST_KERNEL");
+    assert!(kernel.starts_with(&promised) || promised == "latest", "{kernel}");
+
+    let checks = found["checks"].as_array().expect("the checks should be a list");
+    let made: Vec<_> = checks.iter().filter_map(|check| check["check"].as_str()).collect();
+    assert_eq!(made, names, "{checks:#?}");
+    for check in checks {
+        let name = check["check"].as_str().unwrap_or_default();
+        let is_missing = match device {
+            "siw0" => NOT_ON_SIW.contains(&name),
+            _ => !is_card() && name == "XRC domain",
+        };
+        let due = if is_missing { "skipped" } else { "ok" };
+        assert_eq!(check["result"], due, "{check:#}");
+        assert_ne!(check["detail"], "", "{check:#}");
+    }
+    for speed in ["latency_us", "write_mb_per_s"] {
+        assert!(found["speed"][speed].as_f64() > Some(0.0), "{found:#}");
+    }
+}
+
+/// Returns the names of the checks of a device with itself.
+fn alone() -> Vec<&'static str> {
+    [&COMMANDS[..], &["listen"], &CONNECTION, &["nothing is left"]].concat()
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn device_passes_selftest() {
+    let name = roce_name();
+    assert_checks(&report(&["-d", name], name), name, &alone());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_passes_selftest() {
+    assert_checks(&report(&["-d", "siw0"], "siw0"), "siw0", &alone());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn two_programs_pass_selftest() {
+    two_programs(roce_ip(), roce_name());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_programs_pass_selftest() {
+    two_programs(SIW, "siw0");
+}
+
+/// Checks `device` with a program that listens on `address`.
+fn two_programs(address: &str, device: &str) {
+    let port = port();
+    let mut server = Program::Ours.run("selftest", &["--listen", "--bind", address, "-p", &port]);
+    assert_eq!(server.next_line(), Some(format!("listening on {address}:{port}").as_str()));
+    let report = report(&[address, "-p", &port], &format!("{device}-two"));
+    assert_eq!(report["peer"], address);
+    let names = [&COMMANDS[..], &CONNECTION, &["nothing is left"]].concat();
+    assert_checks(&report, device, &names);
+    server.kill();
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn selftest_without_peer_reports_failure() {
+    let path = report_path("refused");
+    let output = path.display().to_string();
+    let arguments = [roce_ip(), "-p", &port(), "-o", &output];
+    let ended = Program::Ours.run("selftest", &arguments).finish();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    let name = roce_name();
+    let text = format!("rdmatools selftest: {name}: connect: ");
+    assert!(ended.stderr.starts_with(&text), "{}", ended.stderr);
+    let report = read(&path);
+    let checks = report["devices"][0]["checks"].as_array().expect("the checks should be a list");
+    let connect = checks.iter().find(|check| check["check"] == "connect").expect("it was made");
+    assert_eq!(connect["result"], "FAILED");
+    assert!(ended.stderr.contains(connect["detail"].as_str().expect("a text")), "{connect:#}");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn unknown_device_is_named_in_error() {
+    let ended = Program::Ours.run("selftest", &["-d", "none0"]).finish();
+    assert!(!ended.status.success());
+    let name = roce_name();
+    assert!(ended.stderr.contains("none0") && ended.stderr.contains(name), "{}", ended.stderr);
+    // The address is that of another device.
+    let ended = Program::Ours.run("selftest", &[roce_ip(), "-d", "none0"]).finish();
+    assert!(ended.stderr.contains("none0") && ended.stderr.contains(name), "{}", ended.stderr);
+}

@@ -1,0 +1,302 @@
+//! Checks of connections, of data that moves over them, and of errors.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use rdmacm::ErrorKind;
+use rdmacm::endpoint::{
+    Connection, Connector, DatagramConfig, DatagramSocket, DmaMemory, RegisteredMemory,
+    RemoteAccess, RemoteMemory,
+};
+
+use super::peer::{Greeting, HELLO, LENT, WINDOW, config};
+use super::report::{Check, Problem, ensure};
+use super::{LARGEST, TIMEOUT};
+
+/// Lengths of messages, around the sizes of inline data, packets and buffers.
+const LENGTHS: [usize; 10] = [1, 7, 64, 65, 255, 1024, 1025, 4096, 4097, LARGEST];
+
+/// Maximum number of first messages of the connecting side.
+const HELLOS: u32 = 5;
+
+/// A connection, and the facts that the peer sends first.
+pub(super) struct Link {
+    connection: Connection,
+    greeting: Greeting,
+}
+
+impl Link {
+    pub(super) fn new(server: SocketAddr, source: Option<SocketAddr>) -> Result<Self, Problem> {
+        let connector = connector(source).config(config().retry_count(3));
+        let connection = connector.connect(server)?;
+        let mut attempts = 0;
+        let message = loop {
+            // On iWARP the connecting side has to send first. siw may leave the message unread until the next one arrives.
+            connection.post_bytes(HELLO)?;
+            attempts += 1;
+            match connection.recv_timeout(TIMEOUT / HELLOS) {
+                Err(error) if *error.kind() == ErrorKind::TimedOut && attempts < HELLOS => {}
+                result => break result?,
+            }
+        };
+        let message = message.ok_or_else(|| Problem::Wrong("the peer has ended".into()))?;
+        let greeting = Greeting::from_bytes(&message)?;
+        Ok(Self { connection, greeting })
+    }
+
+    /// Sends `bytes`, and returns when they have come back.
+    fn echoes(&self, bytes: &[u8], imm_data: Option<u32>) -> Result<(), Problem> {
+        let mut buffer = self.connection.acquire_buffer_timeout(TIMEOUT)?;
+        buffer.copy_from(bytes)?;
+        buffer.set_imm_data(imm_data);
+        self.connection.post_send(buffer)?;
+        let message = self.connection.recv_timeout(TIMEOUT)?;
+        let message = message.ok_or_else(|| Problem::Wrong("the peer has ended".into()))?;
+        let length = bytes.len();
+        ensure(*message == *bytes, format!("a message of {length} bytes came back changed"))?;
+        let same = message.imm_data() == imm_data;
+        ensure(same, format!("immediate data {imm_data:?} came back as {:?}", message.imm_data()))
+    }
+}
+
+fn connector(source: Option<SocketAddr>) -> Connector {
+    let connector = Connector::new().total_timeout(TIMEOUT);
+    match source {
+        Some(source) => connector.local_addr(SocketAddr::new(source.ip(), 0)),
+        None => connector,
+    }
+}
+
+/// Returns bytes that differ with `seed`.
+fn pattern(seed: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (seed * 31 + at * 7).to_le_bytes()[0]).collect()
+}
+
+/// Checks the peer at `server`. Returns a connection for measurements, if there is one.
+pub(super) fn checks(
+    server: SocketAddr,
+    source: Option<SocketAddr>,
+    mut add: impl FnMut(Check),
+) -> Option<Link> {
+    let mut made = None;
+    add(Check::run("connect", || {
+        let link = Link::new(server, source)?;
+        let depths = (link.connection.initiator_depth(), link.connection.responder_resources());
+        made = Some(link);
+        Ok(format!("to {server}, depths {depths:?}"))
+    }));
+    let link = made?;
+    add(Check::run("messages", || messages(&link)));
+    add(Check::run("immediate data", || {
+        link.echoes(b"with a number", Some(0x1234_5678))?;
+        Ok("4 bytes".into())
+    }));
+    add(Check::run("deadline and completion event", || events(&link)));
+    add(Check::run("writes and reads", || writes_and_reads(&link)));
+    add(Check::run("atomics", || atomics(&link)));
+    add(Check::run("window that the peer invalidates", || window(&link)));
+    add(Check::run("refused access", || refused_access(server, source)));
+    add(Check::run("rejected connection", || rejected(server, source)));
+    add(Check::run("64 connections one by one", || {
+        for _ in 0..64 {
+            let link = Link::new(server, source)?;
+            link.echoes(b"one of many", None)?;
+            link.connection.close(TIMEOUT)?;
+        }
+        Ok("connected, used and closed".into())
+    }));
+    add(if link.greeting.has_datagrams {
+        Check::run("datagrams", || datagrams(server, &link))
+    } else {
+        Check::skipped("datagrams", "the listening side has none, or no --bind ADDR")
+    });
+    Some(link)
+}
+
+fn messages(link: &Link) -> Result<String, Problem> {
+    for (seed, length) in LENGTHS.into_iter().enumerate() {
+        link.echoes(&pattern(seed, length), None)?;
+    }
+    Ok(format!("of {} to {} bytes", LENGTHS[0], LARGEST))
+}
+
+/// Waits without a message until the deadline, and then for one.
+fn events(link: &Link) -> Result<String, Problem> {
+    let early = Duration::from_millis(50);
+    let start = Instant::now();
+    match link.connection.recv_timeout(early) {
+        Err(error) if *error.kind() == ErrorKind::TimedOut => {}
+        Err(error) => return Err(error.into()),
+        Ok(_) => return Err(Problem::Wrong("a message came that was not sent".into())),
+    }
+    ensure(start.elapsed() >= early, "the deadline came too early")?;
+    link.echoes(b"wakes the waiter", None)?;
+    Ok("a waiter that sleeps is woken".into())
+}
+
+fn writes_and_reads(link: &Link) -> Result<String, Problem> {
+    let (connection, lent) = (&link.connection, &link.greeting.lent);
+    for (seed, length) in LENGTHS.into_iter().enumerate() {
+        let (bytes, offset) = (pattern(seed + 100, length), (seed * 1000) as u64);
+        let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
+        buffer.copy_from(&bytes)?;
+        drop(connection.start_write(buffer, lent, offset)?.wait_timeout(TIMEOUT)?);
+        let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
+        buffer.set_len(length)?;
+        let buffer = connection.start_read(buffer, lent, offset)?.wait_timeout(TIMEOUT)?;
+        ensure(*buffer == *bytes, format!("{length} bytes at {offset} were read back changed"))?;
+    }
+    Ok(format!("of {} to {} bytes", LENGTHS[0], LARGEST))
+}
+
+fn atomics(link: &Link) -> Result<String, Problem> {
+    let (connection, lent) = (&link.connection, &link.greeting.lent);
+    if !lent.access().contains(RemoteAccess::ATOMIC) {
+        return Err(Problem::Missing("the device of the peer has none".into()));
+    }
+    let offset = (LENT - 8) as u64;
+    let add = |add| connection.start_fetch_add(lent, offset, add)?.wait_timeout(TIMEOUT);
+    let swap = |compare, swap| {
+        connection.start_compare_swap(lent, offset, compare, swap)?.wait_timeout(TIMEOUT)
+    };
+    let found = [add(5)?, swap(5, 9)?, swap(5, 11)?, add(u64::MAX)?, add(0)?];
+    ensure(
+        found == [0, 5, 9, 9, 8],
+        format!("the old values are {found:?} and not [0, 5, 9, 9, 8]"),
+    )?;
+    Ok("compare and swap, fetch and add".into())
+}
+
+/// Lets the peer read a part of this side's memory by a window, whose key it invalidates with its message.
+fn window(link: &Link) -> Result<String, Problem> {
+    const PART: std::ops::Range<usize> = 256..1280;
+    let connection = &link.connection;
+    let bytes = pattern(42, PART.len());
+    let mut memory = DmaMemory::new(4096)?;
+    memory.write(PART.start, &bytes)?;
+    let pd = connection.protection_domain()?;
+    let registered = RegisteredMemory::new(&pd, &memory, RemoteAccess::empty())?;
+    let exported = connection.start_export_window(&registered, PART, RemoteAccess::READ)?;
+    let exported = exported.wait_timeout(TIMEOUT)?;
+    let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
+    buffer.copy_from(&exported.to_bytes())?;
+    buffer.set_imm_data(Some(WINDOW));
+    connection.post_send(buffer)?;
+    let message = connection.recv_timeout(TIMEOUT)?;
+    let message = message.ok_or_else(|| Problem::Wrong("the peer has ended".into()))?;
+    ensure(*message == *bytes, "the peer read other bytes than were written")?;
+    let key = exported.remote_memory().rkey();
+    let invalidated = message.invalidated_key();
+    let text = format!("the peer invalidated {invalidated:?} and not the key {key:#x}");
+    ensure(invalidated == Some(key) && exported.is_invalidated(), text)?;
+    exported.revoke()?;
+    registered.revoke()?;
+    Ok(format!("of {} bytes", PART.len()))
+}
+
+/// Reads by a key that the peer has not given, which must end this connection and no other one.
+fn refused_access(server: SocketAddr, source: Option<SocketAddr>) -> Result<String, Problem> {
+    let link = Link::new(server, source)?;
+    let (connection, lent) = (&link.connection, &link.greeting.lent);
+    let forged = RemoteMemory::new(lent.addr(), lent.rkey() ^ 0xff00, lent.len(), lent.access())?;
+    let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
+    buffer.set_len(8)?;
+    let refused = connection.start_read(buffer, &forged, 0)?.wait_timeout(TIMEOUT);
+    let error = match refused {
+        Err(error) => error,
+        Ok(_) => return Err(Problem::Wrong("a read by a forged key succeeded".into())),
+    };
+    ensure(*error.kind() != ErrorKind::TimedOut, format!("a read by a forged key: {error}"))?;
+    connection.abort();
+    Link::new(server, source)?.echoes(b"still there", None)?;
+    Ok(error.to_string())
+}
+
+/// Connects to a port at which no program listens.
+fn rejected(server: SocketAddr, source: Option<SocketAddr>) -> Result<String, Problem> {
+    // Programs rarely listen on port 1, TCP's multiplexer.
+    match connector(source).connect(SocketAddr::new(server.ip(), 1)) {
+        // siw reports only that the peer refused.
+        Err(error)
+            if matches!(error.kind(), ErrorKind::Rejected(_))
+                || error.errno() == Errno::ECONNREFUSED as i32 =>
+        {
+            Ok(error.to_string())
+        }
+        Err(error) => Err(error.into()),
+        Ok(_) => Err(Problem::Wrong("a program listens on port 1".into())),
+    }
+}
+
+fn datagrams(server: SocketAddr, link: &Link) -> Result<String, Problem> {
+    let local = link.connection.local_addr();
+    let local = local.ok_or_else(|| Problem::Wrong("the local address is unknown".into()))?;
+    let local = SocketAddr::new(local.ip(), 0);
+    let config = DatagramConfig::new().send_buffers(4).receive_buffers(8);
+    let socket = DatagramSocket::bind(local, &config)?;
+    let peer = socket.start_resolve_peer(server)?.wait_timeout(TIMEOUT)?;
+    let mut lost = 0;
+    let lengths = [1, 100, socket.mtu()];
+    for (seed, length) in lengths.into_iter().enumerate() {
+        let bytes = pattern(seed, length);
+        // A datagram may be lost.
+        let came_back = (0..5).find_map(|_| {
+            if let Err(error) = socket.post_bytes_to(&bytes, &peer) {
+                return Some(Err(error));
+            }
+            match socket.recv_from_timeout(Duration::from_secs(1)) {
+                Ok((message, _)) => Some(Ok(message)),
+                Err(error) if *error.kind() == ErrorKind::TimedOut => {
+                    lost += 1;
+                    None
+                }
+                Err(error) => Some(Err(error)),
+            }
+        });
+        let text = || Problem::Wrong(format!("no datagram of {length} bytes came back"));
+        let message = came_back.ok_or_else(text)??;
+        ensure(*message == *bytes, format!("a datagram of {length} bytes came back changed"))?;
+    }
+    Ok(format!("of 1 to {} bytes, {lost} lost", socket.mtu()))
+}
+
+/// The speed of a connection.
+#[derive(Debug)]
+pub(super) struct Speed {
+    /// The median of half of a round trip of 64 bytes.
+    pub(super) latency_us: f64,
+    /// The rate of writes of [`LARGEST`] bytes.
+    pub(super) megabytes_per_second: f64,
+}
+
+/// Measures for a second each.
+pub(super) fn speed(link: &Link) -> Result<Speed, Problem> {
+    const TIME: Duration = Duration::from_secs(1);
+    let mut times = Vec::new();
+    let start = Instant::now();
+    while start.elapsed() < TIME && times.len() < 10_000 {
+        let before = Instant::now();
+        link.echoes(&[7; 64], None)?;
+        times.push(before.elapsed());
+    }
+    times.sort_unstable();
+    let latency_us = times[times.len() / 2].as_secs_f64() * 1e6 / 2.0;
+    let (connection, lent) = (&link.connection, &link.greeting.lent);
+    let (mut bytes, start) = (0.0, Instant::now());
+    while start.elapsed() < TIME {
+        let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
+        buffer.set_len(LARGEST)?;
+        connection.post_write(buffer, lent, 0)?;
+        bytes += f64::from(u32::try_from(LARGEST).unwrap_or(u32::MAX));
+    }
+    connection.flush_timeout(TIMEOUT)?;
+    let megabytes_per_second = bytes / start.elapsed().as_secs_f64() / 1e6;
+    Ok(Speed { latency_us, megabytes_per_second })
+}
+
+impl Link {
+    pub(super) fn close(self) -> Result<(), Problem> {
+        Ok(self.connection.close(TIMEOUT)?)
+    }
+}

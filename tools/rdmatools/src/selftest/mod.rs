@@ -1,0 +1,271 @@
+//! `selftest`: checks that devices work with this library, and writes a report that can be attached to an issue.
+//!
+//! It uses its own objects only, a few megabytes of memory, and leaves nothing behind.
+
+mod exchange;
+mod objects;
+mod peer;
+mod report;
+
+use std::fs;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use nix::ifaddrs::getifaddrs;
+use rdmacm::addr::Address;
+use rdmacm::cm::{CmId, PortSpace};
+use rdmacm::device::{self, Device, ResourceCounts};
+use serde_json::{Value, json};
+
+use self::exchange::Speed;
+use self::peer::Peer;
+use self::report::{Check, Outcome, Problem, ensure};
+use crate::devinfo;
+use crate::failure::Failure;
+use crate::host::resolve;
+
+/// Time limit of each wait.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bytes of the largest message.
+const LARGEST: usize = 65_536;
+
+/// Check that RDMA devices work, and write a report
+///
+/// Without arguments, each device is checked against itself. Between two machines, run it with --listen on one of them,
+/// and with the address of that one on the other.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Address or name of the machine that runs `selftest --listen`; if omitted, check each device against itself
+    #[arg(value_name = "HOST", conflicts_with = "listen")]
+    host: Option<String>,
+    /// Serve the checks of another machine, until this program is killed
+    #[arg(short = 'l', long)]
+    listen: bool,
+    /// Check only this device
+    #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
+    device: Option<String>,
+    /// Local address, if the device has several
+    #[arg(short = 'b', long = "bind", value_name = "ADDR")]
+    bind: Option<String>,
+    /// Port of the connections between two machines
+    #[arg(short = 'p', long, default_value_t = 7473)]
+    port: u16,
+    /// File of the report
+    #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "rdma-selftest.json")]
+    output: PathBuf,
+}
+
+pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
+    if options.listen {
+        return listen(options, out);
+    }
+    let mut reports = Vec::new();
+    let mut failed = Vec::new();
+    for device in devices(options)? {
+        let found = check(&device, options, out)?;
+        let name = device.name();
+        failed.extend(found.failed.iter().map(|text| format!("{name}: {text}")));
+        reports.push(found.report);
+    }
+    let report = json!({
+        "tool": concat!("rdmatools ", env!("CARGO_PKG_VERSION")),
+        "machine": report::machine(),
+        "peer": options.host.as_deref().unwrap_or("the same device"),
+        "devices": reports,
+    });
+    let path = options.output.display();
+    fs::write(&options.output, format!("{report:#}\n"))
+        .map_err(|error| Failure::new(format!("cannot write {path}: {error}")))?;
+    writeln!(out, "report: {path}")?;
+    if failed.is_empty() { Ok(()) } else { Err(Failure::Failed(failed)) }
+}
+
+/// Returns the devices that are checked, at least one: all of this machine, or the one that reaches the other machine.
+fn devices(options: &Options) -> Result<Vec<Device>, Failure> {
+    let mut devices = match &options.host {
+        Some(host) => vec![device_towards(host, options)?],
+        None => device::list()?,
+    };
+    devices.retain(|device| device.uverbs().is_some());
+    let found: Vec<_> = devices.iter().map(|device| device.name().to_owned()).collect();
+    if let Some(wanted) = &options.device {
+        devices.retain(|device| device.name() == wanted);
+    }
+    if devices.is_empty() {
+        let what = options.device.as_deref().unwrap_or("any device");
+        let found = match &found[..] {
+            [] => "none".to_owned(),
+            names => names.join(", "),
+        };
+        let of =
+            options.host.as_ref().map_or_else(String::new, |host| format!(" that reaches {host}"));
+        return Err(Failure::Unavailable(format!(
+            "cannot check {what}: it is no RDMA device with verbs{of}; there is: {found}"
+        )));
+    }
+    Ok(devices)
+}
+
+/// Returns the device through which the other machine is reached.
+fn device_towards(host: &str, options: &Options) -> Result<Device, Failure> {
+    let server = resolve(host, options.port)?;
+    let source = source(options)?.map(|address| SocketAddr::new(address.ip(), 0));
+    let id = CmId::new_sync(PortSpace::Tcp)?;
+    id.resolve_addr(source.map(Address::from), server, TIMEOUT)?;
+    Ok(id.context()?.device().clone())
+}
+
+/// Returns the local address that the user chose, with port 0.
+fn source(options: &Options) -> Result<Option<SocketAddr>, Failure> {
+    options.bind.as_deref().map(|host| resolve(host, 0)).transpose()
+}
+
+/// Serves other machines.
+fn listen(options: &Options, out: &mut dyn Write) -> Result<(), Failure> {
+    let address = match &options.bind {
+        Some(host) => resolve(host, options.port)?,
+        None => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), options.port),
+    };
+    let peer = Peer::bind(address)?;
+    writeln!(out, "listening on {address}")?;
+    if address.ip().is_unspecified() {
+        writeln!(out, "datagrams are served only with --bind ADDR")?;
+    }
+    out.flush()?;
+    Ok(peer.serve(&AtomicBool::new(false))?)
+}
+
+/// The report about a device, and a sentence for each failed check.
+struct Found {
+    report: Value,
+    failed: Vec<String>,
+}
+
+fn check(device: &Device, options: &Options, out: &mut dyn Write) -> Result<Found, Failure> {
+    let driver = device.driver().map_or_else(|| "unknown driver".into(), devinfo::driver);
+    writeln!(out, "{} ({driver})", device.name())?;
+    let mut checks = Vec::new();
+    let mut written = Ok(());
+    let mut add = |check: Check| {
+        let Check { name, outcome, milliseconds } = &check;
+        let (word, detail) = (outcome.word(), outcome.detail());
+        let line = writeln!(out, "  {name:32} {word:8} {milliseconds:>6} ms  {detail}");
+        written = line.and_then(|()| out.flush());
+        checks.push(check);
+    };
+    let before = device.resources().map_err(Problem::from);
+    objects::checks(device, &mut add);
+    let speed = exchange(device, options, &mut add)?;
+    add(Check::run("nothing is left", || nothing_is_left(device, before?)));
+    written?;
+    if let Some(Speed { latency_us, megabytes_per_second }) = &speed {
+        writeln!(out, "  64 bytes in {latency_us:.1} us, {megabytes_per_second:.0} MB/s")?;
+    }
+    let is_failed = |check: &&Check| matches!(check.outcome, Outcome::Failed(_));
+    let sentence = |check: &Check| format!("{}: {}", check.name, check.outcome.detail());
+    let failed = checks.iter().filter(is_failed).map(sentence).collect();
+    let speed = speed.map(|speed| {
+        json!({ "latency_us": speed.latency_us, "write_mb_per_s": speed.megabytes_per_second })
+    });
+    let report = json!({
+        "device": report::facts(device),
+        "checks": report::listed(&checks),
+        "speed": speed,
+    });
+    Ok(Found { report, failed })
+}
+
+/// Checks that the device has no more objects of any type than `before`, those of all programs counted.
+fn nothing_is_left(device: &Device, before: ResourceCounts) -> Result<String, Problem> {
+    let start = Instant::now();
+    loop {
+        let now = device.resources()?;
+        let is_more = |(name, count)| count > before.count(name).unwrap_or(0);
+        if !now.iter().any(is_more) {
+            return Ok(now.to_string());
+        }
+        // The kernel may destroy objects of connections a moment after their end.
+        let text = format!("{before} before, and now {now}, maybe of other programs");
+        ensure(start.elapsed() < 6 * TIMEOUT, text)?;
+        thread::sleep(TIMEOUT / 100);
+    }
+}
+
+/// Checks connections with the other machine, or of the device with itself.
+fn exchange(
+    device: &Device,
+    options: &Options,
+    mut add: impl FnMut(Check),
+) -> Result<Option<Speed>, Failure> {
+    let source = source(options)?;
+    if let Some(host) = &options.host {
+        return Ok(with_peer(resolve(host, options.port)?, source, add));
+    }
+    let address = source.or_else(|| address_of(device));
+    let Some(address) = address else {
+        let why = "the network device of its first port has no address; --bind names one";
+        add(Check::skipped("connect", why));
+        return Ok(None);
+    };
+    let mut made = None;
+    add(Check::run("listen", || {
+        let peer = Peer::bind(address)?;
+        let server = peer.address().ok_or_else(|| Problem::Wrong("the port is unknown".into()))?;
+        made = Some((peer, server));
+        Ok(format!("on {server}"))
+    }));
+    let Some((peer, server)) = made else { return Ok(None) };
+    let ends = AtomicBool::new(false);
+    let (speed, served) = thread::scope(|scope| {
+        let serves = scope.spawn(|| peer.serve(&ends));
+        let speed = with_peer(server, Some(address), &mut add);
+        ends.store(true, Ordering::Relaxed);
+        (speed, serves.join())
+    });
+    match served {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            add(Check::run("serve", || Err(error.into())));
+        }
+        Err(_) => return Err(Failure::new("cannot check the device: a thread panicked")),
+    }
+    Ok(speed)
+}
+
+fn with_peer(
+    server: SocketAddr,
+    source: Option<SocketAddr>,
+    mut add: impl FnMut(Check),
+) -> Option<Speed> {
+    let link = exchange::checks(server, source, &mut add)?;
+    let mut speed = None;
+    add(Check::run("speed", || {
+        speed = Some(exchange::speed(&link)?);
+        Ok("measured for a second each".into())
+    }));
+    add(Check::run("close", || link.close().map(|()| "answered by the peer".into())));
+    speed
+}
+
+/// Returns an address of the network device of the first port, an IPv4 address if there is one.
+fn address_of(device: &Device) -> Option<SocketAddr> {
+    let port = device.port(1).ok()?;
+    let netdev = port.netdev()?;
+    let addresses = getifaddrs().ok()?.filter(|interface| interface.interface_name == netdev);
+    let mut addresses: Vec<IpAddr> = addresses
+        .filter_map(|interface| {
+            let address = interface.address?;
+            let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+        })
+        .filter(|ip| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()))
+        .collect();
+    addresses.sort();
+    addresses.first().map(|ip| SocketAddr::new(*ip, 0))
+}

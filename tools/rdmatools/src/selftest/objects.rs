@@ -1,0 +1,133 @@
+//! Checks of commands: each type of object is created, changed, queried and destroyed.
+
+use rdmacm::device::{Device, Transport};
+use rdmacm::verbs::{
+    AccessFlags, CompletionChannel, CompletionQueue, Context, MemoryRegion, MemoryWindow,
+    MemoryWindowType, ProtectionDomain, QpState, QpType, QueuePair, QueuePairAttributes,
+    QueuePairInit, SharedReceiveQueue, SharedReceiveQueueAttributes, XrcDomain,
+};
+
+use super::report::{Check, Problem, ensure};
+
+/// Checks the objects of `device`.
+pub(super) fn checks(device: &Device, mut add: impl FnMut(Check)) {
+    let mut opened = None;
+    add(Check::run("open the device", || {
+        let context = Context::open(device)?;
+        let answer = context.query_device()?;
+        let found = format!("{} queue pairs, {} send requests", answer.max_qp, answer.max_qp_wr);
+        opened = Some(context);
+        Ok(found)
+    }));
+    let Some(context) = opened else { return };
+    type Part = fn(&Context) -> Result<String, Problem>;
+    let parts: [(&str, Part); 8] = [
+        ("port and GIDs", port),
+        ("memory region", memory),
+        ("completion queue", completion_queue),
+        ("shared receive queue", shared_receive_queue),
+        ("queue pair", queue_pair),
+        ("queue pairs of other types", other_types),
+        ("memory windows", memory_windows),
+        ("XRC domain", xrc_domain),
+    ];
+    for (name, part) in parts {
+        add(Check::run(name, || part(&context)));
+    }
+}
+
+fn port(context: &Context) -> Result<String, Problem> {
+    let port = context.query_port(1)?;
+    let gids = context.gids(1)?;
+    Ok(format!("MTU code {}, {} GIDs", port.active_mtu.0, gids.len()))
+}
+
+fn memory(context: &Context) -> Result<String, Problem> {
+    let pd = ProtectionDomain::new(context)?;
+    let mut region = MemoryRegion::alloc(&pd, 1 << 16, AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE)?;
+    region.write(100, b"kept")?;
+    let mut bytes = [0; 4];
+    region.read(100, &mut bytes)?;
+    ensure(bytes == *b"kept", "memory has other bytes than were written")?;
+    region.destroy().map_err(rdmacm::Error::from)?;
+    pd.destroy().map_err(rdmacm::Error::from)?;
+    Ok("64 KiB".into())
+}
+
+fn completion_queue(context: &Context) -> Result<String, Problem> {
+    let channel = CompletionChannel::new(context)?;
+    let cq = CompletionQueue::new(context, 100, Some(&channel))?;
+    let first = cq.capacity();
+    ensure(first >= 100, format!("the queue holds {first} completions and not 100"))?;
+    cq.request_notify(false)?;
+    let resized = cq.resize(1000);
+    let capacity = cq.capacity();
+    let result = match resized {
+        Ok(()) => {
+            ensure(capacity >= 1000, format!("the resized queue holds {capacity} completions"))?;
+            format!("{first} completions, resized {capacity}")
+        }
+        Err(error) => format!("{first} completions; {error}"),
+    };
+    cq.destroy().map_err(rdmacm::Error::from)?;
+    Ok(result)
+}
+
+fn shared_receive_queue(context: &Context) -> Result<String, Problem> {
+    let pd = ProtectionDomain::new(context)?;
+    let srq = SharedReceiveQueue::new(&pd, SharedReceiveQueueAttributes::default())?;
+    let attributes = srq.attributes();
+    srq.set_limit(3)?;
+    ensure(srq.query()?.limit == 3, "the limit of the queue is not the one that was set")?;
+    srq.destroy().map_err(rdmacm::Error::from)?;
+    Ok(format!("{} requests of {} pieces", attributes.max_wr, attributes.max_sge))
+}
+
+/// Moves a queue pair through the states that need no peer.
+fn queue_pair(context: &Context) -> Result<String, Problem> {
+    let pd = ProtectionDomain::new(context)?;
+    let cq = CompletionQueue::new(context, 16, None)?;
+    let qp = QueuePair::new(&pd, &QueuePairInit::new(&cq))?;
+    let caps = qp.caps();
+    if context.transport() == Transport::InfiniBand {
+        let init = QueuePairAttributes::to(QpState::IB_QPS_INIT).pkey_index(0).port(1);
+        for attributes in [
+            init.access(AccessFlags::empty()),
+            QueuePairAttributes::to(QpState::IB_QPS_ERR),
+            QueuePairAttributes::to(QpState::IB_QPS_RESET),
+        ] {
+            qp.modify(&attributes)?;
+            let (state, wanted) = (qp.query()?.qp_state, attributes.qp_state);
+            let is_there = u32::from(state.0) == wanted;
+            ensure(is_there, format!("the queue pair is in {state} and not in state {wanted}"))?;
+        }
+    }
+    qp.destroy().map_err(rdmacm::Error::from)?;
+    Ok(format!(
+        "{} sends of {} pieces or {} inline bytes, {} receives",
+        caps.max_send_wr, caps.max_send_sge, caps.max_inline_data, caps.max_recv_wr
+    ))
+}
+
+fn other_types(context: &Context) -> Result<String, Problem> {
+    let pd = ProtectionDomain::new(context)?;
+    let cq = CompletionQueue::new(context, 16, None)?;
+    for qp_type in [QpType::IB_UVERBS_QPT_UC, QpType::IB_UVERBS_QPT_UD] {
+        let qp = QueuePair::with_type(&pd, qp_type, &QueuePairInit::new(&cq))?;
+        qp.destroy().map_err(rdmacm::Error::from)?;
+    }
+    Ok("UC and UD".into())
+}
+
+fn memory_windows(context: &Context) -> Result<String, Problem> {
+    let pd = ProtectionDomain::new(context)?;
+    for mw_type in [MemoryWindowType::IB_MW_TYPE_1, MemoryWindowType::IB_MW_TYPE_2] {
+        MemoryWindow::new(&pd, mw_type)?.destroy().map_err(rdmacm::Error::from)?;
+    }
+    Ok("types 1 and 2".into())
+}
+
+fn xrc_domain(context: &Context) -> Result<String, Problem> {
+    XrcDomain::new(context)?.close().map_err(rdmacm::Error::from)?;
+    Ok("created and closed".into())
+}

@@ -146,10 +146,8 @@ impl QueuePair {
     /// The caller fulfills the contract of [`post_send`](Self::post_send).
     #[inline(never)]
     unsafe fn post_send_with_care(&self, request: &SendRequest<'_>) -> Result<()> {
-        let mut queue = self.lock_send_queue()?;
         // SAFETY: the contract of this function is the contract of the callee.
-        unsafe { queue.push_with_care(request) }?;
-        queue.ring_doorbell()
+        unsafe { self.lock_send_queue()?.post_with_care(request) }
     }
 
     /// Stores a request of any kind in `ring`, the send queue of this queue pair.
@@ -267,14 +265,25 @@ impl SendQueueGuard<'_> {
     ///   [`disconnect`](crate::cm::CmId::disconnect) completes the request.
     /// - A queue pair that belongs to no id needs a [`modify`](QueuePair::modify) to ERR.
     pub unsafe fn push(&mut self, request: &SendRequest<'_>) -> Result<()> {
+        // SAFETY: the contract of this function is the contract of both callees.
+        match unsafe { self.try_push(request) } {
+            true => Ok(()),
+            // SAFETY: as above.
+            false => unsafe { self.push_with_care(request) },
+        }
+    }
+
+    /// Pushes on the fast path of [`push`](Self::push), or returns `false` without pushing.
+    ///
+    /// # Safety
+    ///
+    /// The caller fulfills the contract of [`push`](Self::push).
+    #[inline(always)]
+    unsafe fn try_push(&mut self, request: &SendRequest<'_>) -> bool {
         let device = self.qp.context().engine();
         // SAFETY: the contract of this function is the contract of the callee; the ring belongs to
         // the queue pair.
-        if unsafe { self.qp.engine().try_store_send(device, &mut self.ring, request) } {
-            return Ok(());
-        }
-        // SAFETY: as above.
-        unsafe { self.push_with_care(request) }
+        unsafe { self.qp.engine().try_store_send(device, &mut self.ring, request) }
     }
 
     /// Pushes on the slow path of [`push`](Self::push), for a request of any kind in any state.
@@ -342,7 +351,7 @@ impl SendQueueGuard<'_> {
     }
 
     /// Rings the doorbell in this process, without checking for a fork.
-    #[inline(never)]
+    #[inline(always)]
     fn ring_here(&mut self) -> Result<()> {
         self.qp.ring_send(&mut self.ring)?;
         self.ring.yield_to_waiter();
@@ -360,9 +369,24 @@ impl SendQueueGuard<'_> {
     ///
     /// The contract of [`push`](Self::push).
     pub unsafe fn post(&mut self, request: &SendRequest<'_>) -> Result<()> {
+        // SAFETY: the contract of this function is the contract of both callees.
+        match unsafe { self.try_push(request) } {
+            true => self.ring_here(),
+            // SAFETY: as above.
+            false => unsafe { self.post_with_care(request) },
+        }
+    }
+
+    /// Posts on the slow path of [`post`](Self::post), for a request of any kind in any state.
+    ///
+    /// # Safety
+    ///
+    /// The caller fulfills the contract of [`post`](Self::post).
+    #[inline(never)]
+    unsafe fn post_with_care(&mut self, request: &SendRequest<'_>) -> Result<()> {
         // SAFETY: the contract of this function is the contract of the callee.
-        unsafe { self.push(request) }?;
-        self.ring_here()
+        unsafe { self.push_with_care(request) }?;
+        self.ring_doorbell()
     }
 
     /// Posts a drain marker to a queue pair in ERR.

@@ -14,10 +14,13 @@
 
 #define PORT "7476"
 #define MESSAGE 64
+#define INLINE 32
 #define LIST 16
+/* The byte behind the message in the memory of the server, which the client reads last. */
+#define ARRIVED 1
 #define KIND __attribute__((noinline, noclone)) void
 
-static char outgoing[MESSAGE], incoming[MESSAGE];
+static char outgoing[MESSAGE + 1], incoming[MESSAGE + 1];
 
 static void check(int failed, const char *what)
 {
@@ -41,6 +44,47 @@ KIND send_(struct ibv_qp *qp, struct ibv_send_wr *request, int count)
 
 	while (count--)
 		check(ibv_post_send(qp, request, &bad), "post a send");
+}
+
+KIND send_inline(struct ibv_qp *qp, struct ibv_send_wr *request, int count)
+{
+	struct ibv_send_wr *bad;
+
+	while (count--)
+		check(ibv_post_send(qp, request, &bad), "post an inline send");
+}
+
+KIND write_(struct ibv_qp *qp, struct ibv_send_wr *request, int count)
+{
+	struct ibv_send_wr *bad;
+
+	while (count--)
+		check(ibv_post_send(qp, request, &bad), "post a write");
+}
+
+KIND write_inline(struct ibv_qp *qp, struct ibv_send_wr *request, int count)
+{
+	struct ibv_send_wr *bad;
+
+	while (count--)
+		check(ibv_post_send(qp, request, &bad), "post an inline write");
+}
+
+/* The list has LIST requests. */
+KIND write_list(struct ibv_qp *qp, struct ibv_send_wr *list, int count)
+{
+	struct ibv_send_wr *bad;
+
+	for (; count; count -= LIST)
+		check(ibv_post_send(qp, list, &bad), "post a list");
+}
+
+KIND poll_sends(struct ibv_cq *cq, int count)
+{
+	struct ibv_wc done;
+
+	while (count--)
+		check(ibv_poll_cq(cq, 1, &done) != 1 || done.status != IBV_WC_SUCCESS, "poll a write");
 }
 
 KIND poll_(struct ibv_cq *cq, int count)
@@ -81,7 +125,8 @@ static struct rdma_cm_id *endpoint(const char *address, int flags, int count)
 {
 	struct rdma_addrinfo hints = { .ai_flags = flags, .ai_port_space = RDMA_PS_TCP }, *found;
 	struct ibv_qp_init_attr init = {
-		.cap = { .max_send_wr = 2 * count, .max_recv_wr = 2 * count, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = { .max_send_wr = 2 * count, .max_recv_wr = 2 * count, .max_send_sge = 1, .max_recv_sge = 1,
+			 .max_inline_data = INLINE },
 	};
 	struct rdma_cm_id *id;
 
@@ -91,15 +136,38 @@ static struct rdma_cm_id *endpoint(const char *address, int flags, int count)
 	return id;
 }
 
+/* Reads the byte that arrives when all earlier requests have been carried out. */
+static void post_read(struct ibv_qp *qp, const struct ibv_send_wr *write, uint32_t lkey, int flags)
+{
+	struct ibv_sge byte = { (uintptr_t)outgoing + MESSAGE, 1, lkey };
+	struct ibv_send_wr read = *write, *bad;
+
+	read.opcode = IBV_WR_RDMA_READ;
+	read.sg_list = &byte;
+	read.send_flags = flags;
+	read.wr.rdma.remote_addr += MESSAGE;
+	check(ibv_post_send(qp, &read, &bad), "post a read");
+}
+
+/* Waits until all requests have completed, of which none has a completion. */
+static void settle(struct rdma_cm_id *client, const struct ibv_send_wr *write, uint32_t lkey)
+{
+	struct ibv_wc done;
+
+	post_read(client->qp, write, lkey, IBV_SEND_SIGNALED);
+	while (!ibv_poll_cq(client->send_cq, 1, &done))
+		;
+	check(done.status != IBV_WC_SUCCESS, "read");
+}
+
 int main(int argc, char **argv)
 {
 	struct rdma_cm_id *listener, *client, *server;
-	struct ibv_send_wr send = { .num_sge = 1, .opcode = IBV_WR_SEND }, read, *bad;
+	struct ibv_send_wr send = { .num_sge = 1, .opcode = IBV_WR_SEND }, write, list[LIST], *bad;
 	struct ibv_recv_wr request = { .num_sge = 1 };
 	struct ibv_mr *ours, *theirs;
-	struct ibv_wc done;
 	pthread_t connecting;
-	int count = argc == 3 ? atoi(argv[2]) / LIST * LIST : 0;
+	int place, count = argc == 3 ? atoi(argv[2]) / LIST * LIST : 0;
 
 	if (!count) {
 		fputs("usage: bench-posts-c ADDRESS COUNT\n", stderr);
@@ -110,26 +178,45 @@ int main(int argc, char **argv)
 	client = endpoint(argv[1], 0, 2 * count);
 	check(pthread_create(&connecting, NULL, connect_, client), "start a thread");
 	check(rdma_get_request(listener, &server), "wait for a request");
-	theirs = ibv_reg_mr(server->pd, incoming, MESSAGE,
+	theirs = ibv_reg_mr(server->pd, incoming, sizeof(incoming),
 			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
-	ours = ibv_reg_mr(client->pd, outgoing, MESSAGE, IBV_ACCESS_LOCAL_WRITE);
+	ours = ibv_reg_mr(client->pd, outgoing, sizeof(outgoing), IBV_ACCESS_LOCAL_WRITE);
 	check(!ours || !theirs, "register memory");
 	request.sg_list = &(struct ibv_sge){ (uintptr_t)incoming, MESSAGE, theirs->lkey };
+	incoming[MESSAGE] = ARRIVED;
 	receive(server->qp, &request, 2 * count);
 	check(rdma_accept(server, NULL), "accept");
 	pthread_join(connecting, NULL);
 	send.sg_list = &(struct ibv_sge){ (uintptr_t)outgoing, MESSAGE, ours->lkey };
-	send_(client->qp, &send, 2 * count);
-	/* The peer answers it when it has all that was sent before. */
-	read = send;
-	read.opcode = IBV_WR_RDMA_READ;
-	read.send_flags = IBV_SEND_SIGNALED;
-	read.wr.rdma.remote_addr = (uintptr_t)incoming;
-	read.wr.rdma.rkey = theirs->rkey;
-	check(ibv_post_send(client->qp, &read, &bad), "post a read");
-	while (!ibv_poll_cq(client->send_cq, 1, &done))
+	write = send;
+	write.opcode = IBV_WR_RDMA_WRITE;
+	write.wr.rdma.remote_addr = (uintptr_t)incoming;
+	write.wr.rdma.rkey = theirs->rkey;
+	send_(client->qp, &send, count);
+	settle(client, &write, ours->lkey);
+	write_(client->qp, &write, count);
+	settle(client, &write, ours->lkey);
+	/* Signaled writes, whose completions are in the queue when the byte of the read has arrived. */
+	write.send_flags = IBV_SEND_SIGNALED;
+	outgoing[MESSAGE] = 0;
+	for (place = 0; place < count; place++)
+		check(ibv_post_send(client->qp, &write, &bad), "post a signaled write");
+	post_read(client->qp, &write, ours->lkey, 0);
+	while (*(volatile char *)&outgoing[MESSAGE] != ARRIVED)
 		;
-	check(done.status != IBV_WC_SUCCESS, "read");
+	poll_sends(client->send_cq, count);
+	send.sg_list->length = INLINE;
+	send.send_flags = write.send_flags = IBV_SEND_INLINE;
+	send_inline(client->qp, &send, count);
+	settle(client, &write, ours->lkey);
+	write_inline(client->qp, &write, count);
+	settle(client, &write, ours->lkey);
+	for (place = 0; place < LIST; place++) {
+		list[place] = write;
+		list[place].next = place + 1 < LIST ? &list[place + 1] : NULL;
+	}
+	write_list(client->qp, list, count);
+	settle(client, &write, ours->lkey);
 	poll_(server->recv_cq, count);
 	poll_list(server->recv_cq, count);
 	poll_empty(server->recv_cq, count);

@@ -15,7 +15,7 @@ use rdmacm::addr::{AddrInfoFlags, AddrInfoHints};
 use rdmacm::cm::{CmId, ConnParam, EndpointQpInit, PortSpace, getaddrinfo};
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionQueue, MemoryRegion, Payload, QueuePair, QueuePairCaps,
-    ReceiveRequest, SendFlags, SendOperation, SendRequest,
+    ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
 };
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -28,18 +28,21 @@ const LIST: usize = 16;
 /// The length of a message.
 const MESSAGE: usize = 64;
 
+/// The length of a message whose bytes are part of the request.
+const INLINE: usize = 32;
+
 fn main() -> Outcome {
     let usage = "usage: bench-posts ADDRESS COUNT";
     let mut arguments = env::args().skip(1);
     let address = arguments.next().ok_or(usage)?;
     let count: usize = arguments.next().ok_or(usage)?.parse()?;
     let count = count.next_multiple_of(LIST);
-    // Each way of posting has its turn, and nothing is polled meanwhile.
+    // Four kinds of messages are received, and nothing is polled meanwhile.
     let most = u32::try_from(4 * count)?;
     let caps = QueuePairCaps {
-        max_send_wr: 2 * most,
+        max_send_wr: most,
         max_recv_wr: most,
-        max_inline_data: u32::try_from(MESSAGE)?,
+        max_inline_data: u32::try_from(INLINE)?,
         ..QueuePairCaps::default()
     };
     let endpoint = EndpointQpInit { caps, ..EndpointQpInit::default() };
@@ -59,16 +62,17 @@ fn main() -> Outcome {
         let access =
             AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ;
         let access = access | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
-        let memory = MemoryRegion::alloc(receiver.pd(), MESSAGE, access)?;
-        let scatter = [memory.sge(..)?];
+        let mut memory = MemoryRegion::alloc(receiver.pd(), MESSAGE + 1, access)?;
+        memory.write(MESSAGE, &[ARRIVED])?;
+        let scatter = [memory.sge(..MESSAGE)?];
         let request = ReceiveRequest { wr_id: 1, scatter: &scatter };
         receive(&receiver, &request, count)?;
         receive_kept(&receiver, &request, count)?;
         receive_list(&receiver, &request, 2 * count)?;
         server.accept(&ConnParam::default())?;
         connecting.join().map_err(|_| "the client panicked")??;
-        let sender = client.qp().ok_or("no queue pair")?;
-        send_all(&sender, &memory, count)?;
+        let mut sender = Sender::new(client.qp().ok_or("no queue pair")?, &memory)?;
+        send_all(&mut sender, count)?;
         poll(receiver.recv_cq(), count)?;
         poll_kept(receiver.recv_cq(), count)?;
         poll_list(receiver.recv_cq(), count)?;
@@ -81,33 +85,88 @@ fn main() -> Outcome {
     })
 }
 
-fn send_all(sender: &QueuePair, memory: &MemoryRegion, count: usize) -> Outcome {
-    let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
-    let local = MemoryRegion::alloc(sender.pd(), MESSAGE, access)?;
-    let pieces = [local.sge(..)?];
-    let request = |operation| SendRequest {
-        wr_id: 1,
-        operation,
-        payload: Payload::Gather(&pieces),
-        flags: SendFlags::empty(),
-    };
-    let message = request(SendOperation::Send);
-    send(sender, &message, count)?;
-    send_kept(sender, &message, count)?;
-    send_list(sender, &message, count)?;
-    send_inline(sender, message, count)?;
-    // The peer answers it when it has all that was sent before.
-    let operation = SendOperation::Read { remote_addr: memory.addr(), rkey: memory.rkey() };
-    let read = request(operation);
-    let read = SendRequest { flags: SendFlags::SIGNALED, ..read };
-    // SAFETY: no thread reads the memory, which stays registered.
-    unsafe { sender.post_send(&read) }?;
-    let mut done = [Completion::default()];
-    while sender.send_cq().poll(&mut done)? == 0 {}
-    match done[0].is_success() {
-        true => Ok(()),
-        false => Err(format!("the last request failed: {}", done[0].status()).into()),
+/// The byte behind the message in the memory of the server. The client reads it to learn that all of its earlier requests
+/// have been carried out.
+const ARRIVED: u8 = 1;
+
+/// The sending side: its queue pair, its memory, and the memory of the server.
+struct Sender {
+    qp: QueuePair,
+    local: MemoryRegion,
+    remote_addr: u64,
+    rkey: u32,
+}
+
+impl Sender {
+    fn new(qp: QueuePair, memory: &MemoryRegion) -> Result<Self, Box<dyn Error>> {
+        let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+        let local = MemoryRegion::alloc(qp.pd(), MESSAGE + 1, access)?;
+        Ok(Self { qp, local, remote_addr: memory.addr(), rkey: memory.rkey() })
     }
+
+    /// Posts a read of the byte that means that all earlier requests have been carried out.
+    fn post_read(&self, flags: SendFlags) -> Outcome {
+        let remote_addr = self.remote_addr + MESSAGE as u64;
+        let operation = SendOperation::Read { remote_addr, rkey: self.rkey };
+        let pieces = [self.local.sge(MESSAGE..)?];
+        let request = SendRequest { flags, ..request(operation, Payload::Gather(&pieces)) };
+        // SAFETY: the memory stays registered, and the program reads it only by copying.
+        Ok(unsafe { self.qp.post_send(&request) }?)
+    }
+
+    /// Waits until all requests have completed, of which none has a completion.
+    fn settle(&self) -> Outcome {
+        self.post_read(SendFlags::SIGNALED)?;
+        let mut done = [Completion::default()];
+        while self.qp.send_cq().poll(&mut done)? == 0 {}
+        match done[0].is_success() {
+            true => Ok(()),
+            false => Err(format!("the last request failed: {}", done[0].status()).into()),
+        }
+    }
+
+    /// Waits until the completions of all requests are in the queue, without polling it.
+    ///
+    /// The device handles the answers of the peer in order, so the data of a read arrive after these completions.
+    fn settle_unpolled(&mut self) -> Outcome {
+        self.local.write(MESSAGE, &[0])?;
+        self.post_read(SendFlags::empty())?;
+        let mut byte = [0];
+        while byte != [ARRIVED] {
+            self.local.read(MESSAGE, &mut byte)?;
+        }
+        Ok(())
+    }
+}
+
+fn send_all(sender: &mut Sender, count: usize) -> Outcome {
+    let Sender { qp, local, remote_addr, rkey } = &*sender;
+    let to = SendOperation::Write { remote_addr: *remote_addr, rkey: *rkey };
+    let (pieces, bytes) = ([local.sge(..MESSAGE)?], [1; INLINE]);
+    send(qp, &pieces, count)?;
+    send_kept(qp, &pieces, count)?;
+    sender.settle()?;
+    send_inline(qp, bytes, count)?;
+    send_inline_kept(qp, bytes, count)?;
+    sender.settle()?;
+    write(qp, to, &pieces, count)?;
+    write_kept(qp, to, &pieces, count)?;
+    sender.settle()?;
+    write_inline(qp, to, bytes, count)?;
+    write_inline_kept(qp, to, bytes, count)?;
+    sender.settle()?;
+    write_list(qp, to, count)?;
+    write_list_kept(qp, to, count)?;
+    sender.settle()?;
+    let signaled = request(to, Payload::Gather(&pieces));
+    let signaled = SendRequest { flags: SendFlags::SIGNALED, ..signaled };
+    for _ in 0..2 * count {
+        // SAFETY: no thread writes the memory, which stays registered.
+        unsafe { qp.post_send(&signaled) }?;
+    }
+    sender.settle_unpolled()?;
+    poll_sends(sender.qp.send_cq(), count)?;
+    poll_sends_kept(sender.qp.send_cq(), count)
 }
 
 #[inline(never)]
@@ -142,42 +201,69 @@ fn receive_list(qp: &QueuePair, request: &ReceiveRequest<'_>, count: usize) -> O
     Ok(())
 }
 
-#[inline(never)]
-fn send(qp: &QueuePair, request: &SendRequest<'_>, count: usize) -> Outcome {
-    for _ in 0..count {
-        // SAFETY: as above.
-        unsafe { qp.post_send(request) }?;
-    }
-    Ok(())
+/// Defines a function that posts a request `count` times, and one that does so on a queue that it keeps.
+macro_rules! posts {
+    ($plain:ident, $kept:ident, |$($argument:ident: $type:ty),*| $request:expr) => {
+        #[inline(never)]
+        fn $plain(qp: &QueuePair, $($argument: $type,)* count: usize) -> Outcome {
+            let request = $request;
+            for _ in 0..count {
+                // SAFETY: no thread writes the memory, which stays registered.
+                unsafe { qp.post_send(&request) }?;
+            }
+            Ok(())
+        }
+
+        #[inline(never)]
+        fn $kept(qp: &QueuePair, $($argument: $type,)* count: usize) -> Outcome {
+            let request = $request;
+            let mut queue = qp.lock_send_queue()?;
+            for _ in 0..count {
+                // SAFETY: as above.
+                unsafe { queue.post(&request) }?;
+            }
+            Ok(())
+        }
+    };
+}
+
+posts!(send, send_kept, |pieces: &[Sge]| request(SendOperation::Send, Payload::Gather(pieces)));
+posts!(send_inline, send_inline_kept, |bytes: [u8; INLINE]| {
+    request(SendOperation::Send, Payload::Inline(&bytes))
+});
+posts!(write, write_kept, |to: SendOperation<'_>, pieces: &[Sge]| {
+    request(to, Payload::Gather(pieces))
+});
+posts!(write_inline, write_inline_kept, |to: SendOperation<'_>, bytes: [u8; INLINE]| {
+    request(to, Payload::Inline(&bytes))
+});
+
+fn request<'a>(operation: SendOperation<'a>, payload: Payload<'a>) -> SendRequest<'a> {
+    SendRequest { wr_id: 1, operation, payload, flags: SendFlags::empty() }
 }
 
 #[inline(never)]
-fn send_inline(qp: &QueuePair, message: SendRequest<'_>, count: usize) -> Outcome {
-    let request = SendRequest { payload: Payload::Inline(&[0; MESSAGE]), ..message };
-    for _ in 0..count {
-        // SAFETY: as above.
-        unsafe { qp.post_send(&request) }?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn send_kept(qp: &QueuePair, request: &SendRequest<'_>, count: usize) -> Outcome {
-    let mut queue = qp.lock_send_queue()?;
-    for _ in 0..count {
-        // SAFETY: as above.
-        unsafe { queue.post(request) }?;
-    }
-    Ok(())
-}
-
-#[inline(never)]
-fn send_list(qp: &QueuePair, request: &SendRequest<'_>, count: usize) -> Outcome {
+fn write_list(qp: &QueuePair, to: SendOperation<'_>, count: usize) -> Outcome {
+    let request = request(to, Payload::Inline(&[1; INLINE]));
     for _ in 0..count / LIST {
         let mut queue = qp.lock_send_queue()?;
         for _ in 0..LIST {
             // SAFETY: as above.
-            unsafe { queue.push(request) }?;
+            unsafe { queue.push(&request) }?;
+        }
+        queue.ring_doorbell()?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn write_list_kept(qp: &QueuePair, to: SendOperation<'_>, count: usize) -> Outcome {
+    let request = request(to, Payload::Inline(&[1; INLINE]));
+    let mut queue = qp.lock_send_queue()?;
+    for _ in 0..count / LIST {
+        for _ in 0..LIST {
+            // SAFETY: as above.
+            unsafe { queue.push(&request) }?;
         }
         queue.ring_doorbell()?;
     }
@@ -207,6 +293,37 @@ fn poll_kept(cq: &CompletionQueue, count: usize) -> Outcome {
         polled += poller.poll(&mut done)?;
     }
     check(polled, count)
+}
+
+/// Polls completions of writes, of which all must have succeeded.
+#[inline(never)]
+fn poll_sends(cq: &CompletionQueue, count: usize) -> Outcome {
+    let mut done = [Completion::default()];
+    let mut polled = 0;
+    for _ in 0..count {
+        polled += cq.poll(&mut done)?;
+    }
+    check_writes(polled, count, done[0])
+}
+
+#[inline(never)]
+fn poll_sends_kept(cq: &CompletionQueue, count: usize) -> Outcome {
+    let mut done = [Completion::default()];
+    let mut poller = cq.lock_poller()?;
+    let mut polled = 0;
+    for _ in 0..count {
+        polled += poller.poll(&mut done)?;
+    }
+    check_writes(polled, count, done[0])
+}
+
+fn check_writes(polled: usize, due: usize, last: Completion) -> Outcome {
+    check(polled, due)?;
+    if last.is_success() {
+        Ok(())
+    } else {
+        Err(format!("a write failed: {}", last.status()).into())
+    }
 }
 
 #[inline(never)]

@@ -23,13 +23,38 @@ const LOCK_GOAL: f64 = 20.0;
 /// Compared functions, each kind without and with a kept queue.
 ///
 /// Each pair has our function and that of C, with its calls per one of `COUNT`.
-const KINDS: [(&str, [(&str, u32); 2]); 10] = [
+const KINDS: [(&str, [(&str, u32); 2]); 20] = [
     ("a receive", [("bench_posts::receive", 1), ("receive", 2)]),
     ("a receive, of a kept queue", [("bench_posts::receive_kept", 1), ("receive", 2)]),
-    ("a send", [("bench_posts::send", 1), ("send_", 2)]),
-    ("a send, of a kept queue", [("bench_posts::send_kept", 1), ("send_", 2)]),
-    ("a poll that finds one", [("bench_posts::poll", 1), ("poll_", 1)]),
-    ("a poll that finds one, of a kept poller", [("bench_posts::poll_kept", 1), ("poll_", 1)]),
+    ("a send", [("bench_posts::send", 1), ("send_", 1)]),
+    ("a send, of a kept queue", [("bench_posts::send_kept", 1), ("send_", 1)]),
+    ("a send of 32 bytes inline", [("bench_posts::send_inline", 1), ("send_inline", 1)]),
+    (
+        "a send of 32 bytes inline, of a kept queue",
+        [("bench_posts::send_inline_kept", 1), ("send_inline", 1)],
+    ),
+    ("a write", [("bench_posts::write", 1), ("write_", 1)]),
+    ("a write, of a kept queue", [("bench_posts::write_kept", 1), ("write_", 1)]),
+    ("a write of 32 bytes inline", [("bench_posts::write_inline", 1), ("write_inline", 1)]),
+    (
+        "a write of 32 bytes inline, of a kept queue",
+        [("bench_posts::write_inline_kept", 1), ("write_inline", 1)],
+    ),
+    ("an inline write in a list of 16", [("bench_posts::write_list", 1), ("write_list", 1)]),
+    (
+        "an inline write in a list of 16, of a kept queue",
+        [("bench_posts::write_list_kept", 1), ("write_list", 1)],
+    ),
+    ("a poll that finds a send", [("bench_posts::poll_sends", 1), ("poll_sends", 1)]),
+    (
+        "a poll that finds a send, of a kept poller",
+        [("bench_posts::poll_sends_kept", 1), ("poll_sends", 1)],
+    ),
+    ("a poll that finds a receive", [("bench_posts::poll", 1), ("poll_", 1)]),
+    (
+        "a poll that finds a receive, of a kept poller",
+        [("bench_posts::poll_kept", 1), ("poll_", 1)],
+    ),
     ("a completion of 16 in one poll", [("bench_posts::poll_list", 1), ("poll_list", 1)]),
     (
         "a completion of 16 in one poll, of a kept poller",
@@ -41,6 +66,9 @@ const KINDS: [(&str, [(&str, u32); 2]); 10] = [
         [("bench_posts::poll_empty_kept", 1), ("poll_empty", 1)],
     ),
 ];
+
+/// Beginnings of the names of posts to a send queue.
+const POSTS: [&str; 3] = ["a send", "a write", "an inline write"];
 
 /// Permitted change of the count of a send on siw.
 ///
@@ -66,7 +94,8 @@ pub(crate) fn rows(
     let mut rows = Vec::new();
     for kind in KINDS.chunks_exact(2) {
         let [plain, kept] = [row(kind[0])?, row(kind[1])?];
-        let varies = device.driver() == Some(DriverId::RDMA_DRIVER_SIW) && plain.name == "a send";
+        let is_send = POSTS.iter().any(|start| plain.name.starts_with(start));
+        let varies = device.driver() == Some(DriverId::RDMA_DRIVER_SIW) && is_send;
         if varies {
             let spread = Some(SIW_SEND_SPREAD);
             rows.extend([plain, kept].map(|row| Row { spread, ..row }));

@@ -1,5 +1,6 @@
 //! The command: it is started, its output is relayed, and its processes are reaped.
 
+use std::fs::File;
 use std::io::Read;
 use std::process::{self, Stdio};
 use std::thread;
@@ -9,7 +10,7 @@ use guest::report::{Frame, Status};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, wait};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, pipe};
 use tool_error::{Context, Error, Result};
 
 use crate::channel::Report;
@@ -23,21 +24,26 @@ pub(crate) fn run(command: &HostCommand, report: &Report) -> Result<Status> {
         .arguments
         .split_first()
         .ok_or_else(|| Error::new("cannot run the command: the plan has none"))?;
+    let (output, output_end) = pipe().context("create a pipe")?;
+    let (error, error_end) = match command.joins_output {
+        true => (None, output_end.try_clone().context("duplicate a pipe")?),
+        false => pipe().map(|(error, end)| (Some(error), end)).context("create a pipe")?,
+    };
     let spawned = process::Command::new(program)
         .args(arguments)
         .current_dir(&command.directory)
         .env_clear()
         .envs(command.environment.iter().cloned())
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdout(output_end)
+        .stderr(error_end)
         .spawn();
-    let mut child = match spawned {
+    let child = match spawned {
         Ok(child) => child,
         Err(error) => return Ok(Status::NotStarted(error.to_string())),
     };
-    let output = child.stdout.take().map(|pipe| relay(pipe, report, Frame::Output));
-    let error = child.stderr.take().map(|pipe| relay(pipe, report, Frame::Error));
+    let output = Some(relay(File::from(output), report, Frame::Output));
+    let error = error.map(|error| relay(File::from(error), report, Frame::Error));
     let status =
         reap_until(Pid::from_raw(i32::try_from(child.id()).context("read a process id")?))?;
     match kill(Pid::from_raw(-1), Signal::SIGKILL) {

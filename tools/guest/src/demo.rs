@@ -15,8 +15,6 @@ use tool_error::{Context, Error, Result};
 
 use crate::channel::Report;
 
-/// Address of the RoCE device.
-const ADDRESS: &str = "10.0.0.1";
 /// Start of the line that each side prints for every ping.
 const PING: &str = "ping data: ";
 /// Start of the line that the server prints when it listens.
@@ -24,25 +22,32 @@ const LISTENS: &str = "listening on ";
 /// Time limit until the server listens.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Runs `program` as server and as client until they have exchanged `pings` pings. Returns success if both sides
-/// counted all of them.
-pub(crate) fn run(program: &str, pings: u32, report: &Report) -> Result<Status> {
+/// Runs `program` as server and as client on the first of `devices` until they have exchanged `pings` pings. Returns
+/// success if both sides counted all of them.
+pub(crate) fn run(
+    program: &str,
+    devices: &[Device],
+    pings: u32,
+    report: &Report,
+) -> Result<Status> {
+    let device = devices.first();
+    let device = device.ok_or_else(|| Error::new("cannot run rping: the plan has no device"))?;
+    let (name, address) = (device.name(), device.address());
     send_line(
         report,
         "guest",
         "times: seconds since the start of the kernel, and of each program",
     )?;
-    let device = Device::Rxe.name();
     send_line(
         report,
         "guest",
-        &format!("RoCE device {device} at {ADDRESS} is up; starting rping as server"),
+        &format!("RDMA device {name} at {address} is up; starting rping as server"),
     )?;
-    let server = Side::start("server", program, &["-s", "-a", ADDRESS, "-v", "-d"], report)?;
+    let server = Side::start("server", program, &["-s", "-a", address, "-v", "-d"], report)?;
     server.wait_until_it_listens()?;
     send_line(report, "guest", "the server is listening; starting rping as client")?;
     let count = pings.to_string();
-    let client = ["-c", "-a", ADDRESS, "-C", &count, "-V", "-v", "-d"];
+    let client = ["-c", "-a", address, "-C", &count, "-V", "-v", "-d"];
     let client = Side::start("client", program, &client, report)?.finish()?;
     let server = server.finish()?;
     for (name, side) in [("server", &server), ("client", &client)] {

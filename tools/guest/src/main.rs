@@ -54,7 +54,7 @@ fn run_guest() -> Result<()> {
 
 fn execute_plan(plan: &Plan, report: &Report) -> Result<Status> {
     if let Work::Command(command) = &plan.work {
-        mounts::host_root(&command.module_tree)?;
+        mounts::host_root(&command.module_tree, command.has_programs)?;
     }
     network::set_up(&plan.devices)?;
     rdma::set_up(&plan.devices)?;
@@ -62,10 +62,10 @@ fn execute_plan(plan: &Plan, report: &Report) -> Result<Status> {
     report.send(&Frame::Ready { kernel: kernel.trim().to_owned() })?;
     match &plan.work {
         Work::Command(command) => command::run(command, report),
-        Work::Demo(pings) => demo::run("/proc/self/exe", *pings, report),
+        Work::Demo(pings) => demo::run("/proc/self/exe", &plan.devices, *pings, report),
         Work::DemoOnly(pings) => {
             mounts::keep_only(plan::PROGRAM)?;
-            demo::run(plan::PROGRAM, *pings, report)
+            demo::run(plan::PROGRAM, &plan.devices, *pings, report)
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
-use guest::plan::HOST_ROOT_TAG;
+use guest::plan::{HOST_ROOT_TAG, PROGRAMS_TAG};
 use nix::mount::{MsFlags, mount};
 use nix::unistd::{chdir, chroot};
 
@@ -20,24 +20,26 @@ pub(crate) fn kernel_file_systems() -> Result<()> {
     attach("tmpfs", "/dev/shm", "tmpfs", "mode=1777")
 }
 
+/// Options of mounts of the host's directories. `cache=loose`: the files are assumed not to change while the guest runs.
+const NINE_P: &str = "trans=virtio,version=9p2000.L,msize=524288,cache=loose,ro";
+
 /// Makes the host's root, under an overlay that discards all writes, the root of this process.
 ///
 /// The file systems of [`kernel_file_systems`] are moved to the new root. `module_tree`, a directory of the host,
-/// becomes available at the path where the host's `modprobe` looks for modules.
-pub(crate) fn host_root(module_tree: &OsStr) -> Result<()> {
-    // cache=loose: the host's files are assumed not to change while the guest runs.
-    attach(
-        HOST_ROOT_TAG,
-        "/host",
-        "9p",
-        "trans=virtio,version=9p2000.L,msize=524288,cache=loose,ro",
-    )?;
+/// becomes available at the path where the host's `modprobe` looks for modules. If `has_programs` is set, the
+/// files of the directory of programs hide those of the host's root.
+pub(crate) fn host_root(module_tree: &OsStr, has_programs: bool) -> Result<()> {
+    attach(HOST_ROOT_TAG, "/host", "9p", NINE_P)?;
     attach("tmpfs", "/writes", "tmpfs", "mode=0755")?;
     for directory in ["/writes/upper", "/writes/work"] {
         make_directory(directory)?;
     }
-    let layers = "lowerdir=/host,upperdir=/writes/upper,workdir=/writes/work";
-    attach("overlay", "/root", "overlay", layers)?;
+    if has_programs {
+        attach(PROGRAMS_TAG, "/programs", "9p", NINE_P)?;
+    }
+    let lower = if has_programs { "/programs:/host" } else { "/host" };
+    let layers = format!("lowerdir={lower},upperdir=/writes/upper,workdir=/writes/work");
+    attach("overlay", "/root", "overlay", &layers)?;
     for name in ["dev", "proc", "sys"] {
         let (from, to) = (format!("/{name}"), format!("/root/{name}"));
         let moved =

@@ -20,6 +20,9 @@ pub const REPORT_PORT: &str = "report";
 /// The 9p tag of the host's root.
 pub const HOST_ROOT_TAG: &str = "hostroot";
 
+/// The 9p tag of the directory with programs of the guest's architecture.
+pub const PROGRAMS_TAG: &str = "programs";
+
 /// An RDMA link that the guest creates before it runs the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
@@ -58,6 +61,16 @@ impl Device {
         }
     }
 
+    /// Returns the IPv4 address of the RDMA device.
+    #[must_use]
+    pub const fn address(self) -> &'static str {
+        match self {
+            Self::Rxe => "10.0.0.1",
+            Self::Siw => "10.0.0.2",
+            Self::Mlx5 => "10.0.0.3",
+        }
+    }
+
     /// Returns the network device below the RDMA device.
     #[must_use]
     pub const fn network_device(self) -> &'static str {
@@ -91,7 +104,7 @@ pub struct Plan {
 pub enum Work {
     /// Runs a command of the host, with the host's files.
     Command(HostCommand),
-    /// Runs the demonstration with this number of pings, without any file of the host.
+    /// Runs the demonstration on the first device with this number of pings, without any file of the host.
     ///
     /// The server and the client are the guest's own program.
     Demo(u32),
@@ -104,12 +117,17 @@ pub enum Work {
 pub struct HostCommand {
     /// The host's directory of the whole module tree, for a `modprobe` that runs in the guest.
     pub module_tree: OsString,
+    /// `true` if the directory with the tag [`PROGRAMS_TAG`] has programs that hide those of the host, because the guest has
+    /// another architecture.
+    pub has_programs: bool,
     /// The working directory.
     pub directory: OsString,
     /// The whole environment.
     pub environment: Vec<(OsString, OsString)>,
     /// Program and arguments.
     pub arguments: Vec<OsString>,
+    /// `true` if standard error goes to standard output, so that the order of both is kept.
+    pub joins_output: bool,
 }
 
 impl Plan {
@@ -134,12 +152,18 @@ impl Plan {
             Work::DemoOnly(pings) => put(&["alone".as_ref(), pings.to_string().as_ref()]),
             Work::Command(command) => {
                 put(&["module-tree".as_ref(), &command.module_tree]);
+                if command.has_programs {
+                    put(&["has-programs".as_ref(), "1".as_ref()]);
+                }
                 put(&["directory".as_ref(), &command.directory]);
                 for (name, value) in &command.environment {
                     put(&["variable".as_ref(), name, value]);
                 }
                 for argument in &command.arguments {
                     put(&["argument".as_ref(), argument]);
+                }
+                if command.joins_output {
+                    put(&["joins-output".as_ref(), "1".as_ref()]);
                 }
             }
         }
@@ -170,9 +194,11 @@ impl Plan {
                 "demo" => work = Some(Work::Demo(pings(&key, &value()?)?)),
                 "alone" => work = Some(Work::DemoOnly(pings(&key, &value()?)?)),
                 "module-tree" => command.module_tree = value()?,
+                "has-programs" => command.has_programs = value()? == "1",
                 "directory" => command.directory = value()?,
                 "variable" => command.environment.push((value()?, value()?)),
                 "argument" => command.arguments.push(value()?),
+                "joins-output" => command.joins_output = value()? == "1",
                 _ => return Err(malformed(&format!("unknown key {key}"))),
             }
         }
@@ -203,9 +229,11 @@ mod tests {
             devices: vec![Device::Siw],
             work: Work::Command(HostCommand {
                 module_tree: "/a b/lib/modules/6.1".into(),
+                has_programs: true,
                 directory: "/".into(),
                 environment: vec![("EMPTY".into(), "".into()), ("LINES".into(), "a\nb".into())],
                 arguments: vec!["sh".into(), "".into(), OsString::from_vec(vec![0xff])],
+                joins_output: true,
             }),
         }
     }

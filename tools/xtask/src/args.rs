@@ -13,6 +13,7 @@ use crate::tally::selection::{RoceDevices, Selection};
 use crate::tasks::bench::{self, Subject};
 use crate::tasks::faults::Extent;
 use crate::tasks::fuzz;
+use crate::testbed::architecture::Architecture;
 use crate::testbed::kernel::Kernel;
 use crate::testbed::vm::Guest;
 
@@ -28,11 +29,18 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Boot a kernel that runs rping over software RoCE
+    /// Boot a kernel that runs rping over an RDMA device
     ///
     /// The whole userland of the guest is one static program of this project, which is both the RDMA server and the
     /// client. The output shows the pings and the connection events; its last line is the verdict.
-    Demo,
+    Demo {
+        /// Architecture of the guest
+        #[arg(long, value_parser = architectures(), default_value = "x86_64")]
+        arch: Architecture,
+        /// RDMA device of the guest; siw is not on aarch64
+        #[arg(long, value_name = "DEVICE", value_parser = devices(), default_value = "rxe")]
+        device: Device,
+    },
     /// Run a program of this machine in a guest with RDMA devices
     ///
     /// The guest sees the files of this machine; its writes are lost. It has rxe0 at 10.0.0.1 and fd00::1, and siw0 at
@@ -51,6 +59,9 @@ enum Command {
         /// Run all tests on each kernel
         #[arg(long)]
         all: bool,
+        /// Architecture of the guests; on aarch64 the kernel tests run, with Debian's kernel 6.1
+        #[arg(long, value_parser = architectures(), default_value = "x86_64")]
+        arch: Architecture,
         #[command(flatten)]
         tests: Tests,
     },
@@ -185,11 +196,12 @@ struct Bench {
 /// The task that the user requested.
 #[derive(Debug)]
 pub(crate) enum Task {
-    Demo,
+    Demo(Kernel, Device),
     Static,
     Api { renew: bool },
     Vm { guest: Guest, command: Vec<OsString> },
     Test(Selection),
+    TestAarch64(Selection),
     BenchNull { renew: bool },
     Bench { subject: Subject, kernels: Vec<Kernel>, devices: Vec<Device>, renew: bool },
     Soak(Duration, Kernel),
@@ -206,12 +218,26 @@ pub(crate) enum Task {
 /// Returns an error if the command line is wrong or asks for help.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Task, clap::Error> {
     Ok(match CommandLine::try_parse_from(arguments)?.command {
-        Command::Demo => Task::Demo,
+        Command::Demo { arch, device } => {
+            let kernel = match arch {
+                Architecture::X86_64 => Kernel::V6_12,
+                Architecture::Aarch64 => Kernel::Aarch64,
+            };
+            Task::Demo(kernel, device)
+        }
         Command::Static => Task::Static,
         Command::Api { renew } => Task::Api { renew },
         Command::Vm(vm) => vm.task(),
-        Command::Test { all, tests } => {
-            Task::Test(tests.selection(Selection { all, ..all_tests() }))
+        Command::Test { all, arch, tests } => {
+            if arch == Architecture::Aarch64 && (all || tests.kernel.is_some()) {
+                let reason = "`test --arch aarch64` takes neither --all nor --kernel";
+                return Err(usage_error(reason));
+            }
+            let selection = tests.selection(Selection { all, ..all_tests() });
+            match arch {
+                Architecture::X86_64 => Task::Test(selection),
+                Architecture::Aarch64 => Task::TestAarch64(selection),
+            }
         }
         Command::Bench(bench) => bench.task()?,
         Command::Soak { minutes, kernel } => {
@@ -316,6 +342,11 @@ fn kernels(allowed: &[Kernel]) -> impl TypedValueParser<Value = Kernel> {
     names.map(|name| Kernel::from_name(&name).expect("a name of a kernel"))
 }
 
+fn architectures() -> impl TypedValueParser<Value = Architecture> {
+    let names = PossibleValuesParser::new(Architecture::ALL.map(Architecture::name));
+    names.map(|name| Architecture::from_name(&name).expect("a name of an architecture"))
+}
+
 fn devices() -> impl TypedValueParser<Value = Device> {
     let names = PossibleValuesParser::new(Device::ALL.map(Device::kind));
     names.map(|name| Device::from_kind(&name).expect("a name of a device"))
@@ -364,6 +395,27 @@ mod tests {
             assert!(!guest.counts_instructions, "{line}");
             assert_eq!(guest.devices, devices, "{line}");
         }
+    }
+
+    #[test]
+    fn demo_and_test_take_architecture() {
+        for (line, kernel, device) in [
+            ("demo", Kernel::V6_12, Device::Rxe),
+            ("demo --device siw", Kernel::V6_12, Device::Siw),
+            ("demo --arch aarch64 --device mlx5", Kernel::Aarch64, Device::Mlx5),
+        ] {
+            let Ok(Task::Demo(on, over)) = parsed(line) else {
+                panic!("{line} should be accepted")
+            };
+            assert_eq!((on, over), (kernel, device), "{line}");
+        }
+        let Ok(Task::TestAarch64(selection)) = parsed("test --arch aarch64 srq") else {
+            panic!("the line should be accepted");
+        };
+        assert_eq!(selection.filter.as_deref(), Some("srq"));
+        assert!(matches!(parsed("test --arch x86_64 --all"), Ok(Task::Test(_))));
+        let error = parsed("test --arch aarch64 --kernel 6.12").expect_err("a kernel of x86-64");
+        assert!(error.to_string().contains("takes neither --all nor --kernel"), "{error}");
     }
 
     #[test]

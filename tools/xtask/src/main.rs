@@ -19,17 +19,20 @@ use std::env;
 use std::process::ExitCode;
 
 use crate::args::Task;
-use crate::tasks::{api, bench, ci, demo, faults, fuzz, sanitize, soak, static_build, test, vm};
+use crate::tasks::{
+    api, bench, ci, demo, faults, fuzz, sanitize, soak, static_build, test, test_aarch64, vm,
+};
 
 fn main() -> ExitCode {
     let task = args::parse(env::args_os()).unwrap_or_else(|error| error.exit());
     let succeeded = |()| ExitCode::SUCCESS;
     let done = match task {
-        Task::Demo => demo::run(None).map(succeeded),
+        Task::Demo(kernel, device) => demo::run(kernel, device, None).map(succeeded),
         Task::Api { renew } => api::run(renew).map(succeeded),
         Task::Static => static_build::run().map(succeeded),
         Task::Vm { guest, command } => vm::run(&guest, &command),
         Task::Test(selection) => Ok(test::run(&selection)),
+        Task::TestAarch64(selection) => Ok(test_aarch64::run(&selection)),
         Task::BenchNull { renew } => bench::run_null(renew),
         Task::Bench { subject, kernels, devices, renew } => {
             bench::run(subject, &kernels, &devices, renew)

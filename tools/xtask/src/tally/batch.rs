@@ -58,8 +58,10 @@ pub(crate) struct Batch<'a> {
     artifact: &'a Artifact,
     guest: &'a Guest,
     tests: Vec<String>,
-    /// Variable of the program's environment: `NAME=value`.
-    setting: Option<&'static str>,
+    /// Variable of the program's environment, with its value.
+    setting: Option<(&'static str, &'static str)>,
+    /// Path of the program `rdmatools` that the tests run.
+    tools: PathBuf,
 }
 
 impl<'a> Batch<'a> {
@@ -79,12 +81,18 @@ impl<'a> Batch<'a> {
                 }
         };
         let tests: Vec<String> = tests.iter().filter(belongs).cloned().collect();
-        (!tests.is_empty()).then_some(Self { place, artifact, guest, tests, setting: None })
+        let tools = host::build_directory().join("debug").join(TOOLS);
+        (!tests.is_empty()).then_some(Self { place, artifact, guest, tests, setting: None, tools })
     }
 
-    /// Adds `setting`, a `NAME=value`, to the program's environment.
-    pub(crate) fn with(self, setting: &'static str) -> Self {
-        Self { setting: Some(setting), ..self }
+    /// Adds a variable to the program's environment.
+    pub(crate) fn with(self, name: &'static str, value: &'static str) -> Self {
+        Self { setting: Some((name, value)), ..self }
+    }
+
+    /// Lets the tests run another `rdmatools`.
+    pub(crate) fn with_tools(self, tools: PathBuf) -> Self {
+        Self { tools, ..self }
     }
 
     pub(crate) fn name(&self) -> String {
@@ -125,43 +133,35 @@ impl<'a> Batch<'a> {
         Ok(ended)
     }
 
-    /// Runs `tests` in one guest.
+    /// Runs `tests` in one guest, with output for [`Watch`]: a panic message appears within its test.
     fn run_once(&self, tests: &[String], listener: &mut dyn FrameListener) -> Result<Outcome> {
-        let command = self.command(tests);
+        let mut command = self.command(tests);
+        command.push(OsString::from("--nocapture"));
+        let rdma_cm_first = self.place == Place::RdmaCmFirst;
+        let guest = Guest { rdma_cm_first, joins_output: true, ..self.guest() };
         match self.place {
-            Place::OneGuest => self.guest.run(&directory(), &command, listener),
-            Place::RdmaCmFirst => {
-                let guest = Guest { rdma_cm_first: true, ..self.guest.clone() };
-                guest.run(&directory(), &command, listener)
-            }
+            Place::OneGuest | Place::RdmaCmFirst => guest.run(&directory(), &command, listener),
             Place::Pair => {
-                let mut far = self.plain_command(&[SECOND_GUEST_TEST.to_owned()]);
+                let mut far = self.command(&[SECOND_GUEST_TEST.to_owned()]);
                 // A panic of the far guest's threads is a complaint.
                 far.push(OsString::from("--nocapture"));
-                guest_pair::run(self.guest, &directory(), &command, &far, listener)
+                let guests = [guest, self.guest()];
+                guest_pair::run(&guests, &directory(), &command, &far, listener)
             }
         }
     }
 
-    /// Returns the command line that runs `tests`, with output for [`Watch`]. Standard error is redirected to standard
-    /// output, so that a panic message appears within its test.
-    fn command(&self, tests: &[String]) -> Vec<OsString> {
-        let joined = ["sh", "-c", r#"exec "$@" 2>&1"#, "sh"].map(OsString::from);
-        let mut command = joined.to_vec();
-        command.extend(self.plain_command(tests));
-        command.push(OsString::from("--nocapture"));
-        command
+    /// Returns the guest with the environment of the tests: the path of `rdmatools` in `RDMACM_TEST_RDMATOOLS`, and the
+    /// batch's own variable.
+    fn guest(&self) -> Guest {
+        let mut environment = vec![("RDMACM_TEST_RDMATOOLS", self.tools.clone().into_os_string())];
+        environment.extend(self.setting.map(|(name, value)| (name, OsString::from(value))));
+        Guest { environment, ..self.guest.clone() }
     }
 
     /// Returns the command line that runs `tests`.
-    ///
-    /// It sets the path of `rdmatools` in `RDMACM_TEST_RDMATOOLS`.
-    fn plain_command(&self, tests: &[String]) -> Vec<OsString> {
-        let mut tools = OsString::from("RDMACM_TEST_RDMATOOLS=");
-        tools.push(host::build_directory().join("debug").join(TOOLS));
-        let mut command = vec![OsString::from("env"), tools];
-        command.extend(self.setting.map(OsString::from));
-        command.push(OsString::from(&self.artifact.program));
+    fn command(&self, tests: &[String]) -> Vec<OsString> {
+        let mut command = vec![OsString::from(&self.artifact.program)];
         command.extend(arguments(tests).map(OsString::from));
         command
     }
@@ -399,6 +399,7 @@ mod tests {
             manifest: "/Cargo.toml".to_owned(),
             target: "kernel".to_owned(),
             program: "/kernel".to_owned(),
+            runner: None,
         };
         let tests = [
             "wire::cut",
@@ -428,6 +429,7 @@ mod tests {
             manifest: "/Cargo.toml".to_owned(),
             target: "peers".to_owned(),
             program: "/peers".to_owned(),
+            runner: None,
         };
         let tests = ["journal::datagrams", "pings", "bytes::active"].map(str::to_owned);
         let on = |guest: &Guest| {

@@ -16,7 +16,8 @@ use crate::tally::watch::{Event, Outcome, Watch};
 /// Returns a command that runs a test program in the directory of its package, as cargo does.
 pub(crate) fn command(artifact: &Artifact) -> Command {
     let directory = Path::new(&artifact.manifest).parent().unwrap_or_else(|| Path::new("/"));
-    let mut command = Command::new(&artifact.program);
+    let mut command = Command::new(artifact.runner.unwrap_or(&artifact.program));
+    command.args(artifact.runner.map(|_| &artifact.program));
     command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory).stdin(Stdio::null());
     command
 }

@@ -49,6 +49,8 @@ pub(crate) struct Artifact {
     pub(crate) manifest: String,
     pub(crate) target: String,
     pub(crate) program: String,
+    /// Name of the program that runs a program of another architecture on this machine.
+    pub(crate) runner: Option<&'static str>,
 }
 
 /// Finds the test programs in cargo's messages, sorted by package and name.
@@ -65,6 +67,7 @@ pub(crate) fn test_programs(messages: &str) -> Vec<Artifact> {
             manifest: text(&message["manifest_path"])?,
             target: text(&message["target"]["name"])?,
             program: text(&message["executable"])?,
+            runner: None,
         })
     };
     let mut found: Vec<Artifact> = messages.lines().filter_map(artifact).collect();
@@ -109,6 +112,7 @@ mod tests {
             manifest: format!("/w/{package}/Cargo.toml"),
             target: target.to_owned(),
             program: program.to_owned(),
+            runner: None,
         };
         let expected = [
             artifact("a", "z", "/t/z-1"),

@@ -303,12 +303,7 @@ impl Run {
         } else if kernel == BASELINE_KERNEL {
             command.extend(["--compare".into(), self.baseline().into_os_string()]);
         }
-        let address = match device {
-            Device::Rxe => "10.0.0.1",
-            Device::Siw => "10.0.0.2",
-            Device::Mlx5 => "10.0.0.3",
-        };
-        command.extend([device.name(), address, part.name()].map(OsString::from));
+        command.extend([device.name(), device.address(), part.name()].map(OsString::from));
         command.extend(directories.iter().map(OsString::from));
         guest.fetch()?;
         let directory = env::current_dir().context("find the current directory")?;

@@ -4,12 +4,14 @@ use std::fs;
 use std::process::{self, Command, ExitCode};
 use std::time::{Instant, SystemTime};
 
+use guest::plan::Device;
 use tool_error::{Context, Error, Result};
 
 use crate::host::{self, progress};
 use crate::tally::Tests;
 use crate::tally::selection::Selection;
 use crate::tasks::{api, demo, static_build, test};
+use crate::testbed::kernel::Kernel;
 use crate::testbed::machine::GUEST_FAILURE;
 use crate::testbed::rust::Rust;
 
@@ -58,7 +60,7 @@ fn checks(tests: &mut Tests) {
     step(tests, "packages", packages);
     step(tests, "minimum Rust version", || Rust::minimum().and_then(|rust| rust.check()));
     step(tests, "public interface", || api::run(false));
-    step(tests, "demonstration", || demo::run(None));
+    step(tests, "demonstration", || demo::run(Kernel::V6_12, Device::Rxe, None));
     step(tests, "static program", static_build::run_beside_tests);
 }
 

@@ -17,7 +17,7 @@ use crate::tasks::vm::Relay;
 use crate::testbed::initramfs;
 use crate::testbed::kernel::Kernel;
 use crate::testbed::machine::{FrameListener, Machine};
-use crate::testbed::vm::{PACKAGES, UVERBS_FIRST, module_files};
+use crate::testbed::vm::{Guest, PACKAGES, UVERBS_FIRST, module_files};
 
 const PINGS: u32 = 5;
 
@@ -48,16 +48,21 @@ impl FrameListener for Listener {
 /// # Errors
 ///
 /// Returns an error if a ping was not answered or the kernel complained.
-pub(crate) fn run(program: Option<&Path>) -> Result<()> {
-    packages::require(&PACKAGES)?;
-    let image = Kernel::V6_12.image()?;
-    let files = module_files(Kernel::V6_12, &[Device::Rxe], &UVERBS_FIRST)?;
-    let init = initramfs::build_init()?;
+pub(crate) fn run(kernel: Kernel, device: Device, program: Option<&Path>) -> Result<()> {
+    let architecture = kernel.architecture();
+    let mut wanted = [&PACKAGES, architecture.packages()].concat();
+    if device != Device::Rxe {
+        wanted.extend(Guest::packages());
+    }
+    packages::require(&wanted)?;
+    let image = kernel.image()?;
+    let files = module_files(kernel, &[device], &UVERBS_FIRST)?;
+    let init = initramfs::build_init(architecture)?;
     let shown = program.unwrap_or(&init);
     let size =
         fs::metadata(shown).with_context(|| format!("read the size of {}", shown.display()))?.len();
     let work = program.map_or(Work::Demo(PINGS), |_| Work::DemoOnly(PINGS));
-    let plan = Plan { modules: Vec::new(), devices: vec![Device::Rxe], work };
+    let plan = Plan { modules: Vec::new(), devices: vec![device], work };
     let initramfs = initramfs::pack(&init, program, plan, &files)?;
     progress(&format!(
         "booting Linux {} with one static program of {} KiB, {} kernel modules and no other file",
@@ -67,23 +72,26 @@ pub(crate) fn run(program: Option<&Path>) -> Result<()> {
     ));
     let started = Instant::now();
     let machine = Machine {
+        architecture,
         vmlinuz: image.vmlinuz,
         initramfs,
         memory_mb: 512,
         processors: host::processors(),
         counts_instructions: false,
         host_root: false,
+        programs: None,
         link_end: None,
         limit: Duration::from_secs(120),
     };
     let mut listener = Listener::default();
     let outcome = machine.run(&mut listener)?;
-    let doing = format!("answer {PINGS} pings over RoCE on Linux {}", listener.kernel);
+    let name = device.name();
+    let doing = format!("answer {PINGS} pings over {name} on Linux {}", listener.kernel);
     listener.relay.check(&outcome, &doing)?;
     let seconds = started.elapsed().as_secs_f64();
     writeln!(
         io::stdout(),
-        "demo passed: {PINGS} pings over RoCE answered on Linux {}, {seconds:.1} s from boot to power-off",
+        "demo passed: {PINGS} pings over {name} answered on Linux {}, {seconds:.1} s from boot to power-off",
         listener.kernel
     )
     .context("print the verdict")

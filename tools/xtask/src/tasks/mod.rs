@@ -11,4 +11,5 @@ pub(crate) mod sanitize;
 pub(crate) mod soak;
 pub(crate) mod static_build;
 pub(crate) mod test;
+pub(crate) mod test_aarch64;
 pub(crate) mod vm;

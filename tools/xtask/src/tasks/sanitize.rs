@@ -23,7 +23,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Disables leak detection. The library and the tests intentionally leak memory that a surviving queue pair may still
 /// write to; the heap tests check the other leaks.
-const NO_LEAKS: &str = "ASAN_OPTIONS=detect_leaks=0";
+const NO_LEAKS: (&str, &str) = ("ASAN_OPTIONS", "detect_leaks=0");
 
 /// Runs the tests on each of the kernels.
 pub(crate) fn run(selection: &Selection) -> ExitCode {
@@ -50,7 +50,7 @@ fn on_kernels(artifact: &Artifact, selection: &Selection, tests: &mut Tests) {
         // The tests in a pair of guests touch no other memory than the rest.
         for place in [Place::RdmaCmFirst, Place::OneGuest] {
             let Some(batch) = batch::Batch::new(place, artifact, &guest, &all) else { continue };
-            let batch = batch.with(NO_LEAKS);
+            let batch = batch.with(NO_LEAKS.0, NO_LEAKS.1);
             let name = format!("{} under AddressSanitizer", batch.name());
             host::progress(&format!("{name}: starting {} tests", batch.count()));
             progress.expect(batch.count());

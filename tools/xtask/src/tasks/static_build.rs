@@ -49,7 +49,7 @@ pub(crate) fn run_beside_tests() -> Result<()> {
     let program = build()?;
     check_elf(&program)?;
     progress(&format!("{} needs no loader and no library", program.display()));
-    demo::run(Some(&program))?;
+    demo::run(Kernel::V6_12, Device::Rxe, Some(&program))?;
     measure(&program)
 }
 
@@ -122,7 +122,7 @@ fn measure(program: &Path) -> Result<()> {
     let guest = Guest { devices: vec![Device::Rxe], ..Guest::new(Kernel::V6_12) };
     let directory = program.parent().expect("the path should have a parent");
     let mut command = vec![driver.into_os_string()];
-    command.extend([Device::Rxe.name(), "10.0.0.1", "alone"].map(OsString::from));
+    command.extend([Device::Rxe.name(), Device::Rxe.address(), "alone"].map(OsString::from));
     command.push(directory.into());
     vm::succeed(&guest, &command, "measure the program")
 }

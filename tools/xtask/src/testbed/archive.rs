@@ -9,6 +9,7 @@ use tool_error::{Context, Error, Result};
 
 use crate::host::packages::update;
 use crate::host::{self, progress};
+use crate::testbed::architecture::Architecture;
 use crate::testbed::cache;
 
 /// The archive's record of a package.
@@ -42,32 +43,36 @@ impl Record {
 pub(crate) enum Archive {
     /// The sources of this machine's apt.
     Host,
-    /// Another suite of the same archive; the directory contains apt's files for it.
-    Suite(PathBuf),
+    /// Another suite of the same archive, for an architecture; the directory contains apt's files for it.
+    Suite(PathBuf, Architecture),
 }
 
 /// The keys that every Debian system trusts.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 impl Archive {
-    /// Opens a suite of Debian, with package lists in the directory `name` of the cache. The lists are fetched once, so
+    /// Opens suites of Debian, with package lists in the directory `name` of the cache. The lists are fetched once, so
     /// that packages that are downloaded at different times fit each other.
-    pub(crate) fn suite(suite: &str, name: &str) -> Result<Self> {
+    pub(crate) fn suites(suites: &[&str], name: &str, architecture: Architecture) -> Result<Self> {
         let fetch = |place: &Path| {
-            let source =
-                format!("deb [signed-by={KEYS} target=Packages] {} {suite} main\n", archive_url()?);
+            let source = |suite: &&str| {
+                let url = archive_url(suite)?;
+                Ok(format!("deb [signed-by={KEYS} target=Packages] {url} {suite} main\n"))
+            };
+            let sources = suites.iter().map(source).collect::<Result<String>>()?;
             for directory in ["lists/partial", "cache/archives/partial"] {
                 let directory = place.join(directory);
                 fs::create_dir_all(&directory)
                     .with_context(|| format!("create {}", directory.display()))?;
             }
-            fs::write(place.join("sources.list"), source).context("write a list of sources")?;
-            progress(&format!("fetching the package lists of {suite}"));
-            let archive = Self::Suite(place.to_owned());
-            let doing = format!("fetch the package lists of {suite}");
+            fs::write(place.join("sources.list"), sources).context("write a list of sources")?;
+            let names = suites.join(" and ");
+            progress(&format!("fetching the package lists of {names}"));
+            let archive = Self::Suite(place.to_owned(), architecture);
+            let doing = format!("fetch the package lists of {names}");
             host::run(archive.apt("apt-get").args(["update", "--error-on=any"]), &doing)
         };
-        cache::entry(&format!("{name}/apt"), fetch).map(Self::Suite)
+        cache::entry(&format!("{name}/apt"), fetch).map(|place| Self::Suite(place, architecture))
     }
 
     /// Returns a command of apt with options for the files of this archive.
@@ -75,9 +80,17 @@ impl Archive {
         let mut command = host::command(program);
         // apt's sandbox user may not have access to the project's directory.
         command.args(["-o", "APT::Sandbox::User=root"]);
-        if let Self::Suite(place) = self {
+        if let Self::Suite(place, architecture) = self {
             let place = place.display();
+            let mut architectures = vec![*architecture];
+            // Programs of this machine build modules for other ones.
+            architectures
+                .extend((*architecture != Architecture::X86_64).then_some(Architecture::X86_64));
+            for architecture in architectures {
+                command.arg("-o").arg(format!("APT::Architectures::={}", architecture.debian()));
+            }
             for option in [
+                format!("APT::Architecture={}", architecture.debian()),
                 format!("Dir::Etc::sourcelist={place}/sources.list"),
                 "Dir::Etc::sourceparts=/dev/null".to_owned(),
                 format!("Dir::State::lists={place}/lists"),
@@ -98,7 +111,7 @@ impl Archive {
         match self {
             Self::Host => update().map(drop),
             // The lists of a suite are fetched once for its kernel.
-            Self::Suite(_) => Ok(()),
+            Self::Suite(..) => Ok(()),
         }
     }
 
@@ -113,7 +126,7 @@ impl Archive {
                 Self::Host => Error::new(format!(
                     "{error}; enable main, the updates and the security suite of Debian 12"
                 )),
-                Self::Suite(_) => error,
+                Self::Suite(..) => error,
             })?;
             let unknown = || Error::new(format!("cannot find {package} in the package lists"));
             Record::parse(&String::from_utf8_lossy(&text)).ok_or_else(unknown)
@@ -181,7 +194,7 @@ impl Archive {
                 let remedy = "if the package lists are old, run: sudo apt-get update";
                 Err(Error::new(format!("{first}\n{remedy}")))
             }
-            Self::Suite(place) => {
+            Self::Suite(place, _) => {
                 let all = place.parent().unwrap_or(place).display();
                 Err(Error::new(format!("{first}\nif the package lists are old, remove {all}")))
             }
@@ -189,17 +202,19 @@ impl Archive {
     }
 }
 
-/// Returns the archive of this machine's packages, as named in a list of sources.
-fn archive_url() -> Result<String> {
+/// Returns the archive of a suite, as named in a list of sources of this machine.
+fn archive_url(suite: &str) -> Result<String> {
+    let label = if suite.ends_with("-security") { "Debian-Security" } else { "Debian" };
     Archive::Host.with_renewed_lists(|| {
         let mut command = Archive::Host.apt("apt-get");
         command.args(["indextargets", "--format", "$(LABEL) $(COMPONENT) $(SITE)"]);
         let text = host::output(&mut command, "list the sources of apt")?;
         let text = String::from_utf8_lossy(&text);
-        let archive_url = text.lines().find_map(|line| line.strip_prefix("Debian main "));
-        archive_url
-            .map(str::to_owned)
-            .ok_or_else(|| Error::new("cannot find a source of Debian's packages: apt has none"))
+        let archive_url =
+            text.lines().find_map(|line| line.strip_prefix(&format!("{label} main ")));
+        archive_url.map(str::to_owned).ok_or_else(|| {
+            Error::new(format!("cannot find a source of {label}'s packages: apt has none"))
+        })
     })
 }
 

@@ -12,6 +12,7 @@ use tool_error::{Context, Error, Result};
 
 use crate::host;
 use crate::host::packages;
+use crate::testbed::architecture::Architecture;
 use crate::testbed::archive::Archive;
 use crate::testbed::cache;
 
@@ -27,7 +28,7 @@ const DATA_DIRECTORIES: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 const LIBRARIES: &str = "libraries";
 
 /// Returns a command that starts an emulator, which is killed if this process is killed.
-pub(crate) fn command(takes_turns: bool) -> Result<Command> {
+pub(crate) fn command(architecture: Architecture, takes_turns: bool) -> Result<Command> {
     let mut command = host::command("setpriv");
     command.args(["--pdeathsig", "KILL"]);
     if takes_turns {
@@ -37,7 +38,7 @@ pub(crate) fn command(takes_turns: bool) -> Result<Command> {
             command.arg("-L").arg(root.join(place));
         }
     } else {
-        command.arg("qemu-system-x86_64");
+        command.arg(architecture.emulator());
     }
     Ok(command)
 }
@@ -53,7 +54,7 @@ fn unpacked_backport() -> Result<PathBuf> {
 }
 
 fn fetch(root: &Path) -> Result<()> {
-    let archive = Archive::suite(SUITE, "emulator")?;
+    let archive = Archive::suites(&[SUITE], "emulator", Architecture::X86_64)?;
     let record = archive.record(PACKAGE)?;
     archive.unpack(&[&[PACKAGE], &DATA[..]].concat(), root)?;
     let mut libraries = record.depends;

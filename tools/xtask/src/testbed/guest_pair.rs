@@ -13,24 +13,24 @@ use crate::testbed::vm::Guest;
 /// Memory of each guest in MiB: two guests run at once, in parallel with others.
 const MEMORY_MB: u32 = 1024;
 
-/// Runs `near` in one guest and `far` in another guest of the same kind. The far guest is restarted if it ends early,
+/// Runs `near` in the first guest and `far` in the second one. The far guest is restarted if it ends early,
 /// and is ended with the near guest.
 ///
 /// Returns the outcome of the near guest. The standard error of the far guest and the complaints of its kernel are
 /// added to the complaints.
 pub(crate) fn run(
-    guest: &Guest,
+    [near_guest, far_guest]: &[Guest; 2],
     directory: &Path,
     near: &[OsString],
     far: &[OsString],
     listener: &mut dyn FrameListener,
 ) -> Result<Outcome> {
     let sockets = Directory::make()?;
-    let machine = |command, end| -> Result<Machine> {
+    let machine = |guest: &Guest, command, end| -> Result<Machine> {
         let link_end = Some(LinkEnd { directory: sockets.path.clone(), end });
         Ok(Machine { link_end, memory_mb: MEMORY_MB, ..guest.machine(directory, command)? })
     };
-    let (near, far) = (machine(near, 0)?, machine(far, 1)?);
+    let (near, far) = (machine(near_guest, near, 0)?, machine(far_guest, far, 1)?);
     let over = AtomicBool::new(false);
     let (outcome, far_output) = thread::scope(|scope| {
         let far = scope.spawn(|| far.run_until(&over));

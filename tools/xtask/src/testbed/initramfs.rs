@@ -8,15 +8,19 @@ use std::sync::OnceLock;
 use guest::plan::Plan;
 use tool_error::{Context, Result};
 
-use crate::host;
+use crate::testbed::architecture::Architecture;
 use crate::testbed::cpio::Archive;
 use crate::testbed::modules;
 
 /// Builds the guest's init, once for all guests of this process.
-pub(crate) fn build_init() -> Result<PathBuf> {
-    static INIT: OnceLock<Result<PathBuf>> = OnceLock::new();
-    let build = || Ok(host::build_static("guest", "guest")?.join("guest"));
-    INIT.get_or_init(build).clone()
+pub(crate) fn build_init(architecture: Architecture) -> Result<PathBuf> {
+    static INITS: [OnceLock<Result<PathBuf>>; 2] = [OnceLock::new(), OnceLock::new()];
+    let init = match architecture {
+        Architecture::X86_64 => &INITS[0],
+        Architecture::Aarch64 => &INITS[1],
+    };
+    let build = || Ok(architecture.build_static("guest", "guest")?.join("guest"));
+    init.get_or_init(build).clone()
 }
 
 /// Packs an initramfs with a plan that loads `module_files` in this order.

@@ -10,10 +10,14 @@ use tool_error::{Context, Error, Result};
 
 use crate::host;
 use crate::host::progress;
+use crate::testbed::architecture::Architecture;
 use crate::testbed::archive::Archive;
 use crate::testbed::cache;
 use crate::testbed::modules::Index;
 use crate::testbed::unstable_binaries;
+
+/// Packages with the programs that tests run in a guest.
+const PROGRAMS: [&str; 6] = ["coreutils", "dash", "iproute2", "kmod", "strace", "util-linux"];
 
 /// A kernel that the test bed supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +26,8 @@ pub(crate) enum Kernel {
     V6_12,
     /// The newest kernel of Debian, from its unstable suite.
     Latest,
+    /// Debian's kernel for aarch64.
+    Aarch64,
 }
 
 /// A kernel, unpacked in the cache.
@@ -40,7 +46,7 @@ pub(crate) struct Image {
 }
 
 impl Kernel {
-    /// Every kernel that the tests run on.
+    /// Every kernel that the tests run on, but for that of another architecture.
     pub(crate) const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::Latest];
     /// The kernels of Debian's releases.
     pub(crate) const RELEASED: [Self; 2] = [Self::V6_1, Self::V6_12];
@@ -50,6 +56,7 @@ impl Kernel {
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
             Self::Latest => "latest",
+            Self::Aarch64 => "6.1-arm64",
         }
     }
 
@@ -59,11 +66,18 @@ impl Kernel {
 
     /// Returns the devices for which the kernel itself has a driver.
     ///
-    /// siw is built from the kernel's source, a large download that is omitted for the latest kernel.
+    /// siw is built from the kernel's source, a large download that is omitted for the latest kernel and aarch64.
     pub(crate) const fn devices(self) -> &'static [Device] {
         match self {
             Self::V6_1 | Self::V6_12 => &Device::SOFTWARE,
-            Self::Latest => &[Device::Rxe],
+            Self::Latest | Self::Aarch64 => &[Device::Rxe],
+        }
+    }
+
+    pub(crate) const fn architecture(self) -> Architecture {
+        match self {
+            Self::V6_1 | Self::V6_12 | Self::Latest => Architecture::X86_64,
+            Self::Aarch64 => Architecture::Aarch64,
         }
     }
 
@@ -81,7 +95,11 @@ impl Kernel {
     pub(crate) fn archive(self) -> Result<Archive> {
         match self {
             Self::V6_1 | Self::V6_12 => Ok(Archive::Host),
-            Self::Latest => Archive::suite("sid", self.name()),
+            Self::Latest => Archive::suites(&["sid"], self.name(), self.architecture()),
+            Self::Aarch64 => {
+                let suites = ["bookworm", "bookworm-security"];
+                Archive::suites(&suites, self.name(), self.architecture())
+            }
         }
     }
 
@@ -90,6 +108,7 @@ impl Kernel {
         match self {
             Self::V6_1 | Self::Latest => "linux-image-amd64",
             Self::V6_12 => "linux-image-6.12-amd64",
+            Self::Aarch64 => "linux-image-arm64",
         }
     }
 
@@ -99,6 +118,7 @@ impl Kernel {
             Self::V6_1 | Self::V6_12 => {
                 (release.starts_with(&format!("{}.", self.name())), self.name())
             }
+            Self::Aarch64 => (release.starts_with("6.1."), "6.1"),
             // This release introduced the newest commands of the connection manager.
             Self::Latest => (numbers(release)? >= (6, 18), "6.18 or later"),
         };
@@ -174,14 +194,14 @@ impl Kernel {
     pub(crate) fn headers(self) -> Result<PathBuf> {
         let release = self.image()?.release;
         let root = self.headers_root()?;
-        let common = release.trim_end_matches("-amd64");
+        let common = release.trim_end_matches(&format!("-{}", self.architecture().debian()));
         Ok(root.join(format!("usr/src/linux-headers-{common}-common/include/uapi")))
     }
 
     /// Returns the directory of the unpacked headers, which also contains the programs that build a module.
     pub(crate) fn headers_root(self) -> Result<PathBuf> {
         let name = match self {
-            Self::V6_1 | Self::V6_12 => "headers",
+            Self::V6_1 | Self::V6_12 | Self::Aarch64 => "headers",
             Self::Latest => "headers-and-compiler",
         };
         cache::entry(&format!("{}/{name}", self.name()), |root| self.fetch_headers(root))
@@ -207,7 +227,7 @@ impl Kernel {
             return Err(self.outdated(&package_version));
         }
         let packages = match self {
-            Self::V6_1 | Self::V6_12 => {
+            Self::V6_1 | Self::V6_12 | Self::Aarch64 => {
                 let need = |prefix: &str| {
                     let lost = || {
                         Error::new(format!(
@@ -216,7 +236,9 @@ impl Kernel {
                     };
                     record.dependency(prefix).map(str::to_owned).ok_or_else(lost)
                 };
-                vec![package.clone(), need("linux-headers-")?, need("linux-kbuild-")?]
+                let programs =
+                    format!("{}:{}", need("linux-kbuild-")?, Architecture::X86_64.debian());
+                vec![package.clone(), need("linux-headers-")?, programs]
             }
             // The kernel's compiler and its C library are newer than this machine's.
             Self::Latest => archive.closure(&[&package])?,
@@ -233,6 +255,22 @@ impl Kernel {
         fs::write(&makefile, relative).with_context(|| format!("write {}", makefile.display()))
     }
 
+    /// Returns a directory with Debian's programs for the kernel's architecture, unless this machine's programs run there.
+    pub(crate) fn programs(self) -> Result<Option<PathBuf>> {
+        let fetch = |root: &Path| {
+            let archive = self.archive()?;
+            let packages = archive.closure(&PROGRAMS)?;
+            archive.unpack(&packages.iter().map(String::as_str).collect::<Vec<_>>(), root)?;
+            merge_directories(root)
+        };
+        match self.architecture() {
+            Architecture::X86_64 => Ok(None),
+            Architecture::Aarch64 => {
+                cache::entry(&format!("{}/programs", self.name()), fetch).map(Some)
+            }
+        }
+    }
+
     fn outdated(self, version: &str) -> Error {
         let place = cache::root().join(self.name());
         Error::new(format!(
@@ -247,6 +285,21 @@ impl Image {
     pub(crate) fn module_files(&self, wanted: &[&str]) -> Result<Vec<PathBuf>> {
         Index::read(&self.modules)?.closure(wanted)
     }
+}
+
+/// Moves the programs and libraries of a root to `usr`, where this machine has its own: a search finds no other ones first.
+fn merge_directories(root: &Path) -> Result<()> {
+    for name in ["bin", "sbin", "lib"] {
+        let (from, to) = (root.join(name), root.join("usr").join(name));
+        fs::create_dir_all(&to).with_context(|| format!("create {}", to.display()))?;
+        let mut copy = host::command("cp");
+        copy.arg("--archive").arg(from.join(".")).arg(&to);
+        host::run(&mut copy, &format!("copy {}", from.display()))?;
+        fs::remove_dir_all(&from).with_context(|| format!("remove {}", from.display()))?;
+        symlink(Path::new("usr").join(name), &from)
+            .with_context(|| format!("replace {}", from.display()))?;
+    }
+    Ok(())
 }
 
 /// Returns the first two numbers of a release: 6 and 12 of `6.12.74-amd64`.
@@ -269,6 +322,8 @@ mod tests {
             (Kernel::Latest, "7.0.1+deb14-amd64", true),
             (Kernel::Latest, "6.17.9+deb14-amd64", false),
             (Kernel::Latest, "amd64", false),
+            (Kernel::Aarch64, "6.1.0-50-arm64", true),
+            (Kernel::Aarch64, "6.12.9-arm64", false),
         ] {
             assert_eq!(kernel.check(release).is_ok(), right, "{release}");
         }

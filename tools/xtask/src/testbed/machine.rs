@@ -10,11 +10,12 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use guest::plan::{HOST_ROOT_TAG, REPORT_PORT};
+use guest::plan::{HOST_ROOT_TAG, PROGRAMS_TAG, REPORT_PORT};
 use guest::report::{Frame, Reader, Status};
 use tool_error::{Context, Error, Result};
 
 use crate::host::progress;
+use crate::testbed::architecture::Architecture;
 use crate::testbed::cache;
 use crate::testbed::console;
 use crate::testbed::emulator::{self, CONTROL, TICK_SOURCE};
@@ -34,8 +35,7 @@ const MAX_BOOTS: u32 = 3;
 
 /// Arguments of a guest's kernel. `loglevel=5` shows warnings on the console; `oops=panic` and `panic=-1` end a machine
 /// whose kernel failed; `edd=off` avoids a slow BIOS call.
-const KERNEL_ARGUMENTS: &str =
-    "console=ttyS0 loglevel=5 oops=panic panic=-1 edd=off mitigations=off";
+const KERNEL_ARGUMENTS: &str = "loglevel=5 oops=panic panic=-1 edd=off mitigations=off";
 
 /// Prefix of the error if a kernel failed for a reason unrelated to the tests.
 pub(crate) const GUEST_FAILURE: &str =
@@ -44,6 +44,7 @@ pub(crate) const GUEST_FAILURE: &str =
 /// The configuration of a machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
+    pub(crate) architecture: Architecture,
     pub(crate) vmlinuz: PathBuf,
     pub(crate) initramfs: Vec<u8>,
     pub(crate) memory_mb: u32,
@@ -52,6 +53,8 @@ pub(crate) struct Machine {
     pub(crate) counts_instructions: bool,
     /// `true` if the guest may read this machine's files.
     pub(crate) host_root: bool,
+    /// A directory of this machine with programs of the guest's architecture.
+    pub(crate) programs: Option<PathBuf>,
     /// Network links to another machine.
     pub(crate) link_end: Option<LinkEnd>,
     /// Limit of wall-clock time from start to report.
@@ -339,7 +342,7 @@ impl Qemu {
     fn start(machine: &Machine, directory: &Path, initramfs: &Path) -> Result<Self> {
         let errors =
             File::create(directory.join(QEMU_ERRORS)).context("create the emulator's log")?;
-        let mut command = emulator::command(machine.takes_turns())?;
+        let mut command = emulator::command(machine.architecture, machine.takes_turns())?;
         // Always TCG: an existing /dev/kvm may not work.
         if machine.counts_instructions {
             command.args(["-accel", "tcg,thread=single", "-icount", INSTRUCTION_CLOCK]);
@@ -350,20 +353,23 @@ impl Qemu {
         } else {
             command.args(["-accel", "tcg,thread=multi"]);
         }
-        command.args(["-cpu", "max"]);
+        command.args(machine.architecture.machine());
         command.args(["-smp", &machine.processors.to_string()]);
         command.args(["-m", &machine.memory_mb.to_string()]);
         command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
         command.arg("-kernel").arg(&machine.vmlinuz).arg("-initrd").arg(initramfs);
-        command.args(["-append", KERNEL_ARGUMENTS]);
+        let console = machine.architecture.console();
+        command.arg("-append").arg(format!("console={console} {KERNEL_ARGUMENTS}"));
         command.arg("-serial").arg(option("file:", &directory.join(CONSOLE)));
         // The report's channel is this process's standard input and output.
         command.args(["-chardev", "stdio,id=report,signal=off", "-device", "virtio-serial-pci"]);
         command.args(["-device", &format!("virtserialport,chardev=report,name={REPORT_PORT}")]);
-        if machine.host_root {
-            let share = "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap";
-            command.args(["-fsdev", share, "-device"]);
-            command.arg(format!("virtio-9p-pci,fsdev=root,mount_tag={HOST_ROOT_TAG}"));
+        let root = machine.host_root.then_some((HOST_ROOT_TAG, Path::new("/")));
+        let programs = machine.programs.as_deref().map(|programs| (PROGRAMS_TAG, programs));
+        for (tag, path) in root.into_iter().chain(programs) {
+            let share = format!("local,id={tag},security_model=none,readonly=on,multidevs=remap");
+            command.arg("-fsdev").arg(option(&format!("{share},path="), path));
+            command.args(["-device", &format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}")]);
         }
         if let Some(link_end) = &machine.link_end {
             command.args(link_end.arguments()).current_dir(&link_end.directory);
@@ -460,12 +466,14 @@ mod tests {
     /// Returns the result of a machine that reports `frames` and then sends nothing until its deadline.
     fn received(frames: Vec<io::Result<Option<Frame>>>) -> Result<(Status, u64)> {
         let machine = Machine {
+            architecture: Architecture::X86_64,
             vmlinuz: PathBuf::new(),
             initramfs: Vec::new(),
             memory_mb: 0,
             processors: NonZeroUsize::MIN,
             counts_instructions: false,
             host_root: false,
+            programs: None,
             link_end: None,
             limit: Duration::ZERO,
         };

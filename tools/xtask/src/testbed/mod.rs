@@ -1,5 +1,6 @@
 //! The test bed: Debian's kernels, the files that a guest needs, and the emulator.
 
+pub(crate) mod architecture;
 pub(crate) mod archive;
 pub(crate) mod cache;
 mod console;

@@ -109,12 +109,13 @@ fn make(kernel: Kernel, work: &Path, name: &str, options: &[&str]) -> Result<()>
     let mut make = host::command("make");
     make.env("PATH", kernel.build_path()?);
     make.arg("-C").arg(headers.join(format!("usr/src/linux-headers-{release}")));
-    make.arg(format!("M={}", work.display())).args(options);
+    let (build_options, prefix) = kernel.architecture().kernel_build();
+    make.arg(format!("M={}", work.display())).args(options).args(build_options);
     // Type information for tracers would require another program, pahole.
     make.args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"]).arg(format!("-j{jobs}"));
     host::run(&mut make, &format!("build {name} for Linux {release}"))?;
     let file = format!("{name}.ko");
-    let mut strip = host::command("strip");
+    let mut strip = host::command(&format!("{prefix}strip"));
     strip.arg("--strip-debug").arg(work.join(&file));
     host::run(&mut strip, &format!("strip {file}"))?;
     let root = work.parent().expect("the directory should be below the cache's root");

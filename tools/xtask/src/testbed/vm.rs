@@ -44,6 +44,10 @@ pub(crate) struct Guest {
     pub(crate) counts_instructions: bool,
     /// `true` if rdma_cm is loaded before ib_uverbs.
     pub(crate) rdma_cm_first: bool,
+    /// Variables of the environment, in addition to those of this process.
+    pub(crate) environment: Vec<(&'static str, OsString)>,
+    /// `true` if the standard error of the command goes to its standard output.
+    pub(crate) joins_output: bool,
 }
 
 impl Guest {
@@ -58,6 +62,8 @@ impl Guest {
             processors: host::processors(),
             counts_instructions: false,
             rdma_cm_first: false,
+            environment: Vec::new(),
+            joins_output: false,
         }
     }
 
@@ -79,6 +85,7 @@ impl Guest {
         if self.has_card() {
             module_source::test_module(self.kernel, TestModule::Mlx5)?;
         }
+        self.kernel.programs()?;
         module_source::test_module(self.kernel, TestModule::Commands).map(drop)
     }
 
@@ -102,29 +109,40 @@ impl Guest {
         let files = module_files(self.kernel, &self.devices, &[manager, HOST_MODULES].concat())?;
         let names: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
         let module = module_source::test_module(self.kernel, TestModule::Commands)?;
-        let promises = [
+        let mut promises = vec![
             ("PATH", host::search_path()),
             ("RDMACM_TEST_KERNEL", image.version.into()),
             ("RDMACM_TEST_DEVICES", names.join(",").into()),
             ("RDMACM_TEST_MODULE", module.into()),
         ];
+        promises.extend(self.environment.iter().cloned());
         let mut environment: Vec<_> = env::vars_os().collect();
         environment.retain(|(name, _)| promises.iter().all(|(promised, _)| name != promised));
-        environment.extend(promises.map(|(name, value)| (name.into(), value)));
+        environment.extend(promises.into_iter().map(|(name, value)| (name.into(), value)));
+        let programs = self.kernel.programs()?;
         let work = Work::Command(HostCommand {
             module_tree: image.modules.into(),
+            has_programs: programs.is_some(),
             directory: directory.into(),
             environment,
             arguments: command.to_vec(),
+            joins_output: self.joins_output,
         });
         let plan = Plan { modules: Vec::new(), devices: self.devices.clone(), work };
         Ok(Machine {
+            architecture: self.kernel.architecture(),
             vmlinuz: image.vmlinuz,
-            initramfs: initramfs::pack(&initramfs::build_init()?, None, plan, &files)?,
+            initramfs: initramfs::pack(
+                &initramfs::build_init(self.kernel.architecture())?,
+                None,
+                plan,
+                &files,
+            )?,
             memory_mb: self.memory_mb,
             processors: self.processors,
             counts_instructions: self.counts_instructions,
             host_root: true,
+            programs,
             link_end: None,
             limit: self.limit,
         })

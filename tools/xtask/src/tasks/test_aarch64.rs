@@ -1,0 +1,92 @@
+//! `cargo xtask test --arch aarch64`: runs the kernel tests on Debian's kernel for aarch64.
+//!
+//! The programs of a guest are static, since the files of this machine that it sees are programs of another
+//! architecture.
+
+use std::process::ExitCode;
+use std::thread;
+
+use guest::plan::Device;
+use tool_error::{Error, Result};
+
+use crate::host::{packages, progress};
+use crate::tally::Tests;
+use crate::tally::batch::{Batch, Place, TOOLS};
+use crate::tally::host_program;
+use crate::tally::libtest::Artifact;
+use crate::tally::progress::Progress;
+use crate::tally::selection::{RoceDevices, Selection};
+use crate::testbed::architecture::{self, Architecture};
+use crate::testbed::kernel::Kernel;
+use crate::testbed::vm::Guest;
+
+const PACKAGE: &str = "rdmacm-tests";
+
+/// Test program whose tests run on another architecture. The others run programs of this machine in the guest.
+const PROGRAM: &str = "kernel";
+
+/// Program that runs programs for aarch64 on this machine: it lists the tests.
+const RUNNER: &str = "qemu-aarch64";
+/// Package of the runner.
+const RUNNER_PACKAGE: &str = "qemu-user";
+
+/// Profile of the program `rdmatools` that the tests run.
+const PROFILE: &str = "guest";
+
+/// Runs the tests that `selection` chooses.
+pub(crate) fn run(selection: &Selection) -> ExitCode {
+    let mut tests = Tests::default();
+    if let Err(error) = add(selection, &mut tests) {
+        tests.stop(&error);
+    }
+    tests.finish()
+}
+
+fn add(selection: &Selection, tests: &mut Tests) -> Result<()> {
+    let architecture = Architecture::Aarch64;
+    let wanted = [&Guest::packages(), architecture.packages(), &[RUNNER_PACKAGE]].concat();
+    packages::require(&wanted)?;
+    let guest = Guest { limit: selection.limit, ..Guest::new(Kernel::Aarch64) };
+    let card = Guest { devices: vec![Device::Mlx5], ..guest.clone() };
+    let guests = match selection.roce {
+        RoceDevices::Both => vec![guest, card],
+        RoceDevices::Card => vec![card],
+    };
+    guests.iter().try_for_each(Guest::fetch)?;
+    let tools = architecture.build_static(TOOLS, PROFILE)?.join(TOOLS);
+    let artifact = build()?;
+    let mut chosen = host_program::listed(&artifact, true)?;
+    chosen.retain(|test| selection.chooses(test));
+    let batch = |place, guest| Batch::new(place, &artifact, guest, &chosen);
+    let batches: Vec<Batch<'_>> = guests
+        .iter()
+        .flat_map(|guest| [Place::RdmaCmFirst, Place::OneGuest].map(|place| batch(place, guest)))
+        .flatten()
+        .map(|batch| batch.with_tools(tools.clone()))
+        .collect();
+    let progress = Progress::default();
+    progress.expect(batches.iter().map(Batch::count).sum());
+    let results = thread::scope(|scope| {
+        let progress = &progress;
+        let start = |batch| scope.spawn(move || Batch::run(batch, progress));
+        let running: Vec<_> = batches.iter().map(start).collect();
+        let panicked = |_| Err(Error::new("the thread panicked"));
+        running.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect::<Vec<_>>()
+    });
+    for (batch, ended) in batches.iter().zip(results) {
+        tests.add_program(&batch.name(), Some(batch.count()), ended);
+    }
+    Ok(())
+}
+
+/// Builds the test program.
+fn build() -> Result<Artifact> {
+    progress("building the tests for aarch64, with Debian's compiler");
+    let mut cargo = architecture::aarch64_cargo("test", "std,panic_unwind,test")?;
+    cargo.args(["--package", PACKAGE, "--test", PROGRAM, "--all-features"]);
+    let artifacts = host_program::build(&mut cargo)?;
+    let built = artifacts.into_iter().find(|artifact| artifact.target == PROGRAM);
+    built
+        .map(|artifact| Artifact { runner: Some(RUNNER), ..artifact })
+        .ok_or_else(|| Error::new(format!("cannot find {PROGRAM}: cargo has not built it")))
+}

@@ -153,6 +153,33 @@ impl Ring {
         unsafe { self.unit(offset).write(unit) }
     }
 
+    /// Stores `header` and `bytes` from `offset` on, a multiple of 16, and zeros behind them up to the next such multiple.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the ring is shorter than these bytes.
+    #[inline(always)]
+    pub(super) fn put_bytes(&mut self, offset: usize, header: [u8; 4], bytes: &[u8]) {
+        let (size, length) = (self.mask + 1, header.len() + bytes.len());
+        assert!(length <= size, "the bytes should fit into the ring");
+        self.put((offset + length - 1) & !(UNIT - 1), [0; 2]);
+        let start: NonNull<u8> = self.unit(offset).cast();
+        // SAFETY: a unit has room for the header, and any address is aligned for bytes; see `put` for other threads and devices.
+        unsafe { start.cast::<[u8; 4]>().write(header) };
+        let room = size - (offset & self.mask) - header.len();
+        let (first, rest) = bytes.split_at(bytes.len().min(room));
+        // SAFETY: the address is behind the header, within the unit.
+        let place = unsafe { start.add(header.len()) };
+        // SAFETY: so many bytes follow until the end of the ring; the caller's bytes are not in the ring, to which nothing else
+        // has a reference; see `put` for other threads and devices.
+        unsafe { place.copy_from_nonoverlapping(NonNull::from(first).cast(), first.len()) };
+        if !rest.is_empty() {
+            let place: NonNull<u8> = self.unit(0).cast();
+            // SAFETY: the bytes are at most as many as the ring has, as asserted, and the rest is less; otherwise as above.
+            unsafe { place.copy_from_nonoverlapping(NonNull::from(rest).cast(), rest.len()) };
+        }
+    }
+
     /// Returns the block of 64 bytes at `offset`, a multiple of 64, in a ring that is not empty.
     #[inline(always)]
     pub(super) fn block(&self, offset: usize) -> Block<'_> {
@@ -395,5 +422,45 @@ impl CompletionRing {
     pub(super) fn pass_on(&self, index: u32, opcode: u8) {
         let entry = self.entry(index);
         entry.byte(at::OWNER).store(opcode << 4 | u8::from(entry.round), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RING: usize = 2 * BLOCK;
+
+    /// Returns the bytes of a ring of two blocks.
+    fn bytes(ring: &Ring) -> Vec<u8> {
+        let words = |block| (0..WORDS).map(move |index| ring.block(block).word(index));
+        [0, BLOCK].into_iter().flat_map(words).flat_map(u64::to_ne_bytes).collect()
+    }
+
+    #[test]
+    fn bytes_are_padded_and_wrap() {
+        let mut ring =
+            QueueMemory::new([RING]).expect("memory").rings.into_iter().next().expect("one");
+        let data: Vec<u8> = (1..=124).collect();
+        for offset in (0..2 * RING).step_by(UNIT) {
+            for length in 1..=data.len() {
+                (0..RING).step_by(UNIT).for_each(|unit| ring.put(unit, [u64::MAX; 2]));
+                ring.put_bytes(offset, *b"head", &data[..length]);
+                let mut expected = vec![0xff; RING];
+                let padding = (4 + length).next_multiple_of(UNIT) - 4 - length;
+                let stored = b"head".iter().chain(&data[..length]).copied();
+                let stored = stored.chain(std::iter::repeat_n(0, padding));
+                stored.enumerate().for_each(|(at, byte)| expected[(offset + at) % RING] = byte);
+                assert_eq!(bytes(&ring), expected, "{length} bytes at {offset}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic = "should fit into the ring"]
+    fn more_bytes_than_ring_are_refused() {
+        let mut ring =
+            QueueMemory::new([BLOCK]).expect("memory").rings.into_iter().next().expect("one");
+        ring.put_bytes(0, [0; 4], &[0; 61]);
     }
 }

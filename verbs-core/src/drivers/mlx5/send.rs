@@ -128,54 +128,13 @@ fn gather(ring: &mut Ring, mut offset: usize, pieces: &[Sge]) -> Result<usize, u
 
 /// Stores data at `offset`, with its length in front of it. No data takes no unit. Returns the offset behind the units.
 #[inline(never)]
-fn put_inline(ring: &mut Ring, mut offset: usize, bytes: &[u8], length: u32) -> usize {
-    let mut put = |unit| {
-        ring.put(offset, unit);
-        offset += UNIT;
-    };
+fn put_inline(ring: &mut Ring, offset: usize, bytes: &[u8], length: u32) -> usize {
     let header = (INLINE | length).to_be_bytes();
-    if let Some((first, rest)) = bytes.split_first_chunk::<{ UNIT - 4 }>() {
-        let mut unit = [0; UNIT];
-        unit[..4].copy_from_slice(&header);
-        unit[4..].copy_from_slice(first);
-        put(words(unit));
-        let mut chunks = rest.chunks_exact(UNIT);
-        for chunk in &mut chunks {
-            put(words(chunk.try_into().expect("a chunk has the bytes of a unit")));
-        }
-        let last = chunks.remainder();
-        if !last.is_empty() {
-            put(words(padded(last).to_le_bytes()));
-        }
-    } else if length > 0 {
-        let header = u128::from(u32::from_le_bytes(header));
-        put(words((header | padded(bytes) << 32).to_le_bytes()));
+    if bytes.is_empty() {
+        return offset;
     }
-    offset
-}
-
-#[inline(always)]
-fn words(bytes: [u8; UNIT]) -> Unit {
-    zerocopy::transmute!(bytes)
-}
-
-/// Returns fewer than 16 bytes as a number whose first byte is the lowest, followed by zeros.
-///
-/// Words that overlap take fewer instructions than a copy of an unknown length.
-#[inline(always)]
-fn padded(bytes: &[u8]) -> u128 {
-    let length = bytes.len();
-    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
-        let [first, last] =
-            [first, last].map(|word: &[u8; 8]| u128::from(u64::from_le_bytes(*word)));
-        return first | last >> (8 * (UNIT - length)) << 64;
-    }
-    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
-        let [first, last] =
-            [first, last].map(|word: &[u8; 4]| u64::from(u32::from_le_bytes(*word)));
-        return (first | last >> (8 * (8 - length)) << 32).into();
-    }
-    bytes.iter().rev().fold(0, |number, byte| number << 8 | u128::from(*byte))
+    ring.put_bytes(offset, header, bytes);
+    offset + (header.len() + bytes.len()).next_multiple_of(UNIT)
 }
 
 /// The facts of an operation in the control segment.

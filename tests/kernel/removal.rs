@@ -264,6 +264,8 @@ fn removal_wakes_all_request_waiters() {
 }
 
 /// The kernel destroys no queue pair that is in a group, and the id cannot leave that any more.
+///
+/// On the card the kernel refuses the command that leaves a group a moment before it destroys the objects of the device.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn queue_pair_in_group_is_destroyed_after_removal() {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use verbs_abi::{
@@ -18,6 +20,11 @@ use super::reporter::{EventSource, Reported};
 use crate::error::DestroyError;
 use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
+
+/// Time limit of the wait until the kernel has destroyed an object with its device, about a thousand times the duration.
+const END_LIMIT: Duration = Duration::from_secs(10);
+/// Interval at which the command is repeated during that wait.
+const END_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The command that destroys objects of one kind.
 pub(super) trait Destroy: Command {
@@ -182,6 +189,11 @@ pub(super) trait Shared {
     /// Returns the kernel object in order to destroy it.
     fn object(&mut self) -> &mut Object<Self::Destroy>;
 
+    /// Returns `true` if the kernel is about to destroy the object with its device, and refuses until then.
+    fn is_ending(&self) -> bool {
+        false
+    }
+
     /// Returns the source of the object's events, if the kernel raises events for it.
     fn reporter(&self) -> Option<&EventSource> {
         None
@@ -219,9 +231,17 @@ pub(super) fn destroy<T: Shared, O>(
     };
     let mut unshared = Arc::try_unwrap(shared)
         .map_err(|shared| refused(shared, CommandError::Os(Errno::EBUSY)))?;
-    let response = match unshared.object().destroy() {
-        Ok(response) => response,
-        Err(errno) => return Err(refused(Arc::new(unshared), errno)),
+    let start = Instant::now();
+    let response = loop {
+        match unshared.object().destroy() {
+            Ok(response) => break response,
+            Err(CommandError::Os(Errno::EBUSY))
+                if unshared.is_ending() && start.elapsed() < END_LIMIT =>
+            {
+                thread::sleep(END_INTERVAL);
+            }
+            Err(errno) => return Err(refused(Arc::new(unshared), errno)),
+        }
     };
     if let Some(reporter) = unshared.reporter() {
         reporter.wait(T::Destroy::reported(&response));

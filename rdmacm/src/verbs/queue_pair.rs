@@ -420,6 +420,9 @@ impl QueuePair {
     ///
     /// Posted requests produce no more completions, and the device no longer accesses their memory.
     ///
+    /// If the queue pair is attached to a multicast group of a device that is being removed, the call also waits until the
+    /// kernel has destroyed the objects of the device, at most 10 seconds.
+    ///
     /// # Errors
     ///
     /// Every error returns the queue pair.
@@ -519,6 +522,12 @@ impl Shared for Inner {
 
     fn object(&mut self) -> &mut Object<ib_uverbs_destroy_qp> {
         &mut self.object
+    }
+
+    /// The kernel refuses to detach a queue pair whose device is being removed, and to destroy one that is attached, until it
+    /// destroys all objects of the device by itself.
+    fn is_ending(&self) -> bool {
+        self.object.context().is_device_removed() && !ignore_poison(self.groups.lock()).is_empty()
     }
 
     fn reporter(&self) -> Option<&EventSource> {

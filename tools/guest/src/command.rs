@@ -8,9 +8,10 @@ use std::thread;
 use guest::plan::HostCommand;
 use guest::report::{Frame, Status};
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, wait};
-use nix::unistd::{Pid, pipe};
+use nix::unistd::{Pid, pipe2};
 use tool_error::{Context, Error, Result};
 
 use crate::channel::Report;
@@ -24,10 +25,12 @@ pub(crate) fn run(command: &HostCommand, report: &Report) -> Result<Status> {
         .arguments
         .split_first()
         .ok_or_else(|| Error::new("cannot run the command: the plan has none"))?;
-    let (output, output_end) = pipe().context("create a pipe")?;
+    // The command inherits the ends only as its standard streams.
+    let pipe = || pipe2(OFlag::O_CLOEXEC).context("create a pipe");
+    let (output, output_end) = pipe()?;
     let (error, error_end) = match command.joins_output {
         true => (None, output_end.try_clone().context("duplicate a pipe")?),
-        false => pipe().map(|(error, end)| (Some(error), end)).context("create a pipe")?,
+        false => pipe().map(|(error, end)| (Some(error), end))?,
     };
     let spawned = process::Command::new(program)
         .args(arguments)

@@ -160,6 +160,7 @@ impl Ring {
     /// Panics if the ring is shorter than these bytes.
     #[inline(always)]
     pub(super) fn put_bytes(&mut self, offset: usize, header: [u8; 4], bytes: &[u8]) {
+        let offset = offset & !(UNIT - 1);
         let (size, length) = (self.mask + 1, header.len() + bytes.len());
         assert!(length <= size, "the bytes should fit into the ring");
         self.put((offset + length - 1) & !(UNIT - 1), [0; 2]);

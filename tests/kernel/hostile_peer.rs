@@ -133,7 +133,7 @@ fn serves_another(listener: &Listener) {
 
 /// Answers `request` in one of the wrong ways. The returned side stays until the client is done.
 fn answer(request: CmId, channel: &EventChannel, rng: &mut Rng) -> Option<Side> {
-    // No receive is posted here, and by the default of `ConnParam` the client would send its message again for ever.
+    // This side posts no receive. With the default of `ConnParam` the client would repeat its message without end.
     let (private_data, rnr_retry_count) = (bytes(rng), 1);
     let param = ConnParam { private_data, rnr_retry_count, ..ConnParam::default() };
     match rng.roll(4) {

@@ -17,7 +17,7 @@ use crate::tally::libtest::{Artifact, Counts};
 use crate::tally::progress::Progress;
 use crate::tally::watch::{Ending, Event, Outcome as TestOutcome, Watch};
 use crate::testbed::guest_pair;
-use crate::testbed::machine::{Deadline, FrameListener, GUEST_FAILURE, Outcome};
+use crate::testbed::machine::{self, Deadline, FrameListener, Outcome};
 use crate::testbed::vm::Guest;
 
 /// Number of times a batch continues in another guest after an unrelated guest failure.
@@ -135,16 +135,14 @@ impl<'a> Batch<'a> {
 
     /// Runs `tests` in one guest, with output for [`Watch`]: a panic message appears within its test.
     fn run_once(&self, tests: &[String], listener: &mut dyn FrameListener) -> Result<Outcome> {
-        let mut command = self.command(tests);
-        command.push(OsString::from("--nocapture"));
+        let command = self.command(tests);
         let rdma_cm_first = self.place == Place::RdmaCmFirst;
         let guest = Guest { rdma_cm_first, joins_output: true, ..self.guest() };
         match self.place {
             Place::OneGuest | Place::RdmaCmFirst => guest.run(&directory(), &command, listener),
             Place::Pair => {
-                let mut far = self.command(&[SECOND_GUEST_TEST.to_owned()]);
                 // A panic of the far guest's threads is a complaint.
-                far.push(OsString::from("--nocapture"));
+                let far = self.command(&[SECOND_GUEST_TEST.to_owned()]);
                 let guests = [guest, self.guest()];
                 guest_pair::run(&guests, &directory(), &command, &far, listener)
             }
@@ -159,10 +157,10 @@ impl<'a> Batch<'a> {
         Guest { environment, ..self.guest.clone() }
     }
 
-    /// Returns the command line that runs `tests`.
+    /// Returns the command line that runs `tests` and prints their output.
     fn command(&self, tests: &[String]) -> Vec<OsString> {
         let mut command = vec![OsString::from(&self.artifact.program)];
-        command.extend(arguments(tests).map(OsString::from));
+        command.extend(arguments(tests).chain(["--nocapture"]).map(OsString::from));
         command
     }
 }
@@ -238,8 +236,7 @@ impl<'a> Run<'a> {
                     )));
                 }
                 (Err(error), during)
-                    if error.to_string().starts_with(GUEST_FAILURE)
-                        && faults < MAX_GUEST_FAILURES =>
+                    if machine::is_guest_failure(&error) && faults < MAX_GUEST_FAILURES =>
                 {
                     faults += 1;
                     let during = during.as_deref().unwrap_or("between tests");

@@ -12,7 +12,7 @@ use crate::tally::Tests;
 use crate::tally::selection::Selection;
 use crate::tasks::{api, demo, static_build, test};
 use crate::testbed::kernel::Kernel;
-use crate::testbed::machine::GUEST_FAILURE;
+use crate::testbed::machine;
 use crate::testbed::rust::Rust;
 
 /// Options that package the published crates and build each package against the packages before it.
@@ -85,7 +85,7 @@ fn step(tests: &mut Tests, name: &str, run: impl Fn() -> Result<()>) {
     let start = Instant::now();
     progress(&format!("{name}: started"));
     let result = run().or_else(|error| {
-        if error.to_string().starts_with(GUEST_FAILURE) {
+        if machine::is_guest_failure(&error) {
             tests.add_rerun(&format!("{name}: {error}"));
             return run();
         }

@@ -11,7 +11,7 @@ use crate::testbed::rust::Rust;
 /// The architecture of a guest's processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Architecture {
-    /// That of this machine.
+    /// The architecture of this machine.
     X86_64,
     Aarch64,
 }

@@ -38,8 +38,12 @@ const MAX_BOOTS: u32 = 3;
 const KERNEL_ARGUMENTS: &str = "loglevel=5 oops=panic panic=-1 edd=off mitigations=off";
 
 /// Prefix of the error if a kernel failed for a reason unrelated to the tests.
-pub(crate) const GUEST_FAILURE: &str =
-    "the guest's kernel failed for a reason unrelated to the tests: ";
+const GUEST_FAILURE: &str = "the guest's kernel failed for a reason unrelated to the tests: ";
+
+/// Returns `true` if the kernel failed for a reason unrelated to the tests.
+pub(crate) fn is_guest_failure(error: &Error) -> bool {
+    error.to_string().starts_with(GUEST_FAILURE)
+}
 
 /// The configuration of a machine.
 #[derive(Debug)]

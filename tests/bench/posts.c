@@ -38,37 +38,19 @@ KIND receive(struct ibv_qp *qp, struct ibv_recv_wr *request, int count)
 		check(ibv_post_recv(qp, request, &bad), "post a receive");
 }
 
-KIND send_(struct ibv_qp *qp, struct ibv_send_wr *request, int count)
-{
-	struct ibv_send_wr *bad;
+#define POSTS(name, what)                                                           \
+	KIND name(struct ibv_qp *qp, struct ibv_send_wr *request, int count)         \
+	{                                                                            \
+		struct ibv_send_wr *bad;                                             \
+                                                                                     \
+		while (count--)                                                      \
+			check(ibv_post_send(qp, request, &bad), "post " what);       \
+	}
 
-	while (count--)
-		check(ibv_post_send(qp, request, &bad), "post a send");
-}
-
-KIND send_inline(struct ibv_qp *qp, struct ibv_send_wr *request, int count)
-{
-	struct ibv_send_wr *bad;
-
-	while (count--)
-		check(ibv_post_send(qp, request, &bad), "post an inline send");
-}
-
-KIND write_(struct ibv_qp *qp, struct ibv_send_wr *request, int count)
-{
-	struct ibv_send_wr *bad;
-
-	while (count--)
-		check(ibv_post_send(qp, request, &bad), "post a write");
-}
-
-KIND write_inline(struct ibv_qp *qp, struct ibv_send_wr *request, int count)
-{
-	struct ibv_send_wr *bad;
-
-	while (count--)
-		check(ibv_post_send(qp, request, &bad), "post an inline write");
-}
+POSTS(send_, "a send")
+POSTS(send_inline, "an inline send")
+POSTS(write_, "a write")
+POSTS(write_inline, "an inline write")
 
 /* The list has LIST requests. */
 KIND write_list(struct ibv_qp *qp, struct ibv_send_wr *list, int count)

@@ -270,100 +270,47 @@ fn write_list_kept(qp: &QueuePair, to: SendOperation<'_>, count: usize) -> Outco
     Ok(())
 }
 
+/// Defines a function that polls up to `room` completions, `count / room` times, and one that does so with a poller that it
+/// keeps. `check` gets the number of completions, the count, and the last completions.
+macro_rules! polls {
+    ($plain:ident, $kept:ident, $room:expr, $check:expr) => {
+        #[inline(never)]
+        fn $plain(cq: &CompletionQueue, count: usize) -> Outcome {
+            let mut done = [Completion::default(); $room];
+            let mut polled = 0;
+            for _ in 0..count / $room {
+                polled += cq.poll(&mut done)?;
+            }
+            $check(polled, count, &done)
+        }
+
+        #[inline(never)]
+        fn $kept(cq: &CompletionQueue, count: usize) -> Outcome {
+            let mut done = [Completion::default(); $room];
+            let mut poller = cq.lock_poller()?;
+            let mut polled = 0;
+            for _ in 0..count / $room {
+                polled += poller.poll(&mut done)?;
+            }
+            $check(polled, count, &done)
+        }
+    };
+}
+
+polls!(poll, poll_kept, 1, |polled, count, _: &[_]| check(polled, count));
+polls!(poll_list, poll_list_kept, LIST, |polled, count, _: &[_]| check(polled, count));
+polls!(poll_empty, poll_empty_kept, 1, |polled, _, _: &[_]| check(polled, 0));
+polls!(poll_sends, poll_sends_kept, 1, check_writes);
+
 fn check(polled: usize, due: usize) -> Outcome {
     if polled == due { Ok(()) } else { Err(format!("{polled} of {due} completions").into()) }
 }
 
-#[inline(never)]
-fn poll(cq: &CompletionQueue, count: usize) -> Outcome {
-    let mut done = [Completion::default()];
-    let mut polled = 0;
-    for _ in 0..count {
-        polled += cq.poll(&mut done)?;
-    }
-    check(polled, count)
-}
-
-#[inline(never)]
-fn poll_kept(cq: &CompletionQueue, count: usize) -> Outcome {
-    let mut done = [Completion::default()];
-    let mut poller = cq.lock_poller()?;
-    let mut polled = 0;
-    for _ in 0..count {
-        polled += poller.poll(&mut done)?;
-    }
-    check(polled, count)
-}
-
-/// Polls completions of writes, of which all must have succeeded.
-#[inline(never)]
-fn poll_sends(cq: &CompletionQueue, count: usize) -> Outcome {
-    let mut done = [Completion::default()];
-    let mut polled = 0;
-    for _ in 0..count {
-        polled += cq.poll(&mut done)?;
-    }
-    check_writes(polled, count, done[0])
-}
-
-#[inline(never)]
-fn poll_sends_kept(cq: &CompletionQueue, count: usize) -> Outcome {
-    let mut done = [Completion::default()];
-    let mut poller = cq.lock_poller()?;
-    let mut polled = 0;
-    for _ in 0..count {
-        polled += poller.poll(&mut done)?;
-    }
-    check_writes(polled, count, done[0])
-}
-
-fn check_writes(polled: usize, due: usize, last: Completion) -> Outcome {
+/// Checks that all writes have completed, and that the last one has succeeded.
+fn check_writes(polled: usize, due: usize, last: &[Completion; 1]) -> Outcome {
     check(polled, due)?;
-    if last.is_success() {
-        Ok(())
-    } else {
-        Err(format!("a write failed: {}", last.status()).into())
+    match last[0].is_success() {
+        true => Ok(()),
+        false => Err(format!("a write failed: {}", last[0].status()).into()),
     }
-}
-
-#[inline(never)]
-fn poll_list(cq: &CompletionQueue, count: usize) -> Outcome {
-    let mut done = [Completion::default(); LIST];
-    let mut polled = 0;
-    for _ in 0..count / LIST {
-        polled += cq.poll(&mut done)?;
-    }
-    check(polled, count)
-}
-
-#[inline(never)]
-fn poll_list_kept(cq: &CompletionQueue, count: usize) -> Outcome {
-    let mut done = [Completion::default(); LIST];
-    let mut poller = cq.lock_poller()?;
-    let mut polled = 0;
-    for _ in 0..count / LIST {
-        polled += poller.poll(&mut done)?;
-    }
-    check(polled, count)
-}
-
-#[inline(never)]
-fn poll_empty(cq: &CompletionQueue, count: usize) -> Outcome {
-    let mut done = [Completion::default()];
-    let mut polled = 0;
-    for _ in 0..count {
-        polled += cq.poll(&mut done)?;
-    }
-    check(polled, 0)
-}
-
-#[inline(never)]
-fn poll_empty_kept(cq: &CompletionQueue, count: usize) -> Outcome {
-    let mut done = [Completion::default()];
-    let mut poller = cq.lock_poller()?;
-    let mut polled = 0;
-    for _ in 0..count {
-        polled += poller.poll(&mut done)?;
-    }
-    check(polled, 0)
 }

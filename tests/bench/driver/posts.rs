@@ -20,52 +20,38 @@ const COUNT: u32 = 320;
 /// The call takes the lock, and checks whether the process has forked.
 const LOCK_GOAL: f64 = 20.0;
 
-/// Compared functions, each kind without and with a kept queue.
+/// Compared functions: the name of their rows, our function, and that of C with its calls per one of `COUNT`.
 ///
-/// Each pair has our function and that of C, with its calls per one of `COUNT`.
-const KINDS: [(&str, [(&str, u32); 2]); 20] = [
-    ("a receive", [("bench_posts::receive", 1), ("receive", 2)]),
-    ("a receive, of a kept queue", [("bench_posts::receive_kept", 1), ("receive", 2)]),
-    ("a send", [("bench_posts::send", 1), ("send_", 1)]),
-    ("a send, of a kept queue", [("bench_posts::send_kept", 1), ("send_", 1)]),
-    ("a send of 32 bytes inline", [("bench_posts::send_inline", 1), ("send_inline", 1)]),
-    (
-        "a send of 32 bytes inline, of a kept queue",
-        [("bench_posts::send_inline_kept", 1), ("send_inline", 1)],
-    ),
-    ("a write", [("bench_posts::write", 1), ("write_", 1)]),
-    ("a write, of a kept queue", [("bench_posts::write_kept", 1), ("write_", 1)]),
-    ("a write of 32 bytes inline", [("bench_posts::write_inline", 1), ("write_inline", 1)]),
-    (
-        "a write of 32 bytes inline, of a kept queue",
-        [("bench_posts::write_inline_kept", 1), ("write_inline", 1)],
-    ),
-    ("an inline write in a list of 16", [("bench_posts::write_list", 1), ("write_list", 1)]),
-    (
-        "an inline write in a list of 16, of a kept queue",
-        [("bench_posts::write_list_kept", 1), ("write_list", 1)],
-    ),
-    ("a poll that finds a send", [("bench_posts::poll_sends", 1), ("poll_sends", 1)]),
-    (
-        "a poll that finds a send, of a kept poller",
-        [("bench_posts::poll_sends_kept", 1), ("poll_sends", 1)],
-    ),
-    ("a poll that finds a receive", [("bench_posts::poll", 1), ("poll_", 1)]),
-    (
-        "a poll that finds a receive, of a kept poller",
-        [("bench_posts::poll_kept", 1), ("poll_", 1)],
-    ),
-    ("a completion of 16 in one poll", [("bench_posts::poll_list", 1), ("poll_list", 1)]),
-    (
-        "a completion of 16 in one poll, of a kept poller",
-        [("bench_posts::poll_list_kept", 1), ("poll_list", 1)],
-    ),
-    ("a poll that finds nothing", [("bench_posts::poll_empty", 1), ("poll_empty", 1)]),
-    (
-        "a poll that finds nothing, of a kept poller",
-        [("bench_posts::poll_empty_kept", 1), ("poll_empty", 1)],
-    ),
+/// Ours with the suffix `_kept` does the same on a [`Kept`] queue.
+const KINDS: [(&str, Kept, &str, (&str, u32)); 10] = [
+    ("a receive", Kept::Queue, "receive", ("receive", 2)),
+    ("a send", Kept::Queue, "send", ("send_", 1)),
+    ("a send of 32 bytes inline", Kept::Queue, "send_inline", ("send_inline", 1)),
+    ("a write", Kept::Queue, "write", ("write_", 1)),
+    ("a write of 32 bytes inline", Kept::Queue, "write_inline", ("write_inline", 1)),
+    ("an inline write in a list of 16", Kept::Queue, "write_list", ("write_list", 1)),
+    ("a poll that finds a send", Kept::Poller, "poll_sends", ("poll_sends", 1)),
+    ("a poll that finds a receive", Kept::Poller, "poll", ("poll_", 1)),
+    ("a completion of 16 in one poll", Kept::Poller, "poll_list", ("poll_list", 1)),
+    ("a poll that finds nothing", Kept::Poller, "poll_empty", ("poll_empty", 1)),
 ];
+
+/// The end of a queue that one thread keeps.
+#[derive(Debug, Clone, Copy)]
+enum Kept {
+    Queue,
+    Poller,
+}
+
+impl Kept {
+    /// Returns the end of a row's name.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Queue => ", of a kept queue",
+            Self::Poller => ", of a kept poller",
+        }
+    }
+}
 
 /// Beginnings of the names of posts to a send queue.
 const POSTS: [&str; 3] = ["a send", "a write", "an inline write"];
@@ -83,18 +69,21 @@ pub(crate) fn rows(
 ) -> Result<Vec<Row>, Box<dyn Error>> {
     let ours = profile(address, &directory.join("bench-posts"))?;
     let c = profile(address, &directory.join("bench-posts-c"))?;
-    let each = |profile: &str, (function, times): (&str, u32)| -> Result<f64, Box<dyn Error>> {
+    let each = |profile: &str, function: &str, times| -> Result<f64, Box<dyn Error>> {
         let total = instructions(profile, function);
         let total = total.ok_or_else(|| format!("the profiler does not know {function}"))?;
         Ok(total / f64::from(COUNT * times))
     };
-    let row = |(what, [our, its]): (&str, [(&str, u32); 2])| -> Result<Row, Box<dyn Error>> {
-        Ok(Row::exact(what, "instructions", each(&ours, our)?, each(&c, its)?))
-    };
     let mut rows = Vec::new();
-    for kind in KINDS.chunks_exact(2) {
-        let [plain, kept] = [row(kind[0])?, row(kind[1])?];
-        let is_send = POSTS.iter().any(|start| plain.name.starts_with(start));
+    for (name, kept, our, (its, times)) in KINDS {
+        let of_c = each(&c, its, times)?;
+        let row = |name: String, suffix| -> Result<Row, Box<dyn Error>> {
+            let of_ours = each(&ours, &format!("bench_posts::{our}{suffix}"), 1)?;
+            Ok(Row::exact(name, "instructions", of_ours, of_c))
+        };
+        let plain = row(name.to_owned(), "")?;
+        let kept = row(format!("{name}{}", kept.suffix()), "_kept")?;
+        let is_send = POSTS.iter().any(|start| name.starts_with(start));
         let varies = device.driver() == Some(DriverId::RDMA_DRIVER_SIW) && is_send;
         if varies {
             let spread = Some(SIW_SEND_SPREAD);

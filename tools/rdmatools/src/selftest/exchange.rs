@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::{
-    Connection, Connector, DatagramConfig, DatagramSocket, DmaMemory, RegisteredMemory,
-    RemoteAccess, RemoteMemory,
+    Connection, Connector, DatagramSocket, DmaMemory, Message, RegisteredMemory, RemoteAccess,
+    RemoteMemory,
 };
 
-use super::peer::{Greeting, HELLO, LENT, WINDOW, config};
+use super::peer::{Greeting, HELLO, LENT, WINDOW, config, datagram_config};
 use super::report::{Check, Problem, ensure};
 use super::{LARGEST, TIMEOUT};
 
@@ -40,30 +40,42 @@ impl Link {
                 result => break result?,
             }
         };
-        let message = message.ok_or_else(|| Problem::Wrong("the peer has ended".into()))?;
-        let greeting = Greeting::from_bytes(&message)?;
+        let greeting = Greeting::from_bytes(&message.ok_or_else(ended)?)?;
         Ok(Self { connection, greeting })
     }
 
-    /// Sends `bytes`, and returns when they have come back.
-    fn echoes(&self, bytes: &[u8], imm_data: Option<u32>) -> Result<(), Problem> {
+    /// Sends `bytes`, and returns the answer.
+    fn ask(&self, bytes: &[u8], imm_data: Option<u32>) -> Result<Message, Problem> {
         let mut buffer = self.connection.acquire_buffer_timeout(TIMEOUT)?;
         buffer.copy_from(bytes)?;
         buffer.set_imm_data(imm_data);
         self.connection.post_send(buffer)?;
-        let message = self.connection.recv_timeout(TIMEOUT)?;
-        let message = message.ok_or_else(|| Problem::Wrong("the peer has ended".into()))?;
+        self.connection.recv_timeout(TIMEOUT)?.ok_or_else(ended)
+    }
+
+    /// Sends `bytes`, and returns when they have come back.
+    fn echoes(&self, bytes: &[u8], imm_data: Option<u32>) -> Result<(), Problem> {
+        let message = self.ask(bytes, imm_data)?;
         let length = bytes.len();
         ensure(*message == *bytes, format!("a message of {length} bytes came back changed"))?;
         let same = message.imm_data() == imm_data;
         ensure(same, format!("immediate data {imm_data:?} came back as {:?}", message.imm_data()))
     }
+
+    pub(super) fn close(self) -> Result<(), Problem> {
+        Ok(self.connection.close(TIMEOUT)?)
+    }
+}
+
+/// Returns the problem of a peer that has closed the connection.
+fn ended() -> Problem {
+    Problem::Wrong("the peer has ended".into())
 }
 
 fn connector(source: Option<SocketAddr>) -> Connector {
     let connector = Connector::new().total_timeout(TIMEOUT);
     match source {
-        Some(source) => connector.local_addr(SocketAddr::new(source.ip(), 0)),
+        Some(source) => connector.local_addr(source),
         None => connector,
     }
 }
@@ -102,7 +114,7 @@ pub(super) fn checks(
         for _ in 0..64 {
             let link = Link::new(server, source)?;
             link.echoes(b"one of many", None)?;
-            link.connection.close(TIMEOUT)?;
+            link.close()?;
         }
         Ok("connected, used and closed".into())
     }));
@@ -179,12 +191,7 @@ fn window(link: &Link) -> Result<String, Problem> {
     let registered = RegisteredMemory::new(&pd, &memory, RemoteAccess::empty())?;
     let exported = connection.start_export_window(&registered, PART, RemoteAccess::READ)?;
     let exported = exported.wait_timeout(TIMEOUT)?;
-    let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
-    buffer.copy_from(&exported.to_bytes())?;
-    buffer.set_imm_data(Some(WINDOW));
-    connection.post_send(buffer)?;
-    let message = connection.recv_timeout(TIMEOUT)?;
-    let message = message.ok_or_else(|| Problem::Wrong("the peer has ended".into()))?;
+    let message = link.ask(&exported.to_bytes(), Some(WINDOW))?;
     ensure(*message == *bytes, "the peer read other bytes than were written")?;
     let key = exported.remote_memory().rkey();
     let invalidated = message.invalidated_key();
@@ -233,8 +240,7 @@ fn datagrams(server: SocketAddr, link: &Link) -> Result<String, Problem> {
     let local = link.connection.local_addr();
     let local = local.ok_or_else(|| Problem::Wrong("the local address is unknown".into()))?;
     let local = SocketAddr::new(local.ip(), 0);
-    let config = DatagramConfig::new().send_buffers(4).receive_buffers(8);
-    let socket = DatagramSocket::bind(local, &config)?;
+    let socket = DatagramSocket::bind(local, &datagram_config())?;
     let peer = socket.start_resolve_peer(server)?.wait_timeout(TIMEOUT)?;
     let mut lost = 0;
     let lengths = [1, 100, socket.mtu()];
@@ -293,10 +299,4 @@ pub(super) fn speed(link: &Link) -> Result<Speed, Problem> {
     connection.flush_timeout(TIMEOUT)?;
     let megabytes_per_second = bytes / start.elapsed().as_secs_f64() / 1e6;
     Ok(Speed { latency_us, megabytes_per_second })
-}
-
-impl Link {
-    pub(super) fn close(self) -> Result<(), Problem> {
-        Ok(self.connection.close(TIMEOUT)?)
-    }
 }

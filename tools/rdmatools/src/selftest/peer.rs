@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use rdmacm::endpoint::{
-    Connection, ConnectionConfig, DatagramConfig, DatagramSocket, Incoming, Listener, RemoteAccess,
-    RemoteMemory,
+    Connection, ConnectionConfig, DatagramConfig, DatagramSocket, Incoming, Listener, Message,
+    RemoteAccess, RemoteMemory,
 };
 use rdmacm::verbs::DmaMemory;
 use rdmacm::{Error, ErrorKind};
@@ -66,16 +66,20 @@ pub(super) fn config() -> ConnectionConfig {
     config.send_buffer_size(LARGEST).receive_buffer_size(LARGEST)
 }
 
+/// Returns the settings of datagram sockets.
+pub(super) fn datagram_config() -> DatagramConfig {
+    DatagramConfig::new().send_buffers(4).receive_buffers(8)
+}
+
 impl Peer {
     /// Listens at `address`, whose port may be 0.
     pub(super) fn bind(address: SocketAddr) -> rdmacm::Result<Self> {
         let listener = Listener::bind(address)?;
         let address = listener.local_addr().unwrap_or(address);
-        let config = DatagramConfig::new().send_buffers(4).receive_buffers(8);
         // On any address there is no device yet.
         let datagrams = match address.ip().is_unspecified() {
             true => None,
-            false => DatagramSocket::bind(address, &config).ok(),
+            false => DatagramSocket::bind(address, &datagram_config()).ok(),
         };
         Ok(Self { listener, datagrams, connections: AtomicUsize::new(0) })
     }
@@ -158,7 +162,7 @@ impl Peer {
 }
 
 /// Returns the next message, or `None` at the end of the connection.
-fn receive(connection: &Connection) -> rdmacm::Result<Option<rdmacm::endpoint::Message>> {
+fn receive(connection: &Connection) -> rdmacm::Result<Option<Message>> {
     connection.recv_timeout(12 * TIMEOUT)
 }
 

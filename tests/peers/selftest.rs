@@ -25,7 +25,7 @@ const COMMANDS: [&str; 9] = [
 ];
 
 /// Checks of a connection, in the order of the report.
-const CONNECTION: [&str; 13] = [
+const CONNECTION: [&str; 12] = [
     "connect",
     "messages",
     "immediate data",
@@ -38,7 +38,6 @@ const CONNECTION: [&str; 13] = [
     "64 connections one by one",
     "datagrams",
     "speed",
-    "close",
 ];
 
 /// Checks of features that siw does not have.
@@ -178,4 +177,17 @@ fn unknown_device_is_named_in_error() {
     // The address is that of another device.
     let ended = Program::Ours.run("selftest", &[roce_ip(), "-d", "none0"]).finish();
     assert!(ended.stderr.contains("none0") && ended.stderr.contains(name), "{}", ended.stderr);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_address_selects_its_device() {
+    assert_checks(&report(&["--bind", SIW], "bound"), "siw0", &alone());
+    let name = roce_name();
+    let ended = Program::Ours.run("selftest", &["--bind", SIW, "-d", name]).finish();
+    assert!(!ended.status.success());
+    let text = format!(
+        "cannot check {name}: it is no RDMA device with verbs with the address {SIW}; there is: siw0"
+    );
+    assert!(ended.stderr.contains(&text), "{}", ended.stderr);
 }

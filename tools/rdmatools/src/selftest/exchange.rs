@@ -17,39 +17,77 @@ use super::{LARGEST, TIMEOUT};
 /// Lengths of messages, around the sizes of inline data, packets and buffers.
 const LENGTHS: [usize; 10] = [1, 7, 64, 65, 255, 1024, 1025, 4096, 4097, LARGEST];
 
-/// Maximum number of first messages of the connecting side.
+/// Maximum number of first messages of the connecting side. The peer has buffers for all of them.
 const HELLOS: u32 = 5;
 
+/// Time until a first message or a datagram without an answer is sent again.
+const RESEND: Duration = Duration::from_secs(1);
+
+/// The peer's address, and the local address or `None` for any.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Route {
+    pub(super) server: SocketAddr,
+    pub(super) source: Option<SocketAddr>,
+}
+
+impl Route {
+    fn connector(&self) -> Connector {
+        let connector = Connector::new().total_timeout(TIMEOUT);
+        match self.source {
+            Some(source) => connector.local_addr(source),
+            None => connector,
+        }
+    }
+
+    /// Connects, and reads the greeting.
+    fn connect(&self) -> Result<Link, Problem> {
+        let connector = self.connector().config(config().retry_count(3));
+        let connection = connector.connect(self.server)?;
+        let mut attempts = 0;
+        let message = loop {
+            // On iWARP the connecting side has to send first. siw may leave the message unread until the next one arrives.
+            send(&connection, HELLO, None)?;
+            attempts += 1;
+            let limit = if attempts < HELLOS { RESEND } else { TIMEOUT };
+            match connection.recv_timeout(limit) {
+                Err(error) if *error.kind() == ErrorKind::TimedOut && attempts < HELLOS => {}
+                message => break message?,
+            }
+        };
+        let greeting = Greeting::from_bytes(&message.ok_or_else(ended)?)?;
+        Ok(Link { connection, greeting })
+    }
+
+    /// Runs a check on a connection of its own, which is closed afterwards: a late answer cannot reach another check.
+    fn on_connection<T>(
+        &self,
+        check: impl FnOnce(&Link) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
+        let link = self.connect()?;
+        let found = check(&link)?;
+        link.connection.close(TIMEOUT)?;
+        Ok(found)
+    }
+}
+
 /// A connection, and the facts that the peer sends first.
-pub(super) struct Link {
+struct Link {
     connection: Connection,
     greeting: Greeting,
 }
 
-impl Link {
-    pub(super) fn new(server: SocketAddr, source: Option<SocketAddr>) -> Result<Self, Problem> {
-        let connector = connector(source).config(config().retry_count(3));
-        let connection = connector.connect(server)?;
-        let mut attempts = 0;
-        let message = loop {
-            // On iWARP the connecting side has to send first. siw may leave the message unread until the next one arrives.
-            connection.post_bytes(HELLO)?;
-            attempts += 1;
-            match connection.recv_timeout(TIMEOUT / HELLOS) {
-                Err(error) if *error.kind() == ErrorKind::TimedOut && attempts < HELLOS => {}
-                result => break result?,
-            }
-        };
-        let greeting = Greeting::from_bytes(&message.ok_or_else(ended)?)?;
-        Ok(Self { connection, greeting })
-    }
+/// Sends `bytes`, and waits only for a buffer.
+fn send(connection: &Connection, bytes: &[u8], imm_data: Option<u32>) -> Result<(), Problem> {
+    let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
+    buffer.copy_from(bytes)?;
+    buffer.set_imm_data(imm_data);
+    Ok(connection.post_send(buffer)?)
+}
 
+impl Link {
     /// Sends `bytes`, and returns the answer.
     fn ask(&self, bytes: &[u8], imm_data: Option<u32>) -> Result<Message, Problem> {
-        let mut buffer = self.connection.acquire_buffer_timeout(TIMEOUT)?;
-        buffer.copy_from(bytes)?;
-        buffer.set_imm_data(imm_data);
-        self.connection.post_send(buffer)?;
+        send(&self.connection, bytes, imm_data)?;
         self.connection.recv_timeout(TIMEOUT)?.ok_or_else(ended)
     }
 
@@ -61,10 +99,6 @@ impl Link {
         let same = message.imm_data() == imm_data;
         ensure(same, format!("immediate data {imm_data:?} came back as {:?}", message.imm_data()))
     }
-
-    pub(super) fn close(self) -> Result<(), Problem> {
-        Ok(self.connection.close(TIMEOUT)?)
-    }
 }
 
 /// Returns the problem of a peer that has closed the connection.
@@ -72,58 +106,53 @@ fn ended() -> Problem {
     Problem::Wrong("the peer has ended".into())
 }
 
-fn connector(source: Option<SocketAddr>) -> Connector {
-    let connector = Connector::new().total_timeout(TIMEOUT);
-    match source {
-        Some(source) => connector.local_addr(source),
-        None => connector,
-    }
-}
-
 /// Returns bytes that differ with `seed`.
 fn pattern(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (seed * 31 + at * 7).to_le_bytes()[0]).collect()
 }
 
-/// Checks the peer at `server`. Returns a connection for measurements, if there is one.
-pub(super) fn checks(
-    server: SocketAddr,
-    source: Option<SocketAddr>,
-    mut add: impl FnMut(Check),
-) -> Option<Link> {
-    let mut made = None;
+/// Checks the peer. Returns the speed, if it could be measured.
+pub(super) fn checks(route: &Route, mut add: impl FnMut(Check)) -> Option<Speed> {
+    let mut local = None;
     add(Check::run("connect", || {
-        let link = Link::new(server, source)?;
-        let depths = (link.connection.initiator_depth(), link.connection.responder_resources());
-        made = Some(link);
-        Ok(format!("to {server}, depths {depths:?}"))
+        route.on_connection(|link| {
+            let connection = &link.connection;
+            let depths = (connection.initiator_depth(), connection.responder_resources());
+            local = Some((connection.local_addr(), link.greeting.has_datagrams));
+            Ok(format!("to {}, depths {depths:?}", route.server))
+        })
     }));
-    let link = made?;
-    add(Check::run("messages", || messages(&link)));
-    add(Check::run("immediate data", || {
-        link.echoes(b"with a number", Some(0x1234_5678))?;
-        Ok("4 bytes".into())
+    let (local, has_datagrams) = local?;
+    add(Check::run("messages", || route.on_connection(messages)));
+    add(Check::optional("immediate data", || {
+        route.on_connection(|link| {
+            link.echoes(b"with a number", Some(0x1234_5678))?;
+            Ok("4 bytes".into())
+        })
     }));
-    add(Check::run("deadline and completion event", || events(&link)));
-    add(Check::run("writes and reads", || writes_and_reads(&link)));
-    add(Check::run("atomics", || atomics(&link)));
-    add(Check::run("window that the peer invalidates", || window(&link)));
-    add(Check::run("refused access", || refused_access(server, source)));
-    add(Check::run("rejected connection", || rejected(server, source)));
+    add(Check::run("deadline and completion event", || route.on_connection(events)));
+    add(Check::run("writes and reads", || route.on_connection(writes_and_reads)));
+    add(Check::optional("atomics", || route.on_connection(atomics)));
+    add(Check::optional("window that the peer invalidates", || route.on_connection(window)));
+    add(Check::run("refused access", || refused_access(route)));
+    add(Check::run("rejected connection", || rejected(route)));
     add(Check::run("64 connections one by one", || {
         for _ in 0..64 {
-            let link = Link::new(server, source)?;
-            link.echoes(b"one of many", None)?;
-            link.close()?;
+            route.on_connection(|link| link.echoes(b"one of many", None))?;
         }
         Ok("connected, used and closed".into())
     }));
-    add(if link.greeting.has_datagrams {
-        Check::run("datagrams", || datagrams(server, &link))
+    add(if has_datagrams {
+        Check::run("datagrams", || datagrams(route.server, local))
     } else {
         Check::skipped("datagrams", "the listening side has none, or no --bind ADDR")
     });
-    Some(link)
+    let mut speed = None;
+    add(Check::run("speed", || {
+        speed = Some(route.on_connection(measure)?);
+        Ok("measured for a second each".into())
+    }));
+    speed
 }
 
 fn messages(link: &Link) -> Result<String, Problem> {
@@ -203,8 +232,8 @@ fn window(link: &Link) -> Result<String, Problem> {
 }
 
 /// Reads by a key that the peer has not given, which must end this connection and no other one.
-fn refused_access(server: SocketAddr, source: Option<SocketAddr>) -> Result<String, Problem> {
-    let link = Link::new(server, source)?;
+fn refused_access(route: &Route) -> Result<String, Problem> {
+    let link = route.connect()?;
     let (connection, lent) = (&link.connection, &link.greeting.lent);
     let forged = RemoteMemory::new(lent.addr(), lent.rkey() ^ 0xff00, lent.len(), lent.access())?;
     let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
@@ -216,14 +245,14 @@ fn refused_access(server: SocketAddr, source: Option<SocketAddr>) -> Result<Stri
     };
     ensure(*error.kind() != ErrorKind::TimedOut, format!("a read by a forged key: {error}"))?;
     connection.abort();
-    Link::new(server, source)?.echoes(b"still there", None)?;
+    route.on_connection(|link| link.echoes(b"still there", None))?;
     Ok(error.to_string())
 }
 
 /// Connects to a port at which no program listens.
-fn rejected(server: SocketAddr, source: Option<SocketAddr>) -> Result<String, Problem> {
+fn rejected(route: &Route) -> Result<String, Problem> {
     // Programs rarely listen on port 1, TCP's multiplexer.
-    match connector(source).connect(SocketAddr::new(server.ip(), 1)) {
+    match route.connector().connect(SocketAddr::new(route.server.ip(), 1)) {
         // siw reports only that the peer refused.
         Err(error)
             if matches!(error.kind(), ErrorKind::Rejected(_))
@@ -236,8 +265,7 @@ fn rejected(server: SocketAddr, source: Option<SocketAddr>) -> Result<String, Pr
     }
 }
 
-fn datagrams(server: SocketAddr, link: &Link) -> Result<String, Problem> {
-    let local = link.connection.local_addr();
+fn datagrams(server: SocketAddr, local: Option<SocketAddr>) -> Result<String, Problem> {
     let local = local.ok_or_else(|| Problem::Wrong("the local address is unknown".into()))?;
     let local = SocketAddr::new(local.ip(), 0);
     let socket = DatagramSocket::bind(local, &datagram_config())?;
@@ -246,25 +274,37 @@ fn datagrams(server: SocketAddr, link: &Link) -> Result<String, Problem> {
     let lengths = [1, 100, socket.mtu()];
     for (seed, length) in lengths.into_iter().enumerate() {
         let bytes = pattern(seed, length);
-        // A datagram may be lost.
-        let came_back = (0..5).find_map(|_| {
-            if let Err(error) = socket.post_bytes_to(&bytes, &peer) {
-                return Some(Err(error));
+        let start = Instant::now();
+        let message = loop {
+            let mut buffer = socket.acquire_buffer_timeout(TIMEOUT)?;
+            buffer.copy_from(&bytes)?;
+            socket.post_send_to(buffer, &peer)?;
+            match receive_datagram(&socket, length)? {
+                Some(message) => break message,
+                // A datagram may be lost.
+                None => lost += 1,
             }
-            match socket.recv_from_timeout(Duration::from_secs(1)) {
-                Ok((message, _)) => Some(Ok(message)),
-                Err(error) if *error.kind() == ErrorKind::TimedOut => {
-                    lost += 1;
-                    None
-                }
-                Err(error) => Some(Err(error)),
-            }
-        });
-        let text = || Problem::Wrong(format!("no datagram of {length} bytes came back"));
-        let message = came_back.ok_or_else(text)??;
+            let text = format!("no datagram of {length} bytes came back");
+            ensure(start.elapsed() < TIMEOUT, text)?;
+        };
         ensure(*message == *bytes, format!("a datagram of {length} bytes came back changed"))?;
     }
     Ok(format!("of 1 to {} bytes, {lost} lost", socket.mtu()))
+}
+
+/// Returns the next datagram of `length` bytes, or `None` after [`RESEND`].
+///
+/// A datagram of another length is a late answer to an earlier one.
+fn receive_datagram(socket: &DatagramSocket, length: usize) -> Result<Option<Message>, Problem> {
+    let start = Instant::now();
+    loop {
+        match socket.recv_from_timeout(RESEND.saturating_sub(start.elapsed())) {
+            Ok((message, _)) if message.len() == length => return Ok(Some(message)),
+            Ok(_) => {}
+            Err(error) if *error.kind() == ErrorKind::TimedOut => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// The speed of a connection.
@@ -277,7 +317,7 @@ pub(super) struct Speed {
 }
 
 /// Measures for a second each.
-pub(super) fn speed(link: &Link) -> Result<Speed, Problem> {
+fn measure(link: &Link) -> Result<Speed, Problem> {
     const TIME: Duration = Duration::from_secs(1);
     let mut times = Vec::new();
     let start = Instant::now();

@@ -3,6 +3,7 @@
 //! It uses its own objects only, some 30 MB of memory at most, and leaves nothing behind.
 
 mod exchange;
+mod leftovers;
 mod objects;
 mod peer;
 mod report;
@@ -13,24 +14,25 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use nix::ifaddrs::getifaddrs;
 use rdmacm::addr::Address;
 use rdmacm::cm::{CmId, PortSpace};
-use rdmacm::device::{self, Device, ResourceCounts};
+use rdmacm::device::{self, Device};
 use serde_json::{Value, json};
 
-use self::exchange::Speed;
+use self::exchange::{Route, Speed};
+use self::leftovers::Before;
 use self::peer::Peer;
-use self::report::{Check, Outcome, Problem, ensure};
+use self::report::{Check, Outcome, Problem};
 use crate::devinfo;
 use crate::failure::Failure;
 use crate::host::resolve;
 
 /// Time limit of each wait.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes of the largest message.
 const LARGEST: usize = 65_536;
@@ -86,11 +88,15 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
     if failed.is_empty() { Ok(()) } else { Err(Failure::Failed(failed)) }
 }
 
-/// Returns the devices that are checked, at least one: all of this machine, or the one that reaches the other machine.
+/// Returns the devices that are checked, at least one: all of this machine, or the one that has the local address or
+/// reaches the other machine.
 fn devices(options: &Options) -> Result<Vec<Device>, Failure> {
-    let mut devices = match &options.host {
-        Some(host) => vec![device_towards(host, options)?],
-        None => device::list()?,
+    let (mut devices, of) = match (&options.host, source(options)?) {
+        (Some(host), _) => (vec![device_towards(host, options)?], format!(" that reaches {host}")),
+        (None, Some(address)) => {
+            (vec![device_of(address)?], format!(" with the address {}", address.ip()))
+        }
+        (None, None) => (device::list()?, String::new()),
     };
     devices.retain(|device| device.uverbs().is_some());
     let found: Vec<_> = devices.iter().map(|device| device.name().to_owned()).collect();
@@ -103,8 +109,6 @@ fn devices(options: &Options) -> Result<Vec<Device>, Failure> {
             [] => "none".to_owned(),
             names => names.join(", "),
         };
-        let of =
-            options.host.as_ref().map_or_else(String::new, |host| format!(" that reaches {host}"));
         return Err(Failure::Unavailable(format!(
             "cannot check {what}: it is no RDMA device with verbs{of}; there is: {found}"
         )));
@@ -117,6 +121,13 @@ fn device_towards(host: &str, options: &Options) -> Result<Device, Failure> {
     let server = resolve(host, options.port)?;
     let id = CmId::new_sync(PortSpace::Tcp)?;
     id.resolve_addr(source(options)?.map(Address::from), server, TIMEOUT)?;
+    Ok(id.context()?.device().clone())
+}
+
+/// Returns the device that the kernel chooses for a local address.
+fn device_of(address: SocketAddr) -> rdmacm::Result<Device> {
+    let id = CmId::new_sync(PortSpace::Tcp)?;
+    id.bind(address)?;
     Ok(id.context()?.device().clone())
 }
 
@@ -155,13 +166,15 @@ fn check(device: &Device, options: &Options, out: &mut dyn Write) -> Result<Foun
         let Check { name, outcome, milliseconds } = &check;
         let (word, detail) = (outcome.word(), outcome.detail());
         let line = writeln!(out, "  {name:32} {word:8} {milliseconds:>6} ms  {detail}");
-        written = line.and_then(|()| out.flush());
+        if written.is_ok() {
+            written = line.and_then(|()| out.flush());
+        }
         checks.push(check);
     };
-    let before = device.resources().map_err(Problem::from);
+    let before = Before::take(device);
     objects::checks(device, &mut add);
     let speed = exchange(device, options, &mut add)?;
-    add(Check::run("nothing is left", || nothing_is_left(device, before?)));
+    add(Check::optional("nothing is left", || before?.compare(device)));
     written?;
     if let Some(Speed { latency_us, megabytes_per_second }) = &speed {
         writeln!(out, "  64 bytes in {latency_us:.1} us, {megabytes_per_second:.0} MB/s")?;
@@ -180,22 +193,6 @@ fn check(device: &Device, options: &Options, out: &mut dyn Write) -> Result<Foun
     Ok(Found { report, failed })
 }
 
-/// Checks that the device has no more objects of any type than `before`, those of all programs counted.
-fn nothing_is_left(device: &Device, before: ResourceCounts) -> Result<String, Problem> {
-    let start = Instant::now();
-    loop {
-        let now = device.resources()?;
-        let is_more = |(name, count)| count > before.count(name).unwrap_or(0);
-        if !now.iter().any(is_more) {
-            return Ok(now.to_string());
-        }
-        // The kernel may destroy objects of connections a moment after their end.
-        let text = format!("{before} before, and now {now}, maybe of other programs");
-        ensure(start.elapsed() < 6 * TIMEOUT, text)?;
-        thread::sleep(TIMEOUT / 100);
-    }
-}
-
 /// Checks connections with the other machine, or of the device with itself.
 fn exchange(
     device: &Device,
@@ -204,16 +201,22 @@ fn exchange(
 ) -> Result<Option<Speed>, Failure> {
     let source = source(options)?;
     if let Some(host) = &options.host {
-        return Ok(with_peer(resolve(host, options.port)?, source, add));
+        let route = Route { server: resolve(host, options.port)?, source };
+        return Ok(exchange::checks(&route, add));
     }
-    let address = source.or_else(|| address_of(device));
-    let Some(address) = address else {
+    let Some(address) = source.or_else(|| address_of(device)) else {
         let why = "the network device of its first port has no address; --bind names one";
         add(Check::skipped("connect", why));
         return Ok(None);
     };
     let mut made = None;
     add(Check::run("listen", || {
+        let owner = device_of(address)?;
+        if owner.name() != device.name() {
+            let (ip, owner) = (address.ip(), owner.name());
+            let text = format!("its address {ip} leads to {owner}; --bind names another one");
+            return Err(Problem::Missing(text));
+        }
         let peer = Peer::bind(address)?;
         let server = peer.address().ok_or_else(|| Problem::Wrong("the port is unknown".into()))?;
         made = Some((peer, server));
@@ -223,7 +226,7 @@ fn exchange(
     let ends = AtomicBool::new(false);
     let (speed, served) = thread::scope(|scope| {
         let serves = scope.spawn(|| peer.serve(&ends));
-        let speed = with_peer(server, Some(address), &mut add);
+        let speed = exchange::checks(&Route { server, source: Some(address) }, &mut add);
         ends.store(true, Ordering::Relaxed);
         (speed, serves.join())
     });
@@ -235,21 +238,6 @@ fn exchange(
         Err(_) => return Err(Failure::new("cannot check the device: a thread panicked")),
     }
     Ok(speed)
-}
-
-fn with_peer(
-    server: SocketAddr,
-    source: Option<SocketAddr>,
-    mut add: impl FnMut(Check),
-) -> Option<Speed> {
-    let link = exchange::checks(server, source, &mut add)?;
-    let mut speed = None;
-    add(Check::run("speed", || {
-        speed = Some(exchange::speed(&link)?);
-        Ok("measured for a second each".into())
-    }));
-    add(Check::run("close", || link.close().map(|()| "answered by the peer".into())));
-    speed
 }
 
 /// Returns an address of the network device of the first port, an IPv4 address if there is one.

@@ -11,7 +11,9 @@ use rdmacm::endpoint::{
 };
 use rdmacm::verbs::DmaMemory;
 use rdmacm::{Error, ErrorKind};
+use verbs_abi::ib_atomic_cap;
 
+use super::report::is_missing;
 use super::{LARGEST, TIMEOUT};
 
 /// Time between two looks at whether the peer is to end.
@@ -33,7 +35,7 @@ const CONNECTIONS: usize = 32;
 /// The listening side.
 pub(super) struct Peer {
     listener: Listener,
-    /// Absent on devices without datagrams.
+    /// Absent on a device without datagrams, and for an address that belongs to no device.
     datagrams: Option<DatagramSocket>,
     connections: AtomicUsize,
 }
@@ -76,10 +78,13 @@ impl Peer {
     pub(super) fn bind(address: SocketAddr) -> rdmacm::Result<Self> {
         let listener = Listener::bind(address)?;
         let address = listener.local_addr().unwrap_or(address);
-        // On any address there is no device yet.
         let datagrams = match address.ip().is_unspecified() {
             true => None,
-            false => DatagramSocket::bind(address, &datagram_config()).ok(),
+            false => match DatagramSocket::bind(address, &datagram_config()) {
+                Ok(socket) => Some(socket),
+                Err(error) if is_missing(error.kind()) => None,
+                Err(error) => return Err(error),
+            },
         };
         Ok(Self { listener, datagrams, connections: AtomicUsize::new(0) })
     }
@@ -131,16 +136,21 @@ impl Peer {
     fn serve_connection(&self, incoming: Incoming) -> Result<(), Error> {
         let connection = incoming.accept(&config(), b"", TIMEOUT)?;
         let memory = DmaMemory::new(LENT)?;
-        let rights = RemoteAccess::READ | RemoteAccess::WRITE;
-        // Not each device has atomics.
-        let exported = connection.export(&memory, rights | RemoteAccess::ATOMIC);
-        let exported = exported.or_else(|_| connection.export(&memory, rights))?;
+        let limits = connection.protection_domain()?.context().query_device()?;
+        let atomics = match limits.atomic_cap {
+            ib_atomic_cap::IB_ATOMIC_NONE => RemoteAccess::empty(),
+            _ => RemoteAccess::ATOMIC,
+        };
+        let exported =
+            connection.export(&memory, RemoteAccess::READ | RemoteAccess::WRITE | atomics)?;
         let has_datagrams = self.datagrams.is_some();
         let greeting = Greeting { lent: exported.remote_memory(), has_datagrams };
         if receive(&connection)?.is_none_or(|message| *message != *HELLO) {
             return Ok(());
         }
-        connection.post_bytes(&greeting.to_bytes())?;
+        let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
+        buffer.copy_from(&greeting.to_bytes())?;
+        connection.post_send(buffer)?;
         while let Some(message) = receive(&connection)? {
             if *message == *HELLO {
                 continue;
@@ -163,12 +173,14 @@ impl Peer {
 
 /// Returns the next message, or `None` at the end of the connection.
 fn receive(connection: &Connection) -> rdmacm::Result<Option<Message>> {
-    connection.recv_timeout(12 * TIMEOUT)
+    connection.recv_timeout(2 * TIMEOUT)
 }
 
 fn echo_datagram(socket: &DatagramSocket) -> rdmacm::Result<()> {
     let (message, sender) = socket.recv_from_timeout(LOOK)?;
-    socket.post_bytes_to(&message, &sender)
+    let mut buffer = socket.acquire_buffer_timeout(LOOK)?;
+    buffer.copy_from(&message)?;
+    socket.post_send_to(buffer, &sender)
 }
 
 #[cfg(test)]

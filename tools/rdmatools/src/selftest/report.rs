@@ -60,9 +60,6 @@ impl From<Result<String, Problem>> for Outcome {
     fn from(result: Result<String, Problem>) -> Self {
         match result {
             Ok(text) => Self::Passed(text),
-            Err(Problem::Error(error)) if is_missing(error.kind()) => {
-                Self::Skipped(error.to_string())
-            }
             Err(Problem::Error(error)) => Self::Failed(error.to_string()),
             Err(Problem::Wrong(text)) => Self::Failed(text),
             Err(Problem::Missing(text)) => Self::Skipped(text),
@@ -71,7 +68,7 @@ impl From<Result<String, Problem>> for Outcome {
 }
 
 /// Returns `true` if the device or its driver lacks what was asked for.
-fn is_missing(kind: &ErrorKind) -> bool {
+pub(super) fn is_missing(kind: &ErrorKind) -> bool {
     const EOPNOTSUPP: i32 = nix::errno::Errno::EOPNOTSUPP as i32;
     const ENOSYS: i32 = nix::errno::Errno::ENOSYS as i32;
     matches!(kind, ErrorKind::Unsupported(_) | ErrorKind::Os(EOPNOTSUPP | ENOSYS))
@@ -86,10 +83,26 @@ pub(super) struct Check {
 }
 
 impl Check {
+    /// Runs a check that each device has to pass.
     pub(super) fn run(name: &'static str, check: impl FnOnce() -> Result<String, Problem>) -> Self {
         let start = Instant::now();
         let outcome = check().into();
         Self { name, outcome, milliseconds: start.elapsed().as_millis() }
+    }
+
+    /// Runs a check of a feature that a device may lack.
+    pub(super) fn optional(
+        name: &'static str,
+        check: impl FnOnce() -> Result<String, Problem>,
+    ) -> Self {
+        Self::run(name, || {
+            check().map_err(|problem| match problem {
+                Problem::Error(error) if is_missing(error.kind()) => {
+                    Problem::Missing(error.to_string())
+                }
+                other => other,
+            })
+        })
     }
 
     /// Creates a check that cannot be made, for the reason in `why`.
@@ -146,10 +159,12 @@ pub(super) fn listed(checks: &[Check]) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use rdmacm::endpoint::RemoteMemory;
+
     use super::*;
 
     #[test]
-    fn missing_features_are_skipped() {
+    fn missing_features_are_told_from_failures() {
         for kind in [
             ErrorKind::Unsupported("XRC".into()),
             ErrorKind::Os(nix::errno::Errno::EOPNOTSUPP as i32),
@@ -157,8 +172,13 @@ mod tests {
             assert!(is_missing(&kind), "{kind:?}");
         }
         assert!(!is_missing(&ErrorKind::TimedOut));
-        let wrong: Outcome = Err(Problem::Wrong("3 and not 4".into())).into();
-        assert_eq!((wrong.word(), wrong.detail()), ("FAILED", "3 and not 4"));
+        let missing = Check::optional("a", || Err(Problem::Missing("no atomics".into())));
+        assert_eq!((missing.outcome.word(), missing.outcome.detail()), ("skipped", "no atomics"));
+        let wrong = Check::optional("a", || Err(Problem::Wrong("3 and not 4".into())));
+        assert_eq!((wrong.outcome.word(), wrong.outcome.detail()), ("FAILED", "3 and not 4"));
+        let failed =
+            Check::optional("a", || Err(RemoteMemory::from_bytes(b"short").unwrap_err().into()));
+        assert_eq!(failed.outcome.word(), "FAILED");
     }
 
     #[test]

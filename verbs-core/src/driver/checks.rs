@@ -43,7 +43,8 @@ pub fn inline(bytes: &[u8], most: u32) -> Posted<u32> {
 
 #[inline]
 fn within(given: usize, most: u32) -> Option<u32> {
-    u32::try_from(given).ok().filter(|given| *given <= most)
+    #[expect(clippy::cast_possible_truncation, reason = "`most` has 32 bits")]
+    (given <= most as usize).then_some(given as u32)
 }
 
 /// Checks that the kernel processes sends that are posted in `state`.

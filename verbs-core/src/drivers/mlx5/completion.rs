@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use nix::errno::Errno;
 use verbs_abi::ib_uverbs_resize_cq;
 
-use self::translation::{INDEX, drop_completion, opcode, outlives, translate};
+use self::translation::{INDEX, drop_completion, opcode, outlives, translate, translate_frequent};
 use super::geometry::{self, TOO_LARGE};
 use super::memory::{CompletionRing, Entry, Record, Word, at};
 use super::registers::Registers;
@@ -54,6 +54,16 @@ pub(super) struct Life {
 impl Life {
     /// The queue pair may still have completions.
     const LIVES: u64 = u64::MAX;
+
+    /// A number that no completion has: their numbers have 25 bits.
+    const NO_KEY: u32 = u32::MAX;
+
+    /// Creates a life without a queue pair, which no completion belongs to.
+    fn none() -> Arc<Self> {
+        let table = Table::new(Table::NO_QP, 0, 0, None, Arc::new(UserIndex::NONE));
+        let end = AtomicU64::new(Self::LIVES);
+        Arc::new(Self { key: Self::NO_KEY, table: Arc::new(table), end })
+    }
 
     #[inline(always)]
     fn end(&self) -> Option<u64> {
@@ -242,8 +252,8 @@ pub struct CqRing {
 /// The lives of a completion queue, as the thread that polls knows them.
 #[derive(Debug)]
 struct Known {
-    /// The life that was found last.
-    last: Option<Arc<Life>>,
+    /// The life that was found last, or [`Life::none`].
+    last: Arc<Life>,
     /// The shared list, as it was when it was taken.
     lives: Lives,
     /// The offset of the word in a completion by which a life is found.
@@ -259,24 +269,34 @@ impl Known {
         entry: Entry<'_>,
         next: u64,
     ) -> Result<(&Life, bool), &'static str> {
-        let key = entry.u32(self.offset) & INDEX;
-        let is_last =
-            self.last.as_ref().is_some_and(|life| life.key == key && life.end().is_none());
-        let has_ended = if is_last { false } else { self.search(shared, entry, key, next)? };
-        let life = self.last.as_deref().ok_or(UNKNOWN_QP)?;
-        Ok((life, has_ended))
+        let is_last = self.last_life(entry).is_some();
+        let has_ended = if is_last { false } else { self.search(shared, entry, next)? };
+        Ok((&self.last, has_ended))
     }
 
-    /// Looks for the life with `key`, also in the list as it is now, and makes it the last one. Returns `true` if it has ended.
+    /// Returns the number by which the completion `entry` names a life.
+    #[inline(always)]
+    fn key(&self, entry: Entry<'_>) -> u32 {
+        entry.u32(self.offset) & INDEX
+    }
+
+    /// Returns the life that was found last, if the completion `entry` belongs to it and it has not ended.
+    #[inline(always)]
+    fn last_life(&self, entry: Entry<'_>) -> Option<&Life> {
+        let is_last = self.last.key == self.key(entry) && self.last.end().is_none();
+        is_last.then_some(&self.last)
+    }
+
+    /// Looks for the life of `entry`, also in the list as it is now, and makes it the last one. Returns `true` if it has ended.
     #[cold]
     #[inline(never)]
     fn search(
         &mut self,
         shared: &Shared,
         entry: Entry<'_>,
-        key: u32,
         next: u64,
     ) -> Result<bool, &'static str> {
+        let key = self.key(entry);
         let number = entry.u32(at::USER_INDEX) & INDEX;
         for is_taken in [false, true] {
             if is_taken {
@@ -302,8 +322,19 @@ impl Known {
             None => Some((life, false)),
             Some(end) => (next < end).then_some((life, true)),
         })?;
-        self.last = Some(Arc::clone(life));
+        self.last = Arc::clone(life);
         Some(has_ended)
+    }
+
+    /// Forgets the life that was found last.
+    fn forget(&mut self) {
+        self.last = Life::none();
+    }
+
+    /// Returns `true` if no life was found since the last call of [`forget`](Self::forget).
+    #[inline(always)]
+    fn has_none(&self) -> bool {
+        self.last.key == Life::NO_KEY
     }
 }
 
@@ -313,7 +344,7 @@ impl CqRing {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let ring = ignore_poison(shared.changing.lock()).ring.clone();
         let offset = if shared.names_user_index { at::USER_INDEX } else { at::OPCODE_AND_QP };
-        let known = Known { last: None, lives: Arc::from([]), offset };
+        let known = Known { last: Life::none(), lives: Arc::from([]), offset };
         Self { ring, shared, next: 0, known }
     }
 
@@ -342,10 +373,26 @@ impl CqRing {
             }
             *next += 1;
         }
-        // The device may write over the entries.
-        shared.record.store(Word::First, index(*next) & INDEX);
-        shared.polled.store(*next, Ordering::Release);
+        self.release();
         Ok(count)
+    }
+
+    /// Lets the device write over the entries that were polled.
+    #[inline(always)]
+    fn release(&self) {
+        self.shared.record.store(Word::First, index(self.next) & INDEX);
+        self.shared.polled.store(self.next, Ordering::Release);
+    }
+
+    /// Takes the next completion, with `opcode`, off the ring if it is a frequent one of the life that was found last.
+    #[inline(always)]
+    fn take_frequent(&mut self, opcode: u8, into: &mut Completion) -> Option<usize> {
+        let entry = self.ring.entry(index(self.next));
+        let table = &self.known.last_life(entry)?.table;
+        translate_frequent(entry, table, opcode, into)?;
+        self.next += 1;
+        self.release();
+        Some(1)
     }
 
     /// Moves the completions that were not polled to `ring`, which the device writes from now on.
@@ -375,7 +422,7 @@ impl CqRing {
         }
         self.next += 1;
         // The next poll stores the new number in the record: a life has to be found first.
-        self.known.last = None;
+        self.known.forget();
         self.shared.polled.store(self.next, Ordering::Release);
         changing.ring = ring.clone();
         self.ring = ring;
@@ -399,14 +446,17 @@ impl Drop for CqRing {
 }
 
 impl CqOps for CqRing {
-    /// Finds that there is no completion. The record has the number of the next one since the poll that found a life last.
+    /// Finds that there is no completion, or takes a frequent one if there is room for one only.
+    ///
+    /// An empty ring needs no store, because the poll that found the last life has stored the number of the next completion.
     #[inline(always)]
-    fn try_poll(&mut self, _: &mut [Completion]) -> Option<usize> {
-        self.known.last.as_ref()?;
-        match self.ring.entry(index(self.next)).opcode() {
-            None => Some(0),
-            Some(_) => None,
+    fn try_poll(&mut self, into: &mut [Completion]) -> Option<usize> {
+        if self.known.has_none() {
+            return None;
         }
+        let Some(opcode) = self.ring.entry(index(self.next)).opcode() else { return Some(0) };
+        let [slot] = into else { return None };
+        self.take_frequent(opcode, slot)
     }
 
     #[inline(always)]

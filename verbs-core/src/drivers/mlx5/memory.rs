@@ -134,6 +134,44 @@ pub(super) fn pair(first: u32, second: u32) -> u64 {
     (u64::from(first) << 32 | u64::from(second)).to_be()
 }
 
+/// Copies `bytes` to `place`, without a call if they are short, as most inline messages are.
+///
+/// # Safety
+///
+/// The memory at `place` has room for the bytes. It does not overlap them, and no reference to it exists.
+#[inline(always)]
+unsafe fn copy(place: NonNull<u8>, bytes: &[u8]) {
+    // SAFETY: the contract of this function is that of the callee.
+    let is_copied = |copy: unsafe fn(NonNull<u8>, &[u8]) -> bool| unsafe { copy(place, bytes) };
+    if is_copied(copy_short::<16>) || is_copied(copy_short::<32>) || is_copied(copy_short::<8>) {
+        return;
+    }
+    // SAFETY: as above.
+    unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
+}
+
+/// Copies from `N` to `2 * N` bytes as their first `N` and their last `N`. Returns `false` if there are fewer or more.
+///
+/// # Safety
+///
+/// The contract of [`copy`].
+#[inline(always)]
+unsafe fn copy_short<const N: usize>(place: NonNull<u8>, bytes: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else {
+        return false;
+    };
+    if bytes.len() > 2 * N {
+        return false;
+    }
+    // SAFETY: the memory has room for at least `N` bytes, and an array of bytes is aligned anywhere.
+    unsafe { place.cast::<[u8; N]>().write(*first) };
+    // SAFETY: the last `N` bytes begin within the room for all.
+    let place = unsafe { place.add(bytes.len() - N) };
+    // SAFETY: as for the first ones.
+    unsafe { place.cast::<[u8; N]>().write(*last) };
+    true
+}
+
 impl Ring {
     /// Returns the address of the unit at `offset`.
     #[inline(always)]
@@ -160,25 +198,40 @@ impl Ring {
     /// Panics if the ring is shorter than these bytes.
     #[inline(always)]
     pub(super) fn put_bytes(&mut self, offset: usize, header: [u8; 4], bytes: &[u8]) {
-        let offset = offset & !(UNIT - 1);
-        let (size, length) = (self.mask + 1, header.len() + bytes.len());
-        assert!(length <= size, "the bytes should fit into the ring");
-        self.put((offset + length - 1) & !(UNIT - 1), [0; 2]);
-        let start: NonNull<u8> = self.unit(offset).cast();
-        // SAFETY: a unit has room for the header, and any address is aligned for bytes; see `put` for other threads and devices.
-        unsafe { start.cast::<[u8; 4]>().write(header) };
-        let room = size - (offset & self.mask) - header.len();
-        let (first, rest) = bytes.split_at(bytes.len().min(room));
-        // SAFETY: the address is behind the header, within the unit.
-        let place = unsafe { start.add(header.len()) };
+        let start = offset & self.mask & !(UNIT - 1);
+        let last = start + header.len() + bytes.len() - 1;
+        if last > self.mask {
+            return self.put_around_end(start, header, bytes);
+        }
+        self.put(last, [0; 2]);
+        let place = self.put_header(start, header);
         // SAFETY: so many bytes follow until the end of the ring; the caller's bytes are not in the ring, to which nothing else
         // has a reference; see `put` for other threads and devices.
-        unsafe { place.copy_from_nonoverlapping(NonNull::from(first).cast(), first.len()) };
-        if !rest.is_empty() {
-            let place: NonNull<u8> = self.unit(0).cast();
-            // SAFETY: the bytes are at most as many as the ring has, as asserted, and the rest is less; otherwise as above.
-            unsafe { place.copy_from_nonoverlapping(NonNull::from(rest).cast(), rest.len()) };
-        }
+        unsafe { copy(place, bytes) };
+    }
+
+    /// Stores `header` at `offset`, a multiple of 16. Returns the place behind it.
+    #[inline(always)]
+    fn put_header(&mut self, offset: usize, header: [u8; 4]) -> NonNull<u8> {
+        let place: NonNull<u8> = self.unit(offset).cast();
+        // SAFETY: a unit has room for the header, and any address is aligned for bytes; see `put` for other threads and devices.
+        unsafe { place.cast::<[u8; 4]>().write(header) };
+        // SAFETY: the address is behind the header, within the unit.
+        unsafe { place.add(header.len()) }
+    }
+
+    /// Stores bytes like [`put_bytes`](Self::put_bytes), from the end of the ring on at its beginning.
+    #[cold]
+    fn put_around_end(&mut self, start: usize, header: [u8; 4], bytes: &[u8]) {
+        let (size, length) = (self.mask + 1, header.len() + bytes.len());
+        assert!(length <= size, "the bytes should fit into the ring");
+        self.put(start + length - 1, [0; 2]);
+        let place = self.put_header(start, header);
+        let (first, rest) = bytes.split_at(size - start - header.len());
+        // SAFETY: so many bytes follow until the end of the ring; otherwise as in `put_bytes`.
+        unsafe { copy(place, first) };
+        // SAFETY: the ring has room for all bytes, as asserted, so it has room for the rest; otherwise as in `put_bytes`.
+        unsafe { copy(self.unit(0).cast(), rest) };
     }
 
     /// Returns the block of 64 bytes at `offset`, a multiple of 64, in a ring that is not empty.

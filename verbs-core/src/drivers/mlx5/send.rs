@@ -8,7 +8,6 @@
 //! Storing a request gives its memory to the device: see [`SendOps::store`].
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::geometry::{BLOCK, SendSize};
@@ -68,6 +67,11 @@ impl Options {
     pub(super) fn new(signals_all: bool, is_initiator: bool) -> Self {
         Self { always: if signals_all { control::COMPLETION } else { 0 }, is_initiator }
     }
+
+    /// Returns [`SendRing::common_requests`].
+    fn common_requests(self, size: SendSize, next_fence: u32) -> u32 {
+        if self.is_initiator || next_fence != 0 { 0 } else { size.requests }
+    }
 }
 
 /// The end of a send queue that is posted to.
@@ -81,14 +85,21 @@ pub struct SendRing {
     life: u32,
     table: Arc<Table>,
     size: SendSize,
+    /// One less than the number of blocks, which is a power of two.
+    mask: u32,
+    /// The capacity for requests that [`put_common`](Self::put_common) stores: none if the queue pair is an XRC initiator, or if
+    /// the next request needs a fence.
+    common_requests: u32,
     max_sge: u32,
     options: Options,
     /// The number of blocks that were stored.
     next: u32,
+    /// The queue pair number, as the control segment has it.
+    qp_bits: u32,
     /// The number of requests that were stored.
     requests: u32,
     /// Requests that were stored since the doorbell was last rung.
-    unrung: u32,
+    unrung: usize,
     /// The offset of the request that was stored last, and its units.
     last: (usize, u32),
     /// The fence of the next request, if it has none of its own.
@@ -126,15 +137,26 @@ fn gather(ring: &mut Ring, mut offset: usize, pieces: &[Sge]) -> Result<usize, u
     Ok(offset)
 }
 
-/// Stores data at `offset`, with its length in front of it. No data takes no unit. Returns the offset behind the units.
-#[inline(never)]
-fn put_inline(ring: &mut Ring, offset: usize, bytes: &[u8], length: u32) -> usize {
-    let header = (INLINE | length).to_be_bytes();
-    if bytes.is_empty() {
-        return offset;
+/// Bytes of the length in front of inline data.
+const INLINE_HEADER: usize = size_of::<u32>();
+
+/// Returns the offset behind inline data of `length` bytes that are stored at `offset`, a multiple of 16. No data takes no unit.
+#[inline(always)]
+fn inline_end(offset: usize, length: u32) -> usize {
+    match length {
+        0 => offset,
+        length => (offset + INLINE_HEADER + length as usize + UNIT - 1) & !(UNIT - 1),
     }
-    ring.put_bytes(offset, header, bytes);
-    offset + (header.len() + bytes.len()).next_multiple_of(UNIT)
+}
+
+/// Stores data at `offset`, a multiple of 16, with its length in front of it.
+#[inline(never)]
+fn put_inline(ring: &mut Ring, offset: usize, bytes: &[u8]) {
+    #[expect(clippy::cast_possible_truncation, reason = "the length is at most that of a queue")]
+    let header: [u8; INLINE_HEADER] = (INLINE | bytes.len() as u32).to_be_bytes();
+    if !bytes.is_empty() {
+        ring.put_bytes(offset, header, bytes);
+    }
 }
 
 /// The facts of an operation in the control segment.
@@ -154,6 +176,7 @@ impl SendRing {
         options: Options,
     ) -> Self {
         let (life, table) = current.get();
+        let qp_bits = table.qp_num << 8;
         Self {
             ring,
             record,
@@ -162,9 +185,12 @@ impl SendRing {
             life,
             table,
             size,
+            mask: size.blocks.wrapping_sub(1),
+            common_requests: options.common_requests(size, 0),
             max_sge,
             options,
             next: 0,
+            qp_bits,
             requests: 0,
             unrung: 0,
             last: (0, 0),
@@ -177,8 +203,14 @@ impl SendRing {
     fn follow_reset(&mut self) {
         if self.current.has_changed(self.life) {
             (self.life, self.table) = self.current.get();
-            (self.next, self.requests, self.unrung, self.next_fence) = (0, 0, 0, 0);
+            (self.next, self.requests, self.unrung) = (0, 0, 0);
+            self.set_next_fence(0);
         }
+    }
+
+    fn set_next_fence(&mut self, fence: u32) {
+        self.next_fence = fence;
+        self.common_requests = self.options.common_requests(self.size, fence);
     }
 
     /// Stores a request of the frequent operations with memory, in few instructions.
@@ -190,56 +222,57 @@ impl SendRing {
     /// The caller keeps the contract of [`SendOps::store`].
     #[inline(always)]
     unsafe fn put_common(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
-        let has_room = self.requests.wrapping_sub(self.table.sends_done()) < self.size.requests;
-        if check_send(state).is_err()
-            || self.current.has_changed(self.life)
-            || !has_room
-            || self.options.is_initiator
-        {
+        let has_room = self.requests.wrapping_sub(self.table.sends_done()) < self.common_requests;
+        if check_send(state).is_err() || self.current.has_changed(self.life) || !has_room {
             return false;
         }
-        let start = ((self.next & (self.size.blocks - 1)) * BLOCK) as usize;
-        let Some((control, remote)) = frequent(&request.operation) else { return false };
-        let mut end = start + UNIT;
-        if let Some(unit) = remote {
-            self.ring.put(end, unit);
-            end += UNIT;
-        }
+        let index = self.next & self.mask;
+        let start = (index * BLOCK) as usize;
+        let stored = put_frequent(&mut self.ring, start + UNIT, &request.operation);
+        let Some((control, end)) = stored else { return false };
         match request.payload {
             Payload::Gather(pieces) => {
                 if pieces.len() > self.max_sge as usize {
                     return false;
                 }
-                let Ok(stored) = gather(&mut self.ring, end, pieces) else { return false };
-                end = stored;
+                let Ok(end) = gather(&mut self.ring, end, pieces) else { return false };
+                self.finish(request, &control, 0, index, end);
             }
             Payload::Inline(bytes) => {
                 let Ok(length) = inline(bytes, self.size.max_inline) else { return false };
-                end = put_inline(&mut self.ring, end, bytes, length);
+                self.finish(request, &control, 0, index, inline_end(end, length));
+                // A call at the end needs no registers to be kept.
+                put_inline(&mut self.ring, end, bytes);
             }
         }
-        self.finish(request, &control, start..end);
         true
     }
 
-    /// Stores the control segment of the entry in the bytes `place` of the ring, and records the request.
+    /// Stores the control segment of the entry from block `index` to the offset `end`, and records the request.
+    ///
+    /// `fence` is the flag of a fence that the request does not have itself, or 0.
     #[inline(always)]
-    fn finish(&mut self, request: &SendRequest<'_>, control: &Control, place: Range<usize>) {
+    fn finish(
+        &mut self,
+        request: &SendRequest<'_>,
+        control: &Control,
+        fence: u32,
+        index: u32,
+        end: usize,
+    ) {
         let Control { opcode, immediate } = *control;
-        let start = place.start;
+        let start = (index * BLOCK) as usize;
         #[expect(clippy::cast_possible_truncation, reason = "an entry has at most 63 units")]
-        let units = (place.len() / UNIT) as u32;
-        let mut flags = self.options.always | control::FLAGS[(request.flags.bits() & 7) as usize];
-        if !request.flags.contains(SendFlags::FENCE) {
-            flags |= self.next_fence;
-        }
-        self.next_fence = 0;
-        let first = pair((self.next & 0xffff) << 8 | opcode, self.table.qp_num << 8 | units);
+        let units = ((end - start) / UNIT) as u32;
+        let flags = control::FLAGS[(request.flags.bits() & 7) as usize];
+        let flags = flags | self.options.always | fence;
+        let first = pair((self.next & 0xffff) << 8 | opcode, self.qp_bits | units);
         self.ring.put(start, [first, pair(flags, immediate)]);
-        let index = self.next & (self.size.blocks - 1);
         self.table.post_send(index, self.requests, request.wr_id);
         self.last = (start, units);
-        self.next = self.next.wrapping_add(units.div_ceil(UNITS_PER_BLOCK));
+        #[expect(clippy::manual_div_ceil, reason = "`div_ceil` takes more instructions")]
+        let blocks = (units + UNITS_PER_BLOCK - 1) / UNITS_PER_BLOCK;
+        self.next = self.next.wrapping_add(blocks);
         self.requests = self.requests.wrapping_add(1);
         self.unrung += 1;
     }
@@ -256,7 +289,7 @@ impl SendRing {
             return Err(PostError::Full(self.size.requests));
         }
         // A request that is refused from here on leaves its blocks free, because only `finish` takes them.
-        let index = self.next & (self.size.blocks - 1);
+        let index = self.next & self.mask;
         let start = (index * BLOCK) as usize;
         let mut entry = Entry { ring: &mut self.ring, end: start + UNIT };
         let operation = match self.options.is_initiator {
@@ -272,15 +305,21 @@ impl SendRing {
             }
             Payload::Inline(bytes) => {
                 let length = inline(bytes, self.size.max_inline)?;
-                put_inline(ring, end, bytes, length)
+                put_inline(ring, end, bytes);
+                inline_end(end, length)
             }
         };
-        self.finish(request, &control, start..end);
+        let fence = match request.flags.contains(SendFlags::FENCE) {
+            true => 0,
+            false => self.next_fence,
+        };
+        self.set_next_fence(0);
+        self.finish(request, &control, fence, index, end);
         if control.opcode == opcode::CHANGE_KEY {
             let is_bind = matches!(operation, SendOperation::BindWindow(_));
             let change = if is_bind { KeyChange::Bind } else { KeyChange::Invalidation };
             self.table.set_key_change(index, change);
-            self.next_fence = control::SMALL_FENCE;
+            self.set_next_fence(control::SMALL_FENCE);
         }
         Ok(())
     }
@@ -313,15 +352,36 @@ fn remote(remote_addr: u64, rkey: u32) -> Unit {
     [remote_addr.to_be(), pair(rkey, 0)]
 }
 
-/// Returns the facts of a frequent operation, and the segment before its data.
+/// Stores the segment of a frequent operation before its data at `offset`. Returns the facts of the operation, and the offset
+/// behind the segment, or `None` if the operation is another one.
 #[inline(always)]
-fn frequent(operation: &SendOperation<'_>) -> Option<(Control, Option<Unit>)> {
-    let (opcode, immediate, segment) = match *operation {
-        SendOperation::Send => (opcode::SEND, 0, None),
-        SendOperation::SendWithImm { imm_data } => (opcode::SEND_WITH_IMMEDIATE, imm_data, None),
+fn put_frequent(
+    ring: &mut Ring,
+    offset: usize,
+    operation: &SendOperation<'_>,
+) -> Option<(Control, usize)> {
+    match *operation {
+        SendOperation::Send => Some((Control { opcode: opcode::SEND, immediate: 0 }, offset)),
         SendOperation::Write { remote_addr, rkey } => {
-            (opcode::WRITE, 0, Some(remote(remote_addr, rkey)))
+            ring.put(offset, remote(remote_addr, rkey));
+            Some((Control { opcode: opcode::WRITE, immediate: 0 }, offset + UNIT))
         }
+        _ => put_less_frequent(ring, offset, operation),
+    }
+}
+
+/// Stores the segment of a frequent operation other than a send and a write.
+///
+/// This is a function of its own because those two are found by comparisons then, which take fewer instructions than a table of
+/// branches.
+#[inline(never)]
+fn put_less_frequent(
+    ring: &mut Ring,
+    offset: usize,
+    operation: &SendOperation<'_>,
+) -> Option<(Control, usize)> {
+    let (opcode, immediate, segment) = match *operation {
+        SendOperation::SendWithImm { imm_data } => (opcode::SEND_WITH_IMMEDIATE, imm_data, None),
         SendOperation::WriteWithImm { remote_addr, rkey, imm_data } => {
             (opcode::WRITE_WITH_IMMEDIATE, imm_data, Some(remote(remote_addr, rkey)))
         }
@@ -330,7 +390,14 @@ fn frequent(operation: &SendOperation<'_>) -> Option<(Control, Option<Unit>)> {
         }
         _ => return None,
     };
-    Some((Control { opcode, immediate }, segment))
+    let end = match segment {
+        None => offset,
+        Some(unit) => {
+            ring.put(offset, unit);
+            offset + UNIT
+        }
+    };
+    Some((Control { opcode, immediate }, end))
 }
 
 /// Stores the segments of an operation before its data.
@@ -371,10 +438,10 @@ fn put_operation(
         | SendOperation::Write { .. }
         | SendOperation::WriteWithImm { .. }
         | SendOperation::Read { .. } => {
-            let Some((control, segment)) = frequent(operation) else {
+            let Some((control, end)) = put_frequent(entry.ring, entry.end, operation) else {
                 return Err(PostError::Unsupported("this operation by mlx5"));
             };
-            segment.into_iter().for_each(|unit| entry.put(unit));
+            entry.end = end;
             control
         }
         SendOperation::AtSharedQueue { .. } => {

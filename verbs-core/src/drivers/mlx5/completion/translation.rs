@@ -75,6 +75,23 @@ pub(super) fn translate(
     }
 }
 
+/// Translates the completion of a send, or of a receive that is not one of a shared receive queue.
+///
+/// Returns `None`, and changes nothing, if the completion is another one or malformed.
+#[inline(always)]
+pub(super) fn translate_frequent(
+    entry: Entry<'_>,
+    table: &Table,
+    opcode: u8,
+    into: &mut Completion,
+) -> Option<()> {
+    match opcode {
+        opcode::REQUEST => sent(entry, table, into).ok(),
+        opcode::SEND if table.srq.is_none() => received(entry, table, opcode, into).ok(),
+        _ => None,
+    }
+}
+
 /// Translates the completions that are less frequent.
 #[inline(never)]
 fn translate_rest(
@@ -96,6 +113,8 @@ fn translate_rest(
 fn sent(entry: Entry<'_>, table: &Table, into: &mut Completion) -> Result<(), &'static str> {
     let (wr_id, operation) = complete_send(entry, table)?;
     let byte_len = match operation {
+        // These come first, as they are the most frequent.
+        WcOpcode::IB_UVERBS_WC_SEND | WcOpcode::IB_UVERBS_WC_RDMA_WRITE => 0,
         WcOpcode::IB_UVERBS_WC_RDMA_READ => entry.u32(at::BYTES),
         WcOpcode::IB_UVERBS_WC_COMP_SWAP | WcOpcode::IB_UVERBS_WC_FETCH_ADD => 8,
         _ => 0,

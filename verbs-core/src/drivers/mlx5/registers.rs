@@ -1,4 +1,5 @@
-//! Doorbell registers: pages of the device, in which a store begins the processing of a queue.
+//! Doorbell registers in pages of the device (UAR): a store to a register begins the processing of a queue, and a short entry
+//! can be copied to the register (BlueFlame).
 //!
 //! A page has two registers for sends, with two buffers each, which a program uses in turns, and one register that arms
 //! completion queues. One queue pair has a register for itself, or several share it: then its lock is held while it is
@@ -52,7 +53,7 @@ pub(super) struct RegisterFacts {
     pub(super) size: u32,
     /// Register pages of the device in a page of the kernel.
     pub(super) per_kernel_page: u32,
-    /// Entries are never copied to registers.
+    /// Entries are never copied to registers: BlueFlame is not used.
     pub(super) copies_nothing: bool,
 }
 
@@ -150,7 +151,7 @@ pub(super) struct Register {
     start: Place,
     /// The offset of the buffer that is written next, unless the register is shared. It passes to the next queue pair.
     buffer: usize,
-    /// Bytes of a buffer.
+    /// Bytes of a buffer, or 0 if there is only one.
     size: usize,
     /// Units of an entry that may be copied to a buffer; 0 if only doorbells are stored there.
     copied_units: u32,
@@ -173,9 +174,12 @@ impl Register {
         let offset = within + FIRST_REGISTER + slot as usize * facts.size as usize;
         let fits = offset + facts.size.max(8) as usize <= registers.kernel_page;
         let page = registers.pages.get(page).filter(|_| fits).ok_or(Errno::EPROTO)?;
-        let size = facts.size as usize / 2;
-        // The kernel gives register 0 to queue pairs that need no speed, and it has no buffers. Whole blocks are copied.
-        let copied_units = match facts.copies_nothing || number == 0 || size < 8 * WORDS {
+        // The kernel gives register 0 to queue pairs that need no speed. rdma-core stores doorbells there, always in the first
+        // buffer and without a lock, and no entries.
+        let is_slow = number == 0;
+        let size = if is_slow { 0 } else { facts.size as usize / 2 };
+        // Entries are copied in whole blocks.
+        let copied_units = match facts.copies_nothing || size < 8 * WORDS {
             true => 0,
             false => facts.size / 2 / 16,
         };
@@ -184,7 +188,7 @@ impl Register {
             buffer: *ignore_poison(registers.next_buffers[number as usize].lock()),
             size,
             copied_units,
-            is_shared: number < facts.total.saturating_sub(facts.dedicated),
+            is_shared: !is_slow && number < facts.total.saturating_sub(facts.dedicated),
             number: number as usize,
             registers: Arc::clone(registers),
         })
@@ -214,7 +218,7 @@ impl Register {
         *buffer ^= self.size;
     }
 
-    /// Stores so many `blocks` in the buffer at offset `buffer`, which has room for them, or one word if there are none.
+    /// Stores `blocks` blocks in the buffer at offset `buffer`, which has room for them, or one word if `blocks` is 0.
     #[inline(always)]
     fn store(&self, buffer: usize, ring: &Ring, start: usize, blocks: usize) {
         debug_assert!(blocks * WORDS * 8 <= self.size && (buffer == 0 || buffer == self.size));

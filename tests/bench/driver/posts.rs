@@ -20,6 +20,12 @@ const COUNT: u32 = 320;
 /// The call takes the lock, and checks whether the process has forked.
 const LOCK_GOAL: f64 = 20.0;
 
+/// Permitted instructions of each kind on mlx5, on a kept queue, by those of C.
+const MLX5_GOAL: f64 = 0.9;
+
+/// Permitted geometric mean of these ratios.
+const MLX5_MEAN_GOAL: f64 = 0.8;
+
 /// Compared functions: the name of their rows, our function, and that of C with its calls per one of `COUNT`.
 ///
 /// Ours with the suffix `_kept` does the same on a [`Kept`] queue.
@@ -84,16 +90,31 @@ pub(crate) fn rows(
         let plain = row(name.to_owned(), "")?;
         let kept = row(format!("{name}{}", kept.suffix()), "_kept")?;
         let is_send = POSTS.iter().any(|start| name.starts_with(start));
-        let varies = device.driver() == Some(DriverId::RDMA_DRIVER_SIW) && is_send;
-        if varies {
-            let spread = Some(SIW_SEND_SPREAD);
-            rows.extend([plain, kept].map(|row| Row { spread, ..row }));
-        } else {
-            let limit = kept.ours + LOCK_GOAL;
-            rows.extend([plain.below(limit), kept.at_most(1.0)]);
-        }
+        rows.extend(match device.driver() {
+            Some(DriverId::RDMA_DRIVER_SIW) if is_send => {
+                [plain, kept].map(|row| Row { spread: Some(SIW_SEND_SPREAD), ..row })
+            }
+            Some(DriverId::RDMA_DRIVER_MLX5) => [plain.at_most(1.0), kept.at_most(MLX5_GOAL)],
+            _ => {
+                let limit = kept.ours + LOCK_GOAL;
+                [plain.below(limit), kept.at_most(1.0)]
+            }
+        });
+    }
+    if device.driver() == Some(DriverId::RDMA_DRIVER_MLX5) {
+        rows.push(mean_of_kept(&rows).at_most(MLX5_MEAN_GOAL));
     }
     Ok(rows)
+}
+
+/// Returns a row with the geometric means of all rows of kept queues and pollers.
+fn mean_of_kept(rows: &[Row]) -> Row {
+    let kept = || rows.iter().skip(1).step_by(2);
+    let mean = |figure: fn(&Row) -> f64| {
+        let product: f64 = kept().map(figure).product();
+        product.powf(1.0 / KINDS.len() as f64)
+    };
+    Row::exact("geometric mean, kept", "instructions", mean(|row| row.ours), mean(|row| row.c))
 }
 
 /// Returns the profiler's report on the program's functions, including their callees.

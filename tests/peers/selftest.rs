@@ -162,9 +162,15 @@ fn selftest_without_peer_reports_failure() {
     assert!(ended.stderr.starts_with(&text), "{}", ended.stderr);
     let report = read(&path);
     let checks = report["devices"][0]["checks"].as_array().expect("the checks should be a list");
-    let connect = checks.iter().find(|check| check["check"] == "connect").expect("it was made");
+    let connect = checks
+        .iter()
+        .find(|check| check["check"] == "connect")
+        .expect("connect should be among the checks");
     assert_eq!(connect["result"], "FAILED");
-    assert!(ended.stderr.contains(connect["detail"].as_str().expect("a text")), "{connect:#}");
+    assert!(
+        ended.stderr.contains(connect["detail"].as_str().expect("the detail should be a string")),
+        "{connect:#}"
+    );
 }
 
 #[test]
@@ -174,7 +180,7 @@ fn unknown_device_is_named_in_error() {
     assert!(!ended.status.success());
     let name = roce_name();
     assert!(ended.stderr.contains("none0") && ended.stderr.contains(name), "{}", ended.stderr);
-    // The address is that of another device.
+    // The address belongs to a device, but not to that one.
     let ended = Program::Ours.run("selftest", &[roce_ip(), "-d", "none0"]).finish();
     assert!(ended.stderr.contains("none0") && ended.stderr.contains(name), "{}", ended.stderr);
 }
@@ -187,7 +193,7 @@ fn siw_address_selects_its_device() {
     let ended = Program::Ours.run("selftest", &["--bind", SIW, "-d", name]).finish();
     assert!(!ended.status.success());
     let text = format!(
-        "cannot check {name}: it is no RDMA device with verbs with the address {SIW}; there is: siw0"
+        "cannot check {name}: no such RDMA device with a verbs node with the address {SIW}; found: siw0"
     );
     assert!(ended.stderr.contains(&text), "{}", ended.stderr);
 }

@@ -226,7 +226,7 @@ impl Qp {
             (_, SendOperation::SendTo { .. }) => Err("it is connected, and sends to its peer only"),
             (QpType::IB_UVERBS_QPT_XRC_INI, _) => Ok(()),
             (_, SendOperation::AtSharedQueue { .. }) => {
-                Err("only an XRC initiator names a shared receive queue")
+                Err("only a send of an XRC initiator names a shared receive queue")
             }
             (
                 QpType::IB_UVERBS_QPT_UC,

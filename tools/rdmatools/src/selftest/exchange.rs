@@ -10,7 +10,7 @@ use rdmacm::endpoint::{
     RemoteMemory,
 };
 
-use super::peer::{Greeting, HELLO, LENT, WINDOW, config, datagram_config};
+use super::peer::{EXPORTED_LEN, Greeting, HELLO, WINDOW, config, datagram_config};
 use super::report::{Check, Problem, ensure};
 use super::{LARGEST, TIMEOUT};
 
@@ -103,7 +103,7 @@ impl Link {
 
 /// Returns the problem of a peer that has closed the connection.
 fn ended() -> Problem {
-    Problem::Wrong("the peer has ended".into())
+    Problem::Wrong("the peer closed the connection".into())
 }
 
 /// Returns bytes that differ with `seed`.
@@ -145,7 +145,10 @@ pub(super) fn checks(route: &Route, mut add: impl FnMut(Check)) -> Option<Speed>
     add(if has_datagrams {
         Check::run("datagrams", || datagrams(route.server, local))
     } else {
-        Check::skipped("datagrams", "the listening side has none, or no --bind ADDR")
+        Check::skipped(
+            "datagrams",
+            "the listening side has no datagrams, or runs without --bind ADDR",
+        )
     });
     let mut speed = None;
     add(Check::run("speed", || {
@@ -177,29 +180,29 @@ fn events(link: &Link) -> Result<String, Problem> {
 }
 
 fn writes_and_reads(link: &Link) -> Result<String, Problem> {
-    let (connection, lent) = (&link.connection, &link.greeting.lent);
+    let (connection, exported) = (&link.connection, &link.greeting.exported);
     for (seed, length) in LENGTHS.into_iter().enumerate() {
         let (bytes, offset) = (pattern(seed + 100, length), (seed * 1000) as u64);
         let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
         buffer.copy_from(&bytes)?;
-        drop(connection.start_write(buffer, lent, offset)?.wait_timeout(TIMEOUT)?);
+        drop(connection.start_write(buffer, exported, offset)?.wait_timeout(TIMEOUT)?);
         let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
         buffer.set_len(length)?;
-        let buffer = connection.start_read(buffer, lent, offset)?.wait_timeout(TIMEOUT)?;
+        let buffer = connection.start_read(buffer, exported, offset)?.wait_timeout(TIMEOUT)?;
         ensure(*buffer == *bytes, format!("{length} bytes at {offset} were read back changed"))?;
     }
     Ok(format!("of {} to {} bytes", LENGTHS[0], LARGEST))
 }
 
 fn atomics(link: &Link) -> Result<String, Problem> {
-    let (connection, lent) = (&link.connection, &link.greeting.lent);
-    if !lent.access().contains(RemoteAccess::ATOMIC) {
-        return Err(Problem::Missing("the device of the peer has none".into()));
+    let (connection, exported) = (&link.connection, &link.greeting.exported);
+    if !exported.access().contains(RemoteAccess::ATOMIC) {
+        return Err(Problem::Missing("the peer's device has no atomics".into()));
     }
-    let offset = (LENT - 8) as u64;
-    let add = |add| connection.start_fetch_add(lent, offset, add)?.wait_timeout(TIMEOUT);
+    let offset = (EXPORTED_LEN - 8) as u64;
+    let add = |add| connection.start_fetch_add(exported, offset, add)?.wait_timeout(TIMEOUT);
     let swap = |compare, swap| {
-        connection.start_compare_swap(lent, offset, compare, swap)?.wait_timeout(TIMEOUT)
+        connection.start_compare_swap(exported, offset, compare, swap)?.wait_timeout(TIMEOUT)
     };
     let found = [add(5)?, swap(5, 9)?, swap(5, 11)?, add(u64::MAX)?, add(0)?];
     ensure(
@@ -209,7 +212,7 @@ fn atomics(link: &Link) -> Result<String, Problem> {
     Ok("compare and swap, fetch and add".into())
 }
 
-/// Lets the peer read a part of this side's memory by a window, whose key it invalidates with its message.
+/// Lets the peer read local memory through a memory window, whose key the peer's answer has to invalidate.
 fn window(link: &Link) -> Result<String, Problem> {
     const PART: std::ops::Range<usize> = 256..1280;
     let connection = &link.connection;
@@ -231,11 +234,16 @@ fn window(link: &Link) -> Result<String, Problem> {
     Ok(format!("of {} bytes", PART.len()))
 }
 
-/// Reads by a key that the peer has not given, which must end this connection and no other one.
+/// Reads with a forged key. The read has to fail, and a new connection has to work afterwards.
 fn refused_access(route: &Route) -> Result<String, Problem> {
     let link = route.connect()?;
-    let (connection, lent) = (&link.connection, &link.greeting.lent);
-    let forged = RemoteMemory::new(lent.addr(), lent.rkey() ^ 0xff00, lent.len(), lent.access())?;
+    let (connection, exported) = (&link.connection, &link.greeting.exported);
+    let forged = RemoteMemory::new(
+        exported.addr(),
+        exported.rkey() ^ 0xff00,
+        exported.len(),
+        exported.access(),
+    )?;
     let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
     buffer.set_len(8)?;
     let refused = connection.start_read(buffer, &forged, 0)?.wait_timeout(TIMEOUT);
@@ -328,12 +336,12 @@ fn measure(link: &Link) -> Result<Speed, Problem> {
     }
     times.sort_unstable();
     let latency_us = times[times.len() / 2].as_secs_f64() * 1e6 / 2.0;
-    let (connection, lent) = (&link.connection, &link.greeting.lent);
+    let (connection, exported) = (&link.connection, &link.greeting.exported);
     let (mut bytes, start) = (0.0, Instant::now());
     while start.elapsed() < TIME {
         let mut buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
         buffer.set_len(LARGEST)?;
-        connection.post_write(buffer, lent, 0)?;
+        connection.post_write(buffer, exported, 0)?;
         bytes += f64::from(u32::try_from(LARGEST).unwrap_or(u32::MAX));
     }
     connection.flush_timeout(TIMEOUT)?;

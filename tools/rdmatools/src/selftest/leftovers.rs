@@ -21,10 +21,10 @@ impl Before {
         Ok(Self { counts: device.resources()?, handles: handles()? })
     }
 
-    /// Compares the objects with those that exist now, until [`TIMEOUT`] at most.
+    /// Waits until no more objects exist than before, for at most [`TIMEOUT`].
     ///
-    /// The kernel destroys all objects of a program that has closed its device files, so those files are counted. The
-    /// objects of the device belong to all programs: more of them are a failure of this program only if it is the only one.
+    /// The kernel destroys all objects of a program that has closed its device files, so open files are a failure. The
+    /// counts of the device include the objects of other programs, so a higher count is reported as skipped.
     pub(super) fn compare(&self, device: &Device) -> Result<String, Problem> {
         let start = Instant::now();
         loop {
@@ -55,7 +55,7 @@ fn handles() -> Result<Vec<String>, Problem> {
     let missing = |error: io::Error| Problem::Missing(format!("cannot read /proc/self: {error}"));
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc/self/fd").map_err(missing)? {
-        // The directory itself is closed when its link is read.
+        // A descriptor that another thread has closed since the listing has no link.
         let target = entry.and_then(|entry| fs::read_link(entry.path()));
         found.extend(target.map(|target| target.display().to_string()));
     }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn device_files_are_told_from_others() {
+    fn only_files_of_devices_are_counted() {
         for text in [
             "/dev/infiniband/uverbs0",
             "/dev/infiniband/rdma_cm (deleted)",

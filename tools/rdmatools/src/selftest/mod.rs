@@ -110,7 +110,7 @@ fn devices(options: &Options) -> Result<Vec<Device>, Failure> {
             names => names.join(", "),
         };
         return Err(Failure::Unavailable(format!(
-            "cannot check {what}: it is no RDMA device with verbs{of}; there is: {found}"
+            "cannot check {what}: no such RDMA device with a verbs node{of}; found: {found}"
         )));
     }
     Ok(devices)
@@ -205,7 +205,7 @@ fn exchange(
         return Ok(exchange::checks(&route, add));
     }
     let Some(address) = source.or_else(|| address_of(device)) else {
-        let why = "the network device of its first port has no address; --bind names one";
+        let why = "the network device of port 1 has no IP address; pass one with --bind ADDR";
         add(Check::skipped("connect", why));
         return Ok(None);
     };
@@ -214,7 +214,9 @@ fn exchange(
         let owner = device_of(address)?;
         if owner.name() != device.name() {
             let (ip, owner) = (address.ip(), owner.name());
-            let text = format!("its address {ip} leads to {owner}; --bind names another one");
+            let text = format!(
+                "the kernel assigns its address {ip} to {owner}; pass another one with --bind ADDR"
+            );
             return Err(Problem::Missing(text));
         }
         let peer = Peer::bind(address)?;

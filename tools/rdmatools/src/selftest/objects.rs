@@ -15,7 +15,10 @@ pub(super) fn checks(device: &Device, mut add: impl FnMut(Check)) {
     add(Check::run("open the device", || {
         let context = Context::open(device)?;
         let answer = context.query_device()?;
-        let found = format!("{} queue pairs, {} send requests", answer.max_qp, answer.max_qp_wr);
+        let found = format!(
+            "at most {} queue pairs, with {} send requests each",
+            answer.max_qp, answer.max_qp_wr
+        );
         opened = Some(context);
         Ok(found)
     }));
@@ -33,7 +36,7 @@ pub(super) fn checks(device: &Device, mut add: impl FnMut(Check)) {
 fn port(context: &Context) -> Result<String, Problem> {
     let port = context.query_port(1)?;
     let gids = context.gids(1)?;
-    Ok(format!("MTU code {}, {} GIDs", port.active_mtu.0, gids.len()))
+    Ok(format!("active MTU {}, {} GIDs", port.active_mtu.0, gids.len()))
 }
 
 fn memory(context: &Context) -> Result<String, Problem> {
@@ -75,7 +78,7 @@ fn shared_receive_queue(context: &Context) -> Result<String, Problem> {
     srq.set_limit(3)?;
     ensure(srq.query()?.limit == 3, "the limit of the queue is not the one that was set")?;
     srq.destroy().map_err(rdmacm::Error::from)?;
-    Ok(format!("{} requests of {} pieces", attributes.max_wr, attributes.max_sge))
+    Ok(format!("{} requests of {} scatter/gather entries", attributes.max_wr, attributes.max_sge))
 }
 
 /// Moves a queue pair through the states that need no peer.
@@ -99,7 +102,7 @@ fn queue_pair(context: &Context) -> Result<String, Problem> {
     }
     qp.destroy().map_err(rdmacm::Error::from)?;
     Ok(format!(
-        "{} sends of {} pieces or {} inline bytes, {} receives",
+        "{} sends of {} scatter/gather entries or {} inline bytes, {} receives",
         caps.max_send_wr, caps.max_send_sge, caps.max_inline_data, caps.max_recv_wr
     ))
 }

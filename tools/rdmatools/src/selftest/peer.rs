@@ -1,4 +1,4 @@
-//! The other side of the checks: it lends memory, and sends each message back.
+//! The listening side of the checks: it exports memory, and sends each message back.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,17 +16,17 @@ use verbs_abi::ib_atomic_cap;
 use super::report::is_missing;
 use super::{LARGEST, TIMEOUT};
 
-/// Time between two looks at whether the peer is to end.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which the serving threads check whether they are to end.
+const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bytes of memory that a connection lends.
-pub(super) const LENT: usize = 1 << 17;
+/// Bytes of the memory that is exported to each connection.
+pub(super) const EXPORTED_LEN: usize = 1 << 17;
 
 /// First message of the connecting side. Later ones with these bytes get no answer.
 pub(super) const HELLO: &[u8] = b"rdmatools selftest 1";
 
-/// Immediate data of a message that names a memory window: the peer sends the bytes behind the window back, and
-/// invalidates its key.
+/// Immediate data of a message that names a memory window: the peer reads through the window, returns the bytes, and
+/// invalidates the key of the window.
 pub(super) const WINDOW: u32 = 0x5749_4e44;
 
 /// Maximum number of connections at the same time, which limits the memory of the listening side. Further clients wait.
@@ -40,25 +40,25 @@ pub(super) struct Peer {
     connections: AtomicUsize,
 }
 
-/// First message of the listening side: the memory that it lends, and whether it serves datagrams.
+/// First message of the listening side: the exported memory, and whether datagrams are served.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
-    pub(super) lent: RemoteMemory,
+    pub(super) exported: RemoteMemory,
     pub(super) has_datagrams: bool,
 }
 
 impl Greeting {
     fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = self.lent.to_bytes().to_vec();
+        let mut bytes = self.exported.to_bytes().to_vec();
         bytes.push(u8::from(self.has_datagrams));
         bytes
     }
 
     /// Reads a greeting.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        let (lent, datagrams) = bytes.split_at(bytes.len().min(RemoteMemory::ENCODED_LEN));
-        let lent = RemoteMemory::from_bytes(lent)?;
-        Ok(Self { lent, has_datagrams: datagrams == [1] })
+        let (exported, datagrams) = bytes.split_at(bytes.len().min(RemoteMemory::ENCODED_LEN));
+        let exported = RemoteMemory::from_bytes(exported)?;
+        Ok(Self { exported, has_datagrams: datagrams == [1] })
     }
 }
 
@@ -101,16 +101,18 @@ impl Peer {
                 while let (Some(socket), false) = (&self.datagrams, is_over()) {
                     // A datagram that cannot be answered is lost, as datagrams may be.
                     match echo_datagram(socket) {
-                        Err(error) if *error.kind() != ErrorKind::TimedOut => thread::sleep(LOOK),
+                        Err(error) if *error.kind() != ErrorKind::TimedOut => {
+                            thread::sleep(INTERVAL)
+                        }
                         _ => {}
                     }
                 }
             });
             loop {
                 while self.connections.load(Ordering::Relaxed) >= CONNECTIONS && !is_over() {
-                    thread::sleep(LOOK / 10);
+                    thread::sleep(INTERVAL / 10);
                 }
-                match self.listener.accept_timeout(LOOK) {
+                match self.listener.accept_timeout(INTERVAL) {
                     Ok(incoming) => {
                         self.connections.fetch_add(1, Ordering::Relaxed);
                         scope.spawn(|| {
@@ -135,7 +137,7 @@ impl Peer {
     /// Serves a connection until its end.
     fn serve_connection(&self, incoming: Incoming) -> Result<(), Error> {
         let connection = incoming.accept(&config(), b"", TIMEOUT)?;
-        let memory = DmaMemory::new(LENT)?;
+        let memory = DmaMemory::new(EXPORTED_LEN)?;
         let limits = connection.protection_domain()?.context().query_device()?;
         let atomics = match limits.atomic_cap {
             ib_atomic_cap::IB_ATOMIC_NONE => RemoteAccess::empty(),
@@ -144,7 +146,7 @@ impl Peer {
         let exported =
             connection.export(&memory, RemoteAccess::READ | RemoteAccess::WRITE | atomics)?;
         let has_datagrams = self.datagrams.is_some();
-        let greeting = Greeting { lent: exported.remote_memory(), has_datagrams };
+        let greeting = Greeting { exported: exported.remote_memory(), has_datagrams };
         if receive(&connection)?.is_none_or(|message| *message != *HELLO) {
             return Ok(());
         }
@@ -177,8 +179,8 @@ fn receive(connection: &Connection) -> rdmacm::Result<Option<Message>> {
 }
 
 fn echo_datagram(socket: &DatagramSocket) -> rdmacm::Result<()> {
-    let (message, sender) = socket.recv_from_timeout(LOOK)?;
-    let mut buffer = socket.acquire_buffer_timeout(LOOK)?;
+    let (message, sender) = socket.recv_from_timeout(INTERVAL)?;
+    let mut buffer = socket.acquire_buffer_timeout(INTERVAL)?;
     buffer.copy_from(&message)?;
     socket.post_send_to(buffer, &sender)
 }
@@ -189,9 +191,10 @@ mod tests {
 
     #[test]
     fn greeting_is_read_back() {
-        let lent = RemoteMemory::new(0x1000, 7, 4096, RemoteAccess::READ).expect("a valid range");
+        let exported =
+            RemoteMemory::new(0x1000, 7, 4096, RemoteAccess::READ).expect("a valid range");
         for has_datagrams in [false, true] {
-            let greeting = Greeting { lent, has_datagrams };
+            let greeting = Greeting { exported, has_datagrams };
             let read = Greeting::from_bytes(&greeting.to_bytes()).expect("a whole greeting");
             assert_eq!(read, greeting);
         }

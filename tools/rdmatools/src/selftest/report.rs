@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_features_are_told_from_failures() {
+    fn only_missing_features_are_skipped() {
         for kind in [
             ErrorKind::Unsupported("XRC".into()),
             ErrorKind::Os(nix::errno::Errno::EOPNOTSUPP as i32),

@@ -86,7 +86,9 @@ fn build() -> Result<Artifact> {
     cargo.args(["--package", PACKAGE, "--test", PROGRAM, "--all-features"]);
     let artifacts = host_program::build(&mut cargo)?;
     let built = artifacts.into_iter().find(|artifact| artifact.target == PROGRAM);
-    built
-        .map(|artifact| Artifact { runner: Some(RUNNER), ..artifact })
-        .ok_or_else(|| Error::new(format!("cannot find {PROGRAM}: cargo has not built it")))
+    built.map(|artifact| Artifact { runner: Some(RUNNER), ..artifact }).ok_or_else(|| {
+        Error::new(format!(
+            "cannot find the test program {PROGRAM}: cargo's output does not name it"
+        ))
+    })
 }

@@ -98,8 +98,8 @@ const CROSS: &str = "aarch64-linux-gnu-";
 
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
-/// Returns a command of Debian's cargo, which builds `libraries` of Rust for aarch64 from source: Debian's packages do not
-/// have them for this machine.
+/// Returns a command of Debian's cargo that builds Rust's `libraries` for aarch64 from source, because Debian's packages for
+/// this machine have none. `RUSTC_BOOTSTRAP` permits the option for that, which is not stable.
 pub(crate) fn aarch64_cargo(command: &str, libraries: &str) -> Result<Command> {
     let mut cargo = Rust::minimum()?.cargo();
     cargo.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-C target-feature=+crt-static");

@@ -10,9 +10,9 @@ use super::memory::{Unit, pair};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Network {
     InfiniBand,
-    /// RoCE, to the station with this address; of version 2, whose packets have a source port, or of version 1.
+    /// RoCE, to the destination's MAC address. Packets of version 2 have a source port, those of version 1 have none.
     Ethernet {
-        station: [u8; 6],
+        mac: [u8; 6],
         has_source_port: bool,
     },
 }
@@ -47,7 +47,7 @@ fn source_port(flow_label: u32) -> u32 {
     label & 0x3fff | FIRST_PORT
 }
 
-/// Returns the address in the device's format, but for the words that a request has: the queue pair and its key.
+/// Returns the address in the device's format, without the queue pair number and its key, which each request adds.
 pub(super) fn vector(attributes: &ib_uverbs_ah_attr, network: Network) -> [Unit; 3] {
     let route = &attributes.grh;
     let flow_label = route.flow_label & 0xf_ffff;
@@ -61,16 +61,16 @@ pub(super) fn vector(attributes: &ib_uverbs_ah_attr, network: Network) -> [Unit;
             (rate | (sl & 7) << 1) << 24 | port
         }
     };
-    let station = match network {
+    let mac = match network {
         Network::InfiniBand => [0; 6],
-        Network::Ethernet { station, .. } => station,
+        Network::Ethernet { mac, .. } => mac,
     };
     let is_global = attributes.is_global != 0;
     let (hop_limit, traffic_class) = match is_global {
         true => (u32::from(route.hop_limit), u32::from(route.traffic_class)),
         false => (0, 0),
     };
-    let [a, b, c, d, e, f] = station.map(u32::from);
+    let [a, b, c, d, e, f] = mac.map(u32::from);
     let route_word = match (is_global, network) {
         (false, _) => 0,
         (true, Network::InfiniBand) => {
@@ -109,8 +109,8 @@ mod tests {
     }
 
     #[test]
-    fn ethernet_address_has_station_and_source_port() {
-        let network = Network::Ethernet { station: [1, 2, 3, 4, 5, 6], has_source_port: true };
+    fn ethernet_address_has_mac_and_source_port() {
+        let network = Network::Ethernet { mac: [1, 2, 3, 4, 5, 6], has_source_port: true };
         let vector = vector(&attributes(), network);
         let bytes = vector.as_bytes();
         assert_eq!(bytes[..12], [0; 12]);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn first_version_of_roce_has_no_source_port() {
-        let network = Network::Ethernet { station: [0; 6], has_source_port: false };
+        let network = Network::Ethernet { mac: [0; 6], has_source_port: false };
         assert_eq!(vector(&attributes(), network).as_bytes()[12..16], [0x7a, 0, 0, 0]);
     }
 

@@ -1,11 +1,11 @@
 //! Completion queues: a ring that the device writes, and the queue pairs whose requests complete there.
 //!
-//! A completion names its queue pair by a number. The thread that polls holds the list of queue pairs as it was, and takes the
-//! new one when it meets a number that is not in it: so polling takes no lock while the list stays as it is, and never
-//! allocates.
+//! A completion names its queue pair by a number. The polling thread keeps a copy of the list of queue pairs, and takes the
+//! current list when a completion has a number that the copy lacks. So polling takes no lock while the list is unchanged, and
+//! never allocates.
 //!
 //! When a queue pair is destroyed, or moved to RESET, the completions of that life that were not polled stay in the ring. The
-//! position behind them is recorded, and polling drops them, but for those of requests that a shared receive queue had. rdma-core
+//! position behind them is recorded, and polling drops them, except those of requests of a shared receive queue. rdma-core
 //! drops these too, and with them the only sign that the memory of the request is free.
 
 mod translation;
@@ -41,7 +41,7 @@ fn index(number: u64) -> u32 {
     number as u32
 }
 
-/// A life of a queue pair on a completion queue.
+/// A life of a queue pair on a completion queue: from its creation or a step to RESET, to the next such step or its end.
 #[derive(Debug)]
 pub(super) struct Life {
     /// The number by which completions name the queue pair.
@@ -215,7 +215,7 @@ mod arm {
         }
     }
 
-    /// Returns the word for a queue of which so many completions were polled, and so many events were read.
+    /// Returns the word for a queue of which `polled` completions were polled and `events_read` events were read.
     pub(super) fn word(polled: u64, solicited_only: bool, events_read: u32) -> u32 {
         let solicited = if solicited_only { SOLICITED_ONLY } else { 0 };
         (events_read & 3) << SERIAL_SHIFT | solicited | index(polled) & INDEX
@@ -238,7 +238,7 @@ impl CqControlOps for CqControl {
     }
 }
 
-/// The end of a completion queue that is polled.
+/// The polling side of a completion queue.
 #[derive(Debug)]
 pub struct CqRing {
     /// The ring that the device writes.
@@ -397,7 +397,7 @@ impl CqRing {
 
     /// Moves the completions that were not polled to `ring`, which the device writes from now on.
     ///
-    /// Their numbers grow by one, because the number of the entry that ends the old ring has passed.
+    /// Their numbers grow by one, because the entry that ends the old ring has a number too.
     fn move_to(
         &mut self,
         ring: CompletionRing,
@@ -421,7 +421,7 @@ impl CqRing {
             life.end.fetch_add(1, Ordering::AcqRel);
         }
         self.next += 1;
-        // The next poll stores the new number in the record: a life has to be found first.
+        // The next poll takes the slow path, which stores the new number in the record.
         self.known.forget();
         self.shared.polled.store(self.next, Ordering::Release);
         changing.ring = ring.clone();

@@ -76,7 +76,7 @@ pub(super) struct Facts {
     pub(super) user_indices: Option<Arc<UserIndices>>,
     /// The logarithm of the bytes of an entry of a completion queue.
     pub(super) completion_shift: u32,
-    /// The kernel answers CREATE_AH with the address of the station.
+    /// The kernel answers CREATE_AH with the MAC address of the destination.
     pub(super) resolves_addresses: bool,
     pub(super) has_ece: bool,
 }
@@ -109,7 +109,7 @@ pub(super) fn facts(
         total: response.tot_bfregs,
         dedicated: choices.dedicated,
         size: response.bf_reg_size,
-        // Old kernels have one, and do not say so.
+        // Old kernels have one, and report 0.
         per_kernel_page: response.num_uars_per_page.max(1),
         copies_nothing: choices.copies_nothing,
     };

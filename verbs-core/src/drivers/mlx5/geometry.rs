@@ -69,7 +69,7 @@ impl SendSize {
                 .checked_add(bytes.checked_add(INLINE_HEADER)?.checked_next_multiple_of(16)?)?,
         };
         let entry = gathered.max(inline);
-        // The segments of a datagram fill an entry, and the device counts at most 63 units.
+        // A datagram's segments can use every unit of an entry, and the control segment counts at most 63 units.
         let is_filled = qp_type == QpType::IB_UVERBS_QPT_UD;
         let longest =
             if is_filled { limits.send_entry.min(MOST_UNITS * 16) } else { limits.send_entry };
@@ -95,9 +95,9 @@ impl SendSize {
 /// Returns the bytes of an entry besides its data: control, and the largest segments of the type's operations.
 fn overhead(qp_type: QpType) -> u32 {
     match qp_type {
-        // An address.
+        // The address of a datagram.
         QpType::IB_UVERBS_QPT_UD => 64,
-        // The number of a shared receive queue besides.
+        // The bind of a memory window, and the segment with the number of a shared receive queue.
         QpType::IB_UVERBS_QPT_XRC_INI | QpType::IB_UVERBS_QPT_XRC_TGT => 208,
         // The bind of a memory window.
         _ => 192,

@@ -375,8 +375,8 @@ impl CompletionRing {
         self.entries
     }
 
-    /// Gives the device a ring with `entries` instead of this one, and returns it with its mapping and the capacity that the
-    /// kernel tells.
+    /// Gives the device a ring with `entries` instead of this one. Returns the new ring with its mapping, and the capacity that
+    /// the kernel reports.
     ///
     /// After an error the device continues with this one.
     pub(super) fn replace(
@@ -428,8 +428,8 @@ impl<'a> Entry<'a> {
         unsafe { AtomicU8::from_ptr(self.at(offset).as_ptr()) }
     }
 
-    /// Returns the opcode of the completion, if the device has written it in this round. What the completion says may be read
-    /// after that.
+    /// Returns the opcode of the completion, if the device has written it in this round. Its other fields may be
+    /// read after that.
     #[inline(always)]
     pub(super) fn opcode(self) -> Option<u8> {
         let owner = self.byte(at::OWNER).load(Ordering::Acquire);

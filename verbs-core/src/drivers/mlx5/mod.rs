@@ -1,9 +1,9 @@
 //! NVIDIA ConnectX-4 and later, and BlueField (`mlx5`).
 //!
 //! Queues are memory of this process, whose addresses the create commands pass to the kernel. A request is stored in a ring;
-//! a doorbell record, which is memory too, says how many requests there are; and a store to a doorbell register makes the
-//! device look. Completions are polled from a ring that the device writes. Only write commands and mappings of the context's
-//! descriptor are needed: registers are static, because the program does not say that it can take dynamic ones.
+//! a doorbell record in memory holds the number of posted blocks; and a store to a doorbell register makes the device process
+//! them. Completions are polled from a ring that the device writes. Only write commands and mappings of the context's
+//! descriptor are needed: registers are static, because this driver does not request dynamic ones.
 //! (`drivers/infiniband/hw/mlx5`, uapi `mlx5-abi.h`; layouts of entries: `include/linux/mlx5/{qp,device,cq}.h`.)
 //!
 //! # Safety
@@ -84,7 +84,7 @@ impl BuiltIn for Mlx5 {
     }
 }
 
-/// The options of enhanced connection establishment that the program asks for, if the kernel has them: those of the C library.
+/// The options of enhanced connection establishment (ECE) that CREATE_QP requests, as rdma-core does.
 const ECE_OPTIONS: u32 = 0x1000_0000;
 
 impl Mlx5 {
@@ -123,12 +123,12 @@ impl Mlx5 {
         Ok(layer)
     }
 
-    /// Returns the network that an address is for. `station` is the answer of the kernel.
+    /// Returns the kind of network that an address is for. `mac` is the MAC address from the answer of CREATE_AH.
     fn network(
         &self,
         cx: CommandContext<'_>,
         attributes: &ib_uverbs_ah_attr,
-        station: [u8; 6],
+        mac: [u8; 6],
     ) -> Result<Network, CreateError> {
         if self.link_layer(cx, attributes.port_num)? == rdma_link_layer::IB_LINK_LAYER_INFINIBAND {
             return Ok(Network::InfiniBand);
@@ -137,7 +137,8 @@ impl Mlx5 {
             let what = "a kernel that does not resolve the addresses of datagrams";
             return Err(CreateError::Unsupported(what));
         }
-        // A kernel without this query has entries of version 2, or entries whose packets do not use the port.
+        // If the kernel lacks this query, the GID is taken for one of RoCE v2: packets of RoCE v1 have no source port, so a wrong
+        // guess changes nothing.
         let table = cx.file().gid_table(GID_ENTRIES).unwrap_or_default();
         let is_source = |entry: &&verbs_abi::ioctl::ib_uverbs_gid_entry| {
             entry.port_num == attributes.port_num.into()
@@ -146,11 +147,11 @@ impl Mlx5 {
         let source = table.iter().find(is_source);
         let has_source_port =
             source.is_none_or(|entry| entry.gid_type == IB_UVERBS_GID_TYPE_ROCE_V2);
-        Ok(Network::Ethernet { station, has_source_port })
+        Ok(Network::Ethernet { mac, has_source_port })
     }
 }
 
-/// The number of GIDs of all ports that are looked at.
+/// The most entries of the GID tables of all ports that are read.
 const GID_ENTRIES: u16 = 1024;
 
 /// Returns the ring sizes of a queue pair, or the reason why there is none.
@@ -295,7 +296,7 @@ unsafe impl Driver for Mlx5 {
         let sized = ReceiveSize::shared(&self.facts.limits, *max_wr, *max_sge);
         let (size, listed) = sized.ok_or(TOO_LARGE)?;
         (*max_wr, *max_sge) = (size.entries - 1, size.max_sge);
-        // Completions of a queue with a completion queue of its own name it.
+        // If a queue has a completion queue of its own, its completions name it by that index.
         let user_index = match cq {
             Some(_) => Some(self.user_index()?),
             None => None,

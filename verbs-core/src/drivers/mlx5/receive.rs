@@ -20,7 +20,7 @@ use crate::work::{ReceiveRequest, Sge};
 /// The key in the pointer that ends a list, which no region has.
 const END: u32 = 0x100;
 
-/// The end of a receive queue that is posted to.
+/// The posting side of a receive queue.
 #[derive(Debug)]
 pub struct RecvRing {
     ring: Ring,

@@ -74,7 +74,7 @@ impl Options {
     }
 }
 
-/// The end of a send queue that is posted to.
+/// The posting side of a send queue.
 #[derive(Debug)]
 pub struct SendRing {
     ring: Ring,
@@ -340,7 +340,11 @@ fn put_srq_number<'a>(
         }
         // The device completes a request that way, and does not carry it out.
         _ if state == QpState::IB_QPS_ERR => (0, operation),
-        _ => return Err(PostError::Invalid("an XRC initiator names a shared receive queue")),
+        _ => {
+            return Err(PostError::Invalid(
+                "a send of an XRC initiator names a shared receive queue: SendOperation::AtSharedQueue",
+            ));
+        }
     };
     entry.put([pair(srq_number, 0), 0]);
     Ok(rest)
@@ -445,7 +449,9 @@ fn put_operation(
             control
         }
         SendOperation::AtSharedQueue { .. } => {
-            return Err(PostError::Invalid("only an XRC initiator names a shared receive queue"));
+            return Err(PostError::Invalid(
+                "only a send of an XRC initiator names a shared receive queue",
+            ));
         }
         SendOperation::AtomicWrite { .. } | SendOperation::Flush { .. } => {
             return Err(PostError::Unsupported("flush and atomic write by mlx5"));

@@ -11,7 +11,7 @@ use super::memory::Links;
 use crate::lock::ignore_poison;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Mutex};
 
-/// The number of a block at which no request has begun: an earlier one than that of the first request.
+/// The request number of a block at which no request has begun. It precedes the first number, so no completion matches it.
 const BEFORE_FIRST: u32 = u32::MAX;
 
 /// A block of a send queue at which a request may begin.
@@ -48,7 +48,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Creates the table of a queue pair with so many blocks and receives, which are powers of two or zero.
+    /// Creates the table of a queue pair with `blocks` blocks and `receives` receives, each a power of two or zero.
     pub(super) fn new(
         qp_num: u32,
         blocks: u32,
@@ -73,7 +73,7 @@ impl Table {
         }
     }
 
-    /// The number of a table that is not that of a queue pair.
+    /// The queue pair number in the table of a shared receive queue.
     pub(super) const NO_QP: u32 = 0;
 
     /// Creates the table of a shared receive queue whose completions do not name a queue pair of this process.
@@ -197,13 +197,14 @@ impl SharedTable {
         }
     }
 
-    /// Records a receive in the entry `head`. Returns the entry that is the head then, or `None` if there is none.
+    /// Returns the entry that becomes the head after `head`, or `None` if `head` is the last entry of the list.
     #[inline(always)]
     pub(super) fn next_head(&self, head: u16) -> Option<u16> {
         let is_last = u32::from(head) == self.tail.load(Ordering::Acquire);
         (!is_last).then(|| self.links.next(head))
     }
 
+    /// Records the receive that is posted in the entry `index`.
     #[inline(always)]
     pub(super) fn post(&self, index: u16, wr_id: u64) {
         let Some(entry) = self.entries.get(usize::from(index)) else { return };
@@ -241,7 +242,7 @@ struct Free {
     below: BTreeSet<u32>,
 }
 
-/// The index of the kernel's that stands for none, and the first one that is too large.
+/// The kernel's value for no index. Valid indices are smaller.
 pub(super) const NO_INDEX: u32 = 0xff_ffff;
 
 impl UserIndices {

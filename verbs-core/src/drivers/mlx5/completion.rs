@@ -70,6 +70,12 @@ impl Life {
         let end = self.end.load(Ordering::Acquire);
         (end != Self::LIVES).then_some(end)
     }
+
+    /// Ends the life before the completion number `end`, unless it has ended.
+    fn end_at(&self, end: u64) {
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.end.compare_exchange(Self::LIVES, end, success, failure);
+    }
 }
 
 /// A list of lives, sorted by number. Of those with one number, earlier ones come first.
@@ -126,6 +132,11 @@ impl Shared {
     fn insert(&self, key: u32, table: Arc<Table>) {
         let life = Life { key, table, end: AtomicU64::new(Life::LIVES) };
         let mut changing = ignore_poison(self.changing.lock());
+        // The kernel gives a number away again before the thread that destroyed its queue pair ends the life.
+        let lives = |life: &&Arc<Life>| life.key == key && life.end().is_none();
+        if let Some(earlier) = changing.lives.iter().find(lives) {
+            earlier.end_at(self.written(&changing.ring));
+        }
         let mut next = self.unpolled(&changing.lives);
         let place = next.partition_point(|life| life.key <= key);
         next.insert(place, Arc::new(life));
@@ -137,7 +148,7 @@ impl Shared {
         let mut changing = ignore_poison(self.changing.lock());
         let end = self.written(&changing.ring);
         for life in changing.lives.iter().filter(|life| Arc::ptr_eq(&life.table, table)) {
-            life.end.store(end, Ordering::Release);
+            life.end_at(end);
         }
         changing.lives = self.unpolled(&changing.lives).into();
     }
@@ -380,8 +391,9 @@ impl CqRing {
     /// Lets the device write over the entries that were polled.
     #[inline(always)]
     fn release(&self) {
-        self.shared.record.store(Word::First, index(self.next) & INDEX);
+        // A thread that ends a life counts from the polled ones on, before the device writes over them.
         self.shared.polled.store(self.next, Ordering::Release);
+        self.shared.record.store(Word::First, index(self.next) & INDEX);
     }
 
     /// Takes the next completion, with `opcode`, off the ring if it is a frequent one of the life that was found last.

@@ -44,10 +44,11 @@ impl Current {
             cq.0.end(&table);
             cq.0.add(&next);
         }
+        *table = next;
+        // A post that has seen the change stores nothing in the record.
+        self.life.fetch_add(1, Ordering::AcqRel);
         self.record.store(Word::First, 0);
         self.record.store(Word::Second, 0);
-        *table = next;
-        self.life.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Ends the last life.

@@ -100,9 +100,14 @@ impl RecvRing {
         Ok(())
     }
 
-    /// Stores the number of requests in the record.
+    /// Stores the number of requests in the record, but not that of a life that has ended.
     #[inline(always)]
     fn ring_doorbell(&self) {
+        match &self.entries {
+            // The device must not take the entries of the earlier life.
+            Entries::Own { current, life, .. } if current.has_changed(*life) => return,
+            _ => {}
+        }
         store_barrier();
         self.record.store(Word::First, self.requests & 0xffff);
     }
@@ -167,5 +172,32 @@ impl RecvOps for RecvRing {
         _: verbs_abi::ib_uverbs_modify_srq,
     ) -> Result<(), CreateError> {
         Err(CreateError::Unsupported("resizing a shared receive queue by mlx5"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::QueueMemory;
+    use super::super::table::{Table, UserIndex};
+    use super::*;
+
+    #[test]
+    fn doorbell_of_ended_life_is_not_stored() {
+        let memory = QueueMemory::new([256]).expect("memory");
+        let table = Table::new(7, 0, 4, None, Arc::new(UserIndex::NONE));
+        let current = Current::new(table, memory.record.clone());
+        let size = ReceiveSize { entries: 4, shift: 6, max_sge: 1 };
+        let [ring] = memory.rings;
+        let mut queue = RecvRing::own(ring, memory.record.clone(), size, Arc::clone(&current));
+        let request = ReceiveRequest { wr_id: 1, scatter: &[] };
+        // SAFETY: the request has no memory.
+        unsafe { queue.put(&request) }.expect("there is room");
+        current.reset(&[]);
+        queue.ring_doorbell();
+        assert_eq!(memory.record.load(Word::First), 0);
+        // SAFETY: as above.
+        unsafe { queue.put(&request) }.expect("there is room");
+        queue.ring_doorbell();
+        assert_eq!(memory.record.load(Word::First), 1);
     }
 }

@@ -323,6 +323,21 @@ impl SendRing {
         }
         Ok(())
     }
+
+    /// Stores the number of blocks in the record, and then the beginning of the last entry in the register: or the whole entry,
+    /// if it is the only one and short.
+    #[inline(always)]
+    fn ring_doorbell(&mut self) {
+        // After a step to RESET, the device must not read the entries of the earlier life.
+        if self.unrung == 0 || self.current.has_changed(self.life) {
+            return;
+        }
+        store_barrier();
+        self.record.store(Word::Second, self.next & 0xffff);
+        let (start, units) = self.last;
+        self.register.ring(&self.ring, start, units, self.unrung == 1);
+        self.unrung = 0;
+    }
 }
 
 /// Stores the segment of an XRC initiator's operation that names a shared receive queue. Returns the rest of the operation.
@@ -484,18 +499,55 @@ impl SendOps for SendRing {
         unsafe { self.put_common(state, request) }
     }
 
-    /// Stores the number of blocks in the record, and then the beginning of the last entry in the register: or the whole entry,
-    /// if it is the only one and short.
     #[inline(always)]
     fn ring(&mut self, _: Doorbell<'_>) -> Posted {
-        if self.unrung == 0 {
-            return Ok(());
-        }
-        store_barrier();
-        self.record.store(Word::Second, self.next & 0xffff);
-        let (start, units) = self.last;
-        self.register.ring(&self.ring, start, units, self.unrung == 1);
-        self.unrung = 0;
+        self.ring_doorbell();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::QueueMemory;
+    use super::super::registers::{RegisterFacts, Registers};
+    use super::super::table::UserIndex;
+    use super::*;
+    use crate::sys::mapping::Mapping;
+
+    #[test]
+    fn doorbell_of_ended_life_is_not_stored() {
+        let memory = QueueMemory::new([256]).expect("memory");
+        let table = Table::new(7, 4, 0, None, Arc::new(UserIndex::NONE));
+        let current = Current::new(table, memory.record.clone());
+        let facts = RegisterFacts {
+            total: 16,
+            dedicated: 4,
+            size: 256,
+            per_kernel_page: 1,
+            copies_nothing: false,
+        };
+        let registers = Registers::map_with(facts, |_, length| Mapping::private(length));
+        let registers = Arc::new(registers.expect("registers"));
+        let register = Register::take(&registers, 1).expect("a register");
+        let [ring] = memory.rings;
+        let (record, size) = (memory.record, SendSize { blocks: 4, requests: 4, max_inline: 0 });
+        let options = Options::new(false, false);
+        let shared = Arc::clone(&current);
+        let mut queue = SendRing::new(ring, record.clone(), register, shared, size, 1, options);
+        let request = SendRequest {
+            wr_id: 1,
+            operation: SendOperation::Send,
+            payload: Payload::Gather(&[]),
+            flags: SendFlags::empty(),
+        };
+        // SAFETY: the request has no memory.
+        let put = |queue: &mut SendRing| unsafe { queue.put(QpState::IB_QPS_RTS, &request) };
+        put(&mut queue).expect("there is room");
+        current.reset(&[]);
+        queue.ring_doorbell();
+        assert_eq!(record.load(Word::Second), 0);
+        put(&mut queue).expect("there is room");
+        queue.ring_doorbell();
+        assert_eq!(record.load(Word::Second), 1);
     }
 }

@@ -69,7 +69,10 @@ impl Device {
 
     fn poll(&mut self) -> Result<Option<ib_uverbs_wc>, PollError> {
         let mut into = [Completion::default()];
-        let count = self.ring.poll(&self.file, &mut into)?;
+        let count = match self.ring.try_poll(&mut into) {
+            Some(count) => count,
+            None => self.ring.poll(&self.file, &mut into)?,
+        };
         Ok((count == 1).then_some(into[0].0))
     }
 
@@ -236,6 +239,26 @@ fn completions_of_ended_lives_are_dropped() {
         device.shared.end(&other);
         assert_eq!(ignore_poison(device.shared.changing.lock()).lives.len(), 1);
         drop(qp);
+    }
+}
+
+#[test]
+fn number_is_given_away_before_its_life_ends() {
+    let mut device = Device::new(false);
+    let first = device.qp(17, None);
+    first.post_send(1, 0, 5);
+    device.complete(&first, opcode::REQUEST, &[COUNTER_1]);
+    assert_eq!(device.polls().wr_id.get(), 5);
+    // The kernel has destroyed the first queue pair, and the thread that destroyed it was slower than this one.
+    let second = device.qp(17, None);
+    for wr_id in [6, 7] {
+        let number = wr_id - 6;
+        second.post_send(1, number, wr_id.into());
+        device.complete(&second, opcode::REQUEST, &[COUNTER_1]);
+        if wr_id == 7 {
+            device.shared.end(&first);
+        }
+        assert_eq!(device.polls().wr_id.get(), u64::from(wr_id));
     }
 }
 

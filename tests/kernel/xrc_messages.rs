@@ -176,7 +176,7 @@ fn impossible_operations_are_refused() {
     shared.done();
     let [plain, _peer] = manual_qp::connected(QpType::IB_UVERBS_QPT_RC, Shape::default());
     let error = plain.post(1, within, 0..8, SIGNALED).expect_err("no initiator");
-    assert_invalid(&error, &["only an XRC initiator"]);
+    assert_invalid(&error, &["only a send of an XRC initiator"]);
 }
 
 #[test]

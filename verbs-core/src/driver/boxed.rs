@@ -26,6 +26,11 @@ impl<T: CqOps + ?Sized> CqOps for Box<T> {
         (**self).try_poll(into)
     }
 
+    #[inline(always)]
+    fn try_take(&mut self, into: &mut [Completion]) -> Option<usize> {
+        (**self).try_take(into)
+    }
+
     fn resize(
         &mut self,
         cx: CommandContext<'_>,

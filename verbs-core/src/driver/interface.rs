@@ -250,6 +250,15 @@ pub trait CqOps: Debug + Send + 'static {
         None
     }
 
+    /// Takes completions in few instructions after [`try_poll`](Self::try_poll) has returned `None`, or returns `None` too and
+    /// does nothing.
+    ///
+    /// This call has a function of its own, so that its registers cost an empty poll nothing.
+    #[inline(always)]
+    fn try_take(&mut self, _into: &mut [Completion]) -> Option<usize> {
+        None
+    }
+
     /// Changes the size of the queue, and returns it. `IB_USER_VERBS_CMD_RESIZE_CQ`.
     ///
     /// If the device writes into other memory of this process from now on, the driver stores that memory in `memory`, even

@@ -253,6 +253,14 @@ macro_rules! drivers {
                 }
             }
 
+            #[inline(always)]
+            fn try_take(&mut self, into: &mut [Completion]) -> Option<usize> {
+                match self {
+                    $($(#[$fast_attribute])* Self::$fast(ring) => ring.try_take(into),)+
+                    _ => None,
+                }
+            }
+
             fn resize(
                 &mut self,
                 cx: CommandContext<'_>,

@@ -105,6 +105,16 @@ impl Cq {
         }
     }
 
+    /// Takes completions in few instructions after [`try_poll`](Self::try_poll) has returned `None`, or returns `None` too and
+    /// does nothing.
+    #[inline(always)]
+    pub fn try_take(&self, ring: &mut AnyCqRing, into: &mut [Completion]) -> Option<usize> {
+        match self.has_injected.load(Ordering::Acquire) {
+            false => ring.try_take(into),
+            true => None,
+        }
+    }
+
     #[inline(never)]
     fn poll_outlined(
         &self,

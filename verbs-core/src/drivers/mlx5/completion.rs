@@ -458,16 +458,21 @@ impl Drop for CqRing {
 }
 
 impl CqOps for CqRing {
-    /// Finds that there is no completion, or takes a frequent one if there is room for one only.
+    /// Finds that there is no completion.
     ///
     /// An empty ring needs no store, because the poll that found the last life has stored the number of the next completion.
     #[inline(always)]
-    fn try_poll(&mut self, into: &mut [Completion]) -> Option<usize> {
-        if self.known.has_none() {
-            return None;
-        }
-        let Some(opcode) = self.ring.entry(index(self.next)).opcode() else { return Some(0) };
+    fn try_poll(&mut self, _: &mut [Completion]) -> Option<usize> {
+        let is_empty =
+            !self.known.has_none() && self.ring.entry(index(self.next)).opcode().is_none();
+        is_empty.then_some(0)
+    }
+
+    /// Takes a frequent completion, if there is room for one only.
+    #[inline(always)]
+    fn try_take(&mut self, into: &mut [Completion]) -> Option<usize> {
         let [slot] = into else { return None };
+        let opcode = self.ring.entry(index(self.next)).opcode()?;
         self.take_frequent(opcode, slot)
     }
 

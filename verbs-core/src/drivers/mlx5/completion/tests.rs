@@ -69,7 +69,8 @@ impl Device {
 
     fn poll(&mut self) -> Result<Option<ib_uverbs_wc>, PollError> {
         let mut into = [Completion::default()];
-        let count = match self.ring.try_poll(&mut into) {
+        let taken = self.ring.try_poll(&mut into).or_else(|| self.ring.try_take(&mut into));
+        let count = match taken {
             Some(count) => count,
             None => self.ring.poll(&self.file, &mut into)?,
         };

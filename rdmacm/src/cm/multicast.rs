@@ -218,14 +218,12 @@ impl Group {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::io::{ErrorKind::WouldBlock, Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
-    use std::sync::{TryLockError, mpsc};
+    use std::sync::TryLockError;
     use std::thread;
-
-    use nix::unistd::gettid;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::addr::port_space::PortSpace;
@@ -249,17 +247,15 @@ mod tests {
         before.set_nonblocking(false).expect("block again");
         kernel.set_nonblocking(true).expect("do not block");
         thread::scope(|scope| {
-            let (says, hears) = mpsc::channel();
-            let caller = scope.spawn(move || {
-                says.send(gettid()).expect("the test listens");
-                call()
-            });
-            let thread = hears.recv().expect("the thread says who it is");
-            let stat = || fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
-            while !stat().is_ok_and(|stat| stat.contains(") S ")) {
-                thread::yield_now();
-            }
-            let held = matches!(id.inner.groups.try_lock(), Err(TryLockError::WouldBlock));
+            let caller = scope.spawn(call);
+            let is_held = || matches!(id.inner.groups.try_lock(), Err(TryLockError::WouldBlock));
+            let deadline = Instant::now() + Duration::from_secs(30);
+            let held = loop {
+                match (is_held(), Instant::now() < deadline) {
+                    (false, true) => thread::yield_now(),
+                    (held, _) => break held,
+                }
+            };
             while !caller.is_finished() {
                 match kernel.read(&mut [0; 4096]) {
                     Err(error) if error.kind() == WouldBlock => thread::yield_now(),

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use guest::plan::Device;
@@ -19,6 +21,32 @@ use crate::tally::watch::{Ending, Event, Outcome as TestOutcome, Watch};
 use crate::testbed::guest_pair;
 use crate::testbed::machine::{self, Deadline, FrameListener, Outcome};
 use crate::testbed::vm::Guest;
+
+/// Batches that have not started, for the threads that run them.
+pub(crate) struct Queue<'a>(Mutex<std::vec::IntoIter<&'a Batch<'a>>>);
+
+impl<'a> Queue<'a> {
+    pub(crate) fn new(batches: Vec<&'a Batch<'a>>) -> Self {
+        Self(Mutex::new(batches.into_iter()))
+    }
+
+    fn next(&self) -> Option<&'a Batch<'a>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).next()
+    }
+
+    /// Runs batches, one after the other, until none is left. Sends each one with its result.
+    pub(crate) fn run(
+        &self,
+        progress: &Progress,
+        results: &Sender<(&'a Batch<'a>, Result<ProgramResult>)>,
+    ) {
+        while let Some(batch) = self.next() {
+            host::progress(&format!("{}: starting {} tests", batch.name(), batch.count()));
+            // The receiver exists until all threads have ended.
+            let _ = results.send((batch, batch.run(progress)));
+        }
+    }
+}
 
 /// Number of times a batch continues in another guest after an unrelated guest failure.
 const MAX_GUEST_FAILURES: u32 = 2;

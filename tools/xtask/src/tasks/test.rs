@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::iter;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tool_error::{Error, Result};
 use crate::host;
 use crate::host::packages;
 use crate::tally::Tests;
-use crate::tally::batch::{self, Batch, Place};
+use crate::tally::batch::{self, Batch, Place, Queue};
 use crate::tally::host_program;
 use crate::tally::libtest::{self, Artifact};
 use crate::tally::progress::Progress;
@@ -109,7 +109,7 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests, beside: impl FnOnce(
     others.sort_by_key(|batch| Reverse(batch.count()));
     let (sender, results) = mpsc::channel();
     let queues = [(1, pairs), (host::processors().get(), others)]
-        .map(|(at_once, batches)| (at_once, Mutex::new(batches.into_iter())));
+        .map(|(at_once, batches)| (at_once, Queue::new(batches)));
     let progress = &progress;
     let work = || {
         thread::scope(|scope| {
@@ -117,18 +117,7 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests, beside: impl FnOnce(
                 queues.iter().flat_map(|(at_once, queue)| iter::repeat_n(queue, *at_once));
             for queue in workers {
                 let sender = sender.clone();
-                scope.spawn(move || {
-                    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    while let Some(batch) = next() {
-                        host::progress(&format!(
-                            "{}: starting {} tests",
-                            batch.name(),
-                            batch.count()
-                        ));
-                        // The receiver exists until all of these threads have ended.
-                        let _ = sender.send((batch, batch.run(progress)));
-                    }
-                });
+                scope.spawn(move || queue.run(progress, &sender));
             }
             drop(sender);
             beside(tests);

@@ -3,15 +3,17 @@
 //! The programs of a guest are static, since the files of this machine that it sees are programs of another
 //! architecture.
 
+use std::iter;
 use std::process::ExitCode;
+use std::sync::mpsc;
 use std::thread;
 
 use guest::plan::Device;
 use tool_error::{Error, Result};
 
-use crate::host::{packages, progress};
+use crate::host::{self, packages, progress};
 use crate::tally::Tests;
-use crate::tally::batch::{Batch, Place, TOOLS};
+use crate::tally::batch::{Batch, Place, Queue, TOOLS};
 use crate::tally::host_program;
 use crate::tally::libtest::Artifact;
 use crate::tally::progress::Progress;
@@ -66,16 +68,17 @@ fn add(selection: &Selection, tests: &mut Tests) -> Result<()> {
         .collect();
     let progress = Progress::default();
     progress.expect(batches.iter().map(Batch::count).sum());
-    let results = thread::scope(|scope| {
-        let progress = &progress;
-        let start = |batch| scope.spawn(move || Batch::run(batch, progress));
-        let running: Vec<_> = batches.iter().map(start).collect();
-        let panicked = |_| Err(Error::new("the thread panicked"));
-        running.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect::<Vec<_>>()
+    let (sender, results) = mpsc::channel();
+    let queue = Queue::new(batches.iter().collect());
+    thread::scope(|scope| {
+        let (queue, progress) = (&queue, &progress);
+        for sender in iter::repeat_n(sender, host::processors().get()) {
+            scope.spawn(move || queue.run(progress, &sender));
+        }
+        for (batch, ended) in results {
+            tests.add_program(&batch.name(), Some(batch.count()), ended);
+        }
     });
-    for (batch, ended) in batches.iter().zip(results) {
-        tests.add_program(&batch.name(), Some(batch.count()), ended);
-    }
     Ok(())
 }
 

@@ -93,9 +93,7 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
 fn devices(options: &Options) -> Result<Vec<Device>, Failure> {
     let (mut devices, of) = match (&options.host, source(options)?) {
         (Some(host), _) => (vec![device_towards(host, options)?], format!(" that reaches {host}")),
-        (None, Some(address)) => {
-            (vec![device_of(address)?], format!(" with the address {}", address.ip()))
-        }
+        (None, Some(address)) => (vec![device_of(address)?], format!(" at {}", address.ip())),
         (None, None) => (device::list()?, String::new()),
     };
     devices.retain(|device| device.uverbs().is_some());

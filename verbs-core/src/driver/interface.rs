@@ -70,13 +70,13 @@ pub trait BuiltIn: Driver {
 /// gives each completion out once, and only for a request that was posted to the queue pair whose
 /// number the completion has.
 pub unsafe trait Driver: Sized + Debug + Send + Sync + 'static {
-    /// The end of a completion queue that is polled.
+    /// The part of a completion queue from which completions are polled.
     type CqRing: CqOps;
     /// The part of a completion queue that is shared: arming does not wait for a thread that polls.
     type CqControl: CqControlOps;
-    /// The end of a send queue that is posted to.
+    /// The part of a send queue to which requests are posted.
     type SendRing: SendOps;
-    /// The end of a receive queue that is posted to.
+    /// The part of a receive queue to which requests are posted.
     type RecvRing: RecvOps;
     /// The part of a queue pair that belongs to neither queue alone.
     type QpData: Debug + Send + Sync + 'static;
@@ -237,7 +237,7 @@ pub trait OnDestroyed: Debug + Send + Sync {
     fn on_destroyed(&self);
 }
 
-/// The end of a completion queue that is polled.
+/// The part of a completion queue from which completions are polled.
 pub trait CqOps: Debug + Send + 'static {
     /// Takes completions off the queue, and returns how many. `file` is that of the device.
     fn poll(&mut self, file: &UverbsFile, into: &mut [Completion]) -> Result<usize, PollError>;

@@ -135,7 +135,7 @@ unsafe impl Driver for Generic {
     }
 }
 
-/// The end of a completion queue, from which completions are fetched.
+/// The part of a completion queue from which completions are fetched.
 #[derive(Debug)]
 pub struct CqRing {
     handle: u32,

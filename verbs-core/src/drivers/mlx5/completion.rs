@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use verbs_abi::ib_uverbs_resize_cq;
 
 use self::translation::{INDEX, drop_completion, opcode, outlives, translate, translate_frequent};
-use super::geometry::{self, TOO_LARGE};
+use super::geometry::{self, WRONG_SIZE};
 use super::memory::{CompletionRing, Entry, Record, Word, at};
 use super::registers::Registers;
 use super::table::{SharedTable, Table, UserIndex};
@@ -491,7 +491,7 @@ impl CqOps for CqRing {
         mut request: ib_uverbs_resize_cq,
         memory: &mut Option<Arc<Mapping>>,
     ) -> Result<u32, CreateError> {
-        let entries = geometry::completions(request.cqe).ok_or(TOO_LARGE)?;
+        let entries = geometry::completions(request.cqe).ok_or(WRONG_SIZE)?;
         if entries == self.ring.entries() {
             return Ok(entries - 1);
         }
@@ -499,7 +499,7 @@ impl CqOps for CqRing {
         let mut changing = ignore_poison(shared.changing.lock());
         let waiting = shared.written(&self.ring) - self.next;
         if waiting >= u64::from(entries) {
-            return Err(TOO_LARGE);
+            return Err(WRONG_SIZE);
         }
         request.cqe = entries - 1;
         let (ring, mapping, capacity) = self.ring.replace(cx, request, entries)?;

@@ -115,14 +115,15 @@ pub(super) fn facts(
     };
     let registers = map(facts).map_err(CreateError::Map)?;
     let supports = |command| response.cmds_supp_uhw.contains(command);
+    let limits = Limits {
+        send_entry: response.max_sq_desc_sz.into(),
+        receive_entry: response.max_rq_desc_sz.into(),
+        send_blocks: response.max_send_wqebb,
+        receives: response.max_recv_wr,
+        shared_receives: response.max_srq_recv_wr,
+    };
     Ok(Facts {
-        limits: Limits {
-            send_entry: response.max_sq_desc_sz.into(),
-            receive_entry: response.max_rq_desc_sz.into(),
-            send_blocks: response.max_send_wqebb,
-            receives: response.max_recv_wr,
-            shared_receives: response.max_srq_recv_wr,
-        },
+        limits: limits.clamped(),
         registers: Arc::new(registers),
         user_indices: (response.cqe_version == 1).then(UserIndices::new),
         completion_shift: choices.completion_shift,

@@ -119,6 +119,7 @@ pub fn context(bytes: &[u8]) {
 
 /// Checks that queues are no larger than the limits.
 fn sizes(limits: &Limits, input: &mut Input<'_>) {
+    assert_eq!(*limits, limits.clamped());
     let (requests, max_sge): (u32, u32) = (input.value(), input.value());
     let qp_type = QpType(input.byte() % 12);
     let max_inline = input.value();

@@ -7,8 +7,8 @@ use crate::driver::CreateError;
 use crate::sys::command::CommandError;
 use crate::work::QpType;
 
-/// The error for a queue that exceeds a limit of the device: that of the kernel.
-pub(super) const TOO_LARGE: CreateError = CreateError::Command(CommandError::Os(Errno::EINVAL));
+/// The error for a queue of a size that the device does not have: that of the kernel.
+pub(super) const WRONG_SIZE: CreateError = CreateError::Command(CommandError::Os(Errno::EINVAL));
 
 /// Bytes of a block: entries of a send queue begin at blocks.
 pub(super) const BLOCK: u32 = 64;
@@ -17,7 +17,14 @@ pub(super) const BLOCK: u32 = 64;
 const MOST_UNITS: u32 = 63;
 
 /// Bytes of the word with the length of inline data.
-const INLINE_HEADER: u32 = 4;
+pub(super) const INLINE_HEADER: u32 = 4;
+
+/// The largest number of blocks of a send queue, or of entries of a receive queue, of any device: half of the range of the
+/// device's counters, which have 16 bits.
+const MAX_ENTRIES: u32 = 1 << 15;
+
+/// Bytes of the largest entry of a send queue of any device.
+const MAX_SEND_ENTRY: u32 = 1024;
 
 /// The largest number of entries of a completion queue.
 const MAX_COMPLETIONS: u32 = 1 << 22;
@@ -35,6 +42,21 @@ pub(super) struct Limits {
     pub(super) receives: u32,
     /// The largest number of entries of a shared receive queue.
     pub(super) shared_receives: u32,
+}
+
+impl Limits {
+    /// Returns these limits, or smaller ones that every device keeps.
+    ///
+    /// The kernel reports no more. If it does, a counter would name two entries of a queue.
+    pub(super) fn clamped(self) -> Self {
+        Self {
+            send_entry: self.send_entry.min(MAX_SEND_ENTRY),
+            receive_entry: self.receive_entry,
+            send_blocks: self.send_blocks.min(MAX_ENTRIES),
+            receives: self.receives.min(MAX_ENTRIES),
+            shared_receives: self.shared_receives.min(MAX_ENTRIES),
+        }
+    }
 }
 
 /// The size of a send queue.
@@ -131,14 +153,14 @@ impl ReceiveSize {
     }
 
     /// Returns the size of a shared receive queue for `requests` with up to `max_sge` entries, and the number of entries in
-    /// its first list. Returns `None` if it exceeds a limit.
+    /// its first list. Returns `None` if it is zero or exceeds a limit.
     ///
     /// A request uses an entry of the first list. The second half is for receives that wait for a page of memory on demand:
     /// it is absent if the limit has no room for it.
     pub(super) fn shared(limits: &Limits, requests: u32, max_sge: u32) -> Option<(Self, u32)> {
         let unit = u32::try_from(UNIT).expect("16 fits");
         let entry = max_sge.max(1).checked_mul(16)?.checked_add(unit)?;
-        if entry > limits.receive_entry || requests > limits.shared_receives {
+        if requests == 0 || entry > limits.receive_entry || requests > limits.shared_receives {
             return None;
         }
         let entry = entry.checked_next_power_of_two()?;
@@ -157,10 +179,10 @@ impl ReceiveSize {
     }
 }
 
-/// Returns the number of entries of a completion queue for `completions`. Returns `None` if it exceeds the limit.
+/// Returns the number of entries of a completion queue for `completions`. Returns `None` if it is zero or exceeds the limit.
 pub(super) fn completions(completions: u32) -> Option<u32> {
     let entries = completions.checked_add(1)?.checked_next_power_of_two()?;
-    (entries <= MAX_COMPLETIONS).then_some(entries)
+    (completions > 0 && entries <= MAX_COMPLETIONS).then_some(entries)
 }
 
 #[cfg(test)]
@@ -217,10 +239,25 @@ mod tests {
         assert_eq!((large.0.entries, large.1), (1 << 15, 1 << 15));
         assert_eq!(size(1 << 16, 1), None);
         assert_eq!(size(1, 32), None);
+        assert_eq!(size(0, 1), None);
+    }
+
+    #[test]
+    fn limits_fit_counters_of_device() {
+        let most = u32::MAX;
+        let reported = Limits {
+            send_entry: most,
+            receive_entry: 512,
+            send_blocks: most,
+            receives: most,
+            shared_receives: most,
+        };
+        assert_eq!((reported.clamped(), LIMITS.clamped()), (LIMITS, LIMITS));
     }
 
     #[test]
     fn completion_queue_has_one_entry_more() {
+        assert_eq!(completions(0), None);
         assert_eq!(completions(1), Some(2));
         assert_eq!(completions(100), Some(128));
         assert_eq!(completions((1 << 22) - 1), Some(1 << 22));

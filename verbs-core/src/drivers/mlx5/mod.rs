@@ -45,7 +45,7 @@ use verbs_abi::{
 use self::address::Network;
 use self::completion::{CqControl, CqRing, Shared};
 use self::context::Facts;
-use self::geometry::{Limits, ReceiveSize, SendSize, TOO_LARGE};
+use self::geometry::{Limits, ReceiveSize, SendSize, WRONG_SIZE};
 use self::memory::{CompletionRing, Links, QueueMemory};
 use self::queue_pair::{Current, distinct};
 use self::receive::RecvRing;
@@ -172,7 +172,7 @@ fn sizes(
     let has_receives = request.is_srq == 0 && qp_type != QpType::IB_UVERBS_QPT_XRC_INI;
     let receives = if has_receives { request.max_recv_wr } else { 0 };
     let receive = ReceiveSize::new(limits, receives, request.max_recv_sge);
-    send.zip(receive).ok_or(TOO_LARGE)
+    send.zip(receive).ok_or(WRONG_SIZE)
 }
 
 // SAFETY: the device writes a completion when it no longer uses the memory of the request. Each entry of a completion queue is
@@ -200,7 +200,7 @@ unsafe impl Driver for Mlx5 {
         cx: CommandContext<'_>,
         mut request: ib_uverbs_create_cq,
     ) -> Result<CreatedCq<Self>, CreateError> {
-        let entries = geometry::completions(request.cqe).ok_or(TOO_LARGE)?;
+        let entries = geometry::completions(request.cqe).ok_or(WRONG_SIZE)?;
         request.cqe = entries - 1;
         let memory = QueueMemory::new([(entries as usize) << self.facts.completion_shift]);
         let memory = memory.map_err(CreateError::Map)?;
@@ -294,7 +294,7 @@ unsafe impl Driver for Mlx5 {
     ) -> Result<CreatedSrq<Self>, CreateError> {
         let (max_wr, max_sge) = request.capacity();
         let sized = ReceiveSize::shared(&self.facts.limits, *max_wr, *max_sge);
-        let (size, listed) = sized.ok_or(TOO_LARGE)?;
+        let (size, listed) = sized.ok_or(WRONG_SIZE)?;
         (*max_wr, *max_sge) = (size.entries - 1, size.max_sge);
         // If a queue has a completion queue of its own, its completions name it by that index.
         let user_index = match cq {

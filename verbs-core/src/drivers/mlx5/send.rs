@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::geometry::{BLOCK, SendSize};
+use super::geometry::{BLOCK, INLINE_HEADER, SendSize};
 use super::memory::{Record, Ring, UNIT, UNITS_PER_BLOCK, Unit, Word, pair};
 use super::opcode;
 use super::queue_pair::Current;
@@ -137,15 +137,12 @@ fn gather(ring: &mut Ring, mut offset: usize, pieces: &[Sge]) -> Result<usize, u
     Ok(offset)
 }
 
-/// Bytes of the length in front of inline data.
-const INLINE_HEADER: usize = size_of::<u32>();
-
 /// Returns the offset behind inline data of `length` bytes that are stored at `offset`, a multiple of 16. No data takes no unit.
 #[inline(always)]
 fn inline_end(offset: usize, length: u32) -> usize {
     match length {
         0 => offset,
-        length => (offset + INLINE_HEADER + length as usize + UNIT - 1) & !(UNIT - 1),
+        length => (offset + (INLINE_HEADER + length) as usize + UNIT - 1) & !(UNIT - 1),
     }
 }
 
@@ -153,7 +150,7 @@ fn inline_end(offset: usize, length: u32) -> usize {
 #[inline(never)]
 fn put_inline(ring: &mut Ring, offset: usize, bytes: &[u8]) {
     #[expect(clippy::cast_possible_truncation, reason = "the length is at most that of a queue")]
-    let header: [u8; INLINE_HEADER] = (INLINE | bytes.len() as u32).to_be_bytes();
+    let header = (INLINE | bytes.len() as u32).to_be_bytes();
     if !bytes.is_empty() {
         ring.put_bytes(offset, header, bytes);
     }

@@ -534,7 +534,8 @@ impl Poller<'_> {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::MalformedResponse`] if the ring that the kernel shares is inconsistent.
+    /// - [`ErrorKind::MalformedResponse`] if the ring that the kernel shares is inconsistent. On mlx5 this is
+    ///   reported once for each malformed completion, and later polls continue behind it.
     /// - [`ErrorKind::DeviceRemoved`] if polling issues a command and the device was removed.
     /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
     ///

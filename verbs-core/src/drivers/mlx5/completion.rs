@@ -359,7 +359,8 @@ impl CqRing {
         Self { ring, shared, next: 0, known }
     }
 
-    /// Takes completions off the ring into `into`. Returns how many, or the reason why the first one is malformed.
+    /// Takes completions off the ring into `into`. Returns how many, or the reason why the first one, which is
+    /// taken too, is malformed.
     #[inline(always)]
     fn take(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
         let Self { ring, shared, next, known } = self;
@@ -367,25 +368,32 @@ impl CqRing {
         while let Some(slot) = into.get_mut(count) {
             let entry = ring.entry(index(*next));
             let Some(opcode) = entry.opcode() else { break };
-            let (life, has_ended) = match known.find(shared, entry, *next) {
-                Ok(found) => found,
-                // The entry stays: the next poll returns the error, if this one has completions.
-                Err(reason) if count == 0 => return Err(reason),
-                Err(_) => break,
-            };
-            if has_ended && !outlives(&life.table, opcode) {
-                drop_completion(entry, &life.table, opcode);
-            } else {
-                match translate(entry, &life.table, opcode, slot) {
-                    Ok(()) => count += 1,
-                    Err(reason) if count == 0 => return Err(reason),
-                    Err(_) => break,
+            let taken = match known.find(shared, entry, *next) {
+                Ok((life, true)) if !outlives(&life.table, opcode) => {
+                    drop_completion(entry, &life.table, opcode);
+                    Ok(0)
                 }
+                Ok((life, _)) => translate(entry, &life.table, opcode, slot).map(|()| 1),
+                Err(reason) => Err(reason),
+            };
+            match taken {
+                Ok(taken) => count += taken,
+                Err(reason) if count == 0 => return Err(self.step_over(reason)),
+                // This poll returns the completions before it, and the next one the error.
+                Err(_) => break,
             }
             *next += 1;
         }
         self.release();
         Ok(count)
+    }
+
+    /// Leaves a malformed completion behind, so that it is reported once and the queue pairs of later ones go on.
+    #[cold]
+    fn step_over(&mut self, reason: &'static str) -> &'static str {
+        self.next += 1;
+        self.release();
+        reason
     }
 
     /// Lets the device write over the entries that were polled.

@@ -18,7 +18,7 @@ mod real {
     pub use std::thread;
 
     use std::ptr::{self, NonNull};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use crate::lock::ignore_poison;
 
@@ -45,6 +45,11 @@ mod real {
         }
         let (guard, _) = ignore_poison(condvar.wait_timeout(guard, rest));
         (guard, false)
+    }
+
+    /// Waits a moment for a thread that needs a few instructions, also if that thread has a lower priority.
+    pub fn pause() {
+        thread::sleep(Duration::from_micros(10));
     }
 
     /// Reports a read of the element at this address to loom.

@@ -71,6 +71,11 @@ from_ptr! {
     AtomicU32 u32 WORDS;
 }
 
+/// Lets another thread run.
+pub fn pause() {
+    thread::yield_now();
+}
+
 /// Reads the element at `element`.
 ///
 /// The model fails if another thread writes to it at the same time.

@@ -7,53 +7,95 @@ use super::completion::CqControl;
 use super::memory::{Record, Word};
 use super::table::Table;
 use crate::lock::ignore_poison;
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicU32, pause};
+
+/// The life of one queue of a queue pair: from the creation of the queue pair, or a step to RESET, to the next such step.
+///
+/// The life does not change while the queue rings its doorbell. So the device never takes entries of an earlier life for those
+/// of the current one, even if one thread posts while another moves the queue pair to RESET and back to RTS.
+///
+/// The word is the number of the life, or that number plus one while the queue rings.
+#[derive(Debug, Default)]
+pub(super) struct QueueLife(AtomicU32);
+
+impl QueueLife {
+    /// The bit of the word that is set while the queue rings.
+    const RINGS: u32 = 1;
+
+    /// The difference between the numbers of two lives.
+    const STEP: u32 = 2;
+
+    /// Returns `true` if `life` has ended. The queue does not ring at the time of the call.
+    #[inline(always)]
+    pub(super) fn has_ended(&self, life: u32) -> bool {
+        self.0.load(Ordering::Acquire) != life
+    }
+
+    /// Calls `ring`, unless `life` has ended. Returns `false` if it has.
+    #[inline(always)]
+    pub(super) fn ring(&self, life: u32, ring: impl FnOnce()) -> bool {
+        let (word, rings) = (&self.0, life | Self::RINGS);
+        if word.compare_exchange(life, rings, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        ring();
+        word.store(life, Ordering::Release);
+        true
+    }
+
+    /// Ends `life`, the current one, as soon as the queue does not ring, and begins the next one.
+    fn end(&self, life: u32) {
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        let next = life.wrapping_add(Self::STEP);
+        while self.0.compare_exchange(life, next, success, failure).is_err() {
+            pause();
+        }
+    }
+}
 
 /// The current life of a queue pair.
 #[derive(Debug)]
 pub struct Current {
-    /// The number of lives before this one.
-    life: AtomicU32,
-    table: Mutex<Arc<Table>>,
+    pub(super) send: QueueLife,
+    pub(super) recv: QueueLife,
+    /// The number of the life, and its table.
+    life: Mutex<(u32, Arc<Table>)>,
     record: Record,
 }
 
 impl Current {
     pub(super) fn new(table: Table, record: Record) -> Arc<Self> {
-        let (life, table) = (AtomicU32::new(0), Mutex::new(Arc::new(table)));
-        Arc::new(Self { life, table, record })
+        let (send, recv) = (QueueLife::default(), QueueLife::default());
+        Arc::new(Self { send, recv, life: Mutex::new((0, Arc::new(table))), record })
     }
 
-    /// Returns `true` if `life` is not the current life any more.
-    #[inline(always)]
-    pub(super) fn has_changed(&self, life: u32) -> bool {
-        self.life.load(Ordering::Acquire) != life
-    }
-
-    /// Returns the number of lives before the current one, and the current table.
+    /// Returns the number of the current life, and its table.
     pub(super) fn get(&self) -> (u32, Arc<Table>) {
-        let table = ignore_poison(self.table.lock());
-        (self.life.load(Ordering::Acquire), Arc::clone(&table))
+        let life = ignore_poison(self.life.lock());
+        (life.0, Arc::clone(&life.1))
     }
 
     /// Ends the life on the completion queues, and begins the next one.
     pub(super) fn reset(&self, cqs: &[&CqControl]) {
-        let mut table = ignore_poison(self.table.lock());
+        let mut life = ignore_poison(self.life.lock());
+        let (number, table) = &mut *life;
         let next = Arc::new(table.emptied());
         for cq in cqs {
-            cq.0.end(&table);
+            cq.0.end(table);
             cq.0.add(&next);
         }
         *table = next;
-        // A post that has seen the change stores nothing in the record.
-        self.life.fetch_add(1, Ordering::AcqRel);
+        // From here on no thread stores a number of the earlier life in the record.
+        self.send.end(*number);
+        self.recv.end(*number);
+        *number = number.wrapping_add(QueueLife::STEP);
         self.record.store(Word::First, 0);
         self.record.store(Word::Second, 0);
     }
 
     /// Ends the last life.
     pub(super) fn end(&self, cqs: &[&CqControl]) {
-        let table = ignore_poison(self.table.lock());
+        let (_, table) = self.get();
         cqs.iter().for_each(|cq| cq.0.end(&table));
     }
 }
@@ -63,5 +105,66 @@ pub(super) fn distinct<'a>(send: &'a CqControl, recv: &'a CqControl) -> Vec<&'a 
     match Arc::ptr_eq(&send.0, &recv.0) {
         true => vec![send],
         false => vec![send, recv],
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_model {
+    use super::*;
+    use crate::sync::{check, thread};
+
+    #[test]
+    fn loom_ended_life_does_not_ring() {
+        check(|| {
+            let queue = Arc::new(QueueLife::default());
+            // The number of posted entries, as the device reads it.
+            let record = Arc::new(AtomicU32::new(0));
+            let poster = thread::spawn({
+                let (queue, record) = (Arc::clone(&queue), Arc::clone(&record));
+                move || queue.ring(0, || record.store(5, Ordering::Relaxed))
+            });
+            queue.end(0);
+            record.store(0, Ordering::Relaxed);
+            poster.join().expect("the poster should not panic");
+            assert_eq!(record.load(Ordering::Relaxed), 0);
+            assert!(queue.ring(QueueLife::STEP, || {}));
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::super::memory::QueueMemory;
+    use super::super::table::UserIndex;
+    use super::*;
+
+    #[test]
+    fn life_does_not_end_while_its_doorbell_rings() {
+        let memory = QueueMemory::new([256]).expect("memory");
+        let table = Table::new(7, 4, 4, None, Arc::new(UserIndex::NONE));
+        let current = Current::new(table, memory.record.clone());
+        let reset = mpsc::channel();
+        thread::scope(|scope| {
+            let rang = current.send.ring(0, || {
+                scope.spawn(|| {
+                    current.reset(&[]);
+                    reset.0.send(()).expect("the receiver is alive");
+                });
+                // The step waits for the doorbell, so it has not ended however long this thread takes.
+                let early = reset.1.recv_timeout(Duration::from_millis(100));
+                assert!(early.is_err(), "the life ended while its doorbell rang");
+                memory.record.store(Word::Second, 5);
+            });
+            assert!(rang);
+        });
+        reset.1.recv().expect("the step should end");
+        assert_eq!(memory.record.load(Word::Second), 0);
+        assert!(
+            current.send.has_ended(0) && !current.send.ring(0, || panic!("the life has ended"))
+        );
     }
 }

@@ -75,7 +75,7 @@ impl RecvRing {
         }
         match &mut self.entries {
             Entries::Own { current, life, table } => {
-                if current.has_changed(*life) {
+                if current.recv.has_ended(*life) {
                     (*life, *table) = current.get();
                     self.requests = 0;
                 }
@@ -103,13 +103,15 @@ impl RecvRing {
     /// Stores the number of requests in the record, but not that of a life that has ended.
     #[inline(always)]
     fn ring_doorbell(&self) {
+        let ring = || {
+            store_barrier();
+            self.record.store(Word::First, self.requests & 0xffff);
+        };
         match &self.entries {
-            // The device must not take the entries of the earlier life.
-            Entries::Own { current, life, .. } if current.has_changed(*life) => return,
-            _ => {}
+            // The device must not take the entries of an earlier life.
+            Entries::Own { current, life, .. } => drop(current.recv.ring(*life, ring)),
+            Entries::Shared { .. } => ring(),
         }
-        store_barrier();
-        self.record.store(Word::First, self.requests & 0xffff);
     }
 }
 
@@ -146,7 +148,7 @@ impl RecvOps for RecvRing {
             return stored.is_ok();
         };
         let has_room = self.requests.wrapping_sub(table.receives_done()) < self.size.entries;
-        if current.has_changed(*life) || !has_room || piece.length >= TOO_LONG {
+        if current.recv.has_ended(*life) || !has_room || piece.length >= TOO_LONG {
             return false;
         }
         let start = ((self.requests & (self.size.entries - 1)) as usize) << self.size.shift;

@@ -81,7 +81,7 @@ pub struct SendRing {
     record: Record,
     register: Register,
     current: Arc<Current>,
-    /// The number of lives before that of `table`.
+    /// The number of the life that `table` is of.
     life: u32,
     table: Arc<Table>,
     size: SendSize,
@@ -198,7 +198,7 @@ impl SendRing {
     /// Takes the table of the next life, and returns to the first block, if the queue pair was moved to RESET.
     #[inline(always)]
     fn follow_reset(&mut self) {
-        if self.current.has_changed(self.life) {
+        if self.current.send.has_ended(self.life) {
             (self.life, self.table) = self.current.get();
             (self.next, self.requests, self.unrung) = (0, 0, 0);
             self.set_next_fence(0);
@@ -220,7 +220,7 @@ impl SendRing {
     #[inline(always)]
     unsafe fn put_common(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
         let has_room = self.requests.wrapping_sub(self.table.sends_done()) < self.common_requests;
-        if check_send(state).is_err() || self.current.has_changed(self.life) || !has_room {
+        if check_send(state).is_err() || self.current.send.has_ended(self.life) || !has_room {
             return false;
         }
         let index = self.next & self.mask;
@@ -325,15 +325,20 @@ impl SendRing {
     /// if it is the only one and short.
     #[inline(always)]
     fn ring_doorbell(&mut self) {
-        // After a step to RESET, the device must not read the entries of the earlier life.
-        if self.unrung == 0 || self.current.has_changed(self.life) {
+        let Self { current, life, ring, record, register, next, unrung, last, .. } = self;
+        if *unrung == 0 {
             return;
         }
-        store_barrier();
-        self.record.store(Word::Second, self.next & 0xffff);
-        let (start, units) = self.last;
-        self.register.ring(&self.ring, start, units, self.unrung == 1);
-        self.unrung = 0;
+        // After a step to RESET, the device must not read the entries of the earlier life.
+        let rang = current.send.ring(*life, || {
+            store_barrier();
+            record.store(Word::Second, *next & 0xffff);
+            let (start, units) = *last;
+            register.ring(ring, start, units, *unrung == 1);
+        });
+        if rang {
+            *unrung = 0;
+        }
     }
 }
 

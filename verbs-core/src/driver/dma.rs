@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`store_barrier`] | none: the processor keeps stores to ordinary memory in order | `dsb st` |
 //! | [`write_combining_barrier`] | `sfence`: a store to a register may otherwise pass stores to ordinary memory | `dsb st` |
+//! | [`write_combining_barrier_in_lock`] | none: the instruction that takes a lock orders all stores before it | `dsb st` |
 //!
 //! A load with [`Acquire`](std::sync::atomic::Ordering::Acquire) of the word that a device stores last keeps the loads behind
 //! it in order on both: x86-64 keeps all loads in order, and an acquiring load of aarch64 orders later loads for all observers
@@ -46,6 +47,16 @@ pub fn write_combining_barrier() {
     dsb_st();
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     fence(Ordering::SeqCst);
+}
+
+/// Makes earlier stores visible to devices before later stores to registers, as
+/// [`write_combining_barrier`] does, on a thread that has taken a lock since the earlier stores.
+#[inline(always)]
+pub fn write_combining_barrier_in_lock() {
+    #[cfg(target_arch = "x86_64")]
+    compiler_fence(Ordering::SeqCst);
+    #[cfg(not(target_arch = "x86_64"))]
+    write_combining_barrier();
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -19,7 +19,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use verbs_abi::mlx5::{MLX5_IB_MMAP_CMD_SHIFT, mlx5_ib_mmap_cmd};
 
 use super::memory::{Ring, UNITS_PER_BLOCK, WORDS};
-use crate::driver::dma::write_combining_barrier;
+use crate::driver::dma::{write_combining_barrier, write_combining_barrier_in_lock};
 use crate::lock::ignore_poison;
 use crate::sys::mapping::{Mapping, Place};
 use crate::sys::uverbs::UverbsFile;
@@ -205,6 +205,7 @@ impl Register {
         if self.is_shared {
             return self.ring_shared(ring, start, blocks);
         }
+        write_combining_barrier();
         self.store(self.buffer, ring, start, blocks);
         self.buffer ^= self.size;
     }
@@ -213,18 +214,19 @@ impl Register {
     #[inline(never)]
     fn ring_shared(&self, ring: &Ring, start: usize, blocks: usize) {
         let mut buffer = ignore_poison(self.registers.next_buffers[self.number].lock());
-        // The order by a lock is that of ordinary memory: the barriers are needed all the same.
+        write_combining_barrier_in_lock();
         self.store(*buffer, ring, start, blocks);
         *buffer ^= self.size;
     }
 
     /// Stores `blocks` blocks in the buffer at offset `buffer`, which has room for them, or one word if `blocks` is 0.
+    ///
+    /// The caller has ordered earlier stores by a barrier.
     #[inline(always)]
     fn store(&self, buffer: usize, ring: &Ring, start: usize, blocks: usize) {
         debug_assert!(blocks * WORDS * 8 <= self.size && (buffer == 0 || buffer == self.size));
         // SAFETY: `take` has checked that both buffers are within the page, and a buffer is selected by its size.
         let mut register: NonNull<u64> = unsafe { self.start.pointer().add(buffer).cast() };
-        write_combining_barrier();
         if blocks == 0 {
             // SAFETY: a buffer has room for a word; see `put`.
             unsafe { put(register, ring.block(start).word(0)) };

@@ -18,6 +18,8 @@
 #define LIST 16
 /* The byte behind the message in the memory of the server, which the client reads last. */
 #define ARRIVED 1
+/* Seconds until the data of a read arrive. */
+#define LIMIT 60
 #define KIND __attribute__((noinline, noclone)) void
 
 static char outgoing[MESSAGE + 1], incoming[MESSAGE + 1];
@@ -184,8 +186,11 @@ int main(int argc, char **argv)
 	for (place = 0; place < count; place++)
 		check(ibv_post_send(client->qp, &write, &bad), "post a signaled write");
 	post_read(client->qp, &write, ours->lkey, 0);
+	/* The signal ends the program if a write or the read has failed. */
+	alarm(LIMIT);
 	while (*(volatile char *)&outgoing[MESSAGE] != ARRIVED)
 		;
+	alarm(0);
 	poll_sends(client->send_cq, count);
 	send.sg_list->length = INLINE;
 	send.send_flags = write.send_flags = IBV_SEND_INLINE;

@@ -10,6 +10,7 @@ use std::env;
 use std::error::Error;
 use std::io::{self, Write};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rdmacm::addr::{AddrInfoFlags, AddrInfoHints};
 use rdmacm::cm::{CmId, ConnParam, EndpointQpInit, PortSpace, getaddrinfo};
@@ -89,6 +90,9 @@ fn main() -> Outcome {
 /// have been carried out.
 const ARRIVED: u8 = 1;
 
+/// The time within which the data of a read arrive.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// The sending side: its queue pair, its memory, and the memory of the server.
 struct Sender {
     qp: QueuePair,
@@ -132,7 +136,11 @@ impl Sender {
         self.local.write(MESSAGE, &[0])?;
         self.post_read(SendFlags::empty())?;
         let mut byte = [0];
+        let deadline = Instant::now() + LIMIT;
         while byte != [ARRIVED] {
+            if Instant::now() > deadline {
+                return Err("the data of a read did not arrive".into());
+            }
             self.local.read(MESSAGE, &mut byte)?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use super::queue_io::{Queue, QueueIo, Slot};
 use super::watched_keys::WatchedKeys;
 use super::{Core, EndReason, ReceivedMessage};
 use crate::endpoint::operation::Interest;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{Completion, GRH_LENGTH, WcOpcode, WcStatus};
 
 impl<B: Slot, S> Core<B, S> {
@@ -48,9 +48,23 @@ impl<B: Slot, S> Core<B, S> {
         let polled = io.poll(queue, |buffer, sender, completion| match queue {
             Queue::Receive => self.on_receive(buffer, sender, completion),
             Queue::Send => self.on_send(buffer, sender, completion),
-        })?;
-        self.arming.has_polled(queue, polled);
-        Ok(polled)
+        });
+        match polled {
+            Ok(polled) => {
+                self.arming.has_polled(queue, polled);
+                Ok(polled)
+            }
+            Err(error) => Err(self.on_failed_poll(error)),
+        }
+    }
+
+    /// Ends the endpoint if a completion is malformed. The caller that polls may not be the one that waits for its request.
+    #[cold]
+    fn on_failed_poll(&mut self, error: Error) -> Error {
+        if matches!(error.kind(), ErrorKind::MalformedResponse(_)) {
+            self.set_end(EndReason::MalformedCompletion);
+        }
+        error
     }
 
     /// Handles a completion from the queue for receives.

@@ -18,6 +18,8 @@ pub(in crate::endpoint) enum EndReason {
     PeerRequestFailed(AsyncEventType),
     /// The state after all requests were flushed, before the reason of the failure is known.
     Unreported,
+    /// The device has stored a completion that names no request: a request of the endpoint may never complete.
+    MalformedCompletion,
     /// The device was removed.
     DeviceRemoved,
 }
@@ -31,6 +33,10 @@ impl EndReason {
             Self::Failed(status) => ErrorKind::WorkRequestFailed(status),
             Self::PeerRequestFailed(event_type) => ErrorKind::PeerRequestFailed(event_type),
             Self::Unreported => ErrorKind::UnreportedCause,
+            Self::MalformedCompletion => ErrorKind::MalformedResponse(
+                "a completion of the endpoint named no request, so that a request may be lost"
+                    .into(),
+            ),
             Self::DeviceRemoved => ErrorKind::DeviceRemoved(libc::ENODEV),
         }
     }
@@ -75,6 +81,7 @@ impl Lifecycle {
                 EndReason::Failed(_)
                     | EndReason::PeerRequestFailed(_)
                     | EndReason::Unreported
+                    | EndReason::MalformedCompletion
                     | EndReason::DeviceRemoved
             )
         );
@@ -91,13 +98,14 @@ impl Lifecycle {
 mod tests {
     use super::*;
 
-    const ENDS: [EndReason; 7] = [
+    const ENDS: [EndReason; 8] = [
         EndReason::Local,
         EndReason::Remote,
         EndReason::Overrun,
         EndReason::Failed(WcStatus::IB_WC_RETRY_EXC_ERR),
         EndReason::PeerRequestFailed(AsyncEventType::IB_EVENT_QP_ACCESS_ERR),
         EndReason::Unreported,
+        EndReason::MalformedCompletion,
         EndReason::DeviceRemoved,
     ];
 

@@ -48,6 +48,8 @@ struct TestQueues {
     is_error: bool,
     /// Posts are refused, and the buffer is returned.
     refuses: bool,
+    /// Polling finds a completion that names no request.
+    has_malformed_completion: bool,
 }
 
 fn completion(status: WcStatus, opcode: WcOpcode, bytes: usize) -> Completion {
@@ -125,6 +127,9 @@ impl QueueIo for TestQueues {
         queue: Queue,
         mut each: impl FnMut(TestBuffer, Option<u32>, &Completion),
     ) -> Result<usize> {
+        if self.has_malformed_completion {
+            return Err(Error::malformed("poll", "", "a completion"));
+        }
         let completed = &mut self.completed[usize::from(queue == Queue::Send)];
         let count = completed.len();
         completed.drain(..).for_each(|(buffer, sender, done)| each(buffer, sender, &done));
@@ -433,6 +438,21 @@ fn connection_end_explains_failed_send() {
     assert_eq!(endpoint.core.acquire_buffer().expect("an end"), Err(failed));
     assert_eq!(endpoint.core.flushed(), Some(Err(failed)));
     assert!(endpoint.core.is_settled());
+}
+
+#[test]
+fn malformed_completion_ends_endpoint() {
+    for mut endpoint in [Endpoint::roce(), Endpoint::datagrams()] {
+        let slot = endpoint.post(true).expect("a buffer should be free");
+        endpoint.queues.has_malformed_completion = true;
+        endpoint.core.poll(&mut endpoint.queues, Interest::Messages).expect_err("it fails");
+        // The caller that waits for the request is another one, and the completion is reported once.
+        endpoint.queues.has_malformed_completion = false;
+        endpoint.poll();
+        let malformed = EndReason::MalformedCompletion;
+        assert_eq!(endpoint.core.completed_send(slot).expect("an end"), Err(malformed));
+        assert_eq!(endpoint.core.flushed(), Some(Err(malformed)));
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The ioctl of the kernel's methods.
 //!
-//! The library uses two methods of the device object: INVOKE_WRITE, which carries a write command, and QUERY_GID_TABLE.
+//! The library uses three methods of the device object: INVOKE_WRITE, which carries a write command, QUERY_GID_TABLE and
+//! QUERY_GID_ENTRY. The numbers of a driver's own objects and methods are in the module of the driver.
 //!
 //! The call is `ioctl(fd, RDMA_VERBS_IOCTL, header)`. The header is an [`ib_uverbs_ioctl_hdr`], followed by its
 //! [`ib_uverbs_attr`]s. Lengths are in bytes. The core request of INVOKE_WRITE has no headers of a write, and its
@@ -100,6 +101,8 @@ crate::abi_constants! {
     UVERBS_METHOD_INVOKE_WRITE: u16 = 0;
     /// The method that lists the entries in use of the GID tables of all ports: Linux 5.10.
     UVERBS_METHOD_QUERY_GID_TABLE: u16 = 5;
+    /// The method that reads an entry of the GID table of a port: Linux 5.10.
+    UVERBS_METHOD_QUERY_GID_ENTRY: u16 = 6;
     /// The core request.
     UVERBS_ATTR_CORE_IN: u16 = 0;
     /// The core response; left out for a command without one.
@@ -112,6 +115,14 @@ crate::abi_constants! {
     UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES: u16 = 2;
     /// Address of their number, 8 bytes.
     UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES: u16 = 3;
+    /// The port, 4 bytes.
+    UVERBS_ATTR_QUERY_GID_ENTRY_PORT: u16 = 0;
+    /// Index of the entry, 4 bytes: ENODATA if it is empty.
+    UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX: u16 = 1;
+    /// 0, 4 bytes.
+    UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS: u16 = 2;
+    /// Address of the entry.
+    UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY: u16 = 3;
     /// The driver's request.
     UVERBS_ATTR_UHW_IN: u16 = 0x1000;
     /// The driver's response.

@@ -127,6 +127,8 @@ pub const CONSTANTS: &[&[layout::Constant]] = &[
     netlink::NETLINK_FAMILY,
     netlink::NETLINK_CONSTANTS,
     mlx5::MLX5_CONSTANTS,
+    mlx5::MLX5_IOCTL_IDS,
+    mlx5::MLX5_UAR_ALLOC_TYPES,
     mlx5::MLX5_LIB_CAPS,
     mlx5::MLX5_UCTX_FLAGS,
     mlx5::MLX5_UCTX_RESP_MASK,

@@ -26,6 +26,41 @@ crate::abi_constants! {
     MLX5_SRQ_FLAG_SIGNATURE: u32 = 1;
 }
 
+crate::abi_constants! {
+    table: MLX5_IOCTL_IDS, header: "rdma/mlx5_user_ioctl_cmds.h";
+
+    /// A page of doorbell registers, as an object of the ioctl.
+    MLX5_IB_OBJECT_UAR: u16 = 0x1008;
+    /// The method that allocates a page.
+    MLX5_IB_METHOD_UAR_OBJ_ALLOC: u16 = 0x1000;
+    /// The method that frees a page.
+    MLX5_IB_METHOD_UAR_OBJ_DESTROY: u16 = 0x1001;
+    /// Handle of the page; an output.
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE: u16 = 0x1000;
+    /// A [`mlx5_ib_uapi_uar_alloc_type`], 8 bytes.
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE: u16 = 0x1001;
+    /// Offset at which the page is mapped, 8 bytes; an output.
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET: u16 = 0x1002;
+    /// Bytes to be mapped, 4 bytes; an output.
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH: u16 = 0x1003;
+    /// Number of the page for create commands, 4 bytes; an output.
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID: u16 = 0x1004;
+    /// Handle of the page that is freed.
+    MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE: u16 = 0x1000;
+}
+
+crate::abi_enum! {
+    table: MLX5_UAR_ALLOC_TYPES, header: "rdma/mlx5_user_ioctl_verbs.h";
+
+    /// The kind of a page of doorbell registers.
+    pub struct mlx5_ib_uapi_uar_alloc_type: u8 {
+        /// With write combining, to which short entries can be copied (BlueFlame).
+        MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF = 0;
+        /// Without caching, for doorbells only.
+        MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC = 1;
+    }
+}
+
 crate::abi_structs! {
     table: MLX5_LAYOUT, header: "rdma/mlx5-abi.h";
 

@@ -47,7 +47,7 @@ mod real {
         (guard, false)
     }
 
-    /// Waits a moment for a thread that needs a few instructions, also if that thread has a lower priority.
+    /// Sleeps for a moment, so that a thread with a lower priority can run.
     pub fn pause() {
         thread::sleep(Duration::from_micros(10));
     }

@@ -31,14 +31,6 @@ pub(super) const OTHER_VALUES: &[OtherValue] = &[
         reason: "DEVX: this library creates no objects by commands of the firmware",
     },
     OtherValue {
-        kind: "alloc_ucontext",
-        field: "lib_caps",
-        unless: None,
-        c: "0x3",
-        ours: "0x1",
-        reason: "DYN_UAR: this library maps static registers, and takes none by ioctl",
-    },
-    OtherValue {
         kind: "qp",
         field: "receives",
         unless: Some(("srqn", "none")),

@@ -119,13 +119,26 @@ macro_rules! scripts {
 
         /// Completions of version 0 name queue pairs by their numbers, as those of the first devices do.
         mod version_0 {
-            use super::{compare, scripts, with_version};
+            use super::{compare, scripts, with_parameter};
 
             $(
                 #[test]
                 #[ignore = "needs the test bed: cargo xtask test"]
                 fn $name() {
-                    with_version("0", || drop(compare(&scripts::$name())));
+                    with_parameter("cqe_version", "0", || drop(compare(&scripts::$name())));
+                }
+            )*
+        }
+
+        /// Programs allocate dynamic registers, as newer kernels demand.
+        mod dynamic_registers {
+            use super::{compare, scripts, with_parameter};
+
+            $(
+                #[test]
+                #[ignore = "needs the test bed: cargo xtask test"]
+                fn $name() {
+                    with_parameter("dynamic", "Y", || drop(compare(&scripts::$name())));
                 }
             )*
         }
@@ -167,32 +180,42 @@ fn permitted_differences_exist() {
     assert_eq!(found, comparison::reasons());
 }
 
-/// Runs `run` while the card offers completions of no higher version.
-fn with_version(version: &str, run: impl FnOnce()) {
-    const VERSION: &str = "/sys/module/rdmacm_mlx5/parameters/cqe_version";
-    struct Restored;
-    impl Drop for Restored {
+/// Runs `run` while a parameter of the card has another value than at first.
+fn with_parameter(name: &str, value: &str, run: impl FnOnce()) {
+    struct Restored<'a>(&'a Path, String);
+    impl Drop for Restored<'_> {
         fn drop(&mut self) {
-            fs::write(VERSION, "1").expect("restore the version");
+            fs::write(self.0, &self.1).expect("restore the parameter");
         }
     }
-    let _restored = Restored;
-    fs::write(VERSION, version).expect("set the version");
+    let path = Path::new("/sys/module/rdmacm_mlx5/parameters").join(name);
+    let first = fs::read_to_string(&path).expect("the parameter");
+    assert_ne!(first.trim(), value, "the parameter should have another value at first");
+    fs::write(&path, value).expect("set the parameter");
+    let _restored = Restored(&path, first);
     run();
 }
 
-/// Both libraries read the same variables of the environment.
+/// Both libraries read these variables of the environment.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn variables_of_environment() {
-    for (name, value) in
-        [("MLX5_CQE_SIZE", "128"), ("MLX5_SHUT_UP_BF", "1"), ("MLX5_TOTAL_UUARS", "40")]
-    {
+    let compare_all = || {
+        compare(&scripts::one_sided_operations());
+        compare(&scripts::lists_of_requests());
+        compare(&scripts::resized_queues());
+        compare(&scripts::shared_registers());
+    };
+    for (name, value) in [
+        ("MLX5_CQE_SIZE", "128"),
+        ("MLX5_SHUT_UP_BF", "1"),
+        ("MLX5_POST_SEND_PREFER_BF", "0"),
+        ("MLX5_TOTAL_UUARS", "40"),
+        ("MLX5_NUM_LOW_LAT_UUARS", "9"),
+    ] {
         scenario::with_variable(name, value, || {
-            compare(&scripts::one_sided_operations());
-            compare(&scripts::lists_of_requests());
-            compare(&scripts::resized_queues());
-            compare(&scripts::shared_registers());
+            compare_all();
+            with_parameter("dynamic", "Y", compare_all);
         });
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`store_barrier`] | none: the processor keeps stores to ordinary memory in order | `dsb st` |
 //! | [`write_combining_barrier`] | `sfence`: a store to a register may otherwise pass stores to ordinary memory | `dsb st` |
-//! | [`write_combining_barrier_in_lock`] | none: the instruction that takes a lock orders all stores before it | `dsb st` |
+//! | [`write_combining_barrier_in_lock`] | none: a locked instruction orders all stores before it | `dsb st` |
 //!
 //! A load with [`Acquire`](std::sync::atomic::Ordering::Acquire) of the word that a device stores last keeps the loads behind
 //! it in order on both: x86-64 keeps all loads in order, and an acquiring load of aarch64 orders later loads for all observers
@@ -49,8 +49,8 @@ pub fn write_combining_barrier() {
     fence(Ordering::SeqCst);
 }
 
-/// Makes earlier stores visible to devices before later stores to registers, as
-/// [`write_combining_barrier`] does, on a thread that has taken a lock since the earlier stores.
+/// Makes earlier stores visible to devices before later stores to registers, on a thread that has locked a
+/// [`Mutex`](std::sync::Mutex), and so has executed a locked instruction, after the earlier stores.
 #[inline(always)]
 pub fn write_combining_barrier_in_lock() {
     #[cfg(target_arch = "x86_64")]

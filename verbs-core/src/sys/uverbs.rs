@@ -17,10 +17,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use nix::errno::Errno;
 use verbs_abi::ioctl::{
     RDMA_VERBS_IOCTL, UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_F_MANDATORY,
+    UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX,
+    UVERBS_ATTR_QUERY_GID_ENTRY_PORT, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY,
     UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES,
     UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT,
-    UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_METHOD_QUERY_GID_TABLE,
-    UVERBS_OBJECT_DEVICE, ib_uverbs_attr, ib_uverbs_gid_entry, ib_uverbs_ioctl_hdr,
+    UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_METHOD_QUERY_GID_ENTRY,
+    UVERBS_METHOD_QUERY_GID_TABLE, UVERBS_OBJECT_DEVICE, ib_uverbs_attr, ib_uverbs_gid_entry,
+    ib_uverbs_ioctl_hdr,
 };
 use verbs_abi::{
     AlignedU64, Command, IB_USER_VERBS_CMD_CREATE_CQ, IB_USER_VERBS_CMD_CREATE_QP,
@@ -54,6 +57,19 @@ const HEADER: usize = size_of::<ib_uverbs_cmd_hdr>();
 const HEADERS: usize = HEADER + size_of::<ib_uverbs_ex_cmd_hdr>();
 
 const WHOLE: &str = "requests and responses are short and whole numbers of words";
+
+/// A kind of object of a driver.
+///
+/// Its methods give the device no memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DriverObject {
+    /// The number of the object.
+    pub(crate) object: u16,
+    /// The numbers of the method that creates an object, and of the attribute with its handle.
+    pub(crate) create: (u16, u16),
+    /// The numbers of the method that destroys an object, and of the attribute with its handle.
+    pub(crate) destroy: (u16, u16),
+}
 
 /// An open verbs file.
 ///
@@ -386,6 +402,56 @@ impl UverbsFile {
         Ok(entries)
     }
 
+    /// Returns an entry of the GID table of `port`: method QUERY_GID_ENTRY.
+    pub fn gid_entry(&self, port: u32, index: u32) -> Result<ib_uverbs_gid_entry, CommandError> {
+        let mut entry = ib_uverbs_gid_entry::default();
+        let mut call = Call::new(UVERBS_METHOD_QUERY_GID_ENTRY, self.driver);
+        call.input(UVERBS_ATTR_QUERY_GID_ENTRY_PORT, port.as_bytes());
+        call.input(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, index.as_bytes());
+        call.input(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0_u32.as_bytes());
+        let place = address(&raw mut entry);
+        call.output(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, place, size_of_val(&entry));
+        // SAFETY: the output is the entry, which outlives the call and is valid as any bytes. The inputs are passed by value.
+        unsafe { self.call(&mut call) }?;
+        Ok(entry)
+    }
+
+    /// Creates an object of the driver from a `constant`, which is an attribute's number and its value. Returns the handle.
+    ///
+    /// The kernel stores its answers in `outputs`, which are numbers of attributes and the bytes of their values. It destroys the
+    /// object with the context.
+    pub(crate) fn create_driver_object(
+        &self,
+        object: DriverObject,
+        constant: (u16, u64),
+        outputs: [(u16, &mut [u8]); 3],
+    ) -> Result<u64, CommandError> {
+        let mut call = Call::new(object.create.0, self.driver);
+        call.header.object_id = object.object;
+        let handle = call.handle(object.create.1, 0);
+        call.input(constant.0, constant.1.as_bytes());
+        for (attribute, bytes) in outputs {
+            call.output(attribute, address(bytes.as_mut_ptr()), bytes.len());
+        }
+        // SAFETY: the outputs are slices that outlive the call and are valid as any bytes. The input is passed by value, and
+        // is no address, as the methods of driver objects take none.
+        unsafe { self.call(&mut call) }?;
+        Ok(call.attributes[handle].data.into())
+    }
+
+    /// Destroys an object of the driver.
+    pub(crate) fn destroy_driver_object(
+        &self,
+        object: DriverObject,
+        handle: u64,
+    ) -> Result<(), CommandError> {
+        let mut call = Call::new(object.destroy.0, self.driver);
+        call.header.object_id = object.object;
+        call.handle(object.destroy.1, handle);
+        // SAFETY: the call has no outputs, and the handle is passed by value.
+        unsafe { self.call(&mut call) }
+    }
+
     /// Makes the call.
     ///
     /// # Safety
@@ -491,6 +557,12 @@ impl Call {
             _ => address(bytes.as_ptr().cast_mut()),
         };
         self.attribute(attr_id, data, bytes.len());
+    }
+
+    /// Adds the handle of an object. Returns the index of the attribute, in which the kernel stores the handle of a new one.
+    fn handle(&mut self, attr_id: u16, handle: u64) -> usize {
+        self.attribute(attr_id, handle, 0);
+        usize::from(self.header.num_attrs) - 1
     }
 
     /// Adds an output, unless it is empty.

@@ -28,6 +28,7 @@ use crate::lock::ignore_poison;
 use crate::sync::AtomicU64;
 use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
+use crate::sys::process::Process;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::Completion;
 
@@ -258,6 +259,8 @@ pub struct CqRing {
     /// The number of the next completion.
     next: u64,
     known: Known,
+    /// The process that has created the ring.
+    process: Process,
 }
 
 /// The lives of a completion queue, as the thread that polls knows them.
@@ -356,14 +359,14 @@ impl CqRing {
         let ring = ignore_poison(shared.changing.lock()).ring.clone();
         let offset = if shared.names_user_index { at::USER_INDEX } else { at::OPCODE_AND_QP };
         let known = Known { last: Life::none(), lives: Arc::from([]), offset };
-        Self { ring, shared, next: 0, known }
+        Self { ring, shared, next: 0, known, process: Process::current() }
     }
 
     /// Takes completions off the ring into `into`. Returns how many, or the reason why the first one, which is
     /// taken too, is malformed.
     #[inline(always)]
     fn take(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
-        let Self { ring, shared, next, known } = self;
+        let Self { ring, shared, next, known, .. } = self;
         let mut count = 0;
         while let Some(slot) = into.get_mut(count) {
             let entry = ring.entry(index(*next));
@@ -388,7 +391,7 @@ impl CqRing {
         Ok(count)
     }
 
-    /// Leaves a malformed completion behind, so that it is reported once and the queue pairs of later ones go on.
+    /// Skips a malformed completion, so that it is reported once and later completions are returned.
     #[cold]
     fn step_over(&mut self, reason: &'static str) -> &'static str {
         self.next += 1;
@@ -453,6 +456,10 @@ impl CqRing {
 impl Drop for CqRing {
     /// Returns the entries of shared receive queues whose completions were not polled.
     fn drop(&mut self) {
+        // In a forked child, a lock may be held for ever by a thread that the child does not have.
+        if !self.process.is_current() {
+            return;
+        }
         // A ring has at most one completion for each of its entries.
         for _ in 0..self.ring.entries() {
             let entry = self.ring.entry(index(self.next));

@@ -13,13 +13,13 @@ use verbs_abi::rdma_link_layer;
 use zerocopy::IntoBytes as _;
 
 use super::geometry::Limits;
-use super::registers::{MAX_REGISTERS, RegisterFacts, Registers};
+use super::registers::{MAX_REGISTERS, RegisterFacts, Registers, registers_per_page};
 use super::table::UserIndices;
 use crate::driver::{CommandContext, CreateError, Opened};
 use crate::sys::command::CommandError;
 use crate::sys::uverbs::UverbsFile;
 
-/// The number of registers that a program asks for.
+/// The least number of registers that a program asks for.
 const REGISTERS: u32 = 16;
 
 /// The number of queue pairs that have a register for themselves.
@@ -31,21 +31,28 @@ pub(super) struct Choices {
     pub(super) registers: u32,
     pub(super) dedicated: u32,
     pub(super) copies_nothing: bool,
+    /// Only requests with inline data are copied to registers.
+    pub(super) copies_inline_only: bool,
     pub(super) completion_shift: u32,
 }
 
 impl Choices {
-    /// Reads `MLX5_TOTAL_UUARS`, `MLX5_NUM_LOW_LAT_UUARS`, `MLX5_SHUT_UP_BF` and `MLX5_CQE_SIZE`.
+    /// Reads `MLX5_TOTAL_UUARS`, `MLX5_NUM_LOW_LAT_UUARS`, `MLX5_SHUT_UP_BF`, `MLX5_POST_SEND_PREFER_BF` and `MLX5_CQE_SIZE`.
+    ///
+    /// `MLX5_SINGLE_THREADED` changes nothing: a safe program cannot promise to post from one thread only.
     fn from_environment() -> Self {
         let number = |name: &str| env::var(name).ok()?.parse::<u32>().ok();
-        let registers =
-            number("MLX5_TOTAL_UUARS").unwrap_or(REGISTERS).clamp(REGISTERS, MAX_REGISTERS);
+        // At least all registers of a page.
+        let least = registers_per_page().clamp(REGISTERS, MAX_REGISTERS);
+        let registers = number("MLX5_TOTAL_UUARS").unwrap_or(least).clamp(least, MAX_REGISTERS);
         let registers = registers.next_multiple_of(2);
         let dedicated = number("MLX5_NUM_LOW_LAT_UUARS").unwrap_or(DEDICATED);
         let dedicated = dedicated.max(registers - (REGISTERS - DEDICATED)).min(registers - 1);
         let completion_shift = if number("MLX5_CQE_SIZE") == Some(128) { 7 } else { 6 };
         let copies_nothing = env::var("MLX5_SHUT_UP_BF").is_ok_and(|value| value != "0");
-        Self { registers, dedicated, copies_nothing, completion_shift }
+        let copies_inline_only =
+            env::var("MLX5_POST_SEND_PREFER_BF").is_ok_and(|value| value == "0");
+        Self { registers, dedicated, copies_nothing, copies_inline_only, completion_shift }
     }
 }
 
@@ -72,6 +79,8 @@ fn get_context(
 pub(super) struct Facts {
     pub(super) limits: Limits,
     pub(super) registers: Arc<Registers>,
+    /// Only requests with inline data are copied to registers.
+    pub(super) copies_inline_only: bool,
     /// Absent if completions name queue pairs by queue pair number (version 0).
     pub(super) user_indices: Option<Arc<UserIndices>>,
     /// The logarithm of the bytes of an entry of a completion queue.
@@ -84,11 +93,12 @@ pub(super) struct Facts {
 /// Opens the device of `file`.
 pub(super) fn open(file: &UverbsFile) -> Result<(Facts, Opened), CreateError> {
     let choices = Choices::from_environment();
+    let lib_caps = mlx5_lib_caps::MLX5_LIB_CAP_4K_UAR | mlx5_lib_caps::MLX5_LIB_CAP_DYN_UAR;
     let request = mlx5_ib_alloc_ucontext_req_v2 {
         total_num_bfregs: choices.registers,
         num_low_latency_bfregs: choices.dedicated,
         max_cqe_version: 1,
-        lib_caps: mlx5_lib_caps::MLX5_LIB_CAP_4K_UAR.bits().into(),
+        lib_caps: lib_caps.bits().into(),
         ..mlx5_ib_alloc_ucontext_req_v2::default()
     };
     let (opened, response) = get_context(file, &request)?;
@@ -100,7 +110,7 @@ pub(super) fn open(file: &UverbsFile) -> Result<(Facts, Opened), CreateError> {
 pub(super) fn facts(
     choices: Choices,
     response: &mlx5_ib_alloc_ucontext_resp,
-    map: impl FnOnce(RegisterFacts) -> Result<Registers, Errno>,
+    map: impl FnOnce(RegisterFacts) -> Result<Registers, CreateError>,
 ) -> Result<Facts, CreateError> {
     if response.cqe_version > 1 {
         return Err(CreateError::Unsupported("a version of completions that is above 1"));
@@ -108,12 +118,13 @@ pub(super) fn facts(
     let facts = RegisterFacts {
         total: response.tot_bfregs,
         dedicated: choices.dedicated,
+        shared: choices.registers.saturating_sub(choices.dedicated),
         size: response.bf_reg_size,
         // Old kernels have one, and report 0.
         per_kernel_page: response.num_uars_per_page.max(1),
         copies_nothing: choices.copies_nothing,
     };
-    let registers = map(facts).map_err(CreateError::Map)?;
+    let registers = map(facts)?;
     let supports = |command| response.cmds_supp_uhw.contains(command);
     let limits = Limits {
         send_entry: response.max_sq_desc_sz.into(),
@@ -125,6 +136,7 @@ pub(super) fn facts(
     Ok(Facts {
         limits: limits.clamped(),
         registers: Arc::new(registers),
+        copies_inline_only: choices.copies_inline_only,
         user_indices: (response.cqe_version == 1).then(UserIndices::new),
         completion_shift: choices.completion_shift,
         resolves_addresses: supports(mlx5_user_cmds_supp_uhw::MLX5_USER_CMDS_SUPP_UHW_CREATE_AH),

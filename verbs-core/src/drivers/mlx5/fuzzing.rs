@@ -9,9 +9,9 @@ use super::completion::{CqRing, Shared};
 use super::context::{Choices, facts};
 use super::geometry::{self, BLOCK, Limits, ReceiveSize, SendSize};
 use super::memory::{CompletionRing, Links, QueueMemory};
-use super::registers::{Register, Registers};
+use super::registers::{Page, RegisterFacts, Registers};
 use super::table::{SharedTable, Table, UserIndex, UserIndices};
-use crate::driver::CqOps as _;
+use crate::driver::{CqOps as _, CreateError};
 use crate::drivers::other_end::OtherEnd;
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
@@ -89,13 +89,22 @@ pub fn context(bytes: &[u8]) {
         registers: 16,
         dedicated: u32::from(input.byte()),
         copies_nothing: input.byte() & 1 != 0,
+        copies_inline_only: false,
         completion_shift: 6,
     };
     let response: mlx5_ib_alloc_ucontext_resp = input.value();
     // The process need not have room for more.
     let page =
         |_, length| if length > 1 << 16 { Err(Errno::ENOMEM) } else { Mapping::guarded(length) };
-    let map = |facts| Registers::map_with(facts, page);
+    let (number, length): (u32, u16) = (input.value(), input.value());
+    let allocate = |_| {
+        let mapping = Mapping::guarded(length.into()).map_err(CreateError::Map)?;
+        Ok(Page { mapping: Arc::new(mapping), number })
+    };
+    let map = |facts: RegisterFacts| match facts.total {
+        0 => Registers::dynamic(facts, allocate),
+        _ => Registers::map_static(facts, page).map_err(CreateError::Map),
+    };
     let Ok(facts) = facts(choices, &response, map) else { return };
     let memory = QueueMemory::new([4096]).expect("memory");
     let [ring] = &memory.rings;
@@ -104,7 +113,8 @@ pub fn context(bytes: &[u8]) {
             0 => sizes(&facts.limits, &mut input),
             1 => drop(geometry::completions(input.value())),
             _ => {
-                let Ok(mut register) = Register::take(&facts.registers, input.value()) else {
+                let Ok(chosen) = facts.registers.choose(allocate) else { continue };
+                let Ok(mut register) = facts.registers.take(chosen, input.value()) else {
                     continue;
                 };
                 for _ in 0..3 {

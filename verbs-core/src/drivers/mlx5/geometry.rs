@@ -45,9 +45,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Returns these limits, or smaller ones that every device keeps.
-    ///
-    /// The kernel reports no more. If it does, a counter would name two entries of a queue.
+    /// Returns these limits, reduced to the largest values for which a counter of 16 bits names one entry of a queue.
     pub(super) fn clamped(self) -> Self {
         Self {
             send_entry: self.send_entry.min(MAX_SEND_ENTRY),

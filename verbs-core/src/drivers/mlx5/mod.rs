@@ -2,8 +2,8 @@
 //!
 //! Queues are memory of this process, whose addresses the create commands pass to the kernel. A request is stored in a ring;
 //! a doorbell record in memory holds the number of posted blocks; and a store to a doorbell register makes the device process
-//! them. Completions are polled from a ring that the device writes. Only write commands and mappings of the context's
-//! descriptor are needed: registers are static, because this driver does not request dynamic ones.
+//! them. Completions are polled from a ring that the device writes. Write commands and mappings of the context's descriptor are
+//! enough, except on kernels that allocate registers by ioctl only.
 //! (`drivers/infiniband/hw/mlx5`, uapi `mlx5-abi.h`; layouts of entries: `include/linux/mlx5/{qp,device,cq}.h`.)
 //!
 //! # Safety
@@ -22,6 +22,7 @@ mod memory;
 mod opcode;
 mod queue_pair;
 mod receive;
+mod register;
 mod registers;
 mod send;
 mod table;
@@ -33,8 +34,8 @@ use nix::errno::Errno;
 use verbs_abi::ioctl::IB_UVERBS_GID_TYPE_ROCE_V2;
 use verbs_abi::mlx5::{
     MLX5_IB_UVERBS_ABI_VERSION, mlx5_ib_alloc_pd_resp, mlx5_ib_create_ah_resp, mlx5_ib_create_cq,
-    mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_resp, mlx5_ib_create_srq,
-    mlx5_ib_create_srq_resp,
+    mlx5_ib_create_cq_flags, mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_resp,
+    mlx5_ib_create_srq, mlx5_ib_create_srq_resp, mlx5_ib_qp_flags,
 };
 use verbs_abi::{
     AlignedU64, ib_uverbs_ah_attr, ib_uverbs_alloc_pd, ib_uverbs_alloc_pd_resp,
@@ -49,7 +50,6 @@ use self::geometry::{Limits, ReceiveSize, SendSize, WRONG_SIZE};
 use self::memory::{CompletionRing, Links, QueueMemory};
 use self::queue_pair::{Current, distinct};
 use self::receive::RecvRing;
-use self::registers::Register;
 use self::send::SendRing;
 use self::table::{SharedTable, Table, UserIndex};
 use crate::driver::commands::{create_qp_in_memory, create_srq_in_memory, discard_qp};
@@ -139,20 +139,13 @@ impl Mlx5 {
         }
         // If the kernel lacks this query, the GID is taken for one of RoCE v2: packets of RoCE v1 have no source port, so a wrong
         // guess changes nothing.
-        let table = cx.file().gid_table(GID_ENTRIES).unwrap_or_default();
-        let is_source = |entry: &&verbs_abi::ioctl::ib_uverbs_gid_entry| {
-            entry.port_num == attributes.port_num.into()
-                && entry.gid_index == attributes.grh.sgid_index.into()
-        };
-        let source = table.iter().find(is_source);
+        let (port, index) = (attributes.port_num.into(), attributes.grh.sgid_index.into());
+        let source = cx.file().gid_entry(port, index);
         let has_source_port =
-            source.is_none_or(|entry| entry.gid_type == IB_UVERBS_GID_TYPE_ROCE_V2);
+            source.map_or(true, |entry| entry.gid_type == IB_UVERBS_GID_TYPE_ROCE_V2);
         Ok(Network::Ethernet { mac, has_source_port })
     }
 }
-
-/// The most entries of the GID tables of all ports that are read.
-const GID_ENTRIES: u16 = 1024;
 
 /// Returns the ring sizes of a queue pair, or the reason why there is none.
 fn sizes(
@@ -206,10 +199,17 @@ unsafe impl Driver for Mlx5 {
         let memory = memory.map_err(CreateError::Map)?;
         let mapping = memory.mapping.clone();
         let ring = CompletionRing::new(mapping, entries, self.facts.completion_shift);
+        let arming_page = self.facts.registers.arming_page();
+        let flags = match arming_page {
+            Some(_) => mlx5_ib_create_cq_flags::MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
+            None => mlx5_ib_create_cq_flags::empty(),
+        };
         let driver_request = mlx5_ib_create_cq {
             buf_addr: memory.address().into(),
             db_addr: memory.record.address().into(),
             cqe_size: 1 << self.facts.completion_shift,
+            flags,
+            uar_page_index: arming_page.unwrap_or(0),
             ..mlx5_ib_create_cq::default()
         };
         cx.check()?;
@@ -231,6 +231,7 @@ unsafe impl Driver for Mlx5 {
         mut request: ib_uverbs_ex_create_qp,
         cqs: CqControls<'_, Self>,
     ) -> Result<CreatedQp<Self>, CreateError> {
+        cx.check()?;
         let (send_size, receive_size) = sizes(&self.facts.limits, &request)?;
         let (signals_all, shares) = (request.sq_sig_all != 0, request.is_srq != 0);
         let is_initiator = request.qp_type == QpType::IB_UVERBS_QPT_XRC_INI;
@@ -243,12 +244,20 @@ unsafe impl Driver for Mlx5 {
         let user_index = self.user_index()?;
         let memory = QueueMemory::new([receive_size.bytes(), send_size.bytes()]);
         let memory = memory.map_err(CreateError::Map)?;
+        let registers = &self.facts.registers;
+        let chosen = registers.choose(|kind| registers::allocate(cx.file(), kind))?;
+        let (flags, page) = match &chosen {
+            Some(chosen) => (mlx5_ib_qp_flags::MLX5_QP_FLAG_UAR_PAGE_INDEX, chosen.page),
+            None => (mlx5_ib_qp_flags::empty(), 0),
+        };
         let driver_request = mlx5_ib_create_qp {
             buf_addr: memory.address().into(),
             db_addr: memory.record.address().into(),
             sq_wqe_count: send_size.blocks,
             rq_wqe_count: receive_size.entries,
             rq_wqe_shift: receive_size.shift,
+            flags,
+            bfreg_index: page,
             uidx: user_index.index,
             ece_options: if self.facts.has_ece { ECE_OPTIONS } else { 0 },
             ..mlx5_ib_create_qp::default()
@@ -257,7 +266,7 @@ unsafe impl Driver for Mlx5 {
         // The device only reads the rings.
         let created = unsafe { create_qp_in_memory(cx, request, driver_request) };
         let (mut response, driver): (_, mlx5_ib_create_qp_resp) = created?;
-        let register = match Register::take(&self.facts.registers, driver.bfreg_index) {
+        let register = match registers.take(chosen, driver.bfreg_index) {
             Ok(register) => register,
             Err(errno) => return Err(discard_qp(cx, response.qp_handle, errno)),
         };
@@ -279,7 +288,7 @@ unsafe impl Driver for Mlx5 {
             Arc::clone(&current),
             send_size,
             max_send_sge,
-            send::Options::new(signals_all, is_initiator),
+            send::Options::new(signals_all, is_initiator, self.facts.copies_inline_only),
         );
         let recv = RecvRing::own(receives, record, receive_size, Arc::clone(&current));
         let recv = (!shares && !is_initiator).then(|| Box::new(recv));
@@ -292,6 +301,7 @@ unsafe impl Driver for Mlx5 {
         mut request: CreateSrq,
         cq: Option<&CqControl>,
     ) -> Result<CreatedSrq<Self>, CreateError> {
+        cx.check()?;
         let (max_wr, max_sge) = request.capacity();
         let sized = ReceiveSize::shared(&self.facts.limits, *max_wr, *max_sge);
         let (size, listed) = sized.ok_or(WRONG_SIZE)?;

@@ -19,28 +19,26 @@ use crate::sync::{AtomicU32, pause};
 pub(super) struct QueueLife(AtomicU32);
 
 impl QueueLife {
-    /// The bit of the word that is set while the queue rings.
+    /// The difference between the word while the queue rings and the number of the life, which is even.
     const RINGS: u32 = 1;
 
     /// The difference between the numbers of two lives.
     const STEP: u32 = 2;
 
-    /// Returns `true` if `life` has ended. The queue does not ring at the time of the call.
+    /// Returns `true` if `life` has ended. The caller must not be ringing the queue.
     #[inline(always)]
     pub(super) fn has_ended(&self, life: u32) -> bool {
         self.0.load(Ordering::Acquire) != life
     }
 
-    /// Calls `ring`, unless `life` has ended. Returns `false` if it has.
+    /// Begins to ring the doorbell, until the guard is dropped. Returns `None` if `life` has ended.
+    ///
+    /// A step to RESET waits for the guard. So the thread that has it takes no lock but that of the register.
     #[inline(always)]
-    pub(super) fn ring(&self, life: u32, ring: impl FnOnce()) -> bool {
-        let (word, rings) = (&self.0, life | Self::RINGS);
-        if word.compare_exchange(life, rings, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            return false;
-        }
-        ring();
-        word.store(life, Ordering::Release);
-        true
+    pub(super) fn ring(&self, life: u32) -> Option<Ringing<'_>> {
+        let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+        self.0.compare_exchange(life, life.wrapping_add(Self::RINGS), success, failure).ok()?;
+        Some(Ringing { queue: self, life })
     }
 
     /// Ends `life`, the current one, as soon as the queue does not ring, and begins the next one.
@@ -50,6 +48,20 @@ impl QueueLife {
         while self.0.compare_exchange(life, next, success, failure).is_err() {
             pause();
         }
+    }
+}
+
+/// A queue that rings its doorbell.
+#[derive(Debug)]
+pub(super) struct Ringing<'a> {
+    queue: &'a QueueLife,
+    life: u32,
+}
+
+impl Drop for Ringing<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.queue.0.store(self.life, Ordering::Release);
     }
 }
 
@@ -121,13 +133,18 @@ mod loom_model {
             let record = Arc::new(AtomicU32::new(0));
             let poster = thread::spawn({
                 let (queue, record) = (Arc::clone(&queue), Arc::clone(&record));
-                move || queue.ring(0, || record.store(5, Ordering::Relaxed))
+                move || {
+                    let ringing = queue.ring(0);
+                    if ringing.is_some() {
+                        record.store(5, Ordering::Relaxed);
+                    }
+                }
             });
             queue.end(0);
             record.store(0, Ordering::Relaxed);
             poster.join().expect("the poster should not panic");
             assert_eq!(record.load(Ordering::Relaxed), 0);
-            assert!(queue.ring(QueueLife::STEP, || {}));
+            assert!(queue.ring(QueueLife::STEP).is_some());
         });
     }
 }
@@ -149,22 +166,19 @@ mod tests {
         let current = Current::new(table, memory.record.clone());
         let reset = mpsc::channel();
         thread::scope(|scope| {
-            let rang = current.send.ring(0, || {
-                scope.spawn(|| {
-                    current.reset(&[]);
-                    reset.0.send(()).expect("the receiver is alive");
-                });
-                // The step waits for the doorbell, so it has not ended however long this thread takes.
-                let early = reset.1.recv_timeout(Duration::from_millis(100));
-                assert!(early.is_err(), "the life ended while its doorbell rang");
-                memory.record.store(Word::Second, 5);
+            let ringing = current.send.ring(0).expect("the life has not ended");
+            scope.spawn(|| {
+                current.reset(&[]);
+                reset.0.send(()).expect("the receiver is alive");
             });
-            assert!(rang);
+            // The step waits for the doorbell, so it has not ended however long this thread takes.
+            let early = reset.1.recv_timeout(Duration::from_millis(100));
+            assert!(early.is_err(), "the life ended while its doorbell rang");
+            memory.record.store(Word::Second, 5);
+            drop(ringing);
         });
         reset.1.recv().expect("the step should end");
         assert_eq!(memory.record.load(Word::Second), 0);
-        assert!(
-            current.send.has_ended(0) && !current.send.ring(0, || panic!("the life has ended"))
-        );
+        assert!(current.send.has_ended(0) && current.send.ring(0).is_none());
     }
 }

@@ -103,15 +103,17 @@ impl RecvRing {
     /// Stores the number of requests in the record, but not that of a life that has ended.
     #[inline(always)]
     fn ring_doorbell(&self) {
-        let ring = || {
-            store_barrier();
-            self.record.store(Word::First, self.requests & 0xffff);
+        let ringing = match &self.entries {
+            Entries::Own { current, life, .. } => match current.recv.ring(*life) {
+                // The device must not take the entries of the earlier life.
+                None => return,
+                ringing => ringing,
+            },
+            Entries::Shared { .. } => None,
         };
-        match &self.entries {
-            // The device must not take the entries of an earlier life.
-            Entries::Own { current, life, .. } => drop(current.recv.ring(*life, ring)),
-            Entries::Shared { .. } => ring(),
-        }
+        store_barrier();
+        self.record.store(Word::First, self.requests & 0xffff);
+        drop(ringing);
     }
 }
 

@@ -1,28 +1,29 @@
-//! Doorbell registers in pages of the device (UAR): a store to a register begins the processing of a queue, and a short entry
-//! can be copied to the register (BlueFlame).
+//! The doorbell registers of a context, in pages of the device (UAR), and the register that a queue pair uses.
 //!
-//! A page has two registers for sends, with two buffers each, which a program uses in turns, and one register that arms
-//! completion queues. One queue pair has a register for itself, or several share it: then its lock is held while it is
-//! written.
+//! There are two ways, between which the kernel decides when the device is opened. Either the program maps a fixed number of
+//! pages, and the kernel selects a register when it creates a queue pair (static registers). Or the program allocates pages by
+//! ioctl, and names one when it creates a queue (dynamic registers). rdma-core offers the kernel both ways, as this driver does.
+//! Linux 6.1 and later choose the second one.
 //!
-//! # Safety
-//!
-//! A page is write-only memory of the device that is mapped as long as its [`Mapping`] lives. It is written by volatile stores
-//! of 64 bits at offsets that are checked when a register is taken, and is never read.
-#![expect(unsafe_code, reason = "writes to registers of the device")]
+//! A page of the device has two registers for sends, and one that arms completion queues.
 
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
 use nix::unistd::{SysconfVar, sysconf};
-use verbs_abi::mlx5::{MLX5_IB_MMAP_CMD_SHIFT, mlx5_ib_mmap_cmd};
+use verbs_abi::mlx5::{
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE,
+    MLX5_IB_METHOD_UAR_OBJ_ALLOC, MLX5_IB_METHOD_UAR_OBJ_DESTROY, MLX5_IB_MMAP_CMD_SHIFT,
+    MLX5_IB_OBJECT_UAR, mlx5_ib_mmap_cmd, mlx5_ib_uapi_uar_alloc_type,
+};
 
-use super::memory::{Ring, UNITS_PER_BLOCK, WORDS};
-use crate::driver::dma::{write_combining_barrier, write_combining_barrier_in_lock};
+use super::register::{Register, Slot, Use, arm};
+use crate::driver::CreateError;
 use crate::lock::ignore_poison;
-use crate::sys::mapping::{Mapping, Place};
-use crate::sys::uverbs::UverbsFile;
+use crate::sys::mapping::Mapping;
+use crate::sys::uverbs::{DriverObject, UverbsFile};
 
 /// Bytes of a register page of the device. A page of the kernel may have several.
 const DEVICE_PAGE: usize = 4096;
@@ -33,9 +34,6 @@ const FIRST_REGISTER: usize = 0x800;
 /// Bytes of the smallest register with two buffers, each of which has a word.
 const LEAST_REGISTER: usize = 16;
 
-/// The offset of the register that arms completion queues.
-const ARMS: usize = 0x20;
-
 /// Registers for sends in a page of the device.
 const PER_PAGE: u32 = 2;
 
@@ -45,10 +43,12 @@ const COUNTED_PER_PAGE: u32 = 4;
 /// The facts about registers in the answer of GET_CONTEXT.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RegisterFacts {
-    /// The number of registers for sends.
+    /// The number of static registers for sends, or 0 if registers are dynamic.
     pub(super) total: u32,
-    /// The number of registers that one queue pair has for itself: the last ones.
+    /// The number of registers that one queue pair has for itself. The last static ones are such.
     pub(super) dedicated: u32,
+    /// The number of dynamic registers that queue pairs share.
+    pub(super) shared: u32,
     /// Bytes of a register, or 0 if only its first 8 bytes can be written.
     pub(super) size: u32,
     /// Register pages of the device in a page of the kernel.
@@ -60,13 +60,58 @@ pub(super) struct RegisterFacts {
 /// The registers of a context.
 #[derive(Debug)]
 pub(super) struct Registers {
-    pages: Box<[Mapping]>,
     facts: RegisterFacts,
-    kernel_page: usize,
-    /// For each register the offset of the buffer that is written next. If several queue pairs share the register, the thread
-    /// that writes it holds the lock.
-    next_buffers: Box<[Mutex<usize>]>,
+    /// The page whose register arms completion queues; absent in tests.
+    arms: Option<Arc<Mapping>>,
+    source: Source,
 }
+
+#[derive(Debug)]
+enum Source {
+    Static(Box<[Arc<Slot>]>),
+    Dynamic(Dynamic),
+}
+
+/// Registers in pages that the program allocates.
+#[derive(Debug)]
+struct Dynamic {
+    /// The register for all queue pairs if entries are not copied.
+    plain: PagedSlot,
+    /// The number of the page of that register, which arms completion queues too.
+    arming_page: u16,
+    /// The registers in pages that were allocated after the device was opened.
+    allocated: Mutex<Allocated>,
+}
+
+#[derive(Debug, Default)]
+struct Allocated {
+    dedicated: Vec<PagedSlot>,
+    shared: Vec<PagedSlot>,
+}
+
+/// A register, and the number of its page for create commands.
+#[derive(Debug, Clone)]
+pub(super) struct PagedSlot {
+    slot: Arc<Slot>,
+    pub(super) page: u32,
+}
+
+impl PagedSlot {
+    /// Returns how many queue pairs use the register. The list of registers has one reference.
+    fn users(&self) -> usize {
+        Arc::strong_count(&self.slot) - 1
+    }
+}
+
+/// A page of registers that the kernel has allocated.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) mapping: Arc<Mapping>,
+    pub(super) number: u32,
+}
+
+/// The kind of a page of registers.
+pub(super) type PageKind = mlx5_ib_uapi_uar_alloc_type;
 
 #[cfg(any(test, fuzzing))]
 impl Registers {
@@ -75,45 +120,37 @@ impl Registers {
         let facts = RegisterFacts {
             total: 0,
             dedicated: 0,
+            shared: 0,
             size: 0,
             per_kernel_page: 1,
             copies_nothing: true,
         };
-        Arc::new(Self {
-            pages: Box::new([]),
-            facts,
-            kernel_page: DEVICE_PAGE,
-            next_buffers: Box::new([]),
-        })
+        Arc::new(Self { facts, arms: None, source: Source::Static(Box::new([])) })
     }
 }
 
 impl Registers {
-    /// Maps the registers of a context.
-    pub(super) fn map(file: &UverbsFile, facts: RegisterFacts) -> Result<Self, Errno> {
-        Self::map_with(facts, |offset, length| Mapping::registers(file, offset, length))
+    /// Maps the registers of a context: all static ones, or the first page of dynamic ones.
+    pub(super) fn map(file: &UverbsFile, facts: RegisterFacts) -> Result<Self, CreateError> {
+        match facts.total {
+            0 => Self::dynamic(facts, |kind| allocate(file, kind)),
+            _ => {
+                let map = |offset, length| Mapping::registers(file, offset, length);
+                Self::map_static(facts, map).map_err(CreateError::Map)
+            }
+        }
     }
 
-    /// Takes the pages that `map` maps at an offset, in a length.
-    pub(super) fn map_with(
+    /// Takes the pages of static registers that `map` maps at an offset, in a length.
+    pub(super) fn map_static(
         facts: RegisterFacts,
         map: impl Fn(u64, usize) -> Result<Mapping, Errno>,
     ) -> Result<Self, Errno> {
-        let page = sysconf(SysconfVar::PAGE_SIZE)?.ok_or(Errno::EINVAL)?;
-        let kernel_page = usize::try_from(page).map_err(|_| Errno::EINVAL)?;
-        let per_kernel_page = facts.per_kernel_page as usize;
-        let fits = per_kernel_page.checked_mul(DEVICE_PAGE).is_some_and(|fits| fits <= kernel_page);
-        let register = facts.size as usize;
-        if per_kernel_page == 0
-            || !fits
-            || facts.total == 0
-            || facts.total > MAX_REGISTERS
-            || register > (DEVICE_PAGE - FIRST_REGISTER) / PER_PAGE as usize
-            || (register != 0 && !(register.is_power_of_two() && register >= LEAST_REGISTER))
-        {
+        facts.check()?;
+        if facts.total == 0 || facts.total > MAX_REGISTERS {
             return Err(Errno::EPROTO);
         }
-        let pages = facts.total.div_ceil(PER_PAGE * facts.per_kernel_page);
+        let kernel_page = kernel_page()?;
         let page_of = |command: mlx5_ib_mmap_cmd, index: u32| {
             let offset = u64::from(command.0) << MLX5_IB_MMAP_CMD_SHIFT | u64::from(index);
             map(offset * u64::try_from(kernel_page).map_err(|_| Errno::EINVAL)?, kernel_page)
@@ -126,139 +163,296 @@ impl Registers {
             }
             false => regular(index),
         };
-        let pages = (0..pages).map(page).collect::<Result<_, _>>()?;
-        let next_buffers = (0..facts.total).map(|_| Mutex::default()).collect();
-        Ok(Self { pages, facts, kernel_page, next_buffers })
+        let count = facts.total.div_ceil(PER_PAGE * facts.per_kernel_page);
+        let pages =
+            (0..count).map(|index| page(index).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+        let used_by = |number| match number {
+            // The kernel gives register 0 to queue pairs that need no speed.
+            0 => Use::Plain,
+            number if number < facts.total.saturating_sub(facts.dedicated) => Use::Shared,
+            _ => Use::Dedicated,
+        };
+        let mut slots = Vec::new();
+        for (page, first) in pages.iter().zip((0..).step_by(facts.slots_per_kernel_page())) {
+            let last = first + PER_PAGE * facts.per_kernel_page;
+            for number in first..last.min(facts.total) {
+                slots.push(facts.slot(page, number - first, used_by(number))?);
+            }
+        }
+        let arms = pages.into_iter().next();
+        Ok(Self { facts, arms, source: Source::Static(slots.into()) })
+    }
+
+    /// Takes dynamic registers, in pages that `allocate` makes.
+    pub(super) fn dynamic(
+        facts: RegisterFacts,
+        allocate: impl FnOnce(PageKind) -> Result<Page, CreateError>,
+    ) -> Result<Self, CreateError> {
+        facts.check().map_err(CreateError::Map)?;
+        let Page { mapping, number } =
+            allocate(mlx5_ib_uapi_uar_alloc_type::MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)?;
+        let Ok(arming_page) = u16::try_from(number) else {
+            let what =
+                "a page of registers whose number is above 65535, which CREATE_CQ cannot name";
+            return Err(CreateError::Unsupported(what));
+        };
+        let slot = facts.slot(&mapping, 0, Use::Plain).map_err(CreateError::Map)?;
+        let plain = PagedSlot { slot, page: number };
+        let source = Source::Dynamic(Dynamic { plain, arming_page, allocated: Mutex::default() });
+        Ok(Self { facts, arms: Some(mapping), source })
+    }
+
+    /// Returns the number of the page that arms a completion queue, for its creation, or `None` if registers are static.
+    pub(super) fn arming_page(&self) -> Option<u16> {
+        match &self.source {
+            Source::Static(_) => None,
+            Source::Dynamic(dynamic) => Some(dynamic.arming_page),
+        }
+    }
+
+    /// Chooses the register for a queue pair that is to be created, and allocates a page by `allocate` if that is needed.
+    ///
+    /// Returns `None` if the kernel chooses, because registers are static.
+    pub(super) fn choose(
+        &self,
+        allocate: impl FnOnce(PageKind) -> Result<Page, CreateError>,
+    ) -> Result<Option<PagedSlot>, CreateError> {
+        let Source::Dynamic(dynamic) = &self.source else { return Ok(None) };
+        if self.facts.copies_nothing || self.facts.size == 0 {
+            return Ok(Some(dynamic.plain.clone()));
+        }
+        let mut allocated = ignore_poison(dynamic.allocated.lock());
+        let Allocated { dedicated, shared } = &mut *allocated;
+        if let Some(unused) = dedicated.iter().find(|slot| slot.users() == 0) {
+            return Ok(Some(unused.clone()));
+        }
+        let (slots, used_by) = if dedicated.len() < self.facts.dedicated as usize {
+            (dedicated, Use::Dedicated)
+        } else {
+            (shared, Use::Shared)
+        };
+        if used_by == Use::Dedicated || slots.len() < self.facts.shared as usize {
+            let page = allocate(mlx5_ib_uapi_uar_alloc_type::MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF)?;
+            slots.extend(self.facts.slots(&page, used_by)?);
+        }
+        let least_used = slots.iter().min_by_key(|slot| slot.users());
+        least_used.cloned().map(Some).ok_or(CreateError::Map(Errno::ENOSPC))
+    }
+
+    /// Returns the register of a queue pair that was created: the `chosen` one, or the one that the kernel has chosen under
+    /// the number `index`.
+    pub(super) fn take(&self, chosen: Option<PagedSlot>, index: u32) -> Result<Register, Errno> {
+        let slot = match (chosen, &self.source) {
+            (Some(chosen), _) => chosen.slot,
+            (None, Source::Dynamic(_)) => return Err(Errno::EPROTO),
+            (None, Source::Static(slots)) => {
+                let (device_page, slot) = (index / COUNTED_PER_PAGE, index % COUNTED_PER_PAGE);
+                let number = device_page.checked_mul(PER_PAGE).map(|number| number + slot);
+                let slot = number
+                    .filter(|_| slot < PER_PAGE)
+                    .and_then(|number| slots.get(number as usize));
+                Arc::clone(slot.ok_or(Errno::EPROTO)?)
+            }
+        };
+        Ok(Register::new(slot, !self.facts.copies_nothing))
     }
 
     /// Arms a completion queue: stores `doorbell`, which the record of the queue has too.
     pub(super) fn arm(&self, doorbell: u64) {
-        let Some(page) = self.pages.first() else { return };
-        write_combining_barrier();
-        // SAFETY: the offset is within the page, a multiple of 8, and the page is mapped.
-        unsafe { put(page.place(ARMS).pointer().cast(), doorbell) };
-        write_combining_barrier();
+        if let Some(page) = &self.arms {
+            arm(page, doorbell);
+        }
     }
 }
+
+/// Returns the number of registers for sends in a page of the kernel that is full of the device's pages.
+pub(super) fn registers_per_page() -> u32 {
+    let pages = kernel_page().map_or(1, |bytes| bytes / DEVICE_PAGE);
+    u32::try_from(pages).map_or(MAX_REGISTERS, |pages| pages.saturating_mul(PER_PAGE))
+}
+
+/// Returns the bytes of a page of the kernel.
+fn kernel_page() -> Result<usize, Errno> {
+    let page = sysconf(SysconfVar::PAGE_SIZE)?.ok_or(Errno::EINVAL)?;
+    usize::try_from(page).map_err(|_| Errno::EINVAL)
+}
+
+impl RegisterFacts {
+    /// Checks that the registers are within a page.
+    fn check(&self) -> Result<(), Errno> {
+        let register = self.size as usize;
+        let per_kernel_page = self.per_kernel_page as usize;
+        let bytes = per_kernel_page.checked_mul(DEVICE_PAGE).ok_or(Errno::EPROTO)?;
+        let fits = register <= (DEVICE_PAGE - FIRST_REGISTER) / PER_PAGE as usize;
+        let is_buffered = register.is_power_of_two() && register >= LEAST_REGISTER;
+        let is_possible = per_kernel_page > 0 && bytes <= kernel_page()?;
+        let is_possible = is_possible && fits && (register == 0 || is_buffered);
+        is_possible.then_some(()).ok_or(Errno::EPROTO)
+    }
+
+    fn slots_per_kernel_page(&self) -> usize {
+        PER_PAGE as usize * self.per_kernel_page as usize
+    }
+
+    /// Takes the register number `index` in `page`, a page of the kernel.
+    fn slot(&self, page: &Arc<Mapping>, index: u32, used_by: Use) -> Result<Arc<Slot>, Errno> {
+        let (device_page, slot) = (index / PER_PAGE, index % PER_PAGE);
+        let size = self.size as usize;
+        let offset = device_page as usize * DEVICE_PAGE + FIRST_REGISTER + slot as usize * size;
+        Slot::new(page, offset, size, used_by).ok_or(Errno::EPROTO)
+    }
+
+    /// Takes all registers in `page`.
+    fn slots(&self, page: &Page, used_by: Use) -> Result<Vec<PagedSlot>, CreateError> {
+        let slot = |index: u32| {
+            let slot = self.slot(&page.mapping, index, used_by)?;
+            // The device numbers its own pages, which may be smaller than those of the kernel.
+            let number = page.number.checked_add(index / PER_PAGE).ok_or(Errno::EPROTO)?;
+            Ok(PagedSlot { slot, page: number })
+        };
+        let slots: Result<_, Errno> = (0..PER_PAGE * self.per_kernel_page).map(slot).collect();
+        slots.map_err(CreateError::Map)
+    }
+}
+
+/// Allocates a page of registers, which the kernel frees with the context.
+pub(super) fn allocate(file: &UverbsFile, kind: PageKind) -> Result<Page, CreateError> {
+    let (mut offset, mut length, mut number) = ([0; 8], [0; 4], [0; 4]);
+    let handle = file.create_driver_object(
+        UAR,
+        (MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, u64::from(kind.0)),
+        [
+            (MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &mut offset[..]),
+            (MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &mut length[..]),
+            (MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &mut number[..]),
+        ],
+    )?;
+    match map_page(file, u64::from_ne_bytes(offset), u32::from_ne_bytes(length)) {
+        Ok(mapping) => Ok(Page { mapping: Arc::new(mapping), number: u32::from_ne_bytes(number) }),
+        Err(errno) => {
+            // The first error counts. If this fails too, the kernel frees the page with the context.
+            let _ = file.destroy_driver_object(UAR, handle);
+            Err(CreateError::Map(errno))
+        }
+    }
+}
+
+/// Maps a page of registers that was allocated.
+fn map_page(file: &UverbsFile, offset: u64, length: u32) -> Result<Mapping, Errno> {
+    let length = usize::try_from(length).map_err(|_| Errno::EOVERFLOW)?;
+    // Every page of the kernel has room for the registers of a page of the device.
+    if length < DEVICE_PAGE {
+        return Err(Errno::EPROTO);
+    }
+    Mapping::registers(file, offset, length)
+}
+
+/// A page of registers, as an object of the kernel.
+const UAR: DriverObject = DriverObject {
+    object: MLX5_IB_OBJECT_UAR,
+    create: (MLX5_IB_METHOD_UAR_OBJ_ALLOC, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE),
+    destroy: (MLX5_IB_METHOD_UAR_OBJ_DESTROY, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE),
+};
 
 /// The most registers that a context can have.
 pub(super) const MAX_REGISTERS: u32 = 512;
 
-/// The register of a send queue.
-#[derive(Debug)]
-pub(super) struct Register {
-    /// The first byte of the first buffer.
-    start: Place,
-    /// The offset of the buffer that is written next, unless the register is shared. It passes to the next queue pair.
-    buffer: usize,
-    /// Bytes of a buffer, or 0 if there is only one.
-    size: usize,
-    /// Units of an entry that may be copied to a buffer; 0 if only doorbells are stored there.
-    copied_units: u32,
-    is_shared: bool,
-    number: usize,
-    registers: Arc<Registers>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Register {
-    /// Returns the register that the kernel has given to a queue pair under the number `index`.
-    pub(super) fn take(registers: &Arc<Registers>, index: u32) -> Result<Self, Errno> {
-        let facts = &registers.facts;
-        let (device_page, slot) = (index / COUNTED_PER_PAGE, index % COUNTED_PER_PAGE);
-        let number = device_page.checked_mul(PER_PAGE).and_then(|number| number.checked_add(slot));
-        let number = number
-            .filter(|number| slot < PER_PAGE && *number < facts.total)
-            .ok_or(Errno::EPROTO)?;
-        let page = (device_page / facts.per_kernel_page) as usize;
-        let within = (device_page % facts.per_kernel_page) as usize * DEVICE_PAGE;
-        let offset = within + FIRST_REGISTER + slot as usize * facts.size as usize;
-        let fits = offset + facts.size.max(8) as usize <= registers.kernel_page;
-        let page = registers.pages.get(page).filter(|_| fits).ok_or(Errno::EPROTO)?;
-        // The kernel gives register 0 to queue pairs that need no speed. rdma-core stores doorbells there, always in the first
-        // buffer and without a lock, and no entries.
-        let is_slow = number == 0;
-        let size = if is_slow { 0 } else { facts.size as usize / 2 };
-        // Entries are copied in whole blocks.
-        let copied_units = match facts.copies_nothing || size < 8 * WORDS {
-            true => 0,
-            false => facts.size / 2 / 16,
+    const FACTS: RegisterFacts = RegisterFacts {
+        total: 0,
+        dedicated: 4,
+        shared: 12,
+        size: 512,
+        per_kernel_page: 1,
+        copies_nothing: false,
+    };
+
+    /// Returns the page `number`.
+    fn page(number: u32) -> Result<Page, CreateError> {
+        let mapping = Mapping::private(DEVICE_PAGE).map_err(CreateError::Map)?;
+        Ok(Page { mapping: Arc::new(mapping), number })
+    }
+
+    fn no_page(_: PageKind) -> Result<Page, CreateError> {
+        Err(CreateError::Map(Errno::ENOSPC))
+    }
+
+    fn chosen(registers: &Registers, page: Result<Page, CreateError>) -> (u32, Register) {
+        let chosen = registers.choose(|_| page).expect("a register").expect("a page");
+        (chosen.page, registers.take(Some(chosen), 1 << 31).expect("a register"))
+    }
+
+    #[test]
+    fn dynamic_registers_are_dedicated_before_shared() {
+        let registers = Registers::dynamic(FACTS, |_| page(9)).expect("registers");
+        assert_eq!(registers.arming_page(), Some(9));
+        let mut used: Vec<_> = (0..4).map(|number| chosen(&registers, page(number))).collect();
+        assert_eq!(used.iter().map(|(page, _)| *page).collect::<Vec<_>>(), [0, 0, 2, 2]);
+        assert!(used.iter().all(|(_, register)| !register.is_shared()));
+        used.extend((4..16).map(|number| chosen(&registers, page(number))));
+        // Each page has two registers: as in rdma-core, a page is allocated for each queue pair while there are fewer than 12.
+        let pages: Vec<_> = used[4..].iter().map(|(page, _)| *page).collect();
+        assert_eq!(pages, [4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9]);
+        assert!(used[4..].iter().all(|(_, register)| register.is_shared()));
+        // The register of a queue pair that was destroyed is free for the next one.
+        used.swap_remove(2);
+        assert_eq!(chosen(&registers, no_page(PageKind::default())).0, 2);
+    }
+
+    #[test]
+    fn queue_pair_without_page_is_refused() {
+        let refused = |registers: &Registers| {
+            matches!(registers.choose(no_page), Err(CreateError::Map(Errno::ENOSPC)))
         };
-        Ok(Self {
-            start: page.place(offset),
-            buffer: *ignore_poison(registers.next_buffers[number as usize].lock()),
-            size,
-            copied_units,
-            is_shared: !is_slow && number < facts.total.saturating_sub(facts.dedicated),
-            number: number as usize,
-            registers: Arc::clone(registers),
-        })
+        let registers = Registers::dynamic(FACTS, |_| page(9)).expect("registers");
+        assert!(refused(&registers));
+        // A register that one queue pair has for itself is not given to another one.
+        let _used = [(); 2].map(|()| chosen(&registers, page(1)));
+        assert!(refused(&registers));
     }
 
-    /// Makes the device process the entry of `units` at `start` of `ring`, and those before it.
-    ///
-    /// Copies the entry if it is the only one, which `is_only` says, and the register has a buffer that is large enough.
-    /// Otherwise stores the beginning of the entry.
-    #[inline(always)]
-    pub(super) fn ring(&mut self, ring: &Ring, start: usize, units: u32, is_only: bool) {
-        let is_copied = is_only && units > 1 && units <= self.copied_units;
-        let blocks = if is_copied { units.div_ceil(UNITS_PER_BLOCK) as usize } else { 0 };
-        if self.is_shared {
-            return self.ring_shared(ring, start, blocks);
-        }
-        write_combining_barrier();
-        self.store(self.buffer, ring, start, blocks);
-        self.buffer ^= self.size;
+    #[test]
+    fn each_register_of_large_page_has_number_of_its_page() {
+        let facts = RegisterFacts { per_kernel_page: 2, ..FACTS };
+        let mapping = Arc::new(Mapping::private(2 * DEVICE_PAGE).expect("memory"));
+        let page = Page { mapping, number: 7 };
+        let slots = facts.slots(&page, Use::Dedicated).expect("they fit");
+        assert_eq!(slots.iter().map(|slot| slot.page).collect::<Vec<_>>(), [7, 7, 8, 8]);
+        let facts = RegisterFacts { per_kernel_page: 3, ..FACTS };
+        assert!(facts.slots(&page, Use::Dedicated).is_err(), "the page is too short");
     }
 
-    /// Rings for several queue pairs that share the register.
-    #[inline(never)]
-    fn ring_shared(&self, ring: &Ring, start: usize, blocks: usize) {
-        let mut buffer = ignore_poison(self.registers.next_buffers[self.number].lock());
-        write_combining_barrier_in_lock();
-        self.store(*buffer, ring, start, blocks);
-        *buffer ^= self.size;
-    }
-
-    /// Stores `blocks` blocks in the buffer at offset `buffer`, which has room for them, or one word if `blocks` is 0.
-    ///
-    /// The caller has ordered earlier stores by a barrier.
-    #[inline(always)]
-    fn store(&self, buffer: usize, ring: &Ring, start: usize, blocks: usize) {
-        debug_assert!(blocks * WORDS * 8 <= self.size && (buffer == 0 || buffer == self.size));
-        // SAFETY: `take` has checked that both buffers are within the page, and a buffer is selected by its size.
-        let mut register: NonNull<u64> = unsafe { self.start.pointer().add(buffer).cast() };
-        if blocks == 0 {
-            // SAFETY: a buffer has room for a word; see `put`.
-            unsafe { put(register, ring.block(start).word(0)) };
-        }
-        for block in 0..blocks {
-            let block = ring.block(start + block * WORDS * 8);
-            for index in 0..WORDS {
-                // SAFETY: the words are in the buffer, which has room for all blocks, as `ring` has compared.
-                unsafe { put(register, block.word(index)) };
-                // SAFETY: the address is within the page, or the end of it.
-                register = unsafe { register.add(1) };
-            }
-        }
-        write_combining_barrier();
-    }
-}
-
-impl Drop for Register {
-    fn drop(&mut self) {
-        if !self.is_shared {
-            *ignore_poison(self.registers.next_buffers[self.number].lock()) = self.buffer;
+    #[test]
+    fn queue_pairs_without_copies_have_page_that_arms() {
+        for facts in
+            [RegisterFacts { copies_nothing: true, ..FACTS }, RegisterFacts { size: 0, ..FACTS }]
+        {
+            let registers = Registers::dynamic(facts, |_| page(9)).expect("registers");
+            let (page, register) = chosen(&registers, no_page(PageKind::default()));
+            assert_eq!((page, register.is_shared()), (9, false));
         }
     }
-}
 
-/// Stores a word in a register.
-///
-/// # Safety
-///
-/// The address is that of a word of a register, a multiple of 8, whose page is mapped.
-#[inline(always)]
-unsafe fn put(register: NonNull<u64>, word: u64) {
-    // SAFETY: the register is valid for writes, and aligned, as the caller promises; nothing reads it but the device.
-    unsafe { register.write_volatile(word) }
+    #[test]
+    fn short_page_and_unknown_register_are_refused() {
+        let short = |_| {
+            let mapping = Mapping::private(64).map_err(CreateError::Map)?;
+            Ok(Page { mapping: Arc::new(mapping), number: 1 })
+        };
+        let refused = |registers| matches!(registers, Err(CreateError::Map(Errno::EPROTO)));
+        assert!(refused(Registers::dynamic(FACTS, short).map(drop)));
+        let unnamed = Registers::dynamic(FACTS, |_| page(1 << 16));
+        assert!(matches!(unnamed, Err(CreateError::Unsupported(_))));
+        let facts = RegisterFacts { total: 16, ..FACTS };
+        let map = |_, length| Mapping::private(length);
+        let registers = Registers::map_static(facts, map).expect("registers");
+        assert_eq!(registers.arming_page(), None);
+        let is_shared = |index| registers.take(None, index).map(|register| register.is_shared());
+        // Numbers count four registers a page, of which two exist.
+        assert_eq!([0, 1, 24, 29].map(is_shared), [Ok(false), Ok(true), Ok(false), Ok(false)]);
+        assert_eq!([2, 32, u32::MAX].map(is_shared), [Err(Errno::EPROTO); 3]);
+    }
 }

@@ -14,7 +14,7 @@ use super::geometry::{BLOCK, INLINE_HEADER, SendSize};
 use super::memory::{Record, Ring, UNIT, UNITS_PER_BLOCK, Unit, Word, pair};
 use super::opcode;
 use super::queue_pair::Current;
-use super::registers::Register;
+use super::register::Register;
 use super::table::{KeyChange, Table};
 use super::window;
 use crate::driver::checks::{TOO_LONG, check_send, count, inline};
@@ -59,13 +59,19 @@ const EXTENDED_ADDRESS: u32 = 1 << 31;
 pub(super) struct Options {
     /// Flags of the control segment that each request has.
     always: u32,
+    /// A mask for the units of a request without inline data: zero if it is not copied to the register.
+    gathered_units: u32,
     /// The queue pair is an XRC initiator.
     is_initiator: bool,
 }
 
 impl Options {
-    pub(super) fn new(signals_all: bool, is_initiator: bool) -> Self {
-        Self { always: if signals_all { control::COMPLETION } else { 0 }, is_initiator }
+    pub(super) fn new(signals_all: bool, is_initiator: bool, copies_inline_only: bool) -> Self {
+        Self {
+            always: if signals_all { control::COMPLETION } else { 0 },
+            gathered_units: if copies_inline_only { 0 } else { u32::MAX },
+            is_initiator,
+        }
     }
 
     /// Returns [`SendRing::common_requests`].
@@ -81,7 +87,7 @@ pub struct SendRing {
     record: Record,
     register: Register,
     current: Arc<Current>,
-    /// The number of the life that `table` is of.
+    /// The number of the life to which `table` belongs.
     life: u32,
     table: Arc<Table>,
     size: SendSize,
@@ -100,7 +106,7 @@ pub struct SendRing {
     requests: u32,
     /// Requests that were stored since the doorbell was last rung.
     unrung: usize,
-    /// The offset of the request that was stored last, and its units.
+    /// The offset of the request that was stored last, and its units if it may be copied to the register.
     last: (usize, u32),
     /// The fence of the next request, if it has none of its own.
     next_fence: u32,
@@ -142,7 +148,7 @@ fn gather(ring: &mut Ring, mut offset: usize, pieces: &[Sge]) -> Result<usize, u
 fn inline_end(offset: usize, length: u32) -> usize {
     match length {
         0 => offset,
-        length => (offset + (INLINE_HEADER + length) as usize + UNIT - 1) & !(UNIT - 1),
+        length => (offset + INLINE_HEADER as usize + length as usize + UNIT - 1) & !(UNIT - 1),
     }
 }
 
@@ -266,7 +272,11 @@ impl SendRing {
         let first = pair((self.next & 0xffff) << 8 | opcode, self.qp_bits | units);
         self.ring.put(start, [first, pair(flags, immediate)]);
         self.table.post_send(index, self.requests, request.wr_id);
-        self.last = (start, units);
+        let copied_units = match request.payload {
+            Payload::Gather(_) => units & self.options.gathered_units,
+            Payload::Inline(_) => units,
+        };
+        self.last = (start, copied_units);
         #[expect(clippy::manual_div_ceil, reason = "`div_ceil` takes more instructions")]
         let blocks = (units + UNITS_PER_BLOCK - 1) / UNITS_PER_BLOCK;
         self.next = self.next.wrapping_add(blocks);
@@ -325,20 +335,16 @@ impl SendRing {
     /// if it is the only one and short.
     #[inline(always)]
     fn ring_doorbell(&mut self) {
-        let Self { current, life, ring, record, register, next, unrung, last, .. } = self;
-        if *unrung == 0 {
+        if self.unrung == 0 {
             return;
         }
         // After a step to RESET, the device must not read the entries of the earlier life.
-        let rang = current.send.ring(*life, || {
-            store_barrier();
-            record.store(Word::Second, *next & 0xffff);
-            let (start, units) = *last;
-            register.ring(ring, start, units, *unrung == 1);
-        });
-        if rang {
-            *unrung = 0;
-        }
+        let Some(_ringing) = self.current.send.ring(self.life) else { return };
+        store_barrier();
+        self.record.store(Word::Second, self.next & 0xffff);
+        let (start, units) = self.last;
+        self.register.ring(&self.ring, start, units, self.unrung == 1);
+        self.unrung = 0;
     }
 }
 
@@ -511,7 +517,7 @@ impl SendOps for SendRing {
 #[cfg(test)]
 mod tests {
     use super::super::memory::QueueMemory;
-    use super::super::registers::{RegisterFacts, Registers};
+    use super::super::register::{Slot, Use};
     use super::super::table::UserIndex;
     use super::*;
     use crate::sys::mapping::Mapping;
@@ -521,19 +527,12 @@ mod tests {
         let memory = QueueMemory::new([256]).expect("memory");
         let table = Table::new(7, 4, 0, None, Arc::new(UserIndex::NONE));
         let current = Current::new(table, memory.record.clone());
-        let facts = RegisterFacts {
-            total: 16,
-            dedicated: 4,
-            size: 256,
-            per_kernel_page: 1,
-            copies_nothing: false,
-        };
-        let registers = Registers::map_with(facts, |_, length| Mapping::private(length));
-        let registers = Arc::new(registers.expect("registers"));
-        let register = Register::take(&registers, 1).expect("a register");
+        let page = Arc::new(Mapping::private(4096).expect("memory"));
+        let slot = Slot::new(&page, 0x800, 512, Use::Dedicated).expect("it fits");
+        let register = Register::new(slot, true);
         let [ring] = memory.rings;
         let (record, size) = (memory.record, SendSize { blocks: 4, requests: 4, max_inline: 0 });
-        let options = Options::new(false, false);
+        let options = Options::new(false, false, false);
         let shared = Arc::clone(&current);
         let mut queue = SendRing::new(ring, record.clone(), register, shared, size, 1, options);
         let request = SendRequest {

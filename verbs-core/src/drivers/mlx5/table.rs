@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use super::memory::Links;
 use crate::lock::ignore_poison;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Mutex};
+use crate::sys::process::Process;
 
 /// The request number of a block at which no request has begun. It precedes the first number, so no completion matches it.
 const BEFORE_FIRST: u32 = u32::MAX;
@@ -232,6 +233,8 @@ impl SharedTable {
 #[derive(Debug)]
 pub(super) struct UserIndices {
     free: Mutex<Free>,
+    /// The process that opened the device.
+    process: Process,
 }
 
 #[derive(Debug, Default)]
@@ -247,7 +250,7 @@ pub(super) const NO_INDEX: u32 = 0xff_ffff;
 
 impl UserIndices {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { free: Mutex::new(Free::default()) })
+        Arc::new(Self { free: Mutex::new(Free::default()), process: Process::current() })
     }
 
     /// Takes the lowest free index. Returns `None` if there is none.
@@ -279,7 +282,8 @@ impl UserIndex {
 
 impl Drop for UserIndex {
     fn drop(&mut self) {
-        if let Some(owner) = &self.owner {
+        // In a forked child, the lock may be held for ever by a thread that the child does not have.
+        if let Some(owner) = self.owner.as_ref().filter(|owner| owner.process.is_current()) {
             ignore_poison(owner.free.lock()).below.insert(self.index);
         }
     }

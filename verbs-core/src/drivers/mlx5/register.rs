@@ -1,0 +1,192 @@
+//! A doorbell register: a store to it begins the processing of a queue, and a short entry can be copied to it (BlueFlame).
+//!
+//! A register for sends has two buffers, which are written in turns. One queue pair has it for itself, or several share it:
+//! then the lock of the register is held while it is written.
+//!
+//! # Safety
+//!
+//! A page of registers is write-only memory of the device that is mapped as long as its [`Mapping`] lives. It is written by
+//! volatile stores of 64 bits at offsets that are checked when a slot is made, and is never read.
+#![expect(unsafe_code, reason = "writes to registers of the device")]
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::memory::{Ring, UNITS_PER_BLOCK, WORDS};
+use crate::driver::dma::{write_combining_barrier, write_combining_barrier_in_lock};
+use crate::lock::ignore_poison;
+use crate::sys::mapping::{Mapping, Place};
+
+/// Bytes of a word.
+const WORD: usize = 8;
+
+/// The offset of the register that arms completion queues.
+const ARMS: usize = 0x20;
+
+/// Stores a word that arms a completion queue in the register for that in `page`.
+pub(super) fn arm(page: &Mapping, doorbell: u64) {
+    assert!(ARMS + WORD <= page.len(), "a page should have all registers");
+    write_combining_barrier();
+    // SAFETY: the word is within the page, as asserted, at a multiple of 8, and the page is mapped.
+    unsafe { put(page.place(ARMS).pointer().cast(), doorbell) };
+    write_combining_barrier();
+}
+
+/// The queue pairs that use a register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Any number of queue pairs, which store only doorbells, and only in the first buffer. That needs no lock.
+    Plain,
+    /// One at a time.
+    Dedicated,
+    /// Several, by a lock.
+    Shared,
+}
+
+/// A register for sends, at its place in a page.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// The first byte of the first buffer.
+    start: Place,
+    /// Bytes of a buffer, or 0 if there is only one.
+    size: usize,
+    used_by: Use,
+    /// The offset of the buffer that is written next.
+    next_buffer: AtomicUsize,
+    /// Held while the register is written, if several queue pairs share it.
+    writing: Mutex<()>,
+    _page: Arc<Mapping>,
+}
+
+impl Slot {
+    /// Takes the register of `size` bytes at `offset` in `page`, or with `size` 0 one of a single word. Returns `None` if the
+    /// page is shorter, or if `offset` or `size` is misaligned.
+    pub(super) fn new(
+        page: &Arc<Mapping>,
+        offset: usize,
+        size: usize,
+        used_by: Use,
+    ) -> Option<Arc<Self>> {
+        let end = offset.checked_add(size.max(WORD))?;
+        if end > page.len() || offset % WORD != 0 || size % (2 * WORD) != 0 {
+            return None;
+        }
+        let size = if used_by == Use::Plain { 0 } else { size / 2 };
+        Some(Arc::new(Self {
+            start: page.place(offset),
+            size,
+            used_by,
+            next_buffer: AtomicUsize::new(0),
+            writing: Mutex::default(),
+            _page: Arc::clone(page),
+        }))
+    }
+}
+
+/// The register of a send queue.
+#[derive(Debug)]
+pub(super) struct Register {
+    /// The first byte of the first buffer.
+    start: Place,
+    /// The offset of the buffer that is written next, unless the register is shared. It passes to the next queue pair.
+    buffer: usize,
+    /// Bytes of a buffer, or 0 if there is only one.
+    size: usize,
+    /// Units of an entry that may be copied to a buffer; 0 if only doorbells are stored there.
+    copied_units: u32,
+    is_shared: bool,
+    slot: Arc<Slot>,
+}
+
+impl Register {
+    /// Takes `slot` for a queue pair, which copies entries there if `copies` is true and the buffers are large enough.
+    pub(super) fn new(slot: Arc<Slot>, copies: bool) -> Self {
+        // Entries are copied in whole blocks.
+        let copied_blocks = if copies { slot.size / (WORDS * WORD) } else { 0 };
+        let copied_units = u32::try_from(copied_blocks).unwrap_or(u32::MAX / UNITS_PER_BLOCK);
+        Self {
+            start: slot.start,
+            buffer: slot.next_buffer.load(Ordering::Acquire),
+            size: slot.size,
+            copied_units: copied_units * UNITS_PER_BLOCK,
+            is_shared: slot.used_by == Use::Shared,
+            slot,
+        }
+    }
+
+    /// Returns `true` if several queue pairs use the register by its lock.
+    #[cfg(test)]
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Makes the device process the entry of `units` at `start` of `ring`, and those before it.
+    ///
+    /// Copies the entry if it is the only one, which `is_only` says, and the register has a buffer that is large enough.
+    /// Otherwise stores the beginning of the entry.
+    #[inline(always)]
+    pub(super) fn ring(&mut self, ring: &Ring, start: usize, units: u32, is_only: bool) {
+        let is_copied = is_only && units > 1 && units <= self.copied_units;
+        let blocks = if is_copied { units.div_ceil(UNITS_PER_BLOCK) as usize } else { 0 };
+        if self.is_shared {
+            return self.ring_shared(ring, start, blocks);
+        }
+        write_combining_barrier();
+        self.store(self.buffer, ring, start, blocks);
+        self.buffer ^= self.size;
+    }
+
+    /// Rings for several queue pairs that share the register.
+    #[inline(never)]
+    fn ring_shared(&self, ring: &Ring, start: usize, blocks: usize) {
+        let _writing = ignore_poison(self.slot.writing.lock());
+        let buffer = self.slot.next_buffer.load(Ordering::Relaxed);
+        write_combining_barrier_in_lock();
+        self.store(buffer, ring, start, blocks);
+        self.slot.next_buffer.store(buffer ^ self.size, Ordering::Relaxed);
+    }
+
+    /// Stores `blocks` blocks in the buffer at offset `buffer`, which has room for them, or one word if `blocks` is 0.
+    ///
+    /// The caller has ordered earlier stores by a barrier.
+    #[inline(always)]
+    fn store(&self, buffer: usize, ring: &Ring, start: usize, blocks: usize) {
+        debug_assert!(blocks * WORDS * WORD <= self.size && (buffer == 0 || buffer == self.size));
+        // SAFETY: `Slot::new` has checked that both buffers are within the page, and a buffer is selected by its size.
+        let mut register: NonNull<u64> = unsafe { self.start.pointer().add(buffer).cast() };
+        if blocks == 0 {
+            // SAFETY: a buffer has room for a word; see `put`.
+            unsafe { put(register, ring.block(start).word(0)) };
+        }
+        for block in 0..blocks {
+            let block = ring.block(start + block * WORDS * WORD);
+            for index in 0..WORDS {
+                // SAFETY: the words are in the buffer, which has room for all blocks, as `ring` has compared.
+                unsafe { put(register, block.word(index)) };
+                // SAFETY: the address is within the page, or the end of it.
+                register = unsafe { register.add(1) };
+            }
+        }
+        write_combining_barrier();
+    }
+}
+
+impl Drop for Register {
+    fn drop(&mut self) {
+        if !self.is_shared {
+            self.slot.next_buffer.store(self.buffer, Ordering::Release);
+        }
+    }
+}
+
+/// Stores a word in a register.
+///
+/// # Safety
+///
+/// The address is that of a word of a register, a multiple of 8, whose page is mapped.
+#[inline(always)]
+unsafe fn put(register: NonNull<u64>, word: u64) {
+    // SAFETY: the register is valid for writes, and aligned, as the caller promises; nothing reads it but the device.
+    unsafe { register.write_volatile(word) }
+}

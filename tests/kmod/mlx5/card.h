@@ -112,6 +112,8 @@ struct card_cq {
 	struct card_context *context;		/* of the program */
 	u32 seen_index, seen_arm;		/* by the journal */
 	bool seen_arm_set;
+	struct list_head late;			/* completions that wait */
+	u32 late_qpn;				/* for the release of this queue pair's completion */
 	/* of the kernel */
 	struct ib_wc *ring;
 	u32 first, used;
@@ -133,6 +135,13 @@ struct card_recv {				/* of the kernel */
 	struct ib_sge sge;
 };
 
+/* Faults of a queue pair: see fault.c. */
+enum card_doorbell { CARD_DOORBELL_SEEN, CARD_DOORBELL_TO_LOSE, CARD_DOORBELL_LOST };
+
+struct card_failure {
+	u8 syndrome, vendor;			/* without a failure, the syndrome is zero */
+};
+
 struct card_qp {
 	struct ib_qp ib;
 	struct list_head entry;
@@ -151,6 +160,9 @@ struct card_qp {
 	unsigned long stalled;			/* jiffies at which it began to wait for a receive */
 	unsigned long unrung;			/* likewise for a doorbell */
 	u32 seen_receives, seen_sends;		/* by the journal */
+	bool late;				/* the next completion */
+	enum card_doorbell lost;
+	struct card_failure failure;		/* of the next send */
 	/* of the kernel */
 	struct card_recv *recvs;
 	u32 recv_first, recv_used, recv_size;
@@ -244,7 +256,13 @@ void card_end_sweep(void);
 void card_journal_init(struct dentry *directory);
 void card_journal_exit(void);
 
+bool card_is_late(struct card_cq *cq, const struct mlx5_cqe64 *cqe, u8 opcode, bool solicited);
+bool card_loses_doorbell(struct card_qp *qp, u64 *at);
+void card_forget_faults(struct card_qp *qp);
+void card_fault_init(struct dentry *directory);
+
 int card_engine(void *unused);
+void card_complete(struct card_cq *cq, const struct mlx5_cqe64 *from, u8 opcode, bool solicited);
 void card_qp_event(struct card_qp *qp, enum ib_event_type type);
 void card_qp_to_error(struct card_qp *qp);
 

@@ -6,7 +6,7 @@
  * provider opens it by its driver id. A thread plays the hardware: see engine.c.
  *
  * In debugfs, mlx5_card/stats has counts of the things that the device has seen and done, and mlx5_card/queues the
- * positions of all queues.
+ * positions of all queues. A write to mlx5_card/fault makes a fault happen: see fault.c.
  */
 #include <linux/debugfs.h>
 #include <linux/kthread.h>
@@ -375,6 +375,7 @@ static int __init card_init(void)
 		goto thread;
 	card_debugfs = debugfs_create_dir("mlx5_card", NULL);
 	card_journal_init(card_debugfs);
+	card_fault_init(card_debugfs);
 	debugfs_create_file("stats", 0400, card_debugfs, NULL, &card_stats_fops);
 	debugfs_create_file("queues", 0400, card_debugfs, NULL, &card_queues_fops);
 	rdma_link_register(&card_link_ops);

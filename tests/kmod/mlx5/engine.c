@@ -54,12 +54,14 @@ static void card_raise(struct card_cq *cq)
 		cq->ib.comp_handler(&cq->ib, cq->ib.cq_context);
 }
 
-static void card_complete(struct card_cq *cq, const struct mlx5_cqe64 *from, u8 opcode, bool solicited)
+void card_complete(struct card_cq *cq, const struct mlx5_cqe64 *from, u8 opcode, bool solicited)
 {
 	u32 ci = be32_to_cpu(READ_ONCE(cq->db[0])) & 0xffffff;
 	u32 slot = cq->pi & (cq->entries - 1);
 	struct mlx5_cqe64 *to = cq->buf.va + slot * cq->cqe_size + cq->cqe_size - 64;
 
+	if (card_is_late(cq, from, opcode, solicited))
+		return;
 	if (((cq->pi - ci) & 0xffffff) >= cq->entries) {
 		struct ib_event event = {
 			.device = cq->ib.device, .element.cq = &cq->ib, .event = IB_EVENT_CQ_ERR
@@ -117,7 +119,8 @@ static __be32 card_user_of(const struct card_qp *qp, bool receives)
 	return cpu_to_be32(qp->named ? srq->uidx : qp->uidx);
 }
 
-static void card_fail(struct card_qp *qp, struct ib_cq *cq, u8 opcode, u8 syndrome, u16 index, u8 wqe_opcode)
+static void card_fail_with(struct card_qp *qp, struct ib_cq *cq, u8 opcode, struct card_failure failure, u16 index,
+			   u8 wqe_opcode)
 {
 	struct mlx5_cqe64 cqe = {};
 	struct mlx5_err_cqe *err = (struct mlx5_err_cqe *)&cqe;
@@ -125,10 +128,16 @@ static void card_fail(struct card_qp *qp, struct ib_cq *cq, u8 opcode, u8 syndro
 	if (!cq)
 		return;
 	err->srqn = card_user_of(qp, opcode == MLX5_CQE_RESP_ERR);
-	err->syndrome = syndrome;
+	err->syndrome = failure.syndrome;
+	err->vendor_err_synd = failure.vendor;
 	err->s_wqe_opcode_qpn = cpu_to_be32(wqe_opcode << 24 | qp->qpn);
 	err->wqe_counter = cpu_to_be16(index);
 	card_complete(container_of(cq, struct card_cq, ib), &cqe, opcode, true);
+}
+
+static void card_fail(struct card_qp *qp, struct ib_cq *cq, u8 opcode, u8 syndrome, u16 index, u8 wqe_opcode)
+{
+	card_fail_with(qp, cq, opcode, (struct card_failure){ .syndrome = syndrome }, index, wqe_opcode);
 }
 
 /* States and events of queue pairs */
@@ -657,6 +666,8 @@ static bool card_is_rung(struct card_qp *qp, u16 index)
 	for (i = 0; i < 2 * qp->bf_count; i++, at += CARD_BF_SIZE / 2) {
 		if (READ_ONCE(*(u64 *)at) != *entry)
 			continue;
+		if (card_loses_doorbell(qp, at))
+			return false;
 		atomic_inc(&card_stat[memcmp(at + 8, entry + 1, 8) ? CARD_DOORBELL : CARD_BLUEFLAME]);
 		card_journal_ring(qp, index, i, at);
 		return true;
@@ -679,6 +690,8 @@ static bool card_may_start(struct card_qp *qp, u16 pi)
 			break;
 		index += blocks;
 	}
+	if (qp->lost == CARD_DOORBELL_LOST)
+		return false;
 	if (!qp->unrung)
 		qp->unrung = jiffies | 1;
 	if ((card_strict && qp->dedicated_bfreg) || time_before(jiffies, qp->unrung + msecs_to_jiffies(20)))
@@ -719,26 +732,28 @@ static bool card_send_one(struct card_qp *qp)
 {
 	enum card_outcome outcome = CARD_DONE;
 	struct mlx5_cqe64 cqe = {};
+	struct card_failure failure = {};
 	static struct card_wqe wqe;
 	u32 length = 0;
-	u8 syndrome = 0;
 
 	if (!card_fetch(qp, &wqe))
-		syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+		failure.syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+	else if (qp->failure.syndrome)
+		swap(failure, qp->failure);
 	else if (qp->ib.qp_type == IB_QPT_UD)
-		card_datagram(qp, &wqe, &syndrome);
+		card_datagram(qp, &wqe, &failure.syndrome);
 	else
-		outcome = card_connected(qp, &wqe, &syndrome, &length);
+		outcome = card_connected(qp, &wqe, &failure.syndrome, &length);
 	if (outcome != CARD_DONE) {
-		syndrome = outcome == CARD_WAITS ? card_wait_limit(qp) : card_answer_limit(qp);
-		if (syndrome == 0xff)
+		failure.syndrome = outcome == CARD_WAITS ? card_wait_limit(qp) : card_answer_limit(qp);
+		if (failure.syndrome == 0xff)
 			return false;
 	}
 	qp->stalled = 0;
 	atomic_inc(&card_stat[CARD_WQES]);
 	qp->sq_ci += max(1u, DIV_ROUND_UP(wqe.ds, 64));
-	if (syndrome) {
-		card_fail(qp, qp->ib.send_cq, MLX5_CQE_REQ_ERR, syndrome, wqe.index, wqe.opcode);
+	if (failure.syndrome) {
+		card_fail_with(qp, qp->ib.send_cq, MLX5_CQE_REQ_ERR, failure, wqe.index, wqe.opcode);
 		card_qp_to_error(qp);
 	} else if (wqe.flags & MLX5_WQE_CTRL_CQ_UPDATE) {
 		cqe.srqn = card_user_of(qp, false);

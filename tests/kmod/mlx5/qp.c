@@ -155,6 +155,7 @@ int card_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 		}
 	}
 	card_journal(NULL, 0, "destroy_qp qpn=%u", qp->qpn);
+	card_forget_faults(qp);
 	list_del(&qp->entry);
 	xa_erase(&card_qps, qp->qpn);
 	mutex_unlock(&card_lock);
@@ -212,6 +213,7 @@ int card_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 		qp->sq_ci = qp->rq_ci = 0;
 		qp->stalled = qp->unrung = 0;
 		qp->established = false;
+		card_forget_faults(qp);
 	}
 	if (new == IB_QPS_ERR)
 		card_qp_to_error(qp);

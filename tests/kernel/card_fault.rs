@@ -1,0 +1,180 @@
+//! Faults of the emulated card: a late completion, a failed request, a lost doorbell.
+//!
+//! The card makes a fault happen when a test asks for it (`tests/kmod/mlx5/fault.c`).
+
+use std::fs;
+use std::sync::mpsc;
+use std::thread;
+
+use rdmacm::ErrorKind;
+use rdmacm::verbs::{QpState, QpType, QueuePairAttributes, SendFlags, SendOperation, WcStatus};
+use rdmacm_tests::{mount_debugfs, promised_device, wait_until};
+
+use crate::fixtures::{announce, asleep, roce_name};
+use crate::io::{Io, Shape};
+use crate::manual_qp;
+
+const FAULT: &str = "/sys/kernel/debug/mlx5_card/fault";
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+/// Returns two queue pairs of the card that are connected to each other.
+fn connected() -> [Io; 2] {
+    promised_device(roce_name());
+    mount_debugfs();
+    manual_qp::connected(QpType::IB_UVERBS_QPT_RC, Shape::default())
+}
+
+/// Asks the card for the fault `kind` of the queue pair of `io`.
+fn ask(kind: &str, io: &Io) {
+    ask_with(kind, io, "");
+}
+
+fn ask_with(kind: &str, io: &Io, values: &str) {
+    let text = format!("{kind} {} {values}", io.qp().number());
+    fs::write(FAULT, &text).unwrap_or_else(|error| panic!("{text}: {error}"));
+}
+
+/// Waits until the fault has happened.
+fn wait_for(kind: &str, io: &Io) {
+    let wanted = format!("{kind} {} active", io.qp().number());
+    wait_until(&wanted, || {
+        let faults = fs::read_to_string(FAULT).expect("the faults");
+        faults.lines().any(|line| line == wanted)
+    });
+}
+
+fn send(io: &Io, wr_id: u64) {
+    io.post(wr_id, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn late_completion_comes_with_its_event() {
+    let [client, server] = connected();
+    (1..=3).for_each(|wr_id| server.receive(wr_id, 0..8).expect("post a receive"));
+    client.channel().set_nonblocking(true).expect("make it non-blocking");
+    client.cq().request_notify(false).expect("arm");
+    ask("late", &client);
+    send(&client, 1);
+    // The completion of a later send waits behind the late one.
+    send(&client, 2);
+    server.done(1);
+    server.done(2);
+    wait_for("late", &client);
+    assert!(client.polled().is_none());
+    let error = client.channel().get_event().expect_err("no completion has come");
+    assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
+    client.channel().set_nonblocking(false).expect("make it blocking");
+    ask("release", &client);
+    let event = client.channel().get_event().expect("an event");
+    assert_eq!(event.token(), client.cq().token());
+    client.done(1);
+    client.done(2);
+    send(&client, 3);
+    client.done(3);
+    assert!(client.polled().is_none());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn late_receive_wakes_sleeping_thread() {
+    let [mut client, server] = connected();
+    client.fill(0, b"contents");
+    server.receive(1, 0..8).expect("post a receive");
+    ask("late", &server);
+    send(&client, 1);
+    client.done(1);
+    wait_for("late", &server);
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            announce(&says);
+            server.done(1);
+        });
+        asleep(hears.recv().expect("thread should send its id"));
+        ask("release", &server);
+    });
+    assert_eq!(server.bytes(0..8), b"contents");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn late_completions_precede_reset() {
+    let [client, server] = connected();
+    (1..=2).for_each(|wr_id| server.receive(wr_id, 0..8).expect("post a receive"));
+    ask("late", &client);
+    send(&client, 1);
+    server.done(1);
+    wait_for("late", &client);
+    // The device writes the completion during the command, and the library takes it from the queue.
+    manual_qp::modify(client.qp(), QueuePairAttributes::to(QpState::IB_QPS_RESET));
+    assert!(client.polled().is_none());
+    manual_qp::connect(client.qp(), server.qp());
+    send(&client, 2);
+    server.done(2);
+    client.done(2);
+}
+
+/// Numbers of the device's programming interface, as rdma-core's mlx5 driver translates them.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn failed_send_has_status_and_flushes_later_sends() {
+    for (syndrome, vendor, status) in [
+        (0x01, 0x21, WcStatus::IB_WC_LOC_LEN_ERR),
+        (0x02, 0x68, WcStatus::IB_WC_LOC_QP_OP_ERR),
+        (0x04, 0x51, WcStatus::IB_WC_LOC_PROT_ERR),
+        (0x06, 0x00, WcStatus::IB_WC_MW_BIND_ERR),
+        (0x10, 0x01, WcStatus::IB_WC_BAD_RESP_ERR),
+        (0x11, 0x02, WcStatus::IB_WC_LOC_ACCESS_ERR),
+        (0x12, 0x8a, WcStatus::IB_WC_REM_INV_REQ_ERR),
+        (0x13, 0x88, WcStatus::IB_WC_REM_ACCESS_ERR),
+        (0x14, 0x89, WcStatus::IB_WC_REM_OP_ERR),
+        (0x15, 0x81, WcStatus::IB_WC_RETRY_EXC_ERR),
+        (0x16, 0x82, WcStatus::IB_WC_RNR_RETRY_EXC_ERR),
+        (0x22, 0x03, WcStatus::IB_WC_REM_ABORT_ERR),
+        (0x7f, 0xff, WcStatus::IB_WC_GENERAL_ERR),
+    ] {
+        let [client, server] = connected();
+        (1..=4).for_each(|wr_id| server.receive(wr_id, 0..8).expect("post a receive"));
+        client.receive(9, 0..8).expect("post a receive");
+        send(&client, 1);
+        client.done(1);
+        ask_with("error", &client, &format!("{syndrome} {vendor}"));
+        (2..=4).for_each(|wr_id| send(&client, wr_id));
+        let failed = client.next();
+        assert_eq!((failed.wr_id(), failed.status()), (2, status), "syndrome {syndrome:#x}");
+        assert_eq!((failed.vendor_err(), failed.qp_num()), (vendor, client.qp().number()));
+        let mut flushed = Vec::from_iter((0..3).map(|_| {
+            let completion = client.next();
+            assert_eq!(completion.status(), WcStatus::IB_WC_WR_FLUSH_ERR, "{completion:?}");
+            completion.wr_id()
+        }));
+        flushed.sort_unstable();
+        assert_eq!(flushed, [3, 4, 9]);
+        let state = client.qp().query().expect("query").qp_state;
+        assert_eq!(state, QpState::IB_QPS_ERR);
+        server.done(1);
+        assert!(server.polled().is_none(), "the failed send was not carried out");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn next_doorbell_covers_lost_one() {
+    let [client, server] = connected();
+    for round in 0..20 {
+        let [first, second] = [2 * round, 2 * round + 1];
+        for wr_id in [first, second] {
+            server.receive(wr_id, 0..8).expect("post a receive");
+        }
+        ask("lost", &client);
+        send(&client, first);
+        wait_for("lost", &client);
+        assert!(client.polled().is_none() && server.polled().is_none());
+        send(&client, second);
+        for wr_id in [first, second] {
+            server.done(wr_id);
+            client.done(wr_id);
+        }
+    }
+}

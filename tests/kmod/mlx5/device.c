@@ -25,9 +25,9 @@ MODULE_PARM_DESC(dynamic, "new contexts take doorbell registers by ioctl if thei
 int card_trace;
 module_param_named(trace, card_trace, int, 0600);
 MODULE_PARM_DESC(trace, "1: log driver data of commands; 2: also work queue entries and completions");
-int card_strict;
+int card_strict = 1;
 module_param_named(strict, card_strict, int, 0600);
-MODULE_PARM_DESC(strict, "process no send before its doorbell register was written");
+MODULE_PARM_DESC(strict, "a queue pair with a register of its own starts no send before its doorbell (default: 1)");
 
 DEFINE_MUTEX(card_lock);
 DEFINE_SPINLOCK(card_kernel_lock);

@@ -692,6 +692,10 @@ static bool card_may_start(struct card_qp *qp, u16 pi)
 	}
 	if (qp->lost == CARD_DOORBELL_LOST)
 		return false;
+	/*
+	 * If queue pairs share a register, the doorbell of one may overwrite that of another one before the engine sees it.
+	 * They start after some time, and the device counts that.
+	 */
 	if (!qp->unrung)
 		qp->unrung = jiffies | 1;
 	if ((card_strict && qp->dedicated_bfreg) || time_before(jiffies, qp->unrung + msecs_to_jiffies(20)))

@@ -36,6 +36,8 @@
 #define CARD_MAX_RD_ATOMIC	16
 /* In the first segment that changes a key: the window must not be bound. The kernel has no name for it. */
 #define CARD_UMR_CHECK_FREE	(1 << 5)
+/* The options of enhanced connection establishment (ECE) that the device has. */
+#define CARD_ECE	0x10000003
 #define CARD_NEVER_ARMED	cpu_to_be32(0xffffffff)
 
 struct card_device {
@@ -194,6 +196,7 @@ void card_unmap(struct card_map *map);
 int card_alloc_ucontext(struct ib_ucontext *ibcontext, struct ib_udata *udata);
 void card_dealloc_ucontext(struct ib_ucontext *ibcontext);
 int card_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma);
+bool card_has_ece(const struct card_context *context);
 bool card_is_user_index(const struct card_context *context, u32 uidx);
 int card_take_bfreg(struct card_context *context, bool *dedicated);
 

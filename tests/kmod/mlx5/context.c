@@ -46,6 +46,8 @@ int card_alloc_ucontext(struct ib_ucontext *ibcontext, struct ib_udata *udata)
 	resp.max_recv_wr = 1 << CARD_LOG_QP_SZ;
 	resp.max_srq_recv_wr = 1 << CARD_LOG_QP_SZ;
 	resp.num_ports = 1;
+	if (card_has_ece(context))
+		resp.comp_mask |= MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE;
 	resp.response_length = min(udata->outlen, sizeof(resp));
 	resp.cqe_version = context->cqe_version;
 	resp.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
@@ -96,6 +98,12 @@ int card_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma)
 	if (vma->vm_end - vma->vm_start != PAGE_SIZE || index >= context->total_bfregs / 2)
 		return -EINVAL;
 	return vm_insert_page(vma, vma->vm_start, context->uar[index]);
+}
+
+/* Whether the device negotiates options of connections. The first devices, which had completions of version 0, did not. */
+bool card_has_ece(const struct card_context *context)
+{
+	return context->cqe_version;
 }
 
 /* Whether completions of CONTEXT can name a queue pair or a shared receive queue by this index. */

@@ -23,8 +23,9 @@ static int card_create_user_qp(struct card_qp *qp, struct ib_qp_init_attr *init,
 			  MLX5_QP_FLAG_UAR_PAGE_INDEX) ||
 	    !!(cmd.flags & MLX5_QP_FLAG_UAR_PAGE_INDEX) != context->dynamic)
 		return -EINVAL;
-	if (!card_is_user_index(context, cmd.uidx))
+	if (!card_is_user_index(context, cmd.uidx) || (cmd.ece_options && !card_has_ece(context)))
 		return -EINVAL;
+	resp.ece_options = cmd.ece_options ? CARD_ECE : 0;
 	qp->context = context;
 	qp->uidx = cmd.uidx;
 	if (cmd.sq_wqe_count && (!is_power_of_2(cmd.sq_wqe_count) || cmd.sq_wqe_count > 1 << CARD_LOG_QP_SZ))
@@ -184,6 +185,25 @@ static void card_keep(struct ib_qp_attr *kept, const struct ib_qp_attr *attr, in
 #undef CARD_KEEP
 }
 
+/* Answers the options that the peer's device has with those that this device has too. */
+static int card_agree_on_ece(const struct card_qp *qp, struct ib_udata *udata)
+{
+	struct mlx5_ib_modify_qp_resp resp = {};
+	struct mlx5_ib_modify_qp cmd = {};
+	int err;
+
+	if (!udata || !udata->inlen)
+		return 0;
+	err = card_take(udata, "modify_qp_data", &cmd, sizeof(cmd));
+	if (err)
+		return err;
+	if (cmd.comp_mask || (cmd.ece_options && !card_has_ece(qp->context)))
+		return -EOPNOTSUPP;
+	resp.response_length = min(udata->outlen, sizeof(resp));
+	resp.ece_options = cmd.ece_options & CARD_ECE;
+	return card_give(udata, "modify_qp_data", &resp, resp.response_length, 0);
+}
+
 int card_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct ib_udata *udata)
 {
 	struct card_qp *qp = container_of(ibqp, struct card_qp, ib);
@@ -194,6 +214,9 @@ int card_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 		return -EOPNOTSUPP;
 	if (udata)
 		card_journal_modify(qp, attr, mask, udata->inlen);
+	err = card_agree_on_ece(qp, udata);
+	if (err)
+		return err;
 	mutex_lock(&card_lock);
 	old = mask & IB_QP_CUR_STATE ? attr->cur_qp_state : qp->attr.qp_state;
 	new = mask & IB_QP_STATE ? attr->qp_state : old;

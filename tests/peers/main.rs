@@ -2,6 +2,7 @@
 //! `cargo xtask test` in the test bed.
 
 mod bytes;
+mod card;
 mod connections;
 mod rping;
 

@@ -93,7 +93,7 @@ pub(crate) fn is_in_every_run(test: &str) -> bool {
 }
 
 /// Prefixes of the names of tests that run on the card and nowhere else.
-const ONLY: [&str; 3] = ["card_fault::", "journal::", "xrc_messages::"];
+const ONLY: [&str; 4] = ["card::", "card_fault::", "journal::", "xrc_messages::"];
 
 /// Returns `true` if `test` of `program` runs on the card.
 pub(crate) fn has(program: &str, test: &str) -> bool {

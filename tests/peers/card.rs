@@ -1,16 +1,18 @@
-//! Features of the emulated card that rdma-core's library uses: the options of connections (ECE).
+//! Features of the emulated card that rdma-core's library uses: the options of connections (ECE), and the clock.
 
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::process::Command;
 
 use rdmacm::cm::{CmId, ConnParam, Ece, EventChannel, EventType, PortSpace};
-use rdmacm_tests::roce::roce_ip;
+use rdmacm_tests::Process;
+use rdmacm_tests::roce::{roce_ip, roce_name};
 
-use crate::rping::{Program, Server, port};
+use crate::pingpong::{gid, listening};
+use crate::rping::{LIMIT, Program, Server, compile, port};
 
 /// The options that the card has, `CARD_ECE` in `tests/kmod/mlx5/card.h`, and the vendor as rdma-core's driver gives it.
 const OF_CARD: Ece = Ece { vendor_id: 0x15b3, options: 0x1000_0003 };
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
@@ -36,9 +38,9 @@ fn c_answers_with_common_ece() {
     let server = Server::start(Program::C, roce_ip(), &[]);
     let channel = EventChannel::new().expect("open an event channel");
     let id = CmId::new(&channel, PortSpace::Tcp).expect("create an id");
-    id.resolve_addr(None, server.address(), PATIENCE).expect("resolve the address");
+    id.resolve_addr(None, server.address(), LIMIT).expect("resolve the address");
     channel.expect_event(EventType::AddrResolved).expect("address resolved");
-    id.resolve_route(PATIENCE).expect("resolve the route");
+    id.resolve_route(LIMIT).expect("resolve the route");
     channel.expect_event(EventType::RouteResolved).expect("route resolved");
     // The card removes an option that it does not have, when the server moves its queue pair to RTR.
     id.set_local_ece(Ece { options: 0x1000_0005, ..OF_CARD }).expect("set");
@@ -52,4 +54,32 @@ fn c_answers_with_common_ece() {
     channel.expect_event(EventType::ConnectResponse).expect("an answer");
     let agreed = Ece { options: 0x1000_0001, ..OF_CARD };
     assert_eq!(id.remote_ece().expect("the id has no queue pair"), agreed);
+}
+
+/// Runs the part of `card.c` with this name.
+fn check(part: &str) {
+    let (index, gid) = gid(roce_ip());
+    let program = compile("card.c");
+    let ended =
+        Process::start(Command::new(&program).args([roce_name(), &gid, &index, part]), LIMIT)
+            .finish();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    fs::remove_file(program).expect("remove the program");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn completions_of_c_have_times_of_clock() {
+    check("clock");
+    let (index, _) = gid(roce_ip());
+    let port = port();
+    let mut arguments = vec!["-d", roce_name(), "-g", &index, "-p", &port, "-t", "-n", "20"];
+    let server = listening(Program::C.run("ibv_rc_pingpong", &arguments), &port);
+    arguments.push(roce_ip());
+    let client = Program::C.run("ibv_rc_pingpong", &arguments).finish();
+    for ended in [client, server.finish()] {
+        assert!(ended.status.success(), "{}", ended.stderr);
+        let is_time = |line: &String| line.contains("receive completion clock cycles");
+        assert!(ended.stdout.iter().any(is_time), "{:?}", ended.stdout);
+    }
 }

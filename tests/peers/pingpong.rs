@@ -102,7 +102,7 @@ fn untimed(line: &str) -> String {
 }
 
 /// Returns the index of `address` among the GIDs of the RoCE device, and its printed form.
-fn gid(address: &str) -> (String, String) {
+pub(crate) fn gid(address: &str) -> (String, String) {
     let address: std::net::IpAddr = address.parse().expect("an address");
     let address = match address {
         std::net::IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -123,7 +123,7 @@ fn roce_pingpong_without_gid_is_refused() {
 }
 
 /// Waits until a server listens on TCP's `port`.
-fn listening(mut server: Process, port: &str) -> Process {
+pub(crate) fn listening(mut server: Process, port: &str) -> Process {
     let port: u16 = port.parse().expect("a port");
     let listens = |table: &str| {
         let table = fs::read_to_string(table).expect("the kernel's list of sockets");

@@ -1,11 +1,12 @@
 //! The programs, how they are started, and what the two `rping`s must print.
 
-use std::fs;
+use std::ffi::OsStr;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
+use std::{env, fs};
 
 use rdmacm::device::{self, ResourceCounts};
 use rdmacm_tests::roce::roce_name;
@@ -48,6 +49,18 @@ impl Program {
             Self::C => Command::new(name),
         }
     }
+}
+
+/// Compiles a program of these tests for rdma-core's library, and returns its file. `source` is relative to this directory.
+pub(crate) fn compile(source: &str) -> PathBuf {
+    let name = Path::new(source).file_stem().and_then(OsStr::to_str).expect("a name");
+    let program = env::temp_dir().join(format!("{name}-{}", process::id()));
+    let source = format!("{}/peers/{source}", env!("CARGO_MANIFEST_DIR"));
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-Wall", "-Wextra", "-Werror", &source, "-libverbs", "-o"]);
+    let compiled = Process::start(gcc.arg(&program), LIMIT).finish();
+    assert!(compiled.status.success(), "{}", compiled.stderr);
+    program
 }
 
 /// Returns a port that no other server has.

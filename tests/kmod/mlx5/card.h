@@ -38,6 +38,8 @@
 #define CARD_UMR_CHECK_FREE	(1 << 5)
 /* The options of enhanced connection establishment (ECE) that the device has. */
 #define CARD_ECE	0x10000003
+#define CARD_CLOCK_OFFSET	0x40			/* in the page of the clock */
+#define CARD_CLOCK_KHZ	1000000
 #define CARD_NEVER_ARMED	cpu_to_be32(0xffffffff)
 
 struct card_device {
@@ -242,6 +244,12 @@ int card_detach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid);
 int card_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata);
 int card_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct ib_udata *udata);
 int card_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init);
+
+void card_stamp(struct mlx5_cqe64 *cqe);
+void card_clock_tick(void);
+int card_clock_mmap(struct vm_area_struct *vma, unsigned long command);
+int card_clock_init(void);
+void card_clock_exit(void);
 
 extern const struct uapi_definition card_definitions[];
 struct page *card_uar_page(u32 id);

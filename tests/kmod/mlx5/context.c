@@ -46,6 +46,9 @@ int card_alloc_ucontext(struct ib_ucontext *ibcontext, struct ib_udata *udata)
 	resp.max_recv_wr = 1 << CARD_LOG_QP_SZ;
 	resp.max_srq_recv_wr = 1 << CARD_LOG_QP_SZ;
 	resp.num_ports = 1;
+	resp.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET;
+	resp.hca_core_clock_offset = CARD_CLOCK_OFFSET;
+	resp.clock_info_versions = BIT(MLX5_IB_CLOCK_INFO_V1);
 	if (card_has_ece(context))
 		resp.comp_mask |= MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE;
 	resp.response_length = min(udata->outlen, sizeof(resp));
@@ -90,6 +93,8 @@ int card_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma)
 	card_journal(NULL, 0, "mmap command=%lu index=%lu length=%lu shared=%u read=%u write=%u", command, index,
 		    vma->vm_end - vma->vm_start, !!(vma->vm_flags & VM_SHARED), !!(vma->vm_flags & VM_READ),
 		    !!(vma->vm_flags & VM_WRITE));
+	if (command == MLX5_IB_MMAP_CORE_CLOCK || command == MLX5_IB_MMAP_CLOCK_INFO)
+		return card_clock_mmap(vma, command);
 	if (context->dynamic)
 		return card_uar_mmap(ibcontext, vma);
 	if (command != MLX5_IB_MMAP_REGULAR_PAGE && command != MLX5_IB_MMAP_WC_PAGE &&

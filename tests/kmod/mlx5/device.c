@@ -76,6 +76,8 @@ static int card_query_device(struct ib_device *device, struct ib_device_attr *at
 	attr->max_qp_init_rd_atom = CARD_MAX_RD_ATOMIC;
 	attr->max_res_rd_atom = CARD_MAX_RD_ATOMIC << 18;
 	attr->atomic_cap = IB_ATOMIC_HCA;
+	attr->timestamp_mask = U64_MAX;
+	attr->hca_core_clock = CARD_CLOCK_KHZ;
 	attr->max_pkeys = 1;
 	attr->max_mcast_grp = 1 << 13;
 	attr->max_mcast_qp_attach = 56;
@@ -360,9 +362,13 @@ static int __init card_init(void)
 {
 	int err;
 
+	err = card_clock_init();
+	if (err)
+		return err;
 	card_parent = root_device_register("mlx5_card");
-	if (IS_ERR(card_parent))
-		return PTR_ERR(card_parent);
+	err = PTR_ERR_OR_ZERO(card_parent);
+	if (err)
+		goto clock;
 	err = device_create_file(card_parent, &dev_attr_modalias);
 	if (err)
 		goto parent;
@@ -384,6 +390,8 @@ thread:
 	kthread_stop(card_thread);
 parent:
 	root_device_unregister(card_parent);
+clock:
+	card_clock_exit();
 	return err;
 }
 module_init(card_init);
@@ -397,6 +405,7 @@ static void __exit card_exit(void)
 	kthread_stop(card_thread);
 	card_journal_exit();
 	root_device_unregister(card_parent);
+	card_clock_exit();
 }
 module_exit(card_exit);
 

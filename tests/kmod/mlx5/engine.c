@@ -363,8 +363,7 @@ static void card_received(struct card_qp *qp, const struct card_taken *taken, co
 	cqe.srqn = card_user_of(qp, true);
 	cqe.immediate = wqe->imm;
 	cqe.byte_cnt = cpu_to_be32(length);
-	cqe.timestamp_h = cpu_to_be32(ktime_get_ns() >> 32);
-	cqe.timestamp_l = cpu_to_be32(ktime_get_ns());
+	card_stamp(&cqe);
 	cqe.sop_drop_qpn = cpu_to_be32(qp->qpn);
 	cqe.wqe_counter = cpu_to_be16(taken->index);
 	card_complete(container_of(card_recv_cq(qp), struct card_cq, ib), &cqe, opcode,
@@ -762,8 +761,7 @@ static bool card_send_one(struct card_qp *qp)
 	} else if (wqe.flags & MLX5_WQE_CTRL_CQ_UPDATE) {
 		cqe.srqn = card_user_of(qp, false);
 		cqe.byte_cnt = cpu_to_be32(length);
-		cqe.timestamp_h = cpu_to_be32(ktime_get_ns() >> 32);
-		cqe.timestamp_l = cpu_to_be32(ktime_get_ns());
+		card_stamp(&cqe);
 		cqe.sop_drop_qpn = cpu_to_be32(wqe.opcode << 24 | qp->qpn);
 		cqe.wqe_counter = cpu_to_be16(wqe.index);
 		card_complete(container_of(qp->ib.send_cq, struct card_cq, ib), &cqe, MLX5_CQE_REQ, false);
@@ -818,6 +816,7 @@ int card_engine(void *unused)
 		struct card_cq *cq;
 
 		mutex_lock(&card_lock);
+		card_clock_tick();
 		if (!card_may_sweep()) {
 			mutex_unlock(&card_lock);
 			usleep_range(50, 100);

@@ -24,6 +24,7 @@ use rdmacm_tests::{Process, mount_debugfs, promised_device};
 
 use self::entry::Entry;
 use self::scenario::Address;
+use crate::rping::compile;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const DEVICE: &str = "mlx5_0";
@@ -39,15 +40,7 @@ struct Seen {
 /// rdma-core's program, compiled once.
 fn c_scenario() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let program = env::temp_dir().join(format!("verbs-{}", process::id()));
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/journal/scenario.c");
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-Wall", "-Wextra", "-Werror", source, "-libverbs", "-o"]);
-        let compiled = Process::start(gcc.arg(&program), LIMIT).finish();
-        assert!(compiled.status.success(), "{}", compiled.stderr);
-        program
-    })
+    PROGRAM.get_or_init(|| compile("journal/scenario.c"))
 }
 
 /// Returns the IPv4 address of the device.

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Uses features of a device that this project's library does not have: `card DEVICE GID GID_INDEX clock`.
+ * Uses features of a device that this project's library does not have: `card DEVICE GID GID_INDEX clock|dmabuf`.
  *
  * A queue pair is connected to itself.
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <linux/dma-heap.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -152,6 +156,36 @@ static void check_clock(void)
 	}
 }
 
+/* A region at an offset in a dma-buf, at an address that the program chooses. */
+static void check_dmabuf(void)
+{
+	struct dma_heap_allocation_data allocation = { .len = 3 * SIZE, .fd_flags = O_RDWR | O_CLOEXEC };
+	const uint64_t address = 0x123456000;
+	int heap = open("/dev/dma_heap/system", O_RDWR | O_CLOEXEC);
+	struct ibv_mr *region;
+	char *shared;
+	int i;
+
+	CHECK(heap >= 0);
+	CHECK(!ioctl(heap, DMA_HEAP_IOCTL_ALLOC, &allocation));
+	shared = mmap(NULL, 3 * SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, allocation.fd, 0);
+	CHECK(shared != MAP_FAILED);
+	CHECK(!ibv_reg_dmabuf_mr(pd, SIZE, 3 * SIZE, address, allocation.fd, IBV_ACCESS_LOCAL_WRITE));
+	region = ibv_reg_dmabuf_mr(pd, SIZE, SIZE, address, allocation.fd,
+				   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	CHECK(region);
+	/* The region holds the buffer. */
+	close(allocation.fd);
+	close(heap);
+	for (i = 0; i < SIZE; i++)
+		memory[i] = i % 251 + 1;
+	write_to(address, region->rkey, SIZE);
+	ibv_end_poll(cq);
+	CHECK(!memcmp(shared + SIZE, memory, SIZE));
+	CHECK(!shared[SIZE - 1] && !shared[2 * SIZE]);
+	CHECK(!ibv_dereg_mr(region));
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count == 5);
@@ -160,8 +194,12 @@ int main(int count, char **arguments)
 	open_device(arguments[1]);
 	create();
 	connect_to_itself();
-	CHECK(!strcmp(arguments[4], "clock"));
-	check_clock();
+	if (!strcmp(arguments[4], "clock"))
+		check_clock();
+	else if (!strcmp(arguments[4], "dmabuf"))
+		check_dmabuf();
+	else
+		CHECK(!"a part of this name");
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
 	return ibv_close_device(context);
 }

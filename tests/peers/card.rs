@@ -1,12 +1,13 @@
-//! Features of the emulated card that rdma-core's library uses: the options of connections (ECE), and the clock.
+//! Features of the emulated card that rdma-core's library uses: the options of connections (ECE), the clock, and regions of
+//! dma-bufs.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 
 use rdmacm::cm::{CmId, ConnParam, Ece, EventChannel, EventType, PortSpace};
-use rdmacm_tests::Process;
 use rdmacm_tests::roce::{roce_ip, roce_name};
+use rdmacm_tests::{Process, promised, skip};
 
 use crate::pingpong::{gid, listening};
 use crate::rping::{LIMIT, Program, Server, compile, port};
@@ -82,4 +83,13 @@ fn completions_of_c_have_times_of_clock() {
         let is_time = |line: &String| line.contains("receive completion clock cycles");
         assert!(ended.stdout.iter().any(is_time), "{:?}", ended.stdout);
     }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn c_writes_to_region_of_dma_buf() {
+    if promised("RDMACM_TEST_KERNEL") == "6.1" {
+        return skip("Debian's kernel gives programs no dma-bufs");
+    }
+    check("dmabuf");
 }

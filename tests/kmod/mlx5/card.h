@@ -3,6 +3,8 @@
 #define CARD_H
 
 #include <linux/dcache.h>
+#include <linux/dma-buf.h>
+#include <linux/iosys-map.h>
 #include <linux/list.h>
 #include <linux/log2.h>
 #include <linux/mlx5/cq.h>
@@ -98,6 +100,8 @@ struct card_mr {
 	struct ib_mr ib;
 	struct card_key key;
 	struct card_map map;
+	struct dma_buf *dmabuf;			/* in the place of the map */
+	struct iosys_map dmabuf_map;
 };
 
 struct card_mw {
@@ -214,6 +218,16 @@ struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova
 			       struct ib_udata *udata);
 #else
 struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access, struct ib_udata *udata);
+#endif
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
+struct ib_mr *card_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd, int access,
+				      struct ib_dmah *dmah, struct uverbs_attr_bundle *attrs);
+#elif LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+struct ib_mr *card_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd, int access,
+				      struct uverbs_attr_bundle *attrs);
+#else
+struct ib_mr *card_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd, int access,
+				      struct ib_udata *udata);
 #endif
 struct ib_mr *card_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 length, u64 iova, int access,
 				 struct ib_pd *pd, struct ib_udata *udata);

@@ -220,6 +220,7 @@ static const struct ib_device_ops card_ops = {
 	.query_qp = card_query_qp,
 	.query_srq = card_query_srq,
 	.reg_user_mr = card_reg_user_mr,
+	.reg_user_mr_dmabuf = card_reg_user_mr_dmabuf,
 	.req_notify_cq = card_req_notify_cq,
 	.rereg_user_mr = card_rereg_user_mr,
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 1, 0)
@@ -409,6 +410,11 @@ static void __exit card_exit(void)
 }
 module_exit(card_exit);
 
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+MODULE_IMPORT_NS("DMA_BUF");
+#else
+MODULE_IMPORT_NS(DMA_BUF);
+#endif
 MODULE_ALIAS_RDMA_LINK("mlx5_card");
 MODULE_DESCRIPTION("RDMA device without hardware that has the user ABI of mlx5");
 MODULE_LICENSE("GPL");

@@ -2,6 +2,11 @@
 /* Protection domains, address handles and memory regions. */
 #include "card.h"
 
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
+#define dma_buf_vmap_unlocked dma_buf_vmap
+#define dma_buf_vunmap_unlocked dma_buf_vunmap
+#endif
+
 int card_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 {
 	struct card_pd *pd = container_of(ibpd, struct card_pd, ib);
@@ -87,37 +92,130 @@ struct ib_mr *card_get_dma_mr(struct ib_pd *pd, int access)
 	return mr ? &mr->ib : ERR_PTR(-ENOMEM);
 }
 
-static struct ib_mr *card_register(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access)
+static struct card_mr *card_new_mr(struct ib_pd *pd, u64 length, u64 iova, int access)
 {
 	struct card_mr *mr = kzalloc(sizeof(*mr), GFP_KERNEL);
-	int err;
 
 	if (!mr)
-		return ERR_PTR(-ENOMEM);
+		return NULL;
 	mr->key.pd = pd;
 	mr->key.start = iova;
 	mr->key.length = length;
 	mr->key.access = access;
-	err = card_map(pd->device, &mr->map, start, length, access);
-	if (!err) {
-		mr->key.memory = mr->map.va;
-		mutex_lock(&card_lock);
-		err = card_new_key(&mr->key);
-		mutex_unlock(&card_lock);
-		mr->ib.lkey = mr->ib.rkey = mr->key.key;
-		if (err)
-			card_unmap(&mr->map);
+	return mr;
+}
+
+static void card_free_mr(struct card_mr *mr)
+{
+	card_unmap(&mr->map);
+	if (mr->dmabuf) {
+		dma_buf_vunmap_unlocked(mr->dmabuf, &mr->dmabuf_map);
+		dma_buf_put(mr->dmabuf);
 	}
+	kfree(mr);
+}
+
+/* Gives a region with its memory a key. */
+static struct ib_mr *card_add_mr(struct card_mr *mr)
+{
+	int err;
+
+	mutex_lock(&card_lock);
+	err = card_new_key(&mr->key);
+	mutex_unlock(&card_lock);
 	if (err) {
-		kfree(mr);
+		card_free_mr(mr);
 		return ERR_PTR(err);
 	}
+	mr->ib.lkey = mr->ib.rkey = mr->key.key;
+	return &mr->ib;
+}
+
+static struct ib_mr *card_register(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access)
+{
+	struct card_mr *mr = card_new_mr(pd, length, iova, access);
+	struct ib_mr *ibmr;
+	int err;
+
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	err = card_map(pd->device, &mr->map, start, length, access);
+	if (err) {
+		card_free_mr(mr);
+		return ERR_PTR(err);
+	}
+	mr->key.memory = mr->map.va;
+	ibmr = card_add_mr(mr);
+	if (IS_ERR(ibmr))
+		return ibmr;
 	if (card_trace)
 		pr_info("rdmacm_mlx5: reg_mr key %#x length %#llx access %#x\n", mr->ib.lkey, length, access);
 	card_journal(NULL, 0, "reg_mr pdn=%u key=%u start=%llu length=%llu iova=%llu access=%#x",
 		    container_of(pd, struct card_pd, ib)->pdn, mr->ib.lkey, start, length, iova, access);
-	return &mr->ib;
+	return ibmr;
 }
+
+/* The device has no DMA, so it needs no attachment to the buffer: the engine reads and writes it as plain memory. */
+static int card_map_dmabuf(struct card_mr *mr, int fd, u64 offset)
+{
+	struct dma_buf *dmabuf = dma_buf_get(fd);
+	int err = PTR_ERR_OR_ZERO(dmabuf);
+
+	if (err)
+		return err;
+	if (!mr->key.length || offset > dmabuf->size || mr->key.length > dmabuf->size - offset)
+		err = -EINVAL;
+	if (!err)
+		err = dma_buf_vmap_unlocked(dmabuf, &mr->dmabuf_map);
+	if (err) {
+		dma_buf_put(dmabuf);
+		return err;
+	}
+	mr->dmabuf = dmabuf;
+	mr->key.memory = mr->dmabuf_map.vaddr + offset;
+	/* Memory of another device is not plain. */
+	return mr->dmabuf_map.is_iomem ? -EOPNOTSUPP : 0;
+}
+
+static struct ib_mr *card_register_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd, int access)
+{
+	struct card_mr *mr = card_new_mr(pd, length, iova, access);
+	struct ib_mr *ibmr;
+	int err;
+
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	err = card_map_dmabuf(mr, fd, offset);
+	if (err) {
+		card_free_mr(mr);
+		return ERR_PTR(err);
+	}
+	ibmr = card_add_mr(mr);
+	if (!IS_ERR(ibmr))
+		card_journal(NULL, 0, "reg_dmabuf_mr pdn=%u key=%u offset=%llu length=%llu iova=%llu access=%#x",
+			    container_of(pd, struct card_pd, ib)->pdn, ibmr->lkey, offset, length, iova, access);
+	return ibmr;
+}
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
+struct ib_mr *card_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd, int access,
+				      struct ib_dmah *dmah, struct uverbs_attr_bundle *attrs)
+{
+	return dmah ? ERR_PTR(-EOPNOTSUPP) : card_register_dmabuf(pd, offset, length, iova, fd, access);
+}
+#elif LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+struct ib_mr *card_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd, int access,
+				      struct uverbs_attr_bundle *attrs)
+{
+	return card_register_dmabuf(pd, offset, length, iova, fd, access);
+}
+#else
+struct ib_mr *card_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd, int access,
+				      struct ib_udata *udata)
+{
+	return card_register_dmabuf(pd, offset, length, iova, fd, access);
+}
+#endif
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
 struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova, int access,
@@ -141,7 +239,7 @@ struct ib_mr *card_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 l
 	struct card_map map = {};
 	int err;
 
-	if (flags & ~(IB_MR_REREG_TRANS | IB_MR_REREG_PD | IB_MR_REREG_ACCESS))
+	if (mr->dmabuf || flags & ~(IB_MR_REREG_TRANS | IB_MR_REREG_PD | IB_MR_REREG_ACCESS))
 		return ERR_PTR(-EOPNOTSUPP);
 	if (!(flags & IB_MR_REREG_ACCESS))
 		access = mr->key.access;
@@ -173,17 +271,16 @@ int card_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 {
 	struct card_mr *mr = container_of(ibmr, struct card_mr, ib);
 
-	if (mr->map.umem)
+	/* A region of the kernel has no key. */
+	if (mr->key.memory) {
 		card_journal(NULL, 0, "dereg_mr key=%u", mr->ib.lkey);
-	mutex_lock(&card_lock);
-	if (mr->map.umem)
+		mutex_lock(&card_lock);
 		xa_erase(&card_mkeys, mr->ib.lkey >> 8);
-	mutex_unlock(&card_lock);
-	card_unmap(&mr->map);
-	kfree(mr);
+		mutex_unlock(&card_lock);
+	}
+	card_free_mr(mr);
 	return 0;
 }
-
 
 int card_alloc_mw(struct ib_mw *ibmw, struct ib_udata *udata)
 {

@@ -29,6 +29,7 @@
 #define CARD_GIDS	256
 #define CARD_UARS	64			/* pages of a context */
 #define CARD_BF_OFFSET	0x800
+#define CARD_ARM_OFFSET	0x20			/* of the register that arms completion queues, in page 0 */
 #define CARD_BF_SIZE	512			/* of a register: two buffers */
 #define CARD_LOG_QP_SZ	15			/* basic blocks in a send queue */
 #define CARD_SQ_DESC	1024
@@ -58,6 +59,8 @@ struct card_context {
 	u32 total_bfregs, low_latency;
 	u32 uses[CARD_UARS * 2];
 	u8 cqe_version;
+	u64 arm_store;			/* the last one to the register that arms completion queues, as it is in memory */
+	u32 arm_sweep;			/* that has seen it */
 	bool dynamic;			/* registers by ioctl */
 };
 
@@ -115,6 +118,7 @@ struct card_cq {
 	struct card_map buf, db_map;
 	__be32 *db;				/* consumer index; arm */
 	u32 cqn, cqe_size, entries, pi, solicited_pi;
+	__be32 arm;				/* the arm word, of which the engine has seen the store to the register */
 	u32 fired;				/* the arm word that an event was raised for */
 	bool user, has_solicited, overrun;
 	struct card_context *context;		/* of the program */
@@ -246,6 +250,8 @@ int card_resize_cq(struct ib_cq *cq, unsigned int cqe, struct ib_udata *udata);
 int card_resize_cq(struct ib_cq *cq, int cqe, struct ib_udata *udata);
 #endif
 int card_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata);
+void card_see_arm_stores(void);
+void card_see_arm(struct card_cq *cq);
 
 int card_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct ib_udata *udata);
 int card_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask, struct ib_udata *udata);

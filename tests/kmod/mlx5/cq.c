@@ -28,9 +28,42 @@ static int card_create_user_cq(struct card_cq *cq, struct ib_udata *udata)
 	cq->user = true;
 	cq->context = context;
 	cq->db = cq->db_map.va;
-	cq->db[1] = CARD_NEVER_ARMED;
+	cq->db[1] = cq->arm = CARD_NEVER_ARMED;
 	cq->fired = U32_MAX;
 	return card_give(udata, "create_cq", &cq->cqn, sizeof(cq->cqn), sizeof(cq->cqn));
+}
+
+static u32 card_arm_sweep;			/* the number of the current sweep */
+
+/* Takes the stores to the registers that arm completion queues. A sweep begins with it. */
+void card_see_arm_stores(void)
+{
+	struct card_cq *cq;
+	u64 store;
+
+	card_arm_sweep++;
+	list_for_each_entry(cq, &card_cq_list, entry) {
+		if (!cq->user || cq->context->dynamic)
+			continue;
+		store = xchg((u64 *)(page_address(cq->context->uar[0]) + CARD_ARM_OFFSET), 0);
+		if (store) {
+			cq->context->arm_store = store;
+			cq->context->arm_sweep = card_arm_sweep;
+		}
+	}
+}
+
+/*
+ * Takes a new arm word of the record if the sweep has seen a store to the register. The queues of a context share the
+ * register, so one store may overwrite that of another queue, and each of them counts for all. A program stores the record
+ * first, so the store for a new word is seen in this sweep or a later one.
+ *
+ * With registers by ioctl, the engine does not know the one of the queue.
+ */
+void card_see_arm(struct card_cq *cq)
+{
+	if (!card_strict || cq->context->dynamic || cq->context->arm_sweep == card_arm_sweep)
+		cq->arm = READ_ONCE(cq->db[1]);
 }
 
 static void card_free_cq(struct card_cq *cq)

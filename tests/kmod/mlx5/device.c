@@ -27,7 +27,7 @@ module_param_named(trace, card_trace, int, 0600);
 MODULE_PARM_DESC(trace, "1: log driver data of commands; 2: also work queue entries and completions");
 int card_strict = 1;
 module_param_named(strict, card_strict, int, 0600);
-MODULE_PARM_DESC(strict, "a queue pair with a register of its own starts no send before its doorbell (default: 1)");
+MODULE_PARM_DESC(strict, "wait for stores to registers, not only to doorbell records (default: 1)");
 
 DEFINE_MUTEX(card_lock);
 DEFINE_SPINLOCK(card_kernel_lock);
@@ -267,7 +267,7 @@ static int card_queues_show(struct seq_file *file, void *unused)
 	list_for_each_entry(cq, &card_cq_list, entry) {
 		if (cq->user)
 			seq_printf(file, "cq %u written %u polled %u armed %#x fired %#x\n", cq->cqn, cq->pi,
-				   be32_to_cpu(cq->db[0]), be32_to_cpu(cq->db[1]), cq->fired);
+				   be32_to_cpu(cq->db[0]), be32_to_cpu(cq->arm), cq->fired);
 	}
 	mutex_unlock(&card_lock);
 	return 0;

@@ -38,11 +38,11 @@ enum card_outcome { CARD_DONE, CARD_WAITS, CARD_UNANSWERED };
 
 static void card_raise(struct card_cq *cq)
 {
-	u32 arm = be32_to_cpu(READ_ONCE(cq->db[1])), ci = arm & 0xffffff;
+	u32 arm = be32_to_cpu(cq->arm), ci = arm & 0xffffff;
 	bool solicited = arm & MLX5_CQ_DB_REQ_NOT_SOL;
 
 	/* One event for each serial number. */
-	if (READ_ONCE(cq->db[1]) == CARD_NEVER_ARMED ||
+	if (cq->arm == CARD_NEVER_ARMED ||
 	    (cq->fired != U32_MAX && arm >> 28 == cq->fired >> 28))
 		return;
 	if (solicited ? !cq->has_solicited || (s32)((cq->solicited_pi - ci) << 8) < 0 :
@@ -822,6 +822,7 @@ int card_engine(void *unused)
 			usleep_range(50, 100);
 			continue;
 		}
+		card_see_arm_stores();
 		list_for_each_entry(qp, &card_qp_list, entry) {
 			card_journal_qp(qp);
 			done |= card_advance(qp);
@@ -829,6 +830,7 @@ int card_engine(void *unused)
 		list_for_each_entry(cq, &card_cq_list, entry) {
 			if (!cq->user)
 				continue;
+			card_see_arm(cq);
 			card_journal_cq(cq);
 			card_raise(cq);
 		}

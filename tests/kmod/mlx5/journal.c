@@ -18,7 +18,6 @@
 #include "card.h"
 
 #define CARD_JOURNAL_SIZE	(4 << 20)
-#define CARD_ARM_OFFSET		0x20		/* of the register that arms completion queues, in page 0 */
 
 static DEFINE_MUTEX(card_journal_lock);
 static char *card_journal_text;			/* until the journal is enabled, NULL */
@@ -88,19 +87,18 @@ void card_journal_qp(struct card_qp *qp)
 
 void card_journal_cq(struct card_cq *cq)
 {
-	u32 index = be32_to_cpu(READ_ONCE(cq->db[0])), arm = be32_to_cpu(READ_ONCE(cq->db[1]));
-	const struct page *registers = cq->context->uar[0];
+	u32 index = be32_to_cpu(READ_ONCE(cq->db[0])), arm = be32_to_cpu(cq->arm);
 
 	if (index != cq->seen_index) {
 		cq->seen_index = index;
 		card_journal(NULL, 0, "cq_index cqn=%u index=%u", cq->cqn, index);
 	}
-	if (READ_ONCE(cq->db[1]) == CARD_NEVER_ARMED || (cq->seen_arm_set && arm == cq->seen_arm))
+	if (cq->arm == CARD_NEVER_ARMED || (cq->seen_arm_set && arm == cq->seen_arm))
 		return;
 	cq->seen_arm = arm;
 	cq->seen_arm_set = true;
-	if (registers)
-		card_journal(page_address(registers) + CARD_ARM_OFFSET, 8, "cq_arm cqn=%u word=%u", cq->cqn, arm);
+	if (!cq->context->dynamic)
+		card_journal(&cq->context->arm_store, 8, "cq_arm cqn=%u word=%u", cq->cqn, arm);
 	else
 		card_journal(NULL, 0, "cq_arm cqn=%u word=%u", cq->cqn, arm);
 }

@@ -107,11 +107,16 @@ impl Process {
     fn overdue(&mut self) -> ! {
         let stopped = self.siw_may_stop_it && siw::has_left_bytes_lying();
         let why = if stopped { "siw has left bytes lying: " } else { "" };
+        self.fail(&format!("{why}{} did not end in time", self.line));
+    }
+
+    /// Kills the program, and fails the test with `reason` and the output so far.
+    pub fn fail(&mut self, reason: &str) -> ! {
         self.kill();
         let stderr = self.stderr();
         let last = self.stdout.iter().rev().take(20).rev();
         let stdout = last.map(|line| format!("{line:.200}\n")).collect::<String>();
-        panic!("{why}{} did not end in time; it has printed\n{stdout}{stderr}", self.line);
+        panic!("{reason}; it has printed\n{stdout}{stderr}");
     }
 
     fn stderr(&mut self) -> String {

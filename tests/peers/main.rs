@@ -60,6 +60,7 @@ mod journal;
 mod key_value;
 mod link;
 mod perf;
+mod perftest;
 mod pingpong;
 mod selftest;
 mod shared;

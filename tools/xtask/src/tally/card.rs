@@ -53,7 +53,7 @@ const POSTS_BY_STORES: &str = "a post needs no command that could fail";
 const RESIZES_NO_SRQ: &str = "the driver resizes no shared receive queue";
 
 /// Prefixes of the names of tests that run on the card in every run. `--device mlx5` and `--all` run all others too.
-const IN_EVERY_RUN: [&str; 31] = [
+const IN_EVERY_RUN: [&str; 32] = [
     "address::",
     "attributes::",
     "buffers::",
@@ -74,6 +74,7 @@ const IN_EVERY_RUN: [&str; 31] = [
     "messages::",
     "operation::",
     "operation_matrix::",
+    "perftest::",
     "pingpong::",
     "pings::",
     "removal::",

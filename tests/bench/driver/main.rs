@@ -19,6 +19,7 @@ mod baseline;
 mod connect;
 mod data;
 mod endpoint;
+mod fences;
 mod null;
 mod peer;
 mod posts;

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use rdmacm::device::{Device, DriverId};
 
+use crate::fences;
 use crate::run::{self, Program, progress};
 use crate::table::Row;
 
@@ -30,7 +31,7 @@ const MLX5_MEAN_GOAL: f64 = 0.8;
 ///
 /// Ours with the suffix `_kept` does the same on a [`Kept`] queue.
 const KINDS: [(&str, Kept, &str, (&str, u32)); 10] = [
-    ("a receive", Kept::Queue, "receive", ("receive", 2)),
+    (RECEIVE, Kept::Queue, "receive", ("receive", 2)),
     ("a send", Kept::Queue, "send", ("send_", 1)),
     ("a send of 32 bytes inline", Kept::Queue, "send_inline", ("send_inline", 1)),
     ("a write", Kept::Queue, "write", ("write_", 1)),
@@ -41,6 +42,9 @@ const KINDS: [(&str, Kept, &str, (&str, u32)); 10] = [
     ("a completion of 16 in one poll", Kept::Poller, "poll_list", ("poll_list", 1)),
     ("a poll that finds nothing", Kept::Poller, "poll_empty", ("poll_empty", 1)),
 ];
+
+/// Name of the row of posts to a receive queue.
+const RECEIVE: &str = "a receive";
 
 /// The end of a queue that one thread keeps.
 #[derive(Debug, Clone, Copy)]
@@ -103,6 +107,34 @@ pub(crate) fn rows(
     }
     if device.driver() == Some(DriverId::RDMA_DRIVER_MLX5) {
         rows.push(mean_of_kept(&rows).at_most(MLX5_MEAN_GOAL));
+        rows.extend(rows_of_fences(address, directory)?);
+    }
+    Ok(rows)
+}
+
+/// Returns rows with the fences of all posts to a send queue, and of all polls.
+fn rows_of_fences(address: &str, directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
+    let is_post = |name: &str| POSTS.iter().any(|start| name.starts_with(start));
+    let mut rows = Vec::new();
+    for (name, kept, has_kind) in [
+        ("fences of a post", Kept::Queue, &is_post as &dyn Fn(&str) -> bool),
+        ("fences of a poll", Kept::Poller, &|name| !is_post(name) && name != RECEIVE),
+    ] {
+        let kinds: Vec<_> = KINDS.iter().filter(|(name, ..)| has_kind(name)).collect();
+        let count = |program: &str, functions: Vec<String>| -> Result<f64, Box<dyn Error>> {
+            let arguments = [address, &COUNT.to_string()];
+            let total = fences::count(&directory.join(program), &arguments, &functions)?;
+            Ok(total as f64 / (f64::from(COUNT) * kinds.len() as f64))
+        };
+        let ours = |suffix| {
+            let function = |(_, _, our, _): &&_| format!("bench_posts::{our}{suffix}");
+            count("bench-posts", kinds.iter().map(function).collect())
+        };
+        let c = count("bench-posts-c", kinds.iter().map(|kind| kind.3.0.to_owned()).collect())?;
+        for (suffix, of_row) in [("", ""), ("_kept", kept.suffix())] {
+            let row = Row::exact(format!("{name}{of_row}"), "instructions", ours(suffix)?, c);
+            rows.push(row.at_most(1.0));
+        }
     }
     Ok(rows)
 }

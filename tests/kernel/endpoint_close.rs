@@ -325,7 +325,7 @@ fn close_reports_lost_message() {
     drop(server);
     let error = client.close(LONG).expect_err("a message was lost");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
-    assert!(error.to_string().ends_with("; a posted message was not sent"), "{error}");
+    assert!(error.to_string().ends_with("; a posted request was not completed"), "{error}");
     drop(kept);
 }
 

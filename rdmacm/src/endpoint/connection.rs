@@ -61,7 +61,8 @@ use crate::error::{ErrorKind, Result};
 ///
 /// After the end all calls fail with the same reason: [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`],
 /// [`ErrorKind::DeviceRemoved`] or, if messages of the peer may be lost on iWARP, [`ErrorKind::ReceiveOverrun`].
-/// [`flush`](Self::flush) and [`close`](Self::close) fail only if a posted message was not sent.
+/// [`flush`](Self::flush) and [`close`](Self::close) fail only if a posted request, which is a message, a write, a read
+/// or an atomic operation, was not completed.
 ///
 /// An idle connection does not notice that its peer has vanished (see [`cm`](crate::cm#detecting-dead-peers)), unless
 /// it is [kept alive](ConnectionConfig::keep_alive_interval). A message that is sent then fails after

@@ -179,6 +179,11 @@ impl Connection {
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
     /// - [`ErrorKind::Disconnected`] if this side has closed the connection first.
     /// - [`ErrorKind::NotOwner`] after a fork.
+    ///
+    /// # Driver notes
+    ///
+    /// On siw the end is also `None` if a device has refused a request, for example a read of memory that was not exported:
+    /// the kernel of the side that made the request does not tell the reason.
     #[doc(alias = "rdma_post_recv")]
     #[doc(alias = "rdma_get_recv_comp")]
     pub fn recv(&self) -> Result<Option<Message>> {

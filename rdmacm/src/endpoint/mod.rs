@@ -11,7 +11,7 @@
 //!
 //! # Resources of a connection
 //!
-//! Each connection has its own id and event channel, its own protection domain, one completion queue with its channel,
+//! Each connection has its own id and event channel, its own protection domain, two completion queues with one channel,
 //! a queue pair, and one region of registered memory that is divided into buffers. A peer therefore reaches no memory
 //! of another connection, whatever key it guesses, and the end of a connection affects no other one.
 //!

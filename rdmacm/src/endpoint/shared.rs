@@ -312,7 +312,7 @@ impl Shared {
         match operation {
             // The end alone is no failure of these: see `State::flushed`.
             Operation::Flush | Operation::Close => {
-                error.with_hint_for(&ErrorKind::Disconnected, "a posted message was not sent")
+                error.with_hint_for(&ErrorKind::Disconnected, "a posted request was not completed")
             }
             _ => error,
         }

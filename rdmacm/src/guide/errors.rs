@@ -28,8 +28,8 @@
 //! | `InvalidInput` | The library refused the call before it sent a command. | the hint in the message |
 //!
 //! After `WorkRequestFailed`, `ReceiveOverrun` or `Disconnected`, the calls on the connection keep failing. There are
-//! two exceptions: messages that had arrived before are received first, and `flush` and `close` succeed if all messages
-//! were sent. No cleanup is needed: drop the connection.
+//! two exceptions: messages that had arrived before are received first, and `flush` and `close` succeed if all posted
+//! requests were completed: messages, writes, reads and atomics. No cleanup is needed: drop the connection.
 //!
 //! # Pitfalls
 //!

@@ -12,7 +12,8 @@
 //!
 //! Each of these calls waits for its operation. To have several operations in flight,
 //! [start](crate::endpoint::Connection::start_read) them and wait for each
-//! [`RemoteOperation`](crate::endpoint::RemoteOperation) later.
+//! [`RemoteOperation`](crate::endpoint::RemoteOperation) later. Tasks run several calls at the same time, each on a
+//! clone of the connection.
 //!
 //! 1. The call checks access rights and bounds, and the device of the owner checks them again. A request that the
 //!    device refuses ends the connection.

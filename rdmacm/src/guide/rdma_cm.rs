@@ -23,9 +23,9 @@
 //!
 //! | transport | protocol | devices |
 //! |---|---|---|
-//! | RoCE | UDP, on Ethernet | `rxe`, in software on any network device |
+//! | RoCE | UDP, on Ethernet | `rxe`, in software on any network device; `mlx5` (ConnectX-4 and later, BlueField) |
 //! | iWARP | TCP | `siw`, in software on any network device |
-//! | InfiniBand | InfiniBand links | connection manager only, untested |
+//! | InfiniBand | InfiniBand links | `mlx5`, untested; the connection manager alone on other devices, untested |
 //!
 //! The modules of this crate:
 //!

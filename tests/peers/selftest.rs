@@ -192,8 +192,7 @@ fn siw_address_selects_its_device() {
     let name = roce_name();
     let ended = Program::Ours.run("selftest", &["--bind", SIW, "-d", name]).finish();
     assert!(!ended.status.success());
-    let text = format!(
-        "cannot check {name}: no such RDMA device with a verbs node with the address {SIW}; found: siw0"
-    );
+    let text =
+        format!("cannot check {name}: no such RDMA device with a verbs node at {SIW}; found: siw0");
     assert!(ended.stderr.contains(&text), "{}", ended.stderr);
 }

@@ -115,7 +115,7 @@ fn late_completions_precede_reset() {
     client.done(2);
 }
 
-/// Numbers of the device's programming interface, as rdma-core's mlx5 driver translates them.
+/// The statuses are those to which rdma-core's mlx5 driver translates the syndromes of the device.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_send_has_status_and_flushes_later_sends() {

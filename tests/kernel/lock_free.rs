@@ -146,8 +146,8 @@ fn watch(address: SocketAddr) {
     let mut poller = arrived.lock_poller().expect("poller");
     let mut done = [Completion::default(); 4];
     let mut all = Vec::new();
-    // Ringing a doorbell of mlx5 locks one instruction, so that a step to RESET waits for it. The thread that rings waits for
-    // no other one.
+    // A doorbell of mlx5 executes one locked instruction, so that a step to RESET waits until it has been rung. The queue
+    // pairs of this test have registers of their own, so the thread waits for no other thread.
     let rings = usize::from(is_card());
     // SAFETY: the regions outlive the queue pairs, and no thread reads the bytes.
     all.push(("post a receive", rings, steps_to(|| unsafe { receives.post(&receive) })));

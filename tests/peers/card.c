@@ -20,7 +20,7 @@
 #define SIZE		4096
 #define ROUNDS		20
 #define SECOND		1000000000ULL
-#define PATIENCE	(60 * SECOND)
+#define TIMEOUT	(60 * SECOND)
 
 static struct ibv_context *context;
 static struct ibv_pd *pd;
@@ -35,7 +35,7 @@ static int gid_index;
 
 static void fail(const char *condition, int line)
 {
-	fprintf(stderr, "line %d: not so: %s (%s)\n", line, condition, strerror(errno));
+	fprintf(stderr, "card.c:%d: check failed: %s: %s\n", line, condition, strerror(errno));
 	exit(1);
 }
 
@@ -113,7 +113,7 @@ static void write_to(uint64_t address, uint32_t rkey, uint32_t length)
 		.wr.rdma = { address, rkey },
 	}, *bad;
 	struct ibv_poll_cq_attr attr = {};
-	uint64_t deadline = now(CLOCK_MONOTONIC) + PATIENCE;
+	uint64_t deadline = now(CLOCK_MONOTONIC) + TIMEOUT;
 	int result;
 
 	CHECK(!ibv_post_send(qp, &wr, &bad));
@@ -136,7 +136,7 @@ static uint64_t read_clock(void)
 static void check_clock(void)
 {
 	struct ibv_device_attr_ex device;
-	uint64_t last = 0, deadline = now(CLOCK_MONOTONIC) + PATIENCE;
+	uint64_t last = 0, deadline = now(CLOCK_MONOTONIC) + TIMEOUT;
 	int round;
 
 	CHECK(!ibv_query_device_ex(context, NULL, &device));
@@ -199,7 +199,7 @@ int main(int count, char **arguments)
 	else if (!strcmp(arguments[4], "dmabuf"))
 		check_dmabuf();
 	else
-		CHECK(!"a part of this name");
+		CHECK(!"the last argument should be clock or dmabuf");
 	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
 	return ibv_close_device(context);
 }

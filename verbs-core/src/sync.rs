@@ -47,7 +47,7 @@ mod real {
         (guard, false)
     }
 
-    /// Sleeps for a moment, so that a thread with a lower priority can run.
+    /// Sleeps for 10 µs, so that a thread with a lower priority can run.
     pub fn pause() {
         thread::sleep(Duration::from_micros(10));
     }

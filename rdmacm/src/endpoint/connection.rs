@@ -59,7 +59,8 @@ use crate::error::{ErrorKind, Result};
 /// disconnects at once, and so does dropping the last handle. If the peer has closed the connection,
 /// [`recv`](Self::recv) returns `None` after the last message.
 ///
-/// After the end all calls fail with the same reason: [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`],
+/// After the end all calls fail with one reason: [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`],
+/// [`ErrorKind::PeerRequestFailed`], [`ErrorKind::UnreportedCause`], [`ErrorKind::MalformedResponse`],
 /// [`ErrorKind::DeviceRemoved`] or, if messages of the peer may be lost on iWARP, [`ErrorKind::ReceiveOverrun`].
 /// [`flush`](Self::flush) and [`close`](Self::close) fail only if a posted request, which is a message, a write, a read
 /// or an atomic operation, was not completed.

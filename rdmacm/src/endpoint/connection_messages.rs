@@ -176,14 +176,15 @@ impl Connection {
     /// - [`ErrorKind::UnreportedCause`] if the device does not report why the connection failed.
     /// - [`ErrorKind::ReceiveOverrun`] on iWARP if there may have been [no buffer](ConnectionConfig::receive_buffers)
     ///   for a message, after the messages for which there was one.
+    /// - [`ErrorKind::MalformedResponse`] if the device has stored a malformed completion.
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
     /// - [`ErrorKind::Disconnected`] if this side has closed the connection first.
     /// - [`ErrorKind::NotOwner`] after a fork.
     ///
     /// # Driver notes
     ///
-    /// On siw the end is also `None` if a device has refused a request, for example a read of memory that was not exported:
-    /// the kernel of the side that made the request does not tell the reason.
+    /// On siw, this call also returns `None` if a device has refused a request, for example a read of memory that was not
+    /// exported: the kernel of the requesting side does not report the reason.
     #[doc(alias = "rdma_post_recv")]
     #[doc(alias = "rdma_get_recv_comp")]
     pub fn recv(&self) -> Result<Option<Message>> {

@@ -22,13 +22,14 @@
 //! | `WorkRequestFailed` | A work request failed, and the connection with it. The status is the reason. | `IB_WC_RETRY_EXC_ERR`: the peer does not answer any more; `IB_WC_REM_ACCESS_ERR`: the peer has revoked the memory, or never exported it |
 //! | `PeerRequestFailed` | The device refused an access of the peer to memory of this side, and an asynchronous event reported it (writes on siw; all accesses on rxe of Linux 7.2). | the keys and ranges that the peer uses |
 //! | `UnreportedCause` | An error that the device does not report ended the connection. | on rxe of Linux 6.12 and before: the peer has tried to access memory that is not exported to it |
+//! | `MalformedResponse` | The kernel or the device stored a completion that does not follow the ABI, which ended the connection. | Drop the connection, and report the message as an error of the driver. |
 //! | `DeviceRemoved` | The device was removed. | Drop all objects of the device; the process may continue. |
 //! | `WouldBlock` | A call that does not wait would have to wait. | the descriptor of the object |
 //! | `NotOwner` | The process has forked, or changed its credentials. | Open the object in this process. |
 //! | `InvalidInput` | The library refused the call before it sent a command. | the hint in the message |
 //!
-//! After `WorkRequestFailed`, `ReceiveOverrun` or `Disconnected`, the calls on the connection keep failing. There are
-//! two exceptions: messages that had arrived before are received first, and `flush` and `close` succeed if all posted
+//! After `WorkRequestFailed`, `ReceiveOverrun`, `MalformedResponse` or `Disconnected`, the calls on the connection keep
+//! failing. There are two exceptions: messages that had arrived before are received first, and `flush` and `close` succeed if all posted
 //! requests were completed: messages, writes, reads and atomics. No cleanup is needed: drop the connection.
 //!
 //! # Pitfalls

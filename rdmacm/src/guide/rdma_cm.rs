@@ -23,7 +23,7 @@
 //!
 //! | transport | protocol | devices |
 //! |---|---|---|
-//! | RoCE | UDP, on Ethernet | `rxe`, in software on any network device; `mlx5` (ConnectX-4 and later, BlueField) |
+//! | RoCE | UDP, on Ethernet | `rxe`, in software on any network device; `mlx5` (ConnectX-4 and later, BlueField), tested on an emulated card only |
 //! | iWARP | TCP | `siw`, in software on any network device |
 //! | InfiniBand | InfiniBand links | `mlx5`, untested; the connection manager alone on other devices, untested |
 //!

@@ -535,8 +535,8 @@ impl Poller<'_> {
     /// # Errors
     ///
     /// - [`ErrorKind::MalformedResponse`] if the ring that the kernel shares is inconsistent. On mlx5 each
-    ///   malformed completion is reported once, and later polls return the completions after it. Its request is lost:
-    ///   destroy the queue pair or move it to RESET.
+    ///   malformed completion is reported once, and later polls return the completions after it. The request of
+    ///   that completion never completes: destroy the queue pair, or move it to RESET.
     /// - [`ErrorKind::DeviceRemoved`] if polling issues a command and the device was removed.
     /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
     ///

@@ -32,7 +32,7 @@ pub(crate) fn count(
     }
     let mut total = 0;
     for (object, counts) in executed {
-        // Code that is in no file has none of these instructions.
+        // Code without a file, such as the vDSO, cannot be disassembled. The counted functions execute no fence there.
         if Path::new(&object).is_file() {
             let disassembled = Program::new("objdump").args(["-d", "--no-show-raw-insn", &object]);
             let fences = fences(&run::output(&disassembled)?);

@@ -24,7 +24,7 @@ void card_stamp(struct mlx5_cqe64 *cqe)
 	cqe->timestamp_l = cpu_to_be32(now);
 }
 
-/* Stores the time in the page: a device does so at each read. */
+/* Stores the current time in the page. The engine calls this in each sweep; a real device shows the time of each read. */
 void card_clock_tick(void)
 {
 	WRITE_ONCE(*(__be64 *)(page_address(card_clock_page) + CARD_CLOCK_OFFSET), cpu_to_be64(card_clock()));

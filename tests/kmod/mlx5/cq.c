@@ -35,7 +35,7 @@ static int card_create_user_cq(struct card_cq *cq, struct ib_udata *udata)
 
 static u32 card_arm_sweep;			/* the number of the current sweep */
 
-/* Takes the stores to the registers that arm completion queues. A sweep begins with it. */
+/* Reads and clears the arming registers of all contexts. Called at the beginning of each sweep. */
 void card_see_arm_stores(void)
 {
 	struct card_cq *cq;

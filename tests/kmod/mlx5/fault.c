@@ -40,7 +40,7 @@ bool card_is_late(struct card_cq *cq, const struct mlx5_cqe64 *cqe, u8 opcode, b
 		qp->late = false;
 		cq->late_qpn = qp->qpn;
 	}
-	/* The kernel grants so little memory always. */
+	/* The caller cannot report an error, so the allocation must not fail. */
 	late = kmalloc(sizeof(*late), GFP_KERNEL | __GFP_NOFAIL);
 	late->cqe = *cqe;
 	late->opcode = opcode;
@@ -71,7 +71,10 @@ static void card_release(const struct card_qp *qp)
 	card_release_late(qp, qp->ib.recv_cq);
 }
 
-/* Ends all faults of a queue pair that is reset or destroyed. A device completes nothing after that. */
+/*
+ * Ends all faults of a queue pair before it is reset or destroyed. Late completions are written now, because a device
+ * writes none afterwards.
+ */
 void card_forget_faults(struct card_qp *qp)
 {
 	qp->late = false;

@@ -173,7 +173,7 @@ static int card_map_dmabuf(struct card_mr *mr, int fd, u64 offset)
 	}
 	mr->dmabuf = dmabuf;
 	mr->key.memory = mr->dmabuf_map.vaddr + offset;
-	/* Memory of another device is not plain. */
+	/* The engine uses memcpy, which must not access the I/O memory of another device. */
 	return mr->dmabuf_map.is_iomem ? -EOPNOTSUPP : 0;
 }
 
@@ -271,7 +271,7 @@ int card_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 {
 	struct card_mr *mr = container_of(ibmr, struct card_mr, ib);
 
-	/* A region of the kernel has no key. */
+	/* Only regions of programs have a key in card_mkeys. */
 	if (mr->key.memory) {
 		card_journal(NULL, 0, "dereg_mr key=%u", mr->ib.lkey);
 		mutex_lock(&card_lock);

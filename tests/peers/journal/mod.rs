@@ -123,7 +123,7 @@ macro_rules! scripts {
             )*
         }
 
-        /// Programs allocate dynamic registers, as newer kernels demand.
+        /// The card gives dynamic registers, as newer kernels do if the program offers to take them.
         mod dynamic_registers {
             use super::{compare, scripts, with_parameter};
 

@@ -115,7 +115,7 @@ impl Exchange {
         // Before 5.33 the report of a bandwidth test has another format.
         let theirs = text(&theirs)?;
         if !theirs.parse().is_ok_and(|version: f32| version >= 5.33) {
-            return Err(invalid(theirs));
+            return Err(invalid(&format!("perftest {theirs} is too old; install 5.33 or later")));
         }
         let [cycle, cache_line] = [self.maximum(CYCLE)?, self.maximum(CACHE_LINE)?];
         let theirs = self.swap([b'0' + mtu.0, 0])?;

@@ -167,7 +167,10 @@ fn atomic_lat(role: Role) {
         let value = number(&fill()).wrapping_add(MESSAGES as u64);
         assert_eq!(number(&partner.bytes()), value);
         assert_eq!(number(&partner.source(size)), value.wrapping_sub(1), "before the last one");
-        assert!(partner.bytes()[size..] == fill()[size..], "the bytes behind stay");
+        assert!(
+            partner.bytes()[size..] == fill()[size..],
+            "bytes behind the number should be unchanged"
+        );
     }
     assert_client_latencies(role, &partner.end(), size);
 }

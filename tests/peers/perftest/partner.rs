@@ -113,7 +113,7 @@ impl Partner {
     pub(super) fn handshake(&mut self) {
         let theirs = self.exchange.handshake(&self.ours);
         let theirs = self.exchanged(theirs);
-        assert_eq!(theirs, self.theirs, "the record stays");
+        assert_eq!(theirs, self.theirs, "peer should send an unchanged record");
     }
 
     /// Exchanges the results of a bandwidth test, and returns C's numbers of bytes and messages.

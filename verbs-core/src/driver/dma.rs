@@ -49,8 +49,10 @@ pub fn write_combining_barrier() {
     fence(Ordering::SeqCst);
 }
 
-/// Makes earlier stores visible to devices before later stores to registers, on a thread that has locked a
-/// [`Mutex`](std::sync::Mutex), and so has executed a locked instruction, after the earlier stores.
+/// Makes earlier stores visible to devices before later stores to registers.
+///
+/// The calling thread must have locked a [`Mutex`](std::sync::Mutex) after the earlier stores: on x86-64, the locked
+/// instruction of the mutex orders them.
 #[inline(always)]
 pub fn write_combining_barrier_in_lock() {
     #[cfg(target_arch = "x86_64")]

@@ -18,7 +18,7 @@ pub(in crate::endpoint) enum EndReason {
     PeerRequestFailed(AsyncEventType),
     /// The state after all requests were flushed, before the reason of the failure is known.
     Unreported,
-    /// The device has stored a completion that names no request: a request of the endpoint may never complete.
+    /// A poll found a malformed completion, so a request of the endpoint may never complete.
     MalformedCompletion,
     /// The device was removed.
     DeviceRemoved,
@@ -34,8 +34,7 @@ impl EndReason {
             Self::PeerRequestFailed(event_type) => ErrorKind::PeerRequestFailed(event_type),
             Self::Unreported => ErrorKind::UnreportedCause,
             Self::MalformedCompletion => ErrorKind::MalformedResponse(
-                "a completion of the endpoint named no request, so that a request may be lost"
-                    .into(),
+                "a completion is malformed, so the result of a request is unknown".into(),
             ),
             Self::DeviceRemoved => ErrorKind::DeviceRemoved(libc::ENODEV),
         }

@@ -445,12 +445,18 @@ fn malformed_completion_ends_endpoint() {
     for mut endpoint in [Endpoint::roce(), Endpoint::datagrams()] {
         let slot = endpoint.post(true).expect("a buffer should be free");
         endpoint.queues.has_malformed_completion = true;
-        endpoint.core.poll(&mut endpoint.queues, Interest::Messages).expect_err("it fails");
+        endpoint
+            .core
+            .poll(&mut endpoint.queues, Interest::Messages)
+            .expect_err("poll should report the malformed completion");
         // The caller that waits for the request is another one, and the completion is reported once.
         endpoint.queues.has_malformed_completion = false;
         endpoint.poll();
         let malformed = EndReason::MalformedCompletion;
-        assert_eq!(endpoint.core.completed_send(slot).expect("an end"), Err(malformed));
+        assert_eq!(
+            endpoint.core.completed_send(slot).expect("send should have ended"),
+            Err(malformed)
+        );
         assert_eq!(endpoint.core.flushed(), Some(Err(malformed)));
     }
 }

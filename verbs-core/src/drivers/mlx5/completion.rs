@@ -456,7 +456,7 @@ impl CqRing {
 impl Drop for CqRing {
     /// Returns the entries of shared receive queues whose completions were not polled.
     fn drop(&mut self) {
-        // In a forked child, a lock may be held for ever by a thread that the child does not have.
+        // In a forked child, a lock may never be released: the thread that held it exists only in the parent.
         if !self.process.is_current() {
             return;
         }

@@ -19,7 +19,7 @@ use crate::driver::{CommandContext, CreateError, Opened};
 use crate::sys::command::CommandError;
 use crate::sys::uverbs::UverbsFile;
 
-/// The least number of registers that a program asks for.
+/// The smallest number of registers that the driver requests.
 const REGISTERS: u32 = 16;
 
 /// The number of queue pairs that have a register for themselves.

@@ -7,7 +7,7 @@ use crate::driver::CreateError;
 use crate::sys::command::CommandError;
 use crate::work::QpType;
 
-/// The error for a queue of a size that the device does not have: that of the kernel.
+/// The error for a queue whose size the device does not support: the errno that the kernel returns for it.
 pub(super) const WRONG_SIZE: CreateError = CreateError::Command(CommandError::Os(Errno::EINVAL));
 
 /// Bytes of a block: entries of a send queue begin at blocks.
@@ -45,7 +45,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Returns these limits, reduced to the largest values for which a counter of 16 bits names one entry of a queue.
+    /// Returns these limits, reduced so that a 16-bit counter of the device identifies each entry of a queue.
     pub(super) fn clamped(self) -> Self {
         Self {
             send_entry: self.send_entry.min(MAX_SEND_ENTRY),

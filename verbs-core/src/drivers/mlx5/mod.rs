@@ -3,7 +3,7 @@
 //! Queues are memory of this process, whose addresses the create commands pass to the kernel. A request is stored in a ring;
 //! a doorbell record in memory holds the number of posted blocks; and a store to a doorbell register makes the device process
 //! them. Completions are polled from a ring that the device writes. Write commands and mappings of the context's descriptor are
-//! enough, except on kernels that allocate registers by ioctl only.
+//! enough for data; newer kernels allocate registers by ioctl.
 //! (`drivers/infiniband/hw/mlx5`, uapi `mlx5-abi.h`; layouts of entries: `include/linux/mlx5/{qp,device,cq}.h`.)
 //!
 //! # Safety

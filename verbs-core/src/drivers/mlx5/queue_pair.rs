@@ -31,14 +31,15 @@ impl QueueLife {
         self.0.load(Ordering::Acquire) != life
     }
 
-    /// Begins to ring the doorbell, until the guard is dropped. Returns `None` if `life` has ended.
+    /// Keeps `life` from ending until the guard is dropped. Returns `None` if `life` has ended.
     ///
-    /// A step to RESET waits for the guard. So the thread that has it takes no lock but that of the register.
+    /// A step to RESET waits until the guard is dropped. The thread that holds the guard may therefore take no lock except
+    /// that of the register.
     #[inline(always)]
-    pub(super) fn ring(&self, life: u32) -> Option<Ringing<'_>> {
+    pub(super) fn ring(&self, life: u32) -> Option<DoorbellGuard<'_>> {
         let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
         self.0.compare_exchange(life, life.wrapping_add(Self::RINGS), success, failure).ok()?;
-        Some(Ringing { queue: self, life })
+        Some(DoorbellGuard { queue: self, life })
     }
 
     /// Ends `life`, the current one, as soon as the queue does not ring, and begins the next one.
@@ -51,14 +52,14 @@ impl QueueLife {
     }
 }
 
-/// A queue that rings its doorbell.
+/// Guard of a doorbell that is being rung: the life of the queue does not end before it is dropped.
 #[derive(Debug)]
-pub(super) struct Ringing<'a> {
+pub(super) struct DoorbellGuard<'a> {
     queue: &'a QueueLife,
     life: u32,
 }
 
-impl Drop for Ringing<'_> {
+impl Drop for DoorbellGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.queue.0.store(self.life, Ordering::Release);

@@ -1,7 +1,7 @@
 //! A doorbell register: a store to it begins the processing of a queue, and a short entry can be copied to it (BlueFlame).
 //!
-//! A register for sends has two buffers, which are written in turns. One queue pair has it for itself, or several share it:
-//! then the lock of the register is held while it is written.
+//! A register for sends has two buffers, which are written alternately. It belongs to one queue pair, or several share it. A
+//! thread that writes a shared register holds its lock.
 //!
 //! # Safety
 //!
@@ -38,9 +38,9 @@ pub(super) fn arm(page: &Mapping, doorbell: u64) {
 pub(super) enum Use {
     /// Any number of queue pairs, which store only doorbells, and only in the first buffer. That needs no lock.
     Plain,
-    /// One at a time.
+    /// One queue pair at a time.
     Dedicated,
-    /// Several, by a lock.
+    /// Several queue pairs, which take the lock of the register.
     Shared,
 }
 

@@ -1,9 +1,9 @@
 //! The doorbell registers of a context, in pages of the device (UAR), and the register that a queue pair uses.
 //!
-//! There are two ways, between which the kernel decides when the device is opened. Either the program maps a fixed number of
-//! pages, and the kernel selects a register when it creates a queue pair (static registers). Or the program allocates pages by
-//! ioctl, and names one when it creates a queue (dynamic registers). rdma-core offers the kernel both ways, as this driver does.
-//! Linux 6.1 and later choose the second one.
+//! The kernel selects one of two ways when the device is opened. With static registers, the program maps a fixed number of pages,
+//! and the kernel selects a register when it creates a queue pair. With dynamic registers, the program allocates pages by ioctl,
+//! and names one when it creates a queue. This driver offers both ways, as rdma-core does. Newer kernels then select dynamic
+//! registers.
 //!
 //! A page of the device has two registers for sends, and one that arms completion queues.
 
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(used.iter().map(|(page, _)| *page).collect::<Vec<_>>(), [0, 0, 2, 2]);
         assert!(used.iter().all(|(_, register)| !register.is_shared()));
         used.extend((4..16).map(|number| chosen(&registers, page(number))));
-        // Each page has two registers: as in rdma-core, a page is allocated for each queue pair while there are fewer than 12.
+        // Each page has two registers: as in rdma-core, a page is allocated for each queue pair while there are fewer than 12 shared registers.
         let pages: Vec<_> = used[4..].iter().map(|(page, _)| *page).collect();
         assert_eq!(pages, [4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9]);
         assert!(used[4..].iter().all(|(_, register)| register.is_shared()));

@@ -282,7 +282,7 @@ impl UserIndex {
 
 impl Drop for UserIndex {
     fn drop(&mut self) {
-        // In a forked child, the lock may be held for ever by a thread that the child does not have.
+        // In a forked child, the lock may never be released: the thread that held it exists only in the parent.
         if let Some(owner) = self.owner.as_ref().filter(|owner| owner.process.is_current()) {
             ignore_poison(owner.free.lock()).below.insert(self.index);
         }

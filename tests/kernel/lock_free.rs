@@ -146,13 +146,13 @@ fn watch(address: SocketAddr) {
     let mut poller = arrived.lock_poller().expect("poller");
     let mut done = [Completion::default(); 4];
     let mut all = Vec::new();
-    // A doorbell of mlx5 executes one locked instruction, so that a step to RESET waits until it has been rung. The queue
-    // pairs of this test have registers of their own, so the thread waits for no other thread.
+    // A doorbell of mlx5 executes one locked instruction, so that a step to RESET waits until it has been rung. A push of
+    // a receive rings it too. The queue pairs of this test have registers of their own, so the thread waits for no other one.
     let rings = usize::from(is_card());
     // SAFETY: the regions outlive the queue pairs, and no thread reads the bytes.
     all.push(("post a receive", rings, steps_to(|| unsafe { receives.post(&receive) })));
     // SAFETY: as above.
-    all.push(("push a receive", 0, steps_to(|| unsafe { receives.push(&receive) })));
+    all.push(("push a receive", rings, steps_to(|| unsafe { receives.push(&receive) })));
     all.push(("ring for it", rings, steps_to(|| receives.ring_doorbell())));
     // SAFETY: as above.
     all.push(("post a shared one", 0, steps_to(|| unsafe { shares.post(&receive) })));

@@ -163,7 +163,8 @@ impl Registers {
             }
             false => regular(index),
         };
-        let count = facts.total.div_ceil(PER_PAGE * facts.per_kernel_page);
+        let per_page = facts.per_page();
+        let count = facts.total.div_ceil(per_page);
         let pages =
             (0..count).map(|index| page(index).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
         let used_by = |number| match number {
@@ -173,11 +174,9 @@ impl Registers {
             _ => Use::Dedicated,
         };
         let mut slots = Vec::new();
-        for (page, first) in pages.iter().zip((0..).step_by(facts.slots_per_kernel_page())) {
-            let last = first + PER_PAGE * facts.per_kernel_page;
-            for number in first..last.min(facts.total) {
-                slots.push(facts.slot(page, number - first, used_by(number))?);
-            }
+        for number in 0..facts.total {
+            let page = &pages[(number / per_page) as usize];
+            slots.push(facts.slot(page, number % per_page, used_by(number))?);
         }
         let arms = pages.into_iter().next();
         Ok(Self { facts, arms, source: Source::Static(slots.into()) })
@@ -290,8 +289,9 @@ impl RegisterFacts {
         is_possible.then_some(()).ok_or(Errno::EPROTO)
     }
 
-    fn slots_per_kernel_page(&self) -> usize {
-        PER_PAGE as usize * self.per_kernel_page as usize
+    /// Returns the number of registers for sends in a page of the kernel.
+    fn per_page(&self) -> u32 {
+        PER_PAGE * self.per_kernel_page
     }
 
     /// Takes the register number `index` in `page`, a page of the kernel.
@@ -310,7 +310,7 @@ impl RegisterFacts {
             let number = page.number.checked_add(index / PER_PAGE).ok_or(Errno::EPROTO)?;
             Ok(PagedSlot { slot, page: number })
         };
-        let slots: Result<_, Errno> = (0..PER_PAGE * self.per_kernel_page).map(slot).collect();
+        let slots: Result<_, Errno> = (0..self.per_page()).map(slot).collect();
         slots.map_err(CreateError::Map)
     }
 }

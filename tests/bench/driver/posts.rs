@@ -96,9 +96,8 @@ pub(crate) fn rows(
         };
         let plain = row(name.to_owned(), "")?;
         let kept = row(format!("{name}{}", kept.suffix()), "_kept")?;
-        let is_send = POSTS.iter().any(|start| name.starts_with(start));
         rows.extend(match device.driver() {
-            Some(DriverId::RDMA_DRIVER_SIW) if is_send => {
+            Some(DriverId::RDMA_DRIVER_SIW) if is_post(name) => {
                 [plain, kept].map(|row| Row { spread: Some(SIW_SEND_SPREAD), ..row })
             }
             Some(DriverId::RDMA_DRIVER_MLX5) => [plain.at_most(1.0), kept.at_most(MLX5_GOAL)],
@@ -115,13 +114,17 @@ pub(crate) fn rows(
     Ok(rows)
 }
 
+/// Returns `true` if the row `name` is one of posts to a send queue.
+fn is_post(name: &str) -> bool {
+    POSTS.iter().any(|start| name.starts_with(start))
+}
+
 /// Returns rows with the fences of all posts to a send queue, and of all polls.
 fn rows_of_fences(address: &str, directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
-    let is_post = |name: &str| POSTS.iter().any(|start| name.starts_with(start));
     let mut rows = Vec::new();
     for (name, kept, has_kind) in [
-        ("fences of a post", Kept::Queue, &is_post as &dyn Fn(&str) -> bool),
-        ("fences of a poll", Kept::Poller, &|name| !is_post(name) && name != RECEIVE),
+        ("fences of a post", Kept::Queue, is_post as fn(&str) -> bool),
+        ("fences of a poll", Kept::Poller, |name| !is_post(name) && name != RECEIVE),
     ] {
         let kinds: Vec<_> = KINDS.iter().filter(|(name, ..)| has_kind(name)).collect();
         let count = |program: &str, functions: Vec<String>| -> Result<f64, Box<dyn Error>> {

@@ -1,12 +1,11 @@
 //! The fences that a program executes, by which it orders its accesses to memory for a device.
 
 use std::collections::{BTreeMap, HashSet};
-use std::env;
 use std::error::Error;
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
+use crate::posts::callgrind;
 use crate::run::{self, Program, progress};
 
 /// How often each instruction was executed, by the file of its code and its address there.
@@ -19,14 +18,10 @@ pub(crate) fn count(
     functions: &[String],
 ) -> Result<u64, Box<dyn Error>> {
     progress(&format!("counting the fences of {}", program.display()));
-    let file = env::temp_dir().join("callgrind-fences");
-    let mut option = OsString::from("--callgrind-out-file=");
-    option.push(&file);
-    let counted = Program::new("valgrind").args(["--quiet", "--tool=callgrind"]).arg(option);
-    let counted = counted.args(["--dump-instr=yes", "--dump-line=no"]);
-    let toggles = functions.iter().map(|function| format!("--toggle-collect={function}"));
-    run::output(&counted.args(toggles).arg(program).args(arguments))?;
-    let executed = executed(&fs::read_to_string(&file)?)?;
+    let mut options = vec!["--dump-instr=yes".to_owned(), "--dump-line=no".to_owned()];
+    options.extend(functions.iter().map(|function| format!("--toggle-collect={function}")));
+    let file = callgrind(&options, program, arguments)?;
+    let executed = executed(&fs::read_to_string(file)?)?;
     if executed.is_empty() {
         return Err(format!("the profiler does not know {}", functions.join(", ")).into());
     }

@@ -5,7 +5,7 @@
 use std::env;
 use std::error::Error;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rdmacm::device::{Device, DriverId};
 
@@ -163,13 +163,23 @@ fn profile(address: &str, program: &Path) -> Result<String, Box<dyn Error>> {
 /// Returns the profile of a run of `program`.
 pub(crate) fn profile_with(program: &Path, arguments: &[&str]) -> Result<String, Box<dyn Error>> {
     progress(&format!("counting the instructions of {}", program.display()));
+    let file = callgrind(&[], program, arguments)?;
+    let shown = Program::new("callgrind_annotate").args(["--inclusive=yes", "--threshold=100"]);
+    run::output(&shown.arg(&file))
+}
+
+/// Runs `program` under the profiler with these options, and returns the file of the profile.
+pub(crate) fn callgrind(
+    options: &[String],
+    program: &Path,
+    arguments: &[&str],
+) -> Result<PathBuf, Box<dyn Error>> {
     let file = env::temp_dir().join("callgrind");
     let mut option = OsString::from("--callgrind-out-file=");
     option.push(&file);
     let counted = Program::new("valgrind").args(["--quiet", "--tool=callgrind"]).arg(option);
-    run::output(&counted.arg(program).args(arguments))?;
-    let shown = Program::new("callgrind_annotate").args(["--inclusive=yes", "--threshold=100"]);
-    run::output(&shown.arg(&file))
+    run::output(&counted.args(options).arg(program).args(arguments))?;
+    Ok(file)
 }
 
 /// Returns the instructions of the function from its line in the profile.

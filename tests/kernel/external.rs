@@ -7,7 +7,9 @@ use rdmacm::cm::{CmId, ConnParam, Ece, EventChannel, EventType, RejectReason};
 use rdmacm::verbs::{QpState, QueuePair, SendFlags, SendOperation};
 use rdmacm::verbs_abi::ib_event_type;
 
-use crate::fixtures::{Connection, assert_invalid, channel, id, listen, request, resolve, roce};
+use crate::fixtures::{
+    Connection, assert_invalid, channel, id, is_card, listen, request, resolve, roce,
+};
 use crate::io::{Io, Shape};
 
 /// Creates a queue pair on the device of `id`, unknown to the id.
@@ -187,6 +189,78 @@ fn ece_is_negotiated() {
     asked.ours.expect_event(EventType::ConnectResponse).expect("an answer");
     let answer = Ece { vendor_id: ece.vendor_id, options: 0x8000_0000 };
     assert_eq!(asked.client.remote_ece().expect("external"), answer);
+}
+
+/// Options of the vendor of the emulated card, one of which the card lacks, and those that remain.
+const WISHED: Ece = Ece { vendor_id: 0x15b3, options: 0x1000_0005 };
+const AGREED: Ece = Ece { options: 0x1000_0001, ..WISHED };
+
+/// Checks that the RoCE device of the tests has ECE options exactly if it is the card.
+fn check_offer(qp: &QueuePair) -> Ece {
+    let offer = qp.ece();
+    assert_eq!(offer.is_some(), is_card(), "{offer:?}");
+    offer.unwrap_or_default()
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn library_queue_pair_offers_ece_and_takes_answer() {
+    // Without options of the answer's vendor, the queue pair has none either.
+    for (wished, agreed) in [(Some(WISHED), AGREED.options), (None, 0)] {
+        let (ours, theirs) = (channel(), channel());
+        let (_listener, address) = listen(&theirs, roce(0));
+        let client = resolve(&ours, address);
+        let from = Io::new(&client, Shape::default());
+        let offer = check_offer(from.qp());
+        client.connect(&shallow()).expect("connect");
+        let server = request(&theirs);
+        assert_eq!(server.remote_ece().expect("external"), offer);
+        let to = external(&server);
+        go(&server, &to, &CONNECTED);
+        if let Some(wished) = wished {
+            server.set_local_ece(wished).expect("set");
+        }
+        server.accept(&named(&to)).expect("accept");
+        ours.expect_event(EventType::Established).expect("connected");
+        let agreed = Ece { options: agreed, ..WISHED };
+        assert_eq!(from.qp().ece(), is_card().then_some(agreed));
+        to.receive(1, 0..64).expect("post a receive");
+        from.post(2, SendOperation::Send, 0..64, SendFlags::SIGNALED).expect("post a send");
+        to.done(1);
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn library_queue_pair_answers_ece() {
+    let other = Ece { vendor_id: 7, ..WISHED };
+    // A device without options answers with the vendor of the question.
+    for (question, options) in [(WISHED, AGREED.options), (other, 0)] {
+        let (asked, _) = Asked::new(&shallow(), Some(question));
+        let to = Io::new(&asked.server, Shape::default());
+        check_offer(to.qp());
+        asked.server.accept(&shallow()).expect("accept");
+        asked.ours.expect_event(EventType::ConnectResponse).expect("an answer");
+        let options = if is_card() { options } else { 0 };
+        let answer = Ece { options, ..question };
+        assert_eq!(asked.client.remote_ece().expect("external"), answer);
+        assert_eq!(to.qp().ece(), is_card().then_some(Ece { options, ..WISHED }));
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ece_of_other_vendor_is_refused() {
+    let client = resolve(&channel(), listen(&channel(), roce(0)).1);
+    let io = external(&client);
+    let offer = check_offer(io.qp());
+    let error = io.qp().set_ece(Ece { vendor_id: 7, options: 1 }).expect_err("other vendor");
+    if is_card() {
+        assert_invalid(&error, &["set the ECE options of", "0x15b3, not 0x7"]);
+    } else {
+        assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    }
+    assert_eq!(io.qp().ece().unwrap_or_default(), offer, "nothing should have changed");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 
 use rdmacm::cm::{CmId, ConnParam, Ece, EventChannel, EventType, PortSpace};
+use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairInit};
 use rdmacm_tests::roce::{roce_ip, roce_name};
 use rdmacm_tests::{Process, promised, skip};
 
@@ -15,46 +16,71 @@ use crate::rping::{LIMIT, Program, Server, compile, port};
 /// The options that the card has, `CARD_ECE` in `tests/kmod/mlx5/card.h`, and the vendor as rdma-core's driver gives it.
 const OF_CARD: Ece = Ece { vendor_id: 0x15b3, options: 0x1000_0003 };
 
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn request_of_c_carries_ece_of_card() {
-    let channel = EventChannel::new().expect("open an event channel");
-    let listener = CmId::new(&channel, PortSpace::Tcp).expect("create an id");
-    let port = port();
-    let ip: IpAddr = roce_ip().parse().expect("an address");
-    let address = SocketAddr::new(ip, port.parse().expect("a port"));
-    listener.bind(address).expect("bind");
-    listener.listen(0).expect("listen");
-    let client = Program::C.start(&["-c", "-a", roce_ip(), "-p", &port, "-C", "1"]);
-    let mut event = channel.expect_event(EventType::ConnectRequest).expect("a request");
-    let id = event.take_request().expect("a request brings an id");
-    assert_eq!(id.remote_ece().expect("the id has no queue pair"), OF_CARD);
-    id.reject_ece(&[]).expect("reject");
-    assert!(!client.finish().status.success());
-}
-
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn c_answers_with_common_ece() {
-    let server = Server::start(Program::C, roce_ip(), &[]);
-    let channel = EventChannel::new().expect("open an event channel");
-    let id = CmId::new(&channel, PortSpace::Tcp).expect("create an id");
+/// Returns an id that has resolved the address of `server`.
+fn resolved(channel: &EventChannel, server: &Server) -> CmId {
+    let id = CmId::new(channel, PortSpace::Tcp).expect("create an id");
     id.resolve_addr(None, server.address(), LIMIT).expect("resolve the address");
     channel.expect_event(EventType::AddrResolved).expect("address resolved");
     id.resolve_route(LIMIT).expect("resolve the route");
     channel.expect_event(EventType::RouteResolved).expect("route resolved");
-    // The card removes an option that it does not have, when the server moves its queue pair to RTR.
-    id.set_local_ece(Ece { options: 0x1000_0005, ..OF_CARD }).expect("set");
-    let param = ConnParam {
-        qp_num: 0x77_7777,
-        responder_resources: 1,
-        initiator_depth: 1,
-        ..ConnParam::default()
-    };
-    id.connect(&param).expect("connect");
-    channel.expect_event(EventType::ConnectResponse).expect("an answer");
-    let agreed = Ece { options: 0x1000_0001, ..OF_CARD };
-    assert_eq!(id.remote_ece().expect("the id has no queue pair"), agreed);
+    id
+}
+
+/// Returns parameters with one read or atomic in each direction.
+fn shallow() -> ConnParam {
+    ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn request_carries_ece_of_card() {
+    for program in [Program::C, Program::Ours] {
+        let channel = EventChannel::new().expect("open an event channel");
+        let listener = CmId::new(&channel, PortSpace::Tcp).expect("create an id");
+        let port = port();
+        let ip: IpAddr = roce_ip().parse().expect("an address");
+        let address = SocketAddr::new(ip, port.parse().expect("a port"));
+        listener.bind(address).expect("bind");
+        listener.listen(0).expect("listen");
+        let client = program.start(&["-c", "-a", roce_ip(), "-p", &port, "-C", "1"]);
+        let mut event = channel.expect_event(EventType::ConnectRequest).expect("a request");
+        let id = event.take_request().expect("a request brings an id");
+        assert_eq!(id.remote_ece().expect("the id has no queue pair"), OF_CARD, "{program:?}");
+        id.reject_ece(&[]).expect("reject");
+        assert!(!client.finish().status.success(), "{program:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn server_answers_with_common_ece() {
+    for program in [Program::C, Program::Ours] {
+        let server = Server::start(program, roce_ip(), &[]);
+        let channel = EventChannel::new().expect("open an event channel");
+        let id = resolved(&channel, &server);
+        // The card removes an option that it does not have, when the server changes its queue pair.
+        id.set_local_ece(Ece { options: 0x1000_0005, ..OF_CARD }).expect("set");
+        id.connect(&ConnParam { qp_num: 0x77_7777, ..shallow() }).expect("connect");
+        channel.expect_event(EventType::ConnectResponse).expect("an answer");
+        let agreed = Ece { options: 0x1000_0001, ..OF_CARD };
+        assert_eq!(id.remote_ece().expect("the id has no queue pair"), agreed, "{program:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ece_is_agreed_with_c() {
+    let server = Server::start(Program::C, roce_ip(), &[]);
+    let channel = EventChannel::new().expect("open an event channel");
+    let id = resolved(&channel, &server);
+    let context = id.context().expect("the id has a device");
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
+    let qp = id.create_qp(&pd, &QueuePairInit::new(&cq)).expect("queue pair");
+    assert_eq!(qp.ece(), Some(OF_CARD));
+    id.connect(&shallow()).expect("connect");
+    channel.expect_event(EventType::Established).expect("connected");
+    assert_eq!(qp.ece(), Some(OF_CARD));
 }
 
 /// Runs the part of `card.c` with this name.

@@ -12,7 +12,6 @@ use verbs_abi::ib_event_type;
 use zerocopy::FromZeros;
 
 use super::channel::EventChannel;
-use super::ece::Ece;
 use super::group::Membership;
 use super::id::CmId;
 use super::id::tests::{fake_channel, fake_id};
@@ -25,7 +24,7 @@ use crate::addr::{AddrInfoFlags, AddrInfoHints};
 use crate::error::{Error, ErrorKind, NotOwner, Result};
 use crate::lock::ignore_poison;
 use crate::sys::process::in_child;
-use crate::verbs::QpState;
+use crate::verbs::{Ece, QpState};
 
 fn refused<T>(result: Result<T>) -> bool {
     let forked = |error: Error| matches!(error.kind(), ErrorKind::NotOwner(NotOwner::Forked));

@@ -10,7 +10,6 @@ use ucma_abi::{
 use verbs_abi::{AlignedU64, ib_uverbs_qp_attr};
 use zerocopy::FromZeros;
 
-use super::ece::Ece;
 use super::id::CmId;
 use super::param::ConnParam;
 use super::parse::EventType;
@@ -31,9 +30,6 @@ use crate::verbs::{
 /// The hint for an EINVAL that concerns attributes the kernel does not have.
 const OUT_OF_STATE: &str =
     "its connection is not in a state that has them: the peer may have given up";
-
-/// The value that disables enhanced connection establishment.
-const NO_ECE: rdma_ucm_ece = rdma_ucm_ece { vendor_id: 0, attr_mod: 0 };
 
 /// The highest queue pair number.
 const MAX_QP_NUM: u32 = 0xff_ffff;
@@ -82,6 +78,9 @@ impl CmId {
     /// kernel object is destroyed when the last handle is dropped. The queue pair receives from the
     /// id's [shared receive queue](Self::create_srq), if there is one and `init` names no other.
     ///
+    /// If the device has options of enhanced connection establishment ([`QueuePair::ece`]), the id
+    /// negotiates them with the peer when it connects or accepts.
+    ///
     /// # Errors
     ///
     /// In addition to the errors of [`QueuePair::new`]:
@@ -111,7 +110,9 @@ impl CmId {
         let srq = init.srq.or(state.srq.as_ref());
         let init = QueuePairInit { srq, ..*init };
         let qp = QueuePair::with_type(pd, self.inner.qp_type, &init)?;
+        state.offer_ece(&qp)?;
         self.inner.carry_out(transition::created(self.inner.service()), &qp)?;
+        state.note_ece(&qp);
         state.qp = Some(qp.clone());
         Ok(qp)
     }
@@ -176,7 +177,7 @@ impl CmId {
             conn_param: encode(param, settled(param, limits), qp.as_ref()),
             id: self.inner.handle,
             reserved: 0,
-            ece: if qp.is_none() { self.inner.state().local_ece.into() } else { NO_ECE },
+            ece: self.inner.state().local_ece.into(),
         };
         let start = || {
             self.inner.command(OPERATION, || self.inner.with_peer(), request)?;
@@ -243,9 +244,7 @@ impl CmId {
         let limits = device.depth_limits(OPERATION, self.inner.service(), param)?;
         let (asked, qp, ece) = {
             let state = self.inner.state();
-            let vendor_id = state.remote_ece.vendor_id;
-            let ece = Ece { vendor_id, options: state.local_ece.options };
-            (state.asked, state.qp.clone(), ece)
+            (state.asked, state.qp.clone(), state.answer_ece())
         };
         let transport = device.transport();
         self.inner.check(OPERATION, param, Message::Reply, transport, limits, qp.as_ref())?;
@@ -256,7 +255,7 @@ impl CmId {
             conn_param: encode(param, depths, qp.as_ref()),
             id: self.inner.handle,
             reserved: 0,
-            ece: if qp.is_none() { ece.into() } else { NO_ECE },
+            ece: ece.into(),
         };
         let say = || {
             let accepted = self.inner.command(OPERATION, || self.inner.to_string(), request);
@@ -426,7 +425,7 @@ impl Inner {
             conn_param: rdma_ucm_conn_param::new_zeroed(),
             id: self.handle,
             reserved: 0,
-            ece: NO_ECE,
+            ece: rdma_ucm_ece::default(),
         };
         // Held throughout: another thread may read at once that the peer has disconnected.
         let mut state = self.state();

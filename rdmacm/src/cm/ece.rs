@@ -1,23 +1,13 @@
-//! [`Ece`]: the queue pair options that two vendors' devices negotiate.
+//! Enhanced connection establishment (ECE): the options in messages, and those of the id's queue pair.
 
 use ucma_abi::rdma_ucm_ece;
 
-/// The options of enhanced connection establishment (ECE): `struct ibv_ece`.
-///
-/// They describe the abilities of a vendor's devices beyond the standard.
-#[doc(alias = "ibv_ece")]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Ece {
-    /// The vendor in 24 bits, or 0 if there is no ECE.
-    pub vendor_id: u32,
-    /// The options, in an encoding of the vendor.
-    pub options: u32,
-}
+use super::record::{Inner, State};
+use crate::error::{Error, Result};
+use crate::verbs::{Ece, QueuePair};
 
-impl Ece {
-    /// The highest vendor number that fits into the messages.
-    pub(super) const MAX_VENDOR: u32 = 0xff_ffff;
-}
+/// The highest vendor number that fits into the messages.
+pub(super) const MAX_VENDOR: u32 = 0xff_ffff;
 
 impl From<rdma_ucm_ece> for Ece {
     fn from(ece: rdma_ucm_ece) -> Self {
@@ -28,5 +18,108 @@ impl From<rdma_ucm_ece> for Ece {
 impl From<Ece> for rdma_ucm_ece {
     fn from(ece: Ece) -> Self {
         Self { vendor_id: ece.vendor_id, attr_mod: ece.options }
+    }
+}
+
+impl State {
+    /// Notes the options that the id's new queue pair offers. If a peer has sent options, requests them.
+    pub(super) fn offer_ece(&mut self, qp: &QueuePair) -> Result<()> {
+        self.local_ece = qp.ece().unwrap_or_default();
+        match self.remote_ece.vendor_id {
+            0 => Ok(()),
+            _ => request(qp, self.remote_ece),
+        }
+    }
+
+    /// Notes the options that the queue pair uses since its last change, if the peer has sent options.
+    pub(super) fn note_ece(&mut self, qp: &QueuePair) {
+        if self.remote_ece.vendor_id != 0 {
+            self.local_ece.options = qp.ece().unwrap_or_default().options;
+        }
+    }
+
+    /// Returns the options with which the id answers those of the peer.
+    pub(super) fn answer_ece(&self) -> Ece {
+        Ece { vendor_id: self.remote_ece.vendor_id, options: self.local_ece.options }
+    }
+}
+
+impl Inner {
+    /// Requests the options `answer` of the peer that has accepted.
+    ///
+    /// A peer or a kernel that does not know ECE answers with vendor 0.
+    pub(super) fn take_ece_answer(&self, qp: &QueuePair, answer: Ece) -> Result<()> {
+        let own = {
+            let mut state = self.state();
+            state.remote_ece = answer;
+            state.local_ece.vendor_id
+        };
+        if answer.vendor_id != 0 && answer.vendor_id != own {
+            let other = answer.vendor_id;
+            let reason = format!("the peer answers vendor {own:#x} with options of {other:#x}");
+            return Err(Error::invalid(
+                "take the ECE options of the peer of",
+                self.to_string(),
+                reason,
+            ));
+        }
+        request(qp, answer)
+    }
+}
+
+/// Requests that `qp` uses `ece`, or no options if they are of another vendor, or if the device has none.
+fn request(qp: &QueuePair, ece: Ece) -> Result<()> {
+    let Some(own) = qp.ece() else { return Ok(()) };
+    let options = if ece.vendor_id == own.vendor_id { ece.options } else { 0 };
+    qp.set_ece(Ece { options, ..own })
+}
+
+#[cfg(all(test, feature = "null", not(loom)))]
+mod tests {
+    use super::super::id::tests::fake_connection;
+    use super::*;
+    use crate::verbs::QueuePairInit;
+    use crate::verbs::{CompletionQueue, Context, ProtectionDomain, QpState, QueuePairAttributes};
+
+    /// Creates a queue pair of the null device, which has the options 3 of vendor 7.
+    fn qp() -> QueuePair {
+        let context = Context::null();
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
+        QueuePair::new(&pd, &QueuePairInit::new(&cq)).expect("queue pair")
+    }
+
+    fn changed(qp: &QueuePair) -> Option<Ece> {
+        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_INIT)).expect("modify");
+        qp.ece()
+    }
+
+    #[test]
+    fn answer_of_other_vendor_is_refused() {
+        let (id, _channel, _kernel) = fake_connection();
+        let qp = qp();
+        id.inner.state().offer_ece(&qp).expect("offer");
+        assert_eq!(id.inner.state().local_ece, Ece { vendor_id: 7, options: 3 });
+        let other = Ece { vendor_id: 8, options: 1 };
+        let error = id.inner.take_ece_answer(&qp, other).expect_err("another vendor");
+        assert_eq!(error.errno(), libc::EINVAL, "{error}");
+        for (answer, options) in [((7, 2), 2), ((7, 6), 2), ((0, 0), 0)] {
+            let answer = Ece { vendor_id: answer.0, options: answer.1 };
+            id.inner.take_ece_answer(&qp, answer).expect("take the answer");
+            assert_eq!(changed(&qp), Some(Ece { vendor_id: 7, options }));
+        }
+    }
+
+    #[test]
+    fn request_of_other_vendor_leaves_no_options() {
+        for (request, options) in [((7, 5), 1), ((8, 5), 0)] {
+            let (id, _channel, _kernel) = fake_connection();
+            let (qp, mut state) = (qp(), id.inner.state());
+            state.remote_ece = Ece { vendor_id: request.0, options: request.1 };
+            state.offer_ece(&qp).expect("offer");
+            changed(&qp);
+            state.note_ece(&qp);
+            assert_eq!(state.answer_ece(), Ece { vendor_id: request.0, options });
+        }
     }
 }

@@ -4,13 +4,14 @@
 use ucma_abi::{ib_cm_rej_reason, rdma_ucm_notify};
 use verbs_abi::ib_event_type;
 
-use super::ece::Ece;
+use super::ece::MAX_VENDOR;
 use super::id::CmId;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 #[cfg(doc)]
 use crate::error::RejectReason;
 use crate::error::{Error, Result};
+use crate::verbs::Ece;
 
 impl CmId {
     /// Notifies the connection manager of an asynchronous event of the queue pair.
@@ -49,7 +50,7 @@ impl CmId {
     pub fn set_local_ece(&self, ece: Ece) -> Result<()> {
         const OPERATION: &str = "set the local ECE of";
         self.check_external(OPERATION)?;
-        if ece.vendor_id == 0 || ece.vendor_id > Ece::MAX_VENDOR {
+        if ece.vendor_id == 0 || ece.vendor_id > MAX_VENDOR {
             let reason = format!("there is no vendor {:#x}", ece.vendor_id);
             return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         }

@@ -94,8 +94,8 @@ mod transition;
 
 pub use crate::addr::port_space::PortSpace;
 pub use crate::error::{RejectReason, Rejection};
+pub use crate::verbs::Ece;
 pub use channel::EventChannel;
-pub use ece::Ece;
 pub use endpoint_qp::EndpointQpInit;
 pub use event::Event;
 pub use group::Membership;

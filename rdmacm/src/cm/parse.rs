@@ -5,11 +5,11 @@ use std::fmt;
 use ucma_abi::{rdma_cm_event_type, rdma_ucm_event_resp};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::ece::Ece;
 use super::param::{ConnParam, DatagramParam};
 use super::service_type::ServiceType;
 use crate::error::{Error, Result};
 use crate::non_exhaustive::NonExhaustive;
+use crate::verbs::Ece;
 
 /// Generates [`EventType`], its names and its conversions from one list.
 macro_rules! event_types {

@@ -7,7 +7,7 @@ use super::parse::{EventType, RawEvent};
 use super::record::{Inner, State};
 use super::resolution::Resolution;
 use super::transition;
-use crate::verbs::{Context, QueuePair};
+use crate::verbs::{Context, Ece, QueuePair};
 
 /// The type and status of an event that the caller gets.
 type Reported = (EventType, i32);
@@ -19,8 +19,8 @@ enum Plan {
     Report(Option<Reported>),
     /// The queue pair goes to ERR, then the caller gets the event, if any.
     Flush(QueuePair, Option<Reported>),
-    /// The peer has accepted: the queue pair goes to RTS, and the connection is confirmed.
-    Confirm(QueuePair),
+    /// The peer has accepted, with its ECE options: the queue pair goes to RTS, and the connection is confirmed.
+    Confirm(QueuePair, Ece),
     /// The subnet administrator has answered: the services are read.
     ReadServices,
 }
@@ -65,7 +65,7 @@ fn plan(state: &mut State, raw: &RawEvent) -> Plan {
             }
         }
         T::ConnectResponse => match state.qp.clone() {
-            Some(qp) => Plan::Confirm(qp),
+            Some(qp) => Plan::Confirm(qp, raw.ece()),
             None => {
                 state.remote_ece = raw.ece();
                 Plan::Report(event)
@@ -94,16 +94,24 @@ impl Inner {
                 let _ = self.flush(&qp);
                 event
             }
-            Plan::Confirm(qp) => Some(self.finish_connecting(&qp)),
+            Plan::Confirm(qp, ece) => Some(self.finish_connecting(&qp, ece)),
             Plan::ReadServices => Some(self.read_services()),
         }
     }
 
     /// Brings the queue pair of an accepted connection to RTS, and confirms the connection.
-    fn finish_connecting(&self, qp: &QueuePair) -> Reported {
+    fn finish_connecting(&self, qp: &QueuePair, ece: Ece) -> Reported {
         let steps = transition::connected(None);
-        match self.carry_out(&steps, qp).and_then(|()| self.confirm()) {
-            Ok(()) => (EventType::Established, 0),
+        let finish = || {
+            self.take_ece_answer(qp, ece)?;
+            self.carry_out(&steps, qp)?;
+            self.confirm()
+        };
+        match finish() {
+            Ok(()) => {
+                self.state().note_ece(qp);
+                (EventType::Established, 0)
+            }
             Err(error) => {
                 let _ = self.flush(qp);
                 self.state().connect_failed = true;

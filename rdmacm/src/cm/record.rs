@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 use std::time::Duration;
 
 use super::channel::ChannelInner;
-use super::ece::Ece;
 use super::endpoint_qp::EndpointQpInit;
 use super::group::GroupEntry;
 use super::mode::SyncMode;
@@ -21,7 +20,7 @@ use crate::registry::{Registry, Token};
 use crate::sys::command::CommandError;
 use crate::sys::per_process::PerProcess;
 use crate::sys::process::Process;
-use crate::verbs::{Context, Depths, QpType, QueuePair, SharedReceiveQueue};
+use crate::verbs::{Context, Depths, Ece, QpType, QueuePair, SharedReceiveQueue};
 
 /// The living ids of the process, by the number that the kernel stores for the program.
 pub(super) static IDS: PerProcess<Registry<Inner>> = PerProcess::new();

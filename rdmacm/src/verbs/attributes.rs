@@ -4,15 +4,13 @@ use std::ops::Deref;
 
 use verbs_abi::{
     AlignedU64, ib_mig_state, ib_mtu, ib_qp_attr_mask as Mask, ib_uverbs_ah_attr,
-    ib_uverbs_ex_modify_qp, ib_uverbs_modify_qp, ib_uverbs_qp_attr, ib_uverbs_qp_dest,
-    ib_uverbs_query_qp,
+    ib_uverbs_modify_qp, ib_uverbs_qp_attr, ib_uverbs_qp_dest, ib_uverbs_query_qp,
 };
 
 #[cfg(doc)]
 use super::QueuePair;
 use super::{AccessFlags, QpState};
-use crate::sys::command::CommandError;
-use crate::sys::uverbs::UverbsFile;
+use crate::engine::QpChange;
 
 /// A set of queue pair attributes to change with [`QueuePair::modify`].
 ///
@@ -251,16 +249,9 @@ const PLAIN_ATTRIBUTES: u32 = (Mask::IB_QP_DEST_QPN.bits() << 1) - 1;
 /// `IB_QP_SMAC`, `IB_QP_ALT_SMAC`, `IB_QP_VID` and `IB_QP_ALT_VID` of kernels before Linux 4.4.
 const ROCE_ATTRIBUTES: u32 = 0xf << 21;
 
-/// Changes the attributes of the queue pair with `handle` in `file`.
-pub(super) fn modify(
-    file: &UverbsFile,
-    handle: u32,
-    attributes: &QueuePairAttributes,
-) -> Result<(), CommandError> {
-    let mut base = modification(handle, attributes);
-    let Some(rate_limit) = attributes.rate_limit else { return file.command(base) };
-    base.attr_mask |= Mask::IB_QP_RATE_LIMIT;
-    file.command(ib_uverbs_ex_modify_qp { base, rate_limit, reserved: 0 }).map(drop)
+/// Returns the change of the attributes of the queue pair with `handle`.
+pub(super) fn change(handle: u32, attributes: &QueuePairAttributes) -> QpChange {
+    QpChange { base: modification(handle, attributes), rate_limit: attributes.rate_limit }
 }
 
 /// Returns the command that changes the queue pair with `handle`.

@@ -35,6 +35,7 @@ mod completion_channel;
 mod context;
 mod copied_memory;
 mod drain;
+mod ece;
 mod error_text;
 mod event_file;
 #[cfg(fuzzing)]
@@ -77,6 +78,7 @@ pub use completion_channel::{CompletionChannel, CompletionEvent};
 pub use context::Context;
 pub(crate) use context::Depths;
 pub use copied_memory::DmaMemory;
+pub use ece::Ece;
 pub use global_route::{DatagramSource, GRH_LENGTH};
 pub use memory::{MemoryRegion, ReregisterOptions};
 pub use memory_window::{BindRequest, MemoryWindow};

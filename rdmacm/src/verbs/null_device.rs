@@ -84,6 +84,24 @@ fn completions_find_their_queue_pair_by_number() {
 }
 
 #[test]
+fn ece_options_are_requested_by_next_change() {
+    let side = Side::new();
+    let qp = side.qp(QpType::IB_UVERBS_QPT_RC);
+    let options = || qp.ece().expect("the null device has options").options;
+    assert_eq!(options(), 0b11);
+    let ece = Ece { vendor_id: 7, options: 0b110 };
+    qp.set_ece(ece).expect("set");
+    assert_eq!(options(), 0, "no change has taken them yet");
+    qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS)).expect("modify");
+    assert_eq!(options(), 0b10, "the device has only one of them");
+    qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
+    assert_eq!(options(), 0b10, "they are requested once");
+    let error = qp.set_ece(Ece { vendor_id: 8, ..ece }).expect_err("another vendor");
+    assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
+    assert_eq!(options(), 0b10);
+}
+
+#[test]
 fn doorbell_is_rung_once_per_list() {
     let side = Side::new();
     let qp = side.qp(QpType::IB_UVERBS_QPT_RC);

@@ -242,7 +242,8 @@ impl XrcTarget {
         const OPERATION: &str = "modify";
         let context = self.context();
         context.check_usable(OPERATION, || self.subject())?;
-        let modified = attributes::modify(context.file(), self.inner.object.handle(), attributes);
+        let change = attributes::change(self.inner.object.handle(), attributes);
+        let modified = change.issue(context.engine());
         modified.map_err(|refused| {
             context.refused_or_unsupported(OPERATION, &self.subject(), "this change", refused)
         })

@@ -82,7 +82,7 @@ enum Show {
 type Field = (&'static str, usize, usize, Show);
 
 /// Layouts of driver data (uapi `rdma/mlx5-abi.h`), whose numbers have the order of the processor.
-const LAYOUTS: [(&str, &[Field]); 5] = [
+const LAYOUTS: [(&str, &[Field]); 6] = [
     (
         "alloc_ucontext",
         &[
@@ -130,6 +130,14 @@ const LAYOUTS: [(&str, &[Field]); 5] = [
             ("sq_buf_addr", 40, 8, Show::Number),
             ("ece_options", 48, 4, Show::Number),
             ("dci_and_reserved", 52, 4, Show::Number),
+        ],
+    ),
+    (
+        "modify_qp_data",
+        &[
+            ("comp_mask", 0, 4, Show::Number),
+            ("burst_info", 4, 8, Show::Number),
+            ("ece_options", 12, 4, Show::Number),
         ],
     ),
     (

@@ -189,6 +189,14 @@ fn with_parameter(name: &str, value: &str, run: impl FnOnce()) {
     run();
 }
 
+/// With completions of version 0 the card has no options, as devices of that time.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn options_of_connections() {
+    compare(&scripts::options_of_connections());
+    with_parameter("dynamic", "Y", || drop(compare(&scripts::options_of_connections())));
+}
+
 /// Both libraries read these variables of the environment.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]

@@ -113,6 +113,7 @@ fn changed_rings_are_noticed() {
 fn changed_driver_data_is_noticed() {
     let pattern = |length: u8| (1..=length).collect::<Vec<_>>();
     notices("alloc_ucontext inlen=32 outlen=72", &pattern(32), &[]);
+    notices("modify_qp_data inlen=16 outlen=16", &pattern(16), &[]);
     // Of an address only its alignment is compared: two bytes, or six bits.
     let addresses = [0, 0, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1];
     let ignored = [2..8, 9..16];

@@ -288,6 +288,23 @@ static void to_state(struct ibv_qp *qp, enum ibv_qp_state state)
 	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
 }
 
+static void set_ece(struct ibv_qp *qp)
+{
+	struct ibv_ece ece;
+
+	check(ibv_query_ece(qp, &ece));
+	ece.options = number();
+	check(ibv_set_ece(qp, &ece));
+}
+
+static void show_ece(struct ibv_qp *qp)
+{
+	struct ibv_ece ece;
+
+	check(ibv_query_ece(qp, &ece));
+	printf("ece %u %u\n", ece.vendor_id, ece.options);
+}
+
 static void add_receive(void)
 {
 	struct ibv_recv_wr *wr = &receives[receive_count];
@@ -526,6 +543,10 @@ static void run(const char *verb)
 		to_state(qps[number()], IBV_QPS_RESET);
 	} else if (!strcmp(verb, "error")) {
 		to_state(qps[number()], IBV_QPS_ERR);
+	} else if (!strcmp(verb, "ece")) {
+		set_ece(qps[number()]);
+	} else if (!strcmp(verb, "show_ece")) {
+		show_ece(qps[number()]);
 	} else if (!strcmp(verb, "receive")) {
 		add_receive();
 	} else if (!strcmp(verb, "send")) {

@@ -20,6 +20,7 @@
 //! | `ah FLOW_LABEL TRAFFIC_CLASS HOP_LIMIT SERVICE_LEVEL RATE` | creates an address handle for the device itself |
 //! | `connect QP PEER`, `datagrams QP` | moves a queue pair from RESET to RTS |
 //! | `reset QP`, `error QP` | moves a queue pair to RESET or ERR |
+//! | `ece QP OPTIONS`, `show_ece QP` | requests options of enhanced connection establishment, or prints them |
 //! | `receive PIECES`, `send OPERATION FLAGS PIECES` | adds a request to the list of the next post |
 //! | `post_receives QP`, `post_shared SRQ`, `post_sends QP` | posts the list |
 //! | `poll CQ COUNT` | polls once, for at most so many completions |
@@ -51,7 +52,7 @@ use std::path::Path;
 use rdmacm::device::Device;
 use rdmacm::verbs::{
     AccessFlags, AddressHandle, BindRequest, Completion, CompletionChannel, CompletionQueue,
-    Context, Destination, MemoryRegion, MemoryWindow, MemoryWindowType, Mtu, Payload,
+    Context, Destination, Ece, MemoryRegion, MemoryWindow, MemoryWindowType, Mtu, Payload,
     ProtectionDomain, QpState, QpType, QueuePair, QueuePairAttributes, QueuePairCaps,
     QueuePairInit, ReceiveRequest, ReregisterOptions, SendFlags, SendOperation, SendRequest, Sge,
     SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, XrcDomain, XrcTarget,
@@ -271,6 +272,15 @@ impl Run {
             ["datagrams", qp] => to_datagrams(self.qp(qp)),
             ["reset", qp] => self.qp(qp).modify(QueuePairAttributes::to(QpState::IB_QPS_RESET)),
             ["error", qp] => self.qp(qp).modify(QueuePairAttributes::to(QpState::IB_QPS_ERR)),
+            ["ece", qp, options] => {
+                let qp = self.queues(qp);
+                let ece = qp.ece().expect("the card has options");
+                qp.set_ece(Ece { options: number(options), ..ece }).expect("set the options");
+            }
+            ["show_ece", qp] => {
+                let ece = self.queues(qp).ece().expect("the card has options");
+                self.print(&format!("ece {} {}", ece.vendor_id, ece.options));
+            }
             ["receive", pieces] => {
                 let request = (self.next_id(), self.pieces(pieces));
                 self.receives.push(request);

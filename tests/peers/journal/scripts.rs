@@ -436,6 +436,32 @@ pub(super) fn second_life() -> String {
     script.end()
 }
 
+pub(super) fn options_of_connections() -> String {
+    let mut script = Script::new(2);
+    for cq in [0, 1] {
+        script.create("qp", &format!("rc {cq} {cq} {PLAIN}"));
+        script.verb(format!("show_ece {cq}"));
+    }
+    for (one, other) in [("0x10000003", "0x10000005"), ("0", "0x10000001"), ("0xffffffff", "0")] {
+        script.verb(format!("ece 0 {one}"));
+        script.verb(format!("ece 1 {other}"));
+        script.verb("show_ece 0");
+        script.connect(0, 1);
+        script.verb("show_ece 0");
+        script.verb("show_ece 1");
+        script.exchange("send s 0+10");
+        script.verb("reset 0");
+        script.verb("reset 1");
+        script.verb("show_ece 1");
+    }
+    // The step to ERR takes the options along.
+    script.connect(0, 1);
+    script.verb("ece 0 0x10000001");
+    script.verb("error 0");
+    script.verb("show_ece 0");
+    script.end()
+}
+
 pub(super) fn failed_requests() -> String {
     let mut script = Script::connection("rc", PLAIN);
     script.receive(1, &format!("{RECEIVED}+64"));

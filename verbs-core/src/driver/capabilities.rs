@@ -32,6 +32,10 @@ pub struct Capabilities {
     pub raises_event_per_read: bool,
     /// The queues are memory of the process that the kernel pins, which counts against the user's limit.
     pub pins_queue_memory: bool,
+    /// The vendor whose options of enhanced connection establishment (ECE) the queue pairs negotiate, if they negotiate any.
+    ///
+    /// The driver then implements [`Driver::modify_qp_with_ece`](super::Driver::modify_qp_with_ece).
+    pub ece_vendor: Option<u32>,
     /// The status of a receive whose memory is too short for the message.
     pub oversize_status: WcStatus,
     /// The status of a send that the end of the connection overtook.
@@ -60,6 +64,7 @@ impl Default for Capabilities {
             srq_resize_keeps_requests: true,
             raises_event_per_read: false,
             pins_queue_memory: false,
+            ece_vendor: None,
             oversize_status: WcStatus::IB_WC_LOC_LEN_ERR,
             disconnect_status: WcStatus::IB_WC_WR_FLUSH_ERR,
         }

@@ -10,7 +10,8 @@ use std::fmt::Debug;
 
 use verbs_abi::{
     ib_uverbs_alloc_pd_resp, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
-    ib_uverbs_ex_create_qp, ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
+    ib_uverbs_ex_create_qp, ib_uverbs_ex_modify_qp, ib_uverbs_modify_srq, ib_uverbs_reg_mr,
+    ib_uverbs_reg_mr_resp,
 };
 
 use super::capabilities::Capabilities;
@@ -119,6 +120,13 @@ pub(super) unsafe trait ErasedDriver: Debug + Send + Sync {
         request: ib_uverbs_modify_srq,
     ) -> Result<(), CommandError>;
 
+    fn modify_qp_with_ece(
+        &self,
+        cx: CommandContext<'_>,
+        request: ib_uverbs_ex_modify_qp,
+        options: u32,
+    ) -> Result<u32, CommandError>;
+
     fn on_reset(&self, qp: &dyn ErasedData, cqs: CqControls<'_, External>);
 
     fn on_destroyed(&self, qp: &dyn ErasedData, cqs: CqControls<'_, External>);
@@ -146,10 +154,11 @@ unsafe impl<D: Driver> ErasedDriver for D {
         cqs: CqControls<'_, External>,
     ) -> Result<CreatedQp<External>, CreateError> {
         let cqs = controls(&cqs).ok_or(CreateError::Unsupported(FOREIGN))?;
-        let CreatedQp { response, send, recv, data, memory } =
+        let CreatedQp { response, send, recv, data, ece_options, memory } =
             Driver::create_qp(self, cx, request, cqs)?;
         let recv = recv.map(|ring| Box::new(ring) as Box<dyn RecvOps>);
-        Ok(CreatedQp { response, send: Box::new(send), recv, data: Box::new(data), memory })
+        let (send, data) = (Box::new(send), Box::new(data));
+        Ok(CreatedQp { response, send, recv, data, ece_options, memory })
     }
 
     fn create_srq(
@@ -195,6 +204,15 @@ unsafe impl<D: Driver> ErasedDriver for D {
         request: ib_uverbs_modify_srq,
     ) -> Result<(), CommandError> {
         Driver::set_srq_limit(self, cx, request)
+    }
+
+    fn modify_qp_with_ece(
+        &self,
+        cx: CommandContext<'_>,
+        request: ib_uverbs_ex_modify_qp,
+        options: u32,
+    ) -> Result<u32, CommandError> {
+        Driver::modify_qp_with_ece(self, cx, request, options)
     }
 
     fn on_reset(&self, qp: &dyn ErasedData, cqs: CqControls<'_, External>) {
@@ -276,6 +294,15 @@ unsafe impl Driver for External {
         request: ib_uverbs_modify_srq,
     ) -> Result<(), CommandError> {
         self.0.set_srq_limit(cx, request)
+    }
+
+    fn modify_qp_with_ece(
+        &self,
+        cx: CommandContext<'_>,
+        request: ib_uverbs_ex_modify_qp,
+        options: u32,
+    ) -> Result<u32, CommandError> {
+        self.0.modify_qp_with_ece(cx, request, options)
     }
 
     fn on_reset(&self, qp: &Self::QpData, cqs: CqControls<'_, Self>) {

@@ -10,12 +10,13 @@ use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use verbs_abi::{
     AlignedU64, ib_uverbs_alloc_pd, ib_uverbs_alloc_pd_resp, ib_uverbs_create_ah,
     ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_create_cq_resp,
     ib_uverbs_create_qp_resp, ib_uverbs_create_srq, ib_uverbs_create_srq_resp,
-    ib_uverbs_create_xsrq, ib_uverbs_ex_create_qp, ib_uverbs_modify_srq, ib_uverbs_reg_mr,
-    ib_uverbs_reg_mr_resp, ib_uverbs_resize_cq, rdma_driver_id,
+    ib_uverbs_create_xsrq, ib_uverbs_ex_create_qp, ib_uverbs_ex_modify_qp, ib_uverbs_modify_srq,
+    ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp, ib_uverbs_resize_cq, rdma_driver_id,
 };
 
 use super::capabilities::Capabilities;
@@ -151,6 +152,20 @@ pub unsafe trait Driver: Sized + Debug + Send + Sync + 'static {
         cx.file().command(request)
     }
 
+    /// Changes a queue pair, and asks the device to use `options` of enhanced connection establishment (ECE), which are not 0.
+    ///
+    /// Returns the options that the device uses. `IB_USER_VERBS_EX_CMD_MODIFY_QP`.
+    ///
+    /// A driver that names a vendor in [`Capabilities::ece_vendor`] implements it.
+    fn modify_qp_with_ece(
+        &self,
+        _cx: CommandContext<'_>,
+        _request: ib_uverbs_ex_modify_qp,
+        _options: u32,
+    ) -> Result<u32, CommandError> {
+        Err(CommandError::Os(Errno::EOPNOTSUPP))
+    }
+
     /// Forgets the earlier completions of a queue pair that the kernel has moved to RESET.
     fn on_reset(&self, _qp: &Self::QpData, _cqs: CqControls<'_, Self>) {}
 
@@ -212,6 +227,8 @@ pub struct CreatedQp<D: Driver> {
     pub recv: Option<D::RecvRing>,
     /// The part that belongs to neither queue alone.
     pub data: D::QpData,
+    /// The options of enhanced connection establishment (ECE) that the device offers, or 0.
+    pub ece_options: u32,
     /// The memory that the device uses until the queue pair is destroyed.
     pub memory: Option<Arc<Mapping>>,
 }

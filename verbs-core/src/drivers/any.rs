@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use verbs_abi::{
     ib_uverbs_alloc_pd_resp, ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq,
-    ib_uverbs_ex_create_qp, ib_uverbs_modify_srq, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp,
-    ib_uverbs_resize_cq,
+    ib_uverbs_ex_create_qp, ib_uverbs_ex_modify_qp, ib_uverbs_modify_srq, ib_uverbs_reg_mr,
+    ib_uverbs_reg_mr_resp, ib_uverbs_resize_cq,
 };
 
 use super::generic::Generic;
@@ -130,14 +130,14 @@ macro_rules! drivers {
                         AnyCqControl::$name(send),
                         AnyCqControl::$name(recv),
                     ) => {
-                        let CreatedQp { response, send, recv, data, memory } =
+                        let CreatedQp { response, send, recv, data, ece_options, memory } =
                             driver.create_qp(cx, request, CqControls { send, recv })?;
                         let (send, recv, data) = (
                             AnySendRing::$name(send),
                             recv.map(AnyRecvRing::$name),
                             AnyQpData::$name(data),
                         );
-                        Ok(CreatedQp { response, send, recv, data, memory })
+                        Ok(CreatedQp { response, send, recv, data, ece_options, memory })
                     })+
                     _ => Err(CreateError::Unsupported(FOREIGN)),
                 }
@@ -204,6 +204,19 @@ macro_rules! drivers {
             ) -> Result<(), CommandError> {
                 match self {
                     $($(#[$attribute])* Self::$name(driver) => driver.set_srq_limit(cx, request),)+
+                }
+            }
+
+            fn modify_qp_with_ece(
+                &self,
+                cx: CommandContext<'_>,
+                request: ib_uverbs_ex_modify_qp,
+                options: u32,
+            ) -> Result<u32, CommandError> {
+                match self {
+                    $($(#[$attribute])* Self::$name(driver) => {
+                        driver.modify_qp_with_ece(cx, request, options)
+                    })+
                 }
             }
 

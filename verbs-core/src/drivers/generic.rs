@@ -108,7 +108,7 @@ unsafe impl Driver for Generic {
         let send = Box::new(SendRing { qp_type, batch });
         let batch = Batch::new(response.max_recv_wr, response.max_recv_sge);
         let recv = receives.then(|| Box::new(RecvRing { shared: false, batch }));
-        Ok(CreatedQp { response, send, recv, data: (), memory: None })
+        Ok(CreatedQp { response, send, recv, data: (), ece_options: 0, memory: None })
     }
 
     fn create_srq(

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use verbs_abi::{
     ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_create_cq_resp,
-    ib_uverbs_create_qp_resp, ib_uverbs_ex_create_qp, ib_uverbs_wc,
+    ib_uverbs_create_qp_resp, ib_uverbs_ex_create_qp, ib_uverbs_ex_modify_qp, ib_uverbs_wc,
 };
 
 use crate::driver::checks::{check_send, count, total};
@@ -117,6 +117,10 @@ pub struct NullRecvRing {
     next: usize,
 }
 
+/// A vendor that does not exist, and the options of enhanced connection establishment (ECE) that queue pairs have.
+const ECE_VENDOR: u32 = 7;
+const ECE_OPTIONS: u32 = 0b11;
+
 /// Returns the place after `place` in a queue of `max` places.
 fn behind(place: usize, max: u32) -> usize {
     if place + 1 < max as usize { place + 1 } else { 0 }
@@ -132,7 +136,8 @@ unsafe impl Driver for Null {
     type QpData = u32;
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { flush: FlushMode::Device, ..Capabilities::default() }
+        let ece_vendor = Some(ECE_VENDOR);
+        Capabilities { flush: FlushMode::Device, ece_vendor, ..Capabilities::default() }
     }
 
     fn create_cq(
@@ -179,7 +184,17 @@ unsafe impl Driver for Null {
             NullSendRing { qp: Arc::clone(&qp), doorbells, max, next: 0, stored: Vec::new() };
         let recv = Some(NullRecvRing { qp, max: request.max_recv_wr, next: 0 });
         let memory = Some(Arc::new(Mapping::private(4096).map_err(CreateError::Map)?));
-        Ok(CreatedQp { response, send, recv, data: number, memory })
+        Ok(CreatedQp { response, send, recv, data: number, ece_options: ECE_OPTIONS, memory })
+    }
+
+    fn modify_qp_with_ece(
+        &self,
+        cx: CommandContext<'_>,
+        request: ib_uverbs_ex_modify_qp,
+        options: u32,
+    ) -> Result<u32, CommandError> {
+        cx.file().command(request)?;
+        Ok(options & ECE_OPTIONS)
     }
 
     fn create_srq(

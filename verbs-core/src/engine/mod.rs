@@ -9,6 +9,7 @@ mod device_context;
 mod drain_marker;
 mod injected;
 mod qp;
+mod qp_change;
 mod srq;
 
 pub use self::cq::{Cq, NewCq};
@@ -16,4 +17,5 @@ pub use self::device_context::DeviceContext;
 pub use self::drain_marker::{DrainMarker, QueueSide};
 pub use self::injected::WakeupRequest;
 pub use self::qp::{NewQp, Qp, QpOwner};
+pub use self::qp_change::QpChange;
 pub use self::srq::{NewSrq, Srq};

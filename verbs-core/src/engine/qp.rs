@@ -6,7 +6,7 @@
 //! driver: see [`SendOps::store`] and [`RecvOps::store`].
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
-use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use verbs_abi::{
@@ -15,6 +15,7 @@ use verbs_abi::{
 
 use super::device_context::DeviceContext;
 use super::drain_marker::QueueSide;
+use super::qp_change::QpChange;
 use crate::driver::{
     CqControls, CreateError, CreatedQp, Doorbell, Driver as _, FlushMode, OrphanedRequests,
     PostError, Posted, RecvOps as _, SendOps as _,
@@ -49,6 +50,10 @@ pub struct Qp {
     /// completions of the change.
     changing: Mutex<()>,
     data: AnyQpData,
+    /// The options of enhanced connection establishment (ECE) that the device uses, or offers.
+    ece_options: AtomicU32,
+    /// The options that the next modification asks the device to use, or 0.
+    ece_request: AtomicU32,
     send_orphans: Option<Box<dyn OrphanedRequests>>,
     recv_orphans: Option<Box<dyn OrphanedRequests>>,
 }
@@ -94,7 +99,7 @@ impl Qp {
     ) -> Result<NewQp, CreateError> {
         let qp_type = request.qp_type;
         let created = device.driver().create_qp(device.commands(), request, cqs)?;
-        let CreatedQp { response, send, recv, data, memory } = created;
+        let CreatedQp { response, send, recv, data, ece_options, memory } = created;
         let qp = Self {
             handle: response.qp_handle,
             number: response.qpn,
@@ -108,6 +113,8 @@ impl Qp {
             flush: device.capabilities().flush,
             changing: Mutex::default(),
             data,
+            ece_options: AtomicU32::new(ece_options),
+            ece_request: AtomicU32::new(0),
             send_orphans: send.orphans(),
             recv_orphans: recv.as_ref().and_then(|recv| recv.orphans()),
         };
@@ -354,16 +361,18 @@ impl Qp {
 
     // The state.
 
-    /// Changes the queue pair by `command`, which moves it to the state `to` if that is not `None`.
+    /// Changes the queue pair.
+    ///
+    /// The device is asked for the options of [`request_ece`](Self::request_ece), until a change with them has succeeded.
     pub fn modify(
         &self,
         device: &DeviceContext,
         owner: &impl QpOwner,
-        to: Option<QpState>,
-        command: impl FnOnce() -> Result<(), CommandError>,
+        change: &QpChange,
     ) -> Result<(), CommandError> {
         let _changing = self.changing();
-        match to {
+        let command = || self.issue(device, change);
+        match change.state() {
             None => command(),
             Some(QpState::IB_QPS_ERR) => self.move_to_error(owner, command),
             Some(state) => {
@@ -377,6 +386,37 @@ impl Qp {
                 Ok(())
             }
         }
+    }
+
+    /// Issues the command of `change`, with the requested ECE options if there are any.
+    ///
+    /// The caller holds `changing`.
+    fn issue(&self, device: &DeviceContext, change: &QpChange) -> Result<(), CommandError> {
+        let options = self.ece_request.load(Ordering::Relaxed);
+        if options == 0 {
+            return change.issue(device);
+        }
+        let (driver, request) = (device.driver(), change.extended());
+        let accepted = driver.modify_qp_with_ece(device.commands(), request, options)?;
+        self.ece_request.store(0, Ordering::Relaxed);
+        self.ece_options.store(accepted, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns the options of enhanced connection establishment (ECE).
+    ///
+    /// A new queue pair has those that the device offers; later it has those that the device uses.
+    pub fn ece_options(&self) -> u32 {
+        self.ece_options.load(Ordering::Relaxed)
+    }
+
+    /// Requests ECE options for the next modification. 0 means that the device is to use none.
+    ///
+    /// The queue pair has no options until then.
+    pub fn request_ece(&self, options: u32) {
+        let _changing = self.changing();
+        self.ece_request.store(options, Ordering::Relaxed);
+        self.ece_options.store(0, Ordering::Relaxed);
     }
 
     /// Moves the queue pair to ERR by `command`, so that all posted requests complete.

@@ -35,12 +35,13 @@ use verbs_abi::ioctl::IB_UVERBS_GID_TYPE_ROCE_V2;
 use verbs_abi::mlx5::{
     MLX5_IB_UVERBS_ABI_VERSION, mlx5_ib_alloc_pd_resp, mlx5_ib_create_ah_resp, mlx5_ib_create_cq,
     mlx5_ib_create_cq_flags, mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_resp,
-    mlx5_ib_create_srq, mlx5_ib_create_srq_resp, mlx5_ib_qp_flags,
+    mlx5_ib_create_srq, mlx5_ib_create_srq_resp, mlx5_ib_modify_qp, mlx5_ib_modify_qp_resp,
+    mlx5_ib_qp_flags,
 };
 use verbs_abi::{
     AlignedU64, ib_uverbs_ah_attr, ib_uverbs_alloc_pd, ib_uverbs_alloc_pd_resp,
     ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_create_cq_resp,
-    ib_uverbs_ex_create_qp, rdma_driver_id, rdma_link_layer,
+    ib_uverbs_ex_create_qp, ib_uverbs_ex_modify_qp, rdma_driver_id, rdma_link_layer,
 };
 
 use self::address::Network;
@@ -85,7 +86,12 @@ impl BuiltIn for Mlx5 {
 }
 
 /// The options of enhanced connection establishment (ECE) that CREATE_QP requests, as rdma-core does.
+///
+/// The device answers with those that it has.
 const ECE_OPTIONS: u32 = 0x1000_0000;
+
+/// The vendor of the options: the PCI vendor number of Mellanox, as rdma-core has it.
+const ECE_VENDOR: u32 = 0x15b3;
 
 impl Mlx5 {
     fn user_index(&self) -> Result<Arc<UserIndex>, CreateError> {
@@ -184,6 +190,7 @@ unsafe impl Driver for Mlx5 {
             flush: FlushMode::Device,
             raises_event_per_read: true,
             pins_queue_memory: true,
+            ece_vendor: self.facts.has_ece.then_some(ECE_VENDOR),
             ..Capabilities::default()
         }
     }
@@ -292,7 +299,8 @@ unsafe impl Driver for Mlx5 {
         );
         let recv = RecvRing::own(receives, record, receive_size, Arc::clone(&current));
         let recv = (!shares && !is_initiator).then(|| Box::new(recv));
-        Ok(CreatedQp { response, send: Box::new(send), recv, data: current, memory: Some(mapping) })
+        let (send, memory, ece_options) = (Box::new(send), Some(mapping), driver.ece_options);
+        Ok(CreatedQp { response, send, recv, data: current, ece_options, memory })
     }
 
     fn create_srq(
@@ -363,6 +371,19 @@ unsafe impl Driver for Mlx5 {
         let request = ib_uverbs_alloc_pd { response: AlignedU64::default() };
         let (response, _): (_, mlx5_ib_alloc_pd_resp) = cx.command(request)?;
         Ok(response)
+    }
+
+    fn modify_qp_with_ece(
+        &self,
+        cx: CommandContext<'_>,
+        request: ib_uverbs_ex_modify_qp,
+        options: u32,
+    ) -> Result<u32, CommandError> {
+        let driver_request =
+            mlx5_ib_modify_qp { ece_options: options, ..mlx5_ib_modify_qp::default() };
+        let (_, driver): (_, mlx5_ib_modify_qp_resp) =
+            cx.file().driver_command(request, driver_request)?;
+        Ok(driver.ece_options)
     }
 
     fn on_reset(&self, qp: &Arc<Current>, cqs: CqControls<'_, Self>) {

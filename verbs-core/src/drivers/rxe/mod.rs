@@ -114,7 +114,7 @@ unsafe impl Driver for Rxe {
         response.max_send_wr = send.capacity();
         response.max_recv_wr = recv.as_ref().map_or(0, |recv| recv.queue.capacity());
         let (send, recv) = (Box::new(send), recv.map(Box::new));
-        Ok(CreatedQp { response, send, recv, data: (), memory: None })
+        Ok(CreatedQp { response, send, recv, data: (), ece_options: 0, memory: None })
     }
 
     fn create_srq(

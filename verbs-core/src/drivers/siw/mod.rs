@@ -142,7 +142,8 @@ unsafe impl Driver for Siw {
             (response.max_send_sge.min(MAX_SGE), response.max_inline_data.min(max_inline));
         let send = SendRing::new(send, max_sge, max_inline, signal_all);
         let recv = RecvRing { ring: recv, max_sge: response.max_recv_sge.min(MAX_SGE) };
-        Ok(CreatedQp { response, send, recv: (!shares).then_some(recv), data: (), memory: None })
+        let recv = (!shares).then_some(recv);
+        Ok(CreatedQp { response, send, recv, data: (), ece_options: 0, memory: None })
     }
 
     fn create_srq(

@@ -70,6 +70,8 @@
 //! | `ibv_modify_qp` | [`QueuePair::modify`](crate::verbs::QueuePair::modify) |
 //! | `ibv_modify_qp_rate_limit` | the same with [`rate_limit`](crate::verbs::QueuePairAttributes::rate_limit), without sizes of bursts and packets |
 //! | `ibv_query_qp` | [`QueuePair::query`](crate::verbs::QueuePair::query) |
+//! | `ibv_query_ece` | [`QueuePair::ece`](crate::verbs::QueuePair::ece) |
+//! | `ibv_set_ece` | [`QueuePair::set_ece`](crate::verbs::QueuePair::set_ece) |
 //! | `ibv_destroy_qp` | dropping it, or [`QueuePair::destroy`](crate::verbs::QueuePair::destroy) |
 //! | `ibv_post_send` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send), [`SendQueueGuard::post`](crate::verbs::SendQueueGuard::post) |
 //! | `ibv_post_recv` | [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv), [`ReceiveQueueGuard::post`](crate::verbs::ReceiveQueueGuard::post) |
@@ -145,8 +147,6 @@
 //! - Counters: `ibv_create_counters`, `ibv_destroy_counters`, `ibv_attach_counters_point_flow`, `ibv_read_counters`.
 //! - Objects of another process: `ibv_import_device`, `ibv_import_pd`, `ibv_unimport_pd`, `ibv_import_mr`,
 //!   `ibv_unimport_mr`, `ibv_import_dm`, `ibv_unimport_dm`.
-//! - A queue pair's ECE: `ibv_set_ece`, `ibv_query_ece`. If the program has the options from another source,
-//!   [`CmId::set_local_ece`](crate::cm::CmId::set_local_ece) sends them with a connection.
 //! - Helpers: `ibv_is_qpt_supported`, `ibv_query_qp_data_in_order`, `ibv_get_sysfs_path`, `ibv_read_sysfs_file`,
 //!   `ibv_resolve_eth_l2_from_gid`, `ibv_dontfork_range`, `ibv_dofork_range`, `ibv_static_providers`,
 //!   `ibv_rate_to_mbps`, `ibv_rate_to_mult`, `mbps_to_ibv_rate`, `mult_to_ibv_rate`, `ibv_flow_label_to_udp_sport`;

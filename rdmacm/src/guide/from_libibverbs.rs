@@ -117,6 +117,7 @@
 //! | `ibv_wr_atomic_write` | [`AtomicWrite`](crate::verbs::SendOperation::AtomicWrite) |
 //! | `ibv_wr_flush` | [`Flush`](crate::verbs::SendOperation::Flush) |
 //! | `ibv_wr_local_inv` | [`LocalInvalidate`](crate::verbs::SendOperation::LocalInvalidate) |
+//! | `ibv_wr_set_xrc_srqn` | [`AtSharedQueue`](crate::verbs::SendOperation::AtSharedQueue) |
 //! | `ibv_wr_bind_mw` | [`SendQueueGuard::bind_window`](crate::verbs::SendQueueGuard::bind_window) |
 //! | `ibv_wr_set_sge`, `ibv_wr_set_sge_list` | [`Payload::Gather`](crate::verbs::Payload::Gather) |
 //! | `ibv_wr_set_inline_data`, `ibv_wr_set_inline_data_list` | [`Payload::Inline`](crate::verbs::Payload::Inline), one part |
@@ -124,8 +125,7 @@
 //!
 //! # Functions without a counterpart
 //!
-//! - `ibv_wr_abort`, for the reason above; `ibv_wr_set_xrc_srqn`: the kernel's command for posting has no field for the
-//!   number, and neither rxe nor siw has XRC; `ibv_wr_send_tso`.
+//! - `ibv_wr_abort`, for the reason above; `ibv_wr_send_tso`.
 //! - Extended completion queues with the time stamps of a device: `ibv_create_cq_ex`, `ibv_cq_ex_to_cq`,
 //!   `ibv_start_poll`, `ibv_next_poll`, `ibv_end_poll`, `ibv_wc_read_completion_ts`,
 //!   `ibv_wc_read_completion_wallclock_ns`, `ibv_wc_read_cvlan`, `ibv_wc_read_flow_tag`, `ibv_wc_read_tm_info`, and the

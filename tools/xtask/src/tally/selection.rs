@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::tally::card;
+use crate::tally::watch::C_ONLY;
 use crate::testbed::kernel::Kernel;
 
 /// Prefixes of the names of tests whose result cannot depend on the kernel's version.
@@ -87,11 +88,13 @@ impl Selection {
 
     /// Returns `true` if the test runs on `kernel`.
     ///
-    /// All tests run on a kernel if it is the only one, or if a filter names the tests.
+    /// All tests run on a kernel if it is the only one, or if a filter names the tests. Tests of [C's programs
+    /// alone](C_ONLY) concern the test bed and not this library, so they run on [`ONE`] kernel too.
     pub(crate) fn runs_on(&self, test: &str, kernel: Kernel) -> bool {
         self.is_everywhere()
             || kernel == ONE
-            || !ON_ONE_KERNEL.iter().any(|module| test.starts_with(module))
+            || !(test.ends_with(C_ONLY)
+                || ON_ONE_KERNEL.iter().any(|module| test.starts_with(module)))
     }
 }
 
@@ -113,6 +116,8 @@ mod tests {
         let ci = selection(&Kernel::ALL, None, false);
         let on = |test: &str| Kernel::ALL.map(|kernel| ci.runs_on(test, kernel));
         assert_eq!(on("heap::rxe_leaves_nothing"), [false, true, false]);
+        assert_eq!(on("pings::c_serves_c"), [false, true, false]);
+        assert_eq!(on("pings::c_serves_ours"), [true, true, true]);
         assert_eq!(on("connection::of_heap::"), [true, true, true], "a module is meant");
     }
 

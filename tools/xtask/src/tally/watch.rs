@@ -12,7 +12,7 @@ use crate::tally::libtest::{self, Counts, RESULT};
 const STOPPED_BY_SIW: &str = "siw has left bytes lying: ";
 
 /// End of the name of tests with C programs on both sides, which show how these behave in the test bed.
-const C_ONLY: &str = "::c_serves_c";
+pub(super) const C_ONLY: &str = "::c_serves_c";
 
 /// Start of a line in which a test gives the reason why it does not apply to this kernel. See `skip` of the tests.
 const SKIPPED: &str = "[skipped] ";

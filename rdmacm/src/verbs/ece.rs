@@ -1,4 +1,7 @@
-//! [`Ece`]: the queue pair options that two devices of a vendor negotiate.
+//! [`Ece`]: the queue pair options that two devices of a vendor negotiate, and the calls for them.
+
+use super::queue_pair::QueuePair;
+use crate::error::{Error, ErrorKind, Result};
 
 /// The options of enhanced connection establishment (ECE): `struct ibv_ece`.
 ///
@@ -11,4 +14,55 @@ pub struct Ece {
     pub vendor_id: u32,
     /// The options, in an encoding of the vendor.
     pub options: u32,
+}
+
+impl QueuePair {
+    /// Returns the options of enhanced connection establishment (ECE), or `None` if the device has
+    /// none.
+    ///
+    /// A new queue pair has the options that the device offers. [`set_ece`](Self::set_ece) removes
+    /// them. After the next successful [`modify`](Self::modify) it has those that the device uses.
+    ///
+    /// # Driver notes
+    ///
+    /// Only mlx5 has options, from Linux 5.8 on.
+    ///
+    /// Kernel command: none.
+    #[doc(alias = "ibv_query_ece")]
+    pub fn ece(&self) -> Option<Ece> {
+        let vendor_id = self.context().driver_capabilities().ece_vendor?;
+        Some(Ece { vendor_id, options: self.engine().ece_options() })
+    }
+
+    /// Requests that the queue pair uses the ECE options of the peer's queue pair.
+    ///
+    /// The next [`modify`](Self::modify) passes them to the device, which uses those that it has:
+    /// see [`ece`](Self::ece). Options of 0 are not passed on. An id does all of this for its own
+    /// queue pair: see [`CmId::create_qp`](crate::cm::CmId::create_qp).
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Unsupported`] if the device has no ECE options.
+    /// - [`ErrorKind::InvalidInput`] if they are the options of another vendor than those of
+    ///   [`ece`](Self::ece).
+    /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    ///
+    /// Kernel command: none.
+    #[doc(alias = "ibv_set_ece")]
+    pub fn set_ece(&self, ece: Ece) -> Result<()> {
+        const OPERATION: &str = "set the ECE options of";
+        // First: a lock that another thread held during the fork stays locked in the child.
+        self.context().check_usable(OPERATION, || self.subject())?;
+        let Some(own) = self.ece() else {
+            let missing = ErrorKind::Unsupported("ECE options by the device or the kernel".into());
+            return Err(Error::new(OPERATION, self.context().subject(&self.subject()), missing));
+        };
+        if ece.vendor_id != own.vendor_id {
+            let (other, own) = (ece.vendor_id, own.vendor_id);
+            let reason = format!("the vendor of its device is {own:#x}, not {other:#x}");
+            return Err(Error::invalid(OPERATION, self.subject(), reason));
+        }
+        self.engine().request_ece(ece.options);
+        Ok(())
+    }
 }

@@ -17,6 +17,7 @@ use verbs_abi::mlx5::mlx5_ib_resize_cq;
 use verbs_abi::{ib_uverbs_resize_cq, ib_uverbs_resize_cq_resp};
 
 use crate::driver::CommandContext;
+use crate::driver::short_copy::copy;
 #[cfg(loom)]
 use crate::sync::FromPtr as _;
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32};
@@ -132,44 +133,6 @@ pub(super) type Unit = [u64; 2];
 #[inline(always)]
 pub(super) fn pair(first: u32, second: u32) -> u64 {
     (u64::from(first) << 32 | u64::from(second)).to_be()
-}
-
-/// Copies `bytes` to `place`, without a call if they are short, as most inline messages are.
-///
-/// # Safety
-///
-/// The memory at `place` has room for the bytes. It does not overlap them, and no reference to it exists.
-#[inline(always)]
-unsafe fn copy(place: NonNull<u8>, bytes: &[u8]) {
-    // SAFETY: the contract of this function is that of the callee.
-    let is_copied = |copy: unsafe fn(NonNull<u8>, &[u8]) -> bool| unsafe { copy(place, bytes) };
-    if is_copied(copy_short::<16>) || is_copied(copy_short::<32>) || is_copied(copy_short::<8>) {
-        return;
-    }
-    // SAFETY: as above.
-    unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
-}
-
-/// Copies from `N` to `2 * N` bytes as their first `N` and their last `N`. Returns `false` if there are fewer or more.
-///
-/// # Safety
-///
-/// The contract of [`copy`].
-#[inline(always)]
-unsafe fn copy_short<const N: usize>(place: NonNull<u8>, bytes: &[u8]) -> bool {
-    let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else {
-        return false;
-    };
-    if bytes.len() > 2 * N {
-        return false;
-    }
-    // SAFETY: the memory has room for at least `N` bytes, and an array of bytes is aligned anywhere.
-    unsafe { place.cast::<[u8; N]>().write(*first) };
-    // SAFETY: the last `N` bytes begin within the room for all.
-    let place = unsafe { place.add(bytes.len() - N) };
-    // SAFETY: as for the first ones.
-    unsafe { place.cast::<[u8; N]>().write(*last) };
-    true
 }
 
 impl Ring {

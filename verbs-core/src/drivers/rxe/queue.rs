@@ -18,6 +18,7 @@ use verbs_abi::rxe::{mminfo, rxe_queue_buf};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::driver::checks::total;
+use crate::driver::short_copy::{copy, copy_if_short};
 use crate::driver::{PostError, Posted};
 #[cfg(loom)]
 use crate::sync::FromPtr as _;
@@ -283,9 +284,21 @@ impl<E> Slot<'_, E> {
     #[inline]
     pub(super) fn append(&mut self, bytes: &[u8]) {
         let into = self.behind(bytes.len());
-        // SAFETY: `bytes` is a slice and so valid for reads. `into` is valid for writes of as many bytes, as was
-        // checked. Bytes have no alignment. The two do not overlap, because this library creates no slice of a mapping.
-        unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        // SAFETY: there is room for the bytes, as was checked. They do not overlap it, because this library creates no
+        // slice of a mapping.
+        unsafe { copy(into, bytes) };
+    }
+
+    /// Copies `bytes` to the end of the `E` if that takes few instructions. Returns `false`, and copies nothing, otherwise.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no room for them.
+    #[inline(always)]
+    pub(super) fn append_if_short(&mut self, bytes: &[u8]) -> bool {
+        let into = self.behind(bytes.len());
+        // SAFETY: as in `append`.
+        unsafe { copy_if_short(into, bytes) }
     }
 
     /// Copies the scatter/gather entries after the `E`, and returns the total number of their bytes.

@@ -154,23 +154,34 @@ impl SendOps for SendRing {
     // A separate function that calls no other for the usual requests, so no register must be saved.
     #[inline(never)]
     unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
-        let Payload::Gather(&[Sge { addr, length, lkey }]) = request.payload else {
+        let Some(what) = Plain::of(&request.operation) else {
             // SAFETY: the contract of this function is that of the callee.
             return unsafe { self.try_store_other(state, request) };
         };
-        let Some(what) = Plain::of(&request.operation) else {
-            // SAFETY: as above.
-            return unsafe { self.try_store_other(state, request) };
-        };
         let Ok(mut slot) = self.queue.free_slot() else { return false };
-        if check_send(state).is_err() || length >= self.too_long {
+        if check_send(state).is_err() {
             return false;
         }
+        let mut flags = ib_send_flags::from_bits_retain(request.flags.bits());
+        let (length, num_sge) = match request.payload {
+            Payload::Gather(&[Sge { addr, length, lkey }]) if length < self.too_long => {
+                slot.append_pieces(&[Sge { addr, length, lkey }]);
+                (length, 1)
+            }
+            Payload::Inline(bytes) => match inline(bytes, self.max_inline) {
+                Ok(length) if slot.append_if_short(bytes) => {
+                    flags |= ib_send_flags::IB_SEND_INLINE;
+                    (length, 0)
+                }
+                // SAFETY: as above.
+                _ => return unsafe { self.try_store_other(state, request) },
+            },
+            // SAFETY: as above.
+            Payload::Gather(_) => return unsafe { self.try_store_other(state, request) },
+        };
         slot.clear();
-        slot.append_pieces(&[Sge { addr, length, lkey }]);
         what.put(&mut slot);
-        let flags = ib_send_flags::from_bits_retain(request.flags.bits());
-        finish(slot, request.wr_id, flags, length, 1);
+        finish(slot, request.wr_id, flags, length, num_sge);
         self.owes_doorbell = true;
         true
     }

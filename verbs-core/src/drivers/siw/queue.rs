@@ -20,6 +20,7 @@ use nix::errno::Errno;
 use verbs_abi::siw::{siw_cq_ctrl, siw_cqe, siw_notify_flags, siw_rqe, siw_sqe, siw_wqe_flags};
 use zerocopy::{Immutable, IntoBytes};
 
+use crate::driver::short_copy::copy_if_short;
 use crate::driver::{PostError, Posted};
 #[cfg(loom)]
 use crate::sync::FromPtr as _;
@@ -188,6 +189,22 @@ impl<E> Free<'_, E> {
         // within the element, as was checked. Bytes have no alignment. The two do not overlap, because this library
         // creates no slice of a mapping.
         unsafe { into.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    }
+
+    /// Writes `bytes` if that takes few instructions. Returns `false`, and writes nothing, otherwise.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the bytes are not within the element, behind the flags.
+    #[inline(always)]
+    pub(super) fn write_if_short(&mut self, offset: usize, bytes: &[u8]) -> bool {
+        assert!(offset >= FLAGS + size_of::<u16>());
+        assert!(offset <= size_of::<E>() && bytes.len() <= size_of::<E>() - offset);
+        // SAFETY: `offset` is within the element, as was checked.
+        let into = unsafe { self.start.add(offset) };
+        // SAFETY: the rest of the element has room for the bytes, as was checked. They do not overlap it, because this
+        // library creates no slice of a mapping.
+        unsafe { copy_if_short(into, bytes) }
     }
 
     /// Passes the element to the kernel, with its written contents and with `flags`.

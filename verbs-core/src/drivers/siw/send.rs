@@ -227,17 +227,13 @@ impl SendOps for SendRing {
         unsafe { self.put(request) }
     }
 
-    /// Stores a send, write or read with one scatter/gather entry.
+    /// Stores a send, write or read with one scatter/gather entry or short inline data.
     // A separate function that calls no other for these requests, so that it saves no registers.
     #[inline(never)]
     unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
         if !self.connected || state == QpState::IB_QPS_RESET {
             return false;
         }
-        let Payload::Gather(&[piece]) = request.payload else {
-            // SAFETY: the contract of this function is that of the callee.
-            return unsafe { self.try_put(request) };
-        };
         let (opcode, raddr, rkey) = match request.operation {
             SendOperation::Send => (siw_opcode::SIW_OP_SEND, 0, 0),
             SendOperation::Write { remote_addr, rkey } => {
@@ -251,13 +247,24 @@ impl SendOps for SendRing {
             // SAFETY: the contract of this function is that of the callee.
             _ => return unsafe { self.try_put(request) },
         };
-        if piece.length == 0 || piece.length >= self.too_long {
-            // SAFETY: the contract of this function is that of the callee.
-            return unsafe { self.try_put(request) };
-        }
-        let flags = self.flags(request.flags);
+        let mut flags = self.flags(request.flags);
         let Ok(mut element) = self.ring.free() else { return false };
-        element.put(offset_of!(siw_sqe, sge), &translated_piece(&piece));
+        match request.payload {
+            Payload::Gather(&[piece]) if piece.length > 0 && piece.length < self.too_long => {
+                element.put(offset_of!(siw_sqe, sge), &translated_piece(&piece));
+            }
+            Payload::Inline(bytes) => match inline(bytes, self.max_inline) {
+                Ok(length) if element.write_if_short(INLINE, bytes) => {
+                    element
+                        .put(offset_of!(siw_sqe, sge), &siw_sge { length, ..siw_sge::default() });
+                    flags |= siw_wqe_flags::SIW_WQE_INLINE;
+                }
+                // SAFETY: the contract of this function is that of the callee.
+                _ => return unsafe { self.try_put(request) },
+            },
+            // SAFETY: as above.
+            Payload::Gather(_) => return unsafe { self.try_put(request) },
+        }
         finish(element, request.wr_id, 1, opcode, raddr, rkey, flags);
         self.count_stored();
         true

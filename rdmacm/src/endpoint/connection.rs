@@ -136,48 +136,6 @@ impl Connection {
         Self { shared, handle: Arc::new(handle) }
     }
 
-    /// Returns the local address, or `None` for an InfiniBand address.
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.handle.addresses[0]
-    }
-
-    /// Returns the peer's address, or `None` for an InfiniBand address.
-    pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.handle.addresses[1]
-    }
-
-    /// Returns the private data that the peer's program sent when it connected or accepted.
-    ///
-    /// On InfiniBand and RoCE the data has the length of the message's field (56 bytes in a request, 196 in an answer),
-    /// and is padded with zeros. On iWARP the data has the length that was sent.
-    pub fn private_data(&self) -> &[u8] {
-        &self.handle.private_data
-    }
-
-    /// Returns the negotiated number of reads and atomics of this side that may be in flight.
-    ///
-    /// It is at most [`ConnectionConfig::initiator_depth`]. Further operations wait in the send queue. `None` on iWARP,
-    /// where the driver does not report it.
-    pub fn initiator_depth(&self) -> Option<u8> {
-        self.handle.depths.map(|depths| depths.initiator)
-    }
-
-    /// Returns the negotiated number of reads and atomics of the peer that this side serves at a time.
-    ///
-    /// It is at most [`ConnectionConfig::responder_resources`]. `None` on iWARP, where the driver does not report it.
-    pub fn responder_resources(&self) -> Option<u8> {
-        self.handle.depths.map(|depths| depths.responder)
-    }
-
-    /// Returns the numbers of messages and operations so far, also after the end.
-    ///
-    /// # Errors
-    ///
-    /// - [`ErrorKind::NotOwner`] after a fork.
-    pub fn stats(&self) -> Result<EndpointStats> {
-        self.shared.counters()
-    }
-
     /// Waits until all posted requests are sent, then disconnects, and waits for the peer's answer.
     ///
     /// All of this happens within `timeout`.
@@ -242,6 +200,48 @@ impl Connection {
     /// [`ErrorKind::Disconnected`].
     pub fn abort(&self) {
         self.shared.abort();
+    }
+
+    /// Returns the local address, or `None` for an InfiniBand address.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.handle.addresses[0]
+    }
+
+    /// Returns the peer's address, or `None` for an InfiniBand address.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.handle.addresses[1]
+    }
+
+    /// Returns the private data that the peer's program sent when it connected or accepted.
+    ///
+    /// On InfiniBand and RoCE the data has the length of the message's field (56 bytes in a request, 196 in an answer),
+    /// and is padded with zeros. On iWARP the data has the length that was sent.
+    pub fn private_data(&self) -> &[u8] {
+        &self.handle.private_data
+    }
+
+    /// Returns the negotiated number of reads and atomics of this side that may be in flight.
+    ///
+    /// It is at most [`ConnectionConfig::initiator_depth`]. Further operations wait in the send queue. `None` on iWARP,
+    /// where the driver does not report it.
+    pub fn initiator_depth(&self) -> Option<u8> {
+        self.handle.depths.map(|depths| depths.initiator)
+    }
+
+    /// Returns the negotiated number of reads and atomics of the peer that this side serves at a time.
+    ///
+    /// It is at most [`ConnectionConfig::responder_resources`]. `None` on iWARP, where the driver does not report it.
+    pub fn responder_resources(&self) -> Option<u8> {
+        self.handle.depths.map(|depths| depths.responder)
+    }
+
+    /// Returns the numbers of messages and operations so far, also after the end.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn stats(&self) -> Result<EndpointStats> {
+        self.shared.counters()
     }
 
     /// Returns `true` if both sides have agreed on reads and atomics of this side.

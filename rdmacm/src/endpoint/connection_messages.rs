@@ -17,60 +17,6 @@ use crate::error::Result;
 use crate::verbs::SendOperation;
 
 impl Connection {
-    /// Takes a send buffer, waiting until one is free.
-    ///
-    /// There are [`ConnectionConfig::send_buffers`] of them. A buffer is free again when its message is sent, or when
-    /// it is dropped. It holds the bytes of its last use, or zeros.
-    ///
-    /// # Errors
-    ///
-    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
-    ///   [`ErrorKind::DeviceRemoved`] if the connection has ended.
-    /// - [`ErrorKind::NotOwner`] after a fork.
-    pub fn acquire_buffer(&self) -> Result<Buffer> {
-        self.shared.take(WaitMode::BLOCKING)
-    }
-
-    /// Takes a send buffer, waiting at most `timeout` until one is free.
-    ///
-    /// # Errors
-    ///
-    /// In addition to the errors of [`acquire_buffer`](Self::acquire_buffer):
-    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
-    pub fn acquire_buffer_timeout(&self, timeout: Duration) -> Result<Buffer> {
-        self.shared.take(WaitMode::timeout(timeout))
-    }
-
-    /// Takes a send buffer if one is free.
-    ///
-    /// # Errors
-    ///
-    /// In addition to the errors of [`acquire_buffer`](Self::acquire_buffer):
-    /// - [`ErrorKind::WouldBlock`] if no buffer is free.
-    pub fn try_acquire_buffer(&self) -> Result<Buffer> {
-        self.shared.take(WaitMode::NonBlocking)
-    }
-
-    /// Posts the message in `buffer` without waiting until it is sent.
-    ///
-    /// The buffer returns to the connection when the message is sent. There is always room for the message, because the
-    /// connection has no more buffers than its send queue has entries. If the message cannot be sent, the connection
-    /// ends, and later calls return the reason; [`flush`](Self::flush) waits until it is known.
-    ///
-    /// # Errors
-    ///
-    /// The buffer returns to the connection also then.
-    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
-    ///   [`ErrorKind::DeviceRemoved`] if the connection has ended.
-    /// - [`ErrorKind::InvalidInput`] if `buffer` belongs to another connection.
-    /// - [`ErrorKind::Unsupported`] if it has immediate data and the connection is over iWARP.
-    /// - [`ErrorKind::NotOwner`] after a fork.
-    #[doc(alias = "rdma_post_send")]
-    pub fn post_send(&self, buffer: Buffer) -> Result<()> {
-        let operation = buffer.operation();
-        self.shared.start(Operation::Send, buffer, operation)
-    }
-
     /// Copies `bytes` into a send buffer and posts them as a message, waiting until a buffer is free.
     ///
     /// This is less work than [`acquire_buffer`](Self::acquire_buffer) followed by [`post_send`](Self::post_send).
@@ -93,74 +39,6 @@ impl Connection {
     /// - [`ErrorKind::WouldBlock`] if no buffer is free.
     pub fn try_post_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.shared.post_bytes(bytes, SendOperation::Send, WaitMode::NonBlocking)
-    }
-
-    /// Sends the message in `buffer`, waits until it is sent, and returns the buffer.
-    ///
-    /// On InfiniBand and RoCE the peer's device has received the message then; on iWARP TCP of this side has accepted
-    /// it.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`start_send`](Self::start_send) and [`RemoteOperation::wait`].
-    pub fn send(&self, buffer: Buffer) -> Result<Buffer> {
-        self.start_send(buffer)?.wait()
-    }
-
-    /// Starts to send the message in `buffer`; the operation returns the buffer when it is sent.
-    ///
-    /// [`post_send`](Self::post_send) does less work, if the caller does not need the buffer back.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`post_send`](Self::post_send).
-    pub fn start_send(&self, buffer: Buffer) -> Result<RemoteOperation<Buffer>> {
-        let (operation, length) = (buffer.operation(), buffer.capacity());
-        self.start(Operation::Send, buffer, operation, length, |buffer| buffer)
-    }
-
-    /// Posts `operation` with `buffer`, which is returned with `length` bytes and made the result.
-    pub(super) fn start<T>(
-        &self,
-        what: Operation,
-        buffer: Buffer,
-        operation: SendOperation<'_>,
-        length: usize,
-        result: fn(Buffer) -> T,
-    ) -> Result<RemoteOperation<T>> {
-        let wanted = self.shared.start_wanted(what, buffer, operation)?;
-        Ok(RemoteOperation::posted(what, wanted, length, result))
-    }
-
-    /// Waits until every posted message is sent.
-    ///
-    /// # Errors
-    ///
-    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
-    ///   [`ErrorKind::DeviceRemoved`] if the connection ended before.
-    /// - [`ErrorKind::NotOwner`] after a fork.
-    pub fn flush(&self) -> Result<()> {
-        self.shared.flush_with(WaitMode::BLOCKING)
-    }
-
-    /// Waits at most `timeout` until every posted message is sent.
-    ///
-    /// # Errors
-    ///
-    /// In addition to the errors of [`flush`](Self::flush):
-    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
-    pub fn flush_timeout(&self, timeout: Duration) -> Result<()> {
-        self.shared.flush_with(WaitMode::timeout(timeout))
-    }
-
-    /// Returns `Ok` if every posted message is sent.
-    ///
-    /// # Errors
-    ///
-    /// In addition to the errors of [`flush`](Self::flush):
-    /// - [`ErrorKind::WouldBlock`] if a message is in flight.
-    pub fn try_flush(&self) -> Result<()> {
-        self.shared.flush_with(WaitMode::NonBlocking)
     }
 
     /// Waits for the next message, and returns `None` if the peer has closed the connection.
@@ -237,5 +115,127 @@ impl Connection {
     fn recv_with(&self, mode: WaitMode) -> Result<Option<Message>> {
         let arrived = self.shared.wait_for(Operation::Receive, mode, State::message)?;
         Ok(arrived.map(|arrived| Message::new(arrived, &self.shared)))
+    }
+
+    /// Takes a send buffer, waiting until one is free.
+    ///
+    /// There are [`ConnectionConfig::send_buffers`] of them. A buffer is free again when its message is sent, or when
+    /// it is dropped. It holds the bytes of its last use, or zeros.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
+    ///   [`ErrorKind::DeviceRemoved`] if the connection has ended.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn acquire_buffer(&self) -> Result<Buffer> {
+        self.shared.take(WaitMode::BLOCKING)
+    }
+
+    /// Takes a send buffer, waiting at most `timeout` until one is free.
+    ///
+    /// # Errors
+    ///
+    /// In addition to the errors of [`acquire_buffer`](Self::acquire_buffer):
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    pub fn acquire_buffer_timeout(&self, timeout: Duration) -> Result<Buffer> {
+        self.shared.take(WaitMode::timeout(timeout))
+    }
+
+    /// Takes a send buffer if one is free.
+    ///
+    /// # Errors
+    ///
+    /// In addition to the errors of [`acquire_buffer`](Self::acquire_buffer):
+    /// - [`ErrorKind::WouldBlock`] if no buffer is free.
+    pub fn try_acquire_buffer(&self) -> Result<Buffer> {
+        self.shared.take(WaitMode::NonBlocking)
+    }
+
+    /// Posts the message in `buffer` without waiting until it is sent.
+    ///
+    /// The buffer returns to the connection when the message is sent. There is always room for the message, because the
+    /// connection has no more buffers than its send queue has entries. If the message cannot be sent, the connection
+    /// ends, and later calls return the reason; [`flush`](Self::flush) waits until it is known.
+    ///
+    /// # Errors
+    ///
+    /// The buffer returns to the connection also then.
+    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
+    ///   [`ErrorKind::DeviceRemoved`] if the connection has ended.
+    /// - [`ErrorKind::InvalidInput`] if `buffer` belongs to another connection.
+    /// - [`ErrorKind::Unsupported`] if it has immediate data and the connection is over iWARP.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    #[doc(alias = "rdma_post_send")]
+    pub fn post_send(&self, buffer: Buffer) -> Result<()> {
+        let operation = buffer.operation();
+        self.shared.start(Operation::Send, buffer, operation)
+    }
+
+    /// Sends the message in `buffer`, waits until it is sent, and returns the buffer.
+    ///
+    /// On InfiniBand and RoCE the peer's device has received the message then; on iWARP TCP of this side has accepted
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`start_send`](Self::start_send) and [`RemoteOperation::wait`].
+    pub fn send(&self, buffer: Buffer) -> Result<Buffer> {
+        self.start_send(buffer)?.wait()
+    }
+
+    /// Starts to send the message in `buffer`; the operation returns the buffer when it is sent.
+    ///
+    /// [`post_send`](Self::post_send) does less work, if the caller does not need the buffer back.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`post_send`](Self::post_send).
+    pub fn start_send(&self, buffer: Buffer) -> Result<RemoteOperation<Buffer>> {
+        let (operation, length) = (buffer.operation(), buffer.capacity());
+        self.start(Operation::Send, buffer, operation, length, |buffer| buffer)
+    }
+
+    /// Posts `operation` with `buffer`, which is returned with `length` bytes and made the result.
+    pub(super) fn start<T>(
+        &self,
+        what: Operation,
+        buffer: Buffer,
+        operation: SendOperation<'_>,
+        length: usize,
+        result: fn(Buffer) -> T,
+    ) -> Result<RemoteOperation<T>> {
+        let wanted = self.shared.start_wanted(what, buffer, operation)?;
+        Ok(RemoteOperation::posted(what, wanted, length, result))
+    }
+
+    /// Waits until every posted message is sent.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
+    ///   [`ErrorKind::DeviceRemoved`] if the connection ended before.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn flush(&self) -> Result<()> {
+        self.shared.flush_with(WaitMode::BLOCKING)
+    }
+
+    /// Waits at most `timeout` until every posted message is sent.
+    ///
+    /// # Errors
+    ///
+    /// In addition to the errors of [`flush`](Self::flush):
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    pub fn flush_timeout(&self, timeout: Duration) -> Result<()> {
+        self.shared.flush_with(WaitMode::timeout(timeout))
+    }
+
+    /// Returns `Ok` if every posted message is sent.
+    ///
+    /// # Errors
+    ///
+    /// In addition to the errors of [`flush`](Self::flush):
+    /// - [`ErrorKind::WouldBlock`] if a message is in flight.
+    pub fn try_flush(&self) -> Result<()> {
+        self.shared.flush_with(WaitMode::NonBlocking)
     }
 }

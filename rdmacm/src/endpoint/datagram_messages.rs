@@ -1,5 +1,6 @@
-//! Sending and receiving datagrams.
+//! Resolving peers, and sending and receiving datagrams.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::buffer::{Buffer, Message};
@@ -12,13 +13,133 @@ use super::datagrams::DatagramSocket;
 use super::multicast_group::MulticastGroup;
 use super::operation::Operation;
 use super::remote_operation::RemoteOperation;
+use super::resolving::Resolving;
 use super::state::{Arrived, State};
+use super::to_addresses::ToAddresses;
 use super::wait::WaitMode;
+use crate::addr::Address;
+#[cfg(doc)]
+use crate::cm::CmId;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
 
 impl DatagramSocket {
+    /// Asks the program that listens at `address` for its queue pair, and waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`start_resolve_peer`](Self::start_resolve_peer) and [`RemoteOperation::wait`].
+    #[doc(alias = "rdma_connect")]
+    pub fn resolve_peer(&self, address: impl ToAddresses) -> Result<DatagramPeer> {
+        self.start_resolve_peer(address)?.wait()
+    }
+
+    /// Starts to ask the program that listens at `address` for its queue pair.
+    ///
+    /// If `address` names several addresses, the first of the socket's family is used. A name is looked up before this
+    /// returns, which blocks. Resolve a peer again if it may have been restarted. Dropping the operation cancels it.
+    ///
+    /// Calls [`CmId::resolve_addr`], [`CmId::resolve_route`] and [`CmId::connect`] in the port space UDP, as
+    /// `rdma_connect` in C does for datagrams.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::InvalidInput`] if `address` is of another family than the socket's.
+    /// - [`ErrorKind::NameResolution`] if a name is not found.
+    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket has ended.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    ///
+    /// Errors of the operation:
+    /// - [`ErrorKind::Unreachable`] if no program listens at `address`, or if the peer refuses or does not answer
+    ///   within a minute.
+    /// - [`ErrorKind::TimedOut`] if the address or the route is not resolved within two seconds.
+    pub fn start_resolve_peer(
+        &self,
+        address: impl ToAddresses,
+    ) -> Result<RemoteOperation<DatagramPeer>> {
+        Ok(Resolving::start(&self.shared, self.choose(&address.to_target().resolve()?))?.into())
+    }
+
+    /// Returns the first address of the family of the socket, or the first address if there is none.
+    pub(super) fn choose(&self, addresses: &[Address]) -> Address {
+        let is_ipv4 = |address: Option<SocketAddr>| address.map(|address| address.is_ipv4());
+        let is_alike = |address: &&Address| is_ipv4(address.ip()) == is_ipv4(self.address);
+        *addresses.iter().find(is_alike).unwrap_or(&addresses[0])
+    }
+
+    /// Posts a copy of `bytes` as a datagram to `peer`, waiting until a buffer is free.
+    ///
+    /// This is less work than [`acquire_buffer`](Self::acquire_buffer) followed by
+    /// [`post_send_to`](Self::post_send_to).
+    ///
+    /// # Errors
+    ///
+    /// Nothing is sent then. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
+    /// [`post_send_to`](Self::post_send_to):
+    /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed [`mtu`](Self::mtu).
+    pub fn post_bytes_to(&self, bytes: &[u8], peer: &DatagramPeer) -> Result<()> {
+        self.shared.post_bytes(bytes, self.send_to_peer(peer, None)?, WaitMode::BLOCKING)
+    }
+
+    /// Posts `bytes` as a datagram to `peer` if a buffer is free.
+    ///
+    /// # Errors
+    ///
+    /// In addition to the errors of [`post_bytes_to`](Self::post_bytes_to):
+    /// - [`ErrorKind::WouldBlock`] if no buffer is free.
+    pub fn try_post_bytes_to(&self, bytes: &[u8], peer: &DatagramPeer) -> Result<()> {
+        self.shared.post_bytes(bytes, self.send_to_peer(peer, None)?, WaitMode::NonBlocking)
+    }
+
+    /// Waits for the next datagram, and returns it with its sender.
+    ///
+    /// Dropping the message posts its buffer again. A datagram to the sender is an answer, also if the datagram was
+    /// sent to a group.
+    ///
+    /// # Errors
+    ///
+    /// - The error of [`MulticastGroup::check_membership`], once for each group from which the network has removed the
+    ///   socket.
+    /// - [`ErrorKind::Disconnected`] if this side has [ended](Self::abort) the socket.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    #[doc(alias = "ibv_create_ah_from_wc")]
+    pub fn recv_from(&self) -> Result<(Message, DatagramPeer)> {
+        self.recv_with(WaitMode::BLOCKING)
+    }
+
+    /// Waits at most `timeout` for the next datagram.
+    ///
+    /// # Errors
+    ///
+    /// In addition to the errors of [`recv_from`](Self::recv_from):
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    pub fn recv_from_timeout(&self, timeout: Duration) -> Result<(Message, DatagramPeer)> {
+        self.recv_with(WaitMode::timeout(timeout))
+    }
+
+    /// Returns the next datagram if one has arrived.
+    ///
+    /// # Errors
+    ///
+    /// In addition to the errors of [`recv_from`](Self::recv_from):
+    /// - [`ErrorKind::WouldBlock`] if no datagram has arrived.
+    pub fn try_recv_from(&self) -> Result<(Message, DatagramPeer)> {
+        self.recv_with(WaitMode::NonBlocking)
+    }
+
+    fn recv_with(&self, mode: WaitMode) -> Result<(Message, DatagramPeer)> {
+        let arrived = self.shared.wait_for(Operation::Receive, mode, State::datagram)??;
+        Ok(self.received(arrived))
+    }
+
+    /// Returns a datagram that has arrived, and its sender.
+    pub(super) fn received(&self, mut arrived: Arrived) -> (Message, DatagramPeer) {
+        let sender = arrived.sender.take().expect("a datagram has a sender").peer;
+        (Message::new(arrived, &self.shared), sender)
+    }
+
     /// Takes a send buffer, waiting until one is free.
     ///
     /// There are [`DatagramConfig::send_buffers`] of them, of [`mtu`](Self::mtu) bytes. A buffer is free again when its
@@ -72,30 +193,6 @@ impl DatagramSocket {
     pub fn post_send_to(&self, buffer: Buffer, peer: &DatagramPeer) -> Result<()> {
         let operation = self.operation(&buffer, peer)?;
         self.shared.start(Operation::Send, buffer, operation)
-    }
-
-    /// Posts a copy of `bytes` as a datagram to `peer`, waiting until a buffer is free.
-    ///
-    /// This is less work than [`acquire_buffer`](Self::acquire_buffer) followed by
-    /// [`post_send_to`](Self::post_send_to).
-    ///
-    /// # Errors
-    ///
-    /// Nothing is sent then. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
-    /// [`post_send_to`](Self::post_send_to):
-    /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed [`mtu`](Self::mtu).
-    pub fn post_bytes_to(&self, bytes: &[u8], peer: &DatagramPeer) -> Result<()> {
-        self.shared.post_bytes(bytes, self.send_to_peer(peer, None)?, WaitMode::BLOCKING)
-    }
-
-    /// Posts `bytes` as a datagram to `peer` if a buffer is free.
-    ///
-    /// # Errors
-    ///
-    /// In addition to the errors of [`post_bytes_to`](Self::post_bytes_to):
-    /// - [`ErrorKind::WouldBlock`] if no buffer is free.
-    pub fn try_post_bytes_to(&self, bytes: &[u8], peer: &DatagramPeer) -> Result<()> {
-        self.shared.post_bytes(bytes, self.send_to_peer(peer, None)?, WaitMode::NonBlocking)
     }
 
     /// Sends the datagram in `buffer` to `peer`, waits for the device, and returns the buffer.
@@ -172,53 +269,5 @@ impl DatagramSocket {
     /// - [`ErrorKind::WouldBlock`] if a datagram is in flight.
     pub fn try_flush(&self) -> Result<()> {
         self.shared.flush_with(WaitMode::NonBlocking)
-    }
-
-    /// Waits for the next datagram, and returns it with its sender.
-    ///
-    /// Dropping the message posts its buffer again. A datagram to the sender is an answer, also if the datagram was
-    /// sent to a group.
-    ///
-    /// # Errors
-    ///
-    /// - The error of [`MulticastGroup::check_membership`], once for each group from which the network has removed the
-    ///   socket.
-    /// - [`ErrorKind::Disconnected`] if this side has [ended](Self::abort) the socket.
-    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
-    /// - [`ErrorKind::NotOwner`] after a fork.
-    #[doc(alias = "ibv_create_ah_from_wc")]
-    pub fn recv_from(&self) -> Result<(Message, DatagramPeer)> {
-        self.recv_with(WaitMode::BLOCKING)
-    }
-
-    /// Waits at most `timeout` for the next datagram.
-    ///
-    /// # Errors
-    ///
-    /// In addition to the errors of [`recv_from`](Self::recv_from):
-    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
-    pub fn recv_from_timeout(&self, timeout: Duration) -> Result<(Message, DatagramPeer)> {
-        self.recv_with(WaitMode::timeout(timeout))
-    }
-
-    /// Returns the next datagram if one has arrived.
-    ///
-    /// # Errors
-    ///
-    /// In addition to the errors of [`recv_from`](Self::recv_from):
-    /// - [`ErrorKind::WouldBlock`] if no datagram has arrived.
-    pub fn try_recv_from(&self) -> Result<(Message, DatagramPeer)> {
-        self.recv_with(WaitMode::NonBlocking)
-    }
-
-    fn recv_with(&self, mode: WaitMode) -> Result<(Message, DatagramPeer)> {
-        let arrived = self.shared.wait_for(Operation::Receive, mode, State::datagram)??;
-        Ok(self.received(arrived))
-    }
-
-    /// Returns a datagram that has arrived, and its sender.
-    pub(super) fn received(&self, mut arrived: Arrived) -> (Message, DatagramPeer) {
-        let sender = arrived.sender.take().expect("a datagram has a sender").peer;
-        (Message::new(arrived, &self.shared), sender)
     }
 }

@@ -6,16 +6,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 #[cfg(doc)]
-use super::Connection;
-#[cfg(doc)]
 use super::buffer::{Buffer, Message};
-use super::datagram_peer::{DatagramPeer, SocketId};
+use super::datagram_peer::SocketId;
 use super::multicast_group::{Joining, MulticastGroup};
 use super::remote_operation::RemoteOperation;
-use super::resolving::Resolving;
 use super::shared::Shared;
 use super::stats::EndpointStats;
-use super::to_addresses::ToAddresses;
+#[cfg(doc)]
+use super::{Connection, DatagramPeer};
 use crate::addr::Address;
 #[cfg(doc)]
 use crate::cm::CmId;
@@ -88,78 +86,6 @@ pub struct DatagramSocket {
 }
 
 impl DatagramSocket {
-    /// Returns the address that the socket is bound to, or `None` for an InfiniBand address.
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.address
-    }
-
-    /// Returns the number of the socket's queue pair, by which its peers know it.
-    pub fn qp_num(&self) -> u32 {
-        self.qp_num
-    }
-
-    /// Returns the maximum length of a datagram, in bytes.
-    ///
-    /// It is the MTU of the port when the socket was bound, from 256 to 4096.
-    ///
-    /// On RoCE the MTU of the network device must be larger by the headers: an MTU of 1500 results in 1024, and an MTU
-    /// of 4200 in 4096.
-    pub fn mtu(&self) -> usize {
-        self.shared.max_message_len
-    }
-
-    /// Asks the program that listens at `address` for its queue pair, and waits for the answer.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`start_resolve_peer`](Self::start_resolve_peer) and [`RemoteOperation::wait`].
-    #[doc(alias = "rdma_connect")]
-    pub fn resolve_peer(&self, address: impl ToAddresses) -> Result<DatagramPeer> {
-        self.start_resolve_peer(address)?.wait()
-    }
-
-    /// Starts to ask the program that listens at `address` for its queue pair.
-    ///
-    /// If `address` names several addresses, the first of the socket's family is used. A name is looked up before this
-    /// returns, which blocks. Resolve a peer again if it may have been restarted. Dropping the operation cancels it.
-    ///
-    /// Calls [`CmId::resolve_addr`], [`CmId::resolve_route`] and [`CmId::connect`] in the port space UDP, as
-    /// `rdma_connect` in C does for datagrams.
-    ///
-    /// # Errors
-    ///
-    /// - [`ErrorKind::InvalidInput`] if `address` is of another family than the socket's.
-    /// - [`ErrorKind::NameResolution`] if a name is not found.
-    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket has ended.
-    /// - [`ErrorKind::NotOwner`] after a fork.
-    ///
-    /// Errors of the operation:
-    /// - [`ErrorKind::Unreachable`] if no program listens at `address`, or if the peer refuses or does not answer
-    ///   within a minute.
-    /// - [`ErrorKind::TimedOut`] if the address or the route is not resolved within two seconds.
-    pub fn start_resolve_peer(
-        &self,
-        address: impl ToAddresses,
-    ) -> Result<RemoteOperation<DatagramPeer>> {
-        Ok(Resolving::start(&self.shared, self.choose(&address.to_target().resolve()?))?.into())
-    }
-
-    /// Returns the first address of the family of the socket, or the first address if there is none.
-    pub(super) fn choose(&self, addresses: &[Address]) -> Address {
-        let is_ipv4 = |address: Option<SocketAddr>| address.map(|address| address.is_ipv4());
-        let is_alike = |address: &&Address| is_ipv4(address.ip()) == is_ipv4(self.address);
-        *addresses.iter().find(is_alike).unwrap_or(&addresses[0])
-    }
-
-    /// Returns the numbers of datagrams so far.
-    ///
-    /// # Errors
-    ///
-    /// - [`ErrorKind::NotOwner`] after a fork.
-    pub fn stats(&self) -> Result<EndpointStats> {
-        self.shared.counters()
-    }
-
     /// Joins a multicast group, and waits until the socket is in it.
     ///
     /// # Errors
@@ -202,6 +128,35 @@ impl DatagramSocket {
     /// [`DatagramPeer`]s use. Threads that wait in other calls return with [`ErrorKind::Disconnected`].
     pub fn abort(&self) {
         self.shared.abort();
+    }
+
+    /// Returns the address that the socket is bound to, or `None` for an InfiniBand address.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Returns the number of the socket's queue pair, by which its peers know it.
+    pub fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+
+    /// Returns the maximum length of a datagram, in bytes.
+    ///
+    /// It is the MTU of the port when the socket was bound, from 256 to 4096.
+    ///
+    /// On RoCE the MTU of the network device must be larger by the headers: an MTU of 1500 results in 1024, and an MTU
+    /// of 4200 in 4096.
+    pub fn mtu(&self) -> usize {
+        self.shared.max_message_len
+    }
+
+    /// Returns the numbers of datagrams so far.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn stats(&self) -> Result<EndpointStats> {
+        self.shared.counters()
     }
 }
 

@@ -44,39 +44,6 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Returns the peer's address, or `None` for an InfiniBand address and after a fork.
-    pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.id.peer_addr().ok().flatten()
-    }
-
-    /// Returns the local address to which the peer connects.
-    ///
-    /// Returns `None` for an InfiniBand address and after a fork.
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.id.local_addr().ok().flatten()
-    }
-
-    /// Returns the device over which the request arrived.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`CmId::context`].
-    pub fn device(&self) -> Result<Device> {
-        Ok(self.id.context()?.device().clone())
-    }
-
-    /// Returns the private data that the peer's program sent with the request.
-    ///
-    /// On InfiniBand and RoCE they have 56 bytes, filled with zeros; on iWARP they have the length that was sent.
-    pub fn private_data(&self) -> &[u8] {
-        &self.param.private_data
-    }
-
-    /// Returns the parameters that the peer proposes, from the point of view of this side.
-    pub fn conn_param(&self) -> &ConnParam {
-        &self.param
-    }
-
     /// Accepts the request, and waits at most `timeout` until the connection is established.
     ///
     /// `private_data` go to the peer's program: at most 196 bytes on InfiniBand and RoCE, 251 on iWARP. The connection
@@ -134,12 +101,6 @@ impl Incoming {
         Connecting::accepted(parts, channel, param.private_data, until, trace)
     }
 
-    /// Takes the id of the request, the proposal of the peer, and the trace of one that is answered.
-    pub(super) fn into_parts(self) -> (CmId, ConnParam, Trace) {
-        let Self { id, param, trace } = self;
-        (id, param, trace.answered())
-    }
-
     /// Rejects the request.
     ///
     /// The peer gets the reason and the private data with [`ErrorKind::Rejected`].
@@ -163,6 +124,45 @@ impl Incoming {
                 Err(Error::invalid("reject", subject, "that reason is the kernel's own"))
             }
         }
+    }
+
+    /// Returns the peer's address, or `None` for an InfiniBand address and after a fork.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.id.peer_addr().ok().flatten()
+    }
+
+    /// Returns the local address to which the peer connects.
+    ///
+    /// Returns `None` for an InfiniBand address and after a fork.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.id.local_addr().ok().flatten()
+    }
+
+    /// Returns the device over which the request arrived.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`CmId::context`].
+    pub fn device(&self) -> Result<Device> {
+        Ok(self.id.context()?.device().clone())
+    }
+
+    /// Returns the private data that the peer's program sent with the request.
+    ///
+    /// On InfiniBand and RoCE they have 56 bytes, filled with zeros; on iWARP they have the length that was sent.
+    pub fn private_data(&self) -> &[u8] {
+        &self.param.private_data
+    }
+
+    /// Returns the parameters that the peer proposes, from the point of view of this side.
+    pub fn conn_param(&self) -> &ConnParam {
+        &self.param
+    }
+
+    /// Takes the id of the request, the proposal of the peer, and the trace of one that is answered.
+    pub(super) fn into_parts(self) -> (CmId, ConnParam, Trace) {
+        let Self { id, param, trace } = self;
+        (id, param, trace.answered())
     }
 }
 

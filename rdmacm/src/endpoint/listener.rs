@@ -82,11 +82,6 @@ impl Listener {
         Ok(Self { id, channel, address, process, reader, is_gone, trace })
     }
 
-    /// Returns the address that it listens on, or `None` for an InfiniBand address.
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.address
-    }
-
     /// Waits for the next connection request and returns it. A signal does not end the wait.
     ///
     /// # Errors
@@ -158,6 +153,11 @@ impl Listener {
     /// ```
     pub fn incoming(&self) -> impl Iterator<Item = Result<Incoming>> + '_ {
         iter::repeat_with(|| self.accept())
+    }
+
+    /// Returns the address that it listens on, or `None` for an InfiniBand address.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.address
     }
 
     fn incoming_by(&self, deadline: Option<Instant>) -> Result<Incoming> {

@@ -101,9 +101,7 @@ mod commands;
 mod connect;
 mod connect_attempt;
 mod connecting;
-mod connection;
 mod connection_config;
-mod connection_messages;
 mod connector;
 mod core;
 mod datagram_bind;
@@ -127,7 +125,6 @@ mod operation;
 pub mod poll_group;
 mod port;
 mod readiness;
-mod remote;
 mod remote_memory;
 mod remote_operation;
 mod resolving;
@@ -150,6 +147,12 @@ mod wait;
 mod wait_loop;
 mod waker;
 mod waking;
+
+// Not in alphabetical order: rustdoc lists the methods of a connection in the order of these modules.
+mod connection_messages;
+
+mod connection;
+mod remote;
 
 #[cfg(fuzzing)]
 pub(crate) use self::core::fuzzing;

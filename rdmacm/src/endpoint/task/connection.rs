@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::blocking_pool::{DropOnBlockingPool, run_blocking};
 use super::deadline::until_deadline;
 use super::default_runtime::default_runtime;
-use super::establish::{Established, establish};
+use super::establish::Established;
 use super::failure::{cancelled, refused};
 use super::runtime::Runtime;
 use super::waiting::until;
@@ -19,8 +19,7 @@ use crate::endpoint::core::EndReason;
 use crate::endpoint::deadline::within;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
-use crate::endpoint::to_addresses::ToAddresses;
-use crate::endpoint::{Connection as Blocking, Connector, EndpointStats};
+use crate::endpoint::{Connection as Blocking, EndpointStats};
 use crate::error::{ErrorKind, Result};
 
 /// A reliable connection that carries messages in both directions, in order, for tasks.
@@ -61,128 +60,6 @@ struct Handle {
 }
 
 impl Connection {
-    /// Connects to a listener at `server`, on the [default runtime](super#runtimes): see [`Connector::connect`].
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`connect_with`](Self::connect_with), and:
-    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the attempt ends and nothing is left of it.
-    #[doc(alias = "rdma_connect")]
-    #[doc(alias = "rdma_create_ep")]
-    pub async fn connect(connector: &Connector, server: impl ToAddresses) -> Result<Self> {
-        Self::connect_with(connector, server, default_runtime()?).await
-    }
-
-    /// Connects to a listener at `server`, on `runtime`: see [`Connector::connect`].
-    ///
-    /// # Errors
-    ///
-    /// - The errors of [`Connector::connect`].
-    /// - The errors of [`from_blocking_with`](Self::from_blocking_with).
-    /// - ECANCELED if the runtime ends.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the attempt ends and nothing is left of it.
-    pub async fn connect_with(
-        connector: &Connector,
-        server: impl ToAddresses,
-        runtime: Arc<dyn Runtime>,
-    ) -> Result<Self> {
-        // The time begins here: the attempt may have to wait for a thread.
-        let overall = connector.overall();
-        let (connector, target) = (connector.clone(), server.to_target());
-        let start = move || connector.start_by(target.resolve()?, overall);
-        let established = establish(&runtime, start).await;
-        Self::established(established?)
-    }
-
-    /// Converts a connection into one for tasks of the [default runtime](super#runtimes).
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
-    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
-    pub fn from_blocking(connection: Blocking) -> Result<Self> {
-        Self::from_blocking_with(connection, default_runtime()?)
-    }
-
-    /// Converts a connection into one for tasks of `runtime`.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Runtime::register`]. Of Tokio and smol:
-    /// - EEXIST if the runtime watches another clone of `connection` already.
-    /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
-    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.
-    pub fn from_blocking_with(connection: Blocking, runtime: Arc<dyn Runtime>) -> Result<Self> {
-        Self::established((DropOnBlockingPool::new(connection, &runtime), None))
-    }
-
-    /// Makes a handle of a connection whose descriptor may be watched already.
-    pub(super) fn established((connection, watch): Established) -> Result<Self> {
-        let watch = match watch {
-            Some(watch) => watch,
-            None => {
-                let shared = &connection.shared;
-                let epoll = Arc::clone(&shared.readiness.epoll);
-                let watch = Watch::new(&**connection.runtime(), epoll);
-                watch.map_err(|error| refused("watch", shared.name.clone(), &error))?
-            }
-        };
-        Ok(Self { handle: Arc::new(Handle { watch, connection }) })
-    }
-
-    /// Converts this handle into a blocking one. Other clones stay handles for tasks.
-    pub fn into_blocking(self) -> Blocking {
-        match Arc::try_unwrap(self.handle) {
-            Ok(handle) => handle.connection.into_inner(),
-            Err(handle) => Blocking::clone(&handle.connection),
-        }
-    }
-
-    /// Returns the local address, or `None` for an InfiniBand address.
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.blocking().local_addr()
-    }
-
-    /// Returns the peer's address, or `None` for an InfiniBand address.
-    pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.blocking().peer_addr()
-    }
-
-    /// Returns the number of reads and atomics that this side may have in flight.
-    ///
-    /// See [`endpoint::Connection::initiator_depth`].
-    pub fn initiator_depth(&self) -> Option<u8> {
-        self.handle.connection.initiator_depth()
-    }
-
-    /// Returns the number of reads and atomics of the peer that this side serves at a time.
-    ///
-    /// See [`endpoint::Connection::responder_resources`].
-    pub fn responder_resources(&self) -> Option<u8> {
-        self.handle.connection.responder_resources()
-    }
-
-    /// Returns the private data of the peer: see [`endpoint::Connection::private_data`].
-    pub fn private_data(&self) -> &[u8] {
-        self.blocking().private_data()
-    }
-
-    /// Returns the statistics of the connection: see [`endpoint::Connection::stats`].
-    ///
-    /// # Errors
-    ///
-    /// - [`ErrorKind::NotOwner`] after a fork.
-    pub fn stats(&self) -> Result<EndpointStats> {
-        self.blocking().stats()
-    }
-
     /// Waits until all posted requests are sent, disconnects, and waits for the peer's answer.
     ///
     /// It waits at most `timeout` in total.
@@ -237,6 +114,88 @@ impl Connection {
         let shared = Arc::clone(self.shared());
         if self.run_blocking(move || shared.abort()).await.is_none() {
             self.blocking().abort();
+        }
+    }
+
+    /// Returns the local address, or `None` for an InfiniBand address.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.blocking().local_addr()
+    }
+
+    /// Returns the peer's address, or `None` for an InfiniBand address.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.blocking().peer_addr()
+    }
+
+    /// Returns the private data of the peer: see [`endpoint::Connection::private_data`].
+    pub fn private_data(&self) -> &[u8] {
+        self.blocking().private_data()
+    }
+
+    /// Returns the number of reads and atomics that this side may have in flight.
+    ///
+    /// See [`endpoint::Connection::initiator_depth`].
+    pub fn initiator_depth(&self) -> Option<u8> {
+        self.handle.connection.initiator_depth()
+    }
+
+    /// Returns the number of reads and atomics of the peer that this side serves at a time.
+    ///
+    /// See [`endpoint::Connection::responder_resources`].
+    pub fn responder_resources(&self) -> Option<u8> {
+        self.handle.connection.responder_resources()
+    }
+
+    /// Returns the statistics of the connection: see [`endpoint::Connection::stats`].
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn stats(&self) -> Result<EndpointStats> {
+        self.blocking().stats()
+    }
+
+    /// Converts a connection into one for tasks of the [default runtime](super#runtimes).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
+    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
+    pub fn from_blocking(connection: Blocking) -> Result<Self> {
+        Self::from_blocking_with(connection, default_runtime()?)
+    }
+
+    /// Converts a connection into one for tasks of `runtime`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Runtime::register`]. Of Tokio and smol:
+    /// - EEXIST if the runtime watches another clone of `connection` already.
+    /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
+    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.
+    pub fn from_blocking_with(connection: Blocking, runtime: Arc<dyn Runtime>) -> Result<Self> {
+        Self::established((DropOnBlockingPool::new(connection, &runtime), None))
+    }
+
+    /// Makes a handle of a connection whose descriptor may be watched already.
+    pub(super) fn established((connection, watch): Established) -> Result<Self> {
+        let watch = match watch {
+            Some(watch) => watch,
+            None => {
+                let shared = &connection.shared;
+                let epoll = Arc::clone(&shared.readiness.epoll);
+                let watch = Watch::new(&**connection.runtime(), epoll);
+                watch.map_err(|error| refused("watch", shared.name.clone(), &error))?
+            }
+        };
+        Ok(Self { handle: Arc::new(Handle { watch, connection }) })
+    }
+
+    /// Converts this handle into a blocking one. Other clones stay handles for tasks.
+    pub fn into_blocking(self) -> Blocking {
+        match Arc::try_unwrap(self.handle) {
+            Ok(handle) => handle.connection.into_inner(),
+            Err(handle) => Blocking::clone(&handle.connection),
         }
     }
 

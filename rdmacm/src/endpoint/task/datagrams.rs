@@ -67,63 +67,6 @@ impl DatagramSocket {
         Self::of(run_blocking(&runtime, bind).await.ok_or_else(ended)??)
     }
 
-    /// Converts a socket into one for tasks of the [default runtime](super#runtimes).
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
-    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
-    pub fn from_blocking(socket: Blocking) -> Result<Self> {
-        Self::from_blocking_with(socket, default_runtime()?)
-    }
-
-    /// Converts a socket into one for tasks of `runtime`.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Runtime::register`]. Of Tokio and smol:
-    /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
-    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.
-    pub fn from_blocking_with(socket: Blocking, runtime: Arc<dyn Runtime>) -> Result<Self> {
-        Self::of(DropOnBlockingPool::new(socket, &runtime))
-    }
-
-    fn of(socket: DropOnBlockingPool<Blocking>) -> Result<Self> {
-        let shared = &socket.shared;
-        let watch = Watch::new(&**socket.runtime(), Arc::clone(&shared.readiness.epoll));
-        let watch = watch.map_err(|error| refused("watch", shared.name.clone(), &error))?;
-        Ok(Self { watch, socket })
-    }
-
-    /// Converts this into a blocking socket.
-    pub fn into_blocking(self) -> Blocking {
-        self.socket.into_inner()
-    }
-
-    /// Returns the local address, or `None` for an InfiniBand address.
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.socket.local_addr()
-    }
-
-    /// Returns the number of the queue pair of the socket, by which its peers know it.
-    pub fn qp_num(&self) -> u32 {
-        self.socket.qp_num()
-    }
-
-    /// Returns the length of the longest datagram in bytes: see [`endpoint::DatagramSocket::mtu`].
-    pub fn mtu(&self) -> usize {
-        self.socket.mtu()
-    }
-
-    /// Returns the statistics of the socket: see [`endpoint::DatagramSocket::stats`].
-    ///
-    /// # Errors
-    ///
-    /// - [`ErrorKind::NotOwner`] after a fork.
-    pub fn stats(&self) -> Result<EndpointStats> {
-        self.socket.stats()
-    }
-
     /// Resolves the socket that is bound to `address`: see [`endpoint::DatagramSocket::resolve_peer`].
     ///
     /// # Errors
@@ -147,6 +90,44 @@ impl DatagramSocket {
         let resolving = Resolving::start(self.shared(), self.socket.choose(&addresses))?;
         let outcome = |state: &mut State| resolving.outcome(state);
         self.until(Operation::Resolve, outcome).await?.into_outcome()
+    }
+
+    /// Posts a copy of `bytes` to `peer` as a datagram, waiting until a buffer is free.
+    ///
+    /// See [`endpoint::DatagramSocket::post_bytes_to`].
+    ///
+    /// For the first datagram to a peer it waits as [`post_send_to`](Self::post_send_to) does.
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`endpoint::DatagramSocket::post_bytes_to`].
+    /// - ECANCELED if the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, nothing was posted.
+    pub async fn post_bytes_to(&self, bytes: &[u8], peer: &DatagramPeer) -> Result<()> {
+        self.shared().check_length(bytes.len())?;
+        self.prepare(peer).await?;
+        let operation = self.socket.send_to_peer(peer, None)?;
+        self.until(Operation::Take, |state| state.post_bytes(bytes, operation)).await?
+    }
+
+    /// Waits for the next datagram and returns it with its sender.
+    ///
+    /// See [`endpoint::DatagramSocket::recv_from`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::DatagramSocket::recv_from`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, no datagram was taken.
+    #[doc(alias = "ibv_create_ah_from_wc")]
+    pub async fn recv_from(&self) -> Result<(Message, DatagramPeer)> {
+        let arrived = self.until(Operation::Receive, State::datagram).await??;
+        Ok(self.socket.received(arrived))
     }
 
     /// Takes a send buffer, waiting until one is free: see [`endpoint::DatagramSocket::acquire_buffer`].
@@ -181,27 +162,6 @@ impl DatagramSocket {
     pub async fn post_send_to(&self, buffer: Buffer, peer: &DatagramPeer) -> Result<()> {
         self.prepare(peer).await?;
         self.socket.post_send_to(buffer, peer)
-    }
-
-    /// Posts a copy of `bytes` to `peer` as a datagram, waiting until a buffer is free.
-    ///
-    /// See [`endpoint::DatagramSocket::post_bytes_to`].
-    ///
-    /// For the first datagram to a peer it waits as [`post_send_to`](Self::post_send_to) does.
-    ///
-    /// # Errors
-    ///
-    /// - The errors of [`endpoint::DatagramSocket::post_bytes_to`].
-    /// - ECANCELED if the runtime ends.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: if the future is dropped, nothing was posted.
-    pub async fn post_bytes_to(&self, bytes: &[u8], peer: &DatagramPeer) -> Result<()> {
-        self.shared().check_length(bytes.len())?;
-        self.prepare(peer).await?;
-        let operation = self.socket.send_to_peer(peer, None)?;
-        self.until(Operation::Take, |state| state.post_bytes(bytes, operation)).await?
     }
 
     /// Sends the datagram in `buffer` to `peer`, waits until it is sent, and returns the buffer.
@@ -251,23 +211,6 @@ impl DatagramSocket {
         self.until(Operation::Flush, State::flushed).await
     }
 
-    /// Waits for the next datagram and returns it with its sender.
-    ///
-    /// See [`endpoint::DatagramSocket::recv_from`].
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`endpoint::DatagramSocket::recv_from`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: if the future is dropped, no datagram was taken.
-    #[doc(alias = "ibv_create_ah_from_wc")]
-    pub async fn recv_from(&self) -> Result<(Message, DatagramPeer)> {
-        let arrived = self.until(Operation::Receive, State::datagram).await??;
-        Ok(self.socket.received(arrived))
-    }
-
     /// Joins a multicast group: see [`endpoint::DatagramSocket::join_multicast`].
     ///
     /// # Errors
@@ -301,6 +244,63 @@ impl DatagramSocket {
         if run_blocking(self.socket.runtime(), move || shared.abort()).await.is_none() {
             self.socket.abort();
         }
+    }
+
+    /// Returns the local address, or `None` for an InfiniBand address.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Returns the number of the queue pair of the socket, by which its peers know it.
+    pub fn qp_num(&self) -> u32 {
+        self.socket.qp_num()
+    }
+
+    /// Returns the length of the longest datagram in bytes: see [`endpoint::DatagramSocket::mtu`].
+    pub fn mtu(&self) -> usize {
+        self.socket.mtu()
+    }
+
+    /// Returns the statistics of the socket: see [`endpoint::DatagramSocket::stats`].
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    pub fn stats(&self) -> Result<EndpointStats> {
+        self.socket.stats()
+    }
+
+    /// Converts a socket into one for tasks of the [default runtime](super#runtimes).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
+    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
+    pub fn from_blocking(socket: Blocking) -> Result<Self> {
+        Self::from_blocking_with(socket, default_runtime()?)
+    }
+
+    /// Converts a socket into one for tasks of `runtime`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Runtime::register`]. Of Tokio and smol:
+    /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
+    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.
+    pub fn from_blocking_with(socket: Blocking, runtime: Arc<dyn Runtime>) -> Result<Self> {
+        Self::of(DropOnBlockingPool::new(socket, &runtime))
+    }
+
+    fn of(socket: DropOnBlockingPool<Blocking>) -> Result<Self> {
+        let shared = &socket.shared;
+        let watch = Watch::new(&**socket.runtime(), Arc::clone(&shared.readiness.epoll));
+        let watch = watch.map_err(|error| refused("watch", shared.name.clone(), &error))?;
+        Ok(Self { watch, socket })
+    }
+
+    /// Converts this into a blocking socket.
+    pub fn into_blocking(self) -> Blocking {
+        self.socket.into_inner()
     }
 
     fn shared(&self) -> &Arc<Shared> {

@@ -52,46 +52,6 @@ impl Listener {
         Self::from_blocking(endpoint::Listener::bind(address)?)
     }
 
-    /// Converts a listener into one for tasks of the [default runtime](super#runtimes).
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
-    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
-    pub fn from_blocking(listener: endpoint::Listener) -> Result<Self> {
-        Self::from_blocking_with(listener, default_runtime()?)
-    }
-
-    /// Converts a listener into one for tasks of `runtime`.
-    ///
-    /// # Errors
-    ///
-    /// - EMFILE or ENFILE if there is no descriptor left: the listener needs one more.
-    /// - The errors of [`Runtime::register`]. Tokio and smol return ENOMEM or ENOSPC if the runtime cannot watch as
-    ///   many descriptors. Tokio returns [`ErrorKind::Unsupported`] if the runtime has no I/O or no time.
-    pub fn from_blocking_with(
-        listener: endpoint::Listener,
-        runtime: Arc<dyn Runtime>,
-    ) -> Result<Self> {
-        let failed = |errno| Error::os(WATCH.0, WATCH.1, errno);
-        let listener = DropOnBlockingPool::new(listener, &runtime);
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
-        epoll.add(&*listener, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(failed)?;
-        let watch = Watch::new(&*runtime, Arc::new(epoll));
-        let watch = watch.map_err(|error| refused(WATCH.0, WATCH.1, &error))?;
-        Ok(Self { watch, listener, reading: Mutex::default() })
-    }
-
-    /// Converts this into a blocking listener.
-    pub fn into_blocking(self) -> endpoint::Listener {
-        self.listener.into_inner()
-    }
-
-    /// Returns the address that it listens on, or `None` for an InfiniBand address.
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.listener.local_addr()
-    }
-
     /// Waits for the next connection request: see [`endpoint::Listener::accept`].
     ///
     /// # Errors
@@ -133,6 +93,46 @@ impl Listener {
     #[cfg(feature = "futures-core")]
     pub fn incoming(&self) -> impl Stream<Item = Result<Incoming>> + Send + '_ {
         Repeat::new(|| async { Some(self.accept().await) })
+    }
+
+    /// Returns the address that it listens on, or `None` for an InfiniBand address.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Converts a listener into one for tasks of the [default runtime](super#runtimes).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
+    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
+    pub fn from_blocking(listener: endpoint::Listener) -> Result<Self> {
+        Self::from_blocking_with(listener, default_runtime()?)
+    }
+
+    /// Converts a listener into one for tasks of `runtime`.
+    ///
+    /// # Errors
+    ///
+    /// - EMFILE or ENFILE if there is no descriptor left: the listener needs one more.
+    /// - The errors of [`Runtime::register`]. Tokio and smol return ENOMEM or ENOSPC if the runtime cannot watch as
+    ///   many descriptors. Tokio returns [`ErrorKind::Unsupported`] if the runtime has no I/O or no time.
+    pub fn from_blocking_with(
+        listener: endpoint::Listener,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Self> {
+        let failed = |errno| Error::os(WATCH.0, WATCH.1, errno);
+        let listener = DropOnBlockingPool::new(listener, &runtime);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
+        epoll.add(&*listener, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(failed)?;
+        let watch = Watch::new(&*runtime, Arc::new(epoll));
+        let watch = watch.map_err(|error| refused(WATCH.0, WATCH.1, &error))?;
+        Ok(Self { watch, listener, reading: Mutex::default() })
+    }
+
+    /// Converts this into a blocking listener.
+    pub fn into_blocking(self) -> endpoint::Listener {
+        self.listener.into_inner()
     }
 
     fn next(&self) -> Result<Incoming> {

@@ -16,6 +16,59 @@ use crate::error::Result;
 use crate::verbs::SendOperation;
 
 impl Connection {
+    /// Posts a copy of `bytes` as a message, waiting until a buffer is free.
+    ///
+    /// See [`endpoint::Connection::post_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::Connection::post_bytes`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, nothing was posted.
+    pub async fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
+        self.shared().check_length(bytes.len())?;
+        if bytes.len() > AT_ONCE {
+            let mut buffer = self.acquire_buffer().await?;
+            buffer.copy_from(bytes)?;
+            return self.post_send(buffer);
+        }
+        self.until(Operation::Take, |state| state.post_bytes(bytes, SendOperation::Send.into()))
+            .await?
+            .map_err(|error| self.shared().not_posted(Operation::Send, error))
+    }
+
+    /// Waits for the next message and returns it, or `None` if the peer has ended the connection.
+    ///
+    /// See [`endpoint::Connection::recv`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`endpoint::Connection::recv`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the future is dropped, no message was taken.
+    #[doc(alias = "rdma_post_recv")]
+    #[doc(alias = "rdma_get_recv_comp")]
+    pub async fn recv(&self) -> Result<Option<Message>> {
+        let arrived = self.until(Operation::Receive, State::message).await?;
+        Ok(arrived.map(|arrived| Message::new(arrived, self.shared())))
+    }
+
+    /// Returns a stream of the messages.
+    ///
+    /// It ends when the peer has closed the connection; after an error the next item is the error again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: if the stream is dropped, no message was taken that it has not returned.
+    #[cfg(feature = "futures-core")]
+    pub fn messages(&self) -> impl FusedStream<Item = Result<Message>> + Send + '_ {
+        Repeat::new(|| async { self.recv().await.transpose() })
+    }
+
     /// Takes a send buffer, waiting until one is free: see [`endpoint::Connection::acquire_buffer`].
     ///
     /// # Errors
@@ -40,29 +93,6 @@ impl Connection {
     #[doc(alias = "rdma_post_send")]
     pub fn post_send(&self, buffer: Buffer) -> Result<()> {
         self.blocking().post_send(buffer)
-    }
-
-    /// Posts a copy of `bytes` as a message, waiting until a buffer is free.
-    ///
-    /// See [`endpoint::Connection::post_bytes`].
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`endpoint::Connection::post_bytes`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: if the future is dropped, nothing was posted.
-    pub async fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
-        self.shared().check_length(bytes.len())?;
-        if bytes.len() > AT_ONCE {
-            let mut buffer = self.acquire_buffer().await?;
-            buffer.copy_from(bytes)?;
-            return self.post_send(buffer);
-        }
-        self.until(Operation::Take, |state| state.post_bytes(bytes, SendOperation::Send.into()))
-            .await?
-            .map_err(|error| self.shared().not_posted(Operation::Send, error))
     }
 
     /// Sends the message in `buffer`, waits until it is sent, and returns the buffer.
@@ -109,35 +139,5 @@ impl Connection {
     /// Cancel safe: nothing is lost if the future is dropped.
     pub async fn flush(&self) -> Result<()> {
         self.until(Operation::Flush, State::flushed).await
-    }
-
-    /// Waits for the next message and returns it, or `None` if the peer has ended the connection.
-    ///
-    /// See [`endpoint::Connection::recv`].
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`endpoint::Connection::recv`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: if the future is dropped, no message was taken.
-    #[doc(alias = "rdma_post_recv")]
-    #[doc(alias = "rdma_get_recv_comp")]
-    pub async fn recv(&self) -> Result<Option<Message>> {
-        let arrived = self.until(Operation::Receive, State::message).await?;
-        Ok(arrived.map(|arrived| Message::new(arrived, self.shared())))
-    }
-
-    /// Returns a stream of the messages.
-    ///
-    /// It ends when the peer has closed the connection; after an error the next item is the error again.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: if the stream is dropped, no message was taken that it has not returned.
-    #[cfg(feature = "futures-core")]
-    pub fn messages(&self) -> impl FusedStream<Item = Result<Message>> + Send + '_ {
-        Repeat::new(|| async { self.recv().await.transpose() })
     }
 }

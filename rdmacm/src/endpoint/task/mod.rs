@@ -61,7 +61,6 @@
 use super::{Buffer, Connector, DatagramPeer, Message};
 
 mod blocking_pool;
-mod connection;
 mod datagrams;
 mod deadline;
 mod default_runtime;
@@ -70,15 +69,20 @@ mod exported_memory;
 mod failure;
 mod incoming;
 mod listener;
-mod messages;
 mod multicast_group;
-mod remote;
 pub(super) mod runtime;
 #[cfg(feature = "futures-core")]
 mod stream;
 mod turn;
 mod waiting;
 mod watch;
+
+// Not in alphabetical order: rustdoc lists the methods of a connection in the order of these modules.
+mod connect;
+mod messages;
+
+mod connection;
+mod remote;
 
 pub use connection::Connection;
 pub use datagrams::DatagramSocket;

@@ -26,12 +26,55 @@ use crate::error::{ErrorKind, Result};
 
 /// A reliable connection that carries messages in both directions, in order.
 ///
-/// Created by [`Connector::connect`] or [`Incoming::accept`]. All methods take `&self` and may be called from any
-/// thread at any time. If several threads receive, each message is delivered to one of them.
+/// Unlike a TCP stream, it keeps the boundaries of messages: each message is received complete and once.
 ///
-/// To send, [acquire a buffer](Self::acquire_buffer), fill it and [post](Self::post_send) it. [`send`](Self::send) also
-/// waits until the message is sent, and returns the buffer. [`post_bytes`](Self::post_bytes) copies a slice. Messages
-/// are [received](Self::recv) into buffers that are posted from the beginning.
+/// Created by [`Connector::connect`] or [`Incoming::accept`]. All methods take `&self` and may be called from any
+/// thread at any time. If several threads receive, each message is delivered to one of them. Tasks use
+/// [`task::Connection`](super::task::Connection).
+///
+/// [`post_bytes`](Self::post_bytes) sends a copy of a slice. To send without a copy, [acquire a
+/// buffer](Self::acquire_buffer), fill it and [post](Self::post_send) it; [`send`](Self::send) also waits until the
+/// message is sent, and returns the buffer. Messages are [received](Self::recv) into buffers that are posted from the
+/// beginning.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use rdmacm::endpoint::Connector;
+///
+/// let connection = Connector::new().connect("10.0.0.1:7471")?;
+/// connection.post_bytes(b"ping")?;
+/// if let Some(answer) = connection.recv_timeout(Duration::from_secs(5))? {
+///     println!("{} bytes", answer.len());
+/// }
+/// connection.close(Duration::from_secs(5))?;
+/// # Ok::<(), rdmacm::Error>(())
+/// ```
+///
+/// One thread sends, and another one receives. Each has a [handle](#clones) of the connection:
+///
+/// ```no_run
+/// use std::{thread, time::Duration};
+///
+/// use rdmacm::endpoint::Connector;
+///
+/// let connection = Connector::new().connect("10.0.0.1:7471")?;
+/// let sender = connection.clone();
+/// let sending = thread::spawn(move || {
+///     for number in 0..1000_u32 {
+///         sender.post_bytes(&number.to_be_bytes())?;
+///     }
+///     sender.flush()
+/// });
+/// for message in connection.messages().take(1000) {
+///     println!("{} bytes", message?.len());
+/// }
+/// sending.join().expect("the thread does not panic")?;
+/// connection.close(Duration::from_secs(5))?;
+/// # Ok::<(), rdmacm::Error>(())
+/// ```
 ///
 /// # Waiting
 ///
@@ -68,22 +111,6 @@ use crate::error::{ErrorKind, Result};
 /// An idle connection does not notice that its peer has vanished (see [`cm`](crate::cm#detecting-dead-peers)), unless
 /// it is [kept alive](ConnectionConfig::keep_alive_interval). A message that is sent then fails after
 /// [`ConnectionConfig::retry_count`] attempts.
-///
-/// # Examples
-///
-/// ```no_run
-/// use std::time::Duration;
-///
-/// use rdmacm::endpoint::Connector;
-///
-/// let connection = Connector::new().connect("10.0.0.1:7471")?;
-/// connection.post_bytes(b"ping")?;
-/// if let Some(answer) = connection.recv_timeout(Duration::from_secs(5))? {
-///     println!("{} bytes", answer.len());
-/// }
-/// connection.close(Duration::from_secs(5))?;
-/// # Ok::<(), rdmacm::Error>(())
-/// ```
 #[derive(Clone)]
 pub struct Connection {
     // Beside the handle, which has it too: a call on the data path reaches it by one pointer less.
@@ -101,6 +128,7 @@ struct Handle {
     depths: Option<Depths>,
 }
 
+/// The end of the connection, and its properties.
 impl Connection {
     pub(super) fn new(
         state: State,
@@ -158,6 +186,22 @@ impl Connection {
     /// - [`ErrorKind::NotOwner`] after a fork.
     ///
     /// It does not report how the messages of the peer ended.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use rdmacm::ErrorKind;
+    ///
+    /// # fn f(connection: &rdmacm::endpoint::Connection) -> rdmacm::Result<()> {
+    /// match connection.close(Duration::from_secs(5)) {
+    ///     Err(error) if *error.kind() == ErrorKind::TimedOut => println!("the peer does not answer"),
+    ///     closed => closed?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Driver notes
     ///

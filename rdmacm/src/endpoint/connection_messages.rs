@@ -16,6 +16,7 @@ use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::verbs::SendOperation;
 
+/// Sending and receiving messages.
 impl Connection {
     /// Copies `bytes` into a send buffer and posts them as a message, waiting until a buffer is free.
     ///
@@ -27,6 +28,17 @@ impl Connection {
     /// Nothing is sent then. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
     /// [`post_send`](Self::post_send):
     /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed a [buffer](ConnectionConfig::send_buffer_size).
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn f(connection: &rdmacm::endpoint::Connection) -> rdmacm::Result<()> {
+    /// connection.post_bytes(b"first")?;
+    /// connection.post_bytes(b"second")?;
+    /// // Waits until both messages are sent.
+    /// connection.flush()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.shared.post_bytes(bytes, SendOperation::Send, WaitMode::BLOCKING)
     }
@@ -59,6 +71,18 @@ impl Connection {
     /// - [`ErrorKind::Disconnected`] if this side has closed the connection first.
     /// - [`ErrorKind::NotOwner`] after a fork.
     ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn f(connection: &rdmacm::endpoint::Connection) -> rdmacm::Result<()> {
+    /// while let Some(message) = connection.recv()? {
+    ///     println!("{} bytes: {:?}", message.len(), &message[..]);
+    /// }
+    /// println!("the peer has closed the connection");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Driver notes
     ///
     /// On siw, this call also returns `None` if a device has refused a request, for example a read of memory that was not
@@ -75,6 +99,23 @@ impl Connection {
     ///
     /// In addition to the errors of [`recv`](Self::recv):
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use rdmacm::ErrorKind;
+    ///
+    /// # fn f(connection: &rdmacm::endpoint::Connection) -> rdmacm::Result<()> {
+    /// match connection.recv_timeout(Duration::from_secs(1)) {
+    ///     Ok(Some(message)) => println!("{} bytes", message.len()),
+    ///     Ok(None) => println!("the peer has closed the connection"),
+    ///     Err(error) if *error.kind() == ErrorKind::TimedOut => println!("no message yet"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Message>> {
         self.recv_with(WaitMode::timeout(timeout))
     }
@@ -85,6 +126,25 @@ impl Connection {
     ///
     /// In addition to the errors of [`recv`](Self::recv):
     /// - [`ErrorKind::WouldBlock`] if no message has arrived.
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::{ErrorKind, endpoint::Connection};
+    ///
+    /// /// Receives all messages that have arrived, when the descriptor is readable.
+    /// ///
+    /// /// Returns `false` if the peer has closed the connection.
+    /// fn on_readable(connection: &Connection) -> rdmacm::Result<bool> {
+    ///     loop {
+    ///         match connection.try_recv() {
+    ///             Ok(Some(message)) => println!("{} bytes", message.len()),
+    ///             Ok(None) => return Ok(false),
+    ///             Err(error) if *error.kind() == ErrorKind::WouldBlock => return Ok(true),
+    ///             Err(error) => return Err(error),
+    ///         }
+    ///     }
+    /// }
+    /// ```
     pub fn try_recv(&self) -> Result<Option<Message>> {
         self.recv_with(WaitMode::NonBlocking)
     }
@@ -127,6 +187,17 @@ impl Connection {
     /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
     ///   [`ErrorKind::DeviceRemoved`] if the connection has ended.
     /// - [`ErrorKind::NotOwner`] after a fork.
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn f(connection: &rdmacm::endpoint::Connection) -> rdmacm::Result<()> {
+    /// let mut buffer = connection.acquire_buffer()?;
+    /// buffer.set_len(8)?;
+    /// buffer.copy_from_slice(&7_u64.to_be_bytes());
+    /// connection.post_send(buffer)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn acquire_buffer(&self) -> Result<Buffer> {
         self.shared.take(WaitMode::BLOCKING)
     }
@@ -179,6 +250,18 @@ impl Connection {
     /// # Errors
     ///
     /// The errors of [`start_send`](Self::start_send) and [`RemoteOperation::wait`].
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn f(connection: &rdmacm::endpoint::Connection) -> rdmacm::Result<()> {
+    /// let mut buffer = connection.acquire_buffer()?;
+    /// for part in ["one", "two"] {
+    ///     buffer.copy_from(part.as_bytes())?;
+    ///     buffer = connection.send(buffer)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn send(&self, buffer: Buffer) -> Result<Buffer> {
         self.start_send(buffer)?.wait()
     }

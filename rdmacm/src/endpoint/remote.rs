@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::verbs::MemoryRegion;
 use crate::verbs::{DmaMemory, ProtectionDomain};
 
+/// Exporting memory to the peer, and access to memory of the peer.
 impl Connection {
     /// Lets the peer access all of `memory` with the given `rights`.
     ///
@@ -151,6 +152,23 @@ impl Connection {
     /// # Errors
     ///
     /// The errors of [`start_write`](Self::start_write) and [`RemoteOperation::wait`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{Connection, RemoteMemory};
+    ///
+    /// /// Writes to memory that the peer has exported and described in a message.
+    /// fn store(connection: &Connection) -> rdmacm::Result<()> {
+    ///     let Some(description) = connection.recv()? else { return Ok(()) };
+    ///     let memory = RemoteMemory::from_bytes(&description)?;
+    ///     let mut buffer = connection.acquire_buffer()?;
+    ///     buffer.copy_from(b"a new value")?;
+    ///     connection.write(buffer, &memory, 0)?;
+    ///     // The peer's program does not notice the write: a message notifies it.
+    ///     connection.post_bytes(b"written")
+    /// }
+    /// ```
     #[doc(alias = "rdma_post_write")]
     pub fn write(&self, buffer: Buffer, to: &RemoteMemory, offset: u64) -> Result<Buffer> {
         self.start_write(buffer, to, offset)?.wait()
@@ -200,6 +218,20 @@ impl Connection {
     /// # Errors
     ///
     /// The errors of [`start_read`](Self::start_read) and [`RemoteOperation::wait`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{Connection, RemoteMemory};
+    ///
+    /// # fn f(connection: &Connection, memory: &RemoteMemory) -> rdmacm::Result<()> {
+    /// let mut buffer = connection.acquire_buffer()?;
+    /// buffer.set_len(64)?;
+    /// let buffer = connection.read(buffer, memory, 128)?;
+    /// println!("the bytes 128 to 191: {:?}", &buffer[..]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "rdma_post_read")]
     pub fn read(&self, buffer: Buffer, from: &RemoteMemory, offset: u64) -> Result<Buffer> {
         self.start_read(buffer, from, offset)?.wait()
@@ -281,6 +313,17 @@ impl Connection {
     /// # Errors
     ///
     /// The errors of [`compare_swap`](Self::compare_swap).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{Connection, RemoteMemory};
+    ///
+    /// /// Takes the next ticket of a counter in the peer's memory.
+    /// fn ticket(connection: &Connection, counter: &RemoteMemory) -> rdmacm::Result<u64> {
+    ///     connection.fetch_add(counter, 0, 1)
+    /// }
+    /// ```
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub fn fetch_add(&self, at: &RemoteMemory, offset: u64, add: u64) -> Result<u64> {
         self.start_change(at, offset, Change::FetchAdd { add }, WaitMode::BLOCKING)?.wait()

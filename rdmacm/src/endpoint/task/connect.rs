@@ -12,17 +12,42 @@ use crate::endpoint::to_addresses::ToAddresses;
 use crate::error::ErrorKind;
 use crate::error::Result;
 
+/// Connecting.
 impl Connection {
-    /// Connects to a listener at `server`, on the [default runtime](super#runtimes): see [`Connector::connect`].
+    /// Connects to a listener at `server`, on the [default runtime](super#runtimes).
+    ///
+    /// `connector` has the options: timeouts, private data, and the configuration of the connection. If `server` names
+    /// several addresses, they are tried in turn until one attempt succeeds. A name is looked up on a thread that may
+    /// block. [`Connector::connect`] describes the steps, and the rules for iWARP.
     ///
     /// # Errors
     ///
-    /// The errors of [`connect_with`](Self::connect_with), and:
+    /// - [`ErrorKind::Rejected`] if the peer's program or device rejects, with its reason and private data.
+    /// - [`ErrorKind::TimedOut`] if one of the timeouts of `connector` elapses.
+    /// - [`ErrorKind::Unreachable`] if the peer does not answer.
     /// - [`ErrorKind::Unsupported`] if there is no default runtime.
+    /// - The other errors of [`connect_with`](Self::connect_with).
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the attempt ends and nothing is left of it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::ErrorKind;
+    /// use rdmacm::endpoint::{Connector, task::Connection};
+    ///
+    /// # async fn f() -> rdmacm::Result<()> {
+    /// let connector = Connector::new().private_data(b"who I am");
+    /// match Connection::connect(&connector, "10.0.0.1:7471").await {
+    ///     Ok(connection) => println!("connected to {:?}", connection.peer_addr()),
+    ///     Err(error) if matches!(error.kind(), ErrorKind::Rejected { .. }) => println!("{error}"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "rdma_connect")]
     #[doc(alias = "rdma_create_ep")]
     pub async fn connect(connector: &Connector, server: impl ToAddresses) -> Result<Self> {

@@ -24,29 +24,74 @@ use crate::error::{ErrorKind, Result};
 
 /// A reliable connection that carries messages in both directions, in order, for tasks.
 ///
+/// Unlike a TCP stream, it keeps the boundaries of messages: each message is received complete and once.
+///
 /// Created by [`connect`](Self::connect) or [`Incoming::accept`](super::Incoming::accept). All methods take `&self` and
 /// may be called by any task at any time. If several tasks receive, each message is delivered to one of them. Apart
 /// from waiting, it behaves as an [`endpoint::Connection`], which is documented in more detail.
 ///
-/// A clone is another handle of the connection, for another task: see
-/// [`endpoint::Connection`](endpoint::Connection#clones). Dropping the last handle is [`abort`](Self::abort) without
-/// waiting for it.
-///
 /// # Examples
 ///
-/// ```no_run
-/// use rdmacm::endpoint::{Connector, task::Connection};
-/// use std::{net::SocketAddr, time::Duration};
+/// A program on Tokio (feature `tokio`). A timeout of the runtime limits a call:
 ///
-/// async fn ask(server: SocketAddr) -> rdmacm::Result<()> {
-///     let connection = Connection::connect(&Connector::new(), server).await?;
+#[cfg_attr(feature = "tokio", doc = "```no_run")]
+#[cfg_attr(not(feature = "tokio"), doc = "```text")]
+/// use std::{error::Error, time::Duration};
+///
+/// use rdmacm::endpoint::{Connector, task::Connection};
+/// use tokio::time;
+///
+/// const TIMEOUT: Duration = Duration::from_secs(5);
+///
+/// #[tokio::main(flavor = "current_thread")]
+/// async fn main() -> Result<(), Box<dyn Error>> {
+///     let connector = Connector::new().total_timeout(TIMEOUT);
+///     let connection = Connection::connect(&connector, "10.0.0.1:7471").await?;
 ///     connection.post_bytes(b"hello").await?;
-///     if let Some(answer) = connection.recv().await? {
+///     if let Some(answer) = time::timeout(TIMEOUT, connection.recv()).await?? {
 ///         println!("{}", String::from_utf8_lossy(&answer));
 ///     }
-///     connection.close(Duration::from_secs(10)).await
+///     Ok(connection.close(TIMEOUT).await?)
 /// }
 /// ```
+///
+/// One task sends, and another one receives. Each has a handle of the connection:
+///
+#[cfg_attr(feature = "tokio", doc = "```no_run")]
+#[cfg_attr(not(feature = "tokio"), doc = "```text")]
+/// use rdmacm::endpoint::task::Connection;
+///
+/// async fn exchange(connection: Connection) -> rdmacm::Result<()> {
+///     let sender = connection.clone();
+///     let sending = tokio::spawn(async move {
+///         for number in 0..1000_u32 {
+///             sender.post_bytes(&number.to_be_bytes()).await?;
+///         }
+///         sender.flush().await
+///     });
+///     while let Some(message) = connection.recv().await? {
+///         println!("{} bytes", message.len());
+///     }
+///     sending.await.expect("the task does not panic")
+/// }
+/// ```
+///
+/// # Waiting
+///
+/// A call without a deadline waits until it has a result. Dropping its future ends the wait; the section "Cancel
+/// safety" of each call describes the effect, and the [module](super#waiting) describes the rules.
+///
+/// # The end
+///
+/// [`close`](Self::close) waits until all posted requests are sent, and then disconnects. [`abort`](Self::abort)
+/// disconnects at once, and dropping the last handle is [`abort`](Self::abort) without waiting for it. If the peer has
+/// closed the connection, [`recv`](Self::recv) returns `None` after the last message. After the end all calls fail with
+/// one reason: see [`endpoint::Connection`](endpoint::Connection#the-end).
+///
+/// # Clones
+///
+/// A clone is another handle of the connection, for another task: see
+/// [`endpoint::Connection`](endpoint::Connection#clones).
 #[derive(Clone)]
 pub struct Connection {
     handle: Arc<Handle>,
@@ -59,6 +104,7 @@ struct Handle {
     connection: DropOnBlockingPool<Blocking>,
 }
 
+/// The end of the connection, its properties, and conversions.
 impl Connection {
     /// Waits until all posted requests are sent, disconnects, and waits for the peer's answer.
     ///
@@ -155,7 +201,7 @@ impl Connection {
         self.blocking().stats()
     }
 
-    /// Converts a connection into one for tasks of the [default runtime](super#runtimes).
+    /// Converts an [`endpoint::Connection`] into one for tasks of the [default runtime](super#runtimes).
     ///
     /// # Errors
     ///
@@ -165,7 +211,7 @@ impl Connection {
         Self::from_blocking_with(connection, default_runtime()?)
     }
 
-    /// Converts a connection into one for tasks of `runtime`.
+    /// Converts an [`endpoint::Connection`] into one for tasks of `runtime`.
     ///
     /// # Errors
     ///
@@ -191,7 +237,7 @@ impl Connection {
         Ok(Self { handle: Arc::new(Handle { watch, connection }) })
     }
 
-    /// Converts this handle into a blocking one. Other clones stay handles for tasks.
+    /// Converts this handle into an [`endpoint::Connection`]. Other clones stay handles for tasks.
     pub fn into_blocking(self) -> Blocking {
         match Arc::try_unwrap(self.handle) {
             Ok(handle) => handle.connection.into_inner(),

@@ -6,27 +6,45 @@ use futures_core::FusedStream;
 use super::connection::Connection;
 #[cfg(feature = "futures-core")]
 use super::stream::Repeat;
-#[cfg(doc)]
-use crate::endpoint;
 use crate::endpoint::buffer::{Buffer, Message};
 use crate::endpoint::sending::AT_ONCE;
 use crate::endpoint::shared::Operation;
 use crate::endpoint::state::State;
+#[cfg(doc)]
+use crate::endpoint::{self, ConnectionConfig};
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::error::Result;
 use crate::verbs::SendOperation;
 
+/// Sending and receiving messages.
 impl Connection {
     /// Posts a copy of `bytes` as a message, waiting until a buffer is free.
     ///
-    /// See [`endpoint::Connection::post_bytes`].
+    /// It does not wait until the message is sent: [`flush`](Self::flush) does. If the message cannot be sent, the
+    /// connection ends, and later calls return the reason. See [`endpoint::Connection::post_bytes`].
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::Connection::post_bytes`].
+    /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed a [buffer](ConnectionConfig::send_buffer_size).
+    /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has [ended](Self#the-end).
+    /// - The other errors of [`endpoint::Connection::post_bytes`].
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: if the future is dropped, nothing was posted.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn f(connection: &rdmacm::endpoint::task::Connection) -> rdmacm::Result<()> {
+    /// connection.post_bytes(b"first").await?;
+    /// connection.post_bytes(b"second").await?;
+    /// // Waits until both messages are sent.
+    /// connection.flush().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.shared().check_length(bytes.len())?;
         if bytes.len() > AT_ONCE {
@@ -41,15 +59,28 @@ impl Connection {
 
     /// Waits for the next message and returns it, or `None` if the peer has ended the connection.
     ///
-    /// See [`endpoint::Connection::recv`].
+    /// A message is delivered in the buffer to which the device has written it. Dropping it posts the buffer again.
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::Connection::recv`].
+    /// - [`ErrorKind::Disconnected`] if this side has closed the connection first.
+    /// - The other errors of [`endpoint::Connection::recv`], which describes them.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: if the future is dropped, no message was taken.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn f(connection: &rdmacm::endpoint::task::Connection) -> rdmacm::Result<()> {
+    /// while let Some(message) = connection.recv().await? {
+    ///     println!("{} bytes: {:?}", message.len(), &message[..]);
+    /// }
+    /// println!("the peer has closed the connection");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "rdma_post_recv")]
     #[doc(alias = "rdma_get_recv_comp")]
     pub async fn recv(&self) -> Result<Option<Message>> {
@@ -57,13 +88,30 @@ impl Connection {
         Ok(arrived.map(|arrived| Message::new(arrived, self.shared())))
     }
 
-    /// Returns a stream of the messages.
+    /// Returns a stream of the messages (feature `futures-core`).
     ///
     /// It ends when the peer has closed the connection; after an error the next item is the error again.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: if the stream is dropped, no message was taken that it has not returned.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::pin::pin;
+    ///
+    /// // The crates `futures` and `tokio-stream` have the trait too.
+    /// use smol::stream::StreamExt;
+    ///
+    /// # async fn f(connection: &rdmacm::endpoint::task::Connection) -> rdmacm::Result<()> {
+    /// let mut messages = pin!(connection.messages());
+    /// while let Some(message) = messages.next().await {
+    ///     println!("{} bytes", message?.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "futures-core")]
     pub fn messages(&self) -> impl FusedStream<Item = Result<Message>> + Send + '_ {
         Repeat::new(|| async { self.recv().await.transpose() })
@@ -78,6 +126,18 @@ impl Connection {
     /// # Cancel safety
     ///
     /// Cancel safe: if the future is dropped, no buffer was taken.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn f(connection: &rdmacm::endpoint::task::Connection) -> rdmacm::Result<()> {
+    /// let mut buffer = connection.acquire_buffer().await?;
+    /// buffer.set_len(8)?;
+    /// buffer.copy_from_slice(&7_u64.to_be_bytes());
+    /// connection.post_send(buffer)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire_buffer(&self) -> Result<Buffer> {
         let memory = self.until(Operation::Take, State::buffer).await?;
         Ok(Buffer::new(memory, self.shared()))

@@ -15,6 +15,7 @@ use crate::endpoint::shared::Operation;
 use crate::endpoint::{DmaMemory, ExportedMemory as Blocking, RemoteAccess, RemoteMemory};
 use crate::error::Result;
 
+/// Exporting memory to the peer, and access to memory of the peer.
 impl Connection {
     /// Lets the peer reach all of `memory`, as far as `rights` go: see [`endpoint::Connection::export`].
     ///

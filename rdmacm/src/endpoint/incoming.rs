@@ -18,7 +18,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// A connection request, which a program accepts or rejects.
 ///
 /// Created by [`Listener::accept`](super::Listener::accept). Dropping it rejects the request. A request may be sent to
-/// another thread.
+/// another thread, which accepts it while the listener's thread waits for the next one. Tasks use
+/// [`task::Incoming`](super::task::Incoming).
 ///
 /// # Examples
 ///
@@ -46,9 +47,10 @@ pub struct Incoming {
 impl Incoming {
     /// Accepts the request, and waits at most `timeout` until the connection is established.
     ///
-    /// `private_data` go to the peer's program: at most 196 bytes on InfiniBand and RoCE, 251 on iWARP. The connection
-    /// gets an event channel of its own ([`CmId::migrate`]) and a queue pair with posted receives before
-    /// [`CmId::accept`]. After an error no object remains, and the peer is rejected if it was not accepted yet.
+    /// `config` sets the buffers of this side: a message of the peer must fit into one. `private_data` go to the peer's
+    /// program: at most 196 bytes on InfiniBand and RoCE, 251 on iWARP. The connection gets an event channel of its own
+    /// ([`CmId::migrate`]) and a queue pair with posted receives before [`CmId::accept`]. After an error no object
+    /// remains, and the peer is rejected if it was not accepted yet.
     ///
     /// # Errors
     ///
@@ -73,6 +75,8 @@ impl Incoming {
     }
 
     /// Accepts the request without waiting until the connection is established, for event loops.
+    ///
+    /// The [`Connecting`] has a descriptor and the deadline; its example shows the loop.
     ///
     /// # Errors
     ///

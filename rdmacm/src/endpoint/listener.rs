@@ -19,26 +19,56 @@ use crate::sys::process::Process;
 
 const WAIT_FOR: &str = "wait for";
 
-/// Waits for connection requests.
+/// A listener for connection requests on a local address.
 ///
-/// Several threads may wait at once, and each request is delivered to one of them. Dropping the listener rejects the
-/// requests that were not taken. Connections and [`Incoming`] requests that it has returned are not affected.
+/// [`accept`](Self::accept) returns an [`Incoming`] request, which is not answered yet. The program looks at its peer and
+/// private data, and then accepts or rejects it. Accepting waits for the peer, so a server does it in another thread.
 ///
-/// The descriptor ([`AsFd`]) is readable when [`try_accept`](Self::try_accept) may find a request.
+/// All methods take `&self` and may be called from any thread at any time. Several threads may wait at once, and each
+/// request is delivered to one of them. Tasks use [`task::Listener`](super::task::Listener).
 ///
 /// # Examples
 ///
-/// ```no_run
-/// use std::time::Duration;
+/// A server with a thread for each connection:
 ///
-/// use rdmacm::endpoint::{ConnectionConfig, Listener};
+/// ```no_run
+/// use std::{thread, time::Duration};
+///
+/// use rdmacm::endpoint::{ConnectionConfig, Incoming, Listener};
+///
+/// const TIMEOUT: Duration = Duration::from_secs(5);
+///
+/// /// Sends messages back until the client closes the connection.
+/// fn serve(incoming: Incoming) -> rdmacm::Result<()> {
+///     let connection = incoming.accept(&ConnectionConfig::new(), &[], TIMEOUT)?;
+///     while let Some(message) = connection.recv()? {
+///         connection.post_bytes(&message)?;
+///     }
+///     connection.close(TIMEOUT)
+/// }
 ///
 /// let listener = Listener::bind("0.0.0.0:7471")?;
-/// let incoming = listener.accept()?;
-/// println!("a request from {:?}", incoming.peer_addr());
-/// let connection = incoming.accept(&ConnectionConfig::new(), &[], Duration::from_secs(5))?;
+/// loop {
+///     let incoming = listener.accept()?;
+///     thread::spawn(move || {
+///         if let Err(error) = serve(incoming) {
+///             eprintln!("{error}");
+///         }
+///     });
+/// }
 /// # Ok::<(), rdmacm::Error>(())
 /// ```
+///
+/// # Waiting
+///
+/// The descriptor ([`AsFd`]) is readable when [`try_accept`](Self::try_accept) may find a request. A signal does not end
+/// a call that waits.
+///
+/// # The end
+///
+/// Dropping the listener rejects the requests that were not taken. Connections and [`Incoming`] requests that it has
+/// returned are not affected. No call ends the wait of another thread in [`accept`](Self::accept): a server that is to
+/// end waits with [`accept_timeout`](Self::accept_timeout) or for the descriptor.
 #[derive(Debug)]
 pub struct Listener {
     id: CmId,
@@ -68,6 +98,16 @@ impl Listener {
     /// - ENODEV if no device has the address.
     /// - EADDRNOTAVAIL if this machine does not have the address.
     /// - EADDRINUSE if the port is in use.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::Listener;
+    ///
+    /// let listener = Listener::bind("10.0.0.1:0")?;
+    /// println!("listening on {:?}", listener.local_addr());
+    /// # Ok::<(), rdmacm::Error>(())
+    /// ```
     #[doc(alias = "rdma_listen")]
     pub fn bind(address: impl ToAddresses) -> Result<Self> {
         let channel = EventChannel::new()?;
@@ -82,12 +122,28 @@ impl Listener {
         Ok(Self { id, channel, address, process, reader, is_gone, trace })
     }
 
-    /// Waits for the next connection request and returns it. A signal does not end the wait.
+    /// Waits for the next connection request and returns it.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::DeviceRemoved`] if the device that it listens on was removed.
     /// - [`ErrorKind::NotOwner`] after a fork.
+    ///
+    /// A peer that gives up causes no error here: [accepting](Incoming::accept) its request fails.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use rdmacm::endpoint::{ConnectionConfig, Listener};
+    ///
+    /// let listener = Listener::bind("0.0.0.0:7471")?;
+    /// let incoming = listener.accept()?;
+    /// println!("a request from {:?}", incoming.peer_addr());
+    /// let connection = incoming.accept(&ConnectionConfig::new(), &[], Duration::from_secs(5))?;
+    /// # Ok::<(), rdmacm::Error>(())
+    /// ```
     #[doc(alias = "rdma_get_request")]
     pub fn accept(&self) -> Result<Incoming> {
         self.incoming_by(None)
@@ -99,6 +155,28 @@ impl Listener {
     ///
     /// In addition to the errors of [`accept`](Self::accept):
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::time::Duration;
+    ///
+    /// use rdmacm::ErrorKind;
+    /// use rdmacm::endpoint::{Incoming, Listener};
+    ///
+    /// /// Takes requests until another thread sets `is_over`.
+    /// fn run(listener: &Listener, is_over: &AtomicBool, serve: fn(Incoming)) -> rdmacm::Result<()> {
+    ///     while !is_over.load(Ordering::Relaxed) {
+    ///         match listener.accept_timeout(Duration::from_millis(500)) {
+    ///             Ok(incoming) => serve(incoming),
+    ///             Err(error) if *error.kind() == ErrorKind::TimedOut => {}
+    ///             Err(error) => return Err(error),
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn accept_timeout(&self, timeout: Duration) -> Result<Incoming> {
         self.incoming_by(within(timeout))
     }
@@ -135,18 +213,19 @@ impl Listener {
     /// # Examples
     ///
     /// ```no_run
-    /// use std::time::Duration;
+    /// use std::{thread, time::Duration};
     ///
     /// use rdmacm::endpoint::{ConnectionConfig, Listener};
     ///
     /// let listener = Listener::bind("10.0.0.1:7471")?;
     /// for incoming in listener.incoming() {
-    ///     let connection = incoming?.accept(&ConnectionConfig::new(), &[], Duration::from_secs(5))?;
-    ///     std::thread::spawn(move || {
-    ///         while let Some(message) = connection.recv()? {
-    ///             connection.post_bytes(&message)?;
-    ///         }
-    ///         connection.close(Duration::from_secs(5))
+    ///     let incoming = incoming?;
+    ///     // Accepting waits for the peer: other clients are served meanwhile.
+    ///     thread::spawn(move || {
+    ///         let timeout = Duration::from_secs(5);
+    ///         let connection = incoming.accept(&ConnectionConfig::new(), &[], timeout)?;
+    ///         connection.post_bytes(b"welcome")?;
+    ///         connection.close(timeout)
     ///     });
     /// }
     /// # Ok::<(), rdmacm::Error>(())

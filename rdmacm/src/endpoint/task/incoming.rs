@@ -14,14 +14,17 @@ use super::listener::Listener;
 use crate::cm::RejectReason;
 use crate::endpoint::deadline::within;
 use crate::endpoint::{self, ConnectionConfig};
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::error::Result;
 
 /// The time for accepting a request that is awaited itself.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection request, for tasks.
+/// A connection request, which a program accepts or rejects, for tasks.
 ///
-/// Returned by [`Listener::accept`]. It dereferences to an [`endpoint::Incoming`], which has the peer's address and its
+/// Created by [`Listener::accept`]. A request may be sent to another task, which accepts it while the listener's task
+/// waits for the next one. It dereferences to an [`endpoint::Incoming`], which has the peer's address and its
 /// proposed parameters. Dropping it rejects the request without waiting for that.
 ///
 /// Awaiting it accepts the request with the default [`ConnectionConfig`], without private data, within 30 seconds.
@@ -54,13 +57,16 @@ impl Incoming {
 
     /// Accepts the request, and waits at most `timeout` until the connection is established.
     ///
-    /// See [`endpoint::Incoming::accept`].
-    ///
-    /// The connection belongs to the runtime of the listener.
+    /// `config` sets the buffers of this side: a message of the peer must fit into one. `private_data` go to the peer's
+    /// program. The connection belongs to the runtime of the listener. See [`endpoint::Incoming::accept`] for the steps,
+    /// and for the rules for iWARP.
     ///
     /// # Errors
     ///
-    /// - The errors of [`endpoint::Incoming::accept`].
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    /// - [`ErrorKind::Unreachable`], [`ErrorKind::Disconnected`], ECONNREFUSED and others if the peer does not complete
+    ///   the connection.
+    /// - The other errors of [`endpoint::Incoming::accept`].
     /// - The errors of [`Connection::from_blocking_with`].
     /// - ECANCELED if the runtime ends.
     ///
@@ -94,6 +100,20 @@ impl Incoming {
     ///
     /// The request is rejected in any case. If the future is dropped before it is polled, the peer gets neither the reason
     /// nor the data.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{RejectReason, task::Incoming};
+    ///
+    /// # async fn f(incoming: Incoming) -> rdmacm::Result<()> {
+    /// if !incoming.private_data().starts_with(b"sesame") {
+    ///     return incoming.reject(RejectReason::CONSUMER_DEFINED, b"wrong password").await;
+    /// }
+    /// let connection = incoming.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "rdma_reject")]
     pub async fn reject(self, reason: RejectReason, private_data: &[u8]) -> Result<()> {
         let runtime = self.0.runtime().clone();
@@ -103,7 +123,7 @@ impl Incoming {
         rejected.ok_or_else(|| cancelled("reject", "a connection request"))?
     }
 
-    /// Converts this into a blocking request.
+    /// Converts this into an [`endpoint::Incoming`].
     pub fn into_blocking(self) -> endpoint::Incoming {
         self.0.into_inner()
     }

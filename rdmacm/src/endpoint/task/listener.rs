@@ -23,10 +23,54 @@ use crate::endpoint::to_addresses::ToAddresses;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::ignore_poison;
 
-/// Waits for connection requests, for tasks.
+/// A listener for connection requests on a local address, for tasks.
 ///
-/// Several tasks may wait at once, and each request is delivered to one of them. Apart from waiting, it behaves as an
-/// [`endpoint::Listener`], which is documented in more detail. Dropping it does not wait until it has stopped listening.
+/// [`accept`](Self::accept) returns an [`Incoming`] request, which is not answered yet. The program looks at its peer and
+/// private data, and then accepts or rejects it. Accepting waits for the peer, so a server does it in another task.
+///
+/// All methods take `&self` and may be called by any task at any time. Several tasks may wait at once, and each request is
+/// delivered to one of them. Apart from waiting, it behaves as an [`endpoint::Listener`].
+///
+/// # Examples
+///
+/// A server on Tokio (feature `tokio`) with a task for each connection:
+///
+#[cfg_attr(feature = "tokio", doc = "```no_run")]
+#[cfg_attr(not(feature = "tokio"), doc = "```text")]
+/// use std::time::Duration;
+///
+/// use rdmacm::endpoint::ConnectionConfig;
+/// use rdmacm::endpoint::task::{Incoming, Listener};
+///
+/// const TIMEOUT: Duration = Duration::from_secs(5);
+///
+/// /// Sends messages back until the client closes the connection.
+/// async fn serve(incoming: Incoming) -> rdmacm::Result<()> {
+///     let connection = incoming.accept(&ConnectionConfig::new(), &[], TIMEOUT).await?;
+///     while let Some(message) = connection.recv().await? {
+///         connection.post_bytes(&message).await?;
+///     }
+///     connection.close(TIMEOUT).await
+/// }
+///
+/// #[tokio::main(flavor = "current_thread")]
+/// async fn main() -> rdmacm::Result<()> {
+///     let listener = Listener::bind("0.0.0.0:7471")?;
+///     loop {
+///         let incoming = listener.accept().await?;
+///         tokio::spawn(async {
+///             if let Err(error) = serve(incoming).await {
+///                 eprintln!("{error}");
+///             }
+///         });
+///     }
+/// }
+/// ```
+///
+/// # The end
+///
+/// Dropping the listener rejects the requests that were not taken, and does not wait until it has stopped listening.
+/// Connections and [`Incoming`] requests that it has returned are not affected.
 #[derive(Debug)]
 pub struct Listener {
     // Declared first: the runtime forgets the descriptor before it is closed.
@@ -41,26 +85,60 @@ pub struct Listener {
 const WATCH: (&str, &str) = ("watch", "a listener");
 
 impl Listener {
-    /// Listens on a local address, on the [default runtime](super#runtimes): see [`endpoint::Listener::bind`].
+    /// Listens on a local address, on the [default runtime](super#runtimes).
+    ///
+    /// The unspecified address means all addresses. With port 0 the kernel chooses a port, which
+    /// [`local_addr`](Self::local_addr) returns. See [`endpoint::Listener::bind`] for details. The lookup of a name blocks.
     ///
     /// # Errors
     ///
-    /// - The errors of [`endpoint::Listener::bind`].
+    /// - ENODEV if no device has the address.
+    /// - EADDRNOTAVAIL if this machine does not have the address.
+    /// - EADDRINUSE if the port is in use.
+    /// - The other errors of [`endpoint::Listener::bind`].
     /// - The errors of [`from_blocking`](Self::from_blocking).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::task::Listener;
+    ///
+    /// let listener = Listener::bind("10.0.0.1:0")?;
+    /// println!("listening on {:?}", listener.local_addr());
+    /// # Ok::<(), rdmacm::Error>(())
+    /// ```
     #[doc(alias = "rdma_listen")]
     pub fn bind(address: impl ToAddresses) -> Result<Self> {
         Self::from_blocking(endpoint::Listener::bind(address)?)
     }
 
-    /// Waits for the next connection request: see [`endpoint::Listener::accept`].
+    /// Waits for the next connection request and returns it.
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::Listener::accept`].
+    /// - [`ErrorKind::DeviceRemoved`] if the device that it listens on was removed.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    /// - ECANCELED if the runtime ends.
+    ///
+    /// A peer that gives up causes no error here: [accepting](Incoming::accept) its request fails.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: if the future is dropped, no request was taken.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::task::Listener;
+    ///
+    /// # async fn f(listener: Listener) -> rdmacm::Result<()> {
+    /// let incoming = listener.accept().await?;
+    /// println!("a request from {:?}", incoming.peer_addr());
+    /// // Accepts the request with the default configuration.
+    /// let connection = incoming.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "rdma_get_request")]
     pub async fn accept(&self) -> Result<Incoming> {
         let mut sleeper = self.watch.sleeper();
@@ -85,11 +163,30 @@ impl Listener {
         .await
     }
 
-    /// Returns a stream of the connection requests. It does not end: after an error it waits again.
+    /// Returns a stream of the connection requests (feature `futures-core`).
+    ///
+    /// It does not end: after an error it waits again.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: if the stream is dropped, no request was taken that it has not returned.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::pin::pin;
+    ///
+    /// // The crates `futures` and `tokio-stream` have the trait too.
+    /// use smol::stream::StreamExt;
+    ///
+    /// # async fn f(listener: &rdmacm::endpoint::task::Listener) -> rdmacm::Result<()> {
+    /// let mut requests = pin!(listener.incoming());
+    /// while let Some(incoming) = requests.next().await {
+    ///     println!("a request from {:?}", incoming?.peer_addr());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "futures-core")]
     pub fn incoming(&self) -> impl Stream<Item = Result<Incoming>> + Send + '_ {
         Repeat::new(|| async { Some(self.accept().await) })
@@ -100,7 +197,7 @@ impl Listener {
         self.listener.local_addr()
     }
 
-    /// Converts a listener into one for tasks of the [default runtime](super#runtimes).
+    /// Converts an [`endpoint::Listener`] into one for tasks of the [default runtime](super#runtimes).
     ///
     /// # Errors
     ///
@@ -110,7 +207,7 @@ impl Listener {
         Self::from_blocking_with(listener, default_runtime()?)
     }
 
-    /// Converts a listener into one for tasks of `runtime`.
+    /// Converts an [`endpoint::Listener`] into one for tasks of `runtime`.
     ///
     /// # Errors
     ///
@@ -130,7 +227,7 @@ impl Listener {
         Ok(Self { watch, listener, reading: Mutex::default() })
     }
 
-    /// Converts this into a blocking listener.
+    /// Converts this into an [`endpoint::Listener`].
     pub fn into_blocking(self) -> endpoint::Listener {
         self.listener.into_inner()
     }

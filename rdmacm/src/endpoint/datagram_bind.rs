@@ -21,11 +21,13 @@ use crate::verbs::{GRH_LENGTH, Mtu, QpState};
 
 const BIND: &str = "bind a datagram socket to";
 
+/// Binding a socket.
 impl DatagramSocket {
     /// Binds a socket to a local address, which selects the device and the port of the queue pair.
     ///
-    /// With port 0 the kernel chooses one. If `address` names several addresses, the first that the socket can be bound
-    /// to is used.
+    /// Unlike a `UdpSocket`, it cannot be bound to the unspecified address, because its queue pair is on one device. With
+    /// port 0 the kernel chooses a port, which [`local_addr`](Self::local_addr) returns. If `address` names several
+    /// addresses, the first that the socket can be bound to is used.
     ///
     /// Calls [`CmId::bind`] and [`CmId::listen`] in the port space UDP, and [`CmId::create_qp`]; the receives are
     /// posted.
@@ -39,6 +41,16 @@ impl DatagramSocket {
     /// - EADDRNOTAVAIL if this machine does not have the address.
     /// - EADDRINUSE if the port is in use.
     /// - EINVAL or ENOMEM if `config` exceeds the limits of the device.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{DatagramConfig, DatagramSocket};
+    ///
+    /// let socket = DatagramSocket::bind("10.0.0.1:0", &DatagramConfig::default())?;
+    /// println!("bound to {:?}, for datagrams of {} bytes", socket.local_addr(), socket.mtu());
+    /// # Ok::<(), rdmacm::Error>(())
+    /// ```
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind(address: impl ToAddresses, config: &DatagramConfig) -> Result<Self> {
         Self::bind_to(address.to_target(), config)

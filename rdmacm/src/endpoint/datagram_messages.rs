@@ -24,12 +24,27 @@ use crate::cm::CmId;
 use crate::error::ErrorKind;
 use crate::error::Result;
 
+/// Resolving peers, and sending and receiving datagrams.
 impl DatagramSocket {
     /// Asks the program that listens at `address` for its queue pair, and waits for the answer.
+    ///
+    /// One answer is enough for any number of datagrams. [`start_resolve_peer`](Self::start_resolve_peer) describes the
+    /// use of several addresses and of names.
     ///
     /// # Errors
     ///
     /// The errors of [`start_resolve_peer`](Self::start_resolve_peer) and [`RemoteOperation::wait`].
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn f(socket: &rdmacm::endpoint::DatagramSocket) -> rdmacm::Result<()> {
+    /// let peer = socket.resolve_peer("10.0.0.7:7174")?;
+    /// for text in ["first", "second"] {
+    ///     socket.post_bytes_to(text.as_bytes(), &peer)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "rdma_connect")]
     pub fn resolve_peer(&self, address: impl ToAddresses) -> Result<DatagramPeer> {
         self.start_resolve_peer(address)?.wait()
@@ -78,6 +93,20 @@ impl DatagramSocket {
     /// Nothing is sent then. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
     /// [`post_send_to`](Self::post_send_to):
     /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed [`mtu`](Self::mtu).
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{DatagramPeer, DatagramSocket};
+    ///
+    /// # fn f(socket: &DatagramSocket, peers: &[DatagramPeer]) -> rdmacm::Result<()> {
+    /// for peer in peers {
+    ///     socket.post_bytes_to(b"hello", peer)?;
+    /// }
+    /// // Waits until all are sent. They may be lost after that.
+    /// socket.flush()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn post_bytes_to(&self, bytes: &[u8], peer: &DatagramPeer) -> Result<()> {
         self.shared.post_bytes(bytes, self.send_to_peer(peer, None)?, WaitMode::BLOCKING)
     }
@@ -104,6 +133,16 @@ impl DatagramSocket {
     /// - [`ErrorKind::Disconnected`] if this side has [ended](Self::abort) the socket.
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
     /// - [`ErrorKind::NotOwner`] after a fork.
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn f(socket: &rdmacm::endpoint::DatagramSocket) -> rdmacm::Result<()> {
+    /// let (message, sender) = socket.recv_from()?;
+    /// println!("{} bytes of {sender:?}", message.len());
+    /// socket.post_bytes_to(b"received", &sender)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "ibv_create_ah_from_wc")]
     pub fn recv_from(&self) -> Result<(Message, DatagramPeer)> {
         self.recv_with(WaitMode::BLOCKING)
@@ -115,6 +154,28 @@ impl DatagramSocket {
     ///
     /// In addition to the errors of [`recv_from`](Self::recv_from):
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use rdmacm::ErrorKind;
+    /// use rdmacm::endpoint::{DatagramPeer, DatagramSocket, Message};
+    ///
+    /// /// Asks `server` up to three times, because a question or an answer may be lost.
+    /// fn ask(socket: &DatagramSocket, server: &DatagramPeer) -> rdmacm::Result<Option<Message>> {
+    ///     for _ in 0..3 {
+    ///         socket.post_bytes_to(b"what time is it?", server)?;
+    ///         match socket.recv_from_timeout(Duration::from_secs(1)) {
+    ///             Ok((answer, sender)) if sender == *server => return Ok(Some(answer)),
+    ///             Ok(_) => {}
+    ///             Err(error) if *error.kind() == ErrorKind::TimedOut => {}
+    ///             Err(error) => return Err(error),
+    ///         }
+    ///     }
+    ///     Ok(None)
+    /// }
+    /// ```
     pub fn recv_from_timeout(&self, timeout: Duration) -> Result<(Message, DatagramPeer)> {
         self.recv_with(WaitMode::timeout(timeout))
     }
@@ -150,6 +211,19 @@ impl DatagramSocket {
     ///
     /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket has ended.
     /// - [`ErrorKind::NotOwner`] after a fork.
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{DatagramPeer, DatagramSocket};
+    ///
+    /// # fn f(socket: &DatagramSocket, peer: &DatagramPeer) -> rdmacm::Result<()> {
+    /// let mut buffer = socket.acquire_buffer()?;
+    /// buffer.set_len(8)?;
+    /// buffer.copy_from_slice(&7_u64.to_be_bytes());
+    /// socket.post_send_to(buffer, peer)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn acquire_buffer(&self) -> Result<Buffer> {
         self.shared.take(WaitMode::BLOCKING)
     }

@@ -24,12 +24,33 @@ use crate::error::Result;
 
 /// A socket for datagrams: messages without a connection.
 ///
-/// Datagrams may be lost or reordered, and can be multicast.
+/// Datagrams may be lost or reordered, and can be [multicast](Self::join_multicast). As with a `UdpSocket`, one socket
+/// communicates with many others. Its datagrams go to a [`DatagramPeer`], which is resolved once or received, instead of
+/// an address: see [peers](#peers).
 ///
-/// All methods take `&self` and may be called from any thread at any time. If several threads receive, each datagram is
-/// delivered to one of them.
+/// Created by [`bind`](Self::bind). All methods take `&self` and may be called from any thread at any time, so an
+/// [`Arc`] shares the socket. If several threads receive, each datagram is delivered to one of them. Tasks use
+/// [`task::DatagramSocket`](super::task::DatagramSocket).
+///
+/// [`post_bytes_to`](Self::post_bytes_to) sends a copy of a slice. To send without a copy, [acquire a
+/// buffer](Self::acquire_buffer), fill it and [post](Self::post_send_to) it.
 ///
 /// # Examples
+///
+/// A server that sends every datagram back:
+///
+/// ```no_run
+/// use rdmacm::endpoint::{DatagramConfig, DatagramSocket};
+///
+/// let socket = DatagramSocket::bind("10.0.0.7:7174", &DatagramConfig::default())?;
+/// loop {
+///     let (message, sender) = socket.recv_from()?;
+///     socket.post_bytes_to(&message, &sender)?;
+/// }
+/// # Ok::<(), rdmacm::Error>(())
+/// ```
+///
+/// Its client:
 ///
 /// ```no_run
 /// use rdmacm::endpoint::{DatagramConfig, DatagramSocket};
@@ -39,6 +60,30 @@ use crate::error::Result;
 /// socket.post_bytes_to(b"who is there?", &server)?;
 /// let (answer, sender) = socket.recv_from()?;
 /// println!("{sender:?} sent {:?}", &*answer);
+/// # Ok::<(), rdmacm::Error>(())
+/// ```
+///
+/// One thread sends, and another one receives:
+///
+/// ```no_run
+/// use std::{sync::Arc, thread};
+///
+/// use rdmacm::endpoint::{DatagramConfig, DatagramSocket};
+///
+/// let socket = Arc::new(DatagramSocket::bind("10.0.0.1:0", &DatagramConfig::default())?);
+/// let server = socket.resolve_peer("10.0.0.7:7174")?;
+/// let receiver = Arc::clone(&socket);
+/// thread::spawn(move || {
+///     while let Ok((message, sender)) = receiver.recv_from() {
+///         println!("{} bytes of {sender:?}", message.len());
+///     }
+/// });
+/// for number in 0..1000_u32 {
+///     socket.post_bytes_to(&number.to_be_bytes(), &server)?;
+/// }
+/// socket.flush()?;
+/// // The other thread returns from its call.
+/// socket.abort();
 /// # Ok::<(), rdmacm::Error>(())
 /// ```
 ///
@@ -85,8 +130,11 @@ pub struct DatagramSocket {
     pub(super) mark: SocketId,
 }
 
+/// Multicast groups, the end of the socket, and its properties.
 impl DatagramSocket {
     /// Joins a multicast group, and waits until the socket is in it.
+    ///
+    /// The socket is in it until the [`MulticastGroup`] is dropped, whose documentation has an example.
     ///
     /// # Errors
     ///
@@ -104,7 +152,7 @@ impl DatagramSocket {
     ///
     /// The socket is in it until the [`MulticastGroup`] is dropped. Dropping the operation leaves the group.
     ///
-    /// [`CmId::join_multicast`], which describes memberships and groups.
+    /// Calls [`CmId::join_multicast`], which describes memberships and groups.
     ///
     /// # Errors
     ///

@@ -24,14 +24,63 @@ use crate::error::Result;
 #[cfg(doc)]
 use crate::{endpoint, error::ErrorKind};
 
-/// Sends and receives datagrams, for tasks.
+/// A socket for datagrams, which are messages without a connection, for tasks.
 ///
-/// All methods take `&self` and may be called by any task at any time. If several tasks receive, each datagram is
-/// delivered to one of them. Apart from waiting, it behaves as an [`endpoint::DatagramSocket`], which is documented in
-/// more detail. Peers that resolve the socket are answered while a task waits in one of its calls, for example in
-/// [`recv_from`](Self::recv_from).
+/// Datagrams may be lost or reordered, and can be [multicast](Self::join_multicast). As with a `UdpSocket`, one socket
+/// communicates with many others. Its datagrams go to a [`DatagramPeer`], which is [resolved](Self::resolve_peer) once or
+/// [received](Self::recv_from), instead of an address.
 ///
-/// Dropping the socket is [`abort`](Self::abort) without waiting for it.
+/// Created by [`bind`](Self::bind). All methods take `&self` and may be called by any task at any time, so an [`Arc`] shares
+/// the socket. If several tasks receive, each datagram is delivered to one of them. Apart from waiting, it behaves as an
+/// [`endpoint::DatagramSocket`], which is documented in more detail: [peers](endpoint::DatagramSocket#peers) and
+/// [loss](endpoint::DatagramSocket#loss).
+///
+/// # Examples
+///
+/// A server that sends every datagram back, on Tokio (feature `tokio`):
+///
+#[cfg_attr(feature = "tokio", doc = "```no_run")]
+#[cfg_attr(not(feature = "tokio"), doc = "```text")]
+/// use rdmacm::endpoint::{DatagramConfig, task::DatagramSocket};
+///
+/// #[tokio::main(flavor = "current_thread")]
+/// async fn main() -> rdmacm::Result<()> {
+///     let socket = DatagramSocket::bind("10.0.0.7:7174", &DatagramConfig::default()).await?;
+///     loop {
+///         let (message, sender) = socket.recv_from().await?;
+///         socket.post_bytes_to(&message, &sender).await?;
+///     }
+/// }
+/// ```
+///
+/// A client. An answer may be lost, so it does not wait without end:
+///
+#[cfg_attr(feature = "tokio", doc = "```no_run")]
+#[cfg_attr(not(feature = "tokio"), doc = "```text")]
+/// use std::{error::Error, time::Duration};
+///
+/// use rdmacm::endpoint::{DatagramConfig, task::DatagramSocket};
+/// use tokio::time;
+///
+/// async fn ask() -> Result<(), Box<dyn Error>> {
+///     let socket = DatagramSocket::bind("10.0.0.1:0", &DatagramConfig::default()).await?;
+///     let server = socket.resolve_peer("10.0.0.7:7174").await?;
+///     socket.post_bytes_to(b"who is there?", &server).await?;
+///     let (answer, sender) = time::timeout(Duration::from_secs(1), socket.recv_from()).await??;
+///     println!("{sender:?} sent {:?}", &*answer);
+///     Ok(())
+/// }
+/// ```
+///
+/// # Waiting
+///
+/// Dropping the future of a call ends its wait; the section "Cancel safety" of each call describes the effect. Peers that
+/// resolve the socket are answered while a task waits in one of its calls, for example in [`recv_from`](Self::recv_from).
+///
+/// # The end
+///
+/// Dropping the socket is [`abort`](Self::abort) without waiting for it. Posted datagrams that are not sent yet are lost,
+/// unless the program awaits [`flush`](Self::flush) before.
 #[derive(Debug)]
 pub struct DatagramSocket {
     // Declared first: the runtime forgets the descriptor before it is closed.
@@ -40,13 +89,16 @@ pub struct DatagramSocket {
 }
 
 impl DatagramSocket {
-    /// Creates a socket on a local address, on the [default runtime](super#runtimes).
+    /// Binds a socket to a local address, on the [default runtime](super#runtimes).
     ///
-    /// See [`endpoint::DatagramSocket::bind`].
+    /// The address selects the device, so it cannot be the unspecified one. With port 0 the kernel chooses a port. See
+    /// [`endpoint::DatagramSocket::bind`] for details.
     ///
     /// # Errors
     ///
-    /// - The errors of [`endpoint::DatagramSocket::bind`].
+    /// - [`ErrorKind::Unsupported`] on iWARP, which has no datagrams, and if there is no default runtime.
+    /// - [`ErrorKind::InvalidInput`] for the unspecified address, and if `config` has no buffer.
+    /// - ENODEV, EADDRNOTAVAIL and the other errors of [`endpoint::DatagramSocket::bind`].
     /// - The errors of [`from_blocking`](Self::from_blocking).
     /// - ECANCELED if the runtime ends.
     ///
@@ -67,11 +119,17 @@ impl DatagramSocket {
         Self::of(run_blocking(&runtime, bind).await.ok_or_else(ended)??)
     }
 
-    /// Resolves the socket that is bound to `address`: see [`endpoint::DatagramSocket::resolve_peer`].
+    /// Asks the program that listens at `address` for its queue pair, and waits for the answer.
+    ///
+    /// One answer is enough for any number of datagrams. See [`endpoint::DatagramSocket::start_resolve_peer`] for the use of
+    /// several addresses. A name is looked up on a thread that may block.
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::DatagramSocket::resolve_peer`].
+    /// - [`ErrorKind::Unreachable`] if no program listens at `address`, or if the peer refuses or does not answer within a
+    ///   minute.
+    /// - [`ErrorKind::TimedOut`] if the address or the route is not resolved within two seconds.
+    /// - The other errors of [`endpoint::DatagramSocket::resolve_peer`].
     ///
     /// # Cancel safety
     ///
@@ -94,13 +152,13 @@ impl DatagramSocket {
 
     /// Posts a copy of `bytes` to `peer` as a datagram, waiting until a buffer is free.
     ///
-    /// See [`endpoint::DatagramSocket::post_bytes_to`].
-    ///
-    /// For the first datagram to a peer it waits as [`post_send_to`](Self::post_send_to) does.
+    /// It does not wait until the datagram is sent: [`flush`](Self::flush) does. For the first datagram to a peer it waits
+    /// as [`post_send_to`](Self::post_send_to) does. See [`endpoint::DatagramSocket::post_bytes_to`].
     ///
     /// # Errors
     ///
-    /// - The errors of [`endpoint::DatagramSocket::post_bytes_to`].
+    /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed [`mtu`](Self::mtu).
+    /// - The other errors of [`endpoint::DatagramSocket::post_bytes_to`].
     /// - ECANCELED if the runtime ends.
     ///
     /// # Cancel safety
@@ -115,15 +173,28 @@ impl DatagramSocket {
 
     /// Waits for the next datagram and returns it with its sender.
     ///
-    /// See [`endpoint::DatagramSocket::recv_from`].
+    /// Dropping the message posts its buffer again. A datagram to the sender is an answer. See
+    /// [`endpoint::DatagramSocket::recv_from`] for the errors of groups.
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::DatagramSocket::recv_from`].
+    /// - [`ErrorKind::Disconnected`] if this side has [ended](Self::abort) the socket.
+    /// - The other errors of [`endpoint::DatagramSocket::recv_from`].
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: if the future is dropped, no datagram was taken.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn f(socket: &rdmacm::endpoint::task::DatagramSocket) -> rdmacm::Result<()> {
+    /// let (message, sender) = socket.recv_from().await?;
+    /// println!("{} bytes of {sender:?}", message.len());
+    /// socket.post_bytes_to(b"received", &sender).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "ibv_create_ah_from_wc")]
     pub async fn recv_from(&self) -> Result<(Message, DatagramPeer)> {
         let arrived = self.until(Operation::Receive, State::datagram).await??;
@@ -270,7 +341,7 @@ impl DatagramSocket {
         self.socket.stats()
     }
 
-    /// Converts a socket into one for tasks of the [default runtime](super#runtimes).
+    /// Converts an [`endpoint::DatagramSocket`] into one for tasks of the [default runtime](super#runtimes).
     ///
     /// # Errors
     ///
@@ -280,7 +351,7 @@ impl DatagramSocket {
         Self::from_blocking_with(socket, default_runtime()?)
     }
 
-    /// Converts a socket into one for tasks of `runtime`.
+    /// Converts an [`endpoint::DatagramSocket`] into one for tasks of `runtime`.
     ///
     /// # Errors
     ///
@@ -298,7 +369,7 @@ impl DatagramSocket {
         Ok(Self { watch, socket })
     }
 
-    /// Converts this into a blocking socket.
+    /// Converts this into an [`endpoint::DatagramSocket`].
     pub fn into_blocking(self) -> Blocking {
         self.socket.into_inner()
     }

@@ -13,13 +13,11 @@ use super::failure::{cancelled, refused};
 use super::runtime::Runtime;
 use super::waiting::until;
 use super::watch::Watch;
-#[cfg(doc)]
-use crate::endpoint;
 use crate::endpoint::core::EndReason;
 use crate::endpoint::deadline::within;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
-use crate::endpoint::{Connection as Blocking, EndpointStats};
+use crate::endpoint::{self, EndpointStats};
 use crate::error::{ErrorKind, Result};
 
 /// A reliable connection that carries messages in both directions, in order, for tasks.
@@ -101,7 +99,7 @@ pub struct Connection {
 struct Handle {
     // Declared first: the runtime forgets the descriptor before it is closed.
     watch: Watch,
-    connection: DropOnBlockingPool<Blocking>,
+    connection: DropOnBlockingPool<endpoint::Connection>,
 }
 
 /// The end of the connection, its properties, and conversions.
@@ -207,7 +205,7 @@ impl Connection {
     ///
     /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
     /// - [`ErrorKind::Unsupported`] if there is no default runtime.
-    pub fn from_blocking(connection: Blocking) -> Result<Self> {
+    pub fn from_blocking(connection: endpoint::Connection) -> Result<Self> {
         Self::from_blocking_with(connection, default_runtime()?)
     }
 
@@ -219,7 +217,10 @@ impl Connection {
     /// - EEXIST if the runtime watches another clone of `connection` already.
     /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
     /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.
-    pub fn from_blocking_with(connection: Blocking, runtime: Arc<dyn Runtime>) -> Result<Self> {
+    pub fn from_blocking_with(
+        connection: endpoint::Connection,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Self> {
         Self::established((DropOnBlockingPool::new(connection, &runtime), None))
     }
 
@@ -238,10 +239,10 @@ impl Connection {
     }
 
     /// Converts this handle into an [`endpoint::Connection`]. Other clones stay handles for tasks.
-    pub fn into_blocking(self) -> Blocking {
+    pub fn into_blocking(self) -> endpoint::Connection {
         match Arc::try_unwrap(self.handle) {
             Ok(handle) => handle.connection.into_inner(),
-            Err(handle) => Blocking::clone(&handle.connection),
+            Err(handle) => endpoint::Connection::clone(&handle.connection),
         }
     }
 
@@ -256,7 +257,7 @@ impl Connection {
         self.handle.connection.runtime()
     }
 
-    pub(super) fn blocking(&self) -> &Blocking {
+    pub(super) fn blocking(&self) -> &endpoint::Connection {
         &self.handle.connection
     }
 

@@ -19,10 +19,10 @@ use crate::endpoint::resolving::Resolving;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
 use crate::endpoint::to_addresses::ToAddresses;
-use crate::endpoint::{DatagramConfig, DatagramPeer, DatagramSocket as Blocking, EndpointStats};
-use crate::error::Result;
+use crate::endpoint::{self, DatagramConfig, DatagramPeer, EndpointStats};
 #[cfg(doc)]
-use crate::{endpoint, error::ErrorKind};
+use crate::error::ErrorKind;
+use crate::error::Result;
 
 /// A socket for datagrams, which are messages without a connection, for tasks.
 ///
@@ -85,7 +85,7 @@ use crate::{endpoint, error::ErrorKind};
 pub struct DatagramSocket {
     // Declared first: the runtime forgets the descriptor before it is closed.
     watch: Watch,
-    socket: DropOnBlockingPool<Blocking>,
+    socket: DropOnBlockingPool<endpoint::DatagramSocket>,
 }
 
 impl DatagramSocket {
@@ -112,7 +112,7 @@ impl DatagramSocket {
         let subject = target.to_string();
         let owner = Arc::clone(&runtime);
         let bind = move || {
-            let bound = Blocking::bind_to(target, &config);
+            let bound = endpoint::DatagramSocket::bind_to(target, &config);
             bound.map(|socket| DropOnBlockingPool::new(socket, &owner))
         };
         let ended = || cancelled("bind a datagram socket to", subject);
@@ -347,7 +347,7 @@ impl DatagramSocket {
     ///
     /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
     /// - [`ErrorKind::Unsupported`] if there is no default runtime.
-    pub fn from_blocking(socket: Blocking) -> Result<Self> {
+    pub fn from_blocking(socket: endpoint::DatagramSocket) -> Result<Self> {
         Self::from_blocking_with(socket, default_runtime()?)
     }
 
@@ -358,11 +358,14 @@ impl DatagramSocket {
     /// The errors of [`Runtime::register`]. Of Tokio and smol:
     /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
     /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.
-    pub fn from_blocking_with(socket: Blocking, runtime: Arc<dyn Runtime>) -> Result<Self> {
+    pub fn from_blocking_with(
+        socket: endpoint::DatagramSocket,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Self> {
         Self::of(DropOnBlockingPool::new(socket, &runtime))
     }
 
-    fn of(socket: DropOnBlockingPool<Blocking>) -> Result<Self> {
+    fn of(socket: DropOnBlockingPool<endpoint::DatagramSocket>) -> Result<Self> {
         let shared = &socket.shared;
         let watch = Watch::new(&**socket.runtime(), Arc::clone(&shared.readiness.epoll));
         let watch = watch.map_err(|error| refused("watch", shared.name.clone(), &error))?;
@@ -370,7 +373,7 @@ impl DatagramSocket {
     }
 
     /// Converts this into an [`endpoint::DatagramSocket`].
-    pub fn into_blocking(self) -> Blocking {
+    pub fn into_blocking(self) -> endpoint::DatagramSocket {
         self.socket.into_inner()
     }
 

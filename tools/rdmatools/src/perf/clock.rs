@@ -3,7 +3,6 @@
 //! # Safety
 //!
 //! Reading the processor's counter touches no memory.
-#![expect(unsafe_code, reason = "reads the processor's counter")]
 
 use std::time::Instant;
 
@@ -27,6 +26,7 @@ impl Clock {
 
 /// Returns the current value of the processor's counter.
 #[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "reads the processor's counter")]
 #[inline]
 pub(super) fn ticks() -> u64 {
     // SAFETY: every processor of the architecture has the instruction, and Linux lets programs use it.

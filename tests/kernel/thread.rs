@@ -11,10 +11,10 @@ use rdmacm::verbs::{
 };
 use rdmacm::{DestroyError, Error, Token};
 
-/// Compiles for types that any thread may use and take along.
-const fn shared<T: Send + Sync>() {}
-
 const _: () = {
+    /// Compiles for types that any thread may use and take along.
+    const fn shared<T: Send + Sync>() {}
+
     shared::<EventChannel>();
     shared::<CmId>();
     shared::<Event>();

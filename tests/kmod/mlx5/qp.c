@@ -186,18 +186,21 @@ static void card_keep(struct ib_qp_attr *kept, const struct ib_qp_attr *attr, in
 }
 
 /* Answers the options that the peer's device has with those that this device has too. */
-static int card_agree_on_ece(const struct card_qp *qp, struct ib_udata *udata)
+static int card_agree_on_ece(struct ib_udata *udata)
 {
 	struct mlx5_ib_modify_qp_resp resp = {};
 	struct mlx5_ib_modify_qp cmd = {};
+	struct card_context *context;
 	int err;
 
 	if (!udata || !udata->inlen)
 		return 0;
+	/* An XRC target has no context of its own. */
+	context = rdma_udata_to_drv_context(udata, struct card_context, ib);
 	err = card_take(udata, "modify_qp_data", &cmd, sizeof(cmd));
 	if (err)
 		return err;
-	if (cmd.comp_mask || (cmd.ece_options && !card_has_ece(qp->context)))
+	if (cmd.comp_mask || (cmd.ece_options && !card_has_ece(context)))
 		return -EOPNOTSUPP;
 	resp.response_length = min(udata->outlen, sizeof(resp));
 	resp.ece_options = cmd.ece_options & CARD_ECE;
@@ -214,7 +217,7 @@ int card_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 		return -EOPNOTSUPP;
 	if (udata)
 		card_journal_modify(qp, attr, mask, udata->inlen);
-	err = card_agree_on_ece(qp, udata);
+	err = card_agree_on_ece(udata);
 	if (err)
 		return err;
 	mutex_lock(&card_lock);

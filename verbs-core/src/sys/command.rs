@@ -50,6 +50,11 @@ impl CommandError {
 )]
 pub struct Joined<A, B>(pub A, pub B);
 
+/// Returns an address in the form of the kernel ABI.
+pub(super) fn address<T>(pointer: *mut T) -> u64 {
+    u64::try_from(pointer.expose_provenance()).expect("an address has at most 64 bits")
+}
+
 /// Writes a command.
 ///
 /// The kernel returns EACCES if other credentials opened the file, but also for other reasons, such as binding a

@@ -7,6 +7,7 @@
 //! requests of a post. No safe function sends those. Descriptors in responses are wrapped at once, each once.
 #![expect(unsafe_code, reason = "issues commands and takes descriptors from responses")]
 
+mod ioctl_call;
 mod queue;
 #[cfg(any(test, feature = "null"))]
 mod recording;
@@ -16,14 +17,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use verbs_abi::ioctl::{
-    RDMA_VERBS_IOCTL, UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_F_MANDATORY,
-    UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX,
-    UVERBS_ATTR_QUERY_GID_ENTRY_PORT, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY,
-    UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES,
-    UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT,
-    UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_METHOD_QUERY_GID_ENTRY,
-    UVERBS_METHOD_QUERY_GID_TABLE, UVERBS_OBJECT_DEVICE, ib_uverbs_attr, ib_uverbs_gid_entry,
-    ib_uverbs_ioctl_hdr,
+    RDMA_VERBS_IOCTL, UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS,
+    UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, UVERBS_ATTR_QUERY_GID_ENTRY_PORT,
+    UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE,
+    UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES,
+    UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT, UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE,
+    UVERBS_METHOD_QUERY_GID_ENTRY, UVERBS_METHOD_QUERY_GID_TABLE, ib_uverbs_gid_entry,
 };
 use verbs_abi::{
     AlignedU64, Command, IB_USER_VERBS_CMD_CREATE_CQ, IB_USER_VERBS_CMD_CREATE_QP,
@@ -36,10 +35,11 @@ use verbs_abi::{
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use self::ioctl_call::Call;
 pub use self::queue::{MOST_POSTED, Polled};
 #[cfg(any(test, feature = "null"))]
 pub use self::recording::Recorder;
-use super::command::{self, CommandError, Joined};
+use super::command::{self, CommandError, Joined, address};
 use super::node::{NodeFailure, open_node};
 use super::ownership::NotOwner;
 use super::process::Process;
@@ -515,74 +515,6 @@ const fn has_addresses_behind<C: Command>() -> bool {
 /// Returns the number of the command in the form of headers and INVOKE_WRITE.
 fn command_word<C: Command>() -> u32 {
     if C::EXTENDED { C::NUMBER | IB_USER_VERBS_CMD_FLAG_EXTENDED } else { C::NUMBER }
-}
-
-fn address<T>(pointer: *mut T) -> u64 {
-    u64::try_from(pointer.expose_provenance()).expect("an address has at most 64 bits")
-}
-
-/// The argument of the ioctl: a header, and the number of attributes in the header.
-#[repr(C)]
-struct Call {
-    header: ib_uverbs_ioctl_hdr,
-    attributes: [ib_uverbs_attr; 5],
-}
-
-impl Call {
-    /// Creates a call of a method of the device object.
-    fn new(method_id: u16, driver: rdma_driver_id) -> Self {
-        let header = ib_uverbs_ioctl_hdr {
-            length: u16::try_from(size_of::<ib_uverbs_ioctl_hdr>()).expect("24 fits"),
-            object_id: UVERBS_OBJECT_DEVICE,
-            method_id,
-            num_attrs: 0,
-            reserved1: AlignedU64::default(),
-            driver_id: driver,
-            reserved2: 0,
-        };
-        Self { header, attributes: [ib_uverbs_attr::default(); 5] }
-    }
-
-    /// Adds an input, unless it is empty.
-    ///
-    /// Up to 8 bytes are passed by value.
-    fn input(&mut self, attr_id: u16, bytes: &[u8]) {
-        let data = match bytes.len() {
-            0 => return,
-            length @ 1..=8 => {
-                let mut value = [0; 8];
-                value[..length].copy_from_slice(bytes);
-                u64::from_ne_bytes(value)
-            }
-            _ => address(bytes.as_ptr().cast_mut()),
-        };
-        self.attribute(attr_id, data, bytes.len());
-    }
-
-    /// Adds the handle of an object. Returns the index of the attribute, in which the kernel stores the handle of a new one.
-    fn handle(&mut self, attr_id: u16, handle: u64) -> usize {
-        self.attribute(attr_id, handle, 0);
-        usize::from(self.header.num_attrs) - 1
-    }
-
-    /// Adds an output, unless it is empty.
-    fn output(&mut self, attr_id: u16, address: u64, length: usize) {
-        if length > 0 {
-            self.attribute(attr_id, address, length);
-        }
-    }
-
-    fn attribute(&mut self, attr_id: u16, data: u64, length: usize) {
-        self.attributes[usize::from(self.header.num_attrs)] = ib_uverbs_attr {
-            attr_id,
-            len: u16::try_from(length).expect("what is asked and answered is short"),
-            flags: UVERBS_ATTR_F_MANDATORY,
-            attr_data: 0,
-            data: data.into(),
-        };
-        self.header.num_attrs += 1;
-        self.header.length += u16::try_from(size_of::<ib_uverbs_attr>()).expect("16 fits");
-    }
 }
 
 /// Wraps the descriptor of a response.

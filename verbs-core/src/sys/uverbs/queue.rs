@@ -18,8 +18,8 @@ use verbs_abi::{
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::{HEADER, UverbsFile, address};
-use crate::sys::command::{self, CommandError, Joined};
+use super::{HEADER, UverbsFile};
+use crate::sys::command::{self, CommandError, Joined, address};
 
 /// Maximum number of bytes after the request of a post: the ioctl counts in 16 bits.
 pub const MOST_POSTED: usize = 60_000;

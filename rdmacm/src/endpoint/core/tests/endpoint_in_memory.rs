@@ -1,0 +1,249 @@
+//! An endpoint on queues in memory, whose requests complete when a test decides.
+
+use std::collections::VecDeque;
+
+use crate::endpoint::core::{
+    ArmAction, Core, Datagrams, Messages, NotPosted, Outgoing, Protocol, Queue, QueueIo,
+    RecoveryAction, STALE_EVENTS, Slot,
+};
+use crate::endpoint::operation::{Interest, Operation};
+use crate::error::{Error, ErrorKind, Result};
+use crate::verbs::{Completion, SendOperation, WcOpcode, WcStatus};
+
+pub(super) const FLUSH: WcStatus = WcStatus::IB_WC_WR_FLUSH_ERR;
+pub(super) const NO_ACK: WcStatus = WcStatus::IB_WC_RETRY_EXC_ERR;
+pub(super) const CUT_OFF: WcStatus = WcStatus::IB_WC_LOC_QP_OP_ERR;
+pub(super) const SUCCESS: WcStatus = WcStatus::IB_WC_SUCCESS;
+
+pub(super) const SENDS: usize = 2;
+pub(super) const RECEIVES: usize = 2;
+pub(super) const BYTES: usize = 64;
+
+/// A buffer without memory of a device.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TestBuffer(usize, Box<[u8; BYTES]>);
+
+impl TestBuffer {
+    pub(super) fn new(index: usize) -> Self {
+        Self(index, Box::new([0; BYTES]))
+    }
+}
+
+impl Slot for TestBuffer {
+    fn index(&self) -> usize {
+        self.0
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut *self.1
+    }
+}
+
+/// Queues in memory, whose requests complete when the test decides.
+#[derive(Debug, Default)]
+pub(super) struct TestQueues {
+    pub(super) receives: VecDeque<TestBuffer>,
+    pub(super) sends: VecDeque<TestBuffer>,
+    pub(super) completed: [VecDeque<(TestBuffer, Option<u32>, Completion)>; 2],
+    pub(super) armed: Vec<Queue>,
+    pub(super) discarded: usize,
+    pub(super) resets: usize,
+    pub(super) is_error: bool,
+    /// Posts are refused, and the buffer is returned.
+    pub(super) refuses: bool,
+    /// Polling finds a completion that names no request.
+    pub(super) has_malformed_completion: bool,
+}
+
+fn completion(status: WcStatus, opcode: WcOpcode, bytes: usize) -> Completion {
+    let mut completion = Completion::default();
+    completion.0.status = status;
+    completion.0.opcode = opcode;
+    completion.0.byte_len = u32::try_from(bytes).expect("a test's length fits");
+    completion
+}
+
+impl TestQueues {
+    /// Completes the oldest receive.
+    pub(super) fn receive(&mut self, status: WcStatus, bytes: usize, sender: Option<u32>) -> bool {
+        let Some(buffer) = self.receives.pop_front() else { return false };
+        let completion = completion(status, WcOpcode::IB_WC_RECV, bytes);
+        self.completed[0].push_back((buffer, sender, completion));
+        true
+    }
+
+    /// Completes the oldest send.
+    pub(super) fn send(&mut self, status: WcStatus) -> bool {
+        let Some(buffer) = self.sends.pop_front() else { return false };
+        self.completed[1].push_back((
+            buffer,
+            None,
+            completion(status, WcOpcode::IB_UVERBS_WC_SEND, 0),
+        ));
+        true
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.is_error = true;
+        while self.receive(FLUSH, 0, None) || self.send(FLUSH) {}
+    }
+
+    fn refused(&self, buffer: TestBuffer) -> NotPosted<TestBuffer> {
+        let error = Error::new("post", "a test's buffer", ErrorKind::Os(libc::ENOMEM));
+        NotPosted { buffer: Some(buffer), error }
+    }
+}
+
+impl QueueIo for TestQueues {
+    type Buffer = TestBuffer;
+    type Sender = u32;
+
+    fn post_send(
+        &mut self,
+        buffer: TestBuffer,
+        _: usize,
+        _: Outgoing<'_>,
+    ) -> Result<(), NotPosted<TestBuffer>> {
+        if self.refuses {
+            return Err(self.refused(buffer));
+        }
+        self.sends.push_back(buffer);
+        if self.is_error {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    fn post_recv(&mut self, buffer: TestBuffer) -> Result<(), NotPosted<TestBuffer>> {
+        if self.refuses {
+            return Err(self.refused(buffer));
+        }
+        self.receives.push_back(buffer);
+        if self.is_error {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    fn poll(
+        &mut self,
+        queue: Queue,
+        mut each: impl FnMut(TestBuffer, Option<u32>, &Completion),
+    ) -> Result<usize> {
+        if self.has_malformed_completion {
+            return Err(Error::malformed("poll", "", "a completion"));
+        }
+        let completed = &mut self.completed[usize::from(queue == Queue::Send)];
+        let count = completed.len();
+        completed.drain(..).for_each(|(buffer, sender, done)| each(buffer, sender, &done));
+        Ok(count)
+    }
+
+    fn outstanding(&self) -> usize {
+        let completed: usize = self.completed.iter().map(VecDeque::len).sum();
+        self.receives.len() + self.sends.len() + completed
+    }
+}
+
+/// An endpoint on queues in memory.
+pub(super) struct Endpoint {
+    pub(super) core: Core<TestBuffer, u32>,
+    pub(super) queues: TestQueues,
+}
+
+impl Endpoint {
+    fn new(protocol: Protocol<TestBuffer>) -> Self {
+        let core = Core::new((0..SENDS).map(TestBuffer::new).collect(), RECEIVES, protocol);
+        let receives = (SENDS..SENDS + RECEIVES).map(TestBuffer::new).collect();
+        Self { core, queues: TestQueues { receives, ..TestQueues::default() } }
+    }
+
+    pub(super) fn roce() -> Self {
+        Self::new(Protocol::Messages(Messages::new(false, RECEIVES, CUT_OFF, FLUSH, None)))
+    }
+
+    pub(super) fn iwarp() -> Self {
+        Self::new(Protocol::Messages(Messages::new(
+            true,
+            RECEIVES,
+            WcStatus::IB_WC_LOC_LEN_ERR,
+            CUT_OFF,
+            None,
+        )))
+    }
+
+    /// Creates a connection with keep-alive writes.
+    pub(super) fn kept_alive() -> Self {
+        let buffer = TestBuffer::new(SENDS + RECEIVES);
+        let protocol = Messages::new(false, RECEIVES, CUT_OFF, FLUSH, Some(buffer));
+        Self::new(Protocol::Messages(protocol))
+    }
+
+    pub(super) fn datagrams() -> Self {
+        Self::new(Protocol::Datagrams(Datagrams::default()))
+    }
+
+    pub(super) fn poll(&mut self) -> bool {
+        let mut polled = false;
+        loop {
+            polled |= self.core.poll(&mut self.queues, Interest::All).expect("it polls");
+            if !self.recover() {
+                return polled;
+            }
+        }
+    }
+
+    /// Takes a step of setting up a failed queue pair again, if there is one.
+    fn recover(&mut self) -> bool {
+        let Some(action) = self.core.next_recovery(&self.queues) else { return false };
+        assert_eq!(self.core.next_recovery(&self.queues), None, "one caller takes it");
+        match action {
+            RecoveryAction::SetToError => self.queues.flush(),
+            RecoveryAction::ResetToRts => {
+                assert_eq!(self.queues.outstanding(), 0, "requests would be lost");
+                self.queues.is_error = false;
+                self.queues.resets += 1;
+            }
+        }
+        self.core.on_recovered(action, true);
+        true
+    }
+
+    /// Arms the queues for `interest`. Returns `true` if one was not armed.
+    pub(super) fn arm(&mut self, interest: Interest, has_epoll_waiter: bool) -> bool {
+        let Some(action) = self.core.next_arm_action(interest, has_epoll_waiter) else {
+            return false;
+        };
+        match action {
+            ArmAction::DiscardEvents => self.queues.discarded += STALE_EVENTS,
+            ArmAction::Arm { receives, sends } => {
+                self.queues.armed.extend(receives.then_some(Queue::Receive));
+                self.queues.armed.extend(sends.then_some(Queue::Send));
+            }
+        }
+        self.core.on_arm_action(action, true);
+        true
+    }
+
+    /// Posts a send in a free buffer. Returns its slot.
+    pub(super) fn post(&mut self, is_awaited: bool) -> Option<usize> {
+        let buffer = self.core.acquire_buffer()?.ok()?;
+        let (index, send) = (buffer.index(), SendOperation::Send.into());
+        let posted =
+            self.core.post_send(&mut self.queues, Operation::Send, buffer, 1, send, is_awaited);
+        posted.expect("test queues do not refuse");
+        Some(index)
+    }
+
+    pub(super) fn disconnect(&mut self) {
+        self.core.on_disconnected(Some(&mut self.queues), None).expect("test queues do not fail");
+    }
+
+    /// Counts the buffers for sending and receiving that the core and the queues have.
+    pub(super) fn buffers(&mut self) -> usize {
+        let posted = self.queues.outstanding();
+        let (free, unposted, inbox, kept) = self.core.abort();
+        let slots = (0..SENDS).filter_map(|index| self.core.detach_send(index)).count();
+        posted + free.len() + unposted.len() + inbox.len() + usize::from(kept.is_some()) + slots
+    }
+}

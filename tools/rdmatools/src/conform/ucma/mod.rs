@@ -1,6 +1,7 @@
 //! Checks of ucma, the ABI of `/dev/infiniband/rdma_cm`.
 
 mod commands;
+mod connection_steps;
 mod connections;
 mod invariants;
 mod request;

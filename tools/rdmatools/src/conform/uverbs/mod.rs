@@ -1,5 +1,6 @@
 //! Checks of uverbs, the ABI of `/dev/infiniband/uverbsN`.
 
+mod command;
 mod commands;
 mod invariants;
 mod objects;

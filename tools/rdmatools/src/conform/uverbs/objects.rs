@@ -7,45 +7,11 @@ use verbs_abi::{ib_uverbs_create_qp, ib_uverbs_qp_type};
 use super::super::bench::{Bench, u32_at};
 use super::super::check::{CheckError, Driver, Machine};
 use super::super::kernel::{Call, File, Outcome, Target};
-use super::commands::{COMMANDS, Command, Support};
+use super::command::{Command, Object, ObjectUse, Support};
+use super::commands::COMMANDS;
 use super::request;
 
-/// An object that one command creates and others use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Object {
-    ProtectionDomain,
-    AddressHandle,
-    MemoryRegion,
-    MemoryWindow,
-    CompletionQueue,
-    /// A queue pair in RESET.
-    QueuePair,
-    /// A datagram queue pair.
-    DatagramQueuePair,
-    /// A queue pair that is attached to a multicast group.
-    Member,
-    SharedReceiveQueue,
-}
-
-/// The use of a command with existing objects.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ObjectUse {
-    /// Offsets of the objects' handles.
-    pub(super) objects: &'static [(usize, Object)],
-    /// Other fields that differ from the command's: offset, length in bytes, value.
-    pub(super) fields: &'static [(usize, usize, u64)],
-    /// Offsets of memory addresses.
-    pub(super) memory: &'static [usize],
-    /// Length of the driver's part of the request in bytes: rxe, siw.
-    pub(super) request: [usize; 2],
-    /// The answers of rxe and siw.
-    pub(super) outcomes: [Outcome; 2],
-}
-
 impl ObjectUse {
-    /// Length of the memory at an address in a request, in bytes.
-    pub(super) const MEMORY: usize = 64;
-
     /// Returns `true` if the use is the same for all drivers.
     fn is_common(&self) -> bool {
         self.request == [0, 0] && self.outcomes[0] == self.outcomes[1]

@@ -10,8 +10,9 @@ use super::super::bench::Bench;
 use super::super::check::{Check, CheckError, Driver, Expectation, Needs, RowFunction, Run};
 use super::super::kernel::Outcome::{self, Done, Errno};
 use super::super::kernel::{Answer, Call, Caller, Target};
-use super::commands::{COMMANDS, Command, Handle, Support};
-use super::objects::{Object, command_named};
+use super::command::{Command, Handle, Object, Support};
+use super::commands::COMMANDS;
+use super::objects::command_named;
 use super::request;
 
 /// The stage of the kernel's processing that determines the answer.

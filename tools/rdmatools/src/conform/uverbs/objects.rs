@@ -8,7 +8,7 @@ use super::super::bench::{Bench, u32_at};
 use super::super::check::{CheckError, Driver, Machine};
 use super::super::kernel::{Call, File, Outcome, Target};
 use super::command::{Command, Object, ObjectUse, Support};
-use super::commands::COMMANDS;
+use super::commands::commands;
 use super::request;
 
 impl ObjectUse {
@@ -44,10 +44,7 @@ fn place(command: &Command, own: &ObjectUse, machine: &Machine) -> Result<usize,
 
 /// Returns the command with this name.
 pub(super) fn command_named(name: &str) -> &'static Command {
-    COMMANDS
-        .iter()
-        .find(|command| command.name == name)
-        .expect("the command should be in the table")
+    commands().find(|command| command.name == name).expect("the command should be in the table")
 }
 
 impl Object {

@@ -11,7 +11,7 @@ use super::super::check::{Check, CheckError, Driver, Expectation, Needs, RowFunc
 use super::super::kernel::Outcome::{self, Done, Errno};
 use super::super::kernel::{Answer, Call, Caller, Target};
 use super::command::{Command, Handle, Object, Support};
-use super::commands::COMMANDS;
+use super::commands::commands;
 use super::objects::command_named;
 use super::request;
 
@@ -450,7 +450,7 @@ impl Command {
 /// Returns all checks of this kind.
 pub(super) fn rows() -> Vec<Check> {
     let mut rows = Vec::new();
-    for command in COMMANDS {
+    for command in commands() {
         let row = |name: &str, shows: &str, expectation, run: Box<RowFunction>| Check {
             id: format!("uverbs.{}.{name}", command.name),
             shows: shows.to_owned(),

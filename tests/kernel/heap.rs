@@ -1,18 +1,16 @@
 //! Connections leave nothing on the heap.
 
 use std::net::SocketAddr;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rdmacm::cm::ConnParam;
 use rdmacm::endpoint::ConnectionConfig;
-use rdmacm_tests::heap::{Live, live};
-use rdmacm_tests::try_again;
+use rdmacm_tests::heap::live;
+use rdmacm_tests::{holds_in_time, try_again};
 use tokio::runtime::Builder;
 
 use crate::endpoint_connect::pair;
 use crate::endpoint_tokio;
-use crate::fixtures::{Connection, LONG, roce, siw};
+use crate::fixtures::{Connection, roce, siw};
 use crate::io::Shape;
 
 /// The process has no more on its heap after this many connections than it had after a tenth of them.
@@ -28,29 +26,20 @@ fn leave_nothing(connect: impl Fn()) {
     for series in 1.. {
         let before = live();
         (FIRST..CONNECTIONS).for_each(|_| connect());
-        let Err(now) = settle(before) else { return };
+        // A thread that has been waited for may still have to free its last. Threads that earlier tests have left, such as those
+        // of smol for blocking work, end and free memory meanwhile.
+        let mut now = live();
+        let has_no_more = holds_in_time(|| {
+            now = live();
+            now.bytes <= before.bytes && now.blocks <= before.blocks
+        });
+        if has_no_more {
+            return;
+        }
         // A table grows if more objects exist at the same time than ever before, which depends on the order of threads. The
         // next series finds it large enough, whereas a leak is there again.
         assert!(series < SERIES, "{before:?} became {now:?} in series {series}");
         try_again(&format!("{before:?} became {now:?}"));
-    }
-}
-
-/// Waits until the heap has no more than `before`. Returns its contents if that takes too long.
-///
-/// A thread that has been waited for may still have to free its last. Threads that earlier tests have left, such as those of
-/// smol for blocking work, end and free memory meanwhile.
-fn settle(before: Live) -> Result<(), Live> {
-    let deadline = Instant::now() + LONG;
-    loop {
-        let now = live();
-        if now.bytes <= before.bytes && now.blocks <= before.blocks {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            return Err(now);
-        }
-        thread::sleep(Duration::from_millis(10));
     }
 }
 

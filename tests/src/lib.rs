@@ -44,12 +44,20 @@ pub fn mount_debugfs() {
 }
 
 /// Waits until `condition` holds.
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
+    assert!(holds_in_time(condition), "waited in vain until {what}");
+}
+
+/// Waits until `condition` holds, at most a minute. Returns `false` if it does not hold then.
+pub fn holds_in_time(mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        if Instant::now() >= deadline {
+            return false;
+        }
         thread::sleep(Duration::from_millis(10));
     }
+    true
 }
 
 /// Says that the running test checks nothing on this kernel. `cargo xtask test` counts the test as skipped, with this

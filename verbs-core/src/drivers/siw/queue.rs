@@ -176,15 +176,29 @@ impl<E> Free<'_, E> {
         self.write(offset, value.as_bytes());
     }
 
-    /// Reads an element as bytes.
+    /// Returns the place of `length` bytes at `offset`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the bytes are not within the element, or overlap the flags.
     #[inline(always)]
-    pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
-        let before = offset < FLAGS && bytes.len() <= FLAGS - offset;
+    fn bytes_at(&mut self, offset: usize, length: usize) -> NonNull<u8> {
+        let before = offset < FLAGS && length <= FLAGS - offset;
         let behind = offset >= FLAGS + size_of::<u16>();
         assert!(before || behind);
-        assert!(offset <= size_of::<E>() && bytes.len() <= size_of::<E>() - offset);
+        assert!(offset <= size_of::<E>() && length <= size_of::<E>() - offset);
         // SAFETY: `offset` is within the element, as was checked.
-        let into = unsafe { self.start.add(offset) };
+        unsafe { self.start.add(offset) }
+    }
+
+    /// Writes `bytes` into the element, from `offset` on.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the bytes are not within the element, or overlap the flags.
+    #[inline(always)]
+    pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let into = self.bytes_at(offset, bytes.len());
         // SAFETY: `bytes` is a slice and so valid for reads. `into` is valid for writes of as many bytes, which are
         // within the element, as was checked. Bytes have no alignment. The two do not overlap, because this library
         // creates no slice of a mapping.
@@ -195,13 +209,10 @@ impl<E> Free<'_, E> {
     ///
     /// # Panics
     ///
-    /// Panics if the bytes are not within the element, behind the flags.
+    /// Panics if the bytes are not within the element, or overlap the flags.
     #[inline(always)]
     pub(super) fn write_if_short(&mut self, offset: usize, bytes: &[u8]) -> bool {
-        assert!(offset >= FLAGS + size_of::<u16>());
-        assert!(offset <= size_of::<E>() && bytes.len() <= size_of::<E>() - offset);
-        // SAFETY: `offset` is within the element, as was checked.
-        let into = unsafe { self.start.add(offset) };
+        let into = self.bytes_at(offset, bytes.len());
         // SAFETY: the rest of the element has room for the bytes, as was checked. They do not overlap it, because this
         // library creates no slice of a mapping.
         unsafe { copy_if_short(into, bytes) }

@@ -78,8 +78,9 @@ fn request(qp: &QueuePair, ece: Ece) -> Result<()> {
 mod tests {
     use super::super::id::tests::fake_connection;
     use super::*;
-    use crate::verbs::QueuePairInit;
-    use crate::verbs::{CompletionQueue, Context, ProtectionDomain, QpState, QueuePairAttributes};
+    use crate::verbs::{
+        CompletionQueue, Context, ProtectionDomain, QpState, QueuePairAttributes, QueuePairInit,
+    };
 
     /// Creates a queue pair of the null device, which has the options 3 of vendor 7.
     fn qp() -> QueuePair {

@@ -162,6 +162,10 @@ impl SendOps for SendRing {
         if check_send(state).is_err() {
             return false;
         }
+        // Before the payload, so that no register keeps these values. If the fast path ends below, the slot is filled
+        // anew.
+        slot.clear();
+        what.put(&mut slot);
         let mut flags = ib_send_flags::from_bits_retain(request.flags.bits());
         let (length, num_sge) = match request.payload {
             Payload::Gather(&[Sge { addr, length, lkey }]) if length < self.too_long => {
@@ -179,8 +183,6 @@ impl SendOps for SendRing {
             // SAFETY: as above.
             Payload::Gather(_) => return unsafe { self.try_store_other(state, request) },
         };
-        slot.clear();
-        what.put(&mut slot);
         finish(slot, request.wr_id, flags, length, num_sge);
         self.owes_doorbell = true;
         true

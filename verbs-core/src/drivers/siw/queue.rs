@@ -253,18 +253,19 @@ impl<E: Work> Ring<E> {
         Ok(Free { place, start, flags, count, elements })
     }
 
-    /// Returns `true` if the last stored element needs a doorbell.
+    /// Returns `true` if the kernel may not process the last `stored` elements without a doorbell.
     ///
-    /// The kernel needs one if it has taken the element before, or if there is none. Until it has taken that element,
-    /// it will check the next one afterwards.
+    /// After each element that the kernel has taken, it checks the next one. So it processes the stored elements if it
+    /// has yet to take the one before them.
     #[inline]
-    pub(super) fn must_be_told(&self) -> bool {
-        // The kernel clears the flag of the one element and then checks the other. Either it sees the stored flag of
-        // the other, or this thread sees the cleared one.
+    pub(super) fn must_be_told(&self, stored: u32) -> bool {
+        // The kernel clears the flag of an element and then checks the next one. Either it sees the stored flags, or
+        // this thread sees the cleared one.
         fence(Ordering::SeqCst);
-        let before = self.count().wrapping_sub(2);
+        let before = self.count().wrapping_sub(stored).wrapping_sub(1);
         let before = self.place.element_of(size_of::<E>(), before);
-        self.place.mask == 0 || self.place.flags_of(before).load(Ordering::Acquire) & VALID == 0
+        // Elements that fill the ring have taken the place of the one before them.
+        stored > self.place.mask || self.place.flags_of(before).load(Ordering::Acquire) & VALID == 0
     }
 
     /// Takes back the element that was put last; whether it was there still.

@@ -29,13 +29,15 @@ pub struct SendRing {
     /// It is 0 if no request may have an entry.
     too_long: u32,
     max_inline: u32,
-    /// The kernel leaves it to the poster to mark every request.
-    signal_all: bool,
+    /// The flags of every element.
+    ///
+    /// The kernel leaves it to the poster to mark each request of a queue pair whose requests are all signaled.
+    flags: siw_wqe_flags,
     /// The kernel has moved the queue pair to RTS, which only the kernel knows.
     pub(super) connected: bool,
-    /// The kernel may not know of the element put last.
+    /// The kernel may not know of an element that it was to be told of.
     owes_doorbell: bool,
-    /// Number of elements that were stored since the last doorbell.
+    /// Number of elements that were stored since a doorbell was last rung or found not to be needed.
     stored: u32,
 }
 
@@ -59,6 +61,18 @@ fn ring_again(doorbell: Doorbell<'_>, refused: CommandError) -> Result<(), Comma
     }
 }
 
+/// Places between the bits of a request's flags and those of an element.
+const COMPLETION_SHIFT: u32 = 1;
+const FENCE_SHIFT: u32 = 4;
+const _: () = assert!(
+    SendFlags::SIGNALED.bits() << COMPLETION_SHIFT
+        == siw_wqe_flags::SIW_WQE_SIGNALLED.bits() as u32
+        && SendFlags::SOLICITED.bits() << COMPLETION_SHIFT
+            == siw_wqe_flags::SIW_WQE_SOLICITED.bits() as u32
+        && SendFlags::FENCE.bits() << FENCE_SHIFT
+            == siw_wqe_flags::SIW_WQE_READ_FENCE.bits() as u32
+);
+
 /// Offset of inline bytes in an element.
 const INLINE: usize = offset_of!(siw_sqe, sge) + size_of::<siw_sge>();
 const _: () = assert!(INLINE + SIW_MAX_INLINE == size_of::<siw_sqe>());
@@ -74,40 +88,18 @@ impl SendRing {
         signal_all: bool,
     ) -> Self {
         let too_long = if max_sge == 0 { 0 } else { TOO_LONG };
+        let signaled = siw_wqe_flags::SIW_WQE_SIGNALLED;
+        let flags = if signal_all { signaled } else { siw_wqe_flags::empty() };
         Self {
             ring,
             max_sge,
             too_long,
             max_inline,
-            signal_all,
+            flags,
             connected: false,
             owes_doorbell: false,
             stored: 0,
         }
-    }
-
-    /// Returns the flags of an element for a request with `asked`.
-    #[inline(always)]
-    fn flags(&self, asked: SendFlags) -> siw_wqe_flags {
-        let mut flags = siw_wqe_flags::empty();
-        if self.signal_all || asked.contains(SendFlags::SIGNALED) {
-            flags |= siw_wqe_flags::SIW_WQE_SIGNALLED;
-        }
-        if asked.contains(SendFlags::SOLICITED) {
-            flags |= siw_wqe_flags::SIW_WQE_SOLICITED;
-        }
-        if asked.contains(SendFlags::FENCE) {
-            flags |= siw_wqe_flags::SIW_WQE_READ_FENCE;
-        }
-        flags
-    }
-
-    /// Counts the element that was stored last, and checks if it needs a doorbell.
-    #[inline(always)]
-    fn count_stored(&mut self) {
-        self.stored += 1;
-        // Checked for each element: if one element needs a doorbell, all later ones do too.
-        self.owes_doorbell = self.owes_doorbell || self.ring.must_be_told();
     }
 
     /// Stores any request in a ring of which the kernel takes it. Returns `true` if the request is stored.
@@ -145,7 +137,7 @@ impl SendRing {
         if is_read && request.flags.contains(SendFlags::FENCE) {
             return Err(PostError::Invalid("siw cannot fence a read"));
         }
-        let mut flags = self.flags(request.flags);
+        let mut flags = flags(self.flags, request.flags);
         let mut element = self.ring.free()?;
         let num_sge = match request.payload {
             Payload::Gather(pieces) => {
@@ -165,8 +157,10 @@ impl SendRing {
                 1
             }
         };
-        finish(element, request.wr_id, num_sge, opcode, raddr, rkey, flags);
-        self.count_stored();
+        name(&mut element, request.wr_id, opcode, raddr, rkey);
+        element.put(offset_of!(siw_sqe, num_sge), &num_sge);
+        element.hand_over(flags);
+        self.stored += 1;
         Ok(())
     }
 
@@ -247,8 +241,11 @@ impl SendOps for SendRing {
             // SAFETY: the contract of this function is that of the callee.
             _ => return unsafe { self.try_put(request) },
         };
-        let mut flags = self.flags(request.flags);
         let Ok(mut element) = self.ring.free() else { return false };
+        // Before the payload, so that no register keeps these values. If the fast path ends below, the element is
+        // filled anew.
+        name(&mut element, request.wr_id, opcode, raddr, rkey);
+        let mut flags = flags(self.flags, request.flags);
         match request.payload {
             Payload::Gather(&[piece]) if piece.length > 0 && piece.length < self.too_long => {
                 element.put(offset_of!(siw_sqe, sge), &translated_piece(&piece));
@@ -265,8 +262,9 @@ impl SendOps for SendRing {
             // SAFETY: as above.
             Payload::Gather(_) => return unsafe { self.try_put(request) },
         }
-        finish(element, request.wr_id, 1, opcode, raddr, rkey, flags);
-        self.count_stored();
+        element.put(offset_of!(siw_sqe, num_sge), &1_u8);
+        element.hand_over(flags);
+        self.stored += 1;
         true
     }
 
@@ -274,7 +272,8 @@ impl SendOps for SendRing {
     #[inline(always)]
     fn ring(&mut self, doorbell: Doorbell<'_>) -> Posted {
         let stored = mem::take(&mut self.stored);
-        if self.owes_doorbell {
+        if self.owes_doorbell || (stored > 0 && self.ring.must_be_told(stored)) {
+            self.owes_doorbell = true;
             if let Err(refused) = ring(doorbell) {
                 return self.refused(refused, stored);
             }
@@ -288,23 +287,24 @@ impl SendOps for SendRing {
     }
 }
 
-/// Stores the rest of an element, and hands it over to the kernel.
+/// Stores the fields of an element that say what it does.
 #[inline(always)]
-fn finish(
-    mut element: Free<'_, siw_sqe>,
-    wr_id: u64,
-    num_sge: u8,
-    opcode: siw_opcode,
-    raddr: u64,
-    rkey: u32,
-    flags: siw_wqe_flags,
-) {
+fn name(element: &mut Free<'_, siw_sqe>, wr_id: u64, opcode: siw_opcode, raddr: u64, rkey: u32) {
     element.put(offset_of!(siw_sqe, id), &AlignedU64::new(wr_id));
-    element.put(offset_of!(siw_sqe, num_sge), &num_sge);
     element.put(offset_of!(siw_sqe, opcode), &opcode);
     element.put(offset_of!(siw_sqe, rkey), &rkey);
     element.put(offset_of!(siw_sqe, raddr), &AlignedU64::new(raddr));
-    element.hand_over(flags);
+}
+
+/// Returns the flags of an element for a request with `asked`, in a queue whose elements all have the flags `of_all`.
+#[inline(always)]
+fn flags(of_all: siw_wqe_flags, asked: SendFlags) -> siw_wqe_flags {
+    let completion = asked & (SendFlags::SIGNALED | SendFlags::SOLICITED);
+    let fence = asked & SendFlags::FENCE;
+    let bits = (completion.bits() << COMPLETION_SHIFT) | (fence.bits() << FENCE_SHIFT);
+    #[expect(clippy::cast_possible_truncation, reason = "the flags have 5 bits")]
+    let bits = bits as u16;
+    of_all | siw_wqe_flags::from_bits_retain(bits)
 }
 
 /// Returns the error that siw does not support `operation`.

@@ -98,10 +98,10 @@ impl Sender {
     }
 }
 
-/// Checks the sending of the first element while `others` are stored.
+/// Checks the sending of the first element while others are stored, in lists of these lengths.
 ///
-/// The kernel gets a doorbell for each element that needs one.
-fn check_doorbells_send_all(slots: u32, others: u32) {
+/// The kernel gets a doorbell for each list that needs one.
+fn check_doorbells_send_all(slots: u32, lists: &[u32]) {
     let mut ring = ring(slots);
     let sender = Sender::of(&ring);
     put(&mut ring, 0);
@@ -110,24 +110,38 @@ fn check_doorbells_send_all(slots: u32, others: u32) {
         let sender = Arc::clone(&sender);
         move || sender.work()
     });
-    for id in 1..=others {
-        put(&mut ring, id.into());
-        if ring.must_be_told() {
+    let mut stored = 1;
+    for list in lists.iter().copied() {
+        for id in stored..stored + list {
+            put(&mut ring, id.into());
+        }
+        stored += list;
+        if ring.must_be_told(list) {
             sender.ring();
         }
     }
     joined(kernel);
-    assert_eq!(sender.state.lock().expect("whole").taken, others + 1, "it sleeps on one");
+    assert_eq!(sender.state.lock().expect("whole").taken, stored, "it sleeps on one");
 }
 
 #[test]
 fn loom_doorbell_is_rung_for_sleeping_kernel() {
-    check(|| check_doorbells_send_all(2, 2));
+    check(|| check_doorbells_send_all(2, &[1, 1]));
+}
+
+#[test]
+fn loom_doorbell_is_rung_for_list() {
+    check(|| check_doorbells_send_all(4, &[2, 1]));
+}
+
+#[test]
+fn loom_doorbell_is_rung_for_list_that_fills_ring() {
+    check(|| check_doorbells_send_all(2, &[2]));
 }
 
 #[test]
 fn loom_doorbell_is_rung_with_room_for_one() {
-    check(|| check_doorbells_send_all(1, 2));
+    check(|| check_doorbells_send_all(1, &[1, 1]));
 }
 
 /// The channel of the events of a completion queue.

@@ -76,14 +76,20 @@ fn ring_holds_all_elements_in_order() {
 fn doorbell_is_rung_if_previous_send_was_taken() {
     let mut ring = sends(4);
     put(&mut ring, &send(0));
-    assert!(ring.must_be_told(), "the first");
+    assert!(ring.must_be_told(1), "the first");
     put(&mut ring, &send(1));
-    assert!(!ring.must_be_told(), "it has yet to take the first");
+    assert!(!ring.must_be_told(1), "it has yet to take the first");
+    put(&mut ring, &send(2));
+    assert!(!ring.must_be_told(2), "it has yet to take the first of three");
     taken(&ring, 0);
-    assert!(ring.must_be_told(), "it took the first and may have looked before the second");
+    assert!(ring.must_be_told(2), "it took the first and may have looked before the others");
+    assert!(!ring.must_be_told(1), "it has yet to take the second");
+    put(&mut ring, &send(3));
+    put(&mut ring, &send(4));
+    assert!(ring.must_be_told(4), "the last has the place of the first");
     let mut one = sends(1);
     put(&mut one, &send(0));
-    assert!(one.must_be_told(), "none is before the only one");
+    assert!(one.must_be_told(1), "none is before the only one");
 }
 
 #[test]

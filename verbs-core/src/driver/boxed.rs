@@ -58,6 +58,7 @@ impl<T: SendOps + ?Sized> SendOps for Box<T> {
         unsafe { (**self).try_store(state, request) }
     }
 
+    #[inline(always)]
     fn ring(&mut self, at: Doorbell<'_>) -> Posted {
         (**self).ring(at)
     }

@@ -18,7 +18,7 @@ use super::drain_marker::QueueSide;
 use super::qp_change::QpChange;
 use crate::driver::{
     CqControls, CreateError, CreatedQp, Doorbell, Driver as _, FlushMode, OrphanedRequests,
-    PostError, Posted, RecvOps as _, SendOps as _,
+    PostError, Posted, RecvOps as _, SendOps,
 };
 use crate::drivers::any::{AnyDriver, AnyQpData, AnyRecvRing, AnySendRing};
 use crate::lock::ignore_poison;
@@ -169,14 +169,14 @@ impl Qp {
     pub unsafe fn try_store_send(
         &self,
         device: &DeviceContext,
-        ring: &mut AnySendRing,
+        ring: &mut impl SendOps,
         request: &SendRequest<'_>,
     ) -> bool {
         let state = self.state();
         let can_post = state != QpState::IB_QPS_ERR
             && device.is_usable_fast()
-            && SendFlags::all().contains(request.flags)
-            && self.is_common(request);
+            && self.is_common(request)
+            && SendFlags::all().contains(request.flags);
         // SAFETY: the contract of this function is that of the callee.
         can_post && unsafe { ring.try_store(state, request) }
     }
@@ -255,7 +255,7 @@ impl Qp {
     pub unsafe fn store_send(
         &self,
         device: &DeviceContext,
-        ring: &mut AnySendRing,
+        ring: &mut dyn SendOps,
         state: QpState,
         request: &SendRequest<'_>,
     ) -> Posted {
@@ -270,7 +270,7 @@ impl Qp {
     pub fn ring_send(
         &self,
         device: &DeviceContext,
-        ring: &mut AnySendRing,
+        ring: &mut (impl SendOps + ?Sized),
         owner: &impl QpOwner,
     ) -> Posted {
         ring.ring(self.doorbell(device))?;

@@ -1,7 +1,7 @@
 //! Posting to send queues ([`SendQueueGuard`]).
 
-use crate::driver::{PostError, Posted};
-use crate::drivers::any::AnySendRing;
+use crate::driver::{PostError, Posted, SendOps};
+use crate::drivers::any::{AnySendRing, SendRingCall};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -90,30 +90,13 @@ impl QueuePair {
     #[doc(alias = "rdma_post_write")]
     #[doc(alias = "rdma_post_writev")]
     pub unsafe fn post_send(&self, request: &SendRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is the contract of both callees.
-        match unsafe { self.try_post_send(request) } {
-            Some(rung) => rung,
-            // SAFETY: as above.
-            None => unsafe { self.post_send_with_care(request) },
-        }
-    }
-
-    /// Posts the request on the fast path, or returns `None` without posting it.
-    ///
-    /// The fast path requires that only the request has to be checked, and that no thread holds the
-    /// queue.
-    ///
-    /// # Safety
-    ///
-    /// The caller fulfills the contract of [`post_send`](Self::post_send).
-    #[inline(always)]
-    unsafe fn try_post_send(&self, request: &SendRequest<'_>) -> Option<Result<()>> {
-        let mut ring = self.inner.send.try_lock()?;
-        let device = self.context().engine();
+        let Some(mut ring) = self.inner.send.try_lock() else {
+            // SAFETY: the contract of this function is the contract of the callee.
+            return unsafe { self.post_send_later(request) };
+        };
         // SAFETY: the contract of this function is the contract of the callee; the ring is the send
         // queue of this queue pair.
-        unsafe { self.engine().try_store_send(device, &mut ring, request) }
-            .then(|| self.ring_send(&mut ring))
+        ring.dispatch(unsafe { Post::new(self, request) })
     }
 
     /// Posts a request that binds a memory window.
@@ -139,15 +122,31 @@ impl QueuePair {
         queue.ring_doorbell()
     }
 
-    /// Posts a request of any kind in any state, waiting for a thread that holds the queue.
+    /// Posts a request after waiting for the thread that holds the queue.
     ///
     /// # Safety
     ///
     /// The caller fulfills the contract of [`post_send`](Self::post_send).
-    #[inline(never)]
-    unsafe fn post_send_with_care(&self, request: &SendRequest<'_>) -> Result<()> {
+    #[cold]
+    unsafe fn post_send_later(&self, request: &SendRequest<'_>) -> Result<()> {
         // SAFETY: the contract of this function is the contract of the callee.
-        unsafe { self.lock_send_queue()?.post_with_care(request) }
+        unsafe { self.lock_send_queue()?.post(request) }
+    }
+
+    /// Posts a request of any kind in any state to `ring`, the send queue of this queue pair.
+    ///
+    /// # Safety
+    ///
+    /// The caller fulfills the contract of [`SendQueueGuard::push`].
+    #[inline(never)]
+    unsafe fn post_with_care(
+        &self,
+        ring: &mut dyn SendOps,
+        request: &SendRequest<'_>,
+    ) -> Result<()> {
+        // SAFETY: the contract of this function is the contract of the callee.
+        unsafe { self.store_send(ring, request) }?;
+        self.ring_send(ring)
     }
 
     /// Stores a request of any kind in `ring`, the send queue of this queue pair.
@@ -158,7 +157,7 @@ impl QueuePair {
     #[inline(never)]
     pub(in crate::verbs) unsafe fn store_send(
         &self,
-        ring: &mut AnySendRing,
+        ring: &mut dyn SendOps,
         request: &SendRequest<'_>,
     ) -> Result<()> {
         let mut store = || -> Posted {
@@ -210,7 +209,7 @@ impl QueuePair {
     /// Rings the doorbell for requests that were stored in `ring`, the send queue of this queue
     /// pair.
     #[inline(always)]
-    pub(in crate::verbs) fn ring_send(&self, ring: &mut AnySendRing) -> Result<()> {
+    pub(in crate::verbs) fn ring_send(&self, ring: &mut (impl SendOps + ?Sized)) -> Result<()> {
         let rung = self.engine().ring_send(self.context().engine(), ring, &*self.inner);
         rung.map_err(|error| self.refused(POST_SEND, error))
     }
@@ -265,31 +264,9 @@ impl SendQueueGuard<'_> {
     ///   [`disconnect`](crate::cm::CmId::disconnect) completes the request.
     /// - A queue pair that belongs to no id needs a [`modify`](QueuePair::modify) to ERR.
     pub unsafe fn push(&mut self, request: &SendRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is the contract of both callees.
-        match unsafe { self.try_push(request) } {
-            true => Ok(()),
-            // SAFETY: as above.
-            false => unsafe { self.push_with_care(request) },
-        }
-    }
-
-    /// Pushes on the fast path of [`push`](Self::push), or returns `false` without pushing.
-    ///
-    /// # Safety
-    ///
-    /// The caller fulfills the contract of [`push`](Self::push).
-    #[inline(always)]
-    unsafe fn try_push(&mut self, request: &SendRequest<'_>) -> bool {
-        let device = self.qp.context().engine();
         // SAFETY: the contract of this function is the contract of the callee; the ring belongs to
         // the queue pair.
-        unsafe { self.qp.engine().try_store_send(device, &mut self.ring, request) }
-    }
-
-    /// Pushes on the slow path of [`push`](Self::push), for a request of any kind in any state.
-    unsafe fn push_with_care(&mut self, request: &SendRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is the contract of the callee.
-        unsafe { self.qp.store_send(&mut self.ring, request) }
+        self.ring.dispatch(unsafe { Push::new(self.qp, request) })
     }
 
     /// Stores a request that binds a memory window to a part of a region.
@@ -347,13 +324,7 @@ impl SendQueueGuard<'_> {
     #[doc(alias = "ibv_wr_complete")]
     pub fn ring_doorbell(&mut self) -> Result<()> {
         self.qp.context().check_process(POST_SEND, || self.qp.subject())?;
-        self.ring_here()
-    }
-
-    /// Rings the doorbell in this process, without checking for a fork.
-    #[inline(always)]
-    fn ring_here(&mut self) -> Result<()> {
-        self.qp.ring_send(&mut self.ring)?;
+        self.qp.ring_send(&mut *self.ring)?;
         self.ring.yield_to_waiter();
         Ok(())
     }
@@ -369,24 +340,11 @@ impl SendQueueGuard<'_> {
     ///
     /// The contract of [`push`](Self::push).
     pub unsafe fn post(&mut self, request: &SendRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is the contract of both callees.
-        match unsafe { self.try_push(request) } {
-            true => self.ring_here(),
-            // SAFETY: as above.
-            false => unsafe { self.post_with_care(request) },
-        }
-    }
-
-    /// Posts on the slow path of [`post`](Self::post), for a request of any kind in any state.
-    ///
-    /// # Safety
-    ///
-    /// The caller fulfills the contract of [`post`](Self::post).
-    #[inline(never)]
-    unsafe fn post_with_care(&mut self, request: &SendRequest<'_>) -> Result<()> {
-        // SAFETY: the contract of this function is the contract of the callee.
-        unsafe { self.push_with_care(request) }?;
-        self.ring_doorbell()
+        // SAFETY: the contract of this function is the contract of the callee; the ring belongs to
+        // the queue pair.
+        self.ring.dispatch(unsafe { Post::new(self.qp, request) })?;
+        self.ring.yield_to_waiter();
+        Ok(())
     }
 
     /// Posts a drain marker to a queue pair in ERR.
@@ -395,10 +353,81 @@ impl SendQueueGuard<'_> {
     }
 }
 
+/// A push to the send queue of `qp`.
+struct Push<'a> {
+    qp: &'a QueuePair,
+    request: &'a SendRequest<'a>,
+}
+
+impl<'a> Push<'a> {
+    /// Creates a call for the ring of `qp`.
+    ///
+    /// # Safety
+    ///
+    /// The caller makes the call with the send queue of `qp`, and fulfills the contract of
+    /// [`SendQueueGuard::push`].
+    #[inline(always)]
+    unsafe fn new(qp: &'a QueuePair, request: &'a SendRequest<'a>) -> Self {
+        Self { qp, request }
+    }
+
+    /// Stores the request on the fast path. Returns `false`, and stores nothing, if it needs the
+    /// other one.
+    #[inline(always)]
+    fn try_store(&self, ring: &mut impl SendOps) -> bool {
+        let (qp, device) = (self.qp.engine(), self.qp.context().engine());
+        // SAFETY: the creator of the call fulfills the contract of the callee.
+        unsafe { qp.try_store_send(device, ring, self.request) }
+    }
+}
+
+impl SendRingCall for Push<'_> {
+    type Output = Result<()>;
+
+    #[inline(always)]
+    fn on(self, ring: &mut impl SendOps) -> Result<()> {
+        match self.try_store(ring) {
+            true => Ok(()),
+            // SAFETY: the creator of the call fulfills the contract of the callee.
+            false => unsafe { self.qp.store_send(ring, self.request) },
+        }
+    }
+}
+
+/// A [`Push`] that is followed by the doorbell.
+struct Post<'a>(Push<'a>);
+
+impl<'a> Post<'a> {
+    /// Creates a call for the ring of `qp`.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`Push::new`].
+    #[inline(always)]
+    unsafe fn new(qp: &'a QueuePair, request: &'a SendRequest<'a>) -> Self {
+        // SAFETY: the contract of this function is the contract of the callee.
+        Self(unsafe { Push::new(qp, request) })
+    }
+}
+
+impl SendRingCall for Post<'_> {
+    type Output = Result<()>;
+
+    #[inline(always)]
+    fn on(self, ring: &mut impl SendOps) -> Result<()> {
+        let Self(push) = self;
+        match push.try_store(ring) {
+            true => push.qp.ring_send(ring),
+            // SAFETY: the creator of the call fulfills the contract of the callee.
+            false => unsafe { push.qp.post_with_care(ring, push.request) },
+        }
+    }
+}
+
 impl Drop for SendQueueGuard<'_> {
     fn drop(&mut self) {
         if self.qp.inner.object.is_owner() {
-            let _ = self.qp.ring_send(&mut self.ring);
+            let _ = self.qp.ring_send(&mut *self.ring);
         }
     }
 }

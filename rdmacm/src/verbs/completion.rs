@@ -458,11 +458,12 @@ impl Poller<'_> {
     fn poll_here(&mut self, into: &mut [Completion]) -> Result<usize> {
         match self.inner.cq.try_poll(&mut self.ring, into) {
             Some(count) => Ok(count),
-            None => self.take_ready(into),
+            None if into.len() == 1 => self.take_ready(into),
+            None => self.take(into),
         }
     }
 
-    /// Polls on the fast path of [`poll`](Self::poll) if the driver has not found the queue empty.
+    /// Polls into one place on the fast path of [`poll`](Self::poll) if the driver has not found the queue empty.
     #[inline(never)]
     fn take_ready(&mut self, into: &mut [Completion]) -> Result<usize> {
         match self.inner.cq.try_take(&mut self.ring, into) {

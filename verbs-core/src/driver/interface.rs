@@ -267,10 +267,10 @@ pub trait CqOps: Debug + Send + 'static {
         None
     }
 
-    /// Takes completions in few instructions after [`try_poll`](Self::try_poll) has returned `None`, or returns `None` too and
-    /// does nothing.
+    /// Takes a completion into the one place of `_into` in few instructions, after [`try_poll`](Self::try_poll) has
+    /// returned `None`.
     ///
-    /// This call has a function of its own, so that its registers cost an empty poll nothing.
+    /// Returns `None`, and does nothing, if that takes more. This call has a function of its own, so that its registers cost an empty poll nothing.
     #[inline(always)]
     fn try_take(&mut self, _into: &mut [Completion]) -> Option<usize> {
         None

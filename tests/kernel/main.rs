@@ -6,6 +6,7 @@ mod async_event;
 mod attributes;
 mod backlog;
 mod buffers;
+mod card_answer;
 mod card_fault;
 mod channel;
 mod child;

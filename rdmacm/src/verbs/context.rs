@@ -96,12 +96,12 @@ impl Context {
     /// Opens a device.
     ///
     /// Completion queues and queue pairs need a driver whose data path this crate knows. These are
-    /// rxe, siw, and drivers that keep their queues in the kernel (hfi1, qib). On a device of
+    /// rxe, siw, mlx5, and drivers that keep their queues in the kernel (hfi1, qib). On a device of
     /// another driver, creating them fails with [`ErrorKind::Unsupported`].
     ///
-    /// Some drivers (mlx4, mlx5, irdma and others) require more than the plain command, so opening
-    /// their devices fails. On these devices only the connection manager is available, for queue
-    /// pairs that the program creates by other means.
+    /// Some drivers that this crate does not know (mlx4, irdma and others) require more than the
+    /// plain command, so opening their devices fails. On these devices only the connection manager
+    /// is available, for queue pairs that the program creates by other means.
     ///
     /// # Errors
     ///
@@ -112,8 +112,12 @@ impl Context {
     ///   with a hint.
     /// - EIO or ENXIO if the device was removed in the meantime.
     /// - [`ErrorKind::InvalidInput`] with ENODEV if the device has no verbs node.
-    /// - [`ErrorKind::Unsupported`] if the driver requires more than the plain command, or if a
-    ///   driver that this crate does not know answers EINVAL or EFAULT.
+    /// - [`ErrorKind::Unsupported`] if a driver that this crate does not know requires more than
+    ///   the plain command, or answers EINVAL or EFAULT.
+    /// - [`ErrorKind::Unsupported`] if the driver's answer has a version that this crate does not
+    ///   know.
+    /// - [`ErrorKind::MalformedResponse`] if the driver's answer is impossible, for example if the
+    ///   registers do not fit their page.
     ///
     /// Kernel command: `IB_USER_VERBS_CMD_GET_CONTEXT`.
     #[doc(alias = "ibv_open_device")]
@@ -134,9 +138,18 @@ impl Context {
         let (engine, opened) = DeviceContext::open(file, &info).map_err(|error| {
             let refused = match error {
                 CreateError::Command(refused) => refused,
+                // No system call has this error: the checks of the answer have it.
+                CreateError::Map(Errno::EPROTO) => {
+                    let what = "the answer of the kernel's driver describes no registers that can be mapped";
+                    return Error::malformed(OPERATION, subject(), what);
+                }
                 CreateError::Map(errno) => CommandError::Os(errno),
-                CreateError::Unsupported(_) | CreateError::UnknownDriver => {
-                    let what = format!("{} wants more than the plain command", driver_name(device));
+                CreateError::Unsupported(what) => {
+                    return Error::new(OPERATION, subject(), ErrorKind::Unsupported(what.into()));
+                }
+                CreateError::UnknownDriver => {
+                    let what =
+                        format!("{} requires more than the plain command", driver_name(device));
                     return Error::new(OPERATION, subject(), ErrorKind::Unsupported(what.into()));
                 }
             };

@@ -85,13 +85,19 @@ impl Context {
         const CREATE: &str = "create";
         match error {
             CreateError::Command(refused) => self.not_made(CREATE, what, refused),
+            // No system call has this error: the checks of the answer have it.
+            CreateError::Map(Errno::EPROTO) => Error::malformed(
+                CREATE,
+                self.subject(what),
+                "the answer of the kernel's driver describes no memory that can be mapped",
+            ),
             CreateError::Map(errno) => {
                 let operation =
                     if what == QUEUE_PAIR { "map the rings of" } else { "map the ring of" };
-                Error::os(operation, what, errno)
+                Error::os(operation, self.subject(what), errno)
             }
             CreateError::Unsupported(missing) => {
-                Error::new(CREATE, what, ErrorKind::Unsupported(missing.into()))
+                Error::new(CREATE, self.subject(what), ErrorKind::Unsupported(missing.into()))
             }
             CreateError::UnknownDriver => {
                 let missing = format!("the rings of {}", self.driver_name());

@@ -291,6 +291,8 @@ bool card_is_late(struct card_cq *cq, const struct mlx5_cqe64 *cqe, u8 opcode, b
 bool card_loses_doorbell(struct card_qp *qp, u64 *at);
 void card_forget_faults(struct card_qp *qp);
 void card_fault_init(struct dentry *directory);
+void *card_alter(const char *command, const void *from, size_t *size);
+void card_answer_init(struct dentry *directory);
 
 int card_engine(void *unused);
 void card_complete(struct card_cq *cq, const struct mlx5_cqe64 *from, u8 opcode, bool solicited);

@@ -6,7 +6,8 @@
  * provider opens it by its driver id. A thread plays the hardware: see engine.c.
  *
  * In debugfs, mlx5_card/stats has counts of the things that the device has seen and done, and mlx5_card/queues the
- * positions of all queues. A write to mlx5_card/fault makes a fault happen: see fault.c.
+ * positions of all queues. A write to mlx5_card/fault makes a fault happen, and one to mlx5_card/answer alters an answer:
+ * see fault.c and answer.c.
  */
 #include <linux/debugfs.h>
 #include <linux/kthread.h>
@@ -383,6 +384,7 @@ static int __init card_init(void)
 	card_debugfs = debugfs_create_dir("mlx5_card", NULL);
 	card_journal_init(card_debugfs);
 	card_fault_init(card_debugfs);
+	card_answer_init(card_debugfs);
 	debugfs_create_file("stats", 0400, card_debugfs, NULL, &card_stats_fops);
 	debugfs_create_file("queues", 0400, card_debugfs, NULL, &card_queues_fops);
 	rdma_link_register(&card_link_ops);

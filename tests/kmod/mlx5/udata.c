@@ -39,11 +39,17 @@ int card_take(struct ib_udata *udata, const char *what, void *to, size_t size)
 /* Answers with driver data. As with mlx5_ib, a program must have room for the first LEAST bytes. */
 int card_give(struct ib_udata *udata, const char *what, const void *from, size_t size, size_t least)
 {
+	void *altered;
+	int err;
+
 	if (udata->outlen < least)
 		return -EFAULT;
 	size = min(udata->outlen, size);
-	card_show(what, "out", from, size);
-	return ib_copy_to_udata(udata, (void *)from, size);
+	altered = card_alter(what, from, &size);
+	card_show(what, "out", altered ?: from, size);
+	err = ib_copy_to_udata(udata, altered ?: (void *)from, size);
+	kfree(altered);
+	return err;
 }
 
 int card_map(struct ib_device *device, struct card_map *map, u64 addr, size_t size, int access)

@@ -1,0 +1,93 @@
+//! Answers of the kernel's driver for mlx5 that no correct driver gives.
+//!
+//! The card alters an answer when a test asks for it (`tests/kmod/mlx5/answer.c`).
+
+use std::fs;
+use std::mem::{offset_of, size_of};
+
+use rdmacm::Result;
+use rdmacm::verbs::{
+    CompletionQueue, Context, ProtectionDomain, QueuePair, QueuePairInit, SendOperation,
+    SharedReceiveQueue, SharedReceiveQueueAttributes,
+};
+use rdmacm_tests::{mount_debugfs, promised_device};
+use verbs_abi::mlx5::{mlx5_ib_alloc_ucontext_resp, mlx5_ib_create_qp_resp};
+
+use crate::fixtures::{device, objects, roce_name};
+use crate::io::{post_nothing, receive_nothing};
+use crate::{manual_qp, shared};
+
+const ANSWER: &str = "/sys/kernel/debug/mlx5_card/answer";
+
+/// Commands whose answers have data of the driver.
+const COMMANDS: [&str; 5] = ["alloc_ucontext", "alloc_pd", "create_cq", "create_srq", "create_qp"];
+
+/// The answer with the most bytes.
+const LONGEST: usize = size_of::<mlx5_ib_alloc_ucontext_resp>();
+
+/// Opens the device, and makes and uses an object of each kind.
+fn use_device() -> Result<()> {
+    let context = Context::open(&device(roce_name()))?;
+    let pd = ProtectionDomain::new(&context)?;
+    let cq = CompletionQueue::new(&context, 16, None)?;
+    let srq = SharedReceiveQueue::new(&pd, SharedReceiveQueueAttributes::default())?;
+    let qp = QueuePair::new(&pd, &QueuePairInit::new(&cq))?;
+    manual_qp::connect(&qp, &qp);
+    shared::receive_nothing(&srq, 1)?;
+    receive_nothing(&qp, 2)?;
+    post_nothing(&qp, 3, SendOperation::Send)
+}
+
+/// Uses the device with one alteration, after which no object is left.
+fn use_with(alteration: &str) -> Result<()> {
+    let before = objects();
+    fs::write(ANSWER, alteration).unwrap_or_else(|error| panic!("{alteration}: {error}"));
+    let used = use_device();
+    assert_eq!(fs::read_to_string(ANSWER).expect("read"), "", "{alteration} happens");
+    assert_eq!(objects(), before, "{alteration}");
+    used
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn no_altered_answer_does_harm() {
+    promised_device(roce_name());
+    mount_debugfs();
+    use_device().expect("the answers are right");
+    let mut failed = 0;
+    for command in COMMANDS {
+        let cut = (0..LONGEST).step_by(4).map(|length| format!("cut {command} {length}"));
+        let words = [0, 1, 2, 0xff, 0x101_0101, 1 << 31, u32::MAX];
+        let set = (0..LONGEST)
+            .step_by(4)
+            .flat_map(|offset| words.map(|word| format!("set {command} {offset} {word}")));
+        for alteration in cut.chain(set) {
+            let Err(error) = use_with(&alteration) else { continue };
+            let text = error.to_string();
+            assert!(
+                text.starts_with("cannot ") && text.contains(roce_name()),
+                "{alteration}: {text}"
+            );
+            println!("{alteration}: {error}");
+            failed += 1;
+        }
+    }
+    assert!(failed > 20, "{failed} alterations are noticed");
+    use_device().expect("the answers are right again");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn impossible_answer_is_named() {
+    promised_device(roce_name());
+    mount_debugfs();
+    let version = offset_of!(mlx5_ib_alloc_ucontext_resp, cqe_version);
+    let register = offset_of!(mlx5_ib_create_qp_resp, bfreg_index);
+    for (alteration, due) in [
+        (format!("set alloc_ucontext {version} 2"), "a version of completions that is above 1"),
+        (format!("set create_qp {register} 100000"), "describes no memory"),
+    ] {
+        let error = use_with(&alteration).expect_err("it is refused").to_string();
+        assert!(error.contains(due), "{alteration}: {error}");
+    }
+}

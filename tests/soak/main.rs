@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use rdmacm::{ErrorKind, endpoint};
 use rdmacm_tests::heap::Counting;
+use rdmacm_tests::roce::roce_ip;
 use rdmacm_tests::{promised, promised_device};
 
 use crate::census::{Held, Sample};
@@ -73,7 +74,7 @@ fn main() -> Outcome<ExitCode> {
         for name in &names {
             let address: IpAddr = match *name {
                 "siw0" => [10, 0, 0, 2].into(),
-                _ => [10, 0, 0, 1].into(),
+                _ => roce_ip().parse()?,
             };
             for play in [Yard::play::<low::Listener>, Yard::play::<endpoint::Listener>] {
                 for _ in 0..THREADS {

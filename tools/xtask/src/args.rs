@@ -88,6 +88,9 @@ enum Command {
         all: bool,
         #[arg(long, value_parser = kernels(&Kernel::ALL), default_value = "6.12")]
         kernel: Kernel,
+        /// RDMA device that the programs use
+        #[arg(long, value_name = "DEVICE", value_parser = roce_devices(), default_value = "rxe")]
+        device: Device,
         /// Restrict the run to programs, sides or faults, such as `udaddy client KILL`
         #[arg(value_name = "WORD")]
         words: Vec<OsString>,
@@ -100,13 +103,16 @@ enum Command {
     Static,
     /// Open and close connections at random, and watch memory, descriptors and kernel objects
     ///
-    /// Runs many threads on both APIs of the library and both devices, and checks the data. Writes a table, a verdict
-    /// and a chart, soak-KERNEL.svg in cargo's target directory.
+    /// Runs many threads on both APIs of the library and all devices of the guest, and checks the data. Writes a table,
+    /// a verdict and a chart, soak-KERNEL.svg in cargo's target directory.
     Soak {
         #[arg(long, value_name = "N", default_value = "30")]
         minutes: NonZeroU32,
         #[arg(long, value_parser = kernels(&Kernel::RELEASED), default_value = "6.12")]
         kernel: Kernel,
+        /// RDMA devices of the guest [default: rxe and siw]
+        #[arg(long = "device", value_name = "DEVICE", value_parser = devices(), action = ArgAction::Append)]
+        devices: Vec<Device>,
     },
     /// Fuzz every function that reads input from kernels and peers
     ///
@@ -204,10 +210,10 @@ pub(crate) enum Task {
     TestAarch64(Selection),
     BenchNull { renew: bool },
     Bench { subject: Subject, kernels: Vec<Kernel>, devices: Vec<Device>, renew: bool },
-    Soak(Duration, Kernel),
+    Soak(Duration, Guest),
     Fuzz { filter: Option<String>, time: Duration },
     Sanitize(Selection),
-    Faults(Extent, Kernel, Vec<OsString>),
+    Faults(Extent, Guest, Vec<OsString>),
     Ci(Selection),
 }
 
@@ -240,8 +246,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
             }
         }
         Command::Bench(bench) => bench.task()?,
-        Command::Soak { minutes, kernel } => {
-            Task::Soak(Duration::from_secs(u64::from(minutes.get()) * 60), kernel)
+        Command::Soak { minutes, kernel, devices } => {
+            let time = Duration::from_secs(u64::from(minutes.get()) * 60);
+            Task::Soak(time, guest_with(kernel, devices))
         }
         Command::Fuzz { seconds, filter } => {
             Task::Fuzz { filter, time: seconds.unwrap_or(fuzz::DEFAULT_DURATION) }
@@ -251,8 +258,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
             let sanitized = Selection { kernels: vec![Kernel::V6_12], limit, ..all_tests() };
             Task::Sanitize(tests.selection(sanitized))
         }
-        Command::Faults { all, kernel, words } => {
-            Task::Faults(if all { Extent::All } else { Extent::Devices }, kernel, words)
+        Command::Faults { all, kernel, device, words } => {
+            let extent = if all { Extent::All } else { Extent::Devices };
+            Task::Faults(extent, guest_with(kernel, vec![device]), words)
         }
         Command::Ci => Task::Ci(all_tests()),
     })
@@ -260,9 +268,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Tas
 
 impl Vm {
     fn task(self) -> Task {
-        let default = Guest::new(self.kernel);
+        let default = guest_with(self.kernel, self.devices);
         let guest = Guest {
-            devices: distinct(self.devices).unwrap_or_else(|| default.devices.clone()),
             limit: self.timeout.unwrap_or(default.limit),
             memory_mb: self.memory.unwrap_or(default.memory_mb),
             processors: self.processors.unwrap_or(default.processors),
@@ -345,6 +352,20 @@ fn kernels(allowed: &[Kernel]) -> impl TypedValueParser<Value = Kernel> {
 fn architectures() -> impl TypedValueParser<Value = Architecture> {
     let names = PossibleValuesParser::new(Architecture::ALL.map(Architecture::name));
     names.map(|name| Architecture::from_name(&name).expect("a name of an architecture"))
+}
+
+/// Returns a guest with the devices, or with all that its kernel has if there are none.
+fn guest_with(kernel: Kernel, devices: Vec<Device>) -> Guest {
+    let default = Guest::new(kernel);
+    match distinct(devices) {
+        Some(devices) => Guest { devices, ..default },
+        None => default,
+    }
+}
+
+fn roce_devices() -> impl TypedValueParser<Value = Device> {
+    let names = PossibleValuesParser::new([Device::Rxe, Device::Mlx5].map(Device::kind));
+    names.map(|name| Device::from_kind(&name).expect("a name of a device"))
 }
 
 fn devices() -> impl TypedValueParser<Value = Device> {
@@ -477,29 +498,34 @@ mod tests {
     }
 
     #[test]
-    fn soak_takes_minutes_and_kernel() {
+    fn soak_takes_minutes_kernel_and_devices() {
         let soak = |line| match parsed(line) {
-            Ok(Task::Soak(time, kernel)) => (time.as_secs(), kernel),
+            Ok(Task::Soak(time, guest)) => (time.as_secs(), guest.kernel, guest.devices),
             other => panic!("{line}: {other:?}"),
         };
-        assert_eq!(soak("soak"), (1800, Kernel::V6_12));
-        assert_eq!(soak("soak --minutes 2 --kernel 6.1"), (120, Kernel::V6_1));
+        let both = vec![Device::Rxe, Device::Siw];
+        assert_eq!(soak("soak"), (1800, Kernel::V6_12, both.clone()));
+        assert_eq!(soak("soak --minutes 2 --kernel 6.1"), (120, Kernel::V6_1, both));
+        assert_eq!(soak("soak --device mlx5"), (1800, Kernel::V6_12, vec![Device::Mlx5]));
         assert!(parsed("soak --minutes 0").is_err());
         assert!(parsed("soak 5").is_err());
     }
 
     #[test]
-    fn faults_takes_extent_kernel_and_words() {
+    fn faults_takes_extent_kernel_device_and_words() {
         let faults = |line| match parsed(line) {
-            Ok(Task::Faults(extent, kernel, words)) => (extent, kernel, words),
+            Ok(Task::Faults(extent, guest, words)) => (extent, guest.kernel, guest.devices, words),
             other => panic!("{line}: {other:?}"),
         };
-        assert_eq!(faults("faults"), (Extent::Devices, Kernel::V6_12, vec![]));
+        let rxe = vec![Device::Rxe];
+        assert_eq!(faults("faults"), (Extent::Devices, Kernel::V6_12, rxe.clone(), vec![]));
         let words = ["udaddy", "KILL"].map(OsString::from).to_vec();
         assert_eq!(
             faults("faults --all udaddy --kernel 6.1 KILL"),
-            (Extent::All, Kernel::V6_1, words)
+            (Extent::All, Kernel::V6_1, rxe, words)
         );
+        assert_eq!(faults("faults --device mlx5").2, [Device::Mlx5]);
+        assert!(parsed("faults --device siw").is_err());
     }
 
     #[test]

@@ -37,10 +37,10 @@ fn main() -> ExitCode {
         Task::Bench { subject, kernels, devices, renew } => {
             bench::run(subject, &kernels, &devices, renew)
         }
-        Task::Soak(time, kernel) => soak::run(time, kernel).map(succeeded),
+        Task::Soak(time, guest) => soak::run(time, &guest).map(succeeded),
         Task::Fuzz { filter, time } => Ok(fuzz::run(filter.as_deref(), time)),
         Task::Sanitize(selection) => Ok(sanitize::run(&selection)),
-        Task::Faults(extent, kernel, words) => faults::run(extent, kernel, words),
+        Task::Faults(extent, guest, words) => faults::run(extent, guest, words),
         Task::Ci(selection) => Ok(ci::run(&selection)),
     };
     done.unwrap_or_else(|error| {

@@ -10,7 +10,6 @@ use crate::host::packages;
 use crate::host::{self, progress};
 use crate::tally::batch::TOOLS;
 use crate::tasks::vm;
-use crate::testbed::kernel::Kernel;
 use crate::testbed::vm::Guest;
 
 /// Package with the program that injects failures, and below it that program.
@@ -45,7 +44,7 @@ impl Extent {
 }
 
 /// Runs the driver in a guest with its exit status; `words` restrict the run.
-pub(crate) fn run(extent: Extent, kernel: Kernel, words: Vec<OsString>) -> Result<ExitCode> {
+pub(crate) fn run(extent: Extent, guest: Guest, words: Vec<OsString>) -> Result<ExitCode> {
     packages::require(&["strace"])?;
     progress("building the programs");
     let mut cargo = host::cargo();
@@ -53,7 +52,7 @@ pub(crate) fn run(extent: Extent, kernel: Kernel, words: Vec<OsString>) -> Resul
     cargo.args(["--package", PACKAGE, "--package", TOOLS]);
     host::run(&mut cargo, "build the programs")?;
     let release = host::build_directory().join("release");
-    let guest = Guest { limit: extent.limit(), ..Guest::new(kernel) };
+    let guest = Guest { limit: extent.limit(), ..guest };
     let mut command = vec![
         release.join(DRIVER).into_os_string(),
         release.join(TOOLS).into_os_string(),

@@ -11,7 +11,6 @@ use tool_error::{Context, Result};
 use crate::host::packages;
 use crate::host::{self, progress};
 use crate::tasks::vm::Relay;
-use crate::testbed::kernel::Kernel;
 use crate::testbed::machine::FrameListener;
 use crate::testbed::vm::Guest;
 
@@ -24,19 +23,19 @@ const SVG_START: &[u8] = b"<svg";
 /// Time for booting and the final report, in addition to the requested time.
 const EXTRA_TIME: Duration = Duration::from_secs(240);
 
-/// Builds the program and runs it for `time` on every device of `kernel`.
-pub(crate) fn run(time: Duration, kernel: Kernel) -> Result<()> {
+/// Builds the program and runs it for `time` on every device of `guest`.
+pub(crate) fn run(time: Duration, guest: &Guest) -> Result<()> {
     packages::require(&Guest::packages())?;
     progress("building the program");
     let mut cargo = host::cargo();
     cargo.args(["build", "--quiet", "--package", PACKAGE, "--bin", PROGRAM]);
     host::run(&mut cargo, "build the program")?;
-    in_guest(time, kernel)
+    in_guest(time, guest)
 }
 
 /// Runs the program, which must be built. Its table goes to standard output, its chart to a file.
-pub(crate) fn in_guest(time: Duration, kernel: Kernel) -> Result<()> {
-    let guest = Guest { limit: time + EXTRA_TIME, ..Guest::new(kernel) };
+pub(crate) fn in_guest(time: Duration, guest: &Guest) -> Result<()> {
+    let guest = Guest { limit: time + EXTRA_TIME, ..guest.clone() };
     guest.fetch()?;
     let seconds = OsString::from(time.as_secs().to_string());
     let program = host::build_directory().join("debug").join(PROGRAM);
@@ -45,7 +44,7 @@ pub(crate) fn in_guest(time: Duration, kernel: Kernel) -> Result<()> {
     let mut output = Output::default();
     let outcome = guest.run(&host::workspace(), &command, &mut output)?;
     if !output.chart.is_empty() {
-        let file = host::build_directory().join(format!("soak-{}.svg", kernel.name()));
+        let file = host::build_directory().join(format!("soak-{}.svg", guest.kernel.name()));
         fs::write(&file, &output.chart).with_context(|| format!("write {}", file.display()))?;
         progress(&format!("chart: {}", file.display()));
     }

@@ -25,10 +25,10 @@ use crate::tasks::soak;
 use crate::testbed::kernel::Kernel;
 use crate::testbed::vm::Guest;
 
-/// Name and, below it, duration of the step that opens and closes connections at random.
+/// Name and, below it, duration of the steps that open and close connections at random.
 const SOAK: &str = "soak";
 const SOAK_TIME: Duration = Duration::from_secs(60);
-/// Kernel of the soak step, which has every device.
+/// Kernel of these steps, which has every device.
 const SOAK_KERNEL: Kernel = Kernel::V6_12;
 
 /// Name of the test target that needs no guest.
@@ -98,9 +98,12 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests, beside: impl FnOnce(
         }
     }
     let is_all = selection.roce == RoceDevices::Both;
-    let soak =
-        is_all && guests.iter().any(|guest| guest.kernel == SOAK_KERNEL) && selection.chooses(SOAK);
-    progress.expect(batches.iter().map(Batch::count).sum::<usize>() + usize::from(soak));
+    let is_soaked = |guest: &&Guest| {
+        let has_time = selection.all || !is_all || !guest.has_card();
+        guest.kernel == SOAK_KERNEL && has_time && selection.chooses(SOAK)
+    };
+    let soaked: Vec<&Guest> = guests.iter().filter(is_soaked).collect();
+    progress.expect(batches.iter().map(Batch::count).sum::<usize>() + soaked.len());
     // Tests wait about as long as they work, tests in a pair of guests most of the time. Batches of pairs run one after the
     // other; of the other batches, as many run in parallel as there are processors, next to the checks on this machine.
     let (pairs, mut others): (Vec<_>, Vec<_>) =
@@ -131,11 +134,13 @@ pub(crate) fn add(selection: &Selection, tests: &mut Tests, beside: impl FnOnce(
                 let guests: Vec<_> = guests.iter().filter(|guest| !guest.has_card()).collect();
                 on_headers(artifact, &listed, &guests, progress, tests);
             }
-            if soak {
-                progress.begin(SOAK, "at random");
-                let passed = soak::in_guest(SOAK_TIME, SOAK_KERNEL);
-                progress.leave(SOAK);
-                tests.step(SOAK, passed);
+            for guest in soaked {
+                let names: Vec<&str> = guest.devices.iter().map(|device| device.name()).collect();
+                let step = format!("{SOAK} on {}", names.join(" and "));
+                progress.begin(&step, "at random");
+                let passed = soak::in_guest(SOAK_TIME, guest);
+                progress.leave(&step);
+                tests.step(&step, passed);
             }
             for (batch, ended) in results {
                 tests.add_program(&batch.name(), Some(batch.count()), ended);

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use rdmacm::addr::{AddrInfoFlags, AddrInfoHints};
 use rdmacm::cm::{CmId, ConnParam, EndpointQpInit, PortSpace, getaddrinfo};
 use rdmacm::verbs::{
-    AccessFlags, Completion, CompletionQueue, MemoryRegion, Payload, QueuePair, QueuePairCaps,
-    ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
+    AccessFlags, BufferedQueuePair, Completion, CompletionQueue, MemoryRegion, Payload, QueuePair,
+    QueuePairCaps, ReceiveRequest, RegisteredBuffer, SendFlags, SendOperation, SendRequest, Sge,
 };
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -80,6 +80,7 @@ fn main() -> Outcome {
         poll_list_kept(receiver.recv_cq(), count)?;
         poll_empty(receiver.recv_cq(), count)?;
         poll_empty_kept(receiver.recv_cq(), count)?;
+        buffers(receiver, sender.qp, &mut memory, count)?;
         writeln!(io::stdout(), "bench-posts: {count} of each")?;
         // Nothing is torn down: the memory outlives the process's last request.
         std::process::exit(0)
@@ -135,16 +136,21 @@ impl Sender {
     fn settle_unpolled(&mut self) -> Outcome {
         self.local.write(MESSAGE, &[0])?;
         self.post_read(SendFlags::empty())?;
-        let mut byte = [0];
-        let deadline = Instant::now() + LIMIT;
-        while byte != [ARRIVED] {
-            if Instant::now() > deadline {
-                return Err("the data of a read did not arrive".into());
-            }
-            self.local.read(MESSAGE, &mut byte)?;
-        }
-        Ok(())
+        wait_for_arrival(&self.local, MESSAGE)
     }
+}
+
+/// Waits until a request has stored [`ARRIVED`] in `memory` at `offset`.
+fn wait_for_arrival(memory: &MemoryRegion, offset: usize) -> Outcome {
+    let mut byte = [0];
+    let deadline = Instant::now() + LIMIT;
+    while byte != [ARRIVED] {
+        if Instant::now() > deadline {
+            return Err("the data of a request did not arrive".into());
+        }
+        memory.read(offset, &mut byte)?;
+    }
+    Ok(())
 }
 
 fn send_all(sender: &mut Sender, count: usize) -> Outcome {
@@ -321,4 +327,75 @@ fn check_writes(polled: usize, due: usize, last: &[Completion; 1]) -> Outcome {
         true => Ok(()),
         false => Err(format!("a write failed: {}", last[0].status()).into()),
     }
+}
+
+/// Sends messages in buffers that are posted without `unsafe`, as the safe tier does.
+///
+/// A last request writes to `memory` of the receiver. The device carries it out after the messages, whose completions are
+/// in their queues then.
+fn buffers(
+    receiver: QueuePair,
+    sender: QueuePair,
+    memory: &mut MemoryRegion,
+    count: usize,
+) -> Outcome {
+    let byte = MESSAGE - 1;
+    memory.write(byte, &[0])?;
+    let mut receives = RegisteredBuffer::alloc(receiver.pd(), count, MESSAGE)?;
+    let mut sends = RegisteredBuffer::alloc(sender.pd(), count + 1, MESSAGE)?;
+    let mut last = sends.pop().ok_or("no buffer")?;
+    let [mut receiver, mut sender] =
+        [BufferedQueuePair::new(receiver)?, BufferedQueuePair::new(sender)?];
+    receiver.reserve(count);
+    sender.reserve(count + 1);
+    receive_buffers(&mut receiver, &mut receives)?;
+    send_buffers(&mut sender, &mut sends)?;
+    last[0] = ARRIVED;
+    let remote_addr = memory.addr() + byte as u64;
+    sender.post_send(last, 1, SendOperation::Write { remote_addr, rkey: memory.rkey() })?;
+    wait_for_arrival(memory, byte)?;
+    poll_received_buffers(&mut receiver, &mut receives, count)?;
+    poll_sent_buffers(&mut sender, &mut sends, count + 1)
+}
+
+#[inline(never)]
+fn receive_buffers(queues: &mut BufferedQueuePair, buffers: &mut Vec<RegisteredBuffer>) -> Outcome {
+    while let Some(buffer) = buffers.pop() {
+        queues.post_recv(buffer)?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn send_buffers(queues: &mut BufferedQueuePair, buffers: &mut Vec<RegisteredBuffer>) -> Outcome {
+    while let Some(buffer) = buffers.pop() {
+        queues.post_send(buffer, MESSAGE, SendOperation::Send)?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn poll_received_buffers(
+    queues: &mut BufferedQueuePair,
+    buffers: &mut Vec<RegisteredBuffer>,
+    count: usize,
+) -> Outcome {
+    let mut polled = 0;
+    while polled < count {
+        polled += queues.poll_recv(|buffer, _| buffers.push(buffer))?;
+    }
+    check(polled, count)
+}
+
+#[inline(never)]
+fn poll_sent_buffers(
+    queues: &mut BufferedQueuePair,
+    buffers: &mut Vec<RegisteredBuffer>,
+    count: usize,
+) -> Outcome {
+    let mut polled = 0;
+    while polled < count {
+        polled += queues.poll_send(|buffer, _| buffers.push(buffer))?;
+    }
+    check(polled, count)
 }

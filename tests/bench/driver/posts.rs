@@ -27,6 +27,14 @@ const MLX5_GOAL: f64 = 0.9;
 /// Permitted geometric mean of these ratios.
 const MLX5_MEAN_GOAL: f64 = 0.8;
 
+/// Permitted instructions of a message of the safe tier on mlx5, by those of the low level on kept queues.
+const SAFE_GOAL: f64 = 1.2;
+
+/// Functions that make a message of the safe tier together, and those of the low level.
+const SAFE: [&str; 4] =
+    ["receive_buffers", "send_buffers", "poll_received_buffers", "poll_sent_buffers"];
+const LOW: [&str; 4] = ["receive_kept", "send_kept", "poll_kept", "poll_sends_kept"];
+
 /// Compared functions: the name of their rows, our function, and that of C with its calls per one of `COUNT`.
 ///
 /// Ours with the suffix `_kept` does the same on a [`Kept`] queue.
@@ -109,6 +117,13 @@ pub(crate) fn rows(
     }
     if device.driver() == Some(DriverId::RDMA_DRIVER_MLX5) {
         rows.push(mean_of_kept(&rows).at_most(MLX5_MEAN_GOAL));
+        let sum = |functions: [&str; 4]| -> Result<f64, Box<dyn Error>> {
+            let of = |function| each(&ours, &format!("bench_posts::{function}"), 1);
+            functions.into_iter().map(of).sum()
+        };
+        let name = "a message of the safe tier, beside the low level on kept queues".to_owned();
+        let row = Row::exact(name, "instructions", sum(SAFE)?, sum(LOW)?);
+        rows.push(row.at_most(SAFE_GOAL));
         rows.extend(rows_of_fences(address, directory)?);
     }
     Ok(rows)

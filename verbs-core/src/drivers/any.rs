@@ -49,6 +49,34 @@ pub trait SendRingCall {
     fn on(self, ring: &mut impl SendOps) -> Self::Output;
 }
 
+/// A call of [`SendOps::try_store`].
+struct TryStore<'a> {
+    state: QpState,
+    request: &'a SendRequest<'a>,
+}
+
+impl<'a> TryStore<'a> {
+    /// Creates a call for the ring of one queue pair.
+    ///
+    /// # Safety
+    ///
+    /// The caller makes the call with this ring, and keeps the contract of [`SendOps::store`].
+    #[inline(always)]
+    unsafe fn new(state: QpState, request: &'a SendRequest<'a>) -> Self {
+        Self { state, request }
+    }
+}
+
+impl SendRingCall for TryStore<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn on(self, ring: &mut impl SendOps) -> bool {
+        // SAFETY: the creator of the call keeps the contract of the callee.
+        unsafe { ring.try_store(self.state, self.request) }
+    }
+}
+
 /// Makes `call` in the calling function, without a jump.
 ///
 /// This is for the driver that needs the most registers.
@@ -344,11 +372,10 @@ macro_rules! drivers {
 
             #[inline(always)]
             unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
+                // SAFETY: the contract of this function is that of the callee.
+                let call = unsafe { TryStore::new(state, request) };
                 match self {
-                    // SAFETY: the contract of this function is that of the callee.
-                    $($(#[$fast_attribute])* Self::$fast(ring) => unsafe {
-                        ring.try_store(state, request)
-                    },)+
+                    $($(#[$fast_attribute])* Self::$fast(ring) => $post(call, ring),)+
                     _ => false,
                 }
             }

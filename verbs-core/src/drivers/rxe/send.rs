@@ -151,8 +151,7 @@ impl SendOps for SendRing {
         unsafe { self.put(state, request) }
     }
 
-    // A separate function that calls no other for the usual requests, so no register must be saved.
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
         let Some(what) = Plain::of(&request.operation) else {
             // SAFETY: the contract of this function is that of the callee.

@@ -222,8 +222,7 @@ impl SendOps for SendRing {
     }
 
     /// Stores a send, write or read with one scatter/gather entry or short inline data.
-    // A separate function that calls no other for these requests, so that it saves no registers.
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
         if !self.connected || state == QpState::IB_QPS_RESET {
             return false;

@@ -265,7 +265,7 @@ impl BufferedQueuePair {
         let posted = match unsafe { self.rings.try_post_recv(&request) } {
             Some(rung) => rung.map_err(Failure::of_ringing),
             // SAFETY: as in `post`.
-            None => unsafe { receive_with_care(&mut self.rings, &request) },
+            None => unsafe { receive_with_care(&mut self.rings, wr_id, piece) },
         };
         posted.map_err(|failure| self.refused(wr_id, failure))
     }
@@ -387,12 +387,10 @@ unsafe fn bind_with_care(rings: &mut OwnedRings, request: &BindRequest<'_>) -> R
 ///
 /// The caller fulfills the contract of [`ReceiveQueueGuard::push`](super::ReceiveQueueGuard::push).
 #[cold]
-unsafe fn receive_with_care(
-    rings: &mut OwnedRings,
-    request: &ReceiveRequest<'_>,
-) -> Result<(), Failure> {
+unsafe fn receive_with_care(rings: &mut OwnedRings, wr_id: u64, piece: Sge) -> Result<(), Failure> {
+    let request = ReceiveRequest { wr_id, scatter: &[piece] };
     // SAFETY: the contract of this function is the contract of the callee.
-    unsafe { rings.store_recv(request) }.map_err(Failure::unposted)?;
+    unsafe { rings.store_recv(&request) }.map_err(Failure::unposted)?;
     rings.ring_recv().map_err(Failure::of_ringing)
 }
 

@@ -473,7 +473,7 @@ drivers! {
         Siw: apart,
         Mlx5: inlined,
         #[cfg(any(test, feature = "null"))]
-        Null: apart,
+        Null: inlined,
     }
     all: {
         Rxe,

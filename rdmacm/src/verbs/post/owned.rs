@@ -3,7 +3,7 @@
 use std::mem;
 
 use super::refusal::POST_RECV;
-use super::send::POST_SEND;
+use super::send::{POST_SEND, TryPost};
 use crate::drivers::any::{AnyCqRing, AnyRecvRing, AnySendRing};
 use crate::engine::Cq;
 use crate::error::{Error, Result};
@@ -85,8 +85,7 @@ impl OwnedRings {
         let Self { qp, send, .. } = self;
         // SAFETY: the contract of this function is the contract of the callee; the ring is the send
         // queue of the queue pair.
-        unsafe { qp.engine().try_store_send(qp.context().engine(), send, request) }
-            .then(|| qp.ring_send(send))
+        send.dispatch(unsafe { TryPost::new(qp, request) })
     }
 
     /// Stores a request of any kind in any state.

@@ -394,6 +394,34 @@ impl SendRingCall for Push<'_> {
     }
 }
 
+/// A [`Push`] on its fast path that is followed by the doorbell.
+///
+/// The result is `None`, and nothing is posted, if the request needs the other path.
+pub(super) struct TryPost<'a>(Push<'a>);
+
+impl<'a> TryPost<'a> {
+    /// Creates a call for the ring of `qp`.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`Push::new`].
+    #[inline(always)]
+    pub(super) unsafe fn new(qp: &'a QueuePair, request: &'a SendRequest<'a>) -> Self {
+        // SAFETY: the contract of this function is the contract of the callee.
+        Self(unsafe { Push::new(qp, request) })
+    }
+}
+
+impl SendRingCall for TryPost<'_> {
+    type Output = Option<Result<()>>;
+
+    #[inline(always)]
+    fn on(self, ring: &mut impl SendOps) -> Option<Result<()>> {
+        let Self(push) = self;
+        push.try_store(ring).then(|| push.qp.ring_send(ring))
+    }
+}
+
 /// A [`Push`] that is followed by the doorbell.
 struct Post<'a>(Push<'a>);
 

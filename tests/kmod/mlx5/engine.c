@@ -4,26 +4,7 @@
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
 
-#include "card.h"
-
-struct card_span {
-	void *at;
-	u32 length;
-};
-
-struct card_list {
-	struct card_span spans[CARD_MAX_SGE];
-	u32 count, length;
-};
-
-/* A send queue entry, made contiguous. */
-struct card_wqe {
-	u8 bytes[64 * 16];
-	u32 ds, at;			/* its length, and the place of reading, in bytes */
-	u16 index;
-	u8 opcode, flags;
-	__be32 imm;
-};
+#include "engine.h"
 
 /* A receive that was taken. */
 struct card_taken {
@@ -102,7 +83,7 @@ static struct ib_cq *card_recv_cq(const struct card_qp *qp)
 	return qp->named ? qp->named->ib.ext.cq : qp->ib.recv_cq;
 }
 
-static struct ib_pd *card_pd_of(const struct card_qp *qp)
+struct ib_pd *card_pd_of(const struct card_qp *qp)
 {
 	return qp->named ? qp->named->ib.pd : qp->ib.pd;
 }
@@ -168,50 +149,6 @@ static void card_established(struct card_qp *qp)
 	card_qp_event(qp, IB_EVENT_COMM_EST);
 }
 
-/* Memory */
-
-/* The memory that a key gives access to. PEER is the queue pair that a request of its peer has come to. */
-static void *card_memory(struct ib_pd *pd, const struct card_qp *peer, u32 number, u64 addr, u32 length, int access)
-{
-	struct card_key *key = xa_load(&card_mkeys, number >> 8);
-
-	if (!key || key->key != number || key->pd != pd || (access & ~key->access) || addr < key->start ||
-	    addr - key->start > key->length || length > key->length - (addr - key->start))
-		return NULL;
-	if (!key->is_window)
-		return key->memory + (addr - key->start);
-	if (!peer || !key->is_bound || (key->is_type_2 && key->qpn != peer->qpn))
-		return NULL;
-	/* The region must let the device do what the window lets the peer do. */
-	return card_memory(pd, NULL, key->region, key->address + (addr - key->start), length,
-			   access & (IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC) ? IB_ACCESS_LOCAL_WRITE : 0);
-}
-
-static bool card_add_span(struct card_list *list, void *at, u32 length)
-{
-	if (!at || list->count == CARD_MAX_SGE)
-		return false;
-	list->spans[list->count++] = (struct card_span){ at, length };
-	list->length += length;
-	return true;
-}
-
-static void card_move(const struct card_list *to, u32 skip, const struct card_list *from)
-{
-	u32 i = 0, at = skip, j, done, part;
-
-	for (j = 0; j < from->count; j++) {
-		for (done = 0; done < from->spans[j].length; done += part, at += part) {
-			while (i < to->count && at >= to->spans[i].length)
-				at -= to->spans[i++].length;
-			if (i == to->count)
-				return;
-			part = min(to->spans[i].length - at, from->spans[j].length - done);
-			memcpy(to->spans[i].at + at, from->spans[j].at + done, part);
-		}
-	}
-}
-
 /* Send queue entries */
 
 static void *card_block(struct card_qp *qp, u16 index)
@@ -248,7 +185,7 @@ static bool card_fetch(struct card_qp *qp, struct card_wqe *wqe)
 	return true;
 }
 
-static const void *card_segment(struct card_wqe *wqe, u32 size)
+const void *card_segment(struct card_wqe *wqe, u32 size)
 {
 	const void *segment = wqe->bytes + wqe->at;
 
@@ -368,75 +305,6 @@ static void card_received(struct card_qp *qp, const struct card_taken *taken, co
 	cqe.wqe_counter = cpu_to_be16(taken->index);
 	card_complete(container_of(card_recv_cq(qp), struct card_cq, ib), &cqe, opcode,
 		     wqe->flags & MLX5_WQE_CTRL_SOLICITED);
-}
-
-/* Memory windows */
-
-/* Takes a window of type 2 from its queue pair. Whether it had it. */
-static bool card_invalidate(struct card_qp *qp, u32 number)
-{
-	struct card_key *key = xa_load(&card_mkeys, number >> 8);
-
-	if (!key || key->key != number || !key->is_window || !key->is_type_2 || !key->is_bound ||
-	    key->qpn != qp->qpn || key->pd != card_pd_of(qp))
-		return false;
-	key->is_bound = false;
-	return true;
-}
-
-/* The access flags of the segment, as the kernel has them. */
-static int card_access(u8 flags)
-{
-	return (flags & MLX5_PERM_LOCAL_WRITE ? IB_ACCESS_LOCAL_WRITE : 0) |
-	       (flags & MLX5_PERM_REMOTE_READ ? IB_ACCESS_REMOTE_READ : 0) |
-	       (flags & MLX5_PERM_REMOTE_WRITE ? IB_ACCESS_REMOTE_WRITE : 0) |
-	       (flags & MLX5_PERM_ATOMIC ? IB_ACCESS_REMOTE_ATOMIC : 0);
-}
-
-/* A request that changes a key: binds or unbinds a window. */
-static u8 card_change_key(struct card_qp *qp, struct card_wqe *wqe)
-{
-	const struct mlx5_wqe_umr_ctrl_seg *umr = card_segment(wqe, sizeof(*umr));
-	const struct mlx5_mkey_seg *seg = umr ? card_segment(wqe, sizeof(*seg)) : NULL;
-	u32 number = be32_to_cpu(wqe->imm), owner;
-	struct card_key *key = xa_load(&card_mkeys, number >> 8), *region;
-	const struct mlx5_klm *klm;
-	u64 mask;
-
-	if (!seg)
-		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-	mask = be64_to_cpu(umr->mkey_mask);
-	owner = be32_to_cpu(seg->qpn_mkey7_0);
-	if (!key || key->key != number || !key->is_window || key->pd != qp->ib.pd ||
-	    !!(mask & MLX5_MKEY_MASK_QPN) != key->is_type_2)
-		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
-	if (umr->flags & CARD_UMR_CHECK_FREE && key->is_bound)
-		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
-	if (seg->status & MLX5_MKEY_STATUS_FREE) {
-		if (key->is_type_2)
-			return card_invalidate(qp, number) ? 0 : MLX5_CQE_SYNDROME_MW_BIND_ERR;
-		key->is_bound = false;
-		key->key = (number & ~0xff) | (owner & 0xff);
-		return 0;
-	}
-	klm = card_segment(wqe, 64);
-	region = klm ? xa_load(&card_mkeys, be32_to_cpu(klm->key) >> 8) : NULL;
-	if (!region || region->key != be32_to_cpu(klm->key) || region->is_window ||
-	    !(region->access & IB_ACCESS_MW_BIND) || region->pd != qp->ib.pd ||
-	    !card_memory(qp->ib.pd, NULL, region->key, be64_to_cpu(klm->va), be32_to_cpu(klm->bcount), 0))
-		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
-	key->access = card_access(seg->flags);
-	if (key->access & (IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC) &&
-	    !(region->access & IB_ACCESS_LOCAL_WRITE))
-		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
-	key->key = (number & ~0xff) | (owner & 0xff);
-	key->start = be64_to_cpu(seg->start_addr);
-	key->length = be64_to_cpu(seg->len);
-	key->region = region->key;
-	key->address = be64_to_cpu(klm->va);
-	key->qpn = owner >> 8;
-	key->is_bound = true;
-	return 0;
 }
 
 /* Execution */

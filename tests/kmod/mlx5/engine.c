@@ -43,7 +43,8 @@ void card_complete(struct card_cq *cq, const struct mlx5_cqe64 *from, u8 opcode,
 
 	if (card_is_late(cq, from, opcode, solicited))
 		return;
-	if (((cq->pi - ci) & 0xffffff) >= cq->entries) {
+	/* A queue that has overrun takes no completion, also if the program makes room. */
+	if (cq->overrun || ((cq->pi - ci) & 0xffffff) >= cq->entries) {
 		struct ib_event event = {
 			.device = cq->ib.device, .element.cq = &cq->ib, .event = IB_EVENT_CQ_ERR
 		};
@@ -195,6 +196,12 @@ const void *card_segment(struct card_wqe *wqe, u32 size)
 	return segment;
 }
 
+/* The length of a pointer, in which the hardware has 0 for 2 GiB. */
+static u32 card_length(u32 count)
+{
+	return count ? count : 1U << 31;
+}
+
 /* What is left of the entry: pointers, or the bytes themselves. */
 static u8 card_gather(struct card_qp *qp, struct card_wqe *wqe, struct card_list *list, int access)
 {
@@ -214,6 +221,7 @@ static u8 card_gather(struct card_qp *qp, struct card_wqe *wqe, struct card_list
 		data = card_segment(wqe, sizeof(*data));
 		if (!data)
 			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+		count = card_length(count);
 		if (!card_add_span(list, card_memory(qp->ib.pd, NULL, be32_to_cpu(data->lkey),
 						   be64_to_cpu(data->addr), count, access), count))
 			return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
@@ -233,6 +241,7 @@ static u8 card_scatter(struct ib_pd *pd, const struct mlx5_wqe_data_seg *data, u
 		/* The end: the key of no region. */
 		if (!count && key == 0x100)
 			break;
+		count = card_length(count);
 		if (!card_add_span(list, card_memory(pd, NULL, key, be64_to_cpu(data[i].addr), count,
 						   IB_ACCESS_LOCAL_WRITE), count))
 			return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
@@ -254,13 +263,23 @@ static void card_srq_limit(struct card_srq *srq)
 	}
 }
 
+/* Whether a ring of SIZE entries has one to take. More entries than it has room for are a fault of the program. */
+static bool card_is_filled(const __be32 *posted, u16 taken, u32 size)
+{
+	u16 count = be32_to_cpu(smp_load_acquire(posted)) - taken;
+
+	if (count > size)
+		atomic_inc(&card_stat[CARD_BAD]);
+	return count && count <= size;
+}
+
 static bool card_has_receive(struct card_qp *qp)
 {
 	struct card_srq *srq = card_srq_of(qp);
 
 	if (srq)
-		return srq->ci != (u16)be32_to_cpu(smp_load_acquire(&srq->db[0]));
-	return qp->rq_count && qp->rq_ci != (u16)be32_to_cpu(smp_load_acquire(&qp->db[0]));
+		return card_is_filled(&srq->db[0], srq->ci, srq->max);
+	return qp->rq_count && card_is_filled(&qp->db[0], qp->rq_ci, qp->rq_count);
 }
 
 /* -EAGAIN, 0 or a syndrome. */
@@ -419,6 +438,12 @@ static bool card_name(struct card_qp *target, u32 srqn)
 	return true;
 }
 
+/* Whether TO is of the type that answers QP. */
+static bool card_is_peer(const struct card_qp *qp, const struct card_qp *to)
+{
+	return to->ib.qp_type == (qp->ib.qp_type == IB_QPT_XRC_INI ? IB_QPT_XRC_TGT : qp->ib.qp_type);
+}
+
 static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe, u8 *syndrome, u32 *length)
 {
 	struct card_qp *to = xa_load(&card_qps, qp->attr.dest_qp_num);
@@ -478,7 +503,7 @@ static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe
 	if (*syndrome)
 		return CARD_DONE;
 	*length = list.length;
-	if (!to || to->attr.qp_state < IB_QPS_RTR || to->attr.qp_state > IB_QPS_SQE ||
+	if (!to || !card_is_peer(qp, to) || to->attr.qp_state < IB_QPS_RTR || to->attr.qp_state > IB_QPS_SQE ||
 	    to->attr.dest_qp_num != qp->qpn) {
 		*syndrome = 0;
 		return qp->ib.qp_type == IB_QPT_UC ? CARD_DONE : CARD_UNANSWERED;

@@ -32,12 +32,15 @@ int card_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct 
 	if (!err)
 		err = card_map(ibsrq->device, &srq->db_map, cmd.db_addr, 4, 0);
 	if (!err) {
+		srq->db = srq->db_map.va;
+		/* The thread finds only a complete queue. */
+		mutex_lock(&card_lock);
 		err = xa_alloc_cyclic(&card_srqs, &srq->srqn, srq, XA_LIMIT(1, 0xffffff), &card_next_srq,
 				      GFP_KERNEL);
+		mutex_unlock(&card_lock);
 		err = min(err, 0);
 	}
 	if (!err) {
-		srq->db = srq->db_map.va;
 		resp.srqn = srq->srqn;
 		if (is_xrc)
 			ibsrq->ext.xrc.srq_num = srq->srqn;
@@ -49,8 +52,10 @@ int card_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct 
 		err = card_give(udata, "create_srq", &resp, sizeof(resp), sizeof(resp.srqn));
 	}
 	if (err) {
+		mutex_lock(&card_lock);
 		if (srq->srqn)
 			xa_erase(&card_srqs, srq->srqn);
+		mutex_unlock(&card_lock);
 		card_unmap(&srq->buf);
 		card_unmap(&srq->db_map);
 	}
@@ -87,10 +92,15 @@ int card_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
 int card_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 {
 	struct card_srq *srq = container_of(ibsrq, struct card_srq, ib);
+	struct card_qp *qp;
 
 	card_journal(NULL, 0, "destroy_srq srqn=%u", srq->srqn);
 	mutex_lock(&card_lock);
 	xa_erase(&card_srqs, srq->srqn);
+	list_for_each_entry(qp, &card_qp_list, entry) {
+		if (qp->named == srq)
+			qp->named = NULL;
+	}
 	mutex_unlock(&card_lock);
 	card_unmap(&srq->buf);
 	card_unmap(&srq->db_map);

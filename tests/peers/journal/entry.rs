@@ -29,12 +29,37 @@ impl fmt::Display for Entry {
     }
 }
 
-/// Returns the entries of `journal`. Panics if the journal is incomplete.
+/// Returns the entries of `journal`. Panics if the journal is incomplete, or if the copy of an entry in a doorbell register
+/// differs from the entry.
 pub(super) fn read(journal: &str) -> Vec<Entry> {
     let mut names = Names::default();
     let mut lines: Vec<&str> = journal.lines().collect();
     assert_eq!(lines.pop(), Some("dropped count=0"), "journal should have room for every line");
+    check_copies(&lines);
     lines.iter().map(|line| names.entry(line)).collect()
+}
+
+/// Checks the copies of entries in doorbell registers: the device executes a copy in the place of the entry in the ring.
+fn check_copies(lines: &[&str]) {
+    let value = |line: &str, name: &str| {
+        let mut words = line.split(' ').filter_map(|word| word.split_once('='));
+        words.find(|(of, _)| *of == name).map(|(_, value)| value.to_owned())
+    };
+    let bytes = |line: &str| unhexed(&value(line, "bytes").unwrap_or_default());
+    for (at, ring) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("ring ")) {
+        let mut copy = bytes(ring);
+        let is_its = |line: &&&str| {
+            let has = |name| value(line, name) == value(ring, name);
+            line.starts_with("send ") && has("qpn") && has("index")
+        };
+        // A doorbell alone has 8 bytes.
+        if let (9.., Some(send)) = (copy.len(), lines[at..].iter().find(is_its)) {
+            let entry = bytes(send);
+            // Zeros at the end are absent.
+            copy.resize(entry.len(), 0);
+            assert_eq!(hexed(&copy), hexed(&entry), "the copy in the register, and the entry");
+        }
+    }
 }
 
 /// The key in the pointer that ends a list of receive memory.
@@ -369,7 +394,7 @@ impl Names {
             let Some(segment) = segment(16) else { return add(fields, "raddr", "missing") };
             let key = big(&segment[8..12]);
             add(fields, "raddr.addr", self.address(key, big(&segment[..8])));
-            add(fields, "raddr.rkey", self.rkey(key));
+            add(fields, "raddr.rkey", self.key_or_next(key));
             add(fields, "raddr.reserved", hexed(&segment[12..]));
         }
         if matches!(opcode, opcode::COMPARE_SWAP | opcode::FETCH_ADD) {
@@ -420,7 +445,7 @@ impl Names {
     }
 
     /// Returns the name of a key, or the distance of a key that no region has from one that a region has.
-    fn rkey(&self, key: u64) -> String {
+    fn key_or_next(&self, key: u64) -> String {
         match (self.region(key), self.region(key.wrapping_sub(1))) {
             (None, Some((at, _))) => format!("mr{at}+1"),
             _ => self.key(key),
@@ -435,12 +460,18 @@ impl Names {
         add(fields, "av.dqp_dct", self.name(Kind::Qp, number & 0xff_ffff));
         add(fields, "av.stat_rate_sl", format!("{:#x}", segment[12]));
         add(fields, "av.fl_mlid", format!("{:#x}", segment[13]));
-        add(fields, "av.rlid", format!("{:#x}", big(&segment[14..16])));
+        let route = big(&segment[28..32]);
+        // Without a flow label, both libraries choose a random port.
+        let port = match (route & 0xf_ffff, big(&segment[14..16])) {
+            (0, 0xc000..) => "random".to_owned(),
+            (_, port) => format!("{port:#x}"),
+        };
+        add(fields, "av.rlid", port);
         add(fields, "av.reserved0", hexed(&segment[16..20]));
         add(fields, "av.rmac", hexed(&segment[20..26]));
         add(fields, "av.tclass", format!("{:#x}", segment[26]));
         add(fields, "av.hop_limit", segment[27].to_string());
-        add(fields, "av.grh_gid_fl", format!("{:#x}", big(&segment[28..32])));
+        add(fields, "av.grh_gid_fl", format!("{route:#x}"));
         add(fields, "av.rgid", hexed(&segment[32..48]));
     }
 
@@ -470,7 +501,7 @@ impl Names {
     fn pointer(&self, segment: &[u8], fields: &mut Fields) {
         let key = big(&segment[4..8]);
         add(fields, "data.byte_count", big(&segment[..4]).to_string());
-        add(fields, "data.lkey", self.key(key));
+        add(fields, "data.lkey", self.key_or_next(key));
         add(fields, "data.addr", self.address(key, big(&segment[8..])));
     }
 

@@ -30,6 +30,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const DEVICE: &str = "mlx5_0";
 const JOURNAL: &str = "/sys/kernel/debug/mlx5_card/journal";
 const SWEEPS: &str = "/sys/kernel/debug/mlx5_card/sweeps";
+const STATS: &str = "/sys/kernel/debug/mlx5_card/stats";
 
 /// The lines that a program prints, and the journal.
 struct Seen {
@@ -57,9 +58,18 @@ fn address(device: &Device) -> Address {
 /// Returns what the card sees while `run` runs.
 fn observe(run: impl FnOnce() -> String) -> Seen {
     fs::write(JOURNAL, "1").expect("enable the journal");
+    let bad = bad_requests();
     let printed = run();
+    assert_eq!(bad_requests(), bad, "requests with an impossible entry, index or counter");
     let journal = fs::read_to_string(JOURNAL).expect("the journal");
     Seen { printed, entries: entry::read(&journal) }
+}
+
+/// Returns the number of requests that the card has found to be impossible.
+fn bad_requests() -> u64 {
+    let stats = fs::read_to_string(STATS).expect("the counts");
+    let bad = stats.lines().find_map(|line| line.strip_prefix("bad ")).expect("it is counted");
+    bad.parse().expect("a number")
 }
 
 fn run_c(address: Address, script: &str) -> String {
@@ -163,6 +173,14 @@ scripts! {
     memory_windows
     failed_binds
     changed_access
+    limit_of_shared_receives
+    queried_states
+    suspended_sends
+    multicast
+    flow_labels
+    wrong_local_keys
+    full_send_queue
+    shared_receives_after_error
 }
 
 #[test]

@@ -2,17 +2,19 @@
 
 use std::fmt::Write as _;
 use std::ops::Range;
+use std::panic::catch_unwind;
 
 use super::comparison::compare;
 use super::entry::{Entry, read};
 
-/// Objects: queue pair 16 of a connection and 17 for datagrams, and a region of key 0x207 at 0x10000.
+/// Objects: queue pair 16 of a connection, 17 for datagrams and 19 of an XRC initiator, and a region of key 0x207 at 0x10000.
 const OBJECTS: &str = "alloc_pd pdn=1 inlen=0 outlen=4\n\
     reg_mr pdn=1 key=519 start=65536 length=4096 iova=65536 access=0xf\n\
     cq cqn=2 cqe=15 vector=0 flags=0\n\
     srq srqn=3 pdn=1 receives=7 sge=1 limit=0\n\
     qp qpn=16 type=2 pdn=1 send_cqn=2 recv_cqn=2 srqn=0\n\
-    qp qpn=17 type=4 pdn=1 send_cqn=2 recv_cqn=2 srqn=3\n";
+    qp qpn=17 type=4 pdn=1 send_cqn=2 recv_cqn=2 srqn=3\n\
+    qp qpn=19 type=9 pdn=1 send_cqn=2 recv_cqn=2 srqn=0\n";
 
 /// Bytes of segments, in the order of the device.
 mod segment {
@@ -29,6 +31,21 @@ mod segment {
     pub(super) const INLINE: [u8; 16] = [0x80, 0, 0, 5, 1, 2, 3, 4, 5, 7, 7, 7, 7, 7, 7, 7];
     pub(super) const END: [u8; 16] = [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     pub(super) const LINK: [u8; 16] = [0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    pub(super) const XRC: [u8; 16] = [0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    /// The control and the key segment of a change of key 0x301, for queue pair 16.
+    pub(super) fn key_change(flags: u8) -> Vec<u8> {
+        let mut segments = vec![0; 48 + 64];
+        segments[0] = flags;
+        segments[8..16].copy_from_slice(&[0, 0, 0, 0, 0, 1, 0x20, 0x40]);
+        let key = &mut segments[48..];
+        key[2] = 0x1c;
+        key[4..8].copy_from_slice(&[0, 0, 16, 1]);
+        key[16..24].copy_from_slice(&[0, 0, 0, 0, 0, 1, 0, 0x40]);
+        key[31] = 64;
+        segments
+    }
 
     pub(super) fn address() -> Vec<u8> {
         let mut address = vec![0, 0, 0x13, 0x57, 0, 0, 0, 0, 0x80, 0, 0, 16, 0x0a, 0, 0xc1, 0x23];
@@ -81,6 +98,52 @@ fn changed_send_segments_are_noticed() {
     notices(send, &inline, std::slice::from_ref(&(25..32)));
     let datagram = [ctrl(0x0a, 17, 5, [0; 4]), segment::address(), DATA.to_vec()].concat();
     notices("send qpn=17 index=5", &datagram, &[]);
+}
+
+#[test]
+fn changed_remote_and_xrc_segments_are_noticed() {
+    use segment::{ATOMIC, DATA, REMOTE, XRC, ctrl};
+    // A write with immediate data, and a read.
+    for opcode in [0x09, 0x10] {
+        let bytes = [&ctrl(opcode, 16, 3, [1, 2, 3, 4])[..], &REMOTE, &DATA].concat();
+        notices("send qpn=16 index=5", &bytes, &[]);
+    }
+    let initiator = "send qpn=19 index=5";
+    notices(initiator, &[&ctrl(0x0a, 19, 3, [0; 4])[..], &XRC, &DATA].concat(), &[]);
+    notices(initiator, &[&ctrl(0x08, 19, 4, [0; 4])[..], &XRC, &REMOTE, &DATA].concat(), &[]);
+    let swap = [&ctrl(0x11, 19, 5, [0; 4])[..], &XRC, &REMOTE, &ATOMIC, &DATA].concat();
+    notices(initiator, &swap, &[]);
+}
+
+#[test]
+fn changed_key_segments_are_noticed() {
+    use segment::{DATA, ctrl, key_change};
+    let send = "alloc_mw pdn=1 type=2 key=768\nsend qpn=16 index=5";
+    let key = [0, 0, 3, 1];
+    // A bind, whose translation fills a block, and an invalidation.
+    let bind = [&ctrl(0x25, 16, 12, key)[..], &key_change(0xa0), &DATA, &[0; 48]].concat();
+    notices(send, &bind, &[]);
+    notices(send, &[&ctrl(0x25, 16, 8, key)[..], &key_change(0x88)].concat(), &[]);
+}
+
+#[test]
+fn changed_copies_are_noticed() {
+    use segment::{DATA, ctrl};
+    let entry = [ctrl(0x0a, 16, 2, [0; 4]), DATA.to_vec()].concat();
+    let read_with = |copy: &[u8]| {
+        let ring = line("ring qpn=16 index=5 register=12 buffer=0", copy);
+        catch_unwind(|| entries(&format!("{ring}\n{}", line("send qpn=16 index=5", &entry))))
+    };
+    // Zeros at the end of a copy are absent, and bytes behind the entry are ignored.
+    let longer = [&entry[..], &[7; 32]].concat();
+    for copy in [&entry[..], &longer, &entry[..8]] {
+        assert!(read_with(copy).is_ok(), "{copy:?}");
+    }
+    for at in 8..entry.len() {
+        let mut copy = entry.clone();
+        copy[at] ^= 1;
+        assert!(read_with(&copy).is_err(), "byte {at}");
+    }
 }
 
 #[test]
@@ -186,7 +249,8 @@ fn numbers_and_addresses_are_relative() {
         cq cqn=12 cqe=15 vector=0 flags=0\n\
         srq srqn=13 pdn=11 receives=7 sge=1 limit=0\n\
         qp qpn=26 type=2 pdn=11 send_cqn=12 recv_cqn=12 srqn=0\n\
-        qp qpn=27 type=4 pdn=11 send_cqn=12 recv_cqn=12 srqn=13\n";
+        qp qpn=27 type=4 pdn=11 send_cqn=12 recv_cqn=12 srqn=13\n\
+        qp qpn=29 type=9 pdn=11 send_cqn=12 recv_cqn=12 srqn=0\n";
     let send = |qpn: u8, data: [u8; 16]| {
         let bytes = [&segment::ctrl(0x0a, qpn, 2, [0; 4])[..], &data].concat();
         line(&format!("send qpn={qpn} index=5"), &bytes)

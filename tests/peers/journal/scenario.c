@@ -30,6 +30,12 @@ static struct ibv_mw *windows[MANY];
 static struct ibv_xrcd *domain;
 static int pd_count, mr_count, channel_count, cq_count, srq_count, qp_count, ah_count, window_count;
 
+/* An IPv4 group as RoCE has it, and the LID of every group on Ethernet. */
+static const union ibv_gid group = {
+	.raw = { 0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3 }
+};
+#define GROUP_LID	0xc000
+
 static union ibv_gid gid;
 static int gid_index, line_number;
 static const char *line;
@@ -107,10 +113,12 @@ static int gather(char *text, struct ibv_sge *into)
 		return 0;
 	while ((piece = strsep(&text, ","))) {
 		char *length = strchr(piece, '+');
+		int wrong = *piece == '!';
 
+		piece += wrong;
 		into[count].addr = (uintptr_t)mrs[0]->addr + strtoul(piece, NULL, 0);
 		into[count].length = length ? strtoul(length + 1, NULL, 0) : 0;
-		into[count].lkey = mrs[0]->lkey;
+		into[count].lkey = mrs[0]->lkey + wrong;
 		count++;
 	}
 	return count;
@@ -305,6 +313,50 @@ static void show_ece(struct ibv_qp *qp)
 	printf("ece %u %u\n", ece.vendor_id, ece.options);
 }
 
+static void show_qp(struct ibv_qp *qp)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	check(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init));
+	printf("state %d peer %d psn %u %u depths %u %u retries %u %u\n", attr.qp_state, qp_of(attr.dest_qp_num),
+	       attr.rq_psn, attr.sq_psn, attr.max_rd_atomic, attr.max_dest_rd_atomic, attr.retry_cnt, attr.rnr_retry);
+}
+
+static void show_srq(struct ibv_srq *srq)
+{
+	struct ibv_srq_attr attr;
+
+	check(ibv_query_srq(srq, &attr));
+	printf("srq %u %u %u\n", attr.max_wr, attr.max_sge, attr.srq_limit);
+}
+
+static void set_limit(void)
+{
+	struct ibv_srq *srq = srqs[number()];
+	struct ibv_srq_attr attr = { .srq_limit = number() };
+
+	check(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
+}
+
+static void show_async_event(void)
+{
+	struct ibv_async_event found;
+
+	check(ibv_get_async_event(context, &found));
+	printf("async %d\n", found.event_type);
+	ibv_ack_async_event(&found);
+}
+
+static void create_group(void)
+{
+	struct ibv_ah_attr address = { 0 };
+
+	set_address(&address);
+	address.grh.dgid = group;
+	ahs[ah_count++] = some(ibv_create_ah(pds[0], &address));
+}
+
 static void add_receive(void)
 {
 	struct ibv_recv_wr *wr = &receives[receive_count];
@@ -345,6 +397,11 @@ static void set_operation(struct ibv_send_wr *wr, char *text)
 		wr->opcode = IBV_WR_SEND;
 		wr->wr.ud.ah = ahs[part(&text)];
 		wr->wr.ud.remote_qpn = qps[part(&text)]->qp_num;
+		wr->wr.ud.remote_qkey = QKEY;
+	} else if (!strcmp(name, "multicast")) {
+		wr->opcode = IBV_WR_SEND;
+		wr->wr.ud.ah = ahs[part(&text)];
+		wr->wr.ud.remote_qpn = 0xffffff;
 		wr->wr.ud.remote_qkey = QKEY;
 	} else if (!strncmp(name, "write", 5) || !strcmp(name, "read")) {
 		wr->opcode = *name == 'w' ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
@@ -543,6 +600,24 @@ static void run(const char *verb)
 		to_state(qps[number()], IBV_QPS_RESET);
 	} else if (!strcmp(verb, "error")) {
 		to_state(qps[number()], IBV_QPS_ERR);
+	} else if (!strcmp(verb, "suspend")) {
+		to_state(qps[number()], IBV_QPS_SQD);
+	} else if (!strcmp(verb, "resume")) {
+		to_state(qps[number()], IBV_QPS_RTS);
+	} else if (!strcmp(verb, "show_qp")) {
+		show_qp(qps[number()]);
+	} else if (!strcmp(verb, "show_srq")) {
+		show_srq(srqs[number()]);
+	} else if (!strcmp(verb, "limit")) {
+		set_limit();
+	} else if (!strcmp(verb, "async")) {
+		show_async_event();
+	} else if (!strcmp(verb, "group")) {
+		create_group();
+	} else if (!strcmp(verb, "join")) {
+		check(ibv_attach_mcast(qps[number()], &group, GROUP_LID));
+	} else if (!strcmp(verb, "leave")) {
+		check(ibv_detach_mcast(qps[number()], &group, GROUP_LID));
 	} else if (!strcmp(verb, "ece")) {
 		set_ece(qps[number()]);
 	} else if (!strcmp(verb, "show_ece")) {
@@ -559,6 +634,9 @@ static void run(const char *verb)
 		receive_count = 0;
 	} else if (!strcmp(verb, "post_sends")) {
 		check(ibv_post_send(qps[number()], sends, &bad_send));
+		send_count = 0;
+	} else if (!strcmp(verb, "post_too_many")) {
+		printf("refused %d\n", ibv_post_send(qps[number()], sends, &bad_send));
 		send_count = 0;
 	} else if (!strcmp(verb, "poll")) {
 		poll();

@@ -19,20 +19,26 @@
 //! | `qp TYPE SEND_CQ RECV_CQ SRQ SENDS RECEIVES SEND_PIECES RECEIVE_PIECES INLINE SIGNALED` | creates a queue pair, whose type is `rc`, `uc`, `ud` or `initiator`; with `all`, every send is signaled |
 //! | `ah FLOW_LABEL TRAFFIC_CLASS HOP_LIMIT SERVICE_LEVEL RATE` | creates an address handle for the device itself |
 //! | `connect QP PEER`, `datagrams QP` | moves a queue pair from RESET to RTS |
-//! | `reset QP`, `error QP` | moves a queue pair to RESET or ERR |
+//! | `reset QP`, `error QP`, `suspend QP`, `resume QP` | moves a queue pair to RESET, ERR, SQD or RTS |
+//! | `show_qp QP`, `show_srq SRQ` | prints what the kernel answers about a queue |
+//! | `limit SRQ RECEIVES` | sets the limit of a shared receive queue |
+//! | `async` | reads an asynchronous event and prints its type |
+//! | `group` | creates an address handle for a multicast group |
+//! | `join QP`, `leave QP` | attaches a queue pair to the multicast group, or detaches it |
 //! | `ece QP OPTIONS`, `show_ece QP` | requests options of enhanced connection establishment, or prints them |
 //! | `receive PIECES`, `send OPERATION FLAGS PIECES` | adds a request to the list of the next post |
 //! | `post_receives QP`, `post_shared SRQ`, `post_sends QP` | posts the list |
+//! | `post_too_many QP` | posts the list, whose last send is refused |
 //! | `poll CQ COUNT` | polls once, for at most so many completions |
 //! | `arm CQ WHICH` | arms for `all` or `solicited` completions |
 //! | `event CHANNEL` | reads and acknowledges an event |
 //! | `memory OFFSET LENGTH` | shows bytes of the first region |
 //! | `destroy KIND NUMBER` | destroys an object |
 //!
-//! Pieces are `OFFSET+LENGTH,...` in the first region, or `-` for none. Flags are `s`ignaled, solicited `e`vent, `f`ence and
+//! Pieces are `OFFSET+LENGTH,...` in the first region, or `-` for none; a piece after `!` has the key of no region. Flags are `s`ignaled, solicited `e`vent, `f`ence and
 //! `i`nline, or `-`. Rights are `l`ocal write, remote `w`rite, remote `r`ead, remote `a`tomics and `b`ind, or `-`. Operations are
 //! `send`, `send_imm:IMMEDIATE`, `send_inv` (of the first region's key), `send_inv:WINDOW`, `invalidate:WINDOW`, `datagram:AH:QP`,
-//! `datagram_imm:AH:QP:IMMEDIATE`, `write:OFFSET`, `write_badly:OFFSET` (with a key of no region), `write_through:WINDOW:OFFSET`,
+//! `datagram_imm:AH:QP:IMMEDIATE`, `multicast:AH`, `write:OFFSET`, `write_badly:OFFSET` (with a key of no region), `write_through:WINDOW:OFFSET`,
 //! `write_imm:OFFSET:IMMEDIATE`, `read:OFFSET`, `swap:OFFSET:COMPARE:SWAP` and `add:OFFSET:ADD`. For an initiator, `at:SRQ:` stands
 //! before the operation.
 //!
@@ -49,7 +55,7 @@ use std::io::Write as _;
 use std::net::Ipv6Addr;
 use std::path::Path;
 
-use rdmacm::device::Device;
+use rdmacm::device::{Device, Gid};
 use rdmacm::verbs::{
     AccessFlags, AddressHandle, BindRequest, Completion, CompletionChannel, CompletionQueue,
     Context, Destination, Ece, MemoryRegion, MemoryWindow, MemoryWindowType, Mtu, Payload,
@@ -61,6 +67,10 @@ use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 
 const QKEY: u32 = 0x1357;
 const PSN: u32 = 0x100;
+
+/// The multicast group, an IPv4 group as RoCE has it, and the LID of every group on Ethernet.
+const GROUP: [u8; 16] = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
+const GROUP_LID: u16 = 0xc000;
 
 /// The address of the device, for connections and datagrams of the device to itself.
 #[derive(Debug, Clone, Copy)]
@@ -272,6 +282,45 @@ impl Run {
             ["datagrams", qp] => to_datagrams(self.qp(qp)),
             ["reset", qp] => self.qp(qp).modify(QueuePairAttributes::to(QpState::IB_QPS_RESET)),
             ["error", qp] => self.qp(qp).modify(QueuePairAttributes::to(QpState::IB_QPS_ERR)),
+            ["suspend", qp] => self.qp(qp).modify(QueuePairAttributes::to(QpState::IB_QPS_SQD)),
+            ["resume", qp] => self.qp(qp).modify(QueuePairAttributes::to(QpState::IB_QPS_RTS)),
+            ["show_qp", qp] => {
+                let found = self.queues(qp).query().expect("query");
+                let peer = self.qp_of(found.dest_qp_num);
+                let line = format!(
+                    "state {} peer {peer} psn {} {} depths {} {} retries {} {}",
+                    found.qp_state.0,
+                    found.rq_psn,
+                    found.sq_psn,
+                    found.max_rd_atomic,
+                    found.max_dest_rd_atomic,
+                    found.retry_cnt,
+                    found.rnr_retry
+                );
+                self.print(&line);
+            }
+            ["show_srq", srq] => {
+                let found = at(&self.srqs, number(srq)).query().expect("query");
+                self.print(&format!("srq {} {} {}", found.max_wr, found.max_sge, found.limit));
+            }
+            ["limit", srq, limit] => {
+                at(&self.srqs, number(srq)).set_limit(number(limit)).expect("limit");
+            }
+            ["async"] => {
+                let event = self.context.async_events().get_event().expect("event");
+                self.print(&format!("async {}", event.event_type().0));
+            }
+            ["group"] => {
+                let mut address = self.address_of_device();
+                address.grh.dgid = GROUP;
+                self.ahs.push(Some(AddressHandle::new(self.pd(), &address).expect("ah")));
+            }
+            ["join", qp] => {
+                self.queues(qp).attach_multicast(Gid(GROUP), GROUP_LID).expect("attach");
+            }
+            ["leave", qp] => {
+                self.queues(qp).detach_multicast(Gid(GROUP), GROUP_LID).expect("detach");
+            }
             ["ece", qp, options] => {
                 let qp = self.queues(qp);
                 let ece = qp.ece().expect("the card has options");
@@ -301,6 +350,11 @@ impl Run {
             ["post_sends", qp] => {
                 let sends = std::mem::take(&mut self.sends);
                 self.post_sends(self.queues(qp), &sends);
+            }
+            ["post_too_many", qp] => {
+                let sends = std::mem::take(&mut self.sends);
+                let errno = self.post_too_many(self.queues(qp), &sends);
+                self.print(&format!("refused {errno}"));
             }
             ["poll", cq, count] => self.poll(number(cq), number(count)),
             ["arm", cq, which] => {
@@ -438,10 +492,14 @@ impl Run {
             return Vec::new();
         }
         let piece = |piece: &str| {
+            let (wrong, piece) = match piece.strip_prefix('!') {
+                Some(piece) => (1, piece),
+                None => (0, piece),
+            };
             let (offset, length) = piece.split_once('+').expect("an offset and a length");
             let (offset, length): (u64, u32) = (number(offset), number(length));
             let region = self.region();
-            Sge { addr: (region.addr() + offset).into(), length, lkey: region.lkey() }
+            Sge { addr: (region.addr() + offset).into(), length, lkey: region.lkey() + wrong }
         };
         text.split(',').map(piece).collect()
     }
@@ -481,6 +539,21 @@ impl Run {
             self.with_request(send, |request| unsafe { queue.push(request) }.expect("post"));
         }
         queue.ring_doorbell().expect("ring");
+    }
+
+    /// Posts a list, and returns the errno of its last request.
+    fn post_too_many(&self, qp: &QueuePair, sends: &[Send]) -> i32 {
+        let mut queue = qp.lock_send_queue().expect("queue");
+        let mut errnos = Vec::new();
+        for send in sends {
+            self.with_request(send, |request| {
+                // SAFETY: as in `post_receives`.
+                errnos.extend(unsafe { queue.push(request) }.err().map(|error| error.errno()));
+            });
+        }
+        queue.ring_doorbell().expect("ring");
+        let [errno] = errnos[..] else { panic!("one request should be refused: {errnos:?}") };
+        errno
     }
 
     fn bind(&self, wr_id: u64, [qp, window, pieces, letters, flags]: [&str; 5]) {
@@ -535,6 +608,14 @@ impl Run {
             ["datagram_imm", ah, qp, immediate] => SendOperation::SendTo {
                 destination: destination(ah, qp),
                 imm_data: Some(number(immediate)),
+            },
+            ["multicast", ah] => SendOperation::SendTo {
+                destination: Destination {
+                    address: at::<AddressHandle>(&self.ahs, number(ah)),
+                    qp_num: 0xff_ffff,
+                    qkey: QKEY,
+                },
+                imm_data: None,
             },
             ["write", to] => SendOperation::Write { remote_addr: remote(to), rkey },
             ["write_badly", to] => {

@@ -659,3 +659,141 @@ pub(super) fn changed_access() -> String {
     script.poll();
     script.end()
 }
+
+pub(super) fn limit_of_shared_receives() -> String {
+    let mut script = Script::new(2);
+    script.create("srq", "8 1");
+    script.create("qp", "rc 0 0 0 16 0 4 0 0 some");
+    script.create("qp", "rc 1 1 0 16 0 4 0 0 some");
+    script.connect(0, 1);
+    script.verb("show_srq 0");
+    for place in 0..4 {
+        script.verb(format!("receive {}+64", RECEIVED + 64 * place));
+    }
+    script.verb("post_shared 0");
+    script.verb("limit 0 3");
+    script.verb("show_srq 0");
+    for _ in 0..2 {
+        script.send(0, "send s 0+10");
+        script.poll();
+    }
+    script.verb("async");
+    script.verb("show_srq 0");
+    script.end()
+}
+
+pub(super) fn queried_states() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    script.verb("show_qp 0");
+    script.exchange("send s 0+10");
+    script.verb("show_qp 1");
+    script.verb("error 0");
+    script.verb("show_qp 0");
+    script.verb("reset 0");
+    script.verb("show_qp 0");
+    script.end()
+}
+
+pub(super) fn suspended_sends() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    script.exchange("send s 0+10");
+    script.verb("suspend 0");
+    script.verb("show_qp 0");
+    script.receive(1, &format!("{RECEIVED}+64"));
+    script.send(0, "send s 20+10");
+    script.poll();
+    script.verb("resume 0");
+    script.poll();
+    script.verb("show_qp 0");
+    script.exchange("write:8192 s 0+64");
+    script.end()
+}
+
+pub(super) fn multicast() -> String {
+    let mut script = Script::new(2);
+    for cq in 0..2 {
+        script.create("qp", &format!("ud {cq} {cq} {PLAIN}"));
+        script.verb(format!("datagrams {cq}"));
+    }
+    script.create_as("ah", "group");
+    script.verb("join 1");
+    for request in ["multicast:0 s 0+10", "multicast:0 si 100+20"] {
+        script.exchange(request);
+    }
+    script.verb("leave 1");
+    script.exchange("multicast:0 s 0+10");
+    script.end()
+}
+
+pub(super) fn flow_labels() -> String {
+    let mut script = Script::new(2);
+    for cq in 0..2 {
+        script.create("qp", &format!("ud {cq} {cq} {PLAIN}"));
+        script.verb(format!("datagrams {cq}"));
+    }
+    for (number, label) in [0, 1, 0x12345, 0xfffff].into_iter().enumerate() {
+        script.create("ah", &format!("{label} 0 64 0 0"));
+        script.exchange(&format!("datagram:{number}:1 s 0+10"));
+    }
+    script.end()
+}
+
+pub(super) fn wrong_local_keys() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    for (round, request) in
+        ["send s !0+10", "write:8192 s 0+8,!8+8", "read:8192 s !0+10"].iter().enumerate()
+    {
+        if round > 0 {
+            script.verb("reset 0");
+            script.verb("reset 1");
+            script.connect(0, 1);
+        }
+        script.send(0, request);
+        script.poll();
+    }
+    script.verb("reset 0");
+    script.verb("reset 1");
+    script.connect(0, 1);
+    script.receive(1, &format!("!{RECEIVED}+64"));
+    script.send(0, "send s 0+10");
+    script.poll();
+    script.verb("async");
+    script.end()
+}
+
+pub(super) fn full_send_queue() -> String {
+    let mut script = Script::connection("rc", PLAIN);
+    for _ in 0..3 {
+        for _ in 0..15 {
+            script.verb("send write:8192 - 0+8");
+        }
+        script.verb("send write:8192 s 0+8");
+        // The queue has room for 16.
+        script.verb("send write:8192 s 0+8");
+        script.verb("post_too_many 0");
+        script.poll();
+    }
+    script.end()
+}
+
+pub(super) fn shared_receives_after_error() -> String {
+    let mut script = Script::new(2);
+    script.create("srq", "8 1");
+    script.create("qp", "rc 0 0 0 16 0 4 0 0 some");
+    script.create("qp", "rc 1 1 0 16 0 4 0 0 some");
+    script.connect(0, 1);
+    for place in 0..3 {
+        script.verb(format!("receive {}+64", RECEIVED + 64 * place));
+    }
+    script.verb("post_shared 0");
+    script.send(0, "send s 0+10");
+    script.verb("error 1");
+    script.verb("async");
+    script.poll();
+    script.verb("reset 1");
+    script.verb("reset 0");
+    script.connect(0, 1);
+    script.send(0, "send s 0+20");
+    script.poll();
+    script.end()
+}

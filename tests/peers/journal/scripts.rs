@@ -1,6 +1,15 @@
 //! The scripts that both libraries run. Their language is described in [`scenario`](super::scenario).
 
+mod datagrams;
+mod queue_states;
+
 use std::fmt::Write as _;
+
+pub(super) use self::datagrams::{datagrams, flow_labels, multicast, rates_of_datagrams};
+pub(super) use self::queue_states::{
+    failed_binds, failed_requests, full_send_queue, limit_of_shared_receives, queried_states,
+    second_life, shared_receives_after_error, suspended_sends, wrong_local_keys,
+};
 
 /// A script that is being written.
 #[derive(Default)]
@@ -269,42 +278,6 @@ pub(super) fn shared_receives() -> String {
     script.end()
 }
 
-pub(super) fn datagrams() -> String {
-    let mut script = Script::new(2);
-    script.create("qp", "ud 0 0 - 8 8 3 3 100 some");
-    script.create("qp", "ud 1 1 - 8 8 3 3 100 some");
-    script.verb("datagrams 0");
-    script.verb("datagrams 1");
-    // A flow label determines the source port, which is random without one.
-    script.create("ah", "0x12345 0 64 0 0");
-    script.create("ah", "1 0x28 1 5 3");
-    script.create("ah", "0xfffff 0xff 255 7 20");
-    for request in [
-        "datagram:0:1 s 0+10",
-        "datagram:1:1 s 0+10,20+0,30+7",
-        "datagram:2:1 se 0+200",
-        "datagram:0:1 si 0+60",
-        "datagram:0:1 si 0+100",
-        "datagram:0:1 s -",
-        "datagram:0:1 si 0+0",
-        "datagram_imm:1:1:0x11223344 s 0+10",
-        "datagram_imm:2:1:1 sei 0+13",
-    ] {
-        script.exchange(request);
-    }
-    script.verb("send datagram:0:1 - 0+10");
-    script.verb("send datagram:1:1 s 0+20");
-    script.verb("receive 4096+256");
-    script.verb("receive 4352+256");
-    script.verb("post_receives 1");
-    script.verb("post_sends 0");
-    script.poll();
-    // Without a receive the datagram is lost.
-    script.send(0, "datagram:0:1 s 0+10");
-    script.poll();
-    script.end()
-}
-
 pub(super) fn unreliable_connection() -> String {
     let mut script = Script::connection("uc", PLAIN);
     script.exchange("send s 0+10");
@@ -414,28 +387,6 @@ pub(super) fn shared_registers() -> String {
     script.end()
 }
 
-pub(super) fn second_life() -> String {
-    let mut script = Script::connection("rc", PLAIN);
-    for life in 0..3 {
-        for at in 0..=life {
-            script.exchange(&format!("send s 0+{}", at + 1));
-        }
-        // Unpolled completions, and receives that no message takes.
-        script.receive(1, &format!("{RECEIVED}+64"));
-        script.receive(1, &format!("{}+64", RECEIVED + 64));
-        script.send(0, "send s 0+10");
-        script.verb("reset 0");
-        script.verb("reset 1");
-        script.poll();
-        script.connect(0, 1);
-    }
-    script.exchange("send si 0+10");
-    script.verb("error 1");
-    script.receive(1, &format!("{RECEIVED}+64"));
-    script.poll();
-    script.end()
-}
-
 pub(super) fn options_of_connections() -> String {
     let mut script = Script::new(2);
     for cq in [0, 1] {
@@ -459,28 +410,6 @@ pub(super) fn options_of_connections() -> String {
     script.verb("ece 0 0x10000001");
     script.verb("error 0");
     script.verb("show_ece 0");
-    script.end()
-}
-
-pub(super) fn failed_requests() -> String {
-    let mut script = Script::connection("rc", PLAIN);
-    script.receive(1, &format!("{RECEIVED}+64"));
-    script.verb(format!("send write_badly:{REMOTE} s 0+10"));
-    script.verb("send send s 0+10");
-    script.verb("send send - 0+10");
-    script.verb("post_sends 0");
-    script.poll();
-    script.verb("reset 0");
-    script.verb("reset 1");
-    script.connect(0, 1);
-    // The receive is too short.
-    script.receive(1, &format!("{RECEIVED}+8"));
-    script.send(0, "send s 0+10");
-    script.poll();
-    script.verb("reset 0");
-    script.verb("reset 1");
-    script.connect(0, 1);
-    script.exchange("send s 0+10");
     script.end()
 }
 
@@ -584,20 +513,6 @@ pub(super) fn xrc() -> String {
     script.end()
 }
 
-pub(super) fn rates_of_datagrams() -> String {
-    let mut script = Script::new(2);
-    script.create("qp", "ud 0 0 - 32 32 1 1 0 some");
-    script.create("qp", "ud 1 1 - 32 32 1 1 0 some");
-    script.verb("datagrams 0");
-    script.verb("datagrams 1");
-    // All that rdma-core has names for: 2.5 to 1200 Gbit/s.
-    for rate in 0..24 {
-        script.create("ah", &format!("1 0 64 0 {rate}"));
-        script.exchange(&format!("datagram:{rate}:1 s 0+10"));
-    }
-    script.end()
-}
-
 pub(super) fn memory_windows() -> String {
     let mut script = Script::connection("rc", PLAIN);
     script.create("window", "1");
@@ -637,17 +552,6 @@ pub(super) fn memory_windows() -> String {
     script.end()
 }
 
-pub(super) fn failed_binds() -> String {
-    let mut script = Script::connection("rc", PLAIN);
-    script.create("window", "2");
-    script.verb("bind 1 0 8192+64 w s");
-    script.poll();
-    // The window is bound already.
-    script.verb("bind 1 0 8256+64 w s");
-    script.poll();
-    script.end()
-}
-
 pub(super) fn changed_access() -> String {
     let mut script = Script::connection("rc", PLAIN);
     script.send(0, "write:8192 s 0+16");
@@ -656,144 +560,6 @@ pub(super) fn changed_access() -> String {
     script.send(0, "read:8192 s 0+16");
     script.poll();
     script.send(0, "write:8192 s 0+16");
-    script.poll();
-    script.end()
-}
-
-pub(super) fn limit_of_shared_receives() -> String {
-    let mut script = Script::new(2);
-    script.create("srq", "8 1");
-    script.create("qp", "rc 0 0 0 16 0 4 0 0 some");
-    script.create("qp", "rc 1 1 0 16 0 4 0 0 some");
-    script.connect(0, 1);
-    script.verb("show_srq 0");
-    for place in 0..4 {
-        script.verb(format!("receive {}+64", RECEIVED + 64 * place));
-    }
-    script.verb("post_shared 0");
-    script.verb("limit 0 3");
-    script.verb("show_srq 0");
-    for _ in 0..2 {
-        script.send(0, "send s 0+10");
-        script.poll();
-    }
-    script.verb("async");
-    script.verb("show_srq 0");
-    script.end()
-}
-
-pub(super) fn queried_states() -> String {
-    let mut script = Script::connection("rc", PLAIN);
-    script.verb("show_qp 0");
-    script.exchange("send s 0+10");
-    script.verb("show_qp 1");
-    script.verb("error 0");
-    script.verb("show_qp 0");
-    script.verb("reset 0");
-    script.verb("show_qp 0");
-    script.end()
-}
-
-pub(super) fn suspended_sends() -> String {
-    let mut script = Script::connection("rc", PLAIN);
-    script.exchange("send s 0+10");
-    script.verb("suspend 0");
-    script.verb("show_qp 0");
-    script.receive(1, &format!("{RECEIVED}+64"));
-    script.send(0, "send s 20+10");
-    script.poll();
-    script.verb("resume 0");
-    script.poll();
-    script.verb("show_qp 0");
-    script.exchange("write:8192 s 0+64");
-    script.end()
-}
-
-pub(super) fn multicast() -> String {
-    let mut script = Script::new(2);
-    for cq in 0..2 {
-        script.create("qp", &format!("ud {cq} {cq} {PLAIN}"));
-        script.verb(format!("datagrams {cq}"));
-    }
-    script.create_as("ah", "group");
-    script.verb("join 1");
-    for request in ["multicast:0 s 0+10", "multicast:0 si 100+20"] {
-        script.exchange(request);
-    }
-    script.verb("leave 1");
-    script.exchange("multicast:0 s 0+10");
-    script.end()
-}
-
-pub(super) fn flow_labels() -> String {
-    let mut script = Script::new(2);
-    for cq in 0..2 {
-        script.create("qp", &format!("ud {cq} {cq} {PLAIN}"));
-        script.verb(format!("datagrams {cq}"));
-    }
-    for (number, label) in [0, 1, 0x12345, 0xfffff].into_iter().enumerate() {
-        script.create("ah", &format!("{label} 0 64 0 0"));
-        script.exchange(&format!("datagram:{number}:1 s 0+10"));
-    }
-    script.end()
-}
-
-pub(super) fn wrong_local_keys() -> String {
-    let mut script = Script::connection("rc", PLAIN);
-    for (round, request) in
-        ["send s !0+10", "write:8192 s 0+8,!8+8", "read:8192 s !0+10"].iter().enumerate()
-    {
-        if round > 0 {
-            script.verb("reset 0");
-            script.verb("reset 1");
-            script.connect(0, 1);
-        }
-        script.send(0, request);
-        script.poll();
-    }
-    script.verb("reset 0");
-    script.verb("reset 1");
-    script.connect(0, 1);
-    script.receive(1, &format!("!{RECEIVED}+64"));
-    script.send(0, "send s 0+10");
-    script.poll();
-    script.verb("async");
-    script.end()
-}
-
-pub(super) fn full_send_queue() -> String {
-    let mut script = Script::connection("rc", PLAIN);
-    for _ in 0..3 {
-        for _ in 0..15 {
-            script.verb("send write:8192 - 0+8");
-        }
-        script.verb("send write:8192 s 0+8");
-        // The queue has room for 16.
-        script.verb("send write:8192 s 0+8");
-        script.verb("post_too_many 0");
-        script.poll();
-    }
-    script.end()
-}
-
-pub(super) fn shared_receives_after_error() -> String {
-    let mut script = Script::new(2);
-    script.create("srq", "8 1");
-    script.create("qp", "rc 0 0 0 16 0 4 0 0 some");
-    script.create("qp", "rc 1 1 0 16 0 4 0 0 some");
-    script.connect(0, 1);
-    for place in 0..3 {
-        script.verb(format!("receive {}+64", RECEIVED + 64 * place));
-    }
-    script.verb("post_shared 0");
-    script.send(0, "send s 0+10");
-    script.verb("error 1");
-    script.verb("async");
-    script.poll();
-    script.verb("reset 1");
-    script.verb("reset 0");
-    script.connect(0, 1);
-    script.send(0, "send s 0+20");
     script.poll();
     script.end()
 }

@@ -10,8 +10,9 @@ use rdmacm::ErrorKind;
 use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
     AddressHandle, AsyncEvent, AsyncEventType, Completion, CompletionQueue, Destination,
-    ProtectionDomain, QpType, QueuePair, QueuePairCaps, QueuePairInit, SendFlags, SendOperation,
-    SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, WcStatus,
+    ProtectionDomain, QpState, QpType, QueuePair, QueuePairAttributes, QueuePairCaps,
+    QueuePairInit, SendFlags, SendOperation, SharedReceiveQueue, SharedReceiveQueueAttributes,
+    WcOpcode, WcStatus,
 };
 
 use crate::fixtures::{Connection, Ending, LONG, Side, promised, roce, siw};
@@ -329,4 +330,19 @@ fn lost_marker_is_forgotten() {
         assert_eq!(cq.poll(&mut [Completion::default()]).expect("poll"), 0);
         assert!(!known());
     }
+}
+
+/// Checks that a request without acknowledgment is repeated without end, and that the tests find this fault of rxe.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_request_without_acknowledgment_repeats_without_end() {
+    let connection = Connection::new(shape());
+    let Connection { client, server, .. } = &connection;
+    // The server ends as if its last acknowledgment was dropped: the client gets no event.
+    let ended = QueuePairAttributes::to(QpState::IB_QPS_ERR);
+    server.io.qp().modify(&ended).expect("modify");
+    client.io.post(1, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
+    assert!(rdmacm_tests::rxe::retries_without_end());
+    assert!(client.io.polled().is_none(), "the request has not failed");
+    connection.close();
 }

@@ -32,7 +32,7 @@ impl Program {
 
     /// Runs the program that both makers call `name`.
     pub(crate) fn run(self, name: &str, arguments: &[&str]) -> Process {
-        Process::start(self.command(name).args(arguments), LIMIT).that_siw_may_stop()
+        Process::start(self.command(name).args(arguments), LIMIT).that_driver_may_stop()
     }
 
     /// Returns the program that both makers call `name`, in the promised test bed.

@@ -4,6 +4,7 @@ pub mod heap;
 mod process;
 pub mod rng;
 pub mod roce;
+pub mod rxe;
 pub mod siw;
 
 use std::env;

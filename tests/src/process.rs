@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::siw;
+use crate::{rxe, siw};
 
 /// A running program. It is killed when the value is dropped.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Process {
     lines: Receiver<String>,
     stderr: Option<JoinHandle<String>>,
     deadline: Instant,
-    siw_may_stop_it: bool,
+    driver_may_stop_it: bool,
 }
 
 /// A program that has ended, and what it printed.
@@ -50,16 +50,16 @@ impl Process {
             String::from_utf8_lossy(&bytes).into()
         });
         let (line, deadline) = (format!("{command:?}"), Instant::now() + limit);
-        let (stdout, stderr, siw_may_stop_it) = (Vec::new(), Some(stderr), false);
-        Self { child, line, stdout, lines, stderr, deadline, siw_may_stop_it }
+        let (stdout, stderr, driver_may_stop_it) = (Vec::new(), Some(stderr), false);
+        Self { child, line, stdout, lines, stderr, deadline, driver_may_stop_it }
     }
 
-    /// Marks a program that siw may keep from ending.
+    /// Marks a program that a fault of siw or rxe may keep from ending.
     ///
-    /// The program sends and waits, and does not end if siw [leaves](siw::has_left_bytes_lying) bytes unread. The
-    /// runner then repeats the test.
-    pub fn that_siw_may_stop(mut self) -> Self {
-        self.siw_may_stop_it = true;
+    /// The program sends and waits, and does not end if siw [leaves](siw::has_left_bytes_lying) bytes unread or if rxe
+    /// [repeats](rxe::retries_without_end) a message without end. The runner then repeats the test.
+    pub fn that_driver_may_stop(mut self) -> Self {
+        self.driver_may_stop_it = true;
         self
     }
 
@@ -105,8 +105,15 @@ impl Process {
 
     /// Kills it and shows what it has printed.
     fn overdue(&mut self) -> ! {
-        let stopped = self.siw_may_stop_it && siw::has_left_bytes_lying();
-        let why = if stopped { "siw has left bytes lying: " } else { "" };
+        let why = if !self.driver_may_stop_it {
+            ""
+        } else if siw::has_left_bytes_lying() {
+            "siw has left bytes lying: "
+        } else if rxe::retries_without_end() {
+            "rxe repeats a message without end: "
+        } else {
+            ""
+        };
         self.fail(&format!("{why}{} did not end in time", self.line));
     }
 

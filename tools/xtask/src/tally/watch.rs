@@ -8,8 +8,11 @@ use std::time::{Duration, Instant};
 
 use crate::tally::libtest::{self, Counts, RESULT};
 
-/// Start of the panic message of a test that siw made fail: see `Process` of the tests.
-const STOPPED_BY_SIW: &str = "siw has left bytes lying: ";
+/// Starts of the panic messages of tests that a fault of a driver made fail, and the cause: see `Process` of the tests.
+const STOPPED_BY_DRIVER: [(&str, &str); 2] = [
+    ("siw has left bytes lying: ", "siw stopped it"),
+    ("rxe repeats a message without end: ", "rxe stopped it"),
+];
 
 /// End of the name of tests with C programs on both sides, which show how these behave in the test bed.
 pub(super) const C_ONLY: &str = "::c_serves_c";
@@ -46,17 +49,15 @@ pub(crate) struct Ending {
 impl Ending {
     /// Returns the cause if the test failed for a reason outside this project.
     ///
-    /// Either siw stopped the program that the test waited for (the first panic decides), or no program of this project
-    /// took part.
+    /// Either a driver stopped the program that the test waited for (the first panic decides), or no program of this
+    /// project took part.
     pub(crate) fn external_cause(&self) -> Option<&'static str> {
         let Outcome::Failed(text) = &self.outcome else { return None };
-        if first_panic(text).is_some_and(|message| message.starts_with(STOPPED_BY_SIW)) {
-            Some("siw stopped it")
-        } else if self.test.ends_with(C_ONLY) {
-            Some("the C programs failed without this library")
-        } else {
-            None
-        }
+        let message = first_panic(text).unwrap_or_default();
+        let stopped = STOPPED_BY_DRIVER.iter().find(|(start, _)| message.starts_with(start));
+        let c_alone =
+            || self.test.ends_with(C_ONLY).then_some("the C programs failed without this library");
+        stopped.map(|(_, cause)| *cause).or_else(c_alone)
     }
 }
 
@@ -291,10 +292,10 @@ mod tests {
         assert!(stopped(&[by_siw]) && stopped(&[by_siw, "another"]));
         assert!(!stopped(&["another", by_siw]) && !stopped(&["not: siw has left bytes lying: "]));
         let source = include_str!("../../../../tests/src/process.rs");
-        assert!(
-            source.contains(&format!("{STOPPED_BY_SIW:?}")),
-            "the tests should print the message"
-        );
+        for (start, _) in STOPPED_BY_DRIVER {
+            assert!(stopped(&[&format!("{start}\"rping\" did not end")]), "{start}");
+            assert!(source.contains(&format!("{start:?}")), "the tests should print {start:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,31 @@
+//! Detection of a message that rxe repeats without end.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The number of times that rxe0 repeated requests after a timeout.
+const RETRIES: &str = "/sys/class/infiniband/rxe0/ports/1/hw_counters/completer_retry_err";
+
+/// Returns `true` if rxe0 repeats a request again and again.
+///
+/// If a receiver ends its connection at once, rxe may drop the acknowledgment of the last message. The sender then
+/// repeats the message; rxe takes a retry count of 7, the default of librdmacm, as no limit. The result is meaningful
+/// only after all other traffic has stopped.
+pub fn retries_without_end() -> bool {
+    // The connection manager's timeouts are about a second long.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let Some(before) = retries() else { return false };
+    while Instant::now() < deadline {
+        if retries().is_some_and(|now| now >= before + 3) {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    false
+}
+
+/// Returns the counter; `None` in a guest without rxe0.
+fn retries() -> Option<u64> {
+    fs::read_to_string(RETRIES).ok()?.trim().parse().ok()
+}

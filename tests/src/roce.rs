@@ -1,5 +1,7 @@
 //! The RoCE device of the tests: rxe0, or the emulated card in a guest that has it.
 
+use std::fs;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::promised;
@@ -32,4 +34,40 @@ pub fn roce_ip_v6() -> &'static str {
 /// Returns the network device of the RoCE device, and the other end of its cable.
 pub fn roce_ends() -> [&'static str; 2] {
     if is_card() { ["v2", "v3"] } else { ["v0", "v1"] }
+}
+
+/// A parameter of the card's kernel module that has another value until this is dropped.
+#[derive(Debug)]
+pub struct CardParameter {
+    path: PathBuf,
+    first: String,
+}
+
+impl CardParameter {
+    /// Sets the parameter `name` to `value`, which it must not have yet.
+    pub fn set(name: &str, value: &str) -> Self {
+        let path = PathBuf::from("/sys/module/rdmacm_mlx5/parameters").join(name);
+        let first = fs::read_to_string(&path).expect("the parameter");
+        assert_ne!(first.trim(), value, "the parameter should have another value at first");
+        fs::write(&path, value).expect("set the parameter");
+        Self { path, first }
+    }
+
+    /// Lets the card count faults of programs without a line in the kernel's log, which would fail the test run.
+    pub fn without_complaints() -> Self {
+        Self::set("complains", "N")
+    }
+}
+
+impl Drop for CardParameter {
+    fn drop(&mut self) {
+        fs::write(&self.path, &self.first).expect("restore the parameter");
+    }
+}
+
+/// Returns the number of faults of programs that the card has seen: what no correct driver does.
+pub fn bad_requests() -> u64 {
+    let stats = fs::read_to_string("/sys/kernel/debug/mlx5_card/stats").expect("the counts");
+    let bad = stats.lines().find_map(|line| line.strip_prefix("bad ")).expect("it is counted");
+    bad.parse().expect("a number")
 }

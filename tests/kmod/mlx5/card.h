@@ -5,6 +5,7 @@
 #include <linux/dcache.h>
 #include <linux/dma-buf.h>
 #include <linux/iosys-map.h>
+#include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/log2.h>
 #include <linux/mlx5/cq.h>
@@ -43,6 +44,8 @@
 #define CARD_ECE	0x10000003
 #define CARD_CLOCK_OFFSET	0x40			/* in the page of the clock */
 #define CARD_CLOCK_KHZ	1000000
+#define CARD_BAD_SHOWN	100			/* faults of programs in the log */
+#define CARD_UNDEFINED	0xa5U			/* bytes of a completion that its operation does not define */
 #define CARD_NEVER_ARMED	cpu_to_be32(0xffffffff)
 
 struct card_device {
@@ -53,14 +56,21 @@ struct card_device {
 	struct card_qp *gsi;
 };
 
+/* A page of doorbell registers: two for sends, and one that arms completion queues. See register.c. */
+struct card_registers {
+	struct kref refs;
+	struct page *page;
+	u32 doorbells[2];		/* that were seen in each of those for sends */
+	u64 arm_store;			/* the last one to the register that arms, as it is in memory */
+	u32 arm_sweep;			/* that has seen it */
+};
+
 struct card_context {
 	struct ib_ucontext ib;
-	struct page *uar[CARD_UARS];
+	struct card_registers *registers[CARD_UARS];
 	u32 total_bfregs, low_latency;
 	u32 uses[CARD_UARS * 2];
 	u8 cqe_version;
-	u64 arm_store;			/* the last one to the register that arms completion queues, as it is in memory */
-	u32 arm_sweep;			/* that has seen it */
 	bool dynamic;			/* registers by ioctl */
 };
 
@@ -122,6 +132,7 @@ struct card_cq {
 	u32 fired;				/* the arm word that an event was raised for */
 	bool user, has_solicited, overrun;
 	struct card_context *context;		/* of the program */
+	struct card_registers *registers;	/* held: those with the one that arms */
 	u32 seen_index, seen_arm;		/* by the journal */
 	bool seen_arm_set;
 	struct list_head late;			/* completions that wait */
@@ -140,6 +151,7 @@ struct card_srq {
 	u32 uidx;				/* of one in an XRC domain */
 	struct card_context *context;
 	u16 ci, head;
+	bool has_overrun;
 };
 
 struct card_recv {				/* of the kernel */
@@ -165,10 +177,14 @@ struct card_qp {
 	struct card_srq *named;			/* of an XRC target: by the request that it carries out */
 	u32 qpn, uidx, sq_count, rq_count, rq_shift, sq_offset;
 	int bfreg;				/* of the static ones, or -1 */
-	struct page *uar;			/* held */
-	u32 bf_first, bf_count;			/* which of its registers may be rung */
-	bool user, dedicated_bfreg, established;
+	struct card_registers *registers;	/* held */
+	u32 bf_first, bf_count;			/* which of them may be rung */
+	u32 doorbells;				/* that were seen */
+	u32 other_doorbells;			/* of other queue pairs in its registers, until the last entry was rung for */
+	bool user, established;
+	bool has_overrun;			/* its receives */
 	u16 sq_ci, rq_ci;
+	u16 rung;				/* the index up to which a doorbell lets entries start */
 	unsigned long stalled;			/* jiffies at which it began to wait for a receive */
 	unsigned long unrung;			/* likewise for a doorbell */
 	u32 seen_receives, seen_sends;		/* by the journal */
@@ -198,6 +214,7 @@ extern bool card_dynamic;
 extern atomic_t card_stat[8];
 enum { CARD_WQES, CARD_CQES, CARD_BLUEFLAME, CARD_DOORBELL, CARD_UNRUNG, CARD_EVENTS, CARD_BAD, CARD_MADS };
 
+__printf(1, 2) void card_bad(const char *format, ...);
 int card_take(struct ib_udata *udata, const char *what, void *to, size_t size);
 int card_give(struct ib_udata *udata, const char *what, const void *from, size_t size, size_t least);
 int card_map(struct ib_device *device, struct card_map *map, u64 addr, size_t size, int access);
@@ -208,7 +225,7 @@ void card_dealloc_ucontext(struct ib_ucontext *ibcontext);
 int card_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma);
 bool card_has_ece(const struct card_context *context);
 bool card_is_user_index(const struct card_context *context, u32 uidx);
-int card_take_bfreg(struct card_context *context, bool *dedicated);
+int card_take_bfreg(struct card_context *context);
 
 int card_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata);
 int card_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata);
@@ -250,8 +267,6 @@ int card_resize_cq(struct ib_cq *cq, unsigned int cqe, struct ib_udata *udata);
 int card_resize_cq(struct ib_cq *cq, int cqe, struct ib_udata *udata);
 #endif
 int card_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata);
-void card_see_arm_stores(void);
-void card_see_arm(struct card_cq *cq);
 
 int card_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct ib_udata *udata);
 int card_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr, enum ib_srq_attr_mask mask, struct ib_udata *udata);
@@ -271,8 +286,16 @@ int card_clock_mmap(struct vm_area_struct *vma, unsigned long command);
 int card_clock_init(void);
 void card_clock_exit(void);
 
+struct card_registers *card_registers_new(void);
+void card_registers_put(struct card_registers *registers);
+void card_see_doorbells(struct card_qp *qp);
+void card_end_doorbells(struct card_qp *qp);
+void card_see_arm_stores(void);
+void card_see_arm(struct card_cq *cq);
+void card_end_arm(struct card_cq *cq);
+
 extern const struct uapi_definition card_definitions[];
-struct page *card_uar_page(u32 id);
+struct card_registers *card_uar_registers(const struct card_context *context, u32 id);
 int card_uar_mmap(struct ib_ucontext *context, struct vm_area_struct *vma);
 void card_uar_free(struct rdma_user_mmap_entry *entry);
 
@@ -288,13 +311,14 @@ void card_journal_init(struct dentry *directory);
 void card_journal_exit(void);
 
 bool card_is_late(struct card_cq *cq, const struct mlx5_cqe64 *cqe, u8 opcode, bool solicited);
-bool card_loses_doorbell(struct card_qp *qp, u64 *at);
+bool card_loses_doorbell(struct card_qp *qp);
 void card_forget_faults(struct card_qp *qp);
 void card_fault_init(struct dentry *directory);
 void *card_alter(const char *command, const void *from, size_t *size);
 void card_answer_init(struct dentry *directory);
 
 int card_engine(void *unused);
+void *card_block(struct card_qp *qp, u16 index);
 void card_complete(struct card_cq *cq, const struct mlx5_cqe64 *from, u8 opcode, bool solicited);
 void card_qp_event(struct card_qp *qp, enum ib_event_type type);
 void card_qp_to_error(struct card_qp *qp);

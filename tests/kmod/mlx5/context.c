@@ -31,8 +31,8 @@ int card_alloc_ucontext(struct ib_ucontext *ibcontext, struct ib_udata *udata)
 	if (context->dynamic)
 		context->total_bfregs = 0;
 	for (i = 0; i < context->total_bfregs / 2; i++) {
-		context->uar[i] = alloc_page(GFP_KERNEL | __GFP_ZERO);
-		if (!context->uar[i])
+		context->registers[i] = card_registers_new();
+		if (!context->registers[i])
 			goto no_memory;
 	}
 	context->cqe_version = min_t(u8, card_max_cqe_version, req.max_cqe_version);
@@ -64,10 +64,8 @@ int card_alloc_ucontext(struct ib_ucontext *ibcontext, struct ib_udata *udata)
 no_memory:
 	err = -ENOMEM;
 fail:
-	for (i = 0; i < CARD_UARS; i++) {
-		if (context->uar[i])
-			__free_page(context->uar[i]);
-	}
+	for (i = 0; i < CARD_UARS; i++)
+		card_registers_put(context->registers[i]);
 	return err;
 }
 
@@ -77,10 +75,8 @@ void card_dealloc_ucontext(struct ib_ucontext *ibcontext)
 	int i;
 
 	card_journal(NULL, 0, "dealloc_ucontext");
-	for (i = 0; i < CARD_UARS; i++) {
-		if (context->uar[i])
-			__free_page(context->uar[i]);
-	}
+	for (i = 0; i < CARD_UARS; i++)
+		card_registers_put(context->registers[i]);
 }
 
 int card_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma)
@@ -102,7 +98,7 @@ int card_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma)
 		return -EINVAL;
 	if (vma->vm_end - vma->vm_start != PAGE_SIZE || index >= context->total_bfregs / 2)
 		return -EINVAL;
-	return vm_insert_page(vma, vma->vm_start, context->uar[index]);
+	return vm_insert_page(vma, vma->vm_start, context->registers[index]->page);
 }
 
 /* Whether the device negotiates options of connections. The first devices, which had completions of version 0, did not. */
@@ -118,18 +114,16 @@ bool card_is_user_index(const struct card_context *context, u32 uidx)
 }
 
 /* Chooses a register as mlx5_ib does: one for each of the first queue pairs, then shared ones. */
-int card_take_bfreg(struct card_context *context, bool *dedicated)
+int card_take_bfreg(struct card_context *context)
 {
 	u32 high = context->total_bfregs - context->low_latency, i, best = 1;
 
-	*dedicated = true;
 	for (i = high; i < context->total_bfregs; i++) {
 		if (!context->uses[i]) {
 			context->uses[i]++;
 			return i;
 		}
 	}
-	*dedicated = false;
 	if (high < 2) {
 		context->uses[0]++;
 		return 0;

@@ -18,6 +18,13 @@ static int card_create_user_cq(struct card_cq *cq, struct ib_udata *udata)
 		return -EINVAL;
 	if (cmd.cqe_comp_en)
 		return -EOPNOTSUPP;
+	cq->registers = context->registers[0];
+	if (context->dynamic)
+		cq->registers = card_uar_registers(context, cmd.uar_page_index);
+	else
+		kref_get(&cq->registers->refs);
+	if (!cq->registers)
+		return -EINVAL;
 	cq->cqe_size = cmd.cqe_size;
 	err = card_map(cq->ib.device, &cq->buf, cmd.buf_addr, (size_t)cq->entries * cq->cqe_size,
 		      IB_ACCESS_LOCAL_WRITE);
@@ -33,41 +40,9 @@ static int card_create_user_cq(struct card_cq *cq, struct ib_udata *udata)
 	return card_give(udata, "create_cq", &cq->cqn, sizeof(cq->cqn), sizeof(cq->cqn));
 }
 
-static u32 card_arm_sweep;			/* the number of the current sweep */
-
-/* Reads and clears the arming registers of all contexts. Called at the beginning of each sweep. */
-void card_see_arm_stores(void)
-{
-	struct card_cq *cq;
-	u64 store;
-
-	card_arm_sweep++;
-	list_for_each_entry(cq, &card_cq_list, entry) {
-		if (!cq->user || cq->context->dynamic)
-			continue;
-		store = xchg((u64 *)(page_address(cq->context->uar[0]) + CARD_ARM_OFFSET), 0);
-		if (store) {
-			cq->context->arm_store = store;
-			cq->context->arm_sweep = card_arm_sweep;
-		}
-	}
-}
-
-/*
- * Takes a new arm word of the record if the sweep has seen a store to the register. The queues of a context share the
- * register, so one store may overwrite that of another queue, and each of them counts for all. A program stores the record
- * first, so the store for a new word is seen in this sweep or a later one.
- *
- * With registers by ioctl, the engine does not know the one of the queue.
- */
-void card_see_arm(struct card_cq *cq)
-{
-	if (!card_strict || cq->context->dynamic || cq->context->arm_sweep == card_arm_sweep)
-		cq->arm = READ_ONCE(cq->db[1]);
-}
-
 static void card_free_cq(struct card_cq *cq)
 {
+	card_registers_put(cq->registers);
 	card_unmap(&cq->buf);
 	card_unmap(&cq->db_map);
 	kvfree(cq->ring);
@@ -187,6 +162,8 @@ int card_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 	struct card_cq *cq = container_of(ibcq, struct card_cq, ib);
 
 	mutex_lock(&card_lock);
+	if (cq->user)
+		card_end_arm(cq);
 	list_del(&cq->entry);
 	mutex_unlock(&card_lock);
 	card_journal(NULL, 0, "destroy_cq cqn=%u", cq->cqn);

@@ -30,6 +30,10 @@ int card_strict = 1;
 module_param_named(strict, card_strict, int, 0600);
 MODULE_PARM_DESC(strict, "wait for stores to registers, not only to doorbell records (default: 1)");
 
+static bool card_complains = true;
+module_param_named(complains, card_complains, bool, 0600);
+MODULE_PARM_DESC(complains, "log the faults of programs that `bad` counts (default: Y)");
+
 DEFINE_MUTEX(card_lock);
 DEFINE_SPINLOCK(card_kernel_lock);
 DEFINE_XARRAY_ALLOC(card_qps);
@@ -45,6 +49,20 @@ atomic_t card_stat[8];
 static struct task_struct *card_thread;
 static struct dentry *card_debugfs;
 u32 card_next_qp, card_next_mkey, card_next_number, card_next_srq;
+
+/* Reports and counts something that no correct program does. The test bed finds the text in the kernel's log. */
+void card_bad(const char *format, ...)
+{
+	struct va_format text = { .fmt = format };
+	va_list args;
+
+	if (atomic_inc_return(&card_stat[CARD_BAD]) > CARD_BAD_SHOWN || !card_complains)
+		return;
+	va_start(args, format);
+	text.va = &args;
+	pr_err("rdmacm_mlx5: fault of a program: %pV\n", &text);
+	va_end(args);
+}
 
 static int card_query_device(struct ib_device *device, struct ib_device_attr *attr, struct ib_udata *udata)
 {

@@ -152,7 +152,7 @@ static void card_established(struct card_qp *qp)
 
 /* Send queue entries */
 
-static void *card_block(struct card_qp *qp, u16 index)
+void *card_block(struct card_qp *qp, u16 index)
 {
 	return qp->buf.va + qp->sq_offset + ((index & (qp->sq_count - 1)) << 6);
 }
@@ -180,7 +180,8 @@ static bool card_fetch(struct card_qp *qp, struct card_wqe *wqe)
 	/* The hardware does not look at all of this. */
 	if ((word >> 8 & 0xffff) != qp->sq_ci || word >> 24 || be32_to_cpu(ctrl->qpn_ds) >> 8 != qp->qpn ||
 	    wqe->ds < sizeof(*ctrl)) {
-		atomic_inc(&card_stat[CARD_BAD]);
+		card_bad("entry %u of queue pair %u begins with %08x %08x", qp->sq_ci, qp->qpn, word,
+			 be32_to_cpu(ctrl->qpn_ds));
 		return false;
 	}
 	return true;
@@ -479,7 +480,7 @@ static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe
 	case MLX5_OPCODE_SEND_INVAL:
 		break;
 	default:
-		atomic_inc(&card_stat[CARD_BAD]);
+		card_bad("opcode %#x of queue pair %u", wqe->opcode, qp->qpn);
 		return CARD_DONE;
 	}
 	if (qp->ib.qp_type == IB_QPT_XRC_INI) {
@@ -548,56 +549,6 @@ static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe
 	return CARD_DONE;
 }
 
-/* Whether a buffer of the register begins like the entry at that index. */
-static bool card_is_rung(struct card_qp *qp, u16 index)
-{
-	const u64 *entry = card_block(qp, index);
-	void *at = page_address(qp->uar) + CARD_BF_OFFSET + qp->bf_first * CARD_BF_SIZE;
-	u32 i;
-
-	for (i = 0; i < 2 * qp->bf_count; i++, at += CARD_BF_SIZE / 2) {
-		if (READ_ONCE(*(u64 *)at) != *entry)
-			continue;
-		if (card_loses_doorbell(qp, at))
-			return false;
-		atomic_inc(&card_stat[memcmp(at + 8, entry + 1, 8) ? CARD_DOORBELL : CARD_BLUEFLAME]);
-		card_journal_ring(qp, index, i, at);
-		return true;
-	}
-	return false;
-}
-
-/* Whether the program rang for one of the entries that wait. */
-static bool card_may_start(struct card_qp *qp, u16 pi)
-{
-	u16 index;
-
-	for (index = qp->sq_ci; index != pi; ) {
-		const struct mlx5_wqe_ctrl_seg *ctrl = card_block(qp, index);
-		u32 blocks = DIV_ROUND_UP((be32_to_cpu(ctrl->qpn_ds) & 0x3f) * 16, 64);
-
-		if (card_is_rung(qp, index))
-			goto yes;
-		if (!blocks || blocks > (u16)(pi - index))
-			break;
-		index += blocks;
-	}
-	if (qp->lost == CARD_DOORBELL_LOST)
-		return false;
-	/*
-	 * If queue pairs share a register, the doorbell of one may overwrite that of another one before the engine sees it.
-	 * They start after some time, and the device counts that.
-	 */
-	if (!qp->unrung)
-		qp->unrung = jiffies | 1;
-	if ((card_strict && qp->dedicated_bfreg) || time_before(jiffies, qp->unrung + msecs_to_jiffies(20)))
-		return false;
-	atomic_inc(&card_stat[CARD_UNRUNG]);
-yes:
-	qp->unrung = 0;
-	return true;
-}
-
 static u8 card_wait_limit(struct card_qp *qp)
 {
 	if (!qp->stalled)
@@ -662,18 +613,18 @@ static bool card_send_one(struct card_qp *qp)
 	return true;
 }
 
-static bool card_flush(struct card_qp *qp, u16 pi)
+static bool card_flush(struct card_qp *qp)
 {
 	bool done = false;
 	struct card_taken taken;
 
-	while (qp->sq_count && qp->sq_ci != pi) {
+	while (qp->sq_ci != qp->rung) {
 		const struct mlx5_wqe_ctrl_seg *ctrl = card_block(qp, qp->sq_ci);
 		u32 blocks = DIV_ROUND_UP((be32_to_cpu(ctrl->qpn_ds) & 0x3f) * 16, 64);
 
 		card_fail(qp, qp->ib.send_cq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, qp->sq_ci,
 			 be32_to_cpu(ctrl->opmod_idx_opcode));
-		qp->sq_ci += clamp_t(u32, blocks, 1, (u16)(pi - qp->sq_ci));
+		qp->sq_ci += clamp_t(u32, blocks, 1, (u16)(qp->rung - qp->sq_ci));
 		done = true;
 	}
 	while (!qp->ib.srq && card_take_receive(qp, &taken) != -EAGAIN) {
@@ -685,16 +636,14 @@ static bool card_flush(struct card_qp *qp, u16 pi)
 
 static bool card_advance(struct card_qp *qp)
 {
-	u16 pi = be32_to_cpu(smp_load_acquire(&qp->db[1]));
 	bool done = false;
 
+	/* Until the queue pair leaves RESET, the record may be that of its earlier life. */
+	if (qp->sq_count && qp->attr.qp_state != IB_QPS_RESET)
+		card_see_doorbells(qp);
 	if (qp->attr.qp_state == IB_QPS_ERR)
-		return card_flush(qp, pi);
-	if (qp->attr.qp_state != IB_QPS_RTS || !qp->sq_count || qp->sq_ci == pi)
-		return false;
-	if (!qp->stalled && !card_may_start(qp, pi))
-		return false;
-	while (qp->sq_ci != pi && qp->attr.qp_state == IB_QPS_RTS && card_send_one(qp))
+		return card_flush(qp);
+	while (qp->sq_ci != qp->rung && qp->attr.qp_state == IB_QPS_RTS && card_send_one(qp))
 		done = true;
 	return done;
 }

@@ -83,14 +83,12 @@ void card_forget_faults(struct card_qp *qp)
 	card_release(qp);
 }
 
-/* Whether the doorbell that was stored at AT is lost. It is erased, so that only another one is seen. */
-bool card_loses_doorbell(struct card_qp *qp, u64 *at)
+/* Whether a doorbell that was seen is lost. */
+bool card_loses_doorbell(struct card_qp *qp)
 {
 	bool is_lost = qp->lost == CARD_DOORBELL_TO_LOSE;
 
 	qp->lost = is_lost ? CARD_DOORBELL_LOST : CARD_DOORBELL_SEEN;
-	if (is_lost)
-		WRITE_ONCE(*at, 0);
 	return is_lost;
 }
 

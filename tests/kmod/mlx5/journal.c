@@ -97,10 +97,7 @@ void card_journal_cq(struct card_cq *cq)
 		return;
 	cq->seen_arm = arm;
 	cq->seen_arm_set = true;
-	if (!cq->context->dynamic)
-		card_journal(&cq->context->arm_store, 8, "cq_arm cqn=%u word=%u", cq->cqn, arm);
-	else
-		card_journal(NULL, 0, "cq_arm cqn=%u word=%u", cq->cqn, arm);
+	card_journal(&cq->registers->arm_store, 8, "cq_arm cqn=%u word=%u", cq->cqn, arm);
 }
 
 /*

@@ -46,16 +46,16 @@ static int card_create_user_qp(struct card_qp *qp, struct ib_qp_init_attr *init,
 		return err;
 	qp->db = qp->db_map.va;
 	if (context->dynamic) {
-		qp->uar = card_uar_page(cmd.bfreg_index);
-		if (!qp->uar)
+		qp->registers = card_uar_registers(context, cmd.bfreg_index);
+		if (!qp->registers)
 			return -EINVAL;
 		qp->bf_count = 2;
 		resp.bfreg_index = 1U << 31;
 	} else {
-		number = card_take_bfreg(context, &qp->dedicated_bfreg);
+		number = card_take_bfreg(context);
 		qp->bfreg = number;
-		qp->uar = context->uar[number / 2];
-		get_page(qp->uar);
+		qp->registers = context->registers[number / 2];
+		kref_get(&qp->registers->refs);
 		qp->bf_first = number % 2;
 		qp->bf_count = 1;
 		resp.bfreg_index = number / 2 * 4 + number % 2;
@@ -63,12 +63,16 @@ static int card_create_user_qp(struct card_qp *qp, struct ib_qp_init_attr *init,
 	return card_give(udata, "create_qp", &resp, sizeof(resp), 0);
 }
 
+/* Gives the register of a queue pair back. The caller holds card_lock. */
+static void card_give_bfreg(struct card_qp *qp)
+{
+	if (qp->bfreg >= 0)
+		qp->context->uses[qp->bfreg]--;
+}
+
 static void card_free_qp(struct card_qp *qp)
 {
-	if (qp->user && qp->bfreg >= 0)
-		qp->context->uses[qp->bfreg]--;
-	if (qp->uar)
-		put_page(qp->uar);
+	card_registers_put(qp->registers);
 	card_unmap(&qp->buf);
 	card_unmap(&qp->db_map);
 }
@@ -97,6 +101,7 @@ int card_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init, struct ib_u
 		err = udata ? card_create_user_qp(qp, init, udata) : 0;
 		if (err) {
 			xa_erase(&card_qps, qp->qpn);
+			card_give_bfreg(qp);
 			card_free_qp(qp);
 		} else {
 			if (qp->db)
@@ -155,10 +160,12 @@ int card_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 			kfree(member);
 		}
 	}
+	card_end_doorbells(qp);
 	card_journal(NULL, 0, "destroy_qp qpn=%u", qp->qpn);
 	card_forget_faults(qp);
 	list_del(&qp->entry);
 	xa_erase(&card_qps, qp->qpn);
+	card_give_bfreg(qp);
 	mutex_unlock(&card_lock);
 	card_free_qp(qp);
 	return 0;
@@ -235,8 +242,9 @@ int card_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 	}
 	card_keep(&qp->attr, attr, mask);
 	if (new == IB_QPS_RESET) {
+		card_end_doorbells(qp);
 		memset(&qp->attr, 0, sizeof(qp->attr));
-		qp->sq_ci = qp->rq_ci = 0;
+		qp->sq_ci = qp->rq_ci = qp->rung = 0;
 		qp->stalled = qp->unrung = 0;
 		qp->established = false;
 		card_forget_faults(qp);

@@ -13,24 +13,24 @@ static DEFINE_XARRAY_ALLOC1(card_uars);
 
 struct card_uar {
 	struct rdma_user_mmap_entry entry;
-	struct page *page;
+	struct card_registers *registers;
 	u32 id;
 };
 
-/* The page with that number, held. */
-struct page *card_uar_page(u32 id)
+/* The page of the context with that number, held. */
+struct card_registers *card_uar_registers(const struct card_context *context, u32 id)
 {
+	struct card_registers *registers = NULL;
 	struct card_uar *uar;
-	struct page *page = NULL;
 
 	xa_lock(&card_uars);
 	uar = xa_load(&card_uars, id);
-	if (uar) {
-		page = uar->page;
-		get_page(page);
+	if (uar && uar->entry.ucontext == &context->ib) {
+		registers = uar->registers;
+		kref_get(&registers->refs);
 	}
 	xa_unlock(&card_uars);
-	return page;
+	return registers;
 }
 
 int card_uar_mmap(struct ib_ucontext *context, struct vm_area_struct *vma)
@@ -40,7 +40,7 @@ int card_uar_mmap(struct ib_ucontext *context, struct vm_area_struct *vma)
 
 	if (!entry)
 		return -EINVAL;
-	err = vm_insert_page(vma, vma->vm_start, container_of(entry, struct card_uar, entry)->page);
+	err = vm_insert_page(vma, vma->vm_start, container_of(entry, struct card_uar, entry)->registers->page);
 	rdma_user_mmap_entry_put(entry);
 	return err;
 }
@@ -50,7 +50,7 @@ void card_uar_free(struct rdma_user_mmap_entry *entry)
 	struct card_uar *uar = container_of(entry, struct card_uar, entry);
 
 	xa_erase(&card_uars, uar->id);
-	__free_page(uar->page);
+	card_registers_put(uar->registers);
 	kfree(uar);
 }
 
@@ -61,8 +61,8 @@ static struct card_uar *card_uar_new(struct ib_ucontext *context)
 
 	if (!uar)
 		return ERR_PTR(err);
-	uar->page = alloc_page(GFP_KERNEL | __GFP_ZERO);
-	if (uar->page)
+	uar->registers = card_registers_new();
+	if (uar->registers)
 		err = xa_alloc(&card_uars, &uar->id, uar, XA_LIMIT(1, 0xffff), GFP_KERNEL);
 	if (!err) {
 		err = rdma_user_mmap_entry_insert(context, &uar->entry, PAGE_SIZE);
@@ -70,8 +70,7 @@ static struct card_uar *card_uar_new(struct ib_ucontext *context)
 			xa_erase(&card_uars, uar->id);
 	}
 	if (err) {
-		if (uar->page)
-			__free_page(uar->page);
+		card_registers_put(uar->registers);
 		kfree(uar);
 		return ERR_PTR(err);
 	}
@@ -113,8 +112,7 @@ static int UVERBS_HANDLER(MLX5_IB_METHOD_UAR_OBJ_ALLOC)(struct uverbs_attr_bundl
 	uar = card_uar_new(owner);
 	if (IS_ERR(uar))
 		return PTR_ERR(uar);
-	if (card_trace)
-		pr_info("rdmacm_mlx5: uar %u type %d\n", uar->id, kind);
+	card_journal(NULL, 0, "uar_alloc page=%u kind=%u", uar->id, kind);
 	/* From here on the core destroys the object if describing it fails. */
 	uverbs_attr_get_uobject(attrs, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)->object = uar;
 	uverbs_finalize_uobj_create(attrs, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE);
@@ -126,6 +124,8 @@ static int card_uar_cleanup(struct ib_uobject *uobject, enum rdma_remove_reason 
 {
 	struct card_uar *uar = uobject->object;
 
+	/* Without its number: at the end of a context, the order of its pages is that of the kernel or of the program. */
+	card_journal(NULL, 0, "uar_free");
 	rdma_user_mmap_entry_remove(&uar->entry);
 	return 0;
 }

@@ -1,7 +1,7 @@
 //! The kernel's console: detection of the kernel's error messages.
 
 /// Prefixes of error messages, after the time.
-const COMPLAINT_PREFIXES: [&str; 11] = [
+const COMPLAINT_PREFIXES: [&str; 12] = [
     "------------[ cut here ]",
     "BUG:",
     "kernel BUG at",
@@ -13,6 +13,8 @@ const COMPLAINT_PREFIXES: [&str; 11] = [
     "Call Trace:",
     "INFO: task",
     "rcu: INFO:",
+    // The emulated card has seen something that no correct program does.
+    "rdmacm_mlx5: fault of a program:",
 ];
 
 /// Bits of `/proc/sys/kernel/tainted` for errors: bad page, died, warned, soft lockup.
@@ -117,8 +119,9 @@ mod tests {
             [   12.000000] BUG: kernel NULL pointer dereference, address: 0\r\n\
             [   12.000000] Oops: 0002 [#1] PREEMPT SMP\r\n\
             [   12.000001] Call Trace:\r\n\
+            [   12.000002] rdmacm_mlx5: fault of a program: opcode 0x3 of queue pair 7\r\n\
             Kernel panic - not syncing: Attempted to kill init!\r\n";
-        assert_eq!(complaints(console).len(), 6);
+        assert_eq!(complaints(console).len(), 7);
         assert!(complaints(console)[1].ends_with("f+0x1/0x2"));
     }
 

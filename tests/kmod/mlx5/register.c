@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Pages of doorbell registers, and the stores that programs make there.
+ *
+ * The pages are plain memory, so the device sees a store only if no other one overwrites it before the next sweep. A store of
+ * a queue pair is overwritten by later stores of its own, which stand for the earlier ones too, or by those of queue pairs
+ * that share the register. The device erases each store that it has seen, so one store is one doorbell.
+ */
+#include <linux/jiffies.h>
+
+#include "card.h"
+
+struct card_registers *card_registers_new(void)
+{
+	struct card_registers *registers = kzalloc(sizeof(*registers), GFP_KERNEL);
+
+	if (!registers)
+		return NULL;
+	kref_init(&registers->refs);
+	registers->page = alloc_page(GFP_KERNEL | __GFP_ZERO);
+	if (!registers->page) {
+		kfree(registers);
+		return NULL;
+	}
+	return registers;
+}
+
+static void card_registers_free(struct kref *refs)
+{
+	struct card_registers *registers = container_of(refs, struct card_registers, refs);
+
+	__free_page(registers->page);
+	kfree(registers);
+}
+
+void card_registers_put(struct card_registers *registers)
+{
+	if (registers)
+		kref_put(&registers->refs, card_registers_free);
+}
+
+static u64 *card_buffer(const struct card_registers *registers, u32 buffer)
+{
+	return page_address(registers->page) + CARD_BF_OFFSET + buffer * (CARD_BF_SIZE / 2);
+}
+
+/* Sends */
+
+/* The doorbells of other queue pairs that were seen in the registers of this one. */
+static u32 card_other_doorbells(const struct card_qp *qp)
+{
+	u32 i, count = 0;
+
+	for (i = 0; i < qp->bf_count; i++)
+		count += qp->registers->doorbells[qp->bf_first + i];
+	return count - qp->doorbells;
+}
+
+/* A doorbell: the first 8 bytes of an entry. It stands for all entries before that one, too. */
+static void card_ring(struct card_qp *qp, u32 buffer, u64 store, u64 *at)
+{
+	u16 index = be32_to_cpu(*(__be32 *)&store) >> 8;
+	/* The program stores the record first. */
+	u16 pi = be32_to_cpu(smp_load_acquire(&qp->db[1]));
+	u16 ahead = index - qp->sq_ci, posted = pi - qp->sq_ci, end;
+	const struct mlx5_wqe_ctrl_seg *ctrl = card_block(qp, index);
+	u32 blocks = DIV_ROUND_UP((be32_to_cpu(ctrl->qpn_ds) & 0x3f) * 16, 64);
+
+	qp->doorbells++;
+	if (qp->attr.qp_state == IB_QPS_RESET)
+		return card_bad("doorbell of queue pair %u, which is in RESET", qp->qpn);
+	/* The entry was carried out because of a later doorbell. */
+	if (ahead >= 0x8000)
+		return;
+	if (posted > qp->sq_count || ahead >= posted)
+		return card_bad("doorbell of queue pair %u for index %u, and the record has %u", qp->qpn, index, pi);
+	if (READ_ONCE(*(const u64 *)ctrl) != store || !blocks || blocks > posted - ahead)
+		return card_bad("doorbell %016llx of queue pair %u differs from its entry %016llx",
+				be64_to_cpu((__force __be64)store), qp->qpn,
+				be64_to_cpu(READ_ONCE(*(const __be64 *)ctrl)));
+	/* Where the program has taken the page itself, the first doorbell shows which of the registers it uses. */
+	if (qp->bf_count > 1) {
+		qp->bf_first = buffer / 2;
+		qp->bf_count = 1;
+	}
+	if (card_loses_doorbell(qp))
+		return;
+	atomic_inc(&card_stat[memcmp(at + 1, (const u64 *)ctrl + 1, 8) ? CARD_DOORBELL : CARD_BLUEFLAME]);
+	card_journal_ring(qp, index, qp->bfreg < 0 ? buffer : buffer % 2, at);
+	end = index + blocks;
+	if ((u16)(end - qp->sq_ci) > (u16)(qp->rung - qp->sq_ci))
+		qp->rung = end;
+	qp->unrung = 0;
+}
+
+/* Takes a store in a buffer of a register, and erases it. */
+static void card_take_store(struct card_registers *registers, u32 buffer)
+{
+	u64 *at = card_buffer(registers, buffer), store = READ_ONCE(*at);
+	u32 qpn = be32_to_cpu(*((__be32 *)&store + 1)) >> 8;
+	struct card_qp *qp = xa_load(&card_qps, qpn);
+
+	if (!store)
+		return;
+	if (qp && qp->registers == registers && buffer / 2 - qp->bf_first < qp->bf_count) {
+		registers->doorbells[buffer / 2]++;
+		card_ring(qp, buffer, store, at);
+	} else {
+		card_bad("doorbell %016llx in a register that is not of queue pair %u",
+			 be64_to_cpu((__force __be64)store), qpn);
+	}
+	/* Unless there is another one. */
+	cmpxchg(at, store, 0);
+}
+
+/* Takes the stores in the registers of a queue pair, and so learns which of its entries may start. */
+void card_see_doorbells(struct card_qp *qp)
+{
+	u32 first = qp->bf_first, count = qp->bf_count, i;
+	u16 pi;
+
+	for (i = 0; i < 2 * count; i++)
+		card_take_store(qp->registers, 2 * first + i);
+	pi = be32_to_cpu(smp_load_acquire(&qp->db[1]));
+	if (pi == qp->rung) {
+		qp->other_doorbells = card_other_doorbells(qp);
+		qp->unrung = 0;
+		return;
+	}
+	if (qp->lost == CARD_DOORBELL_LOST)
+		return;
+	/*
+	 * If queue pairs share a register, the doorbell of one may overwrite that of another one before the engine sees it.
+	 * They start after some time, and the device counts that. A queue pair whose doorbell no other one can have
+	 * overwritten waits for ever.
+	 */
+	if (!qp->unrung)
+		qp->unrung = jiffies | 1;
+	if (time_before(jiffies, qp->unrung + msecs_to_jiffies(20)) ||
+	    (card_strict && card_other_doorbells(qp) == qp->other_doorbells))
+		return;
+	atomic_inc(&card_stat[CARD_UNRUNG]);
+	qp->rung = pi;
+	qp->unrung = 0;
+}
+
+/* The send queue ends: it is reset or destroyed. Its doorbells are erased, and none may be missing. */
+void card_end_doorbells(struct card_qp *qp)
+{
+	u16 pi;
+
+	if (!qp->registers || !qp->sq_count || qp->attr.qp_state == IB_QPS_RESET)
+		return;
+	card_see_doorbells(qp);
+	pi = be32_to_cpu(smp_load_acquire(&qp->db[1]));
+	if (card_strict && pi != qp->rung && qp->lost != CARD_DOORBELL_LOST &&
+	    card_other_doorbells(qp) == qp->other_doorbells)
+		card_bad("queue pair %u ends with the record at %u, and its last doorbell was for %u", qp->qpn, pi,
+			 qp->rung);
+}
+
+/* Arming */
+
+static u32 card_arm_sweep;			/* the number of the current sweep */
+
+static struct card_cq *card_armed_cq(const struct card_registers *registers, u32 cqn)
+{
+	struct card_cq *cq;
+
+	list_for_each_entry(cq, &card_cq_list, entry) {
+		if (cq->user && cq->registers == registers && cq->cqn == cqn)
+			return cq;
+	}
+	return NULL;
+}
+
+static void card_take_arm_store(struct card_registers *registers)
+{
+	u64 store = xchg((u64 *)(page_address(registers->page) + CARD_ARM_OFFSET), 0);
+	u32 cqn = be32_to_cpu(*((__be32 *)&store + 1));
+
+	if (!store)
+		return;
+	registers->arm_store = store;
+	registers->arm_sweep = card_arm_sweep;
+	if (!card_armed_cq(registers, cqn))
+		card_bad("store %016llx arms completion queue %u, which has another register or does not exist",
+			 be64_to_cpu((__force __be64)store), cqn);
+}
+
+/* Reads and clears the arming registers of all completion queues. Called at the beginning of each sweep. */
+void card_see_arm_stores(void)
+{
+	struct card_cq *cq;
+
+	card_arm_sweep++;
+	list_for_each_entry(cq, &card_cq_list, entry) {
+		if (cq->user)
+			card_take_arm_store(cq->registers);
+	}
+}
+
+/*
+ * Takes a new arm word of the record if the sweep has seen a store to the register. Queues share the register, so one store
+ * may overwrite that of another queue, and each of them counts for all. A program stores the record first, so the store for a
+ * new word is seen in this sweep or a later one.
+ */
+void card_see_arm(struct card_cq *cq)
+{
+	if (!card_strict || cq->registers->arm_sweep == card_arm_sweep)
+		cq->arm = READ_ONCE(cq->db[1]);
+}
+
+/* The completion queue ends, and so does its store. That may have overwritten one of another queue, so it counts in the next sweep. */
+void card_end_arm(struct card_cq *cq)
+{
+	u64 *at = page_address(cq->registers->page) + CARD_ARM_OFFSET, store = READ_ONCE(*at);
+
+	if (!store || be32_to_cpu(*((__be32 *)&store + 1)) != cq->cqn || cmpxchg(at, store, 0) != store)
+		return;
+	cq->registers->arm_store = store;
+	cq->registers->arm_sweep = card_arm_sweep + 1;
+}

@@ -264,23 +264,46 @@ static void card_srq_limit(struct card_srq *srq)
 	}
 }
 
-/* Whether a ring of SIZE entries has one to take. More entries than it has room for are a fault of the program. */
-static bool card_is_filled(const __be32 *posted, u16 taken, u32 size)
+/* The number of entries to take from a ring of SIZE entries. More than it has room for are a fault of the program. */
+static u16 card_filled(const __be32 *posted, u16 taken, u32 size, bool *has_overrun)
 {
 	u16 count = be32_to_cpu(smp_load_acquire(posted)) - taken;
 
-	if (count > size)
-		atomic_inc(&card_stat[CARD_BAD]);
-	return count && count <= size;
+	if (count > size) {
+		card_bad("%u receives are posted in a ring for %u", count, size);
+		*has_overrun = true;
+	}
+	return count;
+}
+
+static bool card_srq_has_receive(struct card_srq *srq)
+{
+	struct ib_event event = { .device = srq->ib.device, .element.srq = &srq->ib, .event = IB_EVENT_SRQ_ERR };
+	u16 count;
+
+	if (srq->has_overrun)
+		return false;
+	count = card_filled(&srq->db[0], srq->ci, srq->max, &srq->has_overrun);
+	if (srq->has_overrun && srq->ib.event_handler)
+		srq->ib.event_handler(&event, srq->ib.srq_context);
+	return count && !srq->has_overrun;
 }
 
 static bool card_has_receive(struct card_qp *qp)
 {
 	struct card_srq *srq = card_srq_of(qp);
+	u16 count;
 
 	if (srq)
-		return card_is_filled(&srq->db[0], srq->ci, srq->max);
-	return qp->rq_count && card_is_filled(&qp->db[0], qp->rq_ci, qp->rq_count);
+		return card_srq_has_receive(srq);
+	if (!qp->rq_count || qp->has_overrun)
+		return false;
+	count = card_filled(&qp->db[0], qp->rq_ci, qp->rq_count, &qp->has_overrun);
+	if (qp->has_overrun) {
+		card_qp_event(qp, IB_EVENT_QP_FATAL);
+		card_qp_to_error(qp);
+	}
+	return count && !qp->has_overrun;
 }
 
 /* -EAGAIN, 0 or a syndrome. */

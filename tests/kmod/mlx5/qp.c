@@ -246,7 +246,7 @@ int card_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 		memset(&qp->attr, 0, sizeof(qp->attr));
 		qp->sq_ci = qp->rq_ci = qp->rung = 0;
 		qp->stalled = qp->unrung = 0;
-		qp->established = false;
+		qp->established = qp->has_overrun = false;
 		card_forget_faults(qp);
 	}
 	if (new == IB_QPS_ERR)

@@ -96,19 +96,22 @@ static __be32 card_user_of(const struct card_qp *qp, bool receives)
 	/* A target outlives the context that has created it, if another process has opened it. */
 	const struct card_context *context = qp->named ? srq->context : qp->context;
 
+	u32 number = qp->named ? srq->uidx : qp->uidx;
+
 	if (!context->cqe_version)
-		return cpu_to_be32(srq ? srq->srqn : 0);
-	return cpu_to_be32(qp->named ? srq->uidx : qp->uidx);
+		number = srq ? srq->srqn : 0;
+	return cpu_to_be32(CARD_UNDEFINED << 24 | number);
 }
 
 static void card_fail_with(struct card_qp *qp, struct ib_cq *cq, u8 opcode, struct card_failure failure, u16 index,
 			   u8 wqe_opcode)
 {
-	struct mlx5_cqe64 cqe = {};
+	struct mlx5_cqe64 cqe;
 	struct mlx5_err_cqe *err = (struct mlx5_err_cqe *)&cqe;
 
 	if (!cq)
 		return;
+	memset(&cqe, CARD_UNDEFINED, sizeof(cqe));
 	err->srqn = card_user_of(qp, opcode == MLX5_CQE_RESP_ERR);
 	err->syndrome = failure.syndrome;
 	err->vendor_err_synd = failure.vendor;
@@ -337,14 +340,20 @@ static int card_take_receive(struct card_qp *qp, struct card_taken *taken)
 static void card_received(struct card_qp *qp, const struct card_taken *taken, const struct card_wqe *wqe,
 			 u8 opcode, u32 length, u32 source, bool has_grh)
 {
-	struct mlx5_cqe64 cqe = {};
+	struct mlx5_cqe64 cqe;
 
-	cqe.flags_rqpn = cpu_to_be32(has_grh << 28 | source);
+	memset(&cqe, CARD_UNDEFINED, sizeof(cqe));
+	cqe.ml_path = 0;
+	cqe.slid = 0;
+	cqe.flags_rqpn = cpu_to_be32((CARD_UNDEFINED << 24 & 3U << 30) | has_grh << 28 | source);
 	cqe.srqn = card_user_of(qp, true);
-	cqe.immediate = wqe->imm;
+	if (opcode != MLX5_CQE_RESP_SEND)
+		cqe.immediate = wqe->imm;
+	else if (has_grh)
+		cqe.pkey = 0;
 	cqe.byte_cnt = cpu_to_be32(length);
 	card_stamp(&cqe);
-	cqe.sop_drop_qpn = cpu_to_be32(qp->qpn);
+	cqe.sop_drop_qpn = cpu_to_be32(CARD_UNDEFINED << 24 | qp->qpn);
 	cqe.wqe_counter = cpu_to_be16(taken->index);
 	card_complete(container_of(card_recv_cq(qp), struct card_cq, ib), &cqe, opcode,
 		     wqe->flags & MLX5_WQE_CTRL_SOLICITED);
@@ -601,7 +610,7 @@ static u8 card_answer_limit(struct card_qp *qp)
 static bool card_send_one(struct card_qp *qp)
 {
 	enum card_outcome outcome = CARD_DONE;
-	struct mlx5_cqe64 cqe = {};
+	struct mlx5_cqe64 cqe;
 	struct card_failure failure = {};
 	static struct card_wqe wqe;
 	u32 length = 0;
@@ -626,8 +635,11 @@ static bool card_send_one(struct card_qp *qp)
 		card_fail_with(qp, qp->ib.send_cq, MLX5_CQE_REQ_ERR, failure, wqe.index, wqe.opcode);
 		card_qp_to_error(qp);
 	} else if (wqe.flags & MLX5_WQE_CTRL_CQ_UPDATE) {
+		memset(&cqe, CARD_UNDEFINED, sizeof(cqe));
 		cqe.srqn = card_user_of(qp, false);
-		cqe.byte_cnt = cpu_to_be32(length);
+		if (wqe.opcode == MLX5_OPCODE_RDMA_READ || wqe.opcode == MLX5_OPCODE_ATOMIC_CS ||
+		    wqe.opcode == MLX5_OPCODE_ATOMIC_FA)
+			cqe.byte_cnt = cpu_to_be32(length);
 		card_stamp(&cqe);
 		cqe.sop_drop_qpn = cpu_to_be32(wqe.opcode << 24 | qp->qpn);
 		cqe.wqe_counter = cpu_to_be16(wqe.index);

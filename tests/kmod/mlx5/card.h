@@ -324,7 +324,7 @@ void card_qp_event(struct card_qp *qp, enum ib_event_type type);
 void card_qp_to_error(struct card_qp *qp);
 
 void card_grh(union rdma_network_hdr *hdr, const union ib_gid *sgid, const union ib_gid *dgid, u8 hop_limit,
-	     u32 length);
+	     u32 class_and_flow, u32 length);
 int card_gsi_create(struct card_qp *qp, struct ib_qp_init_attr *init);
 void card_gsi_destroy(struct card_qp *qp);
 int card_post_send(struct ib_qp *qp, const struct ib_send_wr *wr, const struct ib_send_wr **bad);

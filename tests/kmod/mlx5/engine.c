@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The thread that plays the device. */
 #include <linux/delay.h>
+#include <linux/etherdevice.h>
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
+#include <net/ip.h>
 
 #include "engine.h"
 
@@ -407,7 +409,58 @@ static enum card_outcome card_deliver(struct card_qp *to, struct card_wqe *wqe, 
 	return CARD_DONE;
 }
 
-/* Delivers a datagram, unless the receiver has another Q_Key or no room: then it is lost. */
+/*
+ * Whether the address of a datagram is as a driver writes it for RoCE v2. The hardware would send packets with what the other
+ * fields have.
+ */
+static bool card_is_address(struct card_qp *qp, const struct mlx5_av *av)
+{
+	struct card_device *device = container_of(qp->ib.device, struct card_device, ib);
+	const union ib_gid *dgid = (const union ib_gid *)av->rgid;
+	u32 route = be32_to_cpu(av->grh_gid_fl);
+	u8 mac[ETH_ALEN] = {};
+
+	if (!(be32_to_cpu(av->dqp_dct) & MLX5_EXTENDED_UD_AV) || av->key.qkey.reserved ||
+	    memchr_inv(av->reserved0, 0, sizeof(av->reserved0)) || av->stat_rate_sl & 1 || av->fl_mlid) {
+		card_bad("address of queue pair %u has an unknown form", qp->qpn);
+		return false;
+	}
+	if (be16_to_cpu(av->udp_sport) < 0xc000) {
+		card_bad("address of queue pair %u has the source port %u", qp->qpn, be16_to_cpu(av->udp_sport));
+		return false;
+	}
+	/* The table may have lost its entry since the program read it. */
+	if (route >> 28 || rdma_is_zero_gid(&device->gids[route >> 20 & (CARD_GIDS - 1)]))
+		return false;
+	if (!rdma_is_multicast_addr((struct in6_addr *)dgid))
+		return true;
+	if (ipv6_addr_v4mapped((const struct in6_addr *)dgid))
+		ip_eth_mc_map(*(const __be32 *)(dgid->raw + 12), mac);
+	else
+		rdma_get_mcast_mac((struct in6_addr *)dgid, mac);
+	if (memcmp(mac, av->rmac, ETH_ALEN))
+		card_bad("address of queue pair %u has the MAC %pM for the group %pI6", qp->qpn, av->rmac, dgid);
+	return !memcmp(mac, av->rmac, ETH_ALEN);
+}
+
+/* Whether the packets of a datagram come to the device of that queue pair. */
+static bool card_reaches(struct card_qp *qp, const struct mlx5_av *av, struct card_qp *to)
+{
+	struct card_device *device = container_of(to->ib.device, struct card_device, ib);
+	u32 i;
+
+	for (i = 0; i < CARD_GIDS && memcmp(&device->gids[i], av->rgid, sizeof(av->rgid)); i++)
+		;
+	if (i == CARD_GIDS)
+		return false;
+	if (!ether_addr_equal_unaligned(av->rmac, device->ndev->dev_addr)) {
+		card_bad("address of queue pair %u has the MAC %pM for %pI6", qp->qpn, av->rmac, av->rgid);
+		return false;
+	}
+	return true;
+}
+
+/* Delivers a datagram, unless the receiver has another Q_Key or no receive: then it is lost. */
 static void card_receive_datagram(struct card_qp *qp, struct card_qp *to, const struct mlx5_wqe_datagram_seg *segment,
 				  struct card_wqe *wqe, const struct card_list *from)
 {
@@ -416,15 +469,24 @@ static void card_receive_datagram(struct card_qp *qp, struct card_qp *to, const 
 	struct card_device *device = container_of(qp->ib.device, struct card_device, ib);
 	u32 sgid_index = be32_to_cpu(segment->av.grh_gid_fl) >> 20 & (CARD_GIDS - 1);
 	struct card_taken taken;
+	int err;
 
 	if (to->ib.qp_type != IB_QPT_UD || to->attr.qp_state < IB_QPS_RTR || to->attr.qp_state > IB_QPS_SQE ||
 	    be32_to_cpu(segment->av.key.qkey.qkey) != to->attr.qkey)
 		return;
 	card_established(to);
-	if (card_take_receive(to, &taken) || taken.list.length < from->length + 40)
+	err = card_take_receive(to, &taken);
+	if (err == -EAGAIN)
 		return;
+	if (!err && taken.list.length < from->length + 40)
+		err = MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+	if (err) {
+		card_fail(to, card_recv_cq(to), MLX5_CQE_RESP_ERR, err, taken.index, 0);
+		card_qp_to_error(to);
+		return;
+	}
 	card_grh(&grh, &device->gids[sgid_index], (const union ib_gid *)segment->av.rgid, segment->av.hop_limit,
-		 from->length);
+		 segment->av.tclass << 20 | (be32_to_cpu(segment->av.grh_gid_fl) & 0xfffff), from->length);
 	card_move(&taken.list, 0, &head);
 	card_move(&taken.list, 40, from);
 	card_received(to, &taken, wqe, card_cqe_opcode(wqe->opcode), from->length + 40, qp->qpn, true);
@@ -446,10 +508,12 @@ static void card_datagram(struct card_qp *qp, struct card_wqe *wqe, u8 *syndrome
 	/* One that does not fit into a packet is lost. */
 	if (*syndrome || from.length > ib_mtu_enum_to_int(CARD_MTU))
 		return;
+	if (!card_is_address(qp, &segment->av))
+		return;
 	number = be32_to_cpu(segment->av.dqp_dct) & 0xffffff;
 	if (number != 0xffffff) {
 		to = xa_load(&card_qps, number);
-		if (to)
+		if (to && card_reaches(qp, &segment->av, to))
 			card_receive_datagram(qp, to, segment, wqe, &from);
 		return;
 	}

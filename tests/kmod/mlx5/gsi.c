@@ -62,12 +62,13 @@ static struct card_qp *card_gsi_of(const union ib_gid *gid)
 
 /* The header of the network, as receives show it: of IPv4 at the end of the place, else one of IPv6. */
 void card_grh(union rdma_network_hdr *hdr, const union ib_gid *sgid, const union ib_gid *dgid, u8 hop_limit,
-	     u32 length)
+	     u32 class_and_flow, u32 length)
 {
 	memset(hdr, 0, sizeof(*hdr));
 	if (ipv6_addr_v4mapped((struct in6_addr *)sgid)) {
 		hdr->roce4grh.version = 4;
 		hdr->roce4grh.ihl = 5;
+		hdr->roce4grh.tos = class_and_flow >> 20;
 		hdr->roce4grh.ttl = hop_limit;
 		hdr->roce4grh.protocol = IPPROTO_UDP;
 		hdr->roce4grh.tot_len = cpu_to_be16(20 + 8 + length);
@@ -76,7 +77,7 @@ void card_grh(union rdma_network_hdr *hdr, const union ib_gid *sgid, const union
 		hdr->roce4grh.check = ip_fast_csum(&hdr->roce4grh, 5);
 		return;
 	}
-	hdr->ibgrh.version_tclass_flow = cpu_to_be32(6 << 28);
+	hdr->ibgrh.version_tclass_flow = cpu_to_be32(6 << 28 | class_and_flow);
 	hdr->ibgrh.paylen = cpu_to_be16(length);
 	hdr->ibgrh.next_hdr = IPPROTO_UDP;
 	hdr->ibgrh.hop_limit = hop_limit;
@@ -111,7 +112,8 @@ static void card_gsi_deliver(struct card_qp *from, const struct ib_ud_wr *wr)
 		memcpy(at + sizeof(struct ib_grh) + length, (void *)(uintptr_t)sge->addr, sge->length);
 		length += sge->length;
 	}
-	card_grh(at, &ah->grh.sgid_attr->gid, &ah->grh.dgid, ah->grh.hop_limit, length);
+	card_grh(at, &ah->grh.sgid_attr->gid, &ah->grh.dgid, ah->grh.hop_limit,
+		 ah->grh.traffic_class << 20 | ah->grh.flow_label, length);
 	wc.wr_cqe = recv.cqe;
 	wc.qp = &to->ib;
 	wc.byte_len = sizeof(struct ib_grh) + length;

@@ -219,6 +219,7 @@ int card_take(struct ib_udata *udata, const char *what, void *to, size_t size);
 int card_give(struct ib_udata *udata, const char *what, const void *from, size_t size, size_t least);
 int card_map(struct ib_device *device, struct card_map *map, u64 addr, size_t size, int access);
 void card_unmap(struct card_map *map);
+bool card_is_aligned(u64 buffer, u64 record);
 
 int card_alloc_ucontext(struct ib_ucontext *ibcontext, struct ib_udata *udata);
 void card_dealloc_ucontext(struct ib_ucontext *ibcontext);

@@ -35,6 +35,11 @@ int card_clock_mmap(struct vm_area_struct *vma, unsigned long command)
 {
 	if (vma->vm_end - vma->vm_start != PAGE_SIZE || vma->vm_flags & VM_WRITE)
 		return -EINVAL;
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+	vm_flags_clear(vma, VM_MAYWRITE);
+#else
+	vma->vm_flags &= ~VM_MAYWRITE;
+#endif
 	return vm_insert_page(vma, vma->vm_start,
 			      command == MLX5_IB_MMAP_CORE_CLOCK ? card_clock_page : card_clock_info_page);
 }

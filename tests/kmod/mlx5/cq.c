@@ -14,7 +14,9 @@ static int card_create_user_cq(struct card_cq *cq, struct ib_udata *udata)
 	if (err)
 		return err;
 	/* A page of registers is named where there are no static ones. */
-	if (cmd.flags != (context->dynamic ? MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX : 0) || (cmd.cqe_size != 64 && cmd.cqe_size != 128) || cmd.reserved0 || cmd.reserved1)
+	if (cmd.flags != (context->dynamic ? MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX : 0) ||
+	    (cmd.cqe_size != 64 && cmd.cqe_size != 128) || cmd.reserved0 || cmd.reserved1 ||
+	    !card_is_aligned(cmd.buf_addr, cmd.db_addr))
 		return -EINVAL;
 	if (cmd.cqe_comp_en)
 		return -EOPNOTSUPP;
@@ -55,7 +57,7 @@ static int card_create(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr, s
 	struct card_cq *cq = container_of(ibcq, struct card_cq, ib);
 	int err;
 
-	if (attr->cqe < 1 || attr->cqe > CARD_MAX_CQE)
+	if (attr->cqe < 1 || attr->cqe >= CARD_MAX_CQE)
 		return -EINVAL;
 	INIT_LIST_HEAD(&cq->late);
 	cq->entries = roundup_pow_of_two(attr->cqe + 1);
@@ -123,7 +125,8 @@ static int card_resize(struct ib_cq *ibcq, u32 cqe, struct ib_udata *udata)
 	err = card_take(udata, "resize_cq", &cmd, sizeof(cmd));
 	if (err)
 		return err;
-	if (cmd.reserved0 || cmd.reserved1 || cmd.cqe_size != cq->cqe_size)
+	if (cmd.reserved0 || cmd.reserved1 || cmd.cqe_size != cq->cqe_size ||
+	    !card_is_aligned(cmd.buf_addr, 0))
 		return -EINVAL;
 	err = card_map(ibcq->device, &buf, cmd.buf_addr, (size_t)entries * cq->cqe_size, IB_ACCESS_LOCAL_WRITE);
 	if (err)

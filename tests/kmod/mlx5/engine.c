@@ -325,7 +325,7 @@ static int card_take_receive(struct card_qp *qp, struct card_taken *taken)
 
 		taken->index = srq->head;
 		card_journal(next, 1 << srq->shift, "srq_receive srqn=%u qpn=%u index=%u posted=%u", srq->srqn,
-			    qp->qpn, srq->head, be32_to_cpu(srq->db[0]));
+			    qp->qpn, srq->head, be32_to_cpu(READ_ONCE(srq->db[0])));
 		srq->head = be16_to_cpu(next->next_wqe_index) & (srq->max - 1);
 		srq->ci++;
 		err = card_scatter(srq->ib.pd, (void *)(next + 1), srq->max_sge, &taken->list);
@@ -607,6 +607,12 @@ static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe
 	}
 	card_established(to);
 	if (xrc && !card_name(to, be32_to_cpu(xrc->xrc_srqn))) {
+		*syndrome = MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR;
+		card_qp_event(to, IB_EVENT_QP_REQ_ERR);
+		card_qp_to_error(to);
+		return CARD_DONE;
+	}
+	if (atomic && be64_to_cpu(remote->raddr) & 7) {
 		*syndrome = MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR;
 		card_qp_event(to, IB_EVENT_QP_REQ_ERR);
 		card_qp_to_error(to);

@@ -32,6 +32,8 @@ static int card_create_user_qp(struct card_qp *qp, struct ib_qp_init_attr *init,
 		return -EINVAL;
 	if (has_rq && (!is_power_of_2(cmd.rq_wqe_count) || cmd.rq_wqe_shift < 4 || cmd.rq_wqe_shift > 9))
 		return -EINVAL;
+	if (!card_is_aligned(cmd.buf_addr, cmd.db_addr))
+		return -EINVAL;
 	qp->sq_count = cmd.sq_wqe_count;
 	qp->rq_count = has_rq ? cmd.rq_wqe_count : 0;
 	qp->rq_shift = has_rq ? cmd.rq_wqe_shift : 0;
@@ -228,9 +230,11 @@ int card_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 	if (err)
 		return err;
 	mutex_lock(&card_lock);
-	old = mask & IB_QP_CUR_STATE ? attr->cur_qp_state : qp->attr.qp_state;
+	old = qp->attr.qp_state;
 	new = mask & IB_QP_STATE ? attr->qp_state : old;
-	if (!ib_modify_qp_is_ok(old, new, ibqp->qp_type, mask)) {
+	/* The hardware has no transition from a state that the queue pair is not in. */
+	if ((mask & IB_QP_CUR_STATE && attr->cur_qp_state != old) ||
+	    !ib_modify_qp_is_ok(old, new, ibqp->qp_type, mask)) {
 		err = -EINVAL;
 		goto unlock;
 	}

@@ -19,7 +19,8 @@ int card_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct 
 	err = card_take(udata, "create_srq", &cmd, sizeof(cmd));
 	if (err)
 		return err;
-	if (cmd.reserved0 || cmd.reserved1 || cmd.flags || (is_xrc && !card_is_user_index(context, cmd.uidx)))
+	if (cmd.reserved0 || cmd.reserved1 || cmd.flags || !card_is_aligned(cmd.buf_addr, cmd.db_addr) ||
+	    (is_xrc && !card_is_user_index(context, cmd.uidx)))
 		return -EINVAL;
 	srq->context = context;
 	srq->uidx = cmd.uidx;
@@ -92,12 +93,14 @@ int card_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
 int card_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 {
 	struct card_srq *srq = container_of(ibsrq, struct card_srq, ib);
+	unsigned long number;
 	struct card_qp *qp;
 
 	card_journal(NULL, 0, "destroy_srq srqn=%u", srq->srqn);
 	mutex_lock(&card_lock);
 	xa_erase(&card_srqs, srq->srqn);
-	list_for_each_entry(qp, &card_qp_list, entry) {
+	/* An XRC target, to which a request has named the queue, has no queues and is in no list. */
+	xa_for_each(&card_qps, number, qp) {
 		if (qp->named == srq)
 			qp->named = NULL;
 	}

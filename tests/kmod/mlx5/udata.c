@@ -52,6 +52,12 @@ int card_give(struct ib_udata *udata, const char *what, const void *from, size_t
 	return err;
 }
 
+/* Whether the hardware can have a queue there, with that doorbell record. */
+bool card_is_aligned(u64 buffer, u64 record)
+{
+	return !(buffer & 63) && !(record & 7);
+}
+
 int card_map(struct ib_device *device, struct card_map *map, u64 addr, size_t size, int access)
 {
 	struct sg_page_iter iter;

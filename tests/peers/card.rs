@@ -7,11 +7,11 @@ use std::process::Command;
 
 use rdmacm::cm::{CmId, ConnParam, Ece, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairInit};
-use rdmacm_tests::roce::{roce_ip, roce_name};
-use rdmacm_tests::{Process, promised, skip};
+use rdmacm_tests::roce::{CardParameter, bad_requests, roce_ip, roce_name};
+use rdmacm_tests::{Process, mount_debugfs, promised, skip};
 
 use crate::pingpong::{gid, listening};
-use crate::rping::{LIMIT, Program, Server, compile, port};
+use crate::rping::{LIMIT, Program, Server, compile, compile_with, port};
 
 /// The options that the card has, `CARD_ECE` in `tests/kmod/mlx5/card.h`, and the vendor as rdma-core's driver gives it.
 const OF_CARD: Ece = Ece { vendor_id: 0x15b3, options: 0x1000_0003 };
@@ -118,4 +118,49 @@ fn c_writes_to_region_of_dma_buf() {
         return skip("Debian's kernel gives programs no dma-bufs");
     }
     check("dmabuf");
+}
+
+/// The file by which the card looks at the memory of a program on request only.
+const SWEEPS: &str = "/sys/kernel/debug/mlx5_card/sweeps";
+
+/// Checks that the card starts only entries for which a doorbell was rung, and counts what no correct driver does.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn wrong_doorbells_are_counted() {
+    mount_debugfs();
+    let (index, gid) = gid(roce_ip());
+    let program = compile_with("card_doorbell.c", &["-lmlx5"]);
+    let run = |part: &str| {
+        let before = bad_requests();
+        let mut command = Command::new(&program);
+        command.args([roce_name(), &gid, &index, SWEEPS, part]);
+        let ended = Process::start(&mut command, LIMIT).finish();
+        assert!(ended.status.success(), "{part}: {}", ended.stderr);
+        (ended.stdout.join("\n"), bad_requests() - before)
+    };
+    assert_eq!(run("right"), ("2".to_owned(), 0));
+    let check_all = || {
+        for (part, completions, bad) in [
+            ("silent", 0, 1),
+            ("first_of_two", 1, 1),
+            ("silent_flush", 0, 1),
+            ("early", 0, 1),
+            ("repeated", 1, 1),
+            ("other_queue_pair", 0, 1),
+            // The store and the missing doorbell count.
+            ("half", 0, 2),
+            ("other_entry", 0, 2),
+            ("too_many", 0, 2),
+            ("other_completion_queue", 0, 1),
+            // The queue pair moves to the error state, which flushes the send.
+            ("too_many_receives", 1, 1),
+        ] {
+            assert_eq!(run(part), (completions.to_string(), bad), "{part}");
+        }
+    };
+    let _parameter = CardParameter::without_complaints();
+    check_all();
+    let _parameter = CardParameter::set("dynamic", "Y");
+    check_all();
+    fs::remove_file(program).expect("remove the program");
 }

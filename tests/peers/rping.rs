@@ -53,12 +53,17 @@ impl Program {
 
 /// Compiles a program of these tests for rdma-core's library, and returns its file. `source` is relative to this directory.
 pub(crate) fn compile(source: &str) -> PathBuf {
+    compile_with(source, &[])
+}
+
+/// Compiles a C program like [`compile`], with more libraries of rdma-core.
+pub(crate) fn compile_with(source: &str, libraries: &[&str]) -> PathBuf {
     let name = Path::new(source).file_stem().and_then(OsStr::to_str).expect("a name");
     let program = env::temp_dir().join(format!("{name}-{}", process::id()));
     let source = format!("{}/peers/{source}", env!("CARGO_MANIFEST_DIR"));
     let mut gcc = Command::new("gcc");
-    gcc.args(["-Wall", "-Wextra", "-Werror", &source, "-libverbs", "-o"]);
-    let compiled = Process::start(gcc.arg(&program), LIMIT).finish();
+    gcc.args(["-Wall", "-Wextra", "-Werror", &source, "-libverbs"]).args(libraries);
+    let compiled = Process::start(gcc.arg("-o").arg(&program), LIMIT).finish();
     assert!(compiled.status.success(), "{}", compiled.stderr);
     program
 }

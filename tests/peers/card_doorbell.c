@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Rings doorbells by hand, most of them wrongly: `card_doorbell DEVICE GID GID_INDEX SWEEPS PART`.
+ *
+ * A queue pair of rdma-core is connected to itself, and the program writes the entries of its send queue. SWEEPS is the file
+ * by which the emulated card looks at the memory of the program on request only. Prints the number of completions.
+ */
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BLOCK		64
+#define ARM		0x20
+#define NOP		0
+
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct ibv_cq *cq;
+static struct ibv_qp *qp;
+static struct mlx5dv_qp queue;
+static struct mlx5dv_cq completions;
+static int sweeps;
+
+#define CHECK(condition) do { if (!(condition)) fail(#condition, __LINE__); } while (0)
+
+static void fail(const char *condition, int line)
+{
+	fprintf(stderr, "card_doorbell.c:%d: check failed: %s: %s\n", line, condition, strerror(errno));
+	exit(1);
+}
+
+static void open_device(const char *name)
+{
+	struct ibv_device **devices = ibv_get_device_list(NULL);
+
+	CHECK(devices);
+	for (; *devices && !context; devices++) {
+		if (!strcmp(ibv_get_device_name(*devices), name))
+			context = ibv_open_device(*devices);
+	}
+	CHECK(context);
+}
+
+static void create(void)
+{
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .cap = { 4, 4, 1, 1, 0 } };
+	struct mlx5dv_obj objects = {};
+
+	pd = ibv_alloc_pd(context);
+	CHECK(pd);
+	cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+	CHECK(cq);
+	init.send_cq = init.recv_cq = cq;
+	qp = ibv_create_qp(pd, &init);
+	CHECK(qp);
+	objects.qp.in = qp;
+	objects.qp.out = &queue;
+	objects.cq.in = cq;
+	objects.cq.out = &completions;
+	CHECK(!mlx5dv_init_obj(&objects, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ));
+}
+
+static void connect_to_itself(const union ibv_gid *gid, int gid_index)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	attr = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num, .max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12,
+		.ah_attr = { .is_global = 1, .port_num = 1,
+			     .grh = { .dgid = *gid, .sgid_index = gid_index, .hop_limit = 64 } },
+	};
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	attr = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1
+	};
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			     IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+static void to_error(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+}
+
+/* Lets the card look at the memory. */
+static void sweep(void)
+{
+	CHECK(write(sweeps, "4", 1) == 1);
+}
+
+/* Writes an entry that does nothing and completes. Returns its first 8 bytes, as they are in memory. */
+static uint64_t entry(uint16_t index)
+{
+	struct mlx5_wqe_ctrl_seg *at = queue.sq.buf + index % queue.sq.wqe_cnt * BLOCK;
+
+	memset(at, 0, sizeof(*at));
+	at->opmod_idx_opcode = htobe32(index << 8 | NOP);
+	at->qpn_ds = htobe32(qp->qp_num << 8 | sizeof(*at) / 16);
+	at->fm_ce_se = MLX5_WQE_CTRL_CQ_UPDATE;
+	return *(uint64_t *)at;
+}
+
+static void record(uint16_t count)
+{
+	((volatile __be32 *)queue.dbrec)[1] = htobe32(count);
+}
+
+static void ring(uint64_t word)
+{
+	*(volatile uint64_t *)queue.bf.reg = word;
+}
+
+static uint64_t numbered(uint32_t high, uint32_t low)
+{
+	return htobe64((uint64_t)high << 32 | low);
+}
+
+static void run(const char *part)
+{
+	uint64_t first = entry(0), second = entry(1);
+
+	if (!strcmp(part, "right")) {
+		record(2);
+		ring(second);
+	} else if (!strcmp(part, "silent")) {
+		record(1);
+	} else if (!strcmp(part, "first_of_two")) {
+		record(2);
+		ring(first);
+	} else if (!strcmp(part, "silent_flush")) {
+		to_error();
+		record(1);
+	} else if (!strcmp(part, "early")) {
+		ring(first);
+	} else if (!strcmp(part, "repeated")) {
+		/* One store is one doorbell. */
+		record(1);
+		ring(first);
+		sweep();
+		record(2);
+	} else if (!strcmp(part, "other_queue_pair")) {
+		ring(numbered(0, (qp->qp_num + 1) << 8 | 1));
+	} else if (!strcmp(part, "half")) {
+		record(2);
+		*(volatile uint32_t *)queue.bf.reg = second;
+	} else if (!strcmp(part, "other_entry")) {
+		record(1);
+		ring(first ^ numbered(0, 3));
+	} else if (!strcmp(part, "too_many")) {
+		record(queue.sq.wqe_cnt + 1);
+		ring(first);
+	} else if (!strcmp(part, "too_many_receives")) {
+		struct mlx5_wqe_ctrl_seg *send = queue.sq.buf;
+
+		((volatile __be32 *)queue.dbrec)[0] = htobe32(queue.rq.wqe_cnt + 1);
+		send->opmod_idx_opcode = htobe32(MLX5_OPCODE_SEND);
+		record(1);
+		ring(*(uint64_t *)send);
+	} else if (!strcmp(part, "other_completion_queue")) {
+		*(volatile uint64_t *)(completions.cq_uar + ARM) = numbered(0, completions.cqn + 1);
+	} else {
+		CHECK(!"part");
+	}
+	sweep();
+}
+
+int main(int count, char **arguments)
+{
+	struct ibv_wc wc[16];
+	union ibv_gid gid;
+	int polled;
+
+	CHECK(count == 6 && inet_pton(AF_INET6, arguments[2], &gid) == 1);
+	open_device(arguments[1]);
+	create();
+	connect_to_itself(&gid, atoi(arguments[3]));
+	sweeps = open(arguments[4], O_WRONLY);
+	CHECK(sweeps >= 0);
+	run(arguments[5]);
+	polled = ibv_poll_cq(cq, 16, wc);
+	CHECK(polled >= 0);
+	printf("%d\n", polled);
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
+	return 0;
+}

@@ -7,7 +7,10 @@ use std::sync::mpsc;
 use std::thread;
 
 use rdmacm::ErrorKind;
-use rdmacm::verbs::{QpState, QpType, QueuePairAttributes, SendFlags, SendOperation, WcStatus};
+use rdmacm::verbs::{
+    AddressHandle, Destination, GRH_LENGTH, QpState, QpType, QueuePairAttributes, SendFlags,
+    SendOperation, WcStatus,
+};
 use rdmacm_tests::{mount_debugfs, promised_device, wait_until};
 
 use crate::fixtures::{announce, asleep, roce_name};
@@ -177,4 +180,32 @@ fn next_doorbell_covers_lost_one() {
             client.done(wr_id);
         }
     }
+}
+
+/// Checks that a datagram which is longer than its receive ends the queue pair, as on hardware.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn short_receive_ends_queue_pair_of_datagrams() {
+    promised_device(roce_name());
+    let [client, server] = [(); 2].map(|()| manual_qp::datagrams(Shape::default()));
+    let handle = AddressHandle::new(client.qp().pd(), &manual_qp::address()).expect("a handle");
+    let qp_num = server.qp().number();
+    let destination = Destination { address: &handle, qp_num, qkey: manual_qp::QKEY };
+    let operation = SendOperation::SendTo { destination, imm_data: None };
+    let send = |wr_id| {
+        client.post(wr_id, operation, 0..8, SIGNALED).expect("post a send");
+        client.done(wr_id);
+    };
+    let length = GRH_LENGTH + 8;
+    server.receive(1, 0..length).expect("post a receive");
+    server.receive(2, 0..length - 1).expect("post a receive");
+    server.receive(3, 0..length).expect("post a receive");
+    send(1);
+    server.done(1);
+    send(2);
+    for (wr_id, status) in [(2, WcStatus::IB_WC_LOC_LEN_ERR), (3, WcStatus::IB_WC_WR_FLUSH_ERR)] {
+        let failed = server.next();
+        assert_eq!((failed.wr_id(), failed.status()), (wr_id, status));
+    }
+    assert_eq!(server.qp().query().expect("query").qp_state, QpState::IB_QPS_ERR);
 }

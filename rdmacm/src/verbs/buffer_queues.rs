@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::mem;
+use std::{mem, slice};
 
 use super::address_handle::AddressHandle;
 use super::buffer::RegisteredBuffer;
@@ -229,16 +229,18 @@ impl BufferedQueuePair {
         piece: Sge,
         operation: SendOperation<'_>,
     ) -> Result<(), PostBufferError> {
-        // Some hardware takes an entry of length 0 for one of 2 GiB.
-        let gather: &[Sge] = if piece.length == 0 { &[] } else { &[piece] };
-        let (payload, flags) = (Payload::Gather(gather), SendFlags::SIGNALED);
-        let request = SendRequest { wr_id, operation, payload, flags };
-        // SAFETY: the request names no memory except the buffer's. `put` has moved the buffer into
-        // a table. It stays there until the request has completed or the queue pair is destroyed,
-        // unless the request is not posted. The buffer keeps its memory allocated and registered.
-        // While it is stored there, no code writes or reads the memory. The identifier is from the
-        // table of these queues.
-        let posted = match unsafe { self.rings.try_post_send(&request) } {
+        let payload = Payload::Gather(slice::from_ref(&piece));
+        let request = SendRequest { wr_id, operation, payload, flags: SendFlags::SIGNALED };
+        let tried = match piece.length {
+            0 => None,
+            // SAFETY: the request names no memory except the buffer's. `put` has moved the buffer
+            // into a table. It stays there until the request has completed or the queue pair is
+            // destroyed, unless the request is not posted. The buffer keeps its memory allocated
+            // and registered. While it is stored there, no code writes or reads the memory. The
+            // identifier is from the table of these queues.
+            _ => unsafe { self.rings.try_post_send(&request) },
+        };
+        let posted = match tried {
             Some(rung) => rung.map_err(Failure::of_ringing),
             // SAFETY: as above.
             None => unsafe { send_with_care(&mut self.rings, &request) },
@@ -357,15 +359,20 @@ impl BufferedQueuePair {
     }
 }
 
-/// Posts a request of any kind, in any state of the queue pair.
+/// Posts a request of any kind, in any state of the queue pair. Its payload may be a piece without bytes.
 ///
 /// # Safety
 ///
 /// The caller fulfills the contract of [`SendQueueGuard::push`](super::SendQueueGuard::push).
 #[cold]
 unsafe fn send_with_care(rings: &mut OwnedRings, request: &SendRequest<'_>) -> Result<(), Failure> {
+    let mut request = *request;
+    if matches!(request.payload, Payload::Gather([Sge { length: 0, .. }])) {
+        // Some hardware takes an entry of length 0 for one of 2 GiB.
+        request.payload = Payload::Gather(&[]);
+    }
     // SAFETY: the contract of this function is the contract of the callee.
-    unsafe { rings.store_send(request) }.map_err(Failure::unposted)?;
+    unsafe { rings.store_send(&request) }.map_err(Failure::unposted)?;
     rings.ring_send().map_err(Failure::of_ringing)
 }
 

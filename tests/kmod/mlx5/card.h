@@ -215,6 +215,7 @@ extern atomic_t card_stat[8];
 enum { CARD_WQES, CARD_CQES, CARD_BLUEFLAME, CARD_DOORBELL, CARD_UNRUNG, CARD_EVENTS, CARD_BAD, CARD_MADS };
 
 __printf(1, 2) void card_bad(const char *format, ...);
+int card_number(struct xarray *objects, u32 *number, void *object, u32 first, u32 last, u32 *next);
 int card_take(struct ib_udata *udata, const char *what, void *to, size_t size);
 int card_give(struct ib_udata *udata, const char *what, const void *from, size_t size, size_t least);
 int card_map(struct ib_device *device, struct card_map *map, u64 addr, size_t size, int access);

@@ -21,9 +21,9 @@ int card_alloc_ucontext(struct ib_ucontext *ibcontext, struct ib_udata *udata)
 		return -EOPNOTSUPP;
 	if (!req.total_num_bfregs)
 		return -EINVAL;
-	context->total_bfregs = ALIGN(req.total_num_bfregs, 2);
-	if (context->total_bfregs > CARD_UARS * 2)
+	if (req.total_num_bfregs > CARD_UARS * 2)
 		return -ENOMEM;
+	context->total_bfregs = ALIGN(req.total_num_bfregs, 2);
 	if (req.num_low_latency_bfregs > context->total_bfregs - 1)
 		return -EINVAL;
 	context->low_latency = req.num_low_latency_bfregs;

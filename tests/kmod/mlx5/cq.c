@@ -62,7 +62,7 @@ static int card_create(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr, s
 	INIT_LIST_HEAD(&cq->late);
 	cq->entries = roundup_pow_of_two(attr->cqe + 1);
 	ibcq->cqe = cq->entries - 1;
-	err = xa_alloc_cyclic(&card_numbers, &cq->cqn, cq, XA_LIMIT(1, 0xffffff), &card_next_number, GFP_KERNEL);
+	err = card_number(&card_numbers, &cq->cqn, cq, 1, 0xffffff, &card_next_number);
 	if (err < 0)
 		return err;
 	if (udata) {

@@ -64,6 +64,19 @@ void card_bad(const char *format, ...)
 	va_end(args);
 }
 
+/*
+ * Gives an object a number. As firmware may, the device gives the lowest free number again if completions name objects by
+ * numbers, that is in version 0. Else tests whose connections end would meet the connection manager's time of waiting.
+ */
+int card_number(struct xarray *objects, u32 *number, void *object, u32 first, u32 last, u32 *next)
+{
+	struct xa_limit limit = XA_LIMIT(first, last);
+
+	if (!card_max_cqe_version)
+		return xa_alloc(objects, number, object, limit, GFP_KERNEL);
+	return xa_alloc_cyclic(objects, number, object, limit, next, GFP_KERNEL);
+}
+
 static int card_query_device(struct ib_device *device, struct ib_device_attr *attr, struct ib_udata *udata)
 {
 	struct mlx5_ib_query_device_resp resp = {};

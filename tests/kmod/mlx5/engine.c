@@ -218,7 +218,8 @@ static u8 card_gather(struct card_qp *qp, struct card_wqe *wqe, struct card_list
 		count = be32_to_cpu(*(__be32 *)(wqe->bytes + wqe->at));
 		if (count & MLX5_INLINE_SEG) {
 			count &= ~MLX5_INLINE_SEG;
-			if (wqe->at + 4 + count > wqe->ds ||
+			/* What the device fetches can not go into the entry. */
+			if (access || wqe->at + 4 + count > wqe->ds ||
 			    !card_add_span(list, wqe->bytes + wqe->at + 4, count))
 				return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 			wqe->at += ALIGN(4 + count, 16);
@@ -339,19 +340,20 @@ static int card_take_receive(struct card_qp *qp, struct card_taken *taken)
 			   1 << (qp->rq_shift - 4), &taken->list);
 }
 
+/* HEADER: the type of the network header that a datagram shows, or 0. */
 static void card_received(struct card_qp *qp, const struct card_taken *taken, const struct card_wqe *wqe,
-			 u8 opcode, u32 length, u32 source, bool has_grh)
+			 u8 opcode, u32 length, u32 source, u32 header)
 {
 	struct mlx5_cqe64 cqe;
 
 	memset(&cqe, CARD_UNDEFINED, sizeof(cqe));
 	cqe.ml_path = 0;
 	cqe.slid = 0;
-	cqe.flags_rqpn = cpu_to_be32((CARD_UNDEFINED << 24 & 3U << 30) | has_grh << 28 | source);
+	cqe.flags_rqpn = cpu_to_be32((CARD_UNDEFINED << 24 & 3U << 30) | (header ? 1 << 28 : 0) | header << 24 | source);
 	cqe.srqn = card_user_of(qp, true);
 	if (opcode != MLX5_CQE_RESP_SEND)
 		cqe.immediate = wqe->imm;
-	else if (has_grh)
+	else if (header)
 		cqe.pkey = 0;
 	cqe.byte_cnt = cpu_to_be32(length);
 	card_stamp(&cqe);
@@ -405,7 +407,7 @@ static enum card_outcome card_deliver(struct card_qp *to, struct card_wqe *wqe, 
 	}
 	if (from)
 		card_move(&taken.list, 0, from);
-	card_received(to, &taken, wqe, card_cqe_opcode(wqe->opcode), length, source, false);
+	card_received(to, &taken, wqe, card_cqe_opcode(wqe->opcode), length, source, 0);
 	return CARD_DONE;
 }
 
@@ -489,7 +491,9 @@ static void card_receive_datagram(struct card_qp *qp, struct card_qp *to, const 
 		 segment->av.tclass << 20 | (be32_to_cpu(segment->av.grh_gid_fl) & 0xfffff), from->length);
 	card_move(&taken.list, 0, &head);
 	card_move(&taken.list, 40, from);
-	card_received(to, &taken, wqe, card_cqe_opcode(wqe->opcode), from->length + 40, qp->qpn, true);
+	card_received(to, &taken, wqe, card_cqe_opcode(wqe->opcode), from->length + 40, qp->qpn,
+		     ipv6_addr_v4mapped((const struct in6_addr *)segment->av.rgid) ?
+			     MLX5_CQE_ROCE_L3_HEADER_TYPE_IPV4 : MLX5_CQE_ROCE_L3_HEADER_TYPE_IPV6);
 }
 
 static void card_datagram(struct card_qp *qp, struct card_wqe *wqe, u8 *syndrome)
@@ -500,10 +504,11 @@ static void card_datagram(struct card_qp *qp, struct card_wqe *wqe, u8 *syndrome
 	struct card_qp *to;
 	u32 number;
 
-	if (!segment) {
-		*syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+	*syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+	if (wqe->opcode != MLX5_OPCODE_SEND && wqe->opcode != MLX5_OPCODE_SEND_IMM)
+		return card_bad("opcode %#x of queue pair %u for datagrams", wqe->opcode, qp->qpn);
+	if (!segment)
 		return;
-	}
 	*syndrome = card_gather(qp, wqe, &from, 0);
 	/* One that does not fit into a packet is lost. */
 	if (*syndrome || from.length > ib_mtu_enum_to_int(CARD_MTU))
@@ -539,6 +544,12 @@ static bool card_name(struct card_qp *target, u32 srqn)
 static bool card_is_peer(const struct card_qp *qp, const struct card_qp *to)
 {
 	return to->ib.qp_type == (qp->ib.qp_type == IB_QPT_XRC_INI ? IB_QPT_XRC_TGT : qp->ib.qp_type);
+}
+
+/* The rights of the peer. A queue pair without resources for requests of the peer answers writes only. */
+static int card_rights(const struct card_qp *qp)
+{
+	return qp->attr.qp_access_flags & (qp->attr.max_dest_rd_atomic ? ~0 : IB_ACCESS_REMOTE_WRITE);
 }
 
 static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe, u8 *syndrome, u32 *length)
@@ -577,6 +588,10 @@ static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe
 		break;
 	default:
 		card_bad("opcode %#x of queue pair %u", wqe->opcode, qp->qpn);
+		return CARD_DONE;
+	}
+	if (qp->ib.qp_type == IB_QPT_UC && access & (IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)) {
+		card_bad("opcode %#x of unreliable queue pair %u", wqe->opcode, qp->qpn);
 		return CARD_DONE;
 	}
 	if (qp->ib.qp_type == IB_QPT_XRC_INI) {
@@ -622,7 +637,7 @@ static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe
 		return card_deliver(to, wqe, &list, list.length, 0, syndrome);
 	memory = list.length ? card_memory(card_pd_of(to), to, be32_to_cpu(remote->rkey), be64_to_cpu(remote->raddr),
 					  list.length, access) : wqe;
-	if (!memory || !(to->attr.qp_access_flags & access) || (atomic && list.length != 8)) {
+	if (!memory || !(card_rights(to) & access) || (atomic && list.length != 8)) {
 		*syndrome = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;
 		card_qp_event(to, IB_EVENT_QP_ACCESS_ERR);
 		card_qp_to_error(to);

@@ -73,6 +73,7 @@ u8 card_change_key(struct card_qp *qp, struct card_wqe *wqe)
 	u32 number = be32_to_cpu(wqe->imm), owner;
 	struct card_key *key = xa_load(&card_mkeys, number >> 8), *region;
 	const struct mlx5_klm *klm;
+	int access;
 	u64 mask;
 
 	if (!seg)
@@ -97,10 +98,11 @@ u8 card_change_key(struct card_qp *qp, struct card_wqe *wqe)
 	    !(region->access & IB_ACCESS_MW_BIND) || region->pd != qp->ib.pd ||
 	    !card_memory(qp->ib.pd, NULL, region->key, be64_to_cpu(klm->va), be32_to_cpu(klm->bcount), 0))
 		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
-	key->access = card_access(seg->flags);
-	if (key->access & (IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC) &&
+	access = card_access(seg->flags);
+	if (access & (IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC) &&
 	    !(region->access & IB_ACCESS_LOCAL_WRITE))
 		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
+	key->access = access;
 	key->key = (number & ~0xff) | (owner & 0xff);
 	key->start = be64_to_cpu(seg->start_addr);
 	key->length = be64_to_cpu(seg->len);

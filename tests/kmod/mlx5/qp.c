@@ -30,7 +30,8 @@ static int card_create_user_qp(struct card_qp *qp, struct ib_qp_init_attr *init,
 	qp->uidx = cmd.uidx;
 	if (cmd.sq_wqe_count && (!is_power_of_2(cmd.sq_wqe_count) || cmd.sq_wqe_count > 1 << CARD_LOG_QP_SZ))
 		return -EINVAL;
-	if (has_rq && (!is_power_of_2(cmd.rq_wqe_count) || cmd.rq_wqe_shift < 4 || cmd.rq_wqe_shift > 9))
+	if (has_rq && (!is_power_of_2(cmd.rq_wqe_count) || cmd.rq_wqe_count > 1 << CARD_LOG_QP_SZ ||
+		       cmd.rq_wqe_shift < 4 || cmd.rq_wqe_shift > 9))
 		return -EINVAL;
 	if (!card_is_aligned(cmd.buf_addr, cmd.db_addr))
 		return -EINVAL;
@@ -96,7 +97,7 @@ int card_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init, struct ib_u
 		return err;
 	}
 	mutex_lock(&card_lock);
-	err = xa_alloc_cyclic(&card_qps, &qp->qpn, qp, XA_LIMIT(2, 0xfffffe), &card_next_qp, GFP_KERNEL);
+	err = card_number(&card_qps, &qp->qpn, qp, 2, 0xfffffe, &card_next_qp);
 	if (err >= 0) {
 		/* The kernel creates a target, which has no queues, and the driver's part of the request goes no further. */
 		qp->user = true;

@@ -63,17 +63,21 @@ static void card_ring(struct card_qp *qp, u32 buffer, u64 store, u64 *at)
 	/* The program stores the record first. */
 	u16 pi = be32_to_cpu(smp_load_acquire(&qp->db[1]));
 	u16 ahead = index - qp->sq_ci, posted = pi - qp->sq_ci, end;
-	const struct mlx5_wqe_ctrl_seg *ctrl = card_block(qp, index);
-	u32 blocks = DIV_ROUND_UP((be32_to_cpu(ctrl->qpn_ds) & 0x3f) * 16, 64);
+	const struct mlx5_wqe_ctrl_seg *ctrl;
+	u32 blocks;
 
 	qp->doorbells++;
-	if (qp->attr.qp_state == IB_QPS_RESET)
-		return card_bad("doorbell of queue pair %u, which is in RESET", qp->qpn);
+	if (!qp->sq_count)
+		return card_bad("doorbell of queue pair %u, which has no send queue", qp->qpn);
+	if (qp->attr.qp_state < IB_QPS_RTS)
+		return card_bad("doorbell of queue pair %u in the state %u", qp->qpn, qp->attr.qp_state);
 	/* The entry was carried out because of a later doorbell. */
 	if (ahead >= 0x8000)
 		return;
 	if (posted > qp->sq_count || ahead >= posted)
 		return card_bad("doorbell of queue pair %u for index %u, and the record has %u", qp->qpn, index, pi);
+	ctrl = card_block(qp, index);
+	blocks = DIV_ROUND_UP((be32_to_cpu(ctrl->qpn_ds) & 0x3f) * 16, 64);
 	if (READ_ONCE(*(const u64 *)ctrl) != store || !blocks || blocks > posted - ahead)
 		return card_bad("doorbell %016llx of queue pair %u differs from its entry %016llx",
 				be64_to_cpu((__force __be64)store), qp->qpn,
@@ -82,6 +86,7 @@ static void card_ring(struct card_qp *qp, u32 buffer, u64 store, u64 *at)
 	if (qp->bf_count > 1) {
 		qp->bf_first = buffer / 2;
 		qp->bf_count = 1;
+		qp->other_doorbells = card_other_doorbells(qp);
 	}
 	if (card_loses_doorbell(qp))
 		return;

@@ -36,8 +36,7 @@ int card_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct 
 		srq->db = srq->db_map.va;
 		/* The thread finds only a complete queue. */
 		mutex_lock(&card_lock);
-		err = xa_alloc_cyclic(&card_srqs, &srq->srqn, srq, XA_LIMIT(1, 0xffffff), &card_next_srq,
-				      GFP_KERNEL);
+		err = card_number(&card_srqs, &srq->srqn, srq, 1, 0xffffff, &card_next_srq);
 		mutex_unlock(&card_lock);
 		err = min(err, 0);
 	}

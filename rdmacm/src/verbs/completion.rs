@@ -11,6 +11,7 @@ mod wait;
 use std::mem;
 use std::sync::{Arc, Mutex};
 
+use nix::errno::Errno;
 use verbs_abi::{AlignedU64, ib_uverbs_create_cq, ib_uverbs_destroy_cq};
 
 use super::completion_channel::CompletionChannel;
@@ -24,7 +25,7 @@ use super::{Completion, WcOpcode};
 use crate::acks::Acks;
 #[cfg(doc)]
 use crate::cm::CmId;
-use crate::driver::PollError;
+use crate::driver::{CreateError, PollError};
 use crate::drivers::any::AnyCqRing;
 use crate::engine::{Cq, NewCq, WakeupRequest};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
@@ -197,6 +198,7 @@ impl CompletionQueue {
     /// - [`ErrorKind::WouldDeadlock`] if the calling thread holds the [poller](Self::lock_poller).
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
     /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
+    /// - [`ErrorKind::MalformedResponse`] if the device has not ended the earlier ring (mlx5).
     /// - The errno of `mmap` if the kernel has resized the queue but its new ring cannot be mapped,
     ///   or EOVERFLOW if completions that arrived meanwhile exceed the new ring (mlx5). Every later
     ///   poll then fails with [`ErrorKind::InvalidInput`].
@@ -219,6 +221,11 @@ impl CompletionQueue {
         }
         resized.map_err(|error| {
             let (context, name) = (self.context(), self.inner.name());
+            if let CreateError::Map(Errno::EPROTO) = error {
+                // No system call has this error: the ring has it.
+                let reason = "the device has not ended the completions of the earlier size";
+                return Error::malformed(RESIZE, name, reason);
+            }
             let refused = error.into_refused();
             let error = context.refused_or_unsupported(RESIZE, &name, "resizing", refused);
             context.with_queue_hint(error)

@@ -1,6 +1,6 @@
 //! Comparison of two journals, and the differences that it permits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::entry::Entry;
@@ -51,12 +51,18 @@ pub(super) const OTHER_VALUES: &[OtherValue] = &[
 const SHARED: &str = "a queue pair with a shared receive queue has no capacities for receives";
 
 /// After RESET and before a destruction, rdma-core removes the completions of the queue pair from the ring, and stores the
-/// index at once. This library drops these completions when the program polls, and stores the index then.
+/// index at once. This library drops these completions when the program polls next, and stores the index then, together with
+/// that of the completions which the poll returns.
 const DEFERRED: &str =
     "completions of a queue pair that was reset or destroyed are dropped by polling";
 
-/// A program reads the clock of the device in pages that rdma-core maps. This library has no function that reads it.
+/// A program reads the clock of the device in pages that rdma-core maps when it opens the device. This library has no function
+/// that reads it.
 const CLOCK: &str = "the clock of the device is not read";
+
+/// If a thread arms for all completions and another one for solicited ones, rdma-core arms for solicited ones from then on, and
+/// the first thread waits for an event that does not come.
+const NARROWER: &str = "a queue that is armed for all completions is not armed for fewer";
 
 /// Entries before a difference that are shown.
 const SHOWN_BEFORE: usize = 4;
@@ -64,7 +70,8 @@ const SHOWN_BEFORE: usize = 4;
 /// Compares two journals. Returns the reasons of the permitted differences, or a description of the first other one.
 pub(super) fn compare(c: &[Entry], ours: &[Entry]) -> Result<BTreeSet<&'static str>, String> {
     let mut reasons = BTreeSet::new();
-    let mut deferred: BTreeSet<String> = BTreeSet::new();
+    // By completion queue, the index that this library has to store at the next poll or later.
+    let mut deferred: BTreeMap<&str, &Entry> = BTreeMap::new();
     let (mut at, mut our_at) = (0, 0);
     while at < c.len() || our_at < ours.len() {
         let (entry, our_entry) = (c.get(at), ours.get(our_at));
@@ -72,16 +79,25 @@ pub(super) fn compare(c: &[Entry], ours: &[Entry]) -> Result<BTreeSet<&'static s
             (Some(c), Some(ours)) if c.kind == ours.kind => fields(c, ours, &mut reasons),
             _ => vec!["the kind".to_owned()],
         };
+        let queue = entry.and_then(indexed_queue);
+        let our_queue = our_entry.and_then(indexed_queue);
         if differing.is_empty() {
+            queue.map(|queue| deferred.remove(queue));
             (at, our_at) = (at + 1, our_at + 1);
-        } else if entry.is_some_and(is_index) && follows_end(&c[..at]) {
-            deferred.insert(c[at].to_string());
+        } else if let Some(queue) = queue.filter(|queue| follows_end(&c[..at], queue)) {
+            deferred.insert(queue, &c[at]);
             reasons.insert(DEFERRED);
             at += 1;
-        } else if entry.is_some_and(maps_clock) {
+        } else if entry.is_some_and(|entry| narrows(entry, &c[..at])) {
+            reasons.insert(NARROWER);
+            at += 1;
+        } else if entry.is_some_and(maps_clock) && opens_device(&c[..at]) {
             reasons.insert(CLOCK);
             at += 1;
-        } else if our_entry.is_some_and(|entry| deferred.remove(&entry.to_string())) {
+        } else if let Some(queue) =
+            our_queue.filter(|queue| deferred.get(queue) == our_entry.as_ref())
+        {
+            deferred.remove(queue);
             our_at += 1;
         } else {
             return Err(describe(&differing, (c, at), (ours, our_at)));
@@ -90,9 +106,45 @@ pub(super) fn compare(c: &[Entry], ours: &[Entry]) -> Result<BTreeSet<&'static s
     Ok(reasons)
 }
 
-/// Returns `true` if the entry is a consumer index.
-fn is_index(entry: &Entry) -> bool {
-    entry.kind == "cq_index"
+/// Compares the entries of each send and receive queue, and nothing else. Returns a description of the first difference.
+///
+/// The order of entries in different queues, the kinds of doorbells and the indices that the device sees depend on the time
+/// if the device runs freely.
+pub(super) fn compare_posted(c: &[Entry], ours: &[Entry]) -> Result<(), String> {
+    let (c, ours) = (posted(c), posted(ours));
+    let queues = |of: &BTreeMap<_, _>| format!("{:?}", of.keys());
+    if queues(&c) != queues(&ours) {
+        return Err(format!("queues with entries: {}, ours {}", queues(&c), queues(&ours)));
+    }
+    for (c, ours) in c.values().zip(ours.values()) {
+        compare(c, ours)?;
+    }
+    Ok(())
+}
+
+/// Returns the entries of each queue: its kind and the name of the queue pair.
+fn posted(entries: &[Entry]) -> BTreeMap<(&str, &str), Vec<Entry>> {
+    let mut queues = BTreeMap::<_, Vec<Entry>>::new();
+    for entry in entries.iter().filter(|entry| matches!(&*entry.kind, "send" | "receive")) {
+        let queue = entry.value("qpn").expect("entry should have a queue pair");
+        queues.entry((&*entry.kind, queue)).or_default().push(entry.clone());
+    }
+    queues
+}
+
+/// Returns the completion queue whose consumer index the entry is.
+fn indexed_queue(entry: &Entry) -> Option<&str> {
+    (entry.kind == "cq_index").then(|| entry.value("cqn").expect("index should have a queue"))
+}
+
+/// Returns `true` if the entry arms a queue for solicited completions that is armed for all.
+fn narrows(entry: &Entry, before: &[Entry]) -> bool {
+    let is_last =
+        |earlier: &&Entry| earlier.kind == "cq_arm" && earlier.value("cqn") == entry.value("cqn");
+    let all = entry.value("word").filter(|_| entry.kind == "cq_arm");
+    let all = all.map(|word| word.replace("command:1", "command:0"));
+    let last = before.iter().rfind(is_last).and_then(|last| last.value("word"));
+    all.is_some() && all.as_deref() == last && last != entry.value("word")
 }
 
 /// Returns `true` if the entry maps a page of the clock: `MLX5_IB_MMAP_CORE_CLOCK` or `MLX5_IB_MMAP_CLOCK_INFO`.
@@ -100,14 +152,23 @@ fn maps_clock(entry: &Entry) -> bool {
     entry.kind == "mmap" && (entry.has("command=5") || entry.has("command=7"))
 }
 
-/// Returns `true` if the last command in `before` moves a queue pair to RESET or destroys it.
-fn follows_end(before: &[Entry]) -> bool {
-    let is_command = |entry: &&Entry| !is_index(entry) && entry.kind != "qp_record";
-    let ends = |entry: &Entry| {
+/// Returns `true` if a program has done no more than open the device.
+fn opens_device(before: &[Entry]) -> bool {
+    before.iter().all(|entry| matches!(&*entry.kind, "alloc_ucontext" | "mmap" | "uar_alloc"))
+}
+
+/// Returns `true` if the last command in `before` moves a queue pair of the completion queue to RESET or destroys it.
+fn follows_end(before: &[Entry], queue: &str) -> bool {
+    let is_command = |entry: &&Entry| !matches!(&*entry.kind, "cq_index" | "qp_record");
+    let ends = |entry: &&Entry| {
         let is_reset = ["mask=0x1", "state=0"].map(|field| entry.has(field)) == [true, true];
         entry.kind == "destroy_qp" || entry.kind == "modify_qp" && is_reset
     };
-    before.iter().rfind(is_command).is_some_and(ends)
+    let ended = before.iter().rfind(is_command).filter(ends).and_then(|entry| entry.value("qpn"));
+    let is_it = |entry: &&Entry| entry.kind == "qp" && entry.value("qpn") == ended;
+    before.iter().rfind(is_it).is_some_and(|qp| {
+        ["send_cqn", "recv_cqn"].into_iter().any(|name| qp.value(name) == Some(queue))
+    })
 }
 
 /// Returns the names of the fields with a difference that is not permitted.
@@ -156,5 +217,5 @@ fn describe(differing: &[String], c: (&[Entry], usize), ours: (&[Entry], usize))
 
 /// Returns the reasons of all permitted differences.
 pub(super) fn reasons() -> BTreeSet<&'static str> {
-    OTHER_VALUES.iter().map(|other| other.reason).chain([DEFERRED, CLOCK]).collect()
+    OTHER_VALUES.iter().map(|other| other.reason).chain([DEFERRED, CLOCK, NARROWER]).collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! The card keeps a journal of commands, entries of queues and doorbells (`tests/kmod/mlx5/journal.c`). The card looks at the
 //! memory of the program only between two verbs of the script, so both programs leave the same journal, except for the
-//! differences that [`comparison`] permits.
+//! differences that [`comparison`] permits. In some scripts the card runs freely; then only entries and completions are compared.
 
 mod comparison;
 mod entry;
@@ -35,6 +35,7 @@ const STATS: &str = "/sys/kernel/debug/mlx5_card/stats";
 /// The lines that a program prints, and the journal.
 struct Seen {
     printed: String,
+    journal: String,
     entries: Vec<Entry>,
 }
 
@@ -44,9 +45,13 @@ fn c_scenario() -> &'static Path {
     PROGRAM.get_or_init(|| compile("journal/scenario.c"))
 }
 
-/// Returns the IPv4 address of the device.
-fn address(device: &Device) -> Address {
-    let gid = Ipv6Addr::from([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 3]);
+/// The GID of the device's IPv4 address.
+const IPV4: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0x0a00, 3);
+/// The GID of its IPv6 address.
+const IPV6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 3);
+
+/// Returns the address of the device with this GID.
+fn address(device: &Device, gid: Ipv6Addr) -> Address {
     let mut gids = device.port(1).expect("a port").gids().expect("GIDs");
     let is_it = |entry: &rdmacm::device::GidEntry| {
         Ipv6Addr::from(entry.gid) == gid && entry.gid_type == Some(GidType::RoceV2)
@@ -62,7 +67,8 @@ fn observe(run: impl FnOnce() -> String) -> Seen {
     let printed = run();
     assert_eq!(bad_requests(), bad, "requests with an impossible entry, index or counter");
     let journal = fs::read_to_string(JOURNAL).expect("the journal");
-    Seen { printed, entries: entry::read(&journal) }
+    let entries = entry::read(&journal);
+    Seen { printed, journal, entries }
 }
 
 /// Returns the number of requests that the card has found to be impossible.
@@ -87,9 +93,14 @@ fn run_c(address: Address, script: &str) -> String {
 
 /// Returns what the card sees of rdma-core with the first script, and of this library with the second one.
 fn observe_both(c: &str, ours: &str) -> [Seen; 2] {
+    observe_both_at(IPV4, c, ours)
+}
+
+/// As [`observe_both`], with connections and datagrams to this GID of the device.
+fn observe_both_at(gid: Ipv6Addr, c: &str, ours: &str) -> [Seen; 2] {
     let device = promised_device(DEVICE);
     mount_debugfs();
-    let address = address(&device);
+    let address = address(&device, gid);
     let c = observe(|| run_c(address, c));
     [c, observe(|| scenario::run(&device, address, Path::new(SWEEPS), ours))]
 }
@@ -97,7 +108,16 @@ fn observe_both(c: &str, ours: &str) -> [Seen; 2] {
 /// Runs `script` with both libraries, and compares the journals. Returns the reasons of permitted differences.
 #[track_caller]
 fn compare(script: &str) -> BTreeSet<&'static str> {
-    let [c, ours] = observe_both(script, script);
+    compare_at(IPV4, script)
+}
+
+/// As [`compare`], with connections and datagrams to this GID of the device.
+#[track_caller]
+fn compare_at(gid: Ipv6Addr, script: &str) -> BTreeSet<&'static str> {
+    let [c, ours] = observe_both_at(gid, script, script);
+    for seen in [&c, &ours] {
+        entry::check_copies(&seen.journal);
+    }
     let result = comparison::compare(&c.entries, &ours.entries);
     let reasons = result.unwrap_or_else(|difference| panic!("{difference}"));
     let lines = c.printed.lines().zip(ours.printed.lines()).enumerate();
@@ -181,6 +201,13 @@ scripts! {
     wrong_local_keys
     full_send_queue
     shared_receives_after_error
+    overrun_completion_queue
+    missing_receives
+    changed_domain
+    refused_queue_pairs
+    replaced_memory
+    shared_receives_of_other_types
+    narrower_arming
 }
 
 #[test]
@@ -188,7 +215,24 @@ scripts! {
 fn permitted_differences_exist() {
     let mut found = compare(&scripts::second_life());
     found.extend(compare(&scripts::shared_receives()));
+    found.extend(compare(&scripts::narrower_arming()));
     assert_eq!(found, comparison::reasons());
+}
+
+/// Checks what happens to a message that arrived in a shared receive before its queue pair was reset.
+///
+/// rdma-core drops the completion and posts the receive again, so the program does not learn that the memory has changed. This
+/// library returns the completion.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn unpolled_shared_receive_survives_reset() {
+    let script = scripts::unpolled_shared_receive();
+    let [c, ours] = observe_both(&script, &script);
+    let received = |seen: &Seen| {
+        let is_receive = |line: &&str| line.starts_with("completion id=0 status=0 qp=1");
+        seen.printed.lines().filter(is_receive).count()
+    };
+    assert_eq!((received(&c), received(&ours)), (0, 1), "{}\n{}", c.printed, ours.printed);
 }
 
 /// Runs `run` while a parameter of the card has another value than at first.
@@ -205,6 +249,80 @@ fn with_parameter(name: &str, value: &str, run: impl FnOnce()) {
     fs::write(&path, value).expect("set the parameter");
     let _restored = Restored(&path, first);
     run();
+}
+
+/// Runs `script`, in which the card runs freely, with both libraries. Compares the entries of each queue, and the completions
+/// of each queue pair.
+#[track_caller]
+fn compare_free(script: &str) {
+    let [c, ours] = observe_both(script, script);
+    comparison::compare_posted(&c.entries, &ours.entries)
+        .unwrap_or_else(|difference| panic!("{difference}"));
+    let [c, ours] = [&c, &ours].map(|seen| by_queue_pair(&seen.printed));
+    for (c, ours) in c.iter().zip(&ours) {
+        assert_eq!(c, ours, "results of a queue pair");
+    }
+    assert_eq!(c.len(), ours.len(), "number of results");
+}
+
+/// Returns the lines of a program, those of completions by the type of completion and by queue pair.
+fn by_queue_pair(printed: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = printed.lines().collect();
+    lines.sort_by_key(|line| {
+        let word = |start: &str| line.split(' ').find(|word| word.starts_with(start));
+        (word("qp="), line.contains(" flags="))
+    });
+    lines
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn streams_of_requests() {
+    compare_free(&scripts::streams_of_requests());
+    with_parameter("cqe_version", "0", || compare_free(&scripts::streams_of_requests()));
+    with_parameter("dynamic", "Y", || compare_free(&scripts::streams_of_requests()));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn streams_in_shared_registers() {
+    compare_free(&scripts::streams_in_shared_registers());
+    with_parameter("dynamic", "Y", || compare_free(&scripts::streams_in_shared_registers()));
+}
+
+/// Checks that each queue of a free-running script is compared.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn changed_streams_are_noticed() {
+    let script = scripts::streams_of_requests();
+    for (word, other, field) in [
+        ("send send si 64+6", "send send si 64+7", "inline.length"),
+        ("receive 4160+63", "receive 4160+62", "data.byte_count"),
+        ("add:8256:3", "add:8256:4", "atomic.swap_add"),
+        ("send read:8192 sf 1024+9", "send read:8192 s 1024+9", "ctrl.fm_ce_se"),
+    ] {
+        assert!(script.contains(word), "{word}");
+        let [c, ours] = observe_both(&script, &script.replacen(word, other, 1));
+        let difference = comparison::compare_posted(&c.entries, &ours.entries).expect_err(other);
+        let first_line = difference.lines().next().expect("a line");
+        assert!(first_line.contains(field), "{other}: {difference}");
+    }
+}
+
+/// The scripts with addresses, over the device's IPv6 address.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ipv6_addresses() {
+    for script in [
+        scripts::inline_sends(),
+        scripts::datagrams(),
+        scripts::flow_labels(),
+        scripts::rates_of_datagrams(),
+        scripts::unreliable_connection(),
+        scripts::xrc(),
+    ] {
+        compare_at(IPV6, &script);
+    }
 }
 
 /// With completions of version 0 the card has no options, as devices of that time.

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,7 @@ static const union ibv_gid group = {
 #define GROUP_LID	0xc000
 
 static union ibv_gid gid;
-static int gid_index, line_number;
+static int gid_index, line_number, sweeps;
 static const char *line;
 
 static struct ibv_send_wr sends[MANY];
@@ -199,23 +200,60 @@ static void create_target(void)
 	qps[qp_count++] = some(ibv_create_qp_ex(context, &init));
 }
 
+static enum ibv_qp_type qp_type(const char *name)
+{
+	return !strcmp(name, "rc") ? IBV_QPT_RC : !strcmp(name, "uc") ? IBV_QPT_UC :
+	       !strcmp(name, "initiator") ? IBV_QPT_XRC_SEND : IBV_QPT_UD;
+}
+
+static void set_capacities(struct ibv_qp_cap *cap)
+{
+	cap->max_send_wr = number();
+	cap->max_recv_wr = number();
+	cap->max_send_sge = number();
+	cap->max_recv_sge = number();
+	cap->max_inline_data = number();
+}
+
+static void try_qp(void)
+{
+	struct ibv_qp_init_attr init = { .qp_type = qp_type(word()) };
+	struct ibv_qp *qp;
+
+	init.send_cq = init.recv_cq = cqs[number()];
+	set_capacities(&init.cap);
+	qp = ibv_create_qp(pds[0], &init);
+	if (qp) {
+		printf("created\n");
+		check(ibv_destroy_qp(qp));
+	} else {
+		printf("refused %d\n", errno);
+	}
+}
+
+/* Registers the first region over new memory, which is never freed. */
+static void replace_memory(void)
+{
+	size_t length = number(), i;
+	unsigned char *memory = some(aligned_alloc(4096, (length + 4095) / 4096 * 4096));
+
+	for (i = 0; i < length; i++)
+		memory[i] = i * 7 + 3;
+	check(ibv_rereg_mr(mrs[0], IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory, length, 0));
+}
+
 static void create_qp(void)
 {
 	struct ibv_qp_init_attr init = { 0 };
-	char *type = word(), *srq;
+	char *srq;
 
-	init.qp_type = !strcmp(type, "rc") ? IBV_QPT_RC : !strcmp(type, "uc") ? IBV_QPT_UC :
-		       !strcmp(type, "initiator") ? IBV_QPT_XRC_SEND : IBV_QPT_UD;
+	init.qp_type = qp_type(word());
 	init.send_cq = cqs[number()];
 	init.recv_cq = cqs[number()];
 	srq = word();
 	if (strcmp(srq, "-"))
 		init.srq = srqs[atoi(srq)];
-	init.cap.max_send_wr = number();
-	init.cap.max_recv_wr = number();
-	init.cap.max_send_sge = number();
-	init.cap.max_recv_sge = number();
-	init.cap.max_inline_data = number();
+	set_capacities(&init.cap);
 	init.sq_sig_all = !strcmp(word(), "all");
 	qps[qp_count++] = some(ibv_create_qp(pds[0], &init));
 	printf("qp %u %u %u %u %u\n", init.cap.max_send_wr, init.cap.max_recv_wr, init.cap.max_send_sge,
@@ -506,6 +544,40 @@ static void poll(void)
 		show(&wcs[i]);
 }
 
+/* Lets the engine of the card look at the memory of this process, if it stands still. */
+static void sweep(const char *times)
+{
+	if (sweeps >= 0)
+		check(write(sweeps, times, 1) == 1 ? 0 : -1);
+}
+
+static void wait_for(void)
+{
+	struct ibv_cq *cq = cqs[number()];
+	int left = number();
+	struct ibv_wc wc;
+
+	while (left) {
+		int count = ibv_poll_cq(cq, 1, &wc);
+
+		if (count < 0)
+			fail("failed");
+		if (count) {
+			show(&wc);
+			left--;
+		} else {
+			sweep("1");
+			sched_yield();
+		}
+	}
+}
+
+static void run_freely(void)
+{
+	check(close(sweeps));
+	sweeps = -1;
+}
+
 static void event(void)
 {
 	struct ibv_cq *cq;
@@ -569,6 +641,12 @@ static void run(const char *verb)
 		create_region();
 	} else if (!strcmp(verb, "access")) {
 		check(ibv_rereg_mr(mrs[0], IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, access_of(word())));
+	} else if (!strcmp(verb, "replace")) {
+		replace_memory();
+	} else if (!strcmp(verb, "try_qp")) {
+		try_qp();
+	} else if (!strcmp(verb, "domain")) {
+		check(ibv_rereg_mr(mrs[0], IBV_REREG_MR_CHANGE_PD, pds[number()], NULL, 0, 0));
 	} else if (!strcmp(verb, "window")) {
 		windows[window_count++] = some(ibv_alloc_mw(pds[0], number()));
 	} else if (!strcmp(verb, "bind")) {
@@ -640,6 +718,10 @@ static void run(const char *verb)
 		send_count = 0;
 	} else if (!strcmp(verb, "poll")) {
 		poll();
+	} else if (!strcmp(verb, "await")) {
+		wait_for();
+	} else if (!strcmp(verb, "free")) {
+		run_freely();
 	} else if (!strcmp(verb, "arm")) {
 		struct ibv_cq *cq = cqs[number()];
 
@@ -674,7 +756,6 @@ int main(int count, char **arguments)
 {
 	char text[512], shown[512];
 	FILE *script;
-	int sweeps;
 
 	if (count != 6) {
 		fprintf(stderr, "usage: scenario DEVICE GID GID_INDEX SWEEPS SCRIPT\n");
@@ -697,7 +778,7 @@ int main(int count, char **arguments)
 		strcpy(shown, text);
 		verb = strtok(text, " ");
 		run(verb ? verb : "");
-		check(write(sweeps, "2", 1) == 1 ? 0 : -1);
+		sweep("2");
 	}
 	check(ibv_close_device(context));
 	return 0;

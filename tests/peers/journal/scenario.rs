@@ -7,6 +7,8 @@
 //! | `pd` | creates a protection domain |
 //! | `mr BYTES` | registers memory with a pattern in it, with all access rights |
 //! | `access RIGHTS` | changes the access rights of the first region |
+//! | `replace BYTES` | registers the first region anew, over other memory with the pattern |
+//! | `domain PD` | moves the first region to another protection domain |
 //! | `window TYPE` | creates a memory window of type 1 or 2 |
 //! | `bind QP WINDOW PIECES RIGHTS FLAGS` | posts a bind of a window to a piece of the first region, or to nothing |
 //! | `channel` | creates a completion channel |
@@ -17,6 +19,7 @@
 //! | `xrc_srq CQ RECEIVES PIECES` | creates a shared receive queue in the XRC domain |
 //! | `target` | creates an XRC target, which counts as a queue pair |
 //! | `qp TYPE SEND_CQ RECV_CQ SRQ SENDS RECEIVES SEND_PIECES RECEIVE_PIECES INLINE SIGNALED` | creates a queue pair, whose type is `rc`, `uc`, `ud` or `initiator`; with `all`, every send is signaled |
+//! | `try_qp TYPE CQ SENDS RECEIVES SEND_PIECES RECEIVE_PIECES INLINE` | creates a queue pair and destroys it, or prints the error number |
 //! | `ah FLOW_LABEL TRAFFIC_CLASS HOP_LIMIT SERVICE_LEVEL RATE` | creates an address handle for the device itself |
 //! | `connect QP PEER`, `datagrams QP` | moves a queue pair from RESET to RTS |
 //! | `reset QP`, `error QP`, `suspend QP`, `resume QP` | moves a queue pair to RESET, ERR, SQD or RTS |
@@ -30,6 +33,8 @@
 //! | `post_receives QP`, `post_shared SRQ`, `post_sends QP` | posts the list |
 //! | `post_too_many QP` | posts the list, whose last send is refused |
 //! | `poll CQ COUNT` | polls once, for at most so many completions |
+//! | `await CQ COUNT` | polls for one completion until there were so many |
+//! | `free` | lets the engine of the card run freely from then on |
 //! | `arm CQ WHICH` | arms for `all` or `solicited` completions |
 //! | `event CHANNEL` | reads and acknowledges an event |
 //! | `memory OFFSET LENGTH` | shows bytes of the first region |
@@ -50,12 +55,15 @@
 
 mod posts;
 
+use std::alloc::{self, Layout};
 use std::env;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::Ipv6Addr;
 use std::path::Path;
+use std::ptr::NonNull;
+use std::thread;
 
 use rdmacm::device::{Device, Gid};
 use rdmacm::verbs::{
@@ -83,6 +91,8 @@ pub(super) struct Address {
 /// A script that is being run.
 struct Run {
     context: Context,
+    /// While this file of the card is open, the engine stands still. `None` if it runs freely.
+    sweeps: Option<File>,
     address: Address,
     channels: Vec<Option<CompletionChannel>>,
     cqs: Vec<Option<CompletionQueue>>,
@@ -144,15 +154,16 @@ struct Send {
     pieces: Vec<Sge>,
 }
 
-/// Runs `script` on `device`. After each verb, and nowhere else, the engine of the card sweeps twice.
+/// Runs `script` on `device`. After each verb, and nowhere else, the engine of the card sweeps twice, unless the script lets
+/// it run freely.
 ///
 /// Returns the lines that the program in C prints.
 pub(super) fn run(device: &Device, address: Address, sweeps: &Path, script: &str) -> String {
-    let mut sweeps: File =
-        OpenOptions::new().write(true).open(sweeps).expect("open the file of sweeps");
+    let sweeps = OpenOptions::new().write(true).open(sweeps).expect("open the file of sweeps");
     let context = Context::open(device).expect("open the device");
     let mut run = Run {
         context,
+        sweeps: Some(sweeps),
         address,
         channels: Vec::new(),
         cqs: Vec::new(),
@@ -170,10 +181,11 @@ pub(super) fn run(device: &Device, address: Address, sweeps: &Path, script: &str
     };
     for line in script.lines() {
         run.verb(line);
-        sweeps.write_all(b"2").expect("sweep");
+        run.sweep(2);
     }
-    let Run { printed, context, .. } = run;
+    let Run { printed, context, sweeps, .. } = run;
     drop(context);
+    drop(sweeps);
     printed
 }
 
@@ -196,6 +208,13 @@ fn number<T: TryFrom<u64>>(text: &str) -> T {
 }
 
 impl Run {
+    /// Lets the engine look `times` at the memory of this process, if it stands still.
+    fn sweep(&mut self, times: u32) {
+        if let Some(sweeps) = &mut self.sweeps {
+            sweeps.write_all(times.to_string().as_bytes()).expect("sweep");
+        }
+    }
+
     fn pd(&self) -> &ProtectionDomain {
         at(&self.pds, 0)
     }
@@ -261,6 +280,15 @@ impl Run {
                 let region = self.regions[0].as_mut().expect("region should exist");
                 // SAFETY: scripts change the region when all requests that named it have completed.
                 unsafe { region.reregister(&options) }.expect("re-register");
+            }
+            ["replace", length] => self.replace_memory(number(length)),
+            ["try_qp", qp_type, cq, ref caps @ ..] => self.try_qp(qp_type, number(cq), caps),
+            ["domain", pd] => {
+                let pd = Some(at(&self.pds, number(pd)));
+                let region = self.regions[0].as_mut().expect("region should exist");
+                // SAFETY: as above.
+                unsafe { region.reregister(&ReregisterOptions { pd, ..Default::default() }) }
+                    .expect("re-register");
             }
             ["window", mw_type] => {
                 let window = MemoryWindow::new(self.pd(), MemoryWindowType(number(mw_type)));
@@ -358,6 +386,8 @@ impl Run {
                 self.print(&format!("refused {errno}"));
             }
             ["poll", cq, count] => self.poll(number(cq), number(count)),
+            ["await", cq, count] => self.wait_for(number(cq), number(count)),
+            ["free"] => self.sweeps = None,
             ["arm", cq, which] => {
                 let cq = at(&self.cqs, number(cq));
                 cq.request_notify(which == "solicited").expect("arm");
@@ -413,16 +443,51 @@ impl Run {
         self.srqs.push(Some(srq));
     }
 
+    /// Registers the first region over new memory, which lives as long as this process.
+    fn replace_memory(&mut self, length: usize) {
+        let layout = Layout::from_size_align(length, 4096).expect("a size");
+        // SAFETY: the length is not zero.
+        let memory = NonNull::new(unsafe { alloc::alloc(layout) }).expect("memory");
+        for at in 0..length {
+            // SAFETY: the byte is within the memory.
+            let byte = unsafe { memory.add(at) };
+            // SAFETY: as above; nothing else has the memory.
+            unsafe { byte.write((at * 7 + 3).to_le_bytes()[0]) };
+        }
+        let options =
+            ReregisterOptions { memory: Some((memory, length)), ..ReregisterOptions::default() };
+        let region = self.regions[0].as_mut().expect("region should exist");
+        // SAFETY: the memory is never freed, and no reference to it exists; no request names the region now.
+        unsafe { region.reregister(&options) }.expect("re-register");
+    }
+
+    fn try_qp(&mut self, qp_type: &str, cq: usize, caps: &[&str]) {
+        let &[sends, receives, send_sge, recv_sge, inline] = caps else {
+            panic!("there are five capacities: {caps:?}");
+        };
+        let caps = QueuePairCaps {
+            max_send_wr: number(sends),
+            max_recv_wr: number(receives),
+            max_send_sge: number(send_sge),
+            max_recv_sge: number(recv_sge),
+            max_inline_data: number(inline),
+            ..QueuePairCaps::default()
+        };
+        let init = QueuePairInit { caps, ..QueuePairInit::new(at(&self.cqs, cq)) };
+        let line = match QueuePair::with_type(self.pd(), qp_type_of(qp_type), &init) {
+            Ok(qp) => {
+                qp.destroy().expect("destroy");
+                "created".to_owned()
+            }
+            Err(error) => format!("refused {}", error.errno()),
+        };
+        self.print(&line);
+    }
+
     fn create_qp(&mut self, qp_type: &str, rest: &[&str]) {
         let &[send_cq, recv_cq, srq, sends, receives, send_sge, recv_sge, inline, signaled] = rest
         else {
             panic!("a queue pair has nine properties: {rest:?}");
-        };
-        let qp_type = match qp_type {
-            "rc" => QpType::IB_UVERBS_QPT_RC,
-            "uc" => QpType::IB_UVERBS_QPT_UC,
-            "initiator" => QpType::IB_UVERBS_QPT_XRC_INI,
-            _ => QpType::IB_UVERBS_QPT_UD,
         };
         let caps = QueuePairCaps {
             max_send_wr: number(sends),
@@ -440,7 +505,7 @@ impl Run {
             signal_all: signaled == "all",
             ..QueuePairInit::new(send_cq)
         };
-        let qp = QueuePair::with_type(self.pd(), qp_type, &init).expect("qp");
+        let qp = QueuePair::with_type(self.pd(), qp_type_of(qp_type), &init).expect("qp");
         let caps = qp.caps();
         let line = format!(
             "qp {} {} {} {} {}",
@@ -494,6 +559,21 @@ impl Run {
         for completion in &completions[..count] {
             let line = self.shown(completion);
             self.print(&line);
+        }
+    }
+
+    /// Polls until `count` completions were there. The test's limit bounds the wait.
+    fn wait_for(&mut self, cq: usize, mut count: u32) {
+        while count > 0 {
+            let mut completions = [Completion::default()];
+            if at(&self.cqs, cq).poll(&mut completions).expect("poll") == 0 {
+                self.sweep(1);
+                thread::yield_now();
+                continue;
+            }
+            let line = self.shown(&completions[0]);
+            self.print(&line);
+            count -= 1;
         }
     }
 
@@ -572,6 +652,15 @@ pub(super) fn with_variable(name: &str, value: &str, run: impl FnOnce()) {
     unsafe { env::set_var(name, value) };
     let _removed = Removed(name);
     run();
+}
+
+fn qp_type_of(name: &str) -> QpType {
+    match name {
+        "rc" => QpType::IB_UVERBS_QPT_RC,
+        "uc" => QpType::IB_UVERBS_QPT_UC,
+        "initiator" => QpType::IB_UVERBS_QPT_XRC_INI,
+        _ => QpType::IB_UVERBS_QPT_UD,
+    }
 }
 
 /// Returns the access rights that `letters` name.

@@ -1,11 +1,17 @@
 //! The scripts that both libraries run. Their language is described in [`scenario`](super::scenario).
 
 mod datagrams;
+mod limits;
 mod queue_states;
 
 use std::fmt::Write as _;
 
 pub(super) use self::datagrams::{datagrams, flow_labels, multicast, rates_of_datagrams};
+pub(super) use self::limits::{
+    changed_domain, missing_receives, narrower_arming, overrun_completion_queue,
+    refused_queue_pairs, replaced_memory, shared_receives_of_other_types,
+    streams_in_shared_registers, streams_of_requests, unpolled_shared_receive,
+};
 pub(super) use self::queue_states::{
     failed_binds, failed_requests, full_send_queue, limit_of_shared_receives, queried_states,
     second_life, shared_receives_after_error, suspended_sends, wrong_local_keys,

@@ -173,11 +173,8 @@ impl Run {
             None => operation,
         };
         let flags = send_flags(letters);
-        let bytes = self.bytes(pieces);
-        let payload = match letters.contains('i') {
-            true => Payload::Inline(&bytes),
-            false => Payload::Gather(pieces),
-        };
+        let bytes = letters.contains('i').then(|| self.bytes(pieces));
+        let payload = bytes.as_deref().map_or(Payload::Gather(pieces), Payload::Inline);
         post(&SendRequest { wr_id, operation, payload, flags });
     }
 

@@ -7,15 +7,15 @@ use std::mem::{offset_of, size_of};
 
 use rdmacm::Result;
 use rdmacm::verbs::{
-    CompletionQueue, Context, ProtectionDomain, QueuePair, QueuePairInit, SendOperation,
-    SharedReceiveQueue, SharedReceiveQueueAttributes,
+    CompletionQueue, Context, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, SendFlags,
+    SendOperation, SharedReceiveQueue, SharedReceiveQueueAttributes,
 };
 use rdmacm_tests::roce::CardParameter;
 use rdmacm_tests::{mount_debugfs, promised_device};
 use verbs_abi::mlx5::{mlx5_ib_alloc_ucontext_resp, mlx5_ib_create_qp_resp};
 
 use crate::fixtures::{device, objects, roce_name};
-use crate::io::{post_nothing, receive_nothing};
+use crate::io::{post_nothing, push_inline, receive_nothing};
 use crate::{manual_qp, shared};
 
 const ANSWER: &str = "/sys/kernel/debug/mlx5_card/answer";
@@ -30,13 +30,33 @@ const LONGEST: usize = size_of::<mlx5_ib_alloc_ucontext_resp>();
 fn use_device() -> Result<()> {
     let context = Context::open(&device(roce_name()))?;
     let pd = ProtectionDomain::new(&context)?;
-    let cq = CompletionQueue::new(&context, 16, None)?;
+    let cq = CompletionQueue::new(&context, 256, None)?;
     let srq = SharedReceiveQueue::new(&pd, SharedReceiveQueueAttributes::default())?;
-    let qp = QueuePair::new(&pd, &QueuePairInit::new(&cq))?;
+    let caps = QueuePairCaps { max_inline_data: 200, ..QueuePairCaps::default() };
+    let qp = QueuePair::new(&pd, &QueuePairInit { caps, ..QueuePairInit::new(&cq) })?;
     manual_qp::connect(&qp, &qp);
-    shared::receive_nothing(&srq, 1)?;
-    receive_nothing(&qp, 2)?;
-    post_nothing(&qp, 3, SendOperation::Send)
+    fill(|| shared::receive_nothing(&srq, 1))?;
+    fill(|| receive_nothing(&qp, 2))?;
+    // Of one unit of the ring, and of as many as the queue pair permits. The device copies short lists of units from the
+    // register, whose size is one of the altered numbers.
+    post_nothing(&qp, 3, SendOperation::Send)?;
+    let bytes = vec![3; usize::try_from(qp.caps().max_inline_data).expect("a length")];
+    fill(|| {
+        let mut queue = qp.lock_send_queue()?;
+        push_inline(&mut queue, 4, SendOperation::Send, &bytes, SendFlags::SIGNALED)?;
+        queue.ring_doorbell()
+    })
+}
+
+/// Posts until the queue is full.
+fn fill(mut post: impl FnMut() -> Result<()>) -> Result<()> {
+    for _ in 0..1000 {
+        match post() {
+            Err(error) if error.errno() == libc::ENOMEM => return Ok(()),
+            posted => posted?,
+        }
+    }
+    Ok(())
 }
 
 /// Uses the device with one alteration, after which no object is left.
@@ -60,7 +80,7 @@ fn no_altered_answer_does_harm() {
     let mut failed = 0;
     for command in COMMANDS {
         let cut = (0..LONGEST).step_by(4).map(|length| format!("cut {command} {length}"));
-        let words = [0, 1, 2, 0xff, 0x101_0101, 1 << 31, u32::MAX];
+        let words = [0, 1, 2, 16, 64, 0xff, 256, 1024, 4096, 0x101_0101, 1 << 31, u32::MAX];
         let set = (0..LONGEST)
             .step_by(4)
             .flat_map(|offset| words.map(|word| format!("set {command} {offset} {word}")));

@@ -7,13 +7,14 @@ use std::sync::mpsc;
 use std::thread;
 
 use rdmacm::ErrorKind;
+use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
     AddressHandle, Destination, GRH_LENGTH, QpState, QpType, QueuePairAttributes, SendFlags,
     SendOperation, WcStatus,
 };
 use rdmacm_tests::{mount_debugfs, promised_device, wait_until};
 
-use crate::fixtures::{announce, asleep, roce_name};
+use crate::fixtures::{Connection, announce, asleep, roce, roce_name};
 use crate::io::{Io, Shape};
 use crate::manual_qp;
 
@@ -208,4 +209,20 @@ fn short_receive_ends_queue_pair_of_datagrams() {
         assert_eq!((failed.wr_id(), failed.status()), (wr_id, status));
     }
     assert_eq!(server.qp().query().expect("query").qp_state, QpState::IB_QPS_ERR);
+}
+
+/// Checks that a peer without resources for reads refuses them, as on hardware.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn read_without_responder_resources_is_refused() {
+    promised_device(roce_name());
+    let none = ConnParam { responder_resources: 0, initiator_depth: 0, ..ConnParam::default() };
+    let connection = Connection::to(roce(0), Shape::default(), &none);
+    let [client, server] = [&connection.client.io, &connection.server.io];
+    client.post(1, server.written_at(0), 0..8, SIGNALED).expect("post a write");
+    client.done(1);
+    client.post(2, server.read_at(0), 0..8, SIGNALED).expect("post a read");
+    let failed = client.next();
+    assert_eq!((failed.wr_id(), failed.status()), (2, WcStatus::IB_WC_REM_ACCESS_ERR));
+    connection.close();
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Answers of the driver that a test alters. Each alteration happens once, to the next answer to a command.
+ * Alterations of the driver data in answers to commands, which a test requests. Each one happens once, to the next answer
+ * to a command.
  *
- * A write to debugfs mlx5_card/answer asks for one of them:
+ * A write to debugfs mlx5_card/answer requests one of them:
  *
  *   cut COMMAND LENGTH        The answer has only this number of bytes.
  *   set COMMAND OFFSET WORD   The answer has this word of 32 bits at the offset.

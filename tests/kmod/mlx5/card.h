@@ -28,24 +28,24 @@
 #define CARD_MTU	IB_MTU_1024
 #define CARD_DEVICES	4
 #define CARD_GIDS	256
-#define CARD_UARS	64			/* pages of a context */
+#define CARD_UARS	64			/* most register pages of a context */
 #define CARD_BF_OFFSET	0x800
-#define CARD_ARM_OFFSET	0x20			/* of the register that arms completion queues, in page 0 */
-#define CARD_BF_SIZE	512			/* of a register: two buffers */
-#define CARD_LOG_QP_SZ	15			/* basic blocks in a send queue */
+#define CARD_ARM_OFFSET	0x20			/* offset of the register that arms completion queues, in its page */
+#define CARD_BF_SIZE	512			/* size of a register, which has two buffers */
+#define CARD_LOG_QP_SZ	15			/* logarithm of the most blocks in a send queue */
 #define CARD_SQ_DESC	1024
 #define CARD_RQ_DESC	512
 #define CARD_MAX_CQE	(1 << 22)
 #define CARD_MAX_SGE	32
 #define CARD_MAX_RD_ATOMIC	16
-/* In the first segment that changes a key: the window must not be bound. The kernel has no name for it. */
+/* Flag of the UMR control segment: the window must not be bound. The kernel's headers have no name for it. */
 #define CARD_UMR_CHECK_FREE	(1 << 5)
 /* The options of enhanced connection establishment (ECE) that the device has. */
 #define CARD_ECE	0x10000003
-#define CARD_CLOCK_OFFSET	0x40			/* in the page of the clock */
+#define CARD_CLOCK_OFFSET	0x40			/* offset of the time in the page of the clock */
 #define CARD_CLOCK_KHZ	1000000
-#define CARD_BAD_SHOWN	100			/* faults of programs in the log */
-#define CARD_UNDEFINED	0xa5U			/* bytes of a completion that its operation does not define */
+#define CARD_BAD_SHOWN	100			/* most faults of programs in the log */
+#define CARD_UNDEFINED	0xa5U			/* value of bytes that the operation of a completion does not define */
 #define CARD_NEVER_ARMED	cpu_to_be32(0xffffffff)
 
 struct card_device {
@@ -60,9 +60,9 @@ struct card_device {
 struct card_registers {
 	struct kref refs;
 	struct page *page;
-	u32 doorbells[2];		/* that were seen in each of those for sends */
-	u64 arm_store;			/* the last one to the register that arms, as it is in memory */
-	u32 arm_sweep;			/* that has seen it */
+	u32 doorbells[2];		/* number of doorbells seen in each register for sends */
+	u64 arm_store;			/* last store to the arming register, in memory order */
+	u32 arm_sweep;			/* number of the sweep that saw arm_store */
 };
 
 struct card_context {
@@ -71,7 +71,7 @@ struct card_context {
 	u32 total_bfregs, low_latency;
 	u32 uses[CARD_UARS * 2];
 	u8 cqe_version;
-	bool dynamic;			/* registers by ioctl */
+	bool dynamic;			/* programs get registers by ioctl */
 };
 
 struct card_pd {
@@ -88,22 +88,22 @@ struct card_ah {
 	struct rdma_ah_attr attr;
 };
 
-/* User memory: pinned, and mapped for the engine. */
+/* User memory that is pinned, and mapped for the engine. */
 struct card_map {
 	struct ib_umem *umem;
 	void *base, *va;
 };
 
-/* A key: of a region, or of a window, which names a part of a region. */
+/* The key of a region, or of a window, which gives access to a part of a region. */
 struct card_key {
 	u32 key;
 	struct ib_pd *pd;
 	bool is_window;
 	u64 start, length;
 	int access;
-	/* of a region */
+	/* only for regions */
 	void *memory;
-	/* of a window */
+	/* only for windows */
 	bool is_bound, is_type_2;
 	u32 region, qpn;
 	u64 address;
@@ -113,7 +113,7 @@ struct card_mr {
 	struct ib_mr ib;
 	struct card_key key;
 	struct card_map map;
-	struct dma_buf *dmabuf;			/* in the place of the map */
+	struct dma_buf *dmabuf;			/* used instead of the map */
 	struct iosys_map dmabuf_map;
 };
 
@@ -126,18 +126,18 @@ struct card_cq {
 	struct ib_cq ib;
 	struct list_head entry;
 	struct card_map buf, db_map;
-	__be32 *db;				/* consumer index; arm */
+	__be32 *db;				/* consumer index; arm word */
 	u32 cqn, cqe_size, entries, pi, solicited_pi;
-	__be32 arm;				/* the arm word, of which the engine has seen the store to the register */
-	u32 fired;				/* the arm word that an event was raised for */
+	__be32 arm;				/* last arm word whose store to the register the engine has seen */
+	u32 fired;				/* arm word for which the last event was raised */
 	bool user, has_solicited, overrun;
-	struct card_context *context;		/* of the program */
-	struct card_registers *registers;	/* held: those with the one that arms */
-	u32 seen_index, seen_arm;		/* by the journal */
+	struct card_context *context;		/* context of the program */
+	struct card_registers *registers;	/* page of the arming register; holds a reference */
+	u32 seen_index, seen_arm;		/* last values in the journal */
 	bool seen_arm_set;
-	struct list_head late;			/* completions that wait */
-	u32 late_qpn;				/* for the release of this queue pair's completion */
-	/* of the kernel */
+	struct list_head late;			/* completions that a fault delays */
+	u32 late_qpn;				/* queue pair whose release ends the delay, or 0 */
+	/* only for queues of the kernel */
 	struct ib_wc *ring;
 	u32 first, used;
 	bool armed;
@@ -148,13 +148,14 @@ struct card_srq {
 	struct card_map buf, db_map;
 	__be32 *db;
 	u32 srqn, max, shift, max_sge, limit;
-	u32 uidx;				/* of one in an XRC domain */
+	u32 uidx;				/* user index of a queue in an XRC domain */
 	struct card_context *context;
 	u16 ci, head;
 	bool has_overrun;
 };
 
-struct card_recv {				/* of the kernel */
+/* A receive of a queue pair of the kernel. */
+struct card_recv {
 	struct ib_cqe *cqe;
 	struct ib_sge sge;
 };
@@ -170,28 +171,28 @@ struct card_qp {
 	struct ib_qp ib;
 	struct list_head entry;
 	struct card_map buf, db_map;
-	__be32 *db;				/* receives; sends */
+	__be32 *db;				/* counts of posted receives and of posted send blocks */
 	struct ib_qp_attr attr;
 	struct ib_qp_init_attr init;
 	struct card_context *context;
-	struct card_srq *named;			/* of an XRC target: by the request that it carries out */
+	struct card_srq *named;			/* queue that the current request names to an XRC target */
 	u32 qpn, uidx, sq_count, rq_count, rq_shift, sq_offset;
-	int bfreg;				/* of the static ones, or -1 */
-	struct card_registers *registers;	/* held */
-	u32 bf_first, bf_count;			/* which of them may be rung */
-	u32 doorbells;				/* that were seen */
-	u32 other_doorbells;			/* of other queue pairs in its registers, until the last entry was rung for */
+	int bfreg;				/* number of its static register, or -1 */
+	struct card_registers *registers;	/* page of its registers; holds a reference */
+	u32 bf_first, bf_count;			/* registers of the page that take its doorbells */
+	u32 doorbells;				/* number of its doorbells that were seen */
+	u32 other_doorbells;			/* likewise of other queue pairs, when its last entry had a doorbell */
 	bool user, established;
-	bool has_overrun;			/* its receives */
+	bool has_overrun;			/* more receives were posted than its ring holds */
 	u16 sq_ci, rq_ci;
-	u16 rung;				/* the index up to which a doorbell lets entries start */
-	unsigned long stalled;			/* jiffies at which it began to wait for a receive */
-	unsigned long unrung;			/* likewise for a doorbell */
-	u32 seen_receives, seen_sends;		/* by the journal */
-	bool late;				/* the next completion */
+	u16 rung;				/* entries before this index may start */
+	unsigned long stalled;			/* jiffies since which it waits for its peer, or 0 */
+	unsigned long unrung;			/* jiffies since which it waits for a doorbell, or 0 */
+	u32 seen_receives, seen_sends;		/* last values in the journal */
+	bool late;				/* the next completion will be delayed */
 	enum card_doorbell lost;
-	struct card_failure failure;		/* of the next send */
-	/* of the kernel */
+	struct card_failure failure;		/* injected failure of the next send */
+	/* only for queue pairs of the kernel */
 	struct card_recv *recvs;
 	u32 recv_first, recv_used, recv_size;
 };
@@ -203,8 +204,8 @@ struct card_member {
 	union ib_gid gid;
 };
 
-extern struct mutex card_lock;			/* all of programs' objects */
-extern spinlock_t card_kernel_lock;		/* the rings of the kernel */
+extern struct mutex card_lock;			/* protects all objects of programs */
+extern spinlock_t card_kernel_lock;		/* protects the rings of the kernel */
 extern struct xarray card_qps, card_mkeys, card_numbers, card_srqs;
 extern u32 card_next_qp, card_next_mkey, card_next_number, card_next_srq;
 extern struct list_head card_qp_list, card_cq_list, card_members;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The clock of the device, which counts nanoseconds. Completions have its time, and programs read it in two pages: one has
- * the time, and the other one the numbers by which a program computes the time of day from it.
+ * The clock of the device, which counts nanoseconds. Completions carry its time. Programs read it in two pages: one has the
+ * time, and the other one has the numbers by which a program computes the time of day from it.
  */
 #include <linux/mm.h>
 #include <linux/timekeeping.h>
@@ -15,7 +15,7 @@ static u64 card_clock(void)
 	return ktime_get_raw_ns();
 }
 
-/* Gives a completion its time. */
+/* Stores the current time in a completion. */
 void card_stamp(struct mlx5_cqe64 *cqe)
 {
 	u64 now = card_clock();

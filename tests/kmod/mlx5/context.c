@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Contexts, and their doorbell registers that need no command. */
+/* Contexts, and their static doorbell registers, which need no command. */
 #include <linux/mm.h>
 
 #include "card.h"
@@ -101,13 +101,13 @@ int card_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma)
 	return vm_insert_page(vma, vma->vm_start, context->registers[index]->page);
 }
 
-/* Whether the device negotiates options of connections. The first devices, which had completions of version 0, did not. */
+/* Returns true if the device negotiates options of connections. Devices with completions of version 0 do not. */
 bool card_has_ece(const struct card_context *context)
 {
 	return context->cqe_version;
 }
 
-/* Whether completions of CONTEXT can name a queue pair or a shared receive queue by this index. */
+/* Returns true if completions of CONTEXT can name a queue pair or a shared receive queue by this index. */
 bool card_is_user_index(const struct card_context *context, u32 uidx)
 {
 	return context->cqe_version ? uidx < 0xffffff : uidx == 0xffffff;

@@ -13,7 +13,7 @@ static int card_create_user_cq(struct card_cq *cq, struct ib_udata *udata)
 	err = card_take(udata, "create_cq", &cmd, sizeof(cmd));
 	if (err)
 		return err;
-	/* A page of registers is named where there are no static ones. */
+	/* Without static registers, the program names a page of registers. */
 	if (cmd.flags != (context->dynamic ? MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX : 0) ||
 	    (cmd.cqe_size != 64 && cmd.cqe_size != 128) || cmd.reserved0 || cmd.reserved1 ||
 	    !card_is_aligned(cmd.buf_addr, cmd.db_addr))
@@ -96,7 +96,7 @@ int card_create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, struct 
 }
 #endif
 
-/* Writes the entry that ends a ring: the completion behind it is the first one in the new ring. */
+/* Writes the entry that ends a ring. The completion after it is the first one in the new ring. */
 static void card_end_ring(struct card_cq *cq)
 {
 	struct mlx5_cqe64 *to = cq->buf.va + (cq->pi & (cq->entries - 1)) * cq->cqe_size + cq->cqe_size - 64;

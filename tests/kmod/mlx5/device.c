@@ -3,11 +3,10 @@
  * mlx5_card: an RDMA device without hardware that has the user ABI of mlx5.
  *
  * A device is created on a network device: rdma link add mlx5_0 type mlx5_card netdev NAME. The C library's mlx5
- * provider opens it by its driver id. A thread plays the hardware: see engine.c.
+ * provider opens it by its driver id. A thread emulates the hardware: see engine.c.
  *
- * In debugfs, mlx5_card/stats has counts of the things that the device has seen and done, and mlx5_card/queues the
- * positions of all queues. A write to mlx5_card/fault makes a fault happen, and one to mlx5_card/answer alters an answer:
- * see fault.c and answer.c.
+ * In debugfs, mlx5_card/stats has counts of the actions of the device, and mlx5_card/queues has the positions of all queues.
+ * A write to mlx5_card/fault causes a fault, and a write to mlx5_card/answer alters an answer: see fault.c and answer.c.
  */
 #include <linux/debugfs.h>
 #include <linux/kthread.h>
@@ -284,7 +283,7 @@ static int card_stats_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(card_stats);
 
-/* Where each queue of a program stands: posted and done, written and polled, and how it is armed. */
+/* Shows the positions of each queue of a program, and how completion queues are armed. */
 static int card_queues_show(struct seq_file *file, void *unused)
 {
 	struct card_qp *qp;
@@ -336,7 +335,7 @@ static int card_newlink(const char *name, struct net_device *ndev)
 	err = ib_device_set_netdev(&device->ib, ndev, 1);
 	if (err)
 		goto free;
-	/* Registration delivers GIDs and management datagrams, so the device is in its place before. */
+	/* Registration delivers GIDs and management datagrams, so the table has the device before that. */
 	spin_lock_irq(&card_kernel_lock);
 	for (slot = 0; slot < CARD_DEVICES && card_devices[slot]; slot++)
 		;
@@ -374,7 +373,7 @@ static void card_report_port(struct card_device *device)
 	ib_dispatch_event(&event);
 }
 
-/* Follows a network device: its state, and its end. */
+/* Reports changes of the state of a network device, and unregisters the device with it. */
 static int card_on_netdev(struct notifier_block *block, unsigned long event, void *data)
 {
 	struct ib_device *ib = ib_device_get_by_netdev(netdev_notifier_info_to_dev(data), RDMA_DRIVER_MLX5);

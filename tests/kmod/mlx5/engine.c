@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The thread that plays the device. */
+/* The thread that emulates the device. */
 #include <linux/delay.h>
 #include <linux/etherdevice.h>
 #include <linux/jiffies.h>
@@ -8,13 +8,13 @@
 
 #include "engine.h"
 
-/* A receive that was taken. */
+/* A receive that was taken from a ring. */
 struct card_taken {
 	struct card_list list;
 	u16 index;
 };
 
-/* A request is done, waits for a receive of the peer, or for a peer that does not answer. */
+/* A request is done, waits for a receive of its peer, or has a peer that does not answer. */
 enum card_outcome { CARD_DONE, CARD_WAITS, CARD_UNANSWERED };
 
 /* Completions */
@@ -24,7 +24,7 @@ static void card_raise(struct card_cq *cq)
 	u32 arm = be32_to_cpu(cq->arm), ci = arm & 0xffffff;
 	bool solicited = arm & MLX5_CQ_DB_REQ_NOT_SOL;
 
-	/* One event for each serial number. */
+	/* Each serial number of an arm word raises one event. */
 	if (cq->arm == CARD_NEVER_ARMED ||
 	    (cq->fired != U32_MAX && arm >> 28 == cq->fired >> 28))
 		return;
@@ -45,7 +45,7 @@ void card_complete(struct card_cq *cq, const struct mlx5_cqe64 *from, u8 opcode,
 
 	if (card_is_late(cq, from, opcode, solicited))
 		return;
-	/* A queue that has overrun takes no completion, also if the program makes room. */
+	/* A queue that has overrun takes no more completions, even if the program makes room. */
 	if (cq->overrun || ((cq->pi - ci) & 0xffffff) >= cq->entries) {
 		struct ib_event event = {
 			.device = cq->ib.device, .element.cq = &cq->ib, .event = IB_EVENT_CQ_ERR
@@ -74,28 +74,29 @@ void card_complete(struct card_cq *cq, const struct mlx5_cqe64 *from, u8 opcode,
 	card_raise(cq);
 }
 
-/* The shared receive queue of a queue pair: its own one, or that which the sender has named to an XRC target. */
+/* Returns the shared receive queue of a queue pair. For an XRC target, it is the queue that the request names. */
 static struct card_srq *card_srq_of(const struct card_qp *qp)
 {
 	return qp->ib.srq ? container_of(qp->ib.srq, struct card_srq, ib) : qp->named;
 }
 
-/* The completion queue of receives, and the protection domain of memory that peers access. */
+/* Returns the completion queue of receives. */
 static struct ib_cq *card_recv_cq(const struct card_qp *qp)
 {
 	return qp->named ? qp->named->ib.ext.cq : qp->ib.recv_cq;
 }
 
+/* Returns the protection domain of the memory that peers access. */
 struct ib_pd *card_pd_of(const struct card_qp *qp)
 {
 	return qp->named ? qp->named->ib.pd : qp->ib.pd;
 }
 
-/* What a completion says of whose it is: the program's index, or with version 0 a shared receive queue. */
+/* Returns the number by which a completion names its queue: the user index, or in version 0 a shared receive queue. */
 static __be32 card_user_of(const struct card_qp *qp, bool receives)
 {
 	const struct card_srq *srq = receives ? card_srq_of(qp) : NULL;
-	/* A target outlives the context that has created it, if another process has opened it. */
+	/* A target outlives the context that created it, if another process has opened it. */
 	const struct card_context *context = qp->named ? srq->context : qp->context;
 
 	u32 number = qp->named ? srq->uidx : qp->uidx;
@@ -146,7 +147,7 @@ void card_qp_to_error(struct card_qp *qp)
 		card_qp_event(qp, IB_EVENT_QP_LAST_WQE_REACHED);
 }
 
-/* The first packet has come before the program has moved the queue pair to RTS. */
+/* Raises the event of the first packet, if it arrives before the program moves the queue pair to RTS. */
 static void card_established(struct card_qp *qp)
 {
 	if (qp->established || qp->attr.qp_state != IB_QPS_RTR)
@@ -175,14 +176,14 @@ static bool card_fetch(struct card_qp *qp, struct card_wqe *wqe)
 	wqe->at = sizeof(*ctrl);
 	for (i = 0; i < wqe->ds; i += 64)
 		memcpy(wqe->bytes + i, card_block(qp, qp->sq_ci + i / 64), min(wqe->ds - i, 64u));
-	/* One that waits for a receive is fetched again and again. */
+	/* An entry that waits for a receive is fetched in each sweep, but reported once. */
 	if (!qp->stalled)
 		card_journal(wqe->bytes, wqe->ds, "send qpn=%u index=%u", qp->qpn, qp->sq_ci);
 	if (card_trace > 1 && !qp->stalled) {
 		pr_info("rdmacm_mlx5: wqe of qp %#x at %u\n", qp->qpn, qp->sq_ci);
 		print_hex_dump(KERN_INFO, "rdmacm_mlx5:   ", DUMP_PREFIX_OFFSET, 16, 4, wqe->bytes, wqe->ds, false);
 	}
-	/* The hardware does not look at all of this. */
+	/* The hardware does not check all of these fields. */
 	if ((word >> 8 & 0xffff) != qp->sq_ci || word >> 24 || be32_to_cpu(ctrl->qpn_ds) >> 8 != qp->qpn ||
 	    wqe->ds < sizeof(*ctrl)) {
 		card_bad("entry %u of queue pair %u begins with %08x %08x", qp->sq_ci, qp->qpn, word,
@@ -202,13 +203,13 @@ const void *card_segment(struct card_wqe *wqe, u32 size)
 	return segment;
 }
 
-/* The length of a pointer, in which the hardware has 0 for 2 GiB. */
+/* Returns the length of a scatter/gather entry, in which 0 means 2 GiB as on hardware. */
 static u32 card_length(u32 count)
 {
 	return count ? count : 1U << 31;
 }
 
-/* What is left of the entry: pointers, or the bytes themselves. */
+/* Gathers the payload, which is the rest of the entry: pointers or inline data. Returns a syndrome or 0. */
 static u8 card_gather(struct card_qp *qp, struct card_wqe *wqe, struct card_list *list, int access)
 {
 	const struct mlx5_wqe_data_seg *data;
@@ -245,7 +246,7 @@ static u8 card_scatter(struct ib_pd *pd, const struct mlx5_wqe_data_seg *data, u
 	for (i = 0; i < max; i++) {
 		u32 count = be32_to_cpu(data[i].byte_count), key = be32_to_cpu(data[i].lkey);
 
-		/* The end: the key of no region. */
+		/* This key, which no region has, ends the list. */
 		if (!count && key == 0x100)
 			break;
 		count = card_length(count);
@@ -270,7 +271,7 @@ static void card_srq_limit(struct card_srq *srq)
 	}
 }
 
-/* The number of entries to take from a ring of SIZE entries. More than it has room for are a fault of the program. */
+/* Returns the number of posted entries in a ring of SIZE entries. A larger number is a fault of the program. */
 static u16 card_filled(const __be32 *posted, u16 taken, u32 size, bool *has_overrun)
 {
 	u16 count = be32_to_cpu(smp_load_acquire(posted)) - taken;
@@ -312,7 +313,7 @@ static bool card_has_receive(struct card_qp *qp)
 	return count && !qp->has_overrun;
 }
 
-/* -EAGAIN, 0 or a syndrome. */
+/* Takes a receive. Returns -EAGAIN if none is posted, a syndrome if its entries are wrong, or 0. */
 static int card_take_receive(struct card_qp *qp, struct card_taken *taken)
 {
 	struct card_srq *srq = card_srq_of(qp);
@@ -379,7 +380,7 @@ static u8 card_cqe_opcode(u8 opcode)
 	}
 }
 
-/* A message for a receive: DONE with a syndrome for the sender, or WAITS. */
+/* Delivers a message to a receive. Returns DONE with the syndrome for the sender, or WAITS. */
 static enum card_outcome card_deliver(struct card_qp *to, struct card_wqe *wqe, const struct card_list *from,
 				    u32 length, u32 source, u8 *syndrome)
 {
@@ -412,8 +413,8 @@ static enum card_outcome card_deliver(struct card_qp *to, struct card_wqe *wqe, 
 }
 
 /*
- * Whether the address of a datagram is as a driver writes it for RoCE v2. The hardware would send packets with what the other
- * fields have.
+ * Returns true if the address of a datagram is as a driver writes it for RoCE v2. The hardware does not check the fields, and
+ * sends packets with their values.
  */
 static bool card_is_address(struct card_qp *qp, const struct mlx5_av *av)
 {
@@ -431,7 +432,7 @@ static bool card_is_address(struct card_qp *qp, const struct mlx5_av *av)
 		card_bad("address of queue pair %u has the source port %u", qp->qpn, be16_to_cpu(av->udp_sport));
 		return false;
 	}
-	/* The table may have lost its entry since the program read it. */
+	/* The table may have lost this GID since the program read it. */
 	if (route >> 28 || rdma_is_zero_gid(&device->gids[route >> 20 & (CARD_GIDS - 1)]))
 		return false;
 	if (!rdma_is_multicast_addr((struct in6_addr *)dgid))
@@ -445,7 +446,7 @@ static bool card_is_address(struct card_qp *qp, const struct mlx5_av *av)
 	return !memcmp(mac, av->rmac, ETH_ALEN);
 }
 
-/* Whether the packets of a datagram come to the device of that queue pair. */
+/* Returns true if the packets of a datagram reach the device of the queue pair TO. */
 static bool card_reaches(struct card_qp *qp, const struct mlx5_av *av, struct card_qp *to)
 {
 	struct card_device *device = container_of(to->ib.device, struct card_device, ib);
@@ -462,7 +463,7 @@ static bool card_reaches(struct card_qp *qp, const struct mlx5_av *av, struct ca
 	return true;
 }
 
-/* Delivers a datagram, unless the receiver has another Q_Key or no receive: then it is lost. */
+/* Delivers a datagram. It is lost if the receiver has another Q_Key or no posted receive. */
 static void card_receive_datagram(struct card_qp *qp, struct card_qp *to, const struct mlx5_wqe_datagram_seg *segment,
 				  struct card_wqe *wqe, const struct card_list *from)
 {
@@ -510,7 +511,7 @@ static void card_datagram(struct card_qp *qp, struct card_wqe *wqe, u8 *syndrome
 	if (!segment)
 		return;
 	*syndrome = card_gather(qp, wqe, &from, 0);
-	/* One that does not fit into a packet is lost. */
+	/* A datagram that does not fit into a packet is lost. */
 	if (*syndrome || from.length > ib_mtu_enum_to_int(CARD_MTU))
 		return;
 	if (!card_is_address(qp, &segment->av))
@@ -523,13 +524,13 @@ static void card_datagram(struct card_qp *qp, struct card_wqe *wqe, u8 *syndrome
 		return;
 	}
 	list_for_each_entry(member, &card_members, entry) {
-		/* Also to the sender: no queue pair was created with its multicast loopback blocked. */
+		/* The sender receives it too, because no queue pair is created with multicast loopback blocked. */
 		if (!memcmp(&member->gid, segment->av.rgid, sizeof(member->gid)))
 			card_receive_datagram(qp, member->qp, segment, wqe, &from);
 	}
 }
 
-/* Notes the shared receive queue that a request names to a target. Whether it is in the domain of the target. */
+/* Stores the shared receive queue that a request names. Returns false if it is not in the XRC domain of the target. */
 static bool card_name(struct card_qp *target, u32 srqn)
 {
 	struct card_srq *srq = xa_load(&card_srqs, srqn);
@@ -540,7 +541,7 @@ static bool card_name(struct card_qp *target, u32 srqn)
 	return true;
 }
 
-/* Whether TO is of the type that answers QP. */
+/* Returns true if TO has the type that answers requests of QP. */
 static bool card_is_peer(const struct card_qp *qp, const struct card_qp *to)
 {
 	return to->ib.qp_type == (qp->ib.qp_type == IB_QPT_XRC_INI ? IB_QPT_XRC_TGT : qp->ib.qp_type);
@@ -643,7 +644,7 @@ static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe
 		card_qp_to_error(to);
 		return CARD_DONE;
 	}
-	/* Without a receive nothing is written. */
+	/* Without a posted receive, no data is written. */
 	if (wqe->opcode == MLX5_OPCODE_RDMA_WRITE_IMM && !card_has_receive(to))
 		return CARD_WAITS;
 	if (atomic) {
@@ -666,11 +667,12 @@ static enum card_outcome card_connected(struct card_qp *qp, struct card_wqe *wqe
 	return CARD_DONE;
 }
 
+/* Returns the syndrome when the peer has posted no receive for the time of all retries, or 0xff before that. */
 static u8 card_wait_limit(struct card_qp *qp)
 {
 	if (!qp->stalled)
 		qp->stalled = jiffies | 1;
-	/* Seven: for ever. Else some time for each try. */
+	/* A retry count of 7 has no limit. Any other count allows 10 ms for each try. */
 	if (qp->ib.qp_type == IB_QPT_UC)
 		return 0;
 	if (qp->attr.rnr_retry == 7 ||
@@ -679,7 +681,7 @@ static u8 card_wait_limit(struct card_qp *qp)
 	return MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR;
 }
 
-/* The syndrome when the time for all retries is over, or 0xff. A timeout of zero is none. */
+/* Returns the syndrome when the time of all retries is over, or 0xff before that. A timeout of zero never ends. */
 static u8 card_answer_limit(struct card_qp *qp)
 {
 	u64 ns = (4096ULL << qp->attr.timeout) * (qp->attr.retry_cnt + 1);
@@ -691,7 +693,7 @@ static u8 card_answer_limit(struct card_qp *qp)
 	return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
 }
 
-/* Whether something was done. */
+/* Executes the next entry. Returns false if it has to wait. */
 static bool card_send_one(struct card_qp *qp)
 {
 	enum card_outcome outcome = CARD_DONE;
@@ -758,7 +760,7 @@ static bool card_advance(struct card_qp *qp)
 {
 	bool done = false;
 
-	/* Until the queue pair leaves RESET, the record may be that of its earlier life. */
+	/* Until the queue pair leaves RESET, the record may have the values from before the reset. */
 	if (qp->sq_count && qp->attr.qp_state != IB_QPS_RESET)
 		card_see_doorbells(qp);
 	if (qp->attr.qp_state == IB_QPS_ERR)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the files of the thread that plays the device share. */
+/* Declarations that the files of the thread share which emulates the device. */
 #ifndef CARD_ENGINE_H
 #define CARD_ENGINE_H
 
@@ -15,10 +15,10 @@ struct card_list {
 	u32 count, length;
 };
 
-/* A send queue entry, made contiguous. */
+/* A copy of a send queue entry in contiguous memory. */
 struct card_wqe {
 	u8 bytes[64 * 16];
-	u32 ds, at;			/* its length, and the place of reading, in bytes */
+	u32 ds, at;			/* length, and offset of the next segment, in bytes */
 	u16 index;
 	u8 opcode, flags;
 	__be32 imm;

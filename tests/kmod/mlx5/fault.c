@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Faults of the device that a test asks for. Each one happens once, to one queue pair of a program.
+ * Faults of the device that a test requests. Each one happens once, to one queue pair of a program.
  *
- * A write to debugfs mlx5_card/fault asks for one of them:
+ * A write to debugfs mlx5_card/fault requests one of them:
  *
  *   late QPN                   The next completion of the queue pair waits for its release. Later completions of its
- *                              completion queue wait too, because a queue is in order.
+ *                              completion queue wait too, because they are written in order.
  *   release QPN                The late completion, and all that wait for it, are written.
- *   error QPN SYNDROME VENDOR  The next send is not carried out. It completes with this syndrome and vendor error.
+ *   error QPN SYNDROME VENDOR  The next send is not executed. It completes with this syndrome and vendor error.
  *   lost QPN                   The next store to a doorbell register is lost: the device starts no send before it sees
  *                              another one.
  *
@@ -20,7 +20,7 @@
 
 #include "card.h"
 
-/* A completion that waits. */
+/* A completion that waits for a release. */
 struct card_late {
 	struct list_head entry;
 	struct mlx5_cqe64 cqe;
@@ -28,7 +28,7 @@ struct card_late {
 	bool solicited;
 };
 
-/* Whether the completion waits for a release. */
+/* Keeps a completion if it has to wait for a release. Returns true in this case. */
 bool card_is_late(struct card_cq *cq, const struct mlx5_cqe64 *cqe, u8 opcode, bool solicited)
 {
 	struct card_qp *qp = xa_load(&card_qps, be32_to_cpu(cqe->sop_drop_qpn) & 0xffffff);
@@ -83,7 +83,7 @@ void card_forget_faults(struct card_qp *qp)
 	card_release(qp);
 }
 
-/* Whether a doorbell that was seen is lost. */
+/* Returns true if the doorbell that was just seen is lost. */
 bool card_loses_doorbell(struct card_qp *qp)
 {
 	bool is_lost = qp->lost == CARD_DOORBELL_TO_LOSE;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The queue pair 1 of the kernel: management datagrams go by GID to the device that has it. */
+/* The kernel's queue pair 1, which sends management datagrams to the device that has the destination GID. */
 #include <linux/ip.h>
 #include <net/checksum.h>
 #include <net/ipv6.h>
@@ -60,7 +60,7 @@ static struct card_qp *card_gsi_of(const union ib_gid *gid)
 	return NULL;
 }
 
-/* The header of the network, as receives show it: of IPv4 at the end of the place, else one of IPv6. */
+/* Writes the network header that receives show: a header of IPv6, or one of IPv4 in the last 20 bytes. */
 void card_grh(union rdma_network_hdr *hdr, const union ib_gid *sgid, const union ib_gid *dgid, u8 hop_limit,
 	     u32 class_and_flow, u32 length)
 {

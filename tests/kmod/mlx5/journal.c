@@ -3,11 +3,11 @@
  * The journal: a line of text for each thing that the device sees of a program, `KIND KEY=VALUE ...`.
  *
  * Debugfs mlx5_card/journal has the lines. A write to the file clears and enables the journal; it is disabled at first.
- * Its last line is the number of lines that found no room.
+ * Its last line is the number of lines that did not fit.
  *
- * Debugfs mlx5_card/sweeps has the number of sweeps of the engine. While the file is open for writing, the engine stands
- * still; a write of a number makes it sweep so many times, and returns after the last one. So a program decides when the
- * device looks at its memory, and two programs that do the same things leave the same journal.
+ * Debugfs mlx5_card/sweeps has the number of sweeps of the engine. While the file is open for writing, the engine pauses. A
+ * write of a number makes it sweep that many times, and returns after the last sweep. So a program decides when the device
+ * reads its memory, and two programs with the same actions produce the same journal.
  */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
@@ -20,14 +20,14 @@
 #define CARD_JOURNAL_SIZE	(4 << 20)
 
 static DEFINE_MUTEX(card_journal_lock);
-static char *card_journal_text;			/* until the journal is enabled, NULL */
+static char *card_journal_text;			/* NULL until the journal is enabled */
 static size_t card_journal_length;
 static u32 card_journal_dropped;
 
-static u32 card_holders, card_steps, card_sweeps;	/* under card_lock */
+static u32 card_holders, card_steps, card_sweeps;	/* protected by card_lock */
 static DECLARE_WAIT_QUEUE_HEAD(card_swept);
 
-/* Appends a line; with BYTES, they are its last field. */
+/* Appends a line. Its last field is BYTES, unless they are NULL. */
 void card_journal(const void *bytes, size_t length, const char *format, ...)
 {
 	char *at;
@@ -73,7 +73,7 @@ void card_journal_created_qp(const struct card_qp *qp)
 		    init->cap.max_inline_data, init->sq_sig_type, qp->bfreg);
 }
 
-/* Changes of the words of a doorbell record. */
+/* Records changes of the words of a doorbell record. */
 void card_journal_qp(struct card_qp *qp)
 {
 	u32 receives = be32_to_cpu(READ_ONCE(qp->db[0])), sends = be32_to_cpu(READ_ONCE(qp->db[1]));
@@ -101,8 +101,8 @@ void card_journal_cq(struct card_cq *cq)
 }
 
 /*
- * A doorbell register that begins like the entry at INDEX. If the engine stands still between sweeps, the register is
- * cleared, so that the next record shows the bytes of one ring only.
+ * Records a doorbell for the entry at INDEX with the bytes of the register. If a program controls the sweeps, the register is
+ * cleared, so that the next line has the bytes of one doorbell only.
  */
 void card_journal_ring(struct card_qp *qp, u16 index, u32 buffer, void *at)
 {
@@ -185,13 +185,13 @@ static const struct file_operations card_journal_fops = {
 	.release = single_release,
 };
 
-/* Whether the engine may sweep now. The caller holds card_lock. */
+/* Returns true if the engine may sweep now. The caller holds card_lock. */
 bool card_may_sweep(void)
 {
 	return !card_holders || card_steps;
 }
 
-/* The end of a sweep. The caller holds card_lock. */
+/* Counts a sweep that has ended. The caller holds card_lock. */
 void card_end_sweep(void)
 {
 	card_sweeps++;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The memory that keys give access to, and requests that change keys. */
+/* Memory to which keys give access, and requests that change keys. */
 #include "engine.h"
 
-/* The memory that a key gives access to. PEER is the queue pair that a request of its peer has come to. */
+/*
+ * Returns the memory to which a key gives access, or NULL. PEER is the queue pair that received the request, or NULL for
+ * local access.
+ */
 void *card_memory(struct ib_pd *pd, const struct card_qp *peer, u32 number, u64 addr, u32 length, int access)
 {
 	struct card_key *key = xa_load(&card_mkeys, number >> 8);
@@ -14,7 +17,7 @@ void *card_memory(struct ib_pd *pd, const struct card_qp *peer, u32 number, u64 
 		return key->memory + (addr - key->start);
 	if (!peer || !key->is_bound || (key->is_type_2 && key->qpn != peer->qpn))
 		return NULL;
-	/* The region must let the device do what the window lets the peer do. */
+	/* The region must permit the access of the device that the window permits the peer. */
 	return card_memory(pd, NULL, key->region, key->address + (addr - key->start), length,
 			   access & (IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_ATOMIC) ? IB_ACCESS_LOCAL_WRITE : 0);
 }
@@ -44,7 +47,7 @@ void card_move(const struct card_list *to, u32 skip, const struct card_list *fro
 	}
 }
 
-/* Takes a window of type 2 from its queue pair. Whether it had it. */
+/* Unbinds a window of type 2 from its queue pair. Returns false if it is not bound to this queue pair. */
 bool card_invalidate(struct card_qp *qp, u32 number)
 {
 	struct card_key *key = xa_load(&card_mkeys, number >> 8);
@@ -56,7 +59,7 @@ bool card_invalidate(struct card_qp *qp, u32 number)
 	return true;
 }
 
-/* The access flags of the segment, as the kernel has them. */
+/* Translates the access flags of a segment to those of the kernel. */
 static int card_access(u8 flags)
 {
 	return (flags & MLX5_PERM_LOCAL_WRITE ? IB_ACCESS_LOCAL_WRITE : 0) |
@@ -65,7 +68,7 @@ static int card_access(u8 flags)
 	       (flags & MLX5_PERM_ATOMIC ? IB_ACCESS_REMOTE_ATOMIC : 0);
 }
 
-/* A request that changes a key: binds or unbinds a window. */
+/* Executes a request that binds or unbinds a window. Returns a syndrome or 0. */
 u8 card_change_key(struct card_qp *qp, struct card_wqe *wqe)
 {
 	const struct mlx5_wqe_umr_ctrl_seg *umr = card_segment(wqe, sizeof(*umr));

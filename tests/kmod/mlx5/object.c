@@ -73,7 +73,7 @@ int card_destroy_ah(struct ib_ah *ah, u32 flags)
 	return 0;
 }
 
-/* Gives a key its number. The low byte is the program's to change. */
+/* Allocates the number of a key. A program may change the low byte later. */
 static int card_new_key(struct card_key *key)
 {
 	u32 index;
@@ -115,7 +115,7 @@ static void card_free_mr(struct card_mr *mr)
 	kfree(mr);
 }
 
-/* Gives a region with its memory a key. */
+/* Allocates the key of a region that has its memory. */
 static struct ib_mr *card_add_mr(struct card_mr *mr)
 {
 	int err;
@@ -231,7 +231,7 @@ struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 iova
 }
 #endif
 
-/* Changes a region in its place: its key stays. */
+/* Changes a region, which keeps its key. */
 struct ib_mr *card_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 length, u64 iova, int access,
 				 struct ib_pd *pd, struct ib_udata *udata)
 {

@@ -66,7 +66,7 @@ static int card_create_user_qp(struct card_qp *qp, struct ib_qp_init_attr *init,
 	return card_give(udata, "create_qp", &resp, sizeof(resp), 0);
 }
 
-/* Gives the register of a queue pair back. The caller holds card_lock. */
+/* Releases the register of a queue pair. The caller holds card_lock. */
 static void card_give_bfreg(struct card_qp *qp)
 {
 	if (qp->bfreg >= 0)
@@ -99,7 +99,7 @@ int card_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init, struct ib_u
 	mutex_lock(&card_lock);
 	err = card_number(&card_qps, &qp->qpn, qp, 2, 0xfffffe, &card_next_qp);
 	if (err >= 0) {
-		/* The kernel creates a target, which has no queues, and the driver's part of the request goes no further. */
+		/* A target has no queues, and the kernel does not pass the driver data of its request to a driver. */
 		qp->user = true;
 		err = udata ? card_create_user_qp(qp, init, udata) : 0;
 		if (err) {
@@ -195,7 +195,7 @@ static void card_keep(struct ib_qp_attr *kept, const struct ib_qp_attr *attr, in
 #undef CARD_KEEP
 }
 
-/* Answers the options that the peer's device has with those that this device has too. */
+/* Answers the ECE options of the peer's device with those that this device supports too. */
 static int card_agree_on_ece(struct ib_udata *udata)
 {
 	struct mlx5_ib_modify_qp_resp resp = {};
@@ -233,7 +233,7 @@ int card_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct
 	mutex_lock(&card_lock);
 	old = qp->attr.qp_state;
 	new = mask & IB_QP_STATE ? attr->qp_state : old;
-	/* The hardware has no transition from a state that the queue pair is not in. */
+	/* The hardware refuses a transition if the queue pair is not in the state that the request names. */
 	if ((mask & IB_QP_CUR_STATE && attr->cur_qp_state != old) ||
 	    !ib_modify_qp_is_ok(old, new, ibqp->qp_type, mask)) {
 		err = -EINVAL;
@@ -270,7 +270,7 @@ int card_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask, struct 
 	struct card_qp *qp = container_of(ibqp, struct card_qp, ib);
 
 	*attr = qp->attr;
-	/* The device has the logarithms. */
+	/* The device stores the logarithms of these values. */
 	attr->max_rd_atomic = roundup_pow_of_two(max_t(u8, attr->max_rd_atomic, 1));
 	attr->max_dest_rd_atomic = roundup_pow_of_two(max_t(u8, attr->max_dest_rd_atomic, 1));
 	attr->cur_qp_state = attr->qp_state;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Pages of doorbell registers, and the stores that programs make there.
+ * Pages of doorbell registers, and the stores of programs to them.
  *
- * The pages are plain memory, so the device sees a store only if no other one overwrites it before the next sweep. A store of
- * a queue pair is overwritten by later stores of its own, which stand for the earlier ones too, or by those of queue pairs
- * that share the register. The device erases each store that it has seen, so one store is one doorbell.
+ * The pages are plain memory, so the device sees a store only if no other store overwrites it before the next sweep. A store
+ * of a queue pair may be overwritten by its own later stores, which count for the earlier ones too, or by those of queue pairs
+ * that share the register. The device erases each store that it has seen, so each store is seen once.
  */
 #include <linux/jiffies.h>
 
@@ -46,7 +46,7 @@ static u64 *card_buffer(const struct card_registers *registers, u32 buffer)
 
 /* Sends */
 
-/* The doorbells of other queue pairs that were seen in the registers of this one. */
+/* Returns the number of doorbells of other queue pairs that were seen in the registers of this one. */
 static u32 card_other_doorbells(const struct card_qp *qp)
 {
 	u32 i, count = 0;
@@ -56,11 +56,11 @@ static u32 card_other_doorbells(const struct card_qp *qp)
 	return count - qp->doorbells;
 }
 
-/* A doorbell: the first 8 bytes of an entry. It stands for all entries before that one, too. */
+/* Handles a doorbell, which is the first 8 bytes of an entry. It counts for all earlier entries, too. */
 static void card_ring(struct card_qp *qp, u32 buffer, u64 store, u64 *at)
 {
 	u16 index = be32_to_cpu(*(__be32 *)&store) >> 8;
-	/* The program stores the record first. */
+	/* The program stores the record before the register. */
 	u16 pi = be32_to_cpu(smp_load_acquire(&qp->db[1]));
 	u16 ahead = index - qp->sq_ci, posted = pi - qp->sq_ci, end;
 	const struct mlx5_wqe_ctrl_seg *ctrl;
@@ -71,7 +71,7 @@ static void card_ring(struct card_qp *qp, u32 buffer, u64 store, u64 *at)
 		return card_bad("doorbell of queue pair %u, which has no send queue", qp->qpn);
 	if (qp->attr.qp_state < IB_QPS_RTS)
 		return card_bad("doorbell of queue pair %u in the state %u", qp->qpn, qp->attr.qp_state);
-	/* The entry was carried out because of a later doorbell. */
+	/* The entry was executed already because of a later doorbell. */
 	if (ahead >= 0x8000)
 		return;
 	if (posted > qp->sq_count || ahead >= posted)
@@ -82,7 +82,7 @@ static void card_ring(struct card_qp *qp, u32 buffer, u64 store, u64 *at)
 		return card_bad("doorbell %016llx of queue pair %u differs from its entry %016llx",
 				be64_to_cpu((__force __be64)store), qp->qpn,
 				be64_to_cpu(READ_ONCE(*(const __be64 *)ctrl)));
-	/* Where the program has taken the page itself, the first doorbell shows which of the registers it uses. */
+	/* If the program allocated the page itself, the first doorbell shows which of the registers it uses. */
 	if (qp->bf_count > 1) {
 		qp->bf_first = buffer / 2;
 		qp->bf_count = 1;
@@ -98,7 +98,7 @@ static void card_ring(struct card_qp *qp, u32 buffer, u64 store, u64 *at)
 	qp->unrung = 0;
 }
 
-/* Takes a store in a buffer of a register, and erases it. */
+/* Handles the store in a buffer of a register, and erases it. */
 static void card_take_store(struct card_registers *registers, u32 buffer)
 {
 	u64 *at = card_buffer(registers, buffer), store = READ_ONCE(*at);
@@ -114,11 +114,11 @@ static void card_take_store(struct card_registers *registers, u32 buffer)
 		card_bad("doorbell %016llx in a register that is not of queue pair %u",
 			 be64_to_cpu((__force __be64)store), qpn);
 	}
-	/* Unless there is another one. */
+	/* A newer store stays for the next sweep. */
 	cmpxchg(at, store, 0);
 }
 
-/* Takes the stores in the registers of a queue pair, and so learns which of its entries may start. */
+/* Handles the stores in the registers of a queue pair, which determine which of its entries may start. */
 void card_see_doorbells(struct card_qp *qp)
 {
 	u32 first = qp->bf_first, count = qp->bf_count, i;
@@ -136,8 +136,8 @@ void card_see_doorbells(struct card_qp *qp)
 		return;
 	/*
 	 * If queue pairs share a register, the doorbell of one may overwrite that of another one before the engine sees it.
-	 * They start after some time, and the device counts that. A queue pair whose doorbell no other one can have
-	 * overwritten waits for ever.
+	 * So a queue pair starts without its doorbell after some time, and the device counts that. If no doorbell of another
+	 * queue pair can have overwritten its own one, the queue pair waits without limit.
 	 */
 	if (!qp->unrung)
 		qp->unrung = jiffies | 1;
@@ -149,7 +149,7 @@ void card_see_doorbells(struct card_qp *qp)
 	qp->unrung = 0;
 }
 
-/* The send queue ends: it is reset or destroyed. Its doorbells are erased, and none may be missing. */
+/* Ends a send queue, which is reset or destroyed. Erases its doorbells, and reports a fault if one is missing. */
 void card_end_doorbells(struct card_qp *qp)
 {
 	u16 pi;
@@ -179,6 +179,7 @@ static struct card_cq *card_armed_cq(const struct card_registers *registers, u32
 	return NULL;
 }
 
+/* Handles the store in an arming register, and erases it. */
 static void card_take_arm_store(struct card_registers *registers)
 {
 	u64 store = xchg((u64 *)(page_address(registers->page) + CARD_ARM_OFFSET), 0);
@@ -193,7 +194,7 @@ static void card_take_arm_store(struct card_registers *registers)
 			 be64_to_cpu((__force __be64)store), cqn);
 }
 
-/* Reads and clears the arming registers of all completion queues. Called at the beginning of each sweep. */
+/* Reads and clears the arming registers of all completion queues. The engine calls this at the beginning of each sweep. */
 void card_see_arm_stores(void)
 {
 	struct card_cq *cq;
@@ -206,9 +207,9 @@ void card_see_arm_stores(void)
 }
 
 /*
- * Takes a new arm word of the record if the sweep has seen a store to the register. Queues share the register, so one store
- * may overwrite that of another queue, and each of them counts for all. A program stores the record first, so the store for a
- * new word is seen in this sweep or a later one.
+ * Takes a new arm word from the record if this sweep has seen a store to the register. Queues share the register, and a store
+ * for one queue may overwrite that of another queue, so each store counts for all of them. A program stores the record before
+ * the register, so this sweep or a later one sees the store for a new word.
  */
 void card_see_arm(struct card_cq *cq)
 {
@@ -216,7 +217,10 @@ void card_see_arm(struct card_cq *cq)
 		cq->arm = READ_ONCE(cq->db[1]);
 }
 
-/* The completion queue ends, and so does its store. That may have overwritten one of another queue, so it counts in the next sweep. */
+/*
+ * Erases the store of a completion queue that is destroyed. The store may have overwritten that of another queue, so it counts
+ * in the next sweep.
+ */
 void card_end_arm(struct card_cq *cq)
 {
 	u64 *at = page_address(cq->registers->page) + CARD_ARM_OFFSET, store = READ_ONCE(*at);

@@ -34,7 +34,7 @@ int card_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init, struct 
 		err = card_map(ibsrq->device, &srq->db_map, cmd.db_addr, 4, 0);
 	if (!err) {
 		srq->db = srq->db_map.va;
-		/* The thread finds only a complete queue. */
+		/* The thread must not find an incomplete queue. */
 		mutex_lock(&card_lock);
 		err = card_number(&card_srqs, &srq->srqn, srq, 1, 0xffffff, &card_next_srq);
 		mutex_unlock(&card_lock);
@@ -98,7 +98,7 @@ int card_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 	card_journal(NULL, 0, "destroy_srq srqn=%u", srq->srqn);
 	mutex_lock(&card_lock);
 	xa_erase(&card_srqs, srq->srqn);
-	/* An XRC target, to which a request has named the queue, has no queues and is in no list. */
+	/* XRC targets are not in card_qp_list, and may still refer to this queue. */
 	xa_for_each(&card_qps, number, qp) {
 		if (qp->named == srq)
 			qp->named = NULL;

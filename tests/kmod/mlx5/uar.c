@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Pages of registers as objects: what programs take by ioctl where the kernel says that it gives no static ones. */
+/* Pages of registers as objects, which programs allocate by ioctl if the kernel has told them that it has no static ones. */
 #include <linux/mm.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>
@@ -17,7 +17,7 @@ struct card_uar {
 	u32 id;
 };
 
-/* The page of the context with that number, held. */
+/* Returns the page of the context with that number, and a reference to it. */
 struct card_registers *card_uar_registers(const struct card_context *context, u32 id)
 {
 	struct card_registers *registers = NULL;
@@ -77,7 +77,7 @@ static struct card_uar *card_uar_new(struct ib_ucontext *context)
 	return uar;
 }
 
-/* What a program learns about its new register page. */
+/* Writes the number, length and offset of a new register page to the answer. */
 static int card_uar_describe(struct uverbs_attr_bundle *attrs, struct card_uar *uar)
 {
 	u64 offset = rdma_user_mmap_get_offset(&uar->entry);
@@ -106,14 +106,14 @@ static int UVERBS_HANDLER(MLX5_IB_METHOD_UAR_OBJ_ALLOC)(struct uverbs_attr_bundl
 	err = uverbs_get_const(&kind, attrs, MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE);
 	if (err)
 		return err;
-	/* Both kinds are ordinary memory here. */
+	/* Both kinds are ordinary memory on this device. */
 	if (kind > MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
 		return -EOPNOTSUPP;
 	uar = card_uar_new(owner);
 	if (IS_ERR(uar))
 		return PTR_ERR(uar);
 	card_journal(NULL, 0, "uar_alloc page=%u kind=%u", uar->id, kind);
-	/* From here on the core destroys the object if describing it fails. */
+	/* From now on, the core destroys the object if the answer cannot be written. */
 	uverbs_attr_get_uobject(attrs, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)->object = uar;
 	uverbs_finalize_uobj_create(attrs, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE);
 	return card_uar_describe(attrs, uar);
@@ -124,7 +124,7 @@ static int card_uar_cleanup(struct ib_uobject *uobject, enum rdma_remove_reason 
 {
 	struct card_uar *uar = uobject->object;
 
-	/* Without its number: at the end of a context, the order of its pages is that of the kernel or of the program. */
+	/* The line lacks the number: at the end of a context, either the kernel or the program determines the order of its pages. */
 	card_journal(NULL, 0, "uar_free");
 	rdma_user_mmap_entry_remove(&uar->entry);
 	return 0;

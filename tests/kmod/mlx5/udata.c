@@ -19,7 +19,7 @@ static void card_show(const char *what, const char *direction, const void *data,
 	print_hex_dump(KERN_INFO, prefix, DUMP_PREFIX_OFFSET, 16, 4, data, length, false);
 }
 
-/* Copies the driver data of a request, at most SIZE bytes. Bytes behind them must be zero, as mlx5_ib has it. */
+/* Copies at most SIZE bytes of the driver data of a request. Bytes after them must be zero, as in mlx5_ib. */
 int card_take(struct ib_udata *udata, const char *what, void *to, size_t size)
 {
 	int err = ib_copy_from_udata(to, udata, min(udata->inlen, size));
@@ -36,7 +36,7 @@ int card_take(struct ib_udata *udata, const char *what, void *to, size_t size)
 	return err;
 }
 
-/* Answers with driver data. As with mlx5_ib, a program must have room for the first LEAST bytes. */
+/* Answers with driver data. As in mlx5_ib, the program must have room for the first LEAST bytes. */
 int card_give(struct ib_udata *udata, const char *what, const void *from, size_t size, size_t least)
 {
 	void *altered;
@@ -52,7 +52,7 @@ int card_give(struct ib_udata *udata, const char *what, const void *from, size_t
 	return err;
 }
 
-/* Whether the hardware can have a queue there, with that doorbell record. */
+/* Returns true if a ring and a doorbell record at these addresses have the alignment that the hardware needs. */
 bool card_is_aligned(u64 buffer, u64 record)
 {
 	return !(buffer & 63) && !(record & 7);

@@ -1,5 +1,4 @@
-//! Features of the emulated card that rdma-core's library uses: the options of connections (ECE), the clock, and regions of
-//! dma-bufs.
+//! Tests of the emulated card: options of connections (ECE), the clock, regions of dma-bufs, and the check of doorbells.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -13,8 +12,8 @@ use rdmacm_tests::{Process, mount_debugfs, promised, skip};
 use crate::pingpong::{gid, listening};
 use crate::rping::{LIMIT, Program, Server, compile, compile_with, port};
 
-/// The options that the card has, `CARD_ECE` in `tests/kmod/mlx5/card.h`, and the vendor as rdma-core's driver gives it.
-const OF_CARD: Ece = Ece { vendor_id: 0x15b3, options: 0x1000_0003 };
+/// The options of the card (`CARD_ECE` in `tests/kmod/mlx5/card.h`), with the vendor that rdma-core's driver sets.
+const CARD_ECE: Ece = Ece { vendor_id: 0x15b3, options: 0x1000_0003 };
 
 /// Returns an id that has resolved the address of `server`.
 fn resolved(channel: &EventChannel, server: &Server) -> CmId {
@@ -45,7 +44,7 @@ fn request_carries_ece_of_card() {
         let client = program.start(&["-c", "-a", roce_ip(), "-p", &port, "-C", "1"]);
         let mut event = channel.expect_event(EventType::ConnectRequest).expect("a request");
         let id = event.take_request().expect("a request brings an id");
-        assert_eq!(id.remote_ece().expect("the id has no queue pair"), OF_CARD, "{program:?}");
+        assert_eq!(id.remote_ece().expect("the id has no queue pair"), CARD_ECE, "{program:?}");
         id.reject_ece(&[]).expect("reject");
         assert!(!client.finish().status.success(), "{program:?}");
     }
@@ -59,10 +58,10 @@ fn server_answers_with_common_ece() {
         let channel = EventChannel::new().expect("open an event channel");
         let id = resolved(&channel, &server);
         // The card removes an option that it does not have, when the server changes its queue pair.
-        id.set_local_ece(Ece { options: 0x1000_0005, ..OF_CARD }).expect("set");
+        id.set_local_ece(Ece { options: 0x1000_0005, ..CARD_ECE }).expect("set");
         id.connect(&ConnParam { qp_num: 0x77_7777, ..shallow() }).expect("connect");
         channel.expect_event(EventType::ConnectResponse).expect("an answer");
-        let agreed = Ece { options: 0x1000_0001, ..OF_CARD };
+        let agreed = Ece { options: 0x1000_0001, ..CARD_ECE };
         assert_eq!(id.remote_ece().expect("the id has no queue pair"), agreed, "{program:?}");
     }
 }
@@ -77,10 +76,10 @@ fn ece_is_agreed_with_c() {
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
     let qp = id.create_qp(&pd, &QueuePairInit::new(&cq)).expect("queue pair");
-    assert_eq!(qp.ece(), Some(OF_CARD));
+    assert_eq!(qp.ece(), Some(CARD_ECE));
     id.connect(&shallow()).expect("connect");
     channel.expect_event(EventType::Established).expect("connected");
-    assert_eq!(qp.ece(), Some(OF_CARD));
+    assert_eq!(qp.ece(), Some(CARD_ECE));
 }
 
 /// Runs the part of `card.c` with this name.
@@ -120,10 +119,10 @@ fn c_writes_to_region_of_dma_buf() {
     check("dmabuf");
 }
 
-/// The file by which the card looks at the memory of a program on request only.
+/// The file by which a program decides when the card reads its memory.
 const SWEEPS: &str = "/sys/kernel/debug/mlx5_card/sweeps";
 
-/// Checks that the card starts only entries for which a doorbell was rung, and counts what no correct driver does.
+/// Checks that the card starts only entries for which a doorbell was rung, and counts faults of programs.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn wrong_doorbells_are_counted() {
@@ -147,7 +146,7 @@ fn wrong_doorbells_are_counted() {
             ("early", 0, 1),
             ("repeated", 1, 1),
             ("other_queue_pair", 0, 1),
-            // The store and the missing doorbell count.
+            // The card counts both the wrong store and the missing doorbell.
             ("half", 0, 2),
             ("other_entry", 0, 2),
             ("too_many", 0, 2),

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Rings doorbells by hand, most of them wrongly: `card_doorbell DEVICE GID GID_INDEX SWEEPS PART`.
+ * Stores doorbells, most of which are wrong: `card_doorbell DEVICE GID GID_INDEX SWEEPS PART`.
  *
- * A queue pair of rdma-core is connected to itself, and the program writes the entries of its send queue. SWEEPS is the file
- * by which the emulated card looks at the memory of the program on request only. Prints the number of completions.
+ * A queue pair of rdma-core is connected to itself, and the program writes the entries of its send queue. SWEEPS is the file by
+ * which the program decides when the emulated card reads its memory. The program prints the number of completions.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -94,13 +94,13 @@ static void to_error(void)
 	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
 }
 
-/* Lets the card look at the memory. */
+/* Lets the card read the memory of the program, and execute entries. */
 static void sweep(void)
 {
 	CHECK(write(sweeps, "4", 1) == 1);
 }
 
-/* Writes an entry that does nothing and completes. Returns its first 8 bytes, as they are in memory. */
+/* Writes a signaled entry that does nothing. Returns its first 8 bytes in memory order. */
 static uint64_t entry(uint16_t index)
 {
 	struct mlx5_wqe_ctrl_seg *at = queue.sq.buf + index % queue.sq.wqe_cnt * BLOCK;
@@ -112,6 +112,7 @@ static uint64_t entry(uint16_t index)
 	return *(uint64_t *)at;
 }
 
+/* Stores the number of posted entries in the doorbell record. */
 static void record(uint16_t count)
 {
 	((volatile __be32 *)queue.dbrec)[1] = htobe32(count);
@@ -122,7 +123,8 @@ static void ring(uint64_t word)
 	*(volatile uint64_t *)queue.bf.reg = word;
 }
 
-static uint64_t numbered(uint32_t high, uint32_t low)
+/* Returns two numbers in the byte order of the device. */
+static uint64_t big_endian(uint32_t high, uint32_t low)
 {
 	return htobe64((uint64_t)high << 32 | low);
 }
@@ -145,19 +147,19 @@ static void run(const char *part)
 	} else if (!strcmp(part, "early")) {
 		ring(first);
 	} else if (!strcmp(part, "repeated")) {
-		/* One store is one doorbell. */
+		/* The card handles each store once. */
 		record(1);
 		ring(first);
 		sweep();
 		record(2);
 	} else if (!strcmp(part, "other_queue_pair")) {
-		ring(numbered(0, (qp->qp_num + 1) << 8 | 1));
+		ring(big_endian(0, (qp->qp_num + 1) << 8 | 1));
 	} else if (!strcmp(part, "half")) {
 		record(2);
 		*(volatile uint32_t *)queue.bf.reg = second;
 	} else if (!strcmp(part, "other_entry")) {
 		record(1);
-		ring(first ^ numbered(0, 3));
+		ring(first ^ big_endian(0, 3));
 	} else if (!strcmp(part, "too_many")) {
 		record(queue.sq.wqe_cnt + 1);
 		ring(first);
@@ -169,7 +171,7 @@ static void run(const char *part)
 		record(1);
 		ring(*(uint64_t *)send);
 	} else if (!strcmp(part, "other_completion_queue")) {
-		*(volatile uint64_t *)(completions.cq_uar + ARM) = numbered(0, completions.cqn + 1);
+		*(volatile uint64_t *)(completions.cq_uar + ARM) = big_endian(0, completions.cqn + 1);
 	} else {
 		CHECK(!"part");
 	}

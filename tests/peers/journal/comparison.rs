@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 
 use super::entry::Entry;
 
-/// A field that has another value with this library than with rdma-core, and why.
+/// A field whose value differs between this library and rdma-core, with the reason.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OtherValue {
     kind: &'static str,
     field: &'static str,
-    /// A field that the entry must have, and a value that the field must not have.
+    /// Another field that the entry must have, and a value that this field must not have.
     unless: Option<(&'static str, &'static str)>,
     /// The value, or [`ANY`].
     c: &'static str,
@@ -60,11 +60,11 @@ const DEFERRED: &str =
 /// that reads it.
 const CLOCK: &str = "the clock of the device is not read";
 
-/// If a thread arms for all completions and another one for solicited ones, rdma-core arms for solicited ones from then on, and
-/// the first thread waits for an event that does not come.
+/// If one thread arms for all completions and another one for solicited ones, rdma-core arms for solicited ones from then on. The
+/// first thread then waits for an event that is not raised.
 const NARROWER: &str = "a queue that is armed for all completions is not armed for fewer";
 
-/// Entries before a difference that are shown.
+/// Number of entries that are shown before a difference.
 const SHOWN_BEFORE: usize = 4;
 
 /// Compares two journals. Returns the reasons of the permitted differences, or a description of the first other one.

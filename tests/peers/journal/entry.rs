@@ -43,9 +43,9 @@ pub(super) fn read(journal: &str) -> Vec<Entry> {
     lines.iter().map(|line| names.entry(line)).collect()
 }
 
-/// Checks the copies of entries in doorbell registers: the device executes a copy in the place of the entry in the ring.
+/// Checks the copies of entries in doorbell registers. The device executes such a copy instead of the entry in the ring.
 ///
-/// The device has stood still while the program posted. Otherwise a later copy may have overwritten a part of one.
+/// The device must have paused while the program posted. Otherwise a later copy may have overwritten a part of an earlier one.
 pub(super) fn check_copies(journal: &str) {
     let lines: Vec<&str> = journal.lines().collect();
     let value = |line: &str, name: &str| {
@@ -83,7 +83,7 @@ mod opcode {
     pub(super) const CHANGE_KEY: u64 = 0x25;
 }
 
-/// The flag of a change that requires the key to be that of the queue pair, which invalidations have.
+/// The flag that makes the device check whether the key belongs to the queue pair. Invalidations have it.
 const UMR_CHECK_QP: u8 = 1 << 3;
 
 /// The type of queue pairs for datagrams (`IB_QPT_UD`).
@@ -104,16 +104,16 @@ enum Kind {
 #[derive(Debug, Clone, Copy)]
 enum Show {
     Number,
-    /// An address of this process, of which only its alignment is shown.
+    /// An address of this process. Only its alignment is shown.
     Aligned(u64),
-    /// A user index: only whether another queue pair has it.
+    /// A user index. Only its use by another queue pair is shown.
     UserIndex,
 }
 
 /// A field of driver data: name, offset, bytes.
 type Field = (&'static str, usize, usize, Show);
 
-/// Layouts of driver data (uapi `rdma/mlx5-abi.h`), whose numbers have the order of the processor.
+/// Layouts of driver data (uapi `rdma/mlx5-abi.h`), whose integers have the byte order of the processor.
 const LAYOUTS: [(&str, &[Field]); 6] = [
     (
         "alloc_ucontext",
@@ -211,7 +211,7 @@ struct Names {
 /// The user index of a queue pair whose completions name it by number.
 const NO_USER_INDEX: u64 = 0xff_ffff;
 
-/// The fields of an entry, as they are read.
+/// The fields of an entry, in the order of its line.
 type Fields = Vec<(String, String)>;
 
 fn add(fields: &mut Fields, name: impl Into<String>, value: impl Into<String>) {
@@ -444,7 +444,7 @@ impl Names {
         add(fields, "mkey.flags", format!("{:#x}", segment[2]));
         add(fields, "mkey.version", segment[3].to_string());
         add(fields, "mkey.qpn", self.name(Kind::Qp, owner >> 8));
-        // An invalidation ignores the byte.
+        // In an invalidation, the byte is not part of a key, so it is compared unchanged.
         let byte = match control[0] & UMR_CHECK_QP {
             0 => self.key(key & !0xff | owner & 0xff),
             _ => hexed(&segment[7..8]),
@@ -506,7 +506,7 @@ impl Names {
                 return add(fields, "inline.bytes", "missing");
             };
             add(fields, "inline.bytes", hexed(bytes));
-            // The rest of the unit may have anything.
+            // The device ignores the rest of the unit.
             rest = &rest[(4 + length).next_multiple_of(16).min(rest.len())..];
         }
         if !rest.is_empty() {

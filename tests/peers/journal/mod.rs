@@ -1,7 +1,7 @@
 //! Comparison of what the emulated mlx5 card sees of rdma-core's libmlx5 and of this library in one script of verbs.
 //!
-//! The card keeps a journal of commands, entries of queues and doorbells (`tests/kmod/mlx5/journal.c`). The card looks at the
-//! memory of the program only between two verbs of the script, so both programs leave the same journal, except for the
+//! The card keeps a journal of commands, entries of queues and doorbells (`tests/kmod/mlx5/journal.c`). The card reads the
+//! memory of the program only between two verbs of the script, so both programs cause the same journal, except for the
 //! differences that [`comparison`] permits. In some scripts the card runs freely; then only entries and completions are compared.
 
 mod comparison;
@@ -39,7 +39,7 @@ struct Seen {
     entries: Vec<Entry>,
 }
 
-/// rdma-core's program, compiled once.
+/// Returns the program that uses rdma-core, which is compiled once.
 fn c_scenario() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| compile("journal/scenario.c"))
@@ -65,16 +65,19 @@ fn observe(run: impl FnOnce() -> String) -> Seen {
     fs::write(JOURNAL, "1").expect("enable the journal");
     let bad = bad_requests();
     let printed = run();
-    assert_eq!(bad_requests(), bad, "requests with an impossible entry, index or counter");
+    assert_eq!(bad_requests(), bad, "the card should count no faults of the program");
     let journal = fs::read_to_string(JOURNAL).expect("the journal");
     let entries = entry::read(&journal);
     Seen { printed, journal, entries }
 }
 
-/// Returns the number of requests that the card has found to be impossible.
+/// Returns the number of faults of programs that the card has counted.
 fn bad_requests() -> u64 {
     let stats = fs::read_to_string(STATS).expect("the counts");
-    let bad = stats.lines().find_map(|line| line.strip_prefix("bad ")).expect("it is counted");
+    let bad = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("bad "))
+        .expect("the card should count faults");
     bad.parse().expect("a number")
 }
 
@@ -83,7 +86,7 @@ fn run_c(address: Address, script: &str) -> String {
     fs::write(&file, script).expect("store the script");
     let mut command = Command::new(c_scenario());
     command.args([DEVICE, &address.gid.to_string(), &address.index.to_string(), SWEEPS]);
-    // Otherwise the device writes small messages into completions, which this library never asks for.
+    // Without this variable, the device writes small messages into completions, which this library never requests.
     command.arg(&file).env("MLX5_SCATTER_TO_CQE", "0");
     let ended = Process::start(&mut command, LIMIT).finish();
     assert!(ended.status.success(), "{}", ended.stderr);
@@ -129,7 +132,7 @@ fn compare_at(gid: Ipv6Addr, script: &str) -> BTreeSet<&'static str> {
     reasons
 }
 
-/// Makes a test of each script, with both versions of completions.
+/// Defines tests of each script, with both versions of completions and with both kinds of registers.
 macro_rules! scripts {
     ($($name:ident)*) => {
         $(
@@ -140,7 +143,7 @@ macro_rules! scripts {
             }
         )*
 
-        /// Completions of version 0 name queue pairs by their numbers, as those of the first devices do.
+        /// Completions have version 0, as on the first devices: they name queue pairs by number.
         mod version_0 {
             use super::{compare, scripts, with_parameter};
 
@@ -153,7 +156,7 @@ macro_rules! scripts {
             )*
         }
 
-        /// The card gives dynamic registers, as newer kernels do if the program offers to take them.
+        /// The card has dynamic registers, as newer kernels have for programs that support them.
         mod dynamic_registers {
             use super::{compare, scripts, with_parameter};
 
@@ -221,7 +224,7 @@ fn permitted_differences_exist() {
 
 /// Checks what happens to a message that arrived in a shared receive before its queue pair was reset.
 ///
-/// rdma-core drops the completion and posts the receive again, so the program does not learn that the memory has changed. This
+/// rdma-core drops the completion and posts the receive again, so the program does not notice that the memory has changed. This
 /// library returns the completion.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
@@ -235,7 +238,7 @@ fn unpolled_shared_receive_survives_reset() {
     assert_eq!((received(&c), received(&ours)), (0, 1), "{}\n{}", c.printed, ours.printed);
 }
 
-/// Runs `run` while a parameter of the card has another value than at first.
+/// Runs `run` while a parameter of the card's module has this value, and restores the parameter afterwards.
 fn with_parameter(name: &str, value: &str, run: impl FnOnce()) {
     struct Restored<'a>(&'a Path, String);
     impl Drop for Restored<'_> {
@@ -325,7 +328,7 @@ fn ipv6_addresses() {
     }
 }
 
-/// With completions of version 0 the card has no options, as devices of that time.
+/// Version 0 of completions is not tested, because the card then has no options, like the first devices.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn options_of_connections() {
@@ -333,7 +336,7 @@ fn options_of_connections() {
     with_parameter("dynamic", "Y", || drop(compare(&scripts::options_of_connections())));
 }
 
-/// Both libraries read these variables of the environment.
+/// Checks environment variables that both libraries read.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn variables_of_environment() {
@@ -357,7 +360,7 @@ fn variables_of_environment() {
     }
 }
 
-/// Checks that the comparison of two scripts which differ in one word fails at the field that has another value.
+/// Checks that the comparison of two scripts which differ in one word fails at the field that this word determines.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn changed_scripts_are_noticed() {

@@ -1,4 +1,4 @@
-//! Tests of the comparison: a change of any byte or field of an entry is noticed, except of bytes that the device ignores.
+//! Tests that the comparison detects a change of any byte or field of an entry, except of bytes that the device ignores.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -7,7 +7,8 @@ use std::panic::catch_unwind;
 use super::comparison::compare;
 use super::entry::{Entry, read};
 
-/// Objects: queue pair 16 of a connection, 17 for datagrams and 19 of an XRC initiator, and a region of key 0x207 at 0x10000.
+/// Lines that create queue pair 16 of a connection, 17 for datagrams and 19 of an XRC initiator, and a region with key 0x207 at
+/// 0x10000.
 const OBJECTS: &str = "alloc_pd pdn=1 inlen=0 outlen=4\n\
     reg_mr pdn=1 key=519 start=65536 length=4096 iova=65536 access=0xf\n\
     cq cqn=2 cqe=15 vector=0 flags=0\n\
@@ -16,7 +17,7 @@ const OBJECTS: &str = "alloc_pd pdn=1 inlen=0 outlen=4\n\
     qp qpn=17 type=4 pdn=1 send_cqn=2 recv_cqn=2 srqn=3\n\
     qp qpn=19 type=9 pdn=1 send_cqn=2 recv_cqn=2 srqn=0\n";
 
-/// Bytes of segments, in the order of the device.
+/// Bytes of segments, in the byte order of the device.
 mod segment {
     pub(super) fn ctrl(opcode: u8, qp: u8, units: u8, immediate: [u8; 4]) -> Vec<u8> {
         let [a, b, c, d] = immediate;
@@ -27,14 +28,14 @@ mod segment {
     pub(super) const DATA: [u8; 16] = [0, 0, 0, 9, 0, 0, 2, 7, 0, 0, 0, 0, 0, 1, 0, 0x40];
     pub(super) const REMOTE: [u8; 16] = [0, 0, 0, 0, 0, 1, 0, 0x80, 0, 0, 2, 7, 0, 0, 0, 0];
     pub(super) const ATOMIC: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 8, 7, 6, 5, 4, 3, 2];
-    /// Five bytes, and seven that pad them.
+    /// Five bytes of inline data, and seven bytes of padding.
     pub(super) const INLINE: [u8; 16] = [0x80, 0, 0, 5, 1, 2, 3, 4, 5, 7, 7, 7, 7, 7, 7, 7];
     pub(super) const END: [u8; 16] = [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     pub(super) const LINK: [u8; 16] = [0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
     pub(super) const XRC: [u8; 16] = [0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-    /// The control and the key segment of a change of key 0x301, for queue pair 16.
+    /// Returns the control segment and the key segment of a change of key 0x301, for queue pair 16.
     pub(super) fn key_change(flags: u8) -> Vec<u8> {
         let mut segments = vec![0; 48 + 64];
         segments[0] = flags;
@@ -65,7 +66,7 @@ fn line(head: &str, bytes: &[u8]) -> String {
     line
 }
 
-/// Checks that a change of each bit of `bytes` is noticed, except of those that are `ignored`.
+/// Checks that a change of each bit of `bytes` is detected, except of bytes that are `ignored`.
 #[track_caller]
 fn notices(head: &str, bytes: &[u8], ignored: &[Range<usize>]) {
     let original = entries(&line(head, bytes));
@@ -90,7 +91,7 @@ fn changed_send_segments_are_noticed() {
     notices(send, &gathered, &[]);
     let swap = [&ctrl(0x11, 16, 4, [0; 4])[..], &REMOTE, &ATOMIC, &DATA].concat();
     notices(send, &swap, &[]);
-    // The operand of a comparison is ignored, as this adds.
+    // The device ignores the compare operand of an addition.
     let add = [&ctrl(0x12, 16, 4, [0; 4])[..], &REMOTE, &ATOMIC, &DATA].concat();
     notices(send, &add, std::slice::from_ref(&(40..48)));
     // The padding of inline data is ignored.
@@ -120,7 +121,7 @@ fn changed_key_segments_are_noticed() {
     use segment::{DATA, ctrl, key_change};
     let send = "alloc_mw pdn=1 type=2 key=768\nsend qpn=16 index=5";
     let key = [0, 0, 3, 1];
-    // A bind, whose translation fills a block, and an invalidation.
+    // The first change is a bind, whose translation fills a block, and the second one an invalidation.
     let bind = [&ctrl(0x25, 16, 12, key)[..], &key_change(0xa0), &DATA, &[0; 48]].concat();
     notices(send, &bind, &[]);
     notices(send, &[&ctrl(0x25, 16, 8, key)[..], &key_change(0x88)].concat(), &[]);
@@ -134,7 +135,7 @@ fn changed_copies_are_noticed() {
         let ring = line("ring qpn=16 index=5 register=12 buffer=0", copy);
         catch_unwind(|| entries(&format!("{ring}\n{}", line("send qpn=16 index=5", &entry))))
     };
-    // Zeros at the end of a copy are absent, and bytes behind the entry are ignored.
+    // Zeros at the end of a copy are absent, and bytes after the entry are ignored.
     let longer = [&entry[..], &[7; 32]].concat();
     for copy in [&entry[..], &longer, &entry[..8]] {
         assert!(read_with(copy).is_ok(), "{copy:?}");
@@ -151,7 +152,7 @@ fn changed_receive_segments_are_noticed() {
     use segment::{DATA, END, LINK};
     let receive = "receive qpn=16 index=5";
     notices(receive, &[DATA, DATA].concat(), &[]);
-    // An end with other bytes is no end, and makes the device read further.
+    // A segment with other bytes does not end the list, so the device reads further.
     notices(receive, &[DATA, END].concat(), &[]);
     notices(receive, &[DATA, END, DATA].concat(), std::slice::from_ref(&(32..48)));
     notices("srq_receive srqn=3 qpn=17 index=5 posted=6", &[LINK, DATA].concat(), &[]);
@@ -165,7 +166,7 @@ fn changed_rings_are_noticed() {
     let mut copied = [ctrl(0x0a, 16, 2, [0; 4]), DATA.to_vec()].concat();
     copied.resize(64, 7);
     notices(ring, &copied, std::slice::from_ref(&(32..64)));
-    // A block too many.
+    // This copy is one block too long.
     let original = entries(&line(ring, &copied));
     copied.resize(128, 7);
     assert!(compare(&original, &entries(&line(ring, &copied))).is_err());
@@ -177,7 +178,7 @@ fn changed_driver_data_is_noticed() {
     let pattern = |length: u8| (1..=length).collect::<Vec<_>>();
     notices("alloc_ucontext inlen=32 outlen=72", &pattern(32), &[]);
     notices("modify_qp_data inlen=16 outlen=16", &pattern(16), &[]);
-    // Of an address only its alignment is compared: two bytes, or six bits.
+    // Only the alignment of an address is compared, which is in its lowest 12 or 6 bits.
     let addresses = [0, 0, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1];
     let ignored = [2..8, 9..16];
     for (kind, length, count) in
@@ -193,7 +194,7 @@ fn changed_driver_data_is_noticed() {
             compare(&original, &entries(&line(kind, &changed))).is_err()
         };
         for at in (0..bytes.len()).filter(|at| !ignored.iter().any(|range| range.contains(at))) {
-            // The upper bits of the last bytes are no part of an offset.
+            // The upper bits of these bytes are not part of the alignment.
             let bits = match at {
                 1 => 4,
                 8 if count == 2 => 6,
@@ -233,7 +234,7 @@ fn changed_fields_are_noticed() {
             .map(|line| line.split_whitespace().map(&mut change).collect::<Vec<_>>().join(" "))
             .collect();
         let changed = entries(&changed.join("\n"));
-        // A key is known by its region alone.
+        // A key is shown as its region, whatever its value is.
         let is_key = lines.split_whitespace().nth(place) == Some("key=775");
         assert_eq!(compare(&original, &changed).is_ok(), is_key, "word {place}");
     }

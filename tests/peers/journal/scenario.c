@@ -2,8 +2,8 @@
 /*
  * Runs a script of verbs on a device: `scenario DEVICE GID GID_INDEX SWEEPS SCRIPT`.
  *
- * Its twin is scenario.rs, which runs the same scripts with this project's library and documents their language. SWEEPS is
- * a file of the emulated card: see tests/kmod/mlx5/journal.c.
+ * scenario.rs runs the same scripts with this project's library, and documents their language. SWEEPS is a file of the
+ * emulated card: see tests/kmod/mlx5/journal.c.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -31,7 +31,7 @@ static struct ibv_mw *windows[MANY];
 static struct ibv_xrcd *domain;
 static int pd_count, mr_count, channel_count, cq_count, srq_count, qp_count, ah_count, window_count;
 
-/* An IPv4 group as RoCE has it, and the LID of every group on Ethernet. */
+/* The GID of an IPv4 multicast group on RoCE, and the LID that every group has on Ethernet. */
 static const union ibv_gid group = {
 	.raw = { 0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3 }
 };
@@ -68,7 +68,7 @@ static void *some(void *object)
 	return object;
 }
 
-/* The next word of the line. */
+/* Returns the next word of the line. */
 static char *word(void)
 {
 	char *found = strtok(NULL, " ");
@@ -85,7 +85,7 @@ static unsigned long long number(void)
 	return strtoull(word(), NULL, 0);
 }
 
-/* The next number of a word with colons. */
+/* Returns the next number of a word whose numbers are separated by colons. */
 static unsigned long long part(char **rest)
 {
 	char *found = strsep(rest, ":");
@@ -104,7 +104,7 @@ static int qp_of(uint32_t qp_num)
 	return -1;
 }
 
-/* Reads `OFFSET+LENGTH,...` or `-` as pieces of the first region. */
+/* Reads `OFFSET+LENGTH,...` or `-` as scatter/gather entries in the first region. Returns their number. */
 static int gather(char *text, struct ibv_sge *into)
 {
 	char *piece;
@@ -478,7 +478,7 @@ static void add_send(void)
 		sends[send_count - 2].next = wr;
 }
 
-/* A window of type 2 is bound by a request, whose key the program chooses; for one of type 1 the library does both. */
+/* Binds a window. For type 2, the program chooses the key and posts a request; for type 1, the library does both. */
 static void bind_window(void)
 {
 	struct ibv_qp *qp = qps[number()];
@@ -521,7 +521,7 @@ static void show(const struct ibv_wc *wc)
 		printf(" length=%u", wc->byte_len);
 	if (is_receive)
 		printf(" flags=%u", flags | (wc->wc_flags & IBV_WC_WITH_INV ? 4 : 0));
-	/* Of a send, the library defines neither this flag nor the data. */
+	/* The library defines neither this flag nor the data for sends. */
 	if (is_receive && wc->wc_flags & IBV_WC_WITH_IMM)
 		printf(" immediate=%u", ntohl(wc->imm_data));
 	if (is_receive && wc->wc_flags & IBV_WC_WITH_INV)

@@ -1,6 +1,6 @@
-//! Runs a script of verbs with this library. Its twin is `scenario.c`, which runs the same scripts with rdma-core's.
+//! Runs a script of verbs with this library. `scenario.c` runs the same scripts with rdma-core's library.
 //!
-//! A script has one verb a line, with numbers of objects in the order of their creation:
+//! A script has one verb in each line. The objects of a kind are numbered in the order of their creation:
 //!
 //! | verb | effect |
 //! |---|---|
@@ -32,20 +32,21 @@
 //! | `receive PIECES`, `send OPERATION FLAGS PIECES` | adds a request to the list of the next post |
 //! | `post_receives QP`, `post_shared SRQ`, `post_sends QP` | posts the list |
 //! | `post_too_many QP` | posts the list, whose last send is refused |
-//! | `poll CQ COUNT` | polls once, for at most so many completions |
+//! | `poll CQ COUNT` | polls once, for at most this number of completions |
 //! | `await CQ COUNT` | polls for one completion until there were so many |
 //! | `free` | lets the engine of the card run freely from then on |
 //! | `arm CQ WHICH` | arms for `all` or `solicited` completions |
 //! | `event CHANNEL` | reads and acknowledges an event |
-//! | `memory OFFSET LENGTH` | shows bytes of the first region |
+//! | `memory OFFSET LENGTH` | prints bytes of the first region |
 //! | `destroy KIND NUMBER` | destroys an object |
 //!
-//! Pieces are `OFFSET+LENGTH,...` in the first region, or `-` for none; a piece after `!` has the key of no region. Flags are `s`ignaled, solicited `e`vent, `f`ence and
-//! `i`nline, or `-`. Rights are `l`ocal write, remote `w`rite, remote `r`ead, remote `a`tomics and `b`ind, or `-`. Operations are
+//! Pieces are scatter/gather entries `OFFSET+LENGTH,...` in the first region, or `-` for none; a `!` before a piece gives it a
+//! key that no region has. Flags are `s`ignaled, solicited `e`vent, `f`ence and `i`nline, or `-`. Rights are `l`ocal write,
+//! remote `w`rite, remote `r`ead, remote `a`tomics and `b`ind, or `-`. Operations are
 //! `send`, `send_imm:IMMEDIATE`, `send_inv` (of the first region's key), `send_inv:WINDOW`, `invalidate:WINDOW`, `datagram:AH:QP`,
-//! `datagram_imm:AH:QP:IMMEDIATE`, `multicast:AH`, `write:OFFSET`, `write_badly:OFFSET` (with a key of no region), `write_through:WINDOW:OFFSET`,
-//! `write_imm:OFFSET:IMMEDIATE`, `read:OFFSET`, `swap:OFFSET:COMPARE:SWAP` and `add:OFFSET:ADD`. For an initiator, `at:SRQ:` stands
-//! before the operation.
+//! `datagram_imm:AH:QP:IMMEDIATE`, `multicast:AH`, `write:OFFSET`, `write_badly:OFFSET` (with a key that no region has),
+//! `write_through:WINDOW:OFFSET`, `write_imm:OFFSET:IMMEDIATE`, `read:OFFSET`, `swap:OFFSET:COMPARE:SWAP` and `add:OFFSET:ADD`. For
+//! an initiator, `at:SRQ:` precedes the operation.
 //!
 //! # Safety
 //!
@@ -77,11 +78,11 @@ use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 const QKEY: u32 = 0x1357;
 const PSN: u32 = 0x100;
 
-/// The multicast group, an IPv4 group as RoCE has it, and the LID of every group on Ethernet.
+/// GID of an IPv4 multicast group on RoCE, and below it the LID that every group has on Ethernet.
 const GROUP: [u8; 16] = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
 const GROUP_LID: u16 = 0xc000;
 
-/// The address of the device, for connections and datagrams of the device to itself.
+/// The address of the device, which connects and sends datagrams to itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Address {
     pub(super) gid: Ipv6Addr,
@@ -194,7 +195,7 @@ fn at<T>(objects: &[Option<T>], number: usize) -> &T {
     objects[number].as_ref().expect("object should exist")
 }
 
-/// Takes the object with the number `text`, to destroy it.
+/// Takes the object with this number, so that it can be destroyed.
 fn take<T>(objects: &mut [Option<T>], number: usize) -> T {
     objects[number].take().expect("object should exist")
 }
@@ -639,7 +640,7 @@ impl Run {
     }
 }
 
-/// Runs `run` with a variable of the environment, which programs that it starts have too.
+/// Runs `run` with a variable in the environment of this process and of the programs that it starts.
 pub(super) fn with_variable(name: &str, value: &str, run: impl FnOnce()) {
     struct Removed<'a>(&'a str);
     impl Drop for Removed<'_> {

@@ -24,9 +24,11 @@ struct Script {
     created: Vec<(&'static str, u32)>,
 }
 
-/// Offsets of memory for sends, receives and remote operations in a region of [`BYTES`].
+/// Offset of the memory for receives in the region. Memory for sends is at its beginning.
 const RECEIVED: u32 = 4096;
+/// Offset of the memory for remote operations.
 const REMOTE: u32 = 8192;
+/// Length of the region in bytes.
 const BYTES: u32 = 16384;
 
 impl Script {
@@ -41,7 +43,7 @@ impl Script {
         script
     }
 
-    /// Two connected queue pairs, each with a completion queue.
+    /// Begins with two connected queue pairs, each with its own completion queue.
     fn connection(qp_type: &str, rest: &str) -> Self {
         let mut script = Self::new(2);
         script.create("qp", &format!("{qp_type} 0 0 {rest}"));
@@ -85,7 +87,7 @@ impl Script {
         self.verb("poll 1 8");
     }
 
-    /// A send from queue pair 0 to a receive of queue pair 1.
+    /// Sends a message from queue pair 0 to a receive of queue pair 1, polls, and prints the received bytes.
     fn exchange(&mut self, request: &str) {
         self.receive(1, &format!("{RECEIVED}+1024"));
         self.send(0, request);
@@ -203,7 +205,7 @@ pub(super) fn lists_of_requests() -> String {
 pub(super) fn send_ring_wraps() -> String {
     let mut script = Script::connection("rc", "- 4 4 2 1 200 some");
     for at in 0..70 {
-        // Entries of one to four blocks: data wraps at the end of the ring at each of its places.
+        // Entries have one to four blocks, so inline data wraps at the end of the ring after each of its blocks.
         let length = [0, 12, 30, 90, 200, 61, 130, 20][at % 8];
         let flags = if at % 5 == 4 { "s" } else { "si" };
         script.exchange(&format!("send {flags} 100+{length}"));
@@ -259,12 +261,12 @@ pub(super) fn shared_receives() -> String {
             let pieces = match at {
                 0 => format!("{offset}+64"),
                 1 => format!("{offset}+8,{}+64", offset + 16),
-                // No empty piece: rdma-core stores its length, which the device takes for 2 GiB.
+                // No piece is empty: rdma-core stores the length 0, which means 2 GiB to the device.
                 2 => format!("{offset}+8,{}+5,{}+64", offset + 16, offset + 32),
                 _ => format!("{offset}+{}", 100 + at),
             };
             script.verb(format!("receive {pieces}"));
-            // Both one by one and in lists.
+            // Even rounds post receives one by one, odd rounds in a list.
             if round % 2 == 0 {
                 script.verb("post_shared 0");
             }
@@ -306,7 +308,7 @@ pub(super) fn completion_events() -> String {
     }
     script.connect(0, 1);
     for round in 0..6 {
-        // More events than serial numbers.
+        // There are more events than serial numbers of arm words.
         script.verb("arm 1 all");
         script.exchange("send s 0+10");
         script.verb("event 0");
@@ -315,7 +317,7 @@ pub(super) fn completion_events() -> String {
         script.exchange("send se 0+10");
         script.verb("event 0");
         if round == 3 {
-            // Twice, and the other queue.
+            // The queue is armed twice, and the other queue once.
             script.verb("arm 1 solicited");
             script.verb("arm 1 all");
             script.verb("arm 0 all");
@@ -324,7 +326,7 @@ pub(super) fn completion_events() -> String {
             script.verb("event 0");
         }
     }
-    // The completion is there already.
+    // The completion exists before the queue is armed.
     script.receive(1, &format!("{RECEIVED}+64"));
     script.send(0, "send s 0+10");
     script.verb("arm 1 all");
@@ -346,7 +348,7 @@ pub(super) fn several_completions() -> String {
             script.verb(format!("poll 1 {most}"));
         }
     }
-    // The ring of completions wraps: 64 entries.
+    // The completion ring has 64 entries, so it wraps.
     for _ in 0..40 {
         script.exchange("send s 0+10");
         script.exchange("send s 0+11");
@@ -370,7 +372,7 @@ pub(super) fn shared_registers() -> String {
             script.poll();
         }
     }
-    // A register that is free again.
+    // New queue pairs get the registers of destroyed ones.
     for qp in [3, 7, 11] {
         script.verb(format!("destroy qp {qp}"));
         script.created.retain(|created| *created != ("qp", qp));
@@ -389,7 +391,7 @@ pub(super) fn shared_registers() -> String {
         script.send(qp, "send si 0+30");
         script.poll();
     }
-    // Those that were created last are destroyed first; the region outlives all.
+    // Objects are destroyed in reverse order, so the region outlives the queue pairs.
     script.end()
 }
 
@@ -411,7 +413,7 @@ pub(super) fn options_of_connections() -> String {
         script.verb("reset 1");
         script.verb("show_ece 1");
     }
-    // The step to ERR takes the options along.
+    // The step to ERR passes the options too.
     script.connect(0, 1);
     script.verb("ece 0 0x10000001");
     script.verb("error 0");
@@ -458,7 +460,7 @@ pub(super) fn resized_queues() -> String {
         script.create("qp", &format!("rc {cq} {cq} {PLAIN}"));
     }
     script.connect(0, 1);
-    // Larger, smaller, and one that the queue has already; the ring has wrapped before some.
+    // Capacities are larger, smaller or equal. The ring has wrapped before some of the changes.
     for (round, capacity) in [40, 17, 31, 200, 20, 3, 16].into_iter().enumerate() {
         for at in 0..5 {
             script.exchange(&format!("send s {}+10", at * 16));
@@ -484,7 +486,7 @@ pub(super) fn resized_queues() -> String {
 pub(super) fn xrc() -> String {
     let mut script = Script::new(3);
     script.create("xrcd", "");
-    // Each has a completion queue of its own, and the initiator has the first.
+    // Each shared receive queue has its own completion queue, and the initiator has the first one.
     script.create_as("srq", "xrc_srq 1 6 2");
     script.create_as("srq", "xrc_srq 2 6 1");
     script.create("qp", "initiator 0 0 - 16 0 4 0 60 some");
@@ -544,7 +546,7 @@ pub(super) fn memory_windows() -> String {
     script.poll();
     write(&mut script, 1, 9000);
     script.exchange("send_inv:1 s 0+16");
-    // A request behind a bind has the small fence, or the full one that the program asks for.
+    // A request after a bind has the small fence, or the full fence if the program requests it.
     script.verb("bind 1 1 8192+64 w -");
     script.receive(0, "4096+64");
     script.send(1, "send s 0+8");

@@ -1,8 +1,8 @@
-//! Posts of a script.
+//! Verbs of a script that post work requests.
 //!
 //! # Safety
 //!
-//! As in the module above.
+//! Requests name memory of the first region only. The region outlives the queue pairs, and is accessed by copying.
 #![expect(unsafe_code, reason = "posts requests over memory that outlives their queue pair")]
 
 use rdmacm::verbs::{
@@ -13,7 +13,7 @@ use rdmacm::verbs::{
 use super::{QKEY, Run, Send, at, number, rights, send_flags};
 
 impl Run {
-    /// Reads pieces of the first region.
+    /// Reads scatter/gather entries in the first region.
     pub(super) fn pieces(&self, text: &str) -> Vec<Sge> {
         if text == "-" {
             return Vec::new();
@@ -68,7 +68,7 @@ impl Run {
         queue.ring_doorbell().expect("ring");
     }
 
-    /// Posts a list, and returns the errno of its last request.
+    /// Posts a list of which one request is refused, and returns the errno of this request.
     pub(super) fn post_too_many(&self, qp: &QueuePair, sends: &[Send]) -> i32 {
         let mut queue = qp.lock_send_queue().expect("queue");
         let mut errnos = Vec::new();
@@ -178,7 +178,7 @@ impl Run {
         post(&SendRequest { wr_id, operation, payload, flags });
     }
 
-    /// Returns the bytes of pieces of the first region.
+    /// Returns the bytes to which `pieces` of the first region refer.
     fn bytes(&self, pieces: &[Sge]) -> Vec<u8> {
         let region = self.region();
         let read = |piece: &Sge| {

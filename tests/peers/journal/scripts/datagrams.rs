@@ -8,7 +8,7 @@ pub(in crate::journal) fn datagrams() -> String {
     script.create("qp", "ud 1 1 - 8 8 3 3 100 some");
     script.verb("datagrams 0");
     script.verb("datagrams 1");
-    // A flow label determines the source port, which is random without one.
+    // A flow label determines the source port. Without a label, the port is random.
     script.create("ah", "0x12345 0 64 0 0");
     script.create("ah", "1 0x28 1 5 3");
     script.create("ah", "0xfffff 0xff 255 7 20");
@@ -44,7 +44,7 @@ pub(in crate::journal) fn rates_of_datagrams() -> String {
     script.create("qp", "ud 1 1 - 32 32 1 1 0 some");
     script.verb("datagrams 0");
     script.verb("datagrams 1");
-    // All that rdma-core has names for: 2.5 to 1200 Gbit/s.
+    // These are all rates for which rdma-core has names, from 2.5 to 1200 Gbit/s.
     for rate in 0..24 {
         script.create("ah", &format!("1 0 64 0 {rate}"));
         script.exchange(&format!("datagram:{rate}:1 s 0+10"));

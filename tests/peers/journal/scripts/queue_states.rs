@@ -8,7 +8,7 @@ pub(in crate::journal) fn second_life() -> String {
         for at in 0..=life {
             script.exchange(&format!("send s 0+{}", at + 1));
         }
-        // Unpolled completions, and receives that no message takes.
+        // At the reset, completions are unpolled and a receive is still posted.
         script.receive(1, &format!("{RECEIVED}+64"));
         script.receive(1, &format!("{}+64", RECEIVED + 64));
         script.send(0, "send s 0+10");

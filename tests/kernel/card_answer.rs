@@ -1,6 +1,6 @@
-//! Answers of the kernel's driver for mlx5 that no correct driver gives.
+//! Tests with wrong answers of the kernel's driver for mlx5.
 //!
-//! The card alters an answer when a test asks for it (`tests/kmod/mlx5/answer.c`).
+//! The card alters an answer when a test requests it (`tests/kmod/mlx5/answer.c`).
 
 use std::fs;
 use std::mem::{offset_of, size_of};
@@ -23,10 +23,10 @@ const ANSWER: &str = "/sys/kernel/debug/mlx5_card/answer";
 /// Commands whose answers have data of the driver.
 const COMMANDS: [&str; 5] = ["alloc_ucontext", "alloc_pd", "create_cq", "create_srq", "create_qp"];
 
-/// The answer with the most bytes.
+/// Length of the longest answer in bytes.
 const LONGEST: usize = size_of::<mlx5_ib_alloc_ucontext_resp>();
 
-/// Opens the device, and makes and uses an object of each kind.
+/// Opens the device, and creates and uses an object of each kind.
 fn use_device() -> Result<()> {
     let context = Context::open(&device(roce_name()))?;
     let pd = ProtectionDomain::new(&context)?;
@@ -59,23 +59,23 @@ fn fill(mut post: impl FnMut() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// Uses the device with one alteration, after which no object is left.
+/// Uses the device while one answer is altered. Checks that no object is left.
 fn use_with(alteration: &str) -> Result<()> {
     let before = objects();
     fs::write(ANSWER, alteration).unwrap_or_else(|error| panic!("{alteration}: {error}"));
     let used = use_device();
-    assert_eq!(fs::read_to_string(ANSWER).expect("read"), "", "{alteration} happens");
+    assert_eq!(fs::read_to_string(ANSWER).expect("read"), "", "{alteration} should happen");
     assert_eq!(objects(), before, "{alteration}");
     used
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn no_altered_answer_does_harm() {
+fn altered_answers_leave_no_objects() {
     promised_device(roce_name());
     mount_debugfs();
-    use_device().expect("the answers are right");
-    // With a wrong number of a register or of a queue, the program rings for no entry that it has posted.
+    use_device().expect("the answers should be right");
+    // If the number of a register or of a queue is altered, the card counts the doorbells as faults of the program.
     let _parameter = CardParameter::without_complaints();
     let mut failed = 0;
     for command in COMMANDS {
@@ -95,22 +95,22 @@ fn no_altered_answer_does_harm() {
             failed += 1;
         }
     }
-    assert!(failed > 20, "{failed} alterations are noticed");
-    use_device().expect("the answers are right again");
+    assert!(failed > 20, "only {failed} alterations are detected");
+    use_device().expect("the answers should be right again");
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn impossible_answer_is_named() {
+fn impossible_answer_is_reported() {
     promised_device(roce_name());
     mount_debugfs();
     let version = offset_of!(mlx5_ib_alloc_ucontext_resp, cqe_version);
     let register = offset_of!(mlx5_ib_create_qp_resp, bfreg_index);
-    for (alteration, due) in [
+    for (alteration, expected) in [
         (format!("set alloc_ucontext {version} 2"), "a version of completions that is above 1"),
-        (format!("set create_qp {register} 100000"), "describes no memory"),
+        (format!("set create_qp {register} 100000"), "describes memory that cannot be mapped"),
     ] {
-        let error = use_with(&alteration).expect_err("it is refused").to_string();
-        assert!(error.contains(due), "{alteration}: {error}");
+        let error = use_with(&alteration).expect_err("the answer should be refused").to_string();
+        assert!(error.contains(expected), "{alteration}: {error}");
     }
 }

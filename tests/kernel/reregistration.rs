@@ -139,7 +139,7 @@ fn memory_of_region_can_be_changed_on_kt0() {
     assert_eq!(region.sge(..).expect("all of it").length, 9000);
     assert_invalid(
         &region.read(0, &mut [0]).expect_err("the program's"),
-        &["the memory is not its own"],
+        &["the region does not own its memory"],
     );
     pd.destroy().expect("nothing is in it any more");
     assert_eq!(kt.count("mr"), 1);

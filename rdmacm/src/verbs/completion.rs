@@ -1,6 +1,6 @@
 //! Completion queues ([`CompletionQueue`]) and exclusive access to them ([`Poller`]).
 //!
-//! - **Polling.** The fast path takes the ring with `try_lock` and reads it. The `*_with_care`
+//! - **Polling.** The fast path takes the ring with `try_lock` and reads it. The `*_slow`
 //!   functions are the slow path: they check for a fork, let waiting threads in and report errors.
 //! - **Injected completions.** The library completes orphaned requests itself, see
 //!   [`complete_orphans`](CompletionQueue::complete_orphans). A [`WakeupQp`] raises the event for
@@ -326,13 +326,13 @@ impl CompletionQueue {
                 return polled;
             }
         }
-        self.poll_with_care(into)
+        self.poll_slow(into)
     }
 
     /// Polls on the slow path of [`poll`](Self::poll): waits for the poller and reports errors.
     #[inline(never)]
-    fn poll_with_care(&self, into: &mut [Completion]) -> Result<usize> {
-        self.lock_poller()?.poll_with_care(into)
+    fn poll_slow(&self, into: &mut [Completion]) -> Result<usize> {
+        self.lock_poller()?.poll_slow(into)
     }
 
     /// Completes requests of queue pair `number` in `pd` with flush errors, in place of the driver.
@@ -457,7 +457,7 @@ impl Poller<'_> {
         if self.inner.object.context().file().is_owner_fast() && !self.ring.is_waited_for() {
             return self.poll_here(into);
         }
-        self.poll_with_care(into)
+        self.poll_slow(into)
     }
 
     /// Polls on the fast path of [`poll`](Self::poll), for this process, if no other thread waits for the ring.
@@ -470,7 +470,7 @@ impl Poller<'_> {
         }
     }
 
-    /// Polls into one place on the fast path of [`poll`](Self::poll) if the driver has not found the queue empty.
+    /// Polls one completion on the fast path of [`poll`](Self::poll), after the driver has not found the queue empty.
     #[inline(never)]
     fn take_ready(&mut self, into: &mut [Completion]) -> Result<usize> {
         match self.inner.cq.try_take(&mut self.ring, into) {
@@ -481,7 +481,7 @@ impl Poller<'_> {
 
     /// Polls on the slow path of [`poll`](Self::poll): checks for a fork and lets a waiting thread in first.
     #[inline(never)]
-    fn poll_with_care(&mut self, into: &mut [Completion]) -> Result<usize> {
+    fn poll_slow(&mut self, into: &mut [Completion]) -> Result<usize> {
         self.inner.object.context().check_process(POLL, || self.inner.name())?;
         self.ring.yield_to_waiter();
         self.take(into)

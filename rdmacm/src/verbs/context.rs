@@ -138,9 +138,9 @@ impl Context {
         let (engine, opened) = DeviceContext::open(file, &info).map_err(|error| {
             let refused = match error {
                 CreateError::Command(refused) => refused,
-                // No system call has this error: the checks of the answer have it.
+                // No system call returns this errno. It stands for a failed check of the answer.
                 CreateError::Map(Errno::EPROTO) => {
-                    let what = "the answer of the kernel's driver describes no registers that can be mapped";
+                    let what = "the answer of the kernel's driver describes registers that cannot be mapped";
                     return Error::malformed(OPERATION, subject(), what);
                 }
                 CreateError::Map(errno) => CommandError::Os(errno),
@@ -468,13 +468,13 @@ impl Context {
     ) -> Result<()> {
         match self.file().is_owner_fast() {
             true => Ok(()),
-            false => self.check_process_with_care(operation, what),
+            false => self.check_process_slow(operation, what),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn check_process_with_care(
+    fn check_process_slow(
         &self,
         operation: &'static str,
         what: impl FnOnce() -> String,

@@ -85,11 +85,11 @@ impl Context {
         const CREATE: &str = "create";
         match error {
             CreateError::Command(refused) => self.not_made(CREATE, what, refused),
-            // No system call has this error: the checks of the answer have it.
+            // No system call returns this errno. It stands for a failed check of the answer.
             CreateError::Map(Errno::EPROTO) => Error::malformed(
                 CREATE,
                 self.subject(what),
-                "the answer of the kernel's driver describes no memory that can be mapped",
+                "the answer of the kernel's driver describes memory that cannot be mapped",
             ),
             CreateError::Map(errno) => {
                 let operation =

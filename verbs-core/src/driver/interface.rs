@@ -267,10 +267,10 @@ pub trait CqOps: Debug + Send + 'static {
         None
     }
 
-    /// Takes a completion into the one place of `_into` in few instructions, after [`try_poll`](Self::try_poll) has
-    /// returned `None`.
+    /// Takes one completion in few instructions, after [`try_poll`](Self::try_poll) has returned `None`.
     ///
-    /// Returns `None`, and does nothing, if that takes more. This call has a function of its own, so that its registers cost an empty poll nothing.
+    /// `_into` has one element. Returns `None`, and takes no completion, if the common case does not apply. This is a
+    /// separate function, so that an empty poll does not save the registers that it needs.
     #[inline(always)]
     fn try_take(&mut self, _into: &mut [Completion]) -> Option<usize> {
         None

@@ -38,7 +38,7 @@ impl MemoryRegion {
         Ok(Sge { addr: (self.addr() + offset).into(), length, lkey: self.lkey })
     }
 
-    /// Copies bytes out of a region that owns its memory, starting at `offset`.
+    /// Copies bytes from a region that owns its memory, starting at `offset`.
     ///
     /// See [`DmaMemory::read`].
     ///
@@ -48,7 +48,7 @@ impl MemoryRegion {
     ///   its memory.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        self.memory.as_ref().ok_or_else(|| not_its_own("read"))?.read(offset, into)
+        self.memory.as_ref().ok_or_else(|| not_owned("read"))?.read(offset, into)
     }
 
     /// Copies bytes into a region that owns its memory, starting at `offset`.
@@ -61,7 +61,7 @@ impl MemoryRegion {
     ///   its memory.
     #[inline]
     pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<()> {
-        self.memory.as_mut().ok_or_else(|| not_its_own("write"))?.write(offset, from)
+        self.memory.as_mut().ok_or_else(|| not_owned("write"))?.write(offset, from)
     }
 
     fn check(&self, operation: &'static str, offset: usize, length: usize) -> Result<()> {
@@ -78,7 +78,7 @@ impl MemoryRegion {
 }
 
 #[cold]
-fn not_its_own(operation: &'static str) -> Error {
-    let reason = "the memory is not its own, and is to be accessed by other means";
+fn not_owned(operation: &'static str) -> Error {
+    let reason = "the region does not own its memory; access the memory itself";
     Error::invalid(operation, "a memory region", reason)
 }

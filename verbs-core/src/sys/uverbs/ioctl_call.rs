@@ -8,7 +8,7 @@ use verbs_abi::rdma_driver_id;
 
 use crate::sys::command::address;
 
-/// The argument of the ioctl: a header, and the number of attributes in the header.
+/// The argument of the ioctl. The header has the number of attributes that are used.
 #[repr(C)]
 pub(super) struct Call {
     pub(super) header: ib_uverbs_ioctl_hdr,
@@ -46,7 +46,9 @@ impl Call {
         self.attribute(attr_id, data, bytes.len());
     }
 
-    /// Adds the handle of an object. Returns the index of the attribute, in which the kernel stores the handle of a new one.
+    /// Adds the handle of an object, and returns the index of the attribute.
+    ///
+    /// The kernel stores the handle of a new object in the attribute.
     pub(super) fn handle(&mut self, attr_id: u16, handle: u64) -> usize {
         self.attribute(attr_id, handle, 0);
         usize::from(self.header.num_attrs) - 1
@@ -62,7 +64,7 @@ impl Call {
     fn attribute(&mut self, attr_id: u16, data: u64, length: usize) {
         self.attributes[usize::from(self.header.num_attrs)] = ib_uverbs_attr {
             attr_id,
-            len: u16::try_from(length).expect("what is asked and answered is short"),
+            len: u16::try_from(length).expect("requests and responses are short"),
             flags: UVERBS_ATTR_F_MANDATORY,
             attr_data: 0,
             data: data.into(),

@@ -122,8 +122,12 @@ fn send_kept(qp: &QueuePair, request: &SendRequest<'_>, count: usize) -> Outcome
     Ok(())
 }
 
-fn check(polled: usize, due: usize) -> Outcome {
-    if polled == due { Ok(()) } else { Err(format!("{polled} of {due} completions").into()) }
+fn check(polled: usize, expected: usize) -> Outcome {
+    if polled == expected {
+        Ok(())
+    } else {
+        Err(format!("{polled} of {expected} completions").into())
+    }
 }
 
 #[inline(never)]

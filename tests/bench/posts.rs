@@ -82,13 +82,13 @@ fn main() -> Outcome {
         poll_empty_kept(receiver.recv_cq(), count)?;
         buffers(receiver, sender.qp, &mut memory, count)?;
         writeln!(io::stdout(), "bench-posts: {count} of each")?;
-        // Nothing is torn down: the memory outlives the process's last request.
+        // No object is destroyed, so the memory outlives the last request of the process.
         std::process::exit(0)
     })
 }
 
-/// The byte behind the message in the memory of the server. The client reads it to learn that all of its earlier requests
-/// have been carried out.
+/// The byte after the message in the memory of the server. When the client has read it, all of its earlier requests have been
+/// executed.
 const ARRIVED: u8 = 1;
 
 /// The time within which the data of a read arrive.
@@ -109,7 +109,7 @@ impl Sender {
         Ok(Self { qp, local, remote_addr: memory.addr(), rkey: memory.rkey() })
     }
 
-    /// Posts a read of the byte that means that all earlier requests have been carried out.
+    /// Posts a read of the byte that shows that all earlier requests have been executed.
     fn post_read(&self, flags: SendFlags) -> Outcome {
         let remote_addr = self.remote_addr + MESSAGE as u64;
         let operation = SendOperation::Read { remote_addr, rkey: self.rkey };
@@ -316,13 +316,17 @@ polls!(poll_list, poll_list_kept, LIST, |polled, count, _: &[_]| check(polled, c
 polls!(poll_empty, poll_empty_kept, 1, |polled, _, _: &[_]| check(polled, 0));
 polls!(poll_sends, poll_sends_kept, 1, check_writes);
 
-fn check(polled: usize, due: usize) -> Outcome {
-    if polled == due { Ok(()) } else { Err(format!("{polled} of {due} completions").into()) }
+fn check(polled: usize, expected: usize) -> Outcome {
+    if polled == expected {
+        Ok(())
+    } else {
+        Err(format!("{polled} of {expected} completions").into())
+    }
 }
 
 /// Checks that all writes have completed, and that the last one has succeeded.
-fn check_writes(polled: usize, due: usize, last: &[Completion; 1]) -> Outcome {
-    check(polled, due)?;
+fn check_writes(polled: usize, expected: usize, last: &[Completion; 1]) -> Outcome {
+    check(polled, expected)?;
     match last[0].is_success() {
         true => Ok(()),
         false => Err(format!("a write failed: {}", last[0].status()).into()),
@@ -331,8 +335,8 @@ fn check_writes(polled: usize, due: usize, last: &[Completion; 1]) -> Outcome {
 
 /// Sends messages in buffers that are posted without `unsafe`, as the safe tier does.
 ///
-/// A last request writes to `memory` of the receiver. The device carries it out after the messages, whose completions are
-/// in their queues then.
+/// A last request writes to `memory` of the receiver. The device executes it after the messages, so their completions are in
+/// the queues when the data arrives.
 fn buffers(
     receiver: QueuePair,
     sender: QueuePair,

@@ -164,7 +164,7 @@ fn out_of_range_index_is_reported_on_each_ring() {
         thread::yield_now();
     }
     assert_eq!(flushed[0].wr_id(), 2);
-    // Nobody waits for what cannot be posted or polled.
+    // Draining does not wait for a ring to which it cannot post, or which it cannot poll.
     let mut drained = Vec::new();
     for (ring, index) in [(&sends, CONSUMER), (&completions[0], PRODUCER)] {
         let right = ring.read(index);

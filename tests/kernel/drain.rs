@@ -332,17 +332,17 @@ fn lost_marker_is_forgotten() {
     }
 }
 
-/// Checks that a request without acknowledgment is repeated without end, and that the tests find this fault of rxe.
+/// Checks that rxe repeats a request without acknowledgment forever, and that the tests detect this fault.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_request_without_acknowledgment_repeats_without_end() {
+fn rxe_unacknowledged_request_repeats_forever() {
     let connection = Connection::new(shape());
     let Connection { client, server, .. } = &connection;
-    // The server ends as if its last acknowledgment was dropped: the client gets no event.
+    // The server ends as if its last acknowledgment were dropped, so the client gets no event.
     let ended = QueuePairAttributes::to(QpState::IB_QPS_ERR);
     server.io.qp().modify(&ended).expect("modify");
     client.io.post(1, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
-    assert!(rdmacm_tests::rxe::retries_without_end());
+    assert!(rdmacm_tests::rxe::retries_forever());
     assert!(client.io.polled().is_none(), "the request has not failed");
     connection.close();
 }

@@ -114,7 +114,7 @@ fn connection_life_is_traced(address: SocketAddr) {
         listening,
         ["listener: id=some", &format!("it: local={server}"), &state("listening")]
     );
-    // siw leaves no message lying when more comes.
+    // siw leaves a message unread only until more data arrives, which the keep-alive sends.
     let config = ConnectionConfig::new().keep_alive_interval(Some(Duration::from_secs(1)));
     let ((local, asked), (peer, answered)) = thread::scope(|scope| {
         let connects = || {

@@ -15,10 +15,10 @@ use crate::io::Shape;
 
 /// The process has no more on its heap after this many connections than it had after a tenth of them.
 const CONNECTIONS: usize = 100;
-/// By which threads, buffers and tables come into being.
+/// Number of connections after which threads, buffers and tables exist.
 const FIRST: usize = CONNECTIONS / 10;
 
-/// Series of connections, of which one has to leave nothing.
+/// Number of series of connections. At least one series must leave nothing.
 const SERIES: usize = 3;
 
 fn leave_nothing(connect: impl Fn()) {
@@ -26,18 +26,18 @@ fn leave_nothing(connect: impl Fn()) {
     for series in 1.. {
         let before = live();
         (FIRST..CONNECTIONS).for_each(|_| connect());
-        // A thread that has been waited for may still have to free its last. Threads that earlier tests have left, such as those
-        // of smol for blocking work, end and free memory meanwhile.
+        // A thread that was joined may still free memory. Threads of earlier tests, such as smol's threads for blocking work, end
+        // and free memory meanwhile.
         let mut now = live();
-        let has_no_more = holds_in_time(|| {
+        let is_freed = holds_in_time(|| {
             now = live();
             now.bytes <= before.bytes && now.blocks <= before.blocks
         });
-        if has_no_more {
+        if is_freed {
             return;
         }
-        // A table grows if more objects exist at the same time than ever before, which depends on the order of threads. The
-        // next series finds it large enough, whereas a leak is there again.
+        // A table grows if more objects exist at the same time than ever before, which depends on the order of threads. In the
+        // next series the table is large enough, but a leak occurs again.
         assert!(series < SERIES, "{before:?} became {now:?} in series {series}");
         try_again(&format!("{before:?} became {now:?}"));
     }

@@ -13,7 +13,7 @@ use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, ConnParam, EventChannel, EventType};
 use rdmacm::endpoint::{ConnectionConfig, Connector, Listener};
 use rdmacm::verbs::{SendFlags, SendOperation};
-use rdmacm_tests::siw::has_left_bytes_lying;
+use rdmacm_tests::siw::has_unread_bytes;
 use rdmacm_tests::wait_until;
 
 use crate::endpoint_connect::objects_at;
@@ -179,14 +179,14 @@ fn hostile_servers_are_reported() {
             let _side = answer(request(&channel), &channel, &mut rng);
             let error =
                 client.join().expect("it comes back").expect_err("no program should listen");
-            let is_told = matches!(
+            let is_expected = matches!(
                 error.kind(),
                 ErrorKind::Rejected(_)
                     | ErrorKind::Disconnected
                     | ErrorKind::WorkRequestFailed(_)
                     | ErrorKind::Os(libc::EINVAL)
             );
-            assert!(is_told, "round {round}: {error}");
+            assert!(is_expected, "round {round}: {error}");
             while channel.get_event_timeout(Duration::ZERO).expect("look").is_some() {}
         });
     }
@@ -284,11 +284,11 @@ fn message_stays_unread(listener: &Listener) -> bool {
     stream.write_all(&mpa_request(b"")).expect("ask");
     let incoming = listener.accept_timeout(LONG).expect("a request");
     stream.write_all(&[0xff; 100]).expect("say more");
-    wait_until("it lies there", has_left_bytes_lying);
+    wait_until("siw has unread bytes", has_unread_bytes);
     let connection = incoming.accept(&config(), b"", LONG).expect("accept");
     stream.read_exact(&mut [0; HEADER]).expect("the answer");
     let nothing = connection.recv_timeout(SHORT);
-    if !has_left_bytes_lying() {
+    if !has_unread_bytes() {
         return false;
     }
     let error = nothing.expect_err("nothing has been read");
@@ -296,6 +296,6 @@ fn message_stays_unread(listener: &Listener) -> bool {
     stream.write_all(&[0xff]).expect("say more");
     let end = connection.recv_timeout(LONG).expect("an end in good order");
     assert!(end.is_none(), "{end:?} was no message");
-    wait_until("nothing lies there", || !has_left_bytes_lying());
+    wait_until("siw has no unread bytes", || !has_unread_bytes());
     true
 }

@@ -12,7 +12,7 @@ use rdmacm::verbs::{
 use rdmacm::{DestroyError, Error, Token};
 
 const _: () = {
-    /// Compiles for types that any thread may use and take along.
+    /// Compiles only for types that threads may share, and move to other threads.
     const fn shared<T: Send + Sync>() {}
 
     shared::<EventChannel>();

@@ -171,11 +171,13 @@ fn overflowed_queue_continues(address: SocketAddr) {
         }
     }
     let events = io.cq().context().async_events();
-    let is_told = |event: &AsyncEvent| {
+    let is_queue_error = |event: &AsyncEvent| {
         event.event_type() == AsyncEventType::IB_EVENT_CQ_ERR
             && event.token() == Some(io.cq().token())
     };
-    while !is_told(&events.get_event_timeout(LONG).expect("read").expect("an event should come")) {}
+    while !is_queue_error(
+        &events.get_event_timeout(LONG).expect("read").expect("an event should come"),
+    ) {}
     (0..capacity).for_each(|wr_id| assert_eq!(io.done(wr_id).wr_id(), wr_id));
     // rxe has lost the last one, siw has only not completed it.
     let mut rest = Vec::new();

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::{Connection, ConnectionConfig, Connector, Listener, Message};
 use rdmacm_tests::roce::{roce_ip, roce_name};
-use rdmacm_tests::siw::has_left_bytes_lying;
+use rdmacm_tests::siw::has_unread_bytes;
 use rdmacm_tests::{Process, promised_device, try_again, wait_until};
 
 use crate::SIW;
@@ -62,13 +62,13 @@ pub(crate) fn first_message(
         let connection = incoming.accept(config, &[], LONG).expect("accept");
         match connection.recv_timeout(LONG / 6) {
             Ok(Some(first)) => return (client, connection, first),
-            Err(error) if *error.kind() == ErrorKind::TimedOut && has_left_bytes_lying() => {
+            Err(error) if *error.kind() == ErrorKind::TimedOut && has_unread_bytes() => {
                 try_again("siw did not deliver the first message");
             }
-            other => panic!("no message has come: {other:?}"),
+            other => panic!("no message arrived: {other:?}"),
         }
     }
-    panic!("siw leaves lying what comes");
+    panic!("siw leaves the first message unread in each attempt");
 }
 
 fn server_serves_c_client(address: &str) {

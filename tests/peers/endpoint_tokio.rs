@@ -8,7 +8,7 @@ use rdmacm::ErrorKind;
 use rdmacm::endpoint::tokio::{Connection, Listener};
 use rdmacm::endpoint::{ConnectionConfig, Connector, DmaMemory, Message, RemoteAccess};
 use rdmacm_tests::roce::roce_ip;
-use rdmacm_tests::siw::has_left_bytes_lying;
+use rdmacm_tests::siw::has_unread_bytes;
 use rdmacm_tests::{Process, try_again};
 use tokio::runtime::Builder;
 use tokio::time;
@@ -58,12 +58,12 @@ async fn first_message(
         match time::timeout(LONG / 6, receive_bytes(&connection)).await {
             Ok(first) => return (client, connection, first.expect("a message")),
             Err(_late) => {
-                assert!(has_left_bytes_lying(), "no message has come");
+                assert!(has_unread_bytes(), "no message arrived");
                 try_again("siw did not deliver the first message");
             }
         }
     }
-    panic!("siw leaves lying what comes");
+    panic!("siw leaves the first message unread in each attempt");
 }
 
 /// Closes a connection whose peer left after the last message. The driver may not learn that the peer received it.

@@ -32,7 +32,7 @@ impl Program {
 
     /// Runs the program that both makers call `name`.
     pub(crate) fn run(self, name: &str, arguments: &[&str]) -> Process {
-        Process::start(self.command(name).args(arguments), LIMIT).that_driver_may_stop()
+        Process::start(self.command(name).args(arguments), LIMIT).blockable_by_driver()
     }
 
     /// Returns the program that both makers call `name`, in the promised test bed.
@@ -56,7 +56,7 @@ pub(crate) fn compile(source: &str) -> PathBuf {
     compile_with(source, &[])
 }
 
-/// Compiles a C program like [`compile`], with more libraries of rdma-core.
+/// Compiles a C program like [`compile`], and links it with more libraries of rdma-core.
 pub(crate) fn compile_with(source: &str, libraries: &[&str]) -> PathBuf {
     let name = Path::new(source).file_stem().and_then(OsStr::to_str).expect("a name");
     let program = env::temp_dir().join(format!("{name}-{}", process::id()));

@@ -46,10 +46,10 @@ pub fn mount_debugfs() {
 
 /// Waits until `condition` holds.
 pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
-    assert!(holds_in_time(condition), "waited in vain until {what}");
+    assert!(holds_in_time(condition), "timed out waiting until {what}");
 }
 
-/// Waits until `condition` holds, at most a minute. Returns `false` if it does not hold then.
+/// Waits at most a minute until `condition` holds. Returns `false` if it does not.
 pub fn holds_in_time(mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {

@@ -17,7 +17,7 @@ pub struct Process {
     lines: Receiver<String>,
     stderr: Option<JoinHandle<String>>,
     deadline: Instant,
-    driver_may_stop_it: bool,
+    may_be_blocked_by_driver: bool,
 }
 
 /// A program that has ended, and what it printed.
@@ -50,16 +50,16 @@ impl Process {
             String::from_utf8_lossy(&bytes).into()
         });
         let (line, deadline) = (format!("{command:?}"), Instant::now() + limit);
-        let (stdout, stderr, driver_may_stop_it) = (Vec::new(), Some(stderr), false);
-        Self { child, line, stdout, lines, stderr, deadline, driver_may_stop_it }
+        let (stdout, stderr, may_be_blocked_by_driver) = (Vec::new(), Some(stderr), false);
+        Self { child, line, stdout, lines, stderr, deadline, may_be_blocked_by_driver }
     }
 
-    /// Marks a program that a fault of siw or rxe may keep from ending.
+    /// Marks a program that may wait forever because of a fault of siw or rxe.
     ///
-    /// The program sends and waits, and does not end if siw [leaves](siw::has_left_bytes_lying) bytes unread or if rxe
-    /// [repeats](rxe::retries_without_end) a message without end. The runner then repeats the test.
-    pub fn that_driver_may_stop(mut self) -> Self {
-        self.driver_may_stop_it = true;
+    /// The program does not end if siw leaves [unread bytes](siw::has_unread_bytes), or if rxe [repeats](rxe::retries_forever) a
+    /// message forever. The runner then repeats the test.
+    pub fn blockable_by_driver(mut self) -> Self {
+        self.may_be_blocked_by_driver = true;
         self
     }
 
@@ -105,12 +105,12 @@ impl Process {
 
     /// Kills it and shows what it has printed.
     fn overdue(&mut self) -> ! {
-        let why = if !self.driver_may_stop_it {
+        let why = if !self.may_be_blocked_by_driver {
             ""
-        } else if siw::has_left_bytes_lying() {
-            "siw has left bytes lying: "
-        } else if rxe::retries_without_end() {
-            "rxe repeats a message without end: "
+        } else if siw::has_unread_bytes() {
+            "siw leaves bytes unread: "
+        } else if rxe::retries_forever() {
+            "rxe repeats a message forever: "
         } else {
             ""
         };

@@ -36,7 +36,7 @@ pub fn roce_ends() -> [&'static str; 2] {
     if is_card() { ["v2", "v3"] } else { ["v0", "v1"] }
 }
 
-/// A parameter of the card's kernel module that has another value until this is dropped.
+/// Sets a parameter of the card's kernel module, and restores it when this value is dropped.
 #[derive(Debug)]
 pub struct CardParameter {
     path: PathBuf,
@@ -53,7 +53,7 @@ impl CardParameter {
         Self { path, first }
     }
 
-    /// Lets the card count faults of programs without a line in the kernel's log, which would fail the test run.
+    /// Makes the card count faults of programs without a line in the kernel's log, which would fail the test run.
     pub fn without_complaints() -> Self {
         Self::set("complains", "N")
     }
@@ -65,9 +65,12 @@ impl Drop for CardParameter {
     }
 }
 
-/// Returns the number of faults of programs that the card has seen: what no correct driver does.
+/// Returns the number of faults of programs that the card has counted. A correct driver causes none.
 pub fn bad_requests() -> u64 {
     let stats = fs::read_to_string("/sys/kernel/debug/mlx5_card/stats").expect("the counts");
-    let bad = stats.lines().find_map(|line| line.strip_prefix("bad ")).expect("it is counted");
+    let bad = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("bad "))
+        .expect("the card should count faults");
     bad.parse().expect("a number")
 }

@@ -1,18 +1,18 @@
-//! Detection of a message that rxe repeats without end.
+//! Detection of a message that rxe repeats forever.
 
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The number of times that rxe0 repeated requests after a timeout.
+/// Counter of requests that rxe0 repeated after a timeout.
 const RETRIES: &str = "/sys/class/infiniband/rxe0/ports/1/hw_counters/completer_retry_err";
 
-/// Returns `true` if rxe0 repeats a request again and again.
+/// Returns `true` if rxe0 repeats a request forever.
 ///
 /// If a receiver ends its connection at once, rxe may drop the acknowledgment of the last message. The sender then
-/// repeats the message; rxe takes a retry count of 7, the default of librdmacm, as no limit. The result is meaningful
+/// repeats the message forever: a retry count of 7, the default of librdmacm, is no limit to rxe. The result is meaningful
 /// only after all other traffic has stopped.
-pub fn retries_without_end() -> bool {
+pub fn retries_forever() -> bool {
     // The connection manager's timeouts are about a second long.
     let deadline = Instant::now() + Duration::from_secs(20);
     let Some(before) = retries() else { return false };
@@ -25,7 +25,7 @@ pub fn retries_without_end() -> bool {
     false
 }
 
-/// Returns the counter; `None` in a guest without rxe0.
+/// Returns the counter, or `None` in a guest without rxe0.
 fn retries() -> Option<u64> {
     fs::read_to_string(RETRIES).ok()?.trim().parse().ok()
 }

@@ -21,16 +21,16 @@ const COUNT: u32 = 320;
 /// The call takes the lock, and checks whether the process has forked.
 const LOCK_GOAL: f64 = 20.0;
 
-/// Permitted instructions of each kind on mlx5, on a kept queue, by those of C.
+/// Permitted ratio of the instructions on a kept queue to those of C, for each kind on mlx5.
 const MLX5_GOAL: f64 = 0.9;
 
 /// Permitted geometric mean of these ratios.
 const MLX5_MEAN_GOAL: f64 = 0.8;
 
-/// Permitted instructions of a message of the safe tier on mlx5, by those of the low level on kept queues.
+/// Permitted ratio of the instructions for a message on mlx5, of the safe tier to the low level with kept queues.
 const SAFE_GOAL: f64 = 1.2;
 
-/// Functions that make a message of the safe tier together, and those of the low level.
+/// Functions that transfer a message together, on the safe tier and below it on the low level.
 const SAFE: [&str; 4] =
     ["receive_buffers", "send_buffers", "poll_received_buffers", "poll_sent_buffers"];
 const LOW: [&str; 4] = ["receive_kept", "send_kept", "poll_kept", "poll_sends_kept"];

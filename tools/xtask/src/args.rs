@@ -354,7 +354,7 @@ fn architectures() -> impl TypedValueParser<Value = Architecture> {
     names.map(|name| Architecture::from_name(&name).expect("a name of an architecture"))
 }
 
-/// Returns a guest with the devices, or with all that its kernel has if there are none.
+/// Returns a guest with `devices`, or with all devices of its kernel if `devices` is empty.
 fn guest_with(kernel: Kernel, devices: Vec<Device>) -> Guest {
     let default = Guest::new(kernel);
     match distinct(devices) {

@@ -489,7 +489,7 @@ mod tests {
     #[test]
     fn externally_failed_test_reruns_once() {
         let output = "test a ... ok\ntest b ... thread 'b' (1) panicked at a.rs:1:1:\n\
-            siw has left bytes lying: x\nFAILED\ntest c ... [skipped] no\nok\n\
+            siw leaves bytes unread: x\nFAILED\ntest c ... [skipped] no\nok\n\
             test d ... [tried again] late\nok\ntest e ... FAILED\n\
             test e::c_serves_c ... FAILED\n";
         listen_to(output, true, |listener| {
@@ -497,7 +497,10 @@ mod tests {
             assert_eq!(listener.run.ended.counts, Counts { passed: 2, failed: 1, skipped: 1 });
             assert_eq!(listener.run.ended.failed, ["e"]);
             let c_alone = "e::c_serves_c: the C programs failed without this library";
-            assert_eq!(listener.run.ended.reruns, ["b: siw stopped it", "d: late", c_alone]);
+            assert_eq!(
+                listener.run.ended.reruns,
+                ["b: siw blocked the program", "d: late", c_alone]
+            );
         });
         listen_to(output, false, |listener| {
             assert!(listener.run.to_rerun.is_empty());

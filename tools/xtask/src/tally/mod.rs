@@ -191,7 +191,8 @@ mod tests {
         tests.add_program("it", Some(2), ended(2, 0, true));
         assert_eq!(tests.last_lines(), "2 passed, 0 failed\n");
         let counts = Counts { passed: 1, failed: 1, skipped: 4 };
-        let (failed, reruns) = (vec!["a".to_owned()], vec!["b: siw stopped it".to_owned()]);
+        let (failed, reruns) =
+            (vec!["a".to_owned()], vec!["b: siw blocked the program".to_owned()]);
         tests.add_program(
             "it",
             None,

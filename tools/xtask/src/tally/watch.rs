@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::tally::libtest::{self, Counts, RESULT};
 
-/// Starts of the panic messages of tests that a fault of a driver made fail, and the cause: see `Process` of the tests.
-const STOPPED_BY_DRIVER: [(&str, &str); 2] = [
-    ("siw has left bytes lying: ", "siw stopped it"),
-    ("rxe repeats a message without end: ", "rxe stopped it"),
+/// Starts of panic messages of tests that failed because of a driver, and the cause. `Process` of the tests prints them.
+const BLOCKED_BY_DRIVER: [(&str, &str); 2] = [
+    ("siw leaves bytes unread: ", "siw blocked the program"),
+    ("rxe repeats a message forever: ", "rxe blocked the program"),
 ];
 
 /// End of the name of tests with C programs on both sides, which show how these behave in the test bed.
@@ -49,12 +49,12 @@ pub(crate) struct Ending {
 impl Ending {
     /// Returns the cause if the test failed for a reason outside this project.
     ///
-    /// Either a driver stopped the program that the test waited for (the first panic decides), or no program of this
+    /// Either a driver blocked the program for which the test waited (the first panic decides), or no program of this
     /// project took part.
     pub(crate) fn external_cause(&self) -> Option<&'static str> {
         let Outcome::Failed(text) = &self.outcome else { return None };
         let message = first_panic(text).unwrap_or_default();
-        let stopped = STOPPED_BY_DRIVER.iter().find(|(start, _)| message.starts_with(start));
+        let stopped = BLOCKED_BY_DRIVER.iter().find(|(start, _)| message.starts_with(start));
         let c_alone =
             || self.test.ends_with(C_ONLY).then_some("the C programs failed without this library");
         stopped.map(|(_, cause)| *cause).or_else(c_alone)
@@ -288,11 +288,11 @@ mod tests {
             let (test, tried_again) = ("a".to_owned(), vec![]);
             Ending { test, outcome, time: Duration::ZERO, tried_again }.external_cause().is_some()
         };
-        let by_siw = "siw has left bytes lying: \"rping\" did not end";
+        let by_siw = "siw leaves bytes unread: \"rping\" did not end";
         assert!(stopped(&[by_siw]) && stopped(&[by_siw, "another"]));
-        assert!(!stopped(&["another", by_siw]) && !stopped(&["not: siw has left bytes lying: "]));
+        assert!(!stopped(&["another", by_siw]) && !stopped(&["not: siw leaves bytes unread: "]));
         let source = include_str!("../../../../tests/src/process.rs");
-        for (start, _) in STOPPED_BY_DRIVER {
+        for (start, _) in BLOCKED_BY_DRIVER {
             assert!(stopped(&[&format!("{start}\"rping\" did not end")]), "{start}");
             assert!(source.contains(&format!("{start:?}")), "the tests should print {start:?}");
         }

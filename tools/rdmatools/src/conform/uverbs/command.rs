@@ -15,13 +15,15 @@ pub(super) struct Command {
     pub(super) is_extended: bool,
     /// Function in `drivers/infiniband/core/uverbs_cmd.c`.
     pub(super) source: &'static str,
-    /// Length of the core request in bytes, and below it the length that every kernel has.
+    /// Length of the core request in bytes.
     pub(super) request: usize,
+    /// Length of the core request in bytes, without the additions of later kernels.
     pub(super) floor: usize,
-    /// Length of the core response in bytes, and below it the length that every kernel has.
+    /// Length of the core response in bytes.
     pub(super) response: usize,
+    /// Length of the core response in bytes, without the additions of later kernels.
     pub(super) least: usize,
-    /// `true` if the driver's data follow the core request.
+    /// Driver data follow the core request.
     pub(super) has_driver_data: bool,
     /// Offset of a handle, and the object that it refers to.
     pub(super) handle: Option<(usize, Handle)>,

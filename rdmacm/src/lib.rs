@@ -44,9 +44,11 @@
 //! # Objects
 //!
 //! Objects are owned and may be dropped in any order and from any thread: each keeps the objects alive that it was created
-//! from. (A posted request keeps nothing alive: see [`verbs`].) Dropping an object does not wait for the program. Where a
-//! C function waits for acknowledgments of events, `destroy` does. (The kernel may block while it destroys the id of an
-//! iWARP connection that is not established yet: see [`cm::CmId`].) Dropping an event acknowledges it.
+//! from. (A posted request keeps nothing alive: see [`verbs`].) Dropping an event acknowledges it.
+//!
+//! Dropping an object waits for no other thread of the program. If the C function that destroys an object waits until its
+//! events are acknowledged, so does the method `destroy`. (The kernel may block while it destroys the id of an iWARP
+//! connection that is not established yet: see [`cm::CmId`].)
 //!
 //! # Memory
 //!

@@ -18,18 +18,20 @@
 //! Connections share no buffers (as a shared receive queue would allow). This is deliberate: a busy peer takes no
 //! buffer from another one, and the memory of a connection is released with it. The price is pinned memory of idle
 //! connections: with the default [`ConnectionConfig`] 32 buffers of 4 KiB, which are 128 KiB for each connection and
-//! 125 MiB for a thousand, counted against `RLIMIT_MEMLOCK` of the user. On iWARP there are two buffers more, and one
-//! page if the connection is kept alive. Fewer or smaller buffers ([`send_buffers`](ConnectionConfig::send_buffers),
+//! 125 MiB for a thousand, counted against `RLIMIT_MEMLOCK` of the user. On iWARP there are two more buffers. A connection
+//! that is kept alive has one more small buffer, which may need another page. Fewer or smaller buffers
+//! ([`send_buffers`](ConnectionConfig::send_buffers),
 //! [`receive_buffers`](ConnectionConfig::receive_buffers), [`send_buffer_size`](ConnectionConfig::send_buffer_size),
 //! [`receive_buffer_size`](ConnectionConfig::receive_buffer_size)) need less, down to one page for two of each with 512
 //! bytes.
 //!
-//! A program with thousands of connections, most of which are idle at a time, uses a [poll group](poll_group), whose
-//! members share queues and buffers.
+//! A program with thousands of connections, most of which are idle, uses a [poll group](poll_group), whose members share
+//! queues and buffers.
 //!
-//! Each connection has three descriptors: two channels and the epoll instance that wakes. It has a fourth one if it is
-//! [kept alive](ConnectionConfig::keep_alive_interval), or has just connected over iWARP, and another one if a thread
-//! waits after a non-blocking call has returned [`WouldBlock`](crate::ErrorKind::WouldBlock).
+//! Each connection has three descriptors: two channels, and the epoll instance on which threads, event loops and tasks
+//! wait. It has a fourth one if it is [kept alive](ConnectionConfig::keep_alive_interval), or has just connected over
+//! iWARP, and another one if a thread waits after a non-blocking call has returned
+//! [`WouldBlock`](crate::ErrorKind::WouldBlock). Up to 64 connections share one more descriptor.
 //!
 //! # Buffers
 //!
@@ -70,9 +72,10 @@
 //! With the feature `tracing` the crate reports to subscribers at the level `DEBUG` of the target `rdmacm::endpoint`.
 //! Each `listener`, `connection` and `socket` has a span with its `id` and its addresses (`local`, `peer`). An `event`
 //! with its `kind` and `status` is reported for each event of the kernel, and a `state` for each change: `listening`;
-//! `resolving`, `connecting` or `accepting`, `connected`, `closing`, `disconnected` (by the peer), `failed` (with the
-//! `error`), `device gone`, `closed`; `rejected` for a request that this side rejects or drops, and `given up` for a
-//! [`Connecting`] that is dropped. Messages are not reported. A subscriber must not call the connection, socket or
+//! `resolving`, `resolving again` (on another port, with a new `id`), `connecting` or `accepting`, `connected`,
+//! `closing`, `disconnected` (by the peer), `failed` (with the `error`), `device gone`, `closed`; `rejected` for a
+//! request that this side rejects or drops, and `given up` for a [`Connecting`] that is dropped. Messages are not
+//! reported. A subscriber must not call the connection, socket or
 //! listener of the span, whose state may be locked.
 //!
 //! # Calls that take their time
@@ -88,9 +91,9 @@
 //   because each would need a separate page otherwise;
 // - events that are read sixteen at a time (`CompletionChannel::drop_events`);
 // - the queues that members of a poll group share (`OwnedReceives`, `OwnedSends`);
-// - memory that a thread registers for a task (`Memory::same`), which as a public copy would let two owners write to it
-//   at once;
-// - objects whose last handle a request had (`BufferedQueuePair::take_released`);
+// - a second handle of memory that a thread registers for a task (`DmaMemory::clone_handle`), which would let two owners
+//   write to the memory at once if it were public;
+// - objects whose last handle belonged to a request (`BufferedQueuePair::take_released`);
 // - Tokio's reactor, which identifies a descriptor by its number.
 mod access;
 mod attempt;

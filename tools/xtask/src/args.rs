@@ -177,7 +177,7 @@ struct Tests {
     /// Run only the tests of RoCE, on this device in place of rxe0
     #[arg(long, value_name = "DEVICE", value_parser = [Device::Mlx5.kind()])]
     device: Option<String>,
-    /// Time limit of each test; a test that exceeds it fails [default: 600, with sanitizers 3600]
+    /// Time limit of each test; a test that exceeds it fails [default: 600, for `sanitize` 3600]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
     /// Run only the tests whose names contain FILTER

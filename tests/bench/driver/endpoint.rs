@@ -121,7 +121,7 @@ enum Sender {
     Safe,
     Low,
     /// The low level, without detecting the end of the connection.
-    Deaf,
+    LowForData,
     /// Its program for the operation.
     Perftest(&'static str),
 }
@@ -134,8 +134,12 @@ impl Bench<'_> {
             by_turns(ROUNDS, [&Sender::Safe, &other], |sender| self.figure("asleep", load, *sender))
         };
         let mut rows = vec![load.row(format!("{name}, by the low level"), beside(Sender::Low)?)];
-        let deaf = beside(Sender::Deaf)?;
-        rows.push(Row::of_pairs(format!("{name}, by the low level, deaf"), load.unit(), deaf));
+        let for_data = beside(Sender::LowForData)?;
+        rows.push(Row::of_pairs(
+            format!("{name}, by the low level, data only"),
+            load.unit(),
+            for_data,
+        ));
         if let Some(operation) = load.perftest.filter(|_| self.has_perftest) {
             let pairs = beside(Sender::Perftest(operation))?;
             rows.push(load.row(format!("{name}, by perftest"), pairs));
@@ -230,7 +234,7 @@ impl Bench<'_> {
         let micros = match sender {
             Sender::Safe => ours("safe", waiting),
             Sender::Low => ours("low", waiting),
-            Sender::Deaf => ours("low", "deaf"),
+            Sender::LowForData => ours("low", "data"),
             Sender::Perftest(operation) => self.perftest.message(load.test, operation, load.size),
         }?;
         Ok(match load.test {

@@ -1,6 +1,6 @@
 //! Ends of a connection of the low level.
 //!
-//! Asleep ends detect the end of the connection, as those of the safe tier do; deaf ends do not.
+//! Ends that sleep detect the end of the connection, as those of the safe tier do, unless they sleep for data only.
 //!
 //! # Safety
 //!
@@ -170,7 +170,7 @@ impl Low {
     }
 }
 
-/// Waits for completions, which are to be good ones; how many.
+/// Waits for completions, which must be successful. Returns their number.
 fn wait(
     cq: &CompletionQueue,
     events: &EventChannel,
@@ -178,7 +178,7 @@ fn wait(
     done: &mut [Completion],
 ) -> Outcome<usize> {
     let count = match waiting {
-        Waiting::Deaf => cq.wait(done)?,
+        Waiting::SleepsForData => cq.wait(done)?,
         Waiting::Sleeps | Waiting::Polls => loop {
             let count = cq.poll(done)?;
             if count > 0 {

@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const USAGE: &str = "usage: bench-endpoint group|low|safe ADDRESS asleep|deaf|polling LOAD SIZE COUNT
+const USAGE: &str = "usage: bench-endpoint group|low|safe ADDRESS asleep|data|polling LOAD SIZE COUNT
 LOAD: latency, rate, read or write, of COUNT messages of SIZE bytes;
       many: there and back on SIZE connections in one thread, asleep; alone with `group`, which is a poll group;
       waiters: there and back on a connection of the safe level, on whose server SIZE threads wait, asleep
-deaf: asleep without hearing of the connection's end, as the low level alone can be";
+data: asleep until data arrives, without detection of the connection's end; only with `low`";
 
 /// Maximum number of sends, and of receives, in flight.
 pub(crate) const DEPTH: u32 = 128;
@@ -59,10 +59,10 @@ pub(crate) trait End: Send {
 /// Way in which an end waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// Asleep; each end has a thread of its own.
+    /// Sleeps until data arrives or the connection ends. Each end has its own thread.
     Sleeps,
-    /// Sleeps without detecting the end of the connection.
-    Deaf,
+    /// Sleeps until data arrives, without detecting the end of the connection.
+    SleepsForData,
     /// Polls; both ends are in one thread, so that neither polls while the other one works.
     Polls,
 }
@@ -100,7 +100,7 @@ impl Load {
     ) -> Outcome<Duration> {
         let start = Instant::now();
         match (self, waiting) {
-            (Self::Latency, Waiting::Sleeps | Waiting::Deaf) => {
+            (Self::Latency, Waiting::Sleeps | Waiting::SleepsForData) => {
                 both(|| pong(server, count / 2), || ping(client, count / 2))?;
             }
             (Self::Latency, Waiting::Polls) => {
@@ -111,7 +111,7 @@ impl Load {
                     client.receive()?;
                 }
             }
-            (Self::Rate, Waiting::Sleeps | Waiting::Deaf) => {
+            (Self::Rate, Waiting::Sleeps | Waiting::SleepsForData) => {
                 both(|| sink(server, count), || stream(client, count))?;
             }
             (Self::Rate, Waiting::Polls) => {
@@ -202,7 +202,7 @@ fn main() -> Outcome {
     let (address, size, count) = (address.parse()?, size.parse()?, count.parse()?);
     let waiting = match waiting {
         "asleep" => Waiting::Sleeps,
-        "deaf" if level == "low" => Waiting::Deaf,
+        "data" if level == "low" => Waiting::SleepsForData,
         "polling" => Waiting::Polls,
         _ => return Err(USAGE.into()),
     };

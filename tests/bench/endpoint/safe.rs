@@ -34,7 +34,7 @@ pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[S
         .send_buffer_size(size)
         .receive_buffer_size(size)
         .busy_poll(match waiting {
-            Waiting::Sleeps | Waiting::Deaf => Duration::ZERO,
+            Waiting::Sleeps | Waiting::SleepsForData => Duration::ZERO,
             Waiting::Polls => PATIENCE,
         });
     let ends = connected(&listener(address)?, &config)?;

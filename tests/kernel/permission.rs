@@ -80,7 +80,7 @@ fn other_device_at_node_path_is_not_used() {
             Context::open(&device).map(drop).expect_err("another device"),
         ] {
             assert_eq!(error.errno(), libc::ENXIO, "{error}");
-            assert!(error.to_string().contains("make it anew"), "{error}");
+            assert!(error.to_string().contains("create the node again"), "{error}");
         }
     });
 }

@@ -65,7 +65,7 @@ pub(crate) fn node_error(failure: NodeFailure, path: &str) -> Error {
         }
         NodeFailure::Os(errno) => return Error::os(OPERATION, path.to_owned(), errno),
         NodeFailure::OtherFile => {
-            let reason = "the node is not the device that the kernel names; make it anew";
+            let reason = "the node is not the device that the kernel names; create the node again";
             let kind =
                 ErrorKind::InvalidInput { errno: Errno::ENXIO as i32, reason: reason.into() };
             return Error::new(OPERATION, path.to_owned(), kind);

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn run(server: &str, port: &str) -> Result<(), Box<dyn Error>> {
-    // As in the C program, the message received lies in memory of the program's own.
+    // As in the C program, the program provides the memory of the received message.
     let mut message = [0_u8; MESSAGE];
     let message = NonNull::from(&mut message).cast();
     let hints = AddrInfoHints { port_space: Some(PortSpace::Tcp), ..AddrInfoHints::default() };

@@ -166,7 +166,7 @@ fn unused_address_times_out() {
     assert_eq!((event.event_type(), event.token()), (EventType::AddrError, id.token()));
     assert_eq!(event.status(), -libc::ETIMEDOUT);
     drop(event);
-    // The failure is not for ever.
+    // The next attempt succeeds.
     id.resolve_addr(None, roce(7471), LONG).expect("start");
     channel.expect_event(EventType::AddrResolved).expect("resolved");
 }
@@ -268,7 +268,7 @@ fn infiniband_address_has_no_route_on_ethernet() {
     assert_eq!((id.peer_addr().expect("query"), id.local_addr().expect("query")), (None, None));
     let error = id.resolve_route(LONG).expect_err("no interface");
     assert_eq!(error.errno(), libc::ENODEV, "{error}");
-    // Nobody has this one.
+    // No device has this address.
     let nowhere = IbAddress::new(Gid([0xfe; 16]), PortSpace::Tcp, 7471);
     let error = failed_to_resolve(&channel, None, nowhere);
     assert_eq!(error.errno(), libc::ENODEV, "{error}");

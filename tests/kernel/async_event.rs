@@ -398,7 +398,7 @@ fn srq_destroy_waits_for_events() {
     srq.set_limit(1).expect("arm");
     take(&servers);
     let event = event_of(&events, srq.token());
-    // Nobody else has it then, but the memory that is left behind.
+    // Afterwards, only the orphaned memory refers to the queue.
     drop(servers);
     waits(srq, "srq", SharedReceiveQueue::destroy, event);
 }
@@ -467,20 +467,20 @@ fn read_follows_blocking_mode() {
     events.set_nonblocking(false).expect("make it blocking");
     assert!(events.get_event_timeout(Duration::from_millis(5)).expect("read").is_none());
     // One thread sleeps with a deadline and one without, and each gets an event.
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let timed = {
-            let (says, events) = (says.clone(), events.clone());
+            let (tx, events) = (tx.clone(), events.clone());
             scope.spawn(move || {
-                announce(&says);
+                announce(&tx);
                 events.get_event_timeout(LONG).expect("read").is_some_and(|event| is_raised(&event))
             })
         };
         let untimed = scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             is_raised(&context.async_events().get_event().expect("read"))
         });
-        (0..2).for_each(|_| asleep(hears.recv().expect("thread should send its id")));
+        (0..2).for_each(|_| asleep(rx.recv().expect("thread should send its id")));
         (0..2).for_each(|_| raise());
         assert!(
             timed.join().expect("thread should not panic")

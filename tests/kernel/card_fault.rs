@@ -1,6 +1,6 @@
 //! Faults of the emulated card: a late completion, a failed request, a lost doorbell.
 //!
-//! The card makes a fault happen when a test asks for it (`tests/kmod/mlx5/fault.c`).
+//! The card causes a fault when a test requests it (`tests/kmod/mlx5/fault.c`).
 
 use std::fs;
 use std::sync::mpsc;
@@ -28,7 +28,7 @@ fn connected() -> [Io; 2] {
     manual_qp::connected(QpType::IB_UVERBS_QPT_RC, Shape::default())
 }
 
-/// Asks the card for the fault `kind` of the queue pair of `io`.
+/// Requests the fault `kind` of the queue pair of `io`.
 fn ask(kind: &str, io: &Io) {
     ask_with(kind, io, "");
 }
@@ -89,13 +89,13 @@ fn late_receive_wakes_sleeping_thread() {
     send(&client, 1);
     client.done(1);
     wait_for("late", &server);
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             server.done(1);
         });
-        asleep(hears.recv().expect("thread should send its id"));
+        asleep(rx.recv().expect("thread should send its id"));
         ask("release", &server);
     });
     assert_eq!(server.bytes(0..8), b"contents");

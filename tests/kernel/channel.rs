@@ -173,17 +173,17 @@ fn signal_ends_wait_without_losing_events() {
     let_sigusr1_interrupt();
     for deadline in [false, true] {
         let channel = channel();
-        let (say, hear) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                say.send(pthread_self()).expect("the test listens");
+                tx.send(pthread_self()).expect("the test listens");
                 let error = match deadline {
                     false => channel.get_event().map(drop),
                     true => channel.get_event_timeout(LONG).map(drop),
                 };
                 error.expect_err("a signal comes first")
             });
-            let thread = hear.recv().expect("thread should send its id");
+            let thread = rx.recv().expect("thread should send its id");
             // A signal that comes before the thread waits interrupts nothing, so one more.
             while !waiter.is_finished() {
                 pthread_kill(thread, Signal::SIGUSR1).expect("signal");
@@ -203,11 +203,11 @@ fn frequent_signals_lose_and_repeat_no_event() {
     const EVENTS: usize = 60;
     let_sigusr1_interrupt();
     let channel = channel();
-    let (say, hear) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let interrupted = AtomicBool::new(false);
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            say.send(pthread_self()).expect("the test listens");
+            tx.send(pthread_self()).expect("the test listens");
             let mut tokens = Vec::new();
             while tokens.len() < EVENTS {
                 match channel.get_event() {
@@ -220,7 +220,7 @@ fn frequent_signals_lose_and_repeat_no_event() {
             }
             tokens
         });
-        let thread = hear.recv().expect("thread should send its id");
+        let thread = rx.recv().expect("thread should send its id");
         let causer = scope.spawn(|| {
             while !interrupted.load(Ordering::SeqCst) {
                 thread::yield_now();

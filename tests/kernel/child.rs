@@ -75,7 +75,7 @@ pub(crate) fn with_refused_commands<T: Send>(call: impl FnOnce() -> T + Send) ->
     })
 }
 
-/// Hides `directory` from this process: an empty one lies over it.
+/// Hides `directory` from this process by mounting an empty file system over it.
 pub(crate) fn hide(directory: &str) {
     keep_mounts_to_this_process();
     mount(Some("none"), directory, Some("tmpfs"), MsFlags::empty(), None::<&str>).expect("mount");

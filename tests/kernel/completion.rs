@@ -106,7 +106,7 @@ fn armed_queue_raises_one_event() {
     let connection = Connection::new(Shape { caps, ..Shape::default() });
     let (channel, cq) = (connection.server.io.channel(), connection.server.io.cq());
     channel.set_nonblocking(true).expect("make it non-blocking");
-    // Nobody has armed it.
+    // The queue is not armed.
     (0..20).for_each(|wr_id| deliver(&connection, wr_id, SIGNALED));
     would_block(channel);
     // By any completion, once.
@@ -213,25 +213,25 @@ fn timed_wait_ends_at_deadline() {
     };
     server.io.receive_into(1, &[]).expect("post a receive");
     server.io.receive_into(2, &[]).expect("post a receive");
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             // It blocks still, though the deadlines have made the descriptor non-blocking.
             server.io.done(1);
         });
-        asleep(hears.recv().expect("thread should send its id"));
+        asleep(rx.recv().expect("thread should send its id"));
         // Not even its turn comes.
         assert_eq!(cq.wait_timeout(&mut done, SHORT).expect("wait"), 0);
         deliver(1);
         waiter.join().expect("waiter should not panic");
         scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             let mut done = [Completion::default()];
             assert_eq!(cq.wait_timeout(&mut done, Duration::MAX).expect("wait"), 1);
             assert_eq!((done[0].wr_id(), done[0].is_success()), (2, true));
         });
-        asleep(hears.recv().expect("thread should send its id"));
+        asleep(rx.recv().expect("thread should send its id"));
         deliver(2);
     });
     channel.set_nonblocking(true).expect("do not block");
@@ -248,13 +248,13 @@ fn timed_wait_ends_while_poller_is_held() {
     let connection = Connection::new(Shape::default());
     let cq = connection.client.io.cq();
     let poller = cq.lock_poller().expect("poller");
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let wait = || cq.wait_timeout(&mut [Completion::default()], Duration::from_millis(5));
     let error = wait().expect_err("it would wait for itself");
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     thread::scope(|scope| {
-        scope.spawn(|| says.send(wait()).expect("the test listens"));
-        let waited = hears.recv_timeout(LONG);
+        scope.spawn(|| tx.send(wait()).expect("the test listens"));
+        let waited = rx.recv_timeout(LONG);
         drop(poller);
         assert_eq!(waited.expect("it ends").expect("wait"), 0);
     });
@@ -332,16 +332,16 @@ fn two_waiters_get_one_completion_each() {
     for round in 0..20 {
         server.io.receive(1, 0..8).expect("post a receive");
         server.io.receive(2, 0..8).expect("post a receive");
-        let (say, hear) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         thread::scope(|scope| {
             for _ in 0..2 {
-                let say = say.clone();
-                scope.spawn(move || say.send(server.io.next().wr_id()).expect("the test listens"));
+                let tx = tx.clone();
+                scope.spawn(move || tx.send(server.io.next().wr_id()).expect("the test listens"));
             }
             // The second is posted only after the first was taken: by then the other thread sleeps too.
             for wr_id in 1..=2 {
                 client.io.post(wr_id, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
-                assert_eq!(hear.recv().expect("a completion"), wr_id, "round {round}");
+                assert_eq!(rx.recv().expect("a completion"), wr_id, "round {round}");
                 client.io.done(wr_id);
             }
         });
@@ -356,17 +356,17 @@ fn signal_ends_wait_without_losing_completions() {
     let connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &connection;
     server.io.receive_into(1, &[]).expect("post a receive");
-    let (say, hear) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let waiter = scope.spawn(move || {
-            say.send(pthread_self()).expect("the test listens");
+            tx.send(pthread_self()).expect("the test listens");
             let mut done = [Completion::default()];
             let error = server.io.cq().wait(&mut done).expect_err("a signal comes first");
             assert_eq!(error.errno(), libc::EINTR, "{error}");
             let error = server.io.channel().get_event().expect_err("and another");
             assert_eq!(error.errno(), libc::EINTR, "{error}");
         });
-        let thread = hear.recv().expect("thread should send its id");
+        let thread = rx.recv().expect("thread should send its id");
         // A signal that comes before the thread waits interrupts nothing, so one more.
         while !waiter.is_finished() {
             pthread_kill(thread, Signal::SIGUSR1).expect("signal");

@@ -228,20 +228,20 @@ fn end_wakes_blocked_calls(address: SocketAddr, end: impl Fn(&Connection)) {
     server.post_send(filled(&server, b"kept")).expect("post");
     let kept = client.recv_timeout(LONG).expect("receive").expect("a message");
     let buffer = client.acquire_buffer().expect("the only one");
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let receive = |client: &Connection| client.recv_timeout(LONG).expect_err("no message");
         let take =
             |client: &Connection| client.acquire_buffer_timeout(LONG).expect_err("no buffer");
         let calls: [fn(&Connection) -> rdmacm::Error; 4] = [receive, receive, take, take];
         let sleepers = calls.map(|call| {
-            let (says, client) = (says.clone(), &client);
+            let (tx, client) = (tx.clone(), &client);
             scope.spawn(move || {
-                announce(&says);
+                announce(&tx);
                 call(client)
             })
         });
-        (0..4).for_each(|_| asleep(hears.recv().expect("a thread begins")));
+        (0..4).for_each(|_| asleep(rx.recv().expect("a thread begins")));
         end(&client);
         for sleeper in sleepers {
             let error = sleeper.join().expect("it comes back");
@@ -335,7 +335,7 @@ fn close_reports_lost_message() {
 fn close_delivers_concurrent_posts() {
     for number in 0..200 {
         let [client, server] = pair(roce(0), &ConnectionConfig::default());
-        let (says, hears) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         let [posted, received] = thread::scope(|scope| {
             let posting = scope.spawn(|| {
                 let mut posted = 0;
@@ -343,7 +343,7 @@ fn close_delivers_concurrent_posts() {
                     posted += 1;
                     // So that there are times when nothing is on its way.
                     let _ended = client.flush_timeout(LONG);
-                    let _closing = says.send(());
+                    let _closing = tx.send(());
                 }
                 posted
             });
@@ -351,9 +351,9 @@ fn close_delivers_concurrent_posts() {
                 let next = || server.recv_timeout(LONG).expect("receive");
                 iter::from_fn(next).count()
             });
-            hears.recv().expect("it has begun");
+            rx.recv().expect("it has begun");
             client.close(LONG).expect("nothing is lost");
-            drop(hears);
+            drop(rx);
             let posted = posting.join().expect("thread should not panic");
             [posted, receiving.join().expect("thread should not panic")]
         });
@@ -440,7 +440,7 @@ fn abort_by_peer_during_sends_is_disconnect(address: SocketAddr) {
                 });
                 posted.and_then(|posted| posted).err()
             });
-            let error = sent.expect("it does not go on for ever");
+            let error = sent.expect("posting should end");
             assert_eq!(*error.kind(), ErrorKind::Disconnected, "connection {number}: {error}");
             let end = client.recv_timeout(LONG);
             assert!(matches!(end, Ok(None)), "connection {number}: {end:?}");

@@ -332,14 +332,14 @@ fn siw_unanswered_connect_reports_deadline() {
     let listener = Listener::bind(siw(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let short = Duration::from_millis(50);
-    let (says, hears) = std::sync::mpsc::channel();
+    let (tx, rx) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         let client = scope.spawn(|| {
             let connector = Connector::new().response_timeout(short);
-            announce(&says);
+            announce(&tx);
             connector.connect(server)
         });
-        let client_thread = hears.recv().expect("the thread begins");
+        let client_thread = rx.recv().expect("the thread begins");
         let incoming = listener.accept_timeout(LONG).expect("a request");
         // It gives the attempt up when the time is over.
         thread::sleep(short);
@@ -396,13 +396,13 @@ fn impossible_config_is_refused() {
 fn forked_child_cannot_listen() {
     let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let (says, hears) = std::sync::mpsc::channel();
+    let (tx, rx) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             drop(listener.accept_timeout(LONG).expect("a request"));
         });
-        asleep(hears.recv().expect("the thread begins"));
+        asleep(rx.recv().expect("the thread begins"));
         in_child(|| {
             alarm::set(10);
             for error in [listener.accept(), listener.try_accept()] {
@@ -421,18 +421,18 @@ fn forked_child_cannot_listen() {
 fn each_request_wakes_one_of_several_threads() {
     let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let (says, hears) = std::sync::mpsc::channel();
+    let (tx, rx) = std::sync::mpsc::channel();
     // Both connections are kept until both are accepted: the end may overtake the last message of the handshake.
     let clients = thread::scope(|scope| {
         for _ in 0..2 {
-            let (says, listener) = (says.clone(), &listener);
+            let (tx, listener) = (tx.clone(), &listener);
             scope.spawn(move || {
-                announce(&says);
+                announce(&tx);
                 let incoming = listener.accept_timeout(LONG).expect("a request");
                 incoming.accept(&ConnectionConfig::default(), &[], LONG).expect("accept")
             });
         }
-        (0..2).for_each(|_| asleep(hears.recv().expect("a thread begins")));
+        (0..2).for_each(|_| asleep(rx.recv().expect("a thread begins")));
         [(); 2].map(|()| Connector::new().connect(server).expect("connect"))
     });
     drop(clients);

@@ -236,7 +236,7 @@ fn every_phase_ends_at_deadline() {
         is_late.then_some(error)
     });
     assert_eq!(*late.expect("it is late once").kind(), ErrorKind::TimedOut);
-    // Who comes when all of it is over goes no further, whatever has come.
+    // After the total timeout, the attempt does not continue, whatever events have arrived.
     let mut late = Connector::new().total_timeout(short).start_connect(server).expect("start");
     sleep(&late, None);
     while late.deadline().is_some_and(|deadline| Instant::now() < deadline) {
@@ -248,7 +248,7 @@ fn every_phase_ends_at_deadline() {
     let connector = Connector::new().response_timeout(short);
     times_out(connector.start_connect(server).expect("start"), "ESTABLISHED");
     drop(listener.accept_timeout(LONG).expect("its request"));
-    // Who accepts waits for a peer that does not go on.
+    // The accepting side waits for a peer that does not continue.
     let connecting = waiting_for(&Connector::new(), &listener, "ESTABLISHED");
     let incoming = listener.accept_timeout(LONG).expect("a request");
     times_out(

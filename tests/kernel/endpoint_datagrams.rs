@@ -103,13 +103,13 @@ fn loop_wakes_beside_blocked_resolve() {
     silent.bind(roce(0)).expect("bind");
     silent.listen(0).expect("listen");
     let address = silent.local_addr().expect("query").expect("a bound id has an address");
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let blocked = scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             receiver.start_resolve_peer(address)?.wait_timeout(LONG * 2)
         });
-        let blocked_id = hears.recv().expect("the thread begins");
+        let blocked_id = rx.recv().expect("the thread begins");
         for round in 0..40_u8 {
             assert!(now(receiver.try_recv_from()).is_none());
             asleep(blocked_id);
@@ -512,7 +512,7 @@ fn abort_wakes_blocked_calls() {
     let bind = || DatagramSocket::bind(roce(0), &config).expect("bind");
     let (client, silent) = (bind(), bind());
     let buffer = client.acquire_buffer().expect("the only one");
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     type Call = fn(&DatagramSocket, SocketAddr) -> rdmacm::Error;
     let calls: [Call; 4] = [
         |client, _| client.recv_from_timeout(LONG).expect_err("no datagram"),
@@ -527,13 +527,13 @@ fn abort_wakes_blocked_calls() {
     ];
     thread::scope(|scope| {
         let sleepers = calls.map(|call| {
-            let (says, client, silent) = (says.clone(), &client, address(&silent));
+            let (tx, client, silent) = (tx.clone(), &client, address(&silent));
             scope.spawn(move || {
-                announce(&says);
+                announce(&tx);
                 call(client, silent)
             })
         });
-        (0..4).for_each(|_| asleep(hears.recv().expect("a thread begins")));
+        (0..4).for_each(|_| asleep(rx.recv().expect("a thread begins")));
         client.abort();
         for sleeper in sleepers {
             let error = sleeper.join().expect("it comes back");
@@ -672,7 +672,7 @@ fn sender_cache_keeps_configured_count() {
     let server = DatagramSocket::bind(roce(0), &config).expect("bind");
     let clients = [(); 3].map(|()| socket(roce(0)));
     let peers = [0, 1, 2].map(|which: usize| found(&clients[which], &server));
-    let hear = |which: usize| {
+    let exchange = |which: usize| {
         let client = &clients[which];
         drop(
             client
@@ -684,19 +684,19 @@ fn sender_cache_keeps_configured_count() {
         let made = allocations(|| sender = Some(receives(&server, b"x")));
         (sender.expect("it has one"), made)
     };
-    hear(0);
-    assert_eq!(hear(0).1, 0, "the first is remembered");
-    hear(1);
-    let (kept, made) = hear(0);
+    exchange(0);
+    assert_eq!(exchange(0).1, 0, "the first is remembered");
+    exchange(1);
+    let (kept, made) = exchange(0);
     assert_eq!(made, 0, "there is room for two");
     // The third one is remembered in place of the second, which has been silent for longer.
-    hear(2);
-    assert_eq!([hear(0).1, hear(2).1], [0, 0]);
-    let (again, made) = hear(1);
+    exchange(2);
+    assert_eq!([exchange(0).1, exchange(2).1], [0, 0]);
+    let (again, made) = exchange(1);
     assert!(made > 0, "it was forgotten");
-    assert!(hear(0).1 > 0, "and this one now");
+    assert!(exchange(0).1 > 0, "and this one now");
     assert_ne!(kept, again);
-    // Who is kept can be answered all the same.
+    // Senders that the program keeps can be answered nevertheless.
     for (sender, client) in [(kept, &clients[0]), (again, &clients[1])] {
         server.post_send_to(filled(&server, b"to you"), &sender).expect("post");
         receives(client, b"to you");
@@ -817,13 +817,13 @@ fn device_removal_ends_socket() {
     client.post_send_to(filled(&client, b"there"), &peer).expect("post");
     receives(&server, b"there");
     let group = server.join_multicast(([239, 1, 2, 202], 0), Membership::Full).expect("join");
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let deletion = thread::scope(|scope| {
         let receiver = scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             server.recv_from_timeout(LONG).expect_err("the device goes")
         });
-        asleep(hears.recv().expect("it begins"));
+        asleep(rx.recv().expect("it begins"));
         let deletion = own.delete();
         let error = receiver.join().expect("it comes back");
         assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");

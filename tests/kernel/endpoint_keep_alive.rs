@@ -34,14 +34,14 @@ fn death_of_idle_peer_is_detected() {
     let (waits, first) = with_low_peer(Some(EVERY));
     let (loops, second) = with_low_peer(Some(EVERY));
     let (without, third) = with_low_peer(None);
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let failed = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_RETRY_EXC_ERR);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             waits.recv_timeout(LONG).expect_err("no peer should be there")
         });
-        asleep(hears.recv().expect("the thread begins"));
+        asleep(rx.recv().expect("the thread begins"));
         for peer in [&first, &second, &third] {
             bring(peer.io.qp(), QpState::IB_QPS_RESET);
         }

@@ -73,18 +73,18 @@ fn completion_events_are_read_in_batches(address: SocketAddr) {
     const COUNT: u32 = 80;
     let [client, server] = pair(address, &ConnectionConfig::default());
     thread::scope(|scope| {
-        let (says, hears) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         let reader = scope.spawn(move || {
             let before = reads();
             let of_counting = reads() - before;
             for number in 0..COUNT {
-                announce(&says);
+                announce(&tx);
                 receives(&server, &number.to_ne_bytes());
             }
             (reads() - before - 2 * of_counting, server)
         });
         for number in 0..COUNT {
-            asleep(hears.recv().expect("it should not panic"));
+            asleep(rx.recv().expect("it should not panic"));
             client.post_send(filled(&client, &number.to_ne_bytes())).expect("post");
         }
         let (made, _server) = reader.join().expect("thread should not panic");
@@ -232,19 +232,19 @@ fn acquire_waits_for_free_buffer() {
     let both = [(); 2].map(|()| client.try_acquire_buffer().expect("a buffer"));
     assert_kind(client.try_acquire_buffer(), &ErrorKind::WouldBlock);
     assert_kind(client.acquire_buffer_timeout(Duration::from_millis(1)), &ErrorKind::TimedOut);
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let [dropped, mut sent] = both;
     // Of two that wait, one sleeps on the descriptors and one waits for that one.
     let two_wait_for = |comes_back: &mut dyn FnMut()| {
         thread::scope(|scope| {
             let waiting = [(); 2].map(|()| {
-                let (says, client) = (says.clone(), &client);
+                let (tx, client) = (tx.clone(), &client);
                 scope.spawn(move || {
-                    announce(&says);
+                    announce(&tx);
                     drop(client.acquire_buffer_timeout(LONG).expect("a buffer"));
                 })
             });
-            (0..2).for_each(|_| asleep(hears.recv().expect("a thread begins")));
+            (0..2).for_each(|_| asleep(rx.recv().expect("a thread begins")));
             comes_back();
             waiting.into_iter().for_each(|thread| thread.join().expect("it has had a buffer"));
         });
@@ -276,7 +276,7 @@ fn oversized_and_foreign_buffers_are_refused() {
 
 /// One side sends short messages and receives long ones, and the other does the reverse.
 fn sizes_differ_by_direction(address: SocketAddr) {
-    // With a keep-alive write too, whose buffer lies behind the others.
+    // The buffer of the keep-alive writes is behind the other buffers.
     for keep_alive in [None, Some(Duration::from_millis(1))] {
         let some = ConnectionConfig::new().keep_alive_interval(keep_alive).send_buffers(3);
         let sizes = |send_buffer_size, receive_buffer_size| {

@@ -187,17 +187,17 @@ fn descriptor_ignores_unwanted_messages() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn blocked_call_wakes_despite_try_calls() {
     let [client, _server] = pair(roce(0), &ConnectionConfig::new().send_buffers(1));
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let (wakes, woken) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..200 {
             let only = client.acquire_buffer_timeout(LONG).expect("the only one");
             let sleeper = scope.spawn(|| {
-                announce(&says);
+                announce(&tx);
                 drop(client.acquire_buffer().expect("it is given back"));
                 wakes.send(()).expect("the test listens");
             });
-            asleep(hears.recv().expect("the thread begins"));
+            asleep(rx.recv().expect("the thread begins"));
             drop(only);
             assert!(now(client.try_recv()).is_none());
             if woken.recv_timeout(LONG).is_err() {
@@ -218,15 +218,15 @@ fn loop_wakes_beside_blocked_call(address: SocketAddr) {
 
     let config = ConnectionConfig::new().send_buffers(1);
     let [client, server] = pair(address, &config);
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     // Blocked until a buffer is free, beside a loop that receives.
     let only = client.acquire_buffer_timeout(LONG).expect("the only buffer");
     thread::scope(|scope| {
         let blocked = scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             client.acquire_buffer_timeout(LONG * 2).map(drop)
         });
-        let blocked_id = hears.recv().expect("the thread begins");
+        let blocked_id = rx.recv().expect("the thread begins");
         for round in 0..ROUNDS {
             assert!(now(client.try_recv()).is_none());
             asleep(blocked_id);
@@ -241,10 +241,10 @@ fn loop_wakes_beside_blocked_call(address: SocketAddr) {
     // Blocked until a message comes, beside a loop that sends.
     thread::scope(|scope| {
         let blocked = scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             client.recv_timeout(LONG * 2)
         });
-        let blocked_id = hears.recv().expect("the thread begins");
+        let blocked_id = rx.recv().expect("the thread begins");
         for round in 0..ROUNDS {
             asleep(blocked_id);
             client.post_bytes(&[round]).expect("post");
@@ -259,10 +259,10 @@ fn loop_wakes_beside_blocked_call(address: SocketAddr) {
     // Blocked until the peer ends the connection; the loop may read the event of that.
     thread::scope(|scope| {
         let blocked = scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             client.recv_timeout(LONG)
         });
-        asleep(hears.recv().expect("the thread begins"));
+        asleep(rx.recv().expect("the thread begins"));
         let close = scope.spawn(|| server.close(LONG));
         while !blocked.is_finished() {
             let readable = is_readable(&client, PollTimeout::from(10_u8));
@@ -323,13 +323,13 @@ fn one_thread_serves_many_connections(address: SocketAddr) {
     let server = listener.local_addr().expect("an IP address");
     thread::scope(|scope| {
         let accepted = [(); CLIENTS].map(|()| mpsc::channel());
-        let (says, hears): (Vec<_>, Vec<_>) = accepted.into_iter().unzip();
-        for (hears, number) in hears.into_iter().zip(0_u8..) {
+        let (tx, rx): (Vec<_>, Vec<_>) = accepted.into_iter().unzip();
+        for (rx, number) in rx.into_iter().zip(0_u8..) {
             scope.spawn(move || {
                 let connector = Connector::new().private_data(&[number]);
                 let connection = connector.connect(server).expect("connect");
                 // siw lets a message lie that comes before: see `CmId::accept`.
-                hears.recv().expect("the server has accepted");
+                rx.recv().expect("the server has accepted");
                 for round in 0..20 {
                     let text = [number, round];
                     connection.post_send(filled(&connection, &text)).expect("post");
@@ -354,7 +354,7 @@ fn one_thread_serves_many_connections(address: SocketAddr) {
                         let accepted = incoming.accept(&ConnectionConfig::default(), &[], LONG);
                         let connection = accepted.expect("accept");
                         let number = usize::from(connection.private_data()[0]);
-                        says[number].send(()).expect("the client waits");
+                        tx[number].send(()).expect("the client waits");
                         echoes.push(None);
                         let data = u64::try_from(echoes.len()).expect("it fits");
                         epoll.add(&connection, readable(data)).expect("add");

@@ -47,7 +47,7 @@ fn assert_overrun(connection: &Connection) {
         "{error}"
     );
     assert!(error.to_string().contains("no buffer"), "{error}");
-    let error = connection.post_bytes(b"nobody is there").expect_err("it has ended");
+    let error = connection.post_bytes(b"late").expect_err("it has ended");
     assert_eq!(*error.kind(), ErrorKind::ReceiveOverrun, "{error}");
 }
 
@@ -217,7 +217,7 @@ fn siw_overrun_is_exact_with_several_threads() {
     for (turn, peer) in peers.into_iter().cycle().take(24).enumerate() {
         let config = if turn / 12 == 0 { buffers(COUNT) } else { kept_alive(COUNT) };
         let [client, server] = pair(siw(0), &config);
-        let (sends, hears) = (server.clone(), server);
+        let (sender, receiver) = (server.clone(), server);
         let (hand, take) = mpsc::channel::<(u32, Message)>();
         let (take, gate) = (Mutex::new(take), RwLock::new(()));
         let next_work = || take.lock().expect("no thread should panic").recv();
@@ -226,14 +226,14 @@ fn siw_overrun_is_exact_with_several_threads() {
                 drop(gate.read().expect("no thread should panic"));
                 drop(message);
                 if peer == Peer::Waits {
-                    sends.post_bytes(&number.to_ne_bytes()).expect("answer");
+                    sender.post_bytes(&number.to_ne_bytes()).expect("answer");
                 }
             }
         };
-        let hears = move || {
+        let receives = move || {
             let mut received = 0;
             loop {
-                match hears.recv_timeout(LONG) {
+                match receiver.recv_timeout(LONG) {
                     Ok(Some(message)) => {
                         assert_eq!(message[..], u32::to_ne_bytes(received));
                         received += 1;
@@ -248,7 +248,7 @@ fn siw_overrun_is_exact_with_several_threads() {
             let closed =
                 (peer == Peer::Floods).then(|| gate.write().expect("no thread should panic"));
             (0..THREADS).for_each(|_| drop(scope.spawn(answers)));
-            let hearing = scope.spawn(hears);
+            let receiving = scope.spawn(receives);
             match peer {
                 Peer::Waits => {
                     post(&client, 0..COUNT);
@@ -270,7 +270,7 @@ fn siw_overrun_is_exact_with_several_threads() {
             drop(closed);
             // Refused where the kernel has ended it.
             let _ended = client.close(LONG);
-            hearing.join().expect("thread should not panic")
+            receiving.join().expect("thread should not panic")
         });
         let kind = told.as_ref().map(|error| error.kind());
         match peer {
@@ -327,7 +327,7 @@ fn siw_overrun_is_reported_to_task() {
         }
         assert!(
             in_time(client.recv()).await.expect("receive").is_none(),
-            "nobody tells the sender"
+            "the sender gets no error"
         );
         let (received, error) = in_time(receiving).await.expect("task should not panic");
         assert_eq!((received, error.kind()), (4, &ErrorKind::ReceiveOverrun));

@@ -113,9 +113,9 @@ fn from_every_call<'a>(
     thread::scope(|scope| {
         let waiters = calls.iter().map(|((name, call), connection)| {
             connection.post_bytes(message).expect("post");
-            let (says, hears) = mpsc::channel();
-            let waiter = scope.spawn(move || call(connection, &mut || announce(&says)));
-            asleep(hears.recv().expect("the thread begins"));
+            let (tx, rx) = mpsc::channel();
+            let waiter = scope.spawn(move || call(connection, &mut || announce(&tx)));
+            asleep(rx.recv().expect("the thread begins"));
             (name, waiter)
         });
         let waiters: Vec<_> = waiters.collect();
@@ -197,13 +197,13 @@ fn siw_cut_wire_ends_every_call() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_succeeds_when_peer_leaves_unanswered() {
     let [client, server] = pair(roce(0), &ConnectionConfig::default());
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let closes = scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             client.close(LONG)
         });
-        asleep(hears.recv().expect("the thread begins"));
+        asleep(rx.recv().expect("the thread begins"));
         drop(server);
         closes.join().expect("it comes back").expect("nothing was lost");
     });
@@ -213,15 +213,15 @@ fn close_succeeds_when_peer_leaves_unanswered() {
 fn messages_precede_end(address: SocketAddr) {
     for round in 0..10 {
         let [client, server] = pair(address, &ConnectionConfig::default());
-        let (says, hears) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         thread::scope(|scope| {
             let receiver = scope.spawn(|| {
-                announce(&says);
+                announce(&tx);
                 let message = server.recv_timeout(LONG).expect("receive");
                 assert_eq!(*message.expect("the message is first"), [round]);
                 assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
             });
-            asleep(hears.recv().expect("the thread begins"));
+            asleep(rx.recv().expect("the thread begins"));
             client.post_send(filled(&client, &[round])).expect("post");
             client.close(LONG).expect("close");
             receiver.join().expect("it receives");

@@ -211,14 +211,14 @@ fn idle_member_uses_little_memory() {
     let server = listener.local_addr().expect("an IP address");
     let mut group = Group::new(roce(0), &config);
     thread::scope(|scope| {
-        let (says, hears) = std::sync::mpsc::channel::<()>();
+        let (tx, rx) = std::sync::mpsc::channel::<()>();
         scope.spawn(move || {
             let mut peers = Group::new(roce(0), &config);
             for _ in 0..2 * MEMBERS {
                 let client = peers.group.connect(&Connector::new(), server).expect("connect");
                 peers.is_established(client);
             }
-            assert!(hears.recv().is_err(), "the test ends");
+            assert!(rx.recv().is_err(), "the test ends");
         });
         let mut join = || {
             for _ in 0..MEMBERS {
@@ -232,7 +232,7 @@ fn idle_member_uses_little_memory() {
         let ((), bytes) = kept(join);
         let most = HEAP + heap_of_tables();
         assert!(bytes / MEMBERS <= most, "{} bytes of the heap for a member", bytes / MEMBERS);
-        drop(says);
+        drop(tx);
     });
 }
 

@@ -64,13 +64,13 @@ fn bytes_arrive(address: SocketAddr) {
     };
     round();
     assert_eq!(allocations(|| (0..50).for_each(|_| round())), 0);
-    let (sends, hears) = (client.clone(), client);
-    sends.post_bytes(b"1").expect("post");
-    sends.try_post_bytes(b"2").expect("post");
+    let (sender, receiver) = (client.clone(), client);
+    sender.post_bytes(b"1").expect("post");
+    sender.try_post_bytes(b"2").expect("post");
     [b"1", b"2"].iter().for_each(|bytes| receives(&server, *bytes));
     server.abort();
-    assert!(hears.recv_timeout(LONG).expect("receive").is_none());
-    let error = sends.post_bytes(b"nobody is there").expect_err("it has ended");
+    assert!(receiver.recv_timeout(LONG).expect("receive").is_none());
+    let error = sender.post_bytes(b"late").expect_err("it has ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     let error = server.try_post_bytes(b"nor here").expect_err("it has ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
@@ -99,20 +99,20 @@ fn post_bytes_waits_for_free_buffer() {
     assert!(!is_readable(&client, PollTimeout::ZERO), "there is none yet");
     drop(held);
     assert!(is_readable(&client, PollTimeout::ZERO), "there is one");
-    client.try_post_bytes(b"by who has tried").expect("post");
-    receives(&server, b"by who has tried");
+    client.try_post_bytes(b"by a try").expect("post");
+    receives(&server, b"by a try");
     let held = client.acquire_buffer_timeout(LONG).expect("it comes back");
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
-            announce(&says);
-            client.post_bytes(b"by who has waited")
+            announce(&tx);
+            client.post_bytes(b"by a waiter")
         });
-        asleep(hears.recv().expect("the thread begins"));
+        asleep(rx.recv().expect("the thread begins"));
         drop(held);
         waiting.join().expect("thread should not panic").expect("post");
     });
-    receives(&server, b"by who has waited");
+    receives(&server, b"by a waiter");
     client.flush_timeout(LONG).expect("flush");
     assert_eq!(sent(&client), (2, 33), "nothing of what was refused");
     let mut connection = Some(client);
@@ -180,12 +180,12 @@ async fn dropped(address: SocketAddr) {
     let [from, to] = endpoint_tokio::pair(address, &large).await;
     from.post_bytes(&[7; 8192]).await.expect("post");
     endpoint_tokio::receives(&to, &[7; 8192]).await;
-    let (sends, hears) = (client.clone(), client);
-    sends.post_bytes(b"of a clone").await.expect("post");
+    let (sender, receiver) = (client.clone(), client);
+    sender.post_bytes(b"of a clone").await.expect("post");
     endpoint_tokio::receives(&server, b"of a clone").await;
-    drop((sends, hears));
+    drop((sender, receiver));
     assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
-    let ended = in_time(Task::post_bytes(&server, b"nobody is there")).await;
+    let ended = in_time(Task::post_bytes(&server, b"late")).await;
     assert_eq!(*ended.expect_err("it has ended").kind(), ErrorKind::Disconnected);
 }
 

@@ -71,25 +71,25 @@ fn removal_ends_every_call(own: &Own) {
     let resolving = connector.start_connect(server).expect("start");
     assert!(now(loops.try_recv()).is_none());
 
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let deletion = thread::scope(|scope| {
         let receive: Call = |connection| Ok(connection.recv_timeout(LONG)?.map(drop));
         let take: Call = |connection| connection.acquire_buffer_timeout(LONG).map(drop).map(Some);
         let sleepers: Vec<_> = [(&waits[0], receive), (&waits[1], receive), (&waits[1], take)]
             .into_iter()
             .map(|(connection, call)| {
-                let says = says.clone();
+                let tx = tx.clone();
                 scope.spawn(move || {
-                    announce(&says);
+                    announce(&tx);
                     call(connection)
                 })
             })
             .collect();
         let listens = scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             listener.accept_timeout(LONG).expect_err("no request should come")
         });
-        (0..4).for_each(|_| asleep(hears.recv().expect("a thread begins")));
+        (0..4).for_each(|_| asleep(rx.recv().expect("a thread begins")));
         let deletion = own.delete();
         for sleeper in sleepers {
             is_over(sleeper.join().expect("it comes back"));
@@ -154,13 +154,13 @@ fn close_does_not_wait_for_removed_device() {
     for tries in &try_to {
         assert!(now(tries.try_close()).is_none(), "no peer should answer");
     }
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let deletion = thread::scope(|scope| {
         let closing = scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             waits.close(LONG)
         });
-        asleep(hears.recv().expect("the thread begins"));
+        asleep(rx.recv().expect("the thread begins"));
         let deletion = own.delete();
         closing.join().expect("it comes back").expect("nothing was lost");
         deletion

@@ -209,11 +209,12 @@ fn end_wakes_all_tasks(address: SocketAddr) {
             let held = client.acquire_buffer().await.expect("a buffer");
             let (mut receiving, mut taking) = (Vec::new(), Vec::new());
             for _ in 0..2 {
-                let who = Arc::clone(&client);
+                let caller = Arc::clone(&client);
                 receiving
-                    .push(executor::spawn(async move { who.recv().await.map(|m| m.is_none()) }));
-                let who = Arc::clone(&client);
-                taking.push(executor::spawn(async move { who.acquire_buffer().await.map(drop) }));
+                    .push(executor::spawn(async move { caller.recv().await.map(|m| m.is_none()) }));
+                let caller = Arc::clone(&client);
+                taking
+                    .push(executor::spawn(async move { caller.acquire_buffer().await.map(drop) }));
             }
             executor::sleep(Duration::from_millis(5)).await;
             match way {
@@ -221,8 +222,8 @@ fn end_wakes_all_tasks(address: SocketAddr) {
                 1 => drop(server),
                 2 => client.abort().await,
                 _ => {
-                    let who = Arc::clone(&client);
-                    let closing = executor::spawn(async move { who.close(LONG).await });
+                    let caller = Arc::clone(&client);
+                    let closing = executor::spawn(async move { caller.close(LONG).await });
                     assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
                     in_time(closing).await.expect("task should not panic").expect("close");
                 }
@@ -371,7 +372,7 @@ fn runtime_may_end_before_connections(address: SocketAddr) {
         for connection in both {
             // In the middle of everything.
             runtime.spawn(async move {
-                connection.post_send(filled(&connection, b"nobody answers").await).expect("post");
+                connection.post_send(filled(&connection, b"no answer").await).expect("post");
                 loop {
                     let received = connection.recv().await;
                     if !received.is_ok_and(|message| message.is_some()) {
@@ -385,14 +386,14 @@ fn runtime_may_end_before_connections(address: SocketAddr) {
             drop(listener.accept().await);
         });
         runtime.spawn(async move {
-            // Nobody is there.
-            let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
-            drop(Connection::connect(&Connector::new().local_addr(address), nobody).await);
+            // No machine has this address.
+            let absent = SocketAddr::from(([10, 0, 0, 99], 7471));
+            drop(Connection::connect(&Connector::new().local_addr(address), absent).await);
         });
         runtime.block_on(async { executor::sleep(Duration::from_millis(20)).await });
         drop(runtime);
         let other = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let error = other.block_on(lives.recv()).expect_err("there is nothing, and nobody watches");
+        let error = other.block_on(lives.recv()).expect_err("the runtime should have ended");
         assert_eq!(error.errno(), libc::ECANCELED, "{error}");
         // A call that does not have to wait does not need it.
         other.block_on(send(&lives, b"still there"));
@@ -583,7 +584,7 @@ fn task_reads_without_depth_are_refused() {
 /// A waker that ends the connection, on the thread that wakes it.
 struct Ends {
     connection: Mutex<Option<Arc<Connection>>>,
-    says: mpsc::Sender<()>,
+    tx: mpsc::Sender<()>,
 }
 
 impl Wake for Ends {
@@ -592,7 +593,7 @@ impl Wake for Ends {
         if let Some(connection) = connection {
             // Done here where there is no runtime, and begun where there is one.
             let _ = pin!(connection.abort()).poll(&mut Context::from_waker(Waker::noop()));
-            self.says.send(()).expect("the test listens");
+            self.tx.send(()).expect("the test listens");
         }
     }
 }
@@ -607,17 +608,17 @@ fn waker_may_reenter_during_abort() {
     let [client, _server] = runtime.block_on(async {
         both.map(|one| Arc::new(Connection::from_blocking(one).expect("it is watched")))
     });
-    let (says, hears) = mpsc::channel();
-    let ends = Ends { connection: Mutex::new(Some(Arc::clone(&client))), says: says.clone() };
+    let (tx, rx) = mpsc::channel();
+    let ends = Ends { connection: Mutex::new(Some(Arc::clone(&client))), tx: tx.clone() };
     thread::spawn(move || {
         let waker = Waker::from(Arc::new(ends));
         let mut receiving = pin!(client.recv());
         assert!(receiving.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         let ended = pin!(client.abort()).poll(&mut Context::from_waker(Waker::noop()));
         assert!(ended.is_ready(), "there is no other thread for it");
-        says.send(()).expect("the test listens");
+        tx.send(()).expect("the test listens");
     });
     for _ in 0..2 {
-        hears.recv_timeout(LONG).expect("each comes to an end");
+        rx.recv_timeout(LONG).expect("each comes to an end");
     }
 }

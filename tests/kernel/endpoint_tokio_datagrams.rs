@@ -331,7 +331,7 @@ async fn joining() {
         let joined = until_dropped(member.join_multicast(group(3), Membership::Full), point).await;
         let is_joined = joined.is_some();
         assert!(joined.is_none_or(|joined| is_in(&joined.expect("join"))));
-        // It was left, and is joined anew.
+        // The group was left, and is joined again.
         let joined =
             in_time(member.join_multicast(group(3), Membership::Full)).await.expect("join");
         send(&member, b"to all", joined.peer()).await;

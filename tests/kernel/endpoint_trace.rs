@@ -397,12 +397,12 @@ fn abandoned_attempt_is_traced() {
         drop(incoming.start_accept(&ConnectionConfig::default(), &[], LONG).expect("accept"));
     });
     assert_eq!(said, [state("accepting"), state("given up")]);
-    // Nobody is there.
-    let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
+    // No machine has this address.
+    let absent = SocketAddr::from(([10, 0, 0, 99], 7471));
     let connector = Connector::new().local_addr(roce(0));
-    let (started, said) = Notes::of(|| connector.start_connect(nobody).map(drop));
+    let (started, said) = Notes::of(|| connector.start_connect(absent).map(drop));
     started.expect("it begins");
-    let peer = format!("it: peer={nobody}");
+    let peer = format!("it: peer={absent}");
     let rest = [state("resolving"), state("given up")];
     assert_eq!(said[..2], ["connection: id=some".to_owned(), peer]);
     assert_eq!(said[2..], rest);

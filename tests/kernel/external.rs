@@ -59,7 +59,7 @@ impl Established {
         let to = external(&server);
         go(&server, &to, &CONNECTED);
         server.accept(&named(&to)).expect("accept");
-        // Nobody confirms but the program.
+        // The program has to confirm the connection.
         let event = ours.expect_event(EventType::ConnectResponse).expect("an answer");
         assert_eq!(event.connection().expect("a connection's").qp_num, to.qp().number());
         drop(event);

@@ -67,7 +67,7 @@ fn list_longer_than_command_arrives() {
     from.send(0..1024).expect("post sends");
     assert_eq!(to.completed(), with(SUCCESS, 0..1024));
     assert_eq!(from.completed(), with(SUCCESS, 0..1024));
-    // Nobody receives: they fill the queue, and stay there.
+    // No receive is posted, so the sends fill the queue and stay in it.
     from.send(0..1000).expect("post sends");
     assert_unposted(&from.send(1000..2024).expect_err("too many"), libc::ENOMEM, 1000);
     to.receive(0..1024).expect("post receives");
@@ -216,7 +216,7 @@ fn datagrams_follow_address_handle() {
     assert_eq!((received.qp_num(), received.port_num()), (to.qp.number(), 1));
     assert_eq!((received.slid(), received.sl(), received.dlid_path_bits()), (0x1234, 5, 6));
     assert_eq!((received.pkey_index(), received.vendor_err()), (7, 0));
-    assert_eq!(from.completed(), with(SUCCESS, [2, 3]), "what nobody receives is lost");
+    assert_eq!(from.completed(), with(SUCCESS, [2, 3]), "a datagram without a receive is lost");
     handle.destroy().expect("destroy");
     assert_eq!(kt.count("ah"), 0);
 }
@@ -447,17 +447,17 @@ fn drain_ends_despite_other_completions() {
     node.qp.drain(SHORT, |_| go_on()).expect("nothing is to come in RESET");
     node.connect(node.qp.number());
     node.receive(0..4).expect("post receives");
-    let (over, (says, hears)) = (AtomicBool::new(false), mpsc::channel());
+    let (over, (tx, rx)) = (AtomicBool::new(false), mpsc::channel());
     thread::scope(|scope| {
         let _ending = Ending(&over);
         scope.spawn(|| {
             let _queue = node.qp.lock_send_queue().expect("send queue");
-            says.send(()).expect("the test listens");
+            tx.send(()).expect("the test listens");
             while !over.load(Ordering::SeqCst) {
                 thread::yield_now();
             }
         });
-        hears.recv().expect("the thread has the send queue");
+        rx.recv().expect("the thread has the send queue");
         let error = node.qp.drain(SHORT, |_| go_on()).expect_err("there is no marker");
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
     });

@@ -69,7 +69,7 @@ fn act_as_hostile_client(channel: &EventChannel, server: &Listener, rng: &mut Rn
                     side.io.post(1, write, 0..64, SendFlags::SIGNALED).expect("post");
                     assert!(!side.io.next().is_success(), "it was written");
                 }
-                // Says nothing, and goes.
+                // The peer sends nothing and disconnects.
                 _ => thread::sleep(SHORT),
             }
         }
@@ -270,9 +270,9 @@ fn hostile_tcp_clients_leave_siw_listener_usable() {
 fn siw_delays_message_received_during_accept() {
     const TRIES: usize = 3;
     let listener = Listener::bind(siw(0)).expect("listen");
-    // The work that read the request may be late, and look once more when the connection stands.
+    // The kernel's work item that read the request may run late, and read again when the connection is established.
     let seen = (0..TRIES).any(|_| message_stays_unread(&listener));
-    assert!(seen, "it has read all");
+    assert!(seen, "siw has read all messages");
 }
 
 /// Returns `true` if siw leaves what comes before `listener` accepts, until more comes.

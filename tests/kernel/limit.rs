@@ -82,7 +82,7 @@ fn memlock_limit_is_named_in_errors() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn address_space_limit_is_reported() {
-    // Who lacks it knows no more than that there is none.
+    // The errno does not name the limit.
     let is_right = |error: &Error| error.errno() == libc::ENOMEM && !error.operation().is_empty();
     raise(Resource::RLIMIT_AS, address_space, 4096, socket, is_right);
 }

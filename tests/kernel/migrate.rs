@@ -71,29 +71,29 @@ fn pending_and_later_events_move() {
 /// A thread's way to sleep on a channel until there is an event.
 type Sleep = fn(&EventChannel, &Sender<Pid>) -> Event;
 
-fn in_get_event(channel: &EventChannel, says: &Sender<Pid>) -> Event {
-    announce(says);
+fn in_get_event(channel: &EventChannel, tx: &Sender<Pid>) -> Event {
+    announce(tx);
     channel.get_event().expect("an event")
 }
 
-fn with_deadline(channel: &EventChannel, says: &Sender<Pid>) -> Event {
-    announce(says);
+fn with_deadline(channel: &EventChannel, tx: &Sender<Pid>) -> Event {
+    announce(tx);
     channel.get_event_timeout(LONG).expect("wait").expect("an event before the deadline")
 }
 
-fn in_poll(channel: &EventChannel, says: &Sender<Pid>) -> Event {
-    announce(says);
+fn in_poll(channel: &EventChannel, tx: &Sender<Pid>) -> Event {
+    announce(tx);
     wait(channel);
     channel.get_event().expect("an event")
 }
 
-fn in_edge_triggered_epoll(channel: &EventChannel, says: &Sender<Pid>) -> Event {
+fn in_edge_triggered_epoll(channel: &EventChannel, tx: &Sender<Pid>) -> Event {
     channel.set_nonblocking(true).expect("make it non-blocking");
     let epoll = Epoll::new(EpollCreateFlags::empty()).expect("epoll");
     let interest = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
     epoll.add(channel.as_fd(), interest).expect("watch the channel");
     loop {
-        announce(says);
+        announce(tx);
         let edges = epoll.wait(&mut [EpollEvent::empty()], EpollTimeout::NONE).expect("wait");
         assert_eq!(edges, 1);
         if let Some(event) = until_it_would_block(channel) {
@@ -120,11 +120,11 @@ fn until_it_would_block(channel: &EventChannel) -> Option<Event> {
 fn is_woken(sleep: Sleep, pending: impl Fn(&EventChannel) -> CmId) {
     for _ in 0..10 {
         let (old, new) = (channel(), channel());
-        let (says, hears) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         let id = pending(&old);
         thread::scope(|scope| {
-            let sleeper = scope.spawn(|| sleep(&new, &says).token());
-            asleep(hears.recv().expect("thread should send its id"));
+            let sleeper = scope.spawn(|| sleep(&new, &tx).token());
+            asleep(rx.recv().expect("thread should send its id"));
             id.migrate(&new).expect("migrate");
             assert_eq!(sleeper.join().expect("sleeper should not panic"), id.token());
         });
@@ -163,18 +163,18 @@ fn migration_wakes_reader_without_loopback() {
 fn several_readers_share_moved_events() {
     let (old, new) = (channel(), channel());
     let moving: Vec<_> = (0..4).map(|_| with_pending_event(&old)).collect();
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let sleepers: Vec<_> = moving
             .iter()
             .map(|_| {
-                let says = says.clone();
+                let tx = tx.clone();
                 let new = &new;
-                scope.spawn(move || in_get_event(new, &says).token())
+                scope.spawn(move || in_get_event(new, &tx).token())
             })
             .collect();
         for _ in &sleepers {
-            asleep(hears.recv().expect("thread should send its id"));
+            asleep(rx.recv().expect("thread should send its id"));
         }
         for id in &moving {
             id.migrate(&new).expect("migrate");
@@ -315,14 +315,14 @@ fn migration_waits_for_event_of_other_thread() {
     let event = old.get_event().expect("an event");
     let dropped = AtomicBool::new(false);
     thread::scope(|scope| {
-        let (says, hears) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         let (id, new, dropped) = (&id, &new, &dropped);
         let mover = scope.spawn(move || {
-            announce(&says);
+            announce(&tx);
             id.migrate(new).expect("migrate");
             assert!(dropped.load(Ordering::SeqCst), "it did not wait for the event");
         });
-        asleep(hears.recv().expect("thread should send its id"));
+        asleep(rx.recv().expect("thread should send its id"));
         // The kernel has moved it already.
         id.resolve_route(LONG).expect("commands are not kept waiting");
         assert_eq!(next(new, EventType::RouteResolved), id.token());

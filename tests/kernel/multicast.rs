@@ -99,7 +99,7 @@ fn datagrams_reach_full_members() {
     let to = handle(&sender.io, &event);
     send(&sender.io, &to, 1);
     assert_eq!([received(&first.io), received(&second.io)], [1, 1]);
-    // Who leaves gets no more, the others do.
+    // A member that leaves receives no more messages, but the others do.
     first.id.leave_multicast(group).expect("leave");
     send(&sender.io, &to, 2);
     assert_eq!(received(&second.io), 2);
@@ -407,10 +407,10 @@ fn id_destroy_leaves_its_groups_only() {
         let qp = id.create_qp(&pd, &init).expect("queue pair");
         let joined = join(&channel, &id, group(150), Membership::Full);
         drop(join(&channel, &id, group(151), Membership::SendOnly));
-        // Nobody reads the event of the last one.
+        // The event of the last join is not read.
         id.join_multicast(group(152), Membership::Full).expect("join");
         if round % 4 < 2 {
-            // Of this group the id knows nothing.
+            // The id does not know of this group.
             qp.attach_multicast(gid(group(153)), 0).expect("attach");
         }
         match round % 4 {

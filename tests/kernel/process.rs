@@ -117,16 +117,16 @@ fn forked_child_skips_locks_of_waiting_parent() {
     let connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &connection;
     server.io.receive(1, 0..8).expect("post a receive");
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             let mut done = [rdmacm::verbs::Completion::default()];
             assert_eq!(server.io.cq().wait_timeout(&mut done, LONG).expect("wait"), 1);
         });
-        asleep(hears.recv().expect("thread should send its id"));
+        asleep(rx.recv().expect("thread should send its id"));
         in_child(|| {
-            // Where it waits for what the parent's thread holds, it waits for ever.
+            // If the child waited for the lock of the parent's thread, it would wait forever.
             alarm::set(10);
             forked(server.io.cq().wait(&mut [rdmacm::verbs::Completion::default()]));
         });

@@ -67,10 +67,10 @@ impl Own {
 
     /// Begins to delete the link, which waits until no process has the device open.
     pub(crate) fn delete(&self) -> Deletion {
-        let (says, hears) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         let name = self.name;
-        thread::spawn(move || says.send(link::delete(name)));
-        Deletion(hears)
+        thread::spawn(move || tx.send(link::delete(name)));
+        Deletion(rx)
     }
 
     pub(crate) fn exists(&self) -> bool {
@@ -194,7 +194,7 @@ fn ids_without_verbs_get_removal_event() {
     let bound = id(&channel);
     bound.bind(own.address).expect("bind");
     let resolved = resolve(&channel, server);
-    // Nobody has the device open, so it goes at once.
+    // No process has the device open, so it is removed at once.
     own.delete().finish();
     assert!(!own.exists());
     let mut ids = vec![listener, bound, resolved];
@@ -337,16 +337,16 @@ fn siw_connection_descriptors_delay_removal() {
 fn removal_is_reported_to_all_listener_threads() {
     let own = Own::roce();
     let listener = Listener::bind(own.address).expect("listen");
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let waiters = [(); 3].map(|()| {
-            let (says, listener) = (says.clone(), &listener);
+            let (tx, listener) = (tx.clone(), &listener);
             scope.spawn(move || {
-                announce(&says);
+                announce(&tx);
                 listener.accept_timeout(LONG)
             })
         });
-        (0..3).for_each(|_| asleep(hears.recv().expect("a thread begins")));
+        (0..3).for_each(|_| asleep(rx.recv().expect("a thread begins")));
         let error = listener.try_accept().expect_err("no request should come");
         assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
         own.delete().finish();

@@ -53,7 +53,7 @@ fn route_fills_as_id_is_resolved() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn path_has_gids_of_both_ends() {
-    // Nobody has the address, but the kernel does not have to ask for it.
+    // No machine has this address, but the kernel has an entry for it.
     ip(&["neigh", "replace", "10.0.0.88", "lladdr", "02:00:00:00:00:88", "dev", roce_end()]);
     let there = SocketAddr::from(([10, 0, 0, 88], 7471));
     let route = resolve(&channel(), there).route().expect("route");

@@ -28,8 +28,8 @@ use crate::io::Shape;
 /// A thread: its number, and its handle.
 type Thread = (Pid, Pthread);
 
-fn announce(says: &Sender<Thread>) {
-    says.send((gettid(), pthread_self())).expect("the test listens");
+fn announce(tx: &Sender<Thread>) {
+    tx.send((gettid(), pthread_self())).expect("the test listens");
 }
 
 /// Sends a thread that sleeps signals, each when it has had the one before and sleeps again.
@@ -57,9 +57,9 @@ fn signals_end_no_endpoint_call() {
         let mut waiters = Vec::new();
         for ((name, call), connection) in CALLS.iter().zip(&connections) {
             connection.post_send(filled(connection, b"nobody takes it")).expect("post");
-            let (says, hears) = mpsc::channel();
-            let waiter = scope.spawn(move || call(connection, &mut || announce(&says)));
-            hail(hears.recv().expect("the thread begins"));
+            let (tx, rx) = mpsc::channel();
+            let waiter = scope.spawn(move || call(connection, &mut || announce(&tx)));
+            hail(rx.recv().expect("the thread begins"));
             assert!(!waiter.is_finished(), "{name}");
             waiters.push(waiter);
         }
@@ -93,12 +93,12 @@ fn signals_end_no_datagram_call() {
     ];
     thread::scope(|scope| {
         let waiters = calls.map(|(name, call)| {
-            let (says, hears) = mpsc::channel();
+            let (tx, rx) = mpsc::channel();
             let waiter = scope.spawn(move || {
-                announce(&says);
+                announce(&tx);
                 call().expect_err("the socket ends")
             });
-            hail(hears.recv().expect("the thread begins"));
+            hail(rx.recv().expect("the thread begins"));
             assert!(!waiter.is_finished(), "{name}");
             waiter
         });
@@ -117,19 +117,19 @@ fn signals_end_neither_accept_nor_connect() {
     let_sigusr1_interrupt();
     let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let (says, hears) = mpsc::channel();
-    let also_says = says.clone();
+    let (tx, rx) = mpsc::channel();
+    let also_says = tx.clone();
     thread::scope(|scope| {
         let listens = scope.spawn(|| {
-            announce(&says);
+            announce(&tx);
             listener.accept_timeout(LONG).expect("a request")
         });
-        hail(hears.recv().expect("the thread begins"));
+        hail(rx.recv().expect("the thread begins"));
         let connects = scope.spawn(move || {
             announce(&also_says);
             Connector::new().total_timeout(LONG).connect(server).expect("connect")
         });
-        let client = hears.recv().expect("the thread begins");
+        let client = rx.recv().expect("the thread begins");
         let incoming = listens.join().expect("it comes back");
         hail(client);
         let accepted = incoming.accept(&ConnectionConfig::default(), &[], LONG).expect("accept");
@@ -179,16 +179,16 @@ fn siw_signals_do_not_end_connect() {
     let_sigusr1_interrupt();
     let silent = FullBacklog::new(7211);
     let server = silent.address;
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let connects = scope.spawn(move || {
-            announce(&says);
+            announce(&tx);
             Connector::new()
                 .total_timeout(LONG)
                 .connect(server)
                 .expect_err("no RDMA server listens")
         });
-        let thread = hears.recv().expect("the thread begins");
+        let thread = rx.recv().expect("the thread begins");
         silent.wait_for_request();
         hail(thread);
         assert!(!connects.is_finished(), "no server has answered yet");
@@ -205,13 +205,13 @@ fn siw_signals_keep_connect_deadline() {
     let silent = FullBacklog::new(7212);
     let server = silent.address;
     let timeout = Duration::from_secs(3);
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let connects = scope.spawn(move || {
-            announce(&says);
+            announce(&tx);
             Connector::new().total_timeout(timeout).connect(server).expect_err("no server answers")
         });
-        let (_, thread) = hears.recv().expect("the thread begins");
+        let (_, thread) = rx.recv().expect("the thread begins");
         silent.wait_for_request();
         wait_until("connecting has ended", || {
             pthread_kill(thread, Signal::SIGUSR1).expect("signal");
@@ -230,13 +230,13 @@ fn signals_end_no_destroy() {
     let id = id(&channel);
     id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
     let event = channel.expect_event(EventType::AddrResolved).expect("address resolved");
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let destroys = scope.spawn(move || {
-            announce(&says);
+            announce(&tx);
             id.destroy().expect("destroy");
         });
-        hail(hears.recv().expect("the thread begins"));
+        hail(rx.recv().expect("the thread begins"));
         assert!(!destroys.is_finished(), "this thread has an event of it");
         drop(event);
         destroys.join().expect("it comes back");
@@ -262,13 +262,13 @@ fn signals_interrupt_low_level_waits() {
         &|| cq.wait_timeout(&mut [Completion::default()], LONG).map(drop),
     ];
     for call in calls {
-        let (says, hears) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         thread::scope(|scope| {
             let waiter = scope.spawn(move || {
-                announce(&says);
+                announce(&tx);
                 call().expect_err("a signal comes first")
             });
-            let (_, thread) = hears.recv().expect("the thread begins");
+            let (_, thread) = rx.recv().expect("the thread begins");
             while !waiter.is_finished() {
                 pthread_kill(thread, Signal::SIGUSR1).expect("signal");
                 thread::yield_now();

@@ -177,7 +177,7 @@ fn armed_queue_raises_one_event() {
         let error = events.get_event().expect_err("no event is there");
         assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
     };
-    // Nobody has armed it.
+    // The queue is not armed.
     (0..20).for_each(deliver);
     would_block();
     // By any completion, once; for solicited ones too, as siw's kernel does not know them.
@@ -395,7 +395,7 @@ fn injected_flush_wakes_waiting_thread() {
     } {}
     server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
     for wr_id in 2..5 {
-        // Not by a read, which would wait for ever.
+        // The test does not read the channel first, because that would wait forever without an event.
         assert_eq!(readable(events), 1, "the channel should be readable");
         assert_eq!(events.get_event().expect("an event").token(), cq.token());
         assert_eq!(flushed(server.io.polled().expect("it is there")), wr_id);
@@ -404,7 +404,7 @@ fn injected_flush_wakes_waiting_thread() {
         arm();
         server.io.receive(wr_id + 1, 0..8).expect("post a receive");
     }
-    // Nobody looks at the last one.
+    // The last event is not read.
     drop(connection);
 }
 

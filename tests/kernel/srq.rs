@@ -42,9 +42,9 @@ fn place(wr_id: u64) -> Range<usize> {
 fn two_queue_pairs_share_queue(address: SocketAddr) {
     let servers = Servers::new(address, 2, 16, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
-    for (number, who) in (0..200).zip([0, 1, 1, 0, 1].into_iter().cycle()) {
+    for (number, pair) in (0..200).zip([0, 1, 1, 0, 1].into_iter().cycle()) {
         shared.receive(number, place(number)).expect("post a receive");
-        let Pair { client, server } = &pairs[who];
+        let Pair { client, server } = &pairs[pair];
         send(client, 1000 + number);
         let done = shared.done();
         assert_eq!((done.wr_id(), done.qp_num()), (number, server.io.qp().number()));
@@ -474,7 +474,7 @@ fn list_is_posted_until_queue_is_full(address: SocketAddr) {
         assert_eq!(shared.done().wr_id(), *wr_id);
         pairs[0].client.io.done(*wr_id);
     }
-    // Who has the queue for himself has it once.
+    // A thread that holds the queue cannot take it again.
     let mut held = shared.queue().lock_receive_queue().expect("queue should be unlocked");
     held.ring_doorbell().expect("nothing is pushed");
     for refused in [shared.receive(1, 0..8), shared.queue().resize(9)] {

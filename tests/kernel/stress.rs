@@ -69,7 +69,7 @@ impl Playground {
                 self.add(id);
             }
             1 => {
-                // Who waits holds nothing that the other one may wait for.
+                // A thread that waits must hold nothing for which the other one may wait.
                 held.clear();
                 if let Some(id) = self.some_id(rng) {
                     migrated(&id, channel);

@@ -82,20 +82,20 @@ fn timed_out(error: &Error) -> bool {
 fn whole_life(address: SocketAddr) {
     let (listener, address) = listener(address);
     assert!(listener.is_sync());
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let (completes, completed) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
-            let (says, completed) = (says, completed);
+            let (tx, completed) = (tx, completed);
             let server = side(listener.get_request().expect("a request"));
             assert!(server.id.is_sync());
             assert_last_event(&server.id, EventType::ConnectRequest, b"client");
             server.io.receive(1, 0..8).expect("post a receive");
             server.id.accept(&with_data(b"server")).expect("accept");
             assert_eq!(last(&server.id), EventType::Established);
-            says.send("accepted").expect("the client listens");
+            tx.send("accepted").expect("the client listens");
             server.io.done(1);
-            says.send("arrived").expect("the client listens");
+            tx.send("arrived").expect("the client listens");
             // rxe may never acknowledge a message if its receiver ends the connection at once.
             completed.recv().expect("the send completes");
             server.id.disconnect().expect("disconnect");
@@ -107,12 +107,12 @@ fn whole_life(address: SocketAddr) {
         assert_last_event(&client.id, EventType::Established, b"server");
         // siw notifies the client before it reads from the server's socket, and does not check for bytes that
         // came in between: they stay unread until more come.
-        assert_eq!(hears.recv(), Ok("accepted"));
+        assert_eq!(rx.recv(), Ok("accepted"));
         client.io.post(2, SendOperation::Send, 0..8, SendFlags::SIGNALED).expect("post a send");
         client.io.done(2);
         completes.send(()).expect("the server waits");
         // On iWARP a send is done when TCP has it.
-        assert_eq!(hears.recv(), Ok("arrived"));
+        assert_eq!(rx.recv(), Ok("arrived"));
         client.id.disconnect().expect("disconnect");
         client.id.destroy().expect("destroy");
     });
@@ -287,17 +287,17 @@ fn signals_interrupt_without_losing_events() {
     let client = side(resolved(address));
     for deadline in [None, Some(LONG)] {
         client.id.set_timeout(deadline);
-        let (say, hear) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                say.send(pthread_self()).expect("the test listens");
+                tx.send(pthread_self()).expect("the test listens");
                 match deadline {
                     None => client.id.connect(&ConnParam::default()),
                     Some(_) => client.id.wait_pending(),
                 }
                 .expect_err("a signal comes first")
             });
-            let thread = hear.recv().expect("thread should send its id");
+            let thread = rx.recv().expect("thread should send its id");
             while !waiter.is_finished() {
                 pthread_kill(thread, Signal::SIGUSR1).expect("signal");
                 thread::yield_now();
@@ -317,14 +317,14 @@ fn second_waiting_thread_is_refused() {
     let (theirs, other) = (channel(), channel());
     let (_listener, address) = listen(&theirs, roce(0));
     let client = side(resolved(address));
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let id = &client.id;
     thread::scope(|scope| {
         let waiter = scope.spawn(move || {
-            announce(&says);
+            announce(&tx);
             id.connect(&ConnParam::default())
         });
-        asleep(hears.recv().expect("thread should send its id"));
+        asleep(rx.recv().expect("thread should send its id"));
         let server = side(request(&theirs));
         for error in [id.disconnect(), id.wait_pending(), id.migrate(&other)] {
             let error = error.expect_err("another thread waits");
@@ -341,17 +341,17 @@ fn second_waiting_thread_is_refused() {
 fn each_request_goes_to_one_of_two_threads() {
     let (listener, address) = listener(roce(0));
     let (ours, other) = (channel(), channel());
-    let (says, hears) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let servers = [(); 2].map(|()| {
-            let (says, listener) = (says.clone(), &listener);
+            let (tx, listener) = (tx.clone(), &listener);
             scope.spawn(move || {
-                announce(&says);
+                announce(&tx);
                 listener.get_request().expect("a request")
             })
         });
         for _ in &servers {
-            asleep(hears.recv().expect("thread should send its id"));
+            asleep(rx.recv().expect("thread should send its id"));
         }
         let error = listener.migrate(&other).expect_err("threads wait");
         assert_eq!(error.errno(), libc::EBUSY, "{error}");

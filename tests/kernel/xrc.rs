@@ -104,7 +104,7 @@ fn target_lives_until_last_process_closes() {
                 // It ends without a word to the kernel.
             });
         });
-        ours.read_exact(&mut [0]).expect("hear of the registration");
+        ours.read_exact(&mut [0]).expect("the other process should register");
         assert_eq!(target.query().expect("query").qp_state, QpState::IB_QPS_RTR);
         assert_eq!([kt.count("context"), kt.count("xrcd"), kt.count("qp")], [2, 1, 1]);
         receive_shared(&srq, 3).expect("post a receive");
@@ -118,7 +118,7 @@ fn target_lives_until_last_process_closes() {
         assert_eq!([kt.count("xrcd"), kt.count("qp")], [1, 1], "the other process has them");
         ours.write_all(&[1]).expect("let it go on");
         let mut reached = [0; 4];
-        ours.read_exact(&mut reached).expect("hear where messages go");
+        ours.read_exact(&mut reached).expect("the other process should send a number");
         kt.deliver(number, u32::from_ne_bytes(reached), 1).expect("deliver");
         ours.write_all(&[1]).expect("let it end");
         other.join().expect("the other process is content");
@@ -391,7 +391,7 @@ fn initiator_connects_to_target() {
     theirs.expect_event(EventType::Disconnected).expect("server should get the event");
     server.disconnect().expect("disconnect");
     ours.expect_event(EventType::Disconnected).expect("client should get the event");
-    // Nobody else reaches a target.
+    // Only initiators reach a target.
     let _stranger = connect(QpType::IB_UVERBS_QPT_RC, 0x33);
     let error = ours.expect_event(EventType::Established).expect_err("it is for initiators");
     assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");

@@ -82,7 +82,7 @@ fn main() -> Outcome<ExitCode> {
                     let (yard, failures) = (&yard, failures.clone());
                     scope.spawn(move || {
                         if let Err(error) = play(yard, address, seed) {
-                            // Somebody listens until all have ended.
+                            // The receiver exists until all threads have ended.
                             let _ = failures.send(error.to_string());
                         }
                     });

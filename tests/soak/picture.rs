@@ -5,7 +5,7 @@ use rdmatools::chart::{self, COLORS, Diagram, Line, Scale};
 use crate::census::Sample;
 
 /// Returns a small number exactly, and a large one rounded.
-#[expect(clippy::cast_precision_loss, reason = "nobody sees the last digits of a picture")]
+#[expect(clippy::cast_precision_loss, reason = "the last digits are not visible in a picture")]
 fn number(value: u64) -> f64 {
     value as f64
 }
@@ -30,7 +30,7 @@ pub(crate) fn svg(samples: &[Sample]) -> String {
     };
     let [blue, red, green] = COLORS;
     chart::svg(
-        "Connections made and broken at random; looked at while nobody plays",
+        "Connections made and broken at random; sampled while no thread runs",
         &[
             diagram(
                 "connections so far",

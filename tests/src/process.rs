@@ -41,7 +41,7 @@ impl Process {
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
             let lines = stdout.split(b'\n').map_while(Result::ok);
-            // Nobody receives any more where the process was dropped.
+            // Sending fails if the process was dropped, which ends the thread.
             lines.map(|line| String::from_utf8_lossy(&line).into()).try_for_each(|l| sender.send(l))
         });
         let stderr = thread::spawn(move || {

@@ -163,14 +163,14 @@ mod tests {
             byte(&from)
         };
         assert_eq!(waiting.read_by(fd, over(), read), Ok(None));
-        let (says, hears) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         thread::scope(|scope| {
             let says_and_reads = || {
-                says.send(()).expect("the test listens");
+                tx.send(()).expect("the test listens");
                 byte(&from)
             };
             let reader = scope.spawn(move || waiting.read(fd, says_and_reads));
-            hears.recv().expect("it finds nothing");
+            rx.recv().expect("it finds nothing");
             nix::unistd::write(&to, &[1]).expect("write");
             assert_eq!(reader.join().expect("the reader lives"), Ok(1));
         });
@@ -197,13 +197,13 @@ mod tests {
             [&has_deadline, &wants_no_waiting];
         for change in changes {
             let held = waiting.by_poll();
-            let (says, hears) = mpsc::channel();
+            let (tx, rx) = mpsc::channel();
             thread::scope(|scope| {
                 scope.spawn(move || {
-                    says.send(gettid()).expect("the test listens");
+                    tx.send(gettid()).expect("the test listens");
                     change().expect("no failure");
                 });
-                asleep(hears.recv().expect("the thread says who it is"));
+                asleep(rx.recv().expect("the thread tx who it is"));
                 assert!(!is_nonblocking(fd).expect("fcntl"), "another thread knows it to block");
                 drop(held);
             });

@@ -60,8 +60,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let found = device::list()?.into_iter().find(|device| device.name() == name);
     let device = found.ok_or_else(|| format!("there is no device {name}"))?;
-    // Inherited by the programs. An emulator translates code anew for each address that it lies at, and a
-    // program's first calls would take a hundred times as long as the rest.
+    // The programs inherit this. An emulator translates code for each address again, so with random addresses the first
+    // calls of a program would take a hundred times as long as the rest.
     personality::set(personality::get()? | Persona::ADDR_NO_RANDOMIZE)?;
     let mut names = ["ours", "C"];
     let rows = match (subject.to_str(), directories) {

@@ -45,7 +45,7 @@ pub(crate) fn cut_slices() -> Result<(), Box<dyn Error>> {
 /// Keeps this process, and those that it starts from now on, from preempting others when they wake.
 pub(crate) fn batch() -> Result<(), Box<dyn Error>> {
     set_class("--batch")?;
-    progress("the programs run in the batch class: who wakes up waits for its turn");
+    progress("the programs run in the batch class, so a process that wakes preempts no other one");
     Ok(())
 }
 

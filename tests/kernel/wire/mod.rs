@@ -80,7 +80,7 @@ impl Far {
     fn ask(&mut self, command: &str) {
         self.say(command);
         let mut answer = String::new();
-        self.0.read_line(&mut answer).expect("hear the far guest");
+        self.0.read_line(&mut answer).expect("the far guest should answer");
         assert_eq!(answer, "done\n");
     }
 
@@ -116,7 +116,7 @@ impl Talk {
         let channel = channel();
         let id = resolve(&channel, socket(WIRE[1], SERVER_PORT));
         let side = Side::new(id, Shape::default());
-        // With the most, 7, rxe tries for ever.
+        // With the maximum, 7, rxe tries forever.
         let param = ConnParam { retry_count: 2, ..ConnParam::default() };
         side.id.connect(&param).expect("connect");
         let event = channel.expect_event(EventType::Established).expect("connected");

@@ -6,8 +6,8 @@ pub(crate) type Difference = (&'static str, &'static str);
 
 const PROBE: &str =
     "a trial bind tells whether the kernel has AF_IB; this library needs one that does";
-const LAZY: &str = "addresses, GIDs and paths are asked for when somebody wants to know them";
-const DEVICE: &str = "the device is asked for when the program needs it, and not with each event";
+const LAZY: &str = "addresses, GIDs and paths are queried when the program needs them";
+const DEVICE: &str = "the device is queried when the program needs it, and not with each event";
 
 const ENDED: &str = "the connection has ended with its queue pair, which both libraries move before: \
                      the driver has closed it, and the kernel finds nothing to do";

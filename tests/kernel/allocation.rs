@@ -33,14 +33,14 @@ fn count_post_and_poll_allocations(address: std::net::SocketAddr) {
     let mut done = [Completion::default(); 4];
     let count = allocations(|| {
         for round in 0..20 {
-            let mut due = 2;
+            let mut remaining = 2;
             if round % 2 == 0 {
                 // SAFETY: the memory is the two regions', which outlive the queue pairs and are not touched here.
                 unsafe { receiver.post_recv(&receive) }.expect("post a receive");
                 // SAFETY: as above.
                 unsafe { sender.post_send(&requests[round / 2 % 2]) }.expect("post a send");
             } else {
-                due = 4;
+                remaining = 4;
                 let mut receives = receiver.lock_receive_queue().expect("receive queue");
                 let mut sends = sender.lock_send_queue().expect("send queue");
                 for request in &requests {
@@ -52,11 +52,11 @@ fn count_post_and_poll_allocations(address: std::net::SocketAddr) {
                 receives.ring_doorbell().expect("ring");
                 sends.ring_doorbell().expect("ring");
             }
-            while due > 0 {
+            while remaining > 0 {
                 for cq in [client.io.cq(), server.io.cq()] {
                     let count = cq.lock_poller().expect("poller").poll(&mut done).expect("poll");
                     assert!(done[..count].iter().all(Completion::is_success), "{done:?}");
-                    due -= count;
+                    remaining -= count;
                 }
             }
         }

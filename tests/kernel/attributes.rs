@@ -52,15 +52,18 @@ fn query_returns_modified_attributes() {
         .min_rnr_timer(9)
         .alternate(path(8), 0, 11);
     modify(&qp, receive);
-    let told = qp.query().expect("query");
-    assert_eq!((told.qp_state, told.cur_qp_state), (QpState::IB_QPS_RTR, QpState::IB_QPS_RTR));
-    assert_eq!((told.qp_access_flags, told.port_num, told.pkey_index), (access, 1, 0));
-    assert!(leads_to(&told.dest, &path(7)), "{:?}", told.dest);
-    assert!(leads_to(&told.alt_dest, &path(8)), "{:?}", told.alt_dest);
-    assert_eq!((told.alt_port_num, told.alt_pkey_index, told.alt_timeout), (1, 0, 11));
-    assert_eq!(told.path_mtu, Mtu::IB_MTU_2048);
-    assert_eq!((told.dest_qp_num, told.rq_psn), (0x12_3456, 0x65_4321));
-    assert_eq!((told.max_dest_rd_atomic, told.min_rnr_timer), (5, 9));
+    let queried = qp.query().expect("query");
+    assert_eq!(
+        (queried.qp_state, queried.cur_qp_state),
+        (QpState::IB_QPS_RTR, QpState::IB_QPS_RTR)
+    );
+    assert_eq!((queried.qp_access_flags, queried.port_num, queried.pkey_index), (access, 1, 0));
+    assert!(leads_to(&queried.dest, &path(7)), "{:?}", queried.dest);
+    assert!(leads_to(&queried.alt_dest, &path(8)), "{:?}", queried.alt_dest);
+    assert_eq!((queried.alt_port_num, queried.alt_pkey_index, queried.alt_timeout), (1, 0, 11));
+    assert_eq!(queried.path_mtu, Mtu::IB_MTU_2048);
+    assert_eq!((queried.dest_qp_num, queried.rq_psn), (0x12_3456, 0x65_4321));
+    assert_eq!((queried.max_dest_rd_atomic, queried.min_rnr_timer), (5, 9));
     let send = Attributes::to(QpState::IB_QPS_RTS)
         .from_state(QpState::IB_QPS_RTR)
         .timeout(14)
@@ -70,19 +73,19 @@ fn query_returns_modified_attributes() {
         .max_rd_atomic(4)
         .path_mig_state(ib_mig_state::IB_MIG_REARM);
     modify(&qp, send);
-    let told = qp.query().expect("query");
+    let queried = qp.query().expect("query");
     assert_eq!(
-        (told.qp_state, told.path_mig_state),
+        (queried.qp_state, queried.path_mig_state),
         (QpState::IB_QPS_RTS, ib_mig_state::IB_MIG_REARM)
     );
-    assert_eq!((told.timeout, told.retry_cnt, told.rnr_retry), (14, 5, 6));
-    assert_eq!((told.sq_psn, told.max_rd_atomic), (0xab_cdef, 4));
+    assert_eq!((queried.timeout, queried.retry_cnt, queried.rnr_retry), (14, 5, 6));
+    assert_eq!((queried.sq_psn, queried.max_rd_atomic), (0xab_cdef, 4));
     // Without a step.
     modify(&qp, Attributes::default().access(AccessFlags::empty()).min_rnr_timer(3));
     modify(&qp, Attributes::to(QpState::IB_QPS_SQD).en_sqd_async_notify(true));
     modify(&qp, Attributes::to(QpState::IB_QPS_RTS).from_state(QpState::IB_QPS_SQD));
-    let told = qp.query().expect("query");
-    assert_eq!((told.qp_access_flags, told.min_rnr_timer), (AccessFlags::empty(), 3));
+    let queried = qp.query().expect("query");
+    assert_eq!((queried.qp_access_flags, queried.min_rnr_timer), (AccessFlags::empty(), 3));
     // Values that do not fit the state, or the device.
     for attributes in [
         Attributes::to(QpState::IB_QPS_SQD).from_state(QpState::IB_QPS_SQD),
@@ -155,6 +158,6 @@ fn datagram_qp_has_qkey_and_no_peer() {
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     modify(&qp, Attributes::to(QpState::IB_QPS_RTR).qkey(0x3333_4444));
     modify(&qp, Attributes::to(QpState::IB_QPS_RTS).sq_psn(17));
-    let told = qp.query().expect("query");
-    assert_eq!((told.qkey, told.sq_psn), (0x3333_4444, 17));
+    let queried = qp.query().expect("query");
+    assert_eq!((queried.qkey, queried.sq_psn), (0x3333_4444, 17));
 }

@@ -244,7 +244,7 @@ fn siw_overrun_is_exact_with_several_threads() {
                 }
             }
         };
-        let (received, told) = thread::scope(|scope| {
+        let (received, error) = thread::scope(|scope| {
             let closed =
                 (peer == Peer::Floods).then(|| gate.write().expect("no thread should panic"));
             (0..THREADS).for_each(|_| drop(scope.spawn(answers)));
@@ -272,7 +272,7 @@ fn siw_overrun_is_exact_with_several_threads() {
             let _ended = client.close(LONG);
             receiving.join().expect("thread should not panic")
         });
-        let kind = told.as_ref().map(|error| error.kind());
+        let kind = error.as_ref().map(|error| error.kind());
         match peer {
             Peer::Waits => assert_eq!((received, kind), (ALL, None)),
             Peer::Races => match kind {

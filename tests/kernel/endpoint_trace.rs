@@ -302,7 +302,7 @@ fn attempt_failing_at_start_is_traced() {
 fn attempt_without_descriptors_is_traced() {
     in_child(|| {
         let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("ask for the limit");
-        let (used, mut told) = (descriptors(), 0);
+        let (used, mut attempts) = (descriptors(), 0);
         let limit = |limit| setrlimit(Resource::RLIMIT_NOFILE, limit, most).expect("set the limit");
         for more in 0.. {
             limit(used + more);
@@ -313,10 +313,10 @@ fn attempt_without_descriptors_is_traced() {
             assert_eq!(error.errno(), libc::EMFILE, "{error}");
             if let Some(last) = said.last() {
                 assert_eq!(*last, state(&format!("failed error={error}")));
-                told += 1;
+                attempts += 1;
             }
         }
-        assert!(told > 0, "none began");
+        assert!(attempts > 0, "none began");
     });
 }
 

@@ -198,16 +198,16 @@ fn ids_without_verbs_get_removal_event() {
     own.delete().finish();
     assert!(!own.exists());
     let mut ids = vec![listener, bound, resolved];
-    let mut told: Vec<_> = ids
+    let mut reported: Vec<_> = ids
         .iter()
         .map(|_| {
             let error = removal_error(&channel);
             error.subject().to_owned()
         })
         .collect();
-    told.sort_unstable();
-    told.dedup();
-    assert_eq!(told.len(), ids.len(), "{told:?}");
+    reported.sort_unstable();
+    reported.dedup();
+    assert_eq!(reported.len(), ids.len(), "{reported:?}");
     for id in &ids {
         assert_removed(id.local_addr());
         assert_removed(id.context());
@@ -437,15 +437,15 @@ fn hardware_address_change_is_reported() {
     let (shape, param) = (Shape::default(), ConnParam::default());
     let (client, server) = connect([&channel, &channel], Bond::address(), shape, &param);
     ip(&["link", "set", "slave0", "down"]);
-    let mut told = [(); 4].map(|()| {
+    let mut reported = [(); 4].map(|()| {
         let event = channel.get_event_timeout(LONG).expect("read").expect("an event");
         assert_eq!((event.event_type(), event.status()), (EventType::AddrChange, 0));
         event.token()
     });
-    told.sort_unstable();
+    reported.sort_unstable();
     let mut ids = [&bound, &listener, &client.id, &server.id].map(CmId::token);
     ids.sort_unstable();
-    assert_eq!(told, ids);
+    assert_eq!(reported, ids);
     // Each is as good as before.
     assert!(!client.id.context().expect("a device").is_device_removed());
     for side in [&client, &server] {

@@ -71,13 +71,13 @@ fn queue_is_resized_amid_polls_and_posts() {
         let over = &over;
         let poller = scope.spawn(|| {
             let mut poller = cq.lock_poller().expect("poller");
-            let mut due = 0..400;
-            while !due.is_empty() {
+            let mut remaining = 0..400;
+            while !remaining.is_empty() {
                 let mut some = [Completion::default(); 3];
                 let count = poller.poll(&mut some).expect("poll");
                 for completion in &some[..count] {
                     assert!(completion.is_success(), "{completion:?}");
-                    assert_eq!(Some(completion.wr_id()), due.next(), "in order, each once");
+                    assert_eq!(Some(completion.wr_id()), remaining.next(), "in order, each once");
                 }
                 thread::yield_now();
             }

@@ -69,8 +69,8 @@ fn two_connections_share_queues(address: SocketAddr) {
         }
     }
     for (number, (_, server)) in (0..).zip(&sides) {
-        let due = [[10 + number; 8], [20 + number; 8]].concat();
-        assert_eq!(server.io.bytes(0..16), due);
+        let expected = [[10 + number; 8], [20 + number; 8]].concat();
+        assert_eq!(server.io.bytes(0..16), expected);
     }
     let (sends, error) = sends.destroy().expect_err("queue pairs are on it").into_parts();
     assert_eq!(error.errno(), libc::EBUSY, "{error}");

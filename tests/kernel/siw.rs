@@ -346,11 +346,11 @@ fn posted_requests_are_flushed_at_end() {
         side.io.receive(first, 0..8).expect("post a receive");
         side.io.post(first + 1, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
     };
-    let back = |side: &Side, due: &[u64]| {
+    let back = |side: &Side, expected: &[u64]| {
         let mut back: Vec<_> = iter::from_fn(|| side.io.polled()).map(flushed).collect();
         // Of two queues, one is the first.
         back.sort_unstable();
-        assert_eq!(back, due);
+        assert_eq!(back, expected);
     };
     // The kernel has flushed, or nearly so, and the library does not know before the event is read.
     post(server, 4);

@@ -178,7 +178,7 @@ fn message_without_receive_ends_connection() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn end_has_no_reason() {
-    let told = [true, false].map(|in_good_order| {
+    let reports = [true, false].map(|in_good_order| {
         let connection = connected(Shape::default());
         let Connection { client, server, client_channel, server_channel } = &connection;
         send_empty(client, server);
@@ -204,8 +204,8 @@ fn end_has_no_reason() {
             format!("{status}, {:?}, {:?}, {state}, {more:?}", event.private_data(), flush.status())
         })
     });
-    assert_eq!(told[0], told[1]);
-    assert!(told[0][1].ends_with("None"), "no event of the device: {told:?}");
+    assert_eq!(reports[0], reports[1]);
+    assert!(reports[0][1].ends_with("None"), "no event of the device: {reports:?}");
 }
 
 /// Its own queue pair has nothing to do with it.

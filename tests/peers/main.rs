@@ -111,8 +111,11 @@ fn ended_well(program: Program, ended: &Ended, run: &str) {
 #[track_caller]
 fn assert_lines(lines: &[String], heading: &str, size: usize, count: usize, run: &str) {
     for (number, line) in lines.iter().enumerate() {
-        let due = expected(heading, number, size);
-        assert!(*line == due, "{run}: line {number} is\n{line:.200}\nand not\n{due:.200}");
+        let expected = expected(heading, number, size);
+        assert!(
+            *line == expected,
+            "{run}: line {number} is\n{line:.200}\nand not\n{expected:.200}"
+        );
     }
     assert_eq!(lines.len(), count, "{run}: lines");
 }

@@ -98,8 +98,8 @@ fn assert_checks(report: &Value, device: &str, names: &[&str]) {
             "siw0" => NOT_ON_SIW.contains(&name),
             _ => !is_card() && name == "XRC domain",
         };
-        let due = if is_missing { "skipped" } else { "ok" };
-        assert_eq!(check["result"], due, "{check:#}");
+        let expected = if is_missing { "skipped" } else { "ok" };
+        assert_eq!(check["result"], expected, "{check:#}");
         assert_ne!(check["detail"], "", "{check:#}");
     }
     for speed in ["latency_us", "write_mb_per_s"] {

@@ -92,13 +92,13 @@ impl Round {
 
     /// Checks that the received bytes are those that were sent.
     pub(crate) fn check(&self, part: Part, found: &[u8]) -> Outcome {
-        let due = self.bytes(part);
-        if found == due {
+        let expected = self.bytes(part);
+        if found == expected {
             return Ok(());
         }
-        let place = due.iter().zip(found).position(|(due, found)| due != found);
-        let place = place.unwrap_or_else(|| due.len().min(found.len()));
-        let (wanted, came) = (due.len(), found.len());
+        let place = expected.iter().zip(found).position(|(expected, found)| expected != found);
+        let place = place.unwrap_or_else(|| expected.len().min(found.len()));
+        let (wanted, came) = (expected.len(), found.len());
         Err(format!("DATA WRONG: {part:?}: {came} of {wanted} bytes, different from {place} on")
             .into())
     }

@@ -26,10 +26,10 @@ impl Shared {
         let id = guarded.state.parts.as_ref().map(|parts| Arc::clone(&parts.id));
         let Some(id) = id else { return Ok(()) };
         let running = guarded.begin_command();
-        let told = id.disconnect();
+        let disconnected = id.disconnect();
         drop(id);
         let mut guarded = running.finish();
-        told.or_else(|error| guarded.state.unless_gone(error))
+        disconnected.or_else(|error| guarded.state.unless_gone(error))
     }
 
     /// Ends the endpoint at once, for all callers.

@@ -160,8 +160,8 @@ mod tests {
         // If the joining fails, only its caller gets the error.
         lose(&mut groups, ErrorKind::TimedOut);
         assert!(groups.loss().is_none());
-        let told = groups.answer(address(1)).expect("an answer").expect_err("a failure");
-        assert_eq!(*told.kind(), ErrorKind::TimedOut);
+        let error = groups.answer(address(1)).expect("an answer").expect_err("a failure");
+        assert_eq!(*error.kind(), ErrorKind::TimedOut);
         assert!(groups.answer(address(1)).is_none(), "once");
         groups.check(address(1)).expect("it is not lost");
         for lost in [ErrorKind::Os(libc::ENETRESET), ErrorKind::Os(libc::EIO)] {

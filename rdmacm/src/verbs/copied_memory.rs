@@ -159,9 +159,9 @@ mod tests {
                 memory.write(offset, &text[..length]).expect("within");
                 let mut read = [0; 100];
                 memory.read(0, &mut read).expect("within");
-                let mut due = [0; 100];
-                due[offset..offset + length].copy_from_slice(&text[..length]);
-                assert_eq!(read, due);
+                let mut expected = [0; 100];
+                expected[offset..offset + length].copy_from_slice(&text[..length]);
+                assert_eq!(read, expected);
                 let mut part = vec![0; length];
                 memory.read(offset, &mut part).expect("within");
                 assert_eq!(part, text[..length]);

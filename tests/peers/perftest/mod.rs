@@ -51,15 +51,15 @@ fn send_lat(role: Role) {
             partner.queues.post_recv(buffer).expect("post a receive");
         }
         partner.handshake();
-        let due = partner.source(size);
+        let expected = partner.source(size);
         for number in 0..MESSAGES {
             if role == Role::Server {
-                assert!(partner.receive() == due, "message {number} of {size} bytes");
+                assert!(partner.receive() == expected, "message {number} of {size} bytes");
             }
             buffer.copy_from_slice(&pattern(number, size));
             buffer = partner.send(buffer, size, SendOperation::Send);
             if role == Role::Client {
-                assert!(partner.receive() == due, "message {number} of {size} bytes");
+                assert!(partner.receive() == expected, "message {number} of {size} bytes");
             }
         }
         partner.await_end();
@@ -79,23 +79,23 @@ fn write_bw(role: Role) {
         let parts = (0..MESSAGES).map(|number| offset(number)..offset(number) + size);
         match role {
             Role::Server => {
-                let mut due = fill();
+                let mut expected = fill();
                 partner.handshake();
-                let source = partner.source(due.len());
-                parts.for_each(|part| due[part.clone()].copy_from_slice(&source[part]));
-                assert!(partner.bytes() == due, "{size} bytes");
+                let source = partner.source(expected.len());
+                parts.for_each(|part| expected[part.clone()].copy_from_slice(&source[part]));
+                assert!(partner.bytes() == expected, "{size} bytes");
             }
             Role::Client => {
-                let mut due = partner.target(cycle);
+                let mut expected = partner.target(cycle);
                 let mut buffer = partner.buffers.pop().expect("one of many");
                 for (number, part) in parts.enumerate() {
                     buffer.copy_from_slice(&pattern(number, size));
                     let remote_addr = partner.theirs.vaddr + part.start as u64;
                     let operation = SendOperation::Write { remote_addr, rkey: partner.theirs.rkey };
                     buffer = partner.send(buffer, size, operation);
-                    due[part].copy_from_slice(&buffer);
+                    expected[part].copy_from_slice(&buffer);
                 }
-                assert!(partner.target(cycle) == due, "{size} bytes");
+                assert!(partner.target(cycle) == expected, "{size} bytes");
                 partner.handshake();
             }
         }
@@ -120,12 +120,12 @@ fn read_lat(role: Role) {
         let mut partner = Partner::start(role, &test);
         if role == Role::Client {
             let (remote_addr, rkey) = (partner.theirs.vaddr, partner.theirs.rkey);
-            let due = partner.target(size);
+            let expected = partner.target(size);
             let mut buffer = partner.buffers.pop().expect("one of many");
             for number in 0..MESSAGES {
                 buffer.copy_from_slice(&pattern(number, size));
                 buffer = partner.send(buffer, size, SendOperation::Read { remote_addr, rkey });
-                assert!(*buffer == due, "read {number} of {size} bytes");
+                assert!(*buffer == expected, "read {number} of {size} bytes");
             }
         }
         partner.await_end();
@@ -154,11 +154,11 @@ fn atomic_lat(role: Role) {
         assert_eq!(number(&partner.target(size)), value);
         // The second exchange finds another value than it compares with.
         let compare = value;
-        for (swap, due) in [(!compare, !compare), (compare, !compare)] {
+        for (swap, expected) in [(!compare, !compare), (compare, !compare)] {
             let operation = SendOperation::CompareSwap { remote_addr, rkey, compare, swap };
             buffer = partner.send(buffer, size, operation);
             assert_eq!(number(&buffer), value);
-            value = due;
+            value = expected;
             assert_eq!(number(&partner.target(size)), value);
         }
     }

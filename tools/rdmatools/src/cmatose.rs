@@ -255,7 +255,7 @@ impl<'a> Test<'a> {
         let connections: Vec<Token> = connections.map(|(token, _)| *token).collect();
         let mut looked = Instant::now();
         for token in connections {
-            let mut due = self.count;
+            let mut remaining = self.count;
             while let Some(Node::Connection(endpoint, state)) = self.nodes.get(&token) {
                 // The state is read before polling: messages that arrived before the end have then completed.
                 let has_ended = *state == State::Ended;
@@ -264,8 +264,8 @@ impl<'a> Test<'a> {
                     return Err(Failure::new("the peer has ended the connection").into());
                 }
                 let polled = polled?;
-                due = due.saturating_sub(polled);
-                if due == 0 {
+                remaining = remaining.saturating_sub(polled);
+                if remaining == 0 {
                     break;
                 }
                 if polled == 0 && looked.elapsed() >= EVENT_CHECK_INTERVAL {

@@ -140,9 +140,9 @@ impl Connection {
     async fn end(&self) -> Result<()> {
         if self.until(Operation::Close, State::close).await? {
             let shared = Arc::clone(self.shared());
-            let told = self.run_blocking(move || shared.announce_close()).await;
+            let announced = self.run_blocking(move || shared.announce_close()).await;
             let name = || self.shared().name.clone();
-            told.ok_or_else(|| cancelled(Operation::Close.name(), name()))??;
+            announced.ok_or_else(|| cancelled(Operation::Close.name(), name()))??;
         }
         self.until(Operation::Close, State::closed).await
     }

@@ -194,7 +194,7 @@ impl<'a, 'out> Connection<'a, 'out> {
                     return Err(Failure::new(format!("cannot complete {work:?}: {status}")));
                 }
             }
-            let Some(place) = missing.iter().position(|due| *due == work) else {
+            let Some(place) = missing.iter().position(|other| *other == work) else {
                 let message =
                     format!("cannot continue the pings: {work:?} completed instead of {missing:?}");
                 return Err(Failure::new(message));

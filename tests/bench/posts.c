@@ -1,6 +1,6 @@
 /*
- * What `bench-posts` does, with the C library: each kind of post and poll in a function of its own, for a profiler that
- * counts the instructions of functions.
+ * Posts and polls like `bench-posts`, with the C library. Each kind of post and poll has a separate function, for a profiler
+ * that counts the instructions of functions.
  *
  * usage: bench-posts-c ADDRESS COUNT
  */

@@ -121,7 +121,7 @@ static int kt_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
 	return missed;
 }
 
-/* A completion holds its queue pair, which goes. */
+/* Removes the completions of a queue pair that is reset or destroyed, because they refer to it. */
 void kt_forget(struct kt_qp *qp)
 {
 	struct kt_cq *cq;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What tests see and do by debugfs. */
+/* The files in debugfs, by which tests read counts, raise events and deliver messages. */
 #include <linux/debugfs.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>

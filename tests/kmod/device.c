@@ -4,16 +4,16 @@
  * ib_uverbs.
  *
  * It keeps its queues in the kernel, so that its data path is the write commands POST_SEND, POST_RECV,
- * POST_SRQ_RECV, POLL_CQ and REQ_NOTIFY_CQ. What is posted completes in order, and no byte moves. A send
- * completes a receive of the queue pair that it goes to, and waits where there is none.
+ * POST_SRQ_RECV, POLL_CQ and REQ_NOTIFY_CQ. Requests complete in order, and no byte is transferred. A send
+ * completes a receive of the destination queue pair, and waits until one is posted.
  *
  * In debugfs, rdmacm_test/
- *   counts   how many objects of each kind there are
+ *   counts   has the number of objects of each kind
  *   event    takes "TYPE NUMBER" and raises the asynchronous event IB_EVENT_... TYPE. NUMBER is that of a
- *            queue pair, which also stands for its send completion queue and its shared receive queue; of an
+ *            queue pair, also for events of its send completion queue and its shared receive queue; of an
  *            XRC shared receive queue; or of a port
- *   deliver  takes "QPN SRQN LENGTH": a message that comes from the network, through the XRC target queue
- *            pair QPN to the shared receive queue SRQN. POST_SEND has no place for that number
+ *   deliver  takes "QPN SRQN LENGTH" and delivers a message through the XRC target queue pair QPN to the
+ *            shared receive queue SRQN, because POST_SEND has no field for that number
  */
 #include <linux/debugfs.h>
 #include <linux/module.h>
@@ -22,11 +22,11 @@
 
 #define KT_GUID		0x0200007465737430ULL
 
-/* As if there were rings in the memory of programs: nothing is posted or polled by command. */
+/* The device refuses the commands that post and poll, as if programs had rings in their memory. */
 static bool kt_rings;
 module_param_named(rings, kt_rings, bool, 0400);
 
-/* The errno that every post is refused with. */
+/* The errno with which every post fails, or 0. */
 int kt_refusal;
 module_param_named(refusal, kt_refusal, int, 0400);
 
@@ -117,7 +117,7 @@ static int kt_query_port(struct ib_device *device, u32 port, struct ib_port_attr
 	return 0;
 }
 
-/* Without management datagrams: subnet administration and the connection manager keep away. */
+/* The port has no management datagrams, so the kernel's connection manager does not use the device. */
 static int kt_get_port_immutable(struct ib_device *device, u32 port,
 				 struct ib_port_immutable *immutable)
 {
@@ -170,7 +170,7 @@ static int __init kt_init(void)
 				       BIT_ULL(IB_USER_VERBS_CMD_POST_SRQ_RECV) |
 				       BIT_ULL(IB_USER_VERBS_CMD_POLL_CQ) |
 				       BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);
-	/* Without get_dma_mr, which the clients in the kernel need: only ib_uverbs takes the device. */
+	/* The device lacks get_dma_mr, which clients in the kernel need, so only ib_uverbs uses it. */
 	ib_set_device_ops(kt, &kt_device_ops);
 	ib_set_device_ops(kt, &kt_object_ops);
 	ib_set_device_ops(kt, &kt_cq_ops);

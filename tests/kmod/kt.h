@@ -15,12 +15,12 @@
 #define KT_MAX_SGE	4
 #define KT_MAX_CQE	4096
 #define KT_MAX_DEPTH	16
-/* In kbit/s. */
+/* The maximum rate limit in kbit/s. */
 #define KT_MAX_RATE	1000000
-/* The key of memory that no send may name: the only one that is looked at. */
+/* A key that no send may name. The device checks no other key. */
 #define KT_FOREIGN_LKEY	0xffffffff
 
-/* What completions say of where a datagram came from, and of a failure. */
+/* Values in completions: the origin of a datagram, and the vendor error of a failure. */
 #define KT_SLID		0x1234
 #define KT_SL		5
 #define KT_PATH_BITS	6
@@ -59,7 +59,7 @@ struct kt_cq {
 	enum ib_cq_notify_flags armed;
 };
 
-/* What the numbers of queue pairs and of shared receive queues lead to. */
+/* An object that has a number: a queue pair or a shared receive queue. */
 struct kt_numbered {
 	enum kt_kind kind;
 	u32 number;
@@ -77,7 +77,7 @@ struct kt_qp {
 	struct ib_qp ib;
 	struct kt_numbered id;
 	struct ib_qp_init_attr init;
-	/* With the state, and what else the last changes of it set. */
+	/* The state, and the other attributes that the program has set. */
 	struct ib_qp_attr attr;
 	struct kt_queue sends;
 	struct kt_queue receives;
@@ -89,7 +89,7 @@ extern struct xarray kt_numbers;
 extern struct list_head kt_cqs;
 extern atomic_t kt_live[KT_KINDS];
 
-/* Over all queues and numbers. Event handlers are called with it, so that their objects stay. */
+/* Protects all queues and numbers. Event handlers are called under it, so that their objects are not destroyed. */
 extern spinlock_t kt_lock;
 
 static inline int kt_born(enum kt_kind kind)

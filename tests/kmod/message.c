@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Queues of work requests, and how messages go from one to another. */
+/* Queues of work requests, and the delivery of messages between them. */
 #include "kt.h"
 
 #define KT_GRH	40
@@ -98,7 +98,7 @@ void kt_break(struct kt_qp *qp)
 		kt_event_of_qp(qp, IB_EVENT_QP_LAST_WQE_REACHED);
 }
 
-/* A send has failed. One that is unreliable goes on receiving, until somebody takes it to RTS again. */
+/* Handles a failed send. An unreliable queue pair continues to receive, and a program may move it to RTS again. */
 static void kt_break_send(struct kt_qp *qp)
 {
 	if (qp->ib.qp_type != IB_QPT_UC && qp->ib.qp_type != IB_QPT_UD) {
@@ -109,7 +109,7 @@ static void kt_break_send(struct kt_qp *qp)
 	kt_flush_sends(qp);
 }
 
-/* Gives a message to the next receive of `queue`; how that goes for its sender. */
+/* Delivers a message to the next receive of `queue`. Returns the status of the send. */
 enum ib_wc_status kt_receive(struct kt_qp *qp, struct kt_queue *queue, struct ib_cq *cq,
 				    const struct kt_wr *message, u32 src_qp)
 {
@@ -161,7 +161,7 @@ void kt_limit(struct kt_srq *srq)
 	}
 }
 
-/* Sends one message; false where it has to wait for a receive. */
+/* Sends one message. Returns false if it has to wait for a receive. */
 static bool kt_send(struct kt_qp *qp, const struct kt_wr *wr, enum ib_wc_status *status)
 {
 	bool reliable = qp->ib.qp_type == IB_QPT_RC || qp->ib.qp_type == IB_QPT_XRC_INI;
@@ -203,7 +203,7 @@ void kt_progress(struct kt_qp *qp)
 
 		if (!kt_send(qp, &wr, &wc.status))
 			return;
-		/* A message to itself may have broken it. */
+		/* A message to the queue pair itself may have moved it to the error state. */
 		if (!qp->sends.used)
 			return;
 		kt_pop(&qp->sends);
@@ -214,7 +214,7 @@ void kt_progress(struct kt_qp *qp)
 	}
 }
 
-/* There is a receive more, or a queue pair less: whoever waits for that goes on. */
+/* Executes waiting sends, after a receive was posted, or a queue pair changed its state or was destroyed. */
 void kt_progress_all(void)
 {
 	struct kt_numbered *id;
@@ -226,7 +226,7 @@ void kt_progress_all(void)
 	}
 }
 
-/* Whether a queue takes another request: 0, or why not. */
+/* Returns 0 if a queue has room for another request, or a negative errno. */
 int kt_room(const struct kt_queue *queue)
 {
 	if (kt_refusal)

@@ -82,7 +82,7 @@ static int kt_dealloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata)
 	return kt_died(KT_XRCD);
 }
 
-/* Memory regions: pinned, as a real device needs them, and never touched. */
+/* Memory regions. Their pages are pinned, as a real device requires, but never accessed. */
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 1, 0)
 #define ib_umem_get ib_umem_get_va
@@ -121,7 +121,7 @@ static struct ib_mr *kt_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64
 }
 #endif
 
-/* The keys stay. NULL: the region is the same one. */
+/* Changes a region, which keeps its keys. Returns NULL, because the region is not replaced. */
 static struct ib_mr *kt_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 length,
 				      u64 virt_addr, int access, struct ib_pd *pd,
 				      struct ib_udata *udata)

@@ -8,7 +8,7 @@ static int kt_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init, struct
 	struct ib_qp_cap *cap = &init->cap;
 	int err;
 
-	/* There are no groups, so nothing loops back. */
+	/* The device has no multicast groups, so no message loops back. */
 	if (init->create_flags & ~IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK)
 		return -EOPNOTSUPP;
 	switch (init->qp_type) {
@@ -118,7 +118,7 @@ static int kt_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		return -EOPNOTSUPP;
 	if (mask & IB_QP_RATE_LIMIT && attr->rate_limit > KT_MAX_RATE)
 		return -EINVAL;
-	/* Who paces says itself when: the core knows raw packets alone. */
+	/* The driver checks the rate limit itself, because the core permits one only for raw packets. */
 	mask &= IB_QP_ATTR_STANDARD_BITS;
 	spin_lock(&kt_lock);
 	old = mask & IB_QP_CUR_STATE ? attr->cur_qp_state : qp->attr.qp_state;
@@ -187,7 +187,7 @@ static int kt_read_send(struct kt_qp *qp, const struct ib_send_wr *from, struct 
 	default:
 		return -EINVAL;
 	}
-	/* It would have to say to which shared receive queue. */
+	/* The request would have to name the shared receive queue of the peer. */
 	if (qp->ib.qp_type == IB_QPT_XRC_INI && kt_consumes(from->opcode))
 		return -EINVAL;
 	if (qp->ib.qp_type == IB_QPT_UD)

@@ -1,6 +1,6 @@
 /*
- * What a program does with the connection manager, step by step: `scenario ROLE ADDRESS PORT`. Its twin is
- * scenario.rs, which makes the same calls with this project's library.
+ * Uses the connection manager in one ROLE: `scenario ROLE ADDRESS PORT`. scenario.rs makes the same calls with this
+ * project's library.
  */
 #include <netinet/in.h>
 #include <arpa/inet.h>

@@ -53,10 +53,12 @@ const RIDDLES: [&str; 4] = ["What ", "The same", "Those of ", "Whether "];
 fn documentation_names_its_subjects() {
     let mut riddles = Vec::new();
     for folder in ["rdmacm", "tests", "tools", "ucma-abi", "verbs-abi", "verbs-core"] {
-        for (path, text) in files(folder) {
+        let sources = ["rs", "c", "h"].map(|extension| files_with(folder, extension));
+        for (path, text) in sources.into_iter().flatten() {
             for (number, line) in text.lines().enumerate() {
                 let line = line.trim_start();
-                let text = line.strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));
+                let starts = ["/// ", "//! ", "/* ", "* "];
+                let text = starts.iter().find_map(|start| line.strip_prefix(start));
                 if text.is_some_and(|text| RIDDLES.iter().any(|riddle| text.starts_with(riddle))) {
                     riddles.push(format!("{folder}/{path}:{}: {line}", number + 1));
                 }
@@ -157,8 +159,13 @@ fn module(module: &str) -> Option<String> {
     files.into_iter().find_map(|file| fs::read_to_string(tests.join(file)).ok())
 }
 
-/// Returns every source file under a folder of the workspace: its path in that folder, and its text.
+/// Returns every Rust file under a folder of the workspace: its path in that folder, and its text.
 fn files(folder: &str) -> Vec<(String, String)> {
+    files_with(folder, "rs")
+}
+
+/// Returns every file with this extension under a folder, like [`files`].
+fn files_with(folder: &str, extension: &str) -> Vec<(String, String)> {
     let mut files = Vec::new();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
     let mut directories = vec![source.clone()];
@@ -168,7 +175,7 @@ fn files(folder: &str) -> Vec<(String, String)> {
             if path.is_dir() {
                 // Build output of cargo fuzz.
                 directories.extend((!path.ends_with("fuzz/target")).then_some(path));
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|found| found == extension) {
                 let text = fs::read_to_string(&path).expect("read a file");
                 let path = path.strip_prefix(&source).expect("it is in there");
                 files.push((path.to_str().expect("a plain name").to_owned(), text));

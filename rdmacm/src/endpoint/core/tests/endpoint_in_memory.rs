@@ -193,10 +193,10 @@ impl Endpoint {
         }
     }
 
-    /// Takes a step of setting up a failed queue pair again, if there is one.
+    /// Executes the next step of the recovery of a failed queue pair. Returns `false` if there is none.
     fn recover(&mut self) -> bool {
         let Some(action) = self.core.next_recovery(&self.queues) else { return false };
-        assert_eq!(self.core.next_recovery(&self.queues), None, "one caller takes it");
+        assert_eq!(self.core.next_recovery(&self.queues), None, "one caller should take the step");
         match action {
             RecoveryAction::SetToError => self.queues.flush(),
             RecoveryAction::ResetToRts => {

@@ -60,7 +60,7 @@ fn late_completion_comes_with_its_event() {
     client.cq().request_notify(false).expect("arm");
     ask("late", &client);
     send(&client, 1);
-    // The completion of a later send waits behind the late one.
+    // The completion of a later send waits for the late one.
     send(&client, 2);
     server.done(1);
     server.done(2);

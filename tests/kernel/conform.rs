@@ -1,4 +1,4 @@
-//! `rdmatools conform` on the kernels of the bed: as the catalogue expects, and as it is kept in `conform/`.
+//! Runs `rdmatools conform` on the kernels of the test bed, and compares the results with those recorded in `tests/conform`.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -55,7 +55,8 @@ fn siw_matches_recorded_results() {
     matches_recorded_results("siw", "10.0.0.2");
 }
 
-/// On one kernel: the tool's own tests show it for all that was recorded. What that kernel does not have, on one that has it.
+/// Runs all checks on Linux 6.12. On later kernels, only checks run that Linux 6.12 lacks. The tool's own tests alter recorded
+/// answers.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn each_check_can_fail() {
@@ -74,7 +75,7 @@ fn each_check_can_fail() {
     }
 }
 
-/// A kernel that is held to another version does not do what is expected.
+/// Runs checks with the expectations of another kernel version, which the running kernel violates.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn violation_is_printed_and_exits_with_1() {

@@ -1,10 +1,10 @@
 //! Rings with contents that no correct kernel writes.
 //!
-//! The library reports such contents, follows none of them, and loses nothing when the ring is correct again.
+//! The library reports such contents, does not use them, and loses no request when the ring is correct again.
 //!
 //! The test changes memory that the kernel shares with the program through the program's own `/proc/self/mem`. rxe's
-//! driver keeps its index to itself and takes the program's index modulo the size of the ring, so that the machine
-//! survives.
+//! driver has its own copy of its index and takes the program's index modulo the size of the ring, so that the kernel
+//! does not crash.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -144,7 +144,7 @@ fn out_of_range_index_is_reported_on_each_ring() {
         ring.write(MASK, &u32::MAX.to_ne_bytes());
         ring.write(LOG2_ELEMENT, &40_u32.to_ne_bytes());
     }
-    // Nothing that was refused is posted.
+    // Refused requests are not posted.
     receive_nothing(&qp, 2).expect("post a receive");
     shared::receive_nothing(&srq, 3).expect("post a receive");
     send(4).expect("post a send");
@@ -180,7 +180,7 @@ fn out_of_range_index_is_reported_on_each_ring() {
     cq.destroy().expect("destroy");
 }
 
-/// siw has no indices: each side counts for itself.
+/// siw has no indices in its rings, because each side counts separately.
 ///
 /// The flags of an element state which side owns it.
 #[test]
@@ -204,11 +204,11 @@ fn forged_flags_are_ignored_on_siw0() {
         let mark = |ring: &&Ring| (0..8).for_each(|slot| ring.write(slot * size + FLAGS, &flags));
         rings.iter().for_each(mark);
     };
-    // From now on no doorbell comes before a request.
+    // From now on, no doorbell is rung before a request is posted.
     send_empty(client, server);
     let post = |wr_id| client.io.post(wr_id, SendOperation::Send, 0..8, SendFlags::SIGNALED);
     for flags in [1, 0x8001, u16::MAX] {
-        // As if the kernel had yet to come to what was there.
+        // The element looks as if the kernel had not processed it yet.
         mark(&sends, size_of::<siw_sqe>(), flags);
         mark(&receives, size_of::<siw_rqe>(), flags);
         assert_invalid(&post(1).expect_err("no place is free"), &["the queue is full"]);
@@ -217,7 +217,7 @@ fn forged_flags_are_ignored_on_siw0() {
     }
     mark(&sends, size_of::<siw_sqe>(), 0);
     mark(&receives, size_of::<siw_rqe>(), 0);
-    // As if the kernel had completed what it never got.
+    // The element looks as if the kernel had completed a request that was never posted.
     completions.iter().for_each(|ring| ring.write(0, &vec![0xff; capacity * size_of::<siw_cqe>()]));
     for io in [&client.io, &server.io] {
         let mut done = vec![Completion::default(); 2 * capacity];

@@ -1,4 +1,4 @@
-//! Draining a queue pair: every completion comes, and none after that.
+//! Draining a queue pair: every request completes, and no completion arrives afterwards.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,9 +61,9 @@ fn full_queues_are_drained(address: SocketAddr) {
     assert!(flushed.into_iter().eq(3..receives as u64));
     let (well, flushed) = numbers(&drained(client));
     assert_eq!((well, flushed), (vec![100, 101, 102], vec![]));
-    // Once more there is nothing.
+    // A second drain returns no completion.
     assert!(drained(client).is_empty() && drained(server).is_empty());
-    // The queue pair takes requests still, which come back.
+    // The queue pair still accepts requests, which are flushed.
     server.io.receive(50, 0..8).expect("post a receive");
     assert_eq!(numbers(&drained(server)), (vec![], vec![50]));
 }
@@ -159,7 +159,7 @@ fn drain_tolerates_other_poller_until_deadline() {
         drop(ending);
         taken = other.join().expect("thread should not panic");
     });
-    // Neither has a marker of either drain.
+    // Neither queue has a marker of either drain.
     taken.extend(drained);
     assert_eq!(numbers(&taken), (vec![], (0..8).collect()));
     connection.close();
@@ -177,7 +177,7 @@ fn srq_queue_pair_drain_returns_receives(address: SocketAddr) {
         one.client.io.post(wr_id, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
         one.client.io.done(wr_id);
     }
-    // On iWARP they need not be there yet.
+    // On iWARP, the completions may arrive later.
     let mut received = 0;
     if address == siw(0) {
         (0..3).for_each(|wr_id| assert_eq!(shared.done().wr_id(), wr_id));
@@ -242,7 +242,7 @@ fn srq_queue_pair_drain_returns_receives_on_kt0() {
     assert_eq!(rest, 16 - 5);
 }
 
-/// The one that began first posts its markers last, and polls those of both.
+/// The drain that begins first posts its markers last, and polls the markers of both drains.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn concurrent_drains_keep_their_markers() {
@@ -283,7 +283,7 @@ fn concurrent_drains_keep_their_markers() {
     });
 }
 
-/// The completion queue is full whenever something is to complete on it.
+/// The completion queue is full whenever a request completes.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn lost_marker_is_forgotten() {

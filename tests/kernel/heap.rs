@@ -1,4 +1,4 @@
-//! Connections leave nothing on the heap.
+//! Connections free all of their memory on the heap.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::endpoint_tokio;
 use crate::fixtures::{Connection, roce, siw};
 use crate::io::Shape;
 
-/// The process has no more on its heap after this many connections than it had after a tenth of them.
+/// Number of connections after which the process has no more memory on its heap than after a tenth of them.
 const CONNECTIONS: usize = 100;
 /// Number of connections after which threads, buffers and tables exist.
 const FIRST: usize = CONNECTIONS / 10;
@@ -75,7 +75,7 @@ fn siw_connections_free_heap() {
 
 /// Each round has a runtime of its own.
 ///
-/// A living runtime frees the data of a descriptor only when it has more to free.
+/// A running runtime frees the data of a descriptor only together with the data of others.
 fn task_connections_free_heap(address: SocketAddr) {
     let config = ConnectionConfig::default();
     leave_nothing(|| {

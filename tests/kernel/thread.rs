@@ -1,4 +1,4 @@
-//! Types that may pass between threads, checked by the compiler.
+//! Types that threads may share and move, which the compiler checks.
 
 use rdmacm::cm::{
     CmId, ConnParam, DatagramParam, EndpointQpInit, Event, EventChannel, EventData, Rejection,

@@ -61,14 +61,14 @@ pub fn holds_in_time(mut condition: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Says that the running test checks nothing on this kernel. `cargo xtask test` counts the test as skipped, with this
-/// reason; the test then returns.
+/// Reports that the running test checks nothing on this kernel; the test then returns. `cargo xtask test` counts it as
+/// skipped, with this reason.
 #[expect(clippy::print_stdout, reason = "the runner reads the standard output")]
 pub fn skip(reason: &str) {
     println!("[skipped] {reason}");
 }
 
-/// Says that the running test does a part of its work again. `cargo xtask test` counts that, with this reason.
+/// Reports that the running test repeats a part of its work. `cargo xtask test` counts this, with this reason.
 #[expect(clippy::print_stdout, reason = "the runner reads the standard output")]
 pub fn try_again(reason: &str) {
     println!("[tried again] {reason}");

@@ -79,17 +79,17 @@ impl Process {
         self.stdout.last().map(String::as_str)
     }
 
-    /// Returns `true` if it has not ended yet.
+    /// Returns `true` if the program has not ended yet.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("ask for the status").is_none()
     }
 
-    /// Kills it.
+    /// Kills the program.
     pub fn kill(&mut self) {
         self.child.kill().expect("kill");
     }
 
-    /// Waits for its end.
+    /// Waits until the program ends.
     pub fn finish(mut self) -> Ended {
         while self.next_line().is_some() {}
         while self.is_running() {
@@ -103,7 +103,7 @@ impl Process {
         Ended { status, stdout, stderr }
     }
 
-    /// Kills it and shows what it has printed.
+    /// Kills the program, and fails the test with its output.
     fn overdue(&mut self) -> ! {
         let why = if !self.may_be_blocked_by_driver {
             ""
@@ -134,7 +134,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The program may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

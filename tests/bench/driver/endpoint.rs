@@ -1,6 +1,6 @@
 //! Cost of messages on the safe tier, beside the low level and perftest.
 //!
-//! Asleep: each side sleeps until it has something to do, or the connection has ended. perftest with `-e` sleeps for
+//! Asleep: each side sleeps until a completion arrives or the connection ends. perftest with `-e` sleeps for
 //! completions only and does not detect the end, which saves a system call. So the low level is measured both ways. In
 //! perftest's bandwidth tests every hundredth message completes, in the others each message does; perftest has no
 //! answers to a window of messages. If both programs of perftest share one processor, they stall in the latency of
@@ -29,7 +29,7 @@ const MESSAGES: u32 = 1024;
 const SIZE: u32 = 16;
 const LARGE: u32 = 4096;
 
-/// Above which no latency's ratio may be, and below which no rate's.
+/// Largest permitted ratio of a latency, and smallest permitted ratio of a rate.
 const LATENCY_GOAL: f64 = 1.05;
 const RATE_GOAL: f64 = 0.9;
 
@@ -49,16 +49,16 @@ const GROUP_ROUNDS: usize = 6;
 const WAITERS: [u32; 2] = [1, 64];
 const WAITERS_GOAL: f64 = 1.1;
 
-/// Messages of two runs under strace: each costs what the longer one makes more calls for.
+/// Numbers of messages of two runs under strace. Their difference in system calls is the cost of the additional messages.
 const TRACED: [u32; 2] = [96, 416];
-/// So many more go before those that count.
+/// Factor by which the messages before the measured ones increase their number.
 const WARM_UP: f64 = 1.1;
 
 /// A message load.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     name: &'static str,
-    /// With both programs of our own.
+    /// The load of both programs of this project.
     ours: &'static str,
     test: Test,
     /// Operation of perftest, if its program does not stall.
@@ -122,7 +122,7 @@ enum Sender {
     Low,
     /// The low level, without detecting the end of the connection.
     LowForData,
-    /// Its program for the operation.
+    /// The program of perftest for this operation.
     Perftest(&'static str),
 }
 
@@ -220,7 +220,7 @@ impl Bench<'_> {
                 Ok::<_, Box<dyn Error>>(median_trace(|| trace::count(&program))?.but_time())
             });
             let messages = f64::from(TRACED[1] - TRACED[0]) * WARM_UP;
-            // To hundredths, as some calls more or less are those of the connection.
+            // Rounded to hundredths, because a few calls belong to the connection and vary.
             Ok(((f64::from(many?) - f64::from(few?)) / messages * 100.0).round() / 100.0)
         };
         Ok(Row::exact(name, "", each("safe")?, each("low")?))

@@ -203,8 +203,9 @@ fn checked(count: usize, done: &[Completion]) -> Outcome<usize> {
     }
 }
 
-/// Sleeps until something may have completed, unless that has happened by now: how many have. The connection is
-/// not to end.
+/// Arms the queue and polls it. If it is empty, sleeps until an event arrives. Returns the number of polled completions.
+///
+/// Fails if the connection ends.
 fn sleep(cq: &CompletionQueue, events: &EventChannel, done: &mut [Completion]) -> Outcome<usize> {
     cq.request_notify(false)?;
     let count = cq.poll(done)?;

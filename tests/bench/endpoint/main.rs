@@ -41,18 +41,17 @@ pub(crate) fn short(size: usize) -> Option<&'static [u8]> {
     BYTES.get(..size)
 }
 
-/// One end of a connection. What it posts has the size of the load; what it waits for it sleeps for, or
-/// polls for.
+/// One end of a connection. Its messages have the size of the load. It waits by sleeping or by polling.
 pub(crate) trait End: Send {
-    /// Posts a message, when there is room for it.
+    /// Waits for room, and posts a message.
     fn post(&mut self) -> Outcome;
-    /// Waits for a message, and has its buffer receive another one.
+    /// Waits for a message, and posts its buffer again.
     fn receive(&mut self) -> Outcome;
-    /// Posts a write to the peer's memory, when there is room for it.
+    /// Waits for room, and posts a write to the peer's memory.
     fn write(&mut self) -> Outcome;
     /// Reads the peer's memory.
     fn read(&mut self) -> Outcome;
-    /// Waits until everything that was posted is done.
+    /// Waits until all posted requests have completed.
     fn flush(&mut self) -> Outcome;
 }
 
@@ -70,13 +69,13 @@ pub(crate) enum Waiting {
 /// The work, and the meaning of a message.
 #[derive(Debug, Clone, Copy)]
 enum Load {
-    /// A message goes there, and when it has come one goes back.
+    /// One side sends a message, and the other side answers it.
     Latency,
     /// Messages in one direction, in windows.
     Rate,
-    /// One after the other.
+    /// Reads, one after the other.
     Read,
-    /// As many writes in flight as allowed.
+    /// Writes, with as many in flight as permitted.
     Write,
 }
 
@@ -91,7 +90,7 @@ impl Load {
         })
     }
 
-    /// Sends `count` messages; how long that takes.
+    /// Sends `count` messages, and returns the time that this takes.
     fn carry_out(
         self,
         [client, server]: [&mut impl End; 2],
@@ -153,7 +152,7 @@ fn stream(end: &mut impl End, count: usize) -> Outcome {
             end.receive()?;
         }
     }
-    // The last window's.
+    // The answer to the last window follows.
     end.receive()
 }
 
@@ -167,7 +166,7 @@ fn sink(end: &mut impl End, count: usize) -> Outcome {
     Ok(())
 }
 
-/// Runs both, the one in a thread of its own.
+/// Runs both functions in parallel, the first one in another thread.
 fn both(there: impl FnOnce() -> Outcome + Send, here: impl FnOnce() -> Outcome) -> Outcome {
     thread::scope(|scope| {
         let there = scope.spawn(there);
@@ -176,18 +175,18 @@ fn both(there: impl FnOnce() -> Outcome + Send, here: impl FnOnce() -> Outcome) 
     })
 }
 
-/// Prints how long a message takes, after some that do not count.
+/// Prints the time of a message, after some messages that are not measured.
 fn measure(load: Load, waiting: Waiting, mut ends: [impl End; 2], count: usize) -> Outcome {
     let count = count.next_multiple_of(WINDOW);
     let [client, server] = &mut ends;
     load.carry_out([client, server], waiting, (count / 10).next_multiple_of(WINDOW))?;
     let time = load.carry_out([client, server], waiting, count)?;
     print_each(time, count)?;
-    // Nothing is torn down: the memory outlives the process's last request.
+    // No object is destroyed, so the memory outlives the last request of the process.
     std::process::exit(0)
 }
 
-/// Prints what each of `count` messages takes, which take `time` together.
+/// Prints the time of each of `count` messages, which together take `time`.
 pub(crate) fn print_each(time: Duration, count: usize) -> Outcome {
     let each = time.as_secs_f64() * 1e6 / f64::from(u32::try_from(count)?);
     Ok(writeln!(io::stdout(), "{each:.3}")?)

@@ -89,7 +89,7 @@ const IN_EVERY_RUN: [&str; 32] = [
     "window::",
 ];
 
-/// Returns `true` if `test` runs on the card also if the card was not asked for.
+/// Returns `true` if `test` runs on the card in every run of all tests.
 pub(crate) fn is_in_every_run(test: &str) -> bool {
     is_alone_for(test) || IN_EVERY_RUN.iter().any(|prefix| test.starts_with(prefix))
 }

@@ -13,7 +13,7 @@ const COMPLAINT_PREFIXES: [&str; 12] = [
     "Call Trace:",
     "INFO: task",
     "rcu: INFO:",
-    // The emulated card has seen something that no correct program does.
+    // The emulated card reports a fault of a program.
     "rdmacm_mlx5: fault of a program:",
 ];
 

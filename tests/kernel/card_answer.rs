@@ -37,8 +37,8 @@ fn use_device() -> Result<()> {
     manual_qp::connect(&qp, &qp);
     fill(|| shared::receive_nothing(&srq, 1))?;
     fill(|| receive_nothing(&qp, 2))?;
-    // Of one unit of the ring, and of as many as the queue pair permits. The device copies short lists of units from the
-    // register, whose size is one of the altered numbers.
+    // One payload fits into a unit of the ring, and the other one has the maximum length. The library copies short entries to
+    // the register, whose size is one of the altered numbers.
     post_nothing(&qp, 3, SendOperation::Send)?;
     let bytes = vec![3; usize::try_from(qp.caps().max_inline_data).expect("a length")];
     fill(|| {

@@ -198,7 +198,7 @@ impl CompletionQueue {
     /// - [`ErrorKind::WouldDeadlock`] if the calling thread holds the [poller](Self::lock_poller).
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
     /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
-    /// - [`ErrorKind::MalformedResponse`] if the device has not ended the earlier ring (mlx5).
+    /// - [`ErrorKind::MalformedResponse`] if the device has not written the entry that ends the earlier ring (mlx5).
     /// - The errno of `mmap` if the kernel has resized the queue but its new ring cannot be mapped,
     ///   or EOVERFLOW if completions that arrived meanwhile exceed the new ring (mlx5). Every later
     ///   poll then fails with [`ErrorKind::InvalidInput`].
@@ -222,8 +222,8 @@ impl CompletionQueue {
         resized.map_err(|error| {
             let (context, name) = (self.context(), self.inner.name());
             if let CreateError::Map(Errno::EPROTO) = error {
-                // No system call has this error: the ring has it.
-                let reason = "the device has not ended the completions of the earlier size";
+                // No system call returns this errno. It stands for a wrong state of the ring.
+                let reason = "the device has not written the entry that ends the earlier ring";
                 return Error::malformed(RESIZE, name, reason);
             }
             let refused = error.into_refused();

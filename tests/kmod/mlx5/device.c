@@ -64,8 +64,9 @@ void card_bad(const char *format, ...)
 }
 
 /*
- * Gives an object a number. As firmware may, the device gives the lowest free number again if completions name objects by
- * numbers, that is in version 0. Else tests whose connections end would meet the connection manager's time of waiting.
+ * Allocates the number of an object. With completions of version 0, which name objects by number, the device allocates the
+ * lowest free number, as firmware may. Otherwise it does not reuse numbers at once, because the connection manager keeps the
+ * number of an ended connection for some time.
  */
 int card_number(struct xarray *objects, u32 *number, void *object, u32 first, u32 last, u32 *next)
 {

@@ -219,7 +219,7 @@ static u8 card_gather(struct card_qp *qp, struct card_wqe *wqe, struct card_list
 		count = be32_to_cpu(*(__be32 *)(wqe->bytes + wqe->at));
 		if (count & MLX5_INLINE_SEG) {
 			count &= ~MLX5_INLINE_SEG;
-			/* What the device fetches can not go into the entry. */
+			/* The device cannot store fetched data in the entry. */
 			if (access || wqe->at + 4 + count > wqe->ds ||
 			    !card_add_span(list, wqe->bytes + wqe->at + 4, count))
 				return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
@@ -341,7 +341,7 @@ static int card_take_receive(struct card_qp *qp, struct card_taken *taken)
 			   1 << (qp->rq_shift - 4), &taken->list);
 }
 
-/* HEADER: the type of the network header that a datagram shows, or 0. */
+/* Completes a receive. HEADER is the type of the network header of a datagram, or 0. */
 static void card_received(struct card_qp *qp, const struct card_taken *taken, const struct card_wqe *wqe,
 			 u8 opcode, u32 length, u32 source, u32 header)
 {
@@ -547,7 +547,7 @@ static bool card_is_peer(const struct card_qp *qp, const struct card_qp *to)
 	return to->ib.qp_type == (qp->ib.qp_type == IB_QPT_XRC_INI ? IB_QPT_XRC_TGT : qp->ib.qp_type);
 }
 
-/* The rights of the peer. A queue pair without resources for requests of the peer answers writes only. */
+/* Returns the access rights of the peer. A queue pair without responder resources permits writes only. */
 static int card_rights(const struct card_qp *qp)
 {
 	return qp->attr.qp_access_flags & (qp->attr.max_dest_rd_atomic ? ~0 : IB_ACCESS_REMOTE_WRITE);

@@ -70,7 +70,7 @@ const SHOWN_BEFORE: usize = 4;
 /// Compares two journals. Returns the reasons of the permitted differences, or a description of the first other one.
 pub(super) fn compare(c: &[Entry], ours: &[Entry]) -> Result<BTreeSet<&'static str>, String> {
     let mut reasons = BTreeSet::new();
-    // By completion queue, the index that this library has to store at the next poll or later.
+    // For each completion queue, the index that this library has to store at the next poll or later.
     let mut deferred: BTreeMap<&str, &Entry> = BTreeMap::new();
     let (mut at, mut our_at) = (0, 0);
     while at < c.len() || our_at < ours.len() {

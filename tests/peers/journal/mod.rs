@@ -99,7 +99,7 @@ fn observe_both(c: &str, ours: &str) -> [Seen; 2] {
     observe_both_at(IPV4, c, ours)
 }
 
-/// As [`observe_both`], with connections and datagrams to this GID of the device.
+/// Observes both libraries like [`observe_both`], with connections and datagrams to this GID of the device.
 fn observe_both_at(gid: Ipv6Addr, c: &str, ours: &str) -> [Seen; 2] {
     let device = promised_device(DEVICE);
     mount_debugfs();
@@ -114,7 +114,7 @@ fn compare(script: &str) -> BTreeSet<&'static str> {
     compare_at(IPV4, script)
 }
 
-/// As [`compare`], with connections and datagrams to this GID of the device.
+/// Compares both libraries like [`compare`], with connections and datagrams to this GID of the device.
 #[track_caller]
 fn compare_at(gid: Ipv6Addr, script: &str) -> BTreeSet<&'static str> {
     let [c, ours] = observe_both_at(gid, script, script);
@@ -312,7 +312,7 @@ fn changed_streams_are_noticed() {
     }
 }
 
-/// The scripts with addresses, over the device's IPv6 address.
+/// Tests of scripts with addresses, over the device's IPv6 address.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn ipv6_addresses() {

@@ -231,7 +231,7 @@ static void try_qp(void)
 	}
 }
 
-/* Registers the first region over new memory, which is never freed. */
+/* Registers the first region again, over new memory that is never freed. */
 static void replace_memory(void)
 {
 	size_t length = number(), i;
@@ -544,7 +544,7 @@ static void poll(void)
 		show(&wcs[i]);
 }
 
-/* Lets the engine of the card look at the memory of this process, if it stands still. */
+/* Lets the engine of the card sweep, unless it runs freely. */
 static void sweep(const char *times)
 {
 	if (sweeps >= 0)

@@ -7,7 +7,7 @@
 //! | `pd` | creates a protection domain |
 //! | `mr BYTES` | registers memory with a pattern in it, with all access rights |
 //! | `access RIGHTS` | changes the access rights of the first region |
-//! | `replace BYTES` | registers the first region anew, over other memory with the pattern |
+//! | `replace BYTES` | registers the first region again, over other memory with the pattern |
 //! | `domain PD` | moves the first region to another protection domain |
 //! | `window TYPE` | creates a memory window of type 1 or 2 |
 //! | `bind QP WINDOW PIECES RIGHTS FLAGS` | posts a bind of a window to a piece of the first region, or to nothing |
@@ -33,7 +33,7 @@
 //! | `post_receives QP`, `post_shared SRQ`, `post_sends QP` | posts the list |
 //! | `post_too_many QP` | posts the list, whose last send is refused |
 //! | `poll CQ COUNT` | polls once, for at most this number of completions |
-//! | `await CQ COUNT` | polls for one completion until there were so many |
+//! | `await CQ COUNT` | polls for single completions until this number has arrived |
 //! | `free` | lets the engine of the card run freely from then on |
 //! | `arm CQ WHICH` | arms for `all` or `solicited` completions |
 //! | `event CHANNEL` | reads and acknowledges an event |
@@ -92,7 +92,7 @@ pub(super) struct Address {
 /// A script that is being run.
 struct Run {
     context: Context,
-    /// While this file of the card is open, the engine stands still. `None` if it runs freely.
+    /// File of the card that pauses the engine while it is open. `None` if the engine runs freely.
     sweeps: Option<File>,
     address: Address,
     channels: Vec<Option<CompletionChannel>>,
@@ -155,7 +155,7 @@ struct Send {
     pieces: Vec<Sge>,
 }
 
-/// Runs `script` on `device`. After each verb, and nowhere else, the engine of the card sweeps twice, unless the script lets
+/// Runs `script` on `device`. The engine of the card sweeps twice after each verb, and at no other time, unless the script lets
 /// it run freely.
 ///
 /// Returns the lines that the program in C prints.
@@ -209,7 +209,7 @@ fn number<T: TryFrom<u64>>(text: &str) -> T {
 }
 
 impl Run {
-    /// Lets the engine look `times` at the memory of this process, if it stands still.
+    /// Lets the engine sweep this number of times, unless it runs freely.
     fn sweep(&mut self, times: u32) {
         if let Some(sweeps) = &mut self.sweeps {
             sweeps.write_all(times.to_string().as_bytes()).expect("sweep");
@@ -563,7 +563,7 @@ impl Run {
         }
     }
 
-    /// Polls until `count` completions were there. The test's limit bounds the wait.
+    /// Polls until `count` completions have arrived. The time limit of the test bounds the wait.
     fn wait_for(&mut self, cq: usize, mut count: u32) {
         while count > 0 {
             let mut completions = [Completion::default()];

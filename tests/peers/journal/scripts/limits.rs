@@ -2,7 +2,7 @@
 
 use super::{BYTES, PLAIN, RECEIVED, REMOTE, Script};
 
-/// More completions than their queue has room for.
+/// Causes more completions than their queue has room for.
 pub(in super::super) fn overrun_completion_queue() -> String {
     let mut script = Script::new(0);
     script.create("pd", "");
@@ -27,7 +27,7 @@ pub(in super::super) fn overrun_completion_queue() -> String {
     script.end()
 }
 
-/// Sends to a peer that has no receives, until their retries are over.
+/// Sends to a peer without posted receives, until the retries are exhausted.
 pub(in super::super) fn missing_receives() -> String {
     let mut script = Script::connection("rc", PLAIN);
     script.send(0, "send s 0+8");
@@ -39,7 +39,7 @@ pub(in super::super) fn missing_receives() -> String {
     script.end()
 }
 
-/// A region that moves to another protection domain than that of its queue pairs, and back.
+/// Moves a region to another protection domain than that of the queue pairs, and back.
 pub(in super::super) fn changed_domain() -> String {
     let mut script = Script::new(2);
     script.create("pd", "");
@@ -60,7 +60,7 @@ pub(in super::super) fn changed_domain() -> String {
     script.end()
 }
 
-/// Queue pairs that have more than the device permits, or exactly that.
+/// Creates queue pairs at the limits of the device, and beyond them.
 pub(in super::super) fn refused_queue_pairs() -> String {
     let mut script = Script::new(1);
     for qp_type in ["rc", "uc", "ud"] {
@@ -79,7 +79,7 @@ pub(in super::super) fn refused_queue_pairs() -> String {
     script.end()
 }
 
-/// A region that is registered anew, over other memory.
+/// Registers a region again, over other memory.
 pub(in super::super) fn replaced_memory() -> String {
     let mut script = Script::connection("rc", PLAIN);
     script.exchange("send s 0+10");
@@ -96,7 +96,7 @@ pub(in super::super) fn replaced_memory() -> String {
     script.end()
 }
 
-/// Receives of a queue that queue pairs of another type than reliable connections share.
+/// Shares receives between queue pairs of other types than reliable connections.
 pub(in super::super) fn shared_receives_of_other_types() -> String {
     let mut script = Script::new(2);
     script.create("srq", "8 2");
@@ -122,7 +122,7 @@ pub(in super::super) fn shared_receives_of_other_types() -> String {
     script.end()
 }
 
-/// A queue that is armed for solicited completions after it was armed for all.
+/// Arms a queue for solicited completions after it was armed for all.
 pub(in super::super) fn narrower_arming() -> String {
     let mut script = Script::default();
     script.create("pd", "");
@@ -141,7 +141,7 @@ pub(in super::super) fn narrower_arming() -> String {
     script.end()
 }
 
-/// A message in a shared receive that is not polled before its queue pair is reset.
+/// Resets a queue pair before a message in a shared receive is polled.
 pub(in super::super) fn unpolled_shared_receive() -> String {
     let mut script = Script::new(2);
     script.create("srq", "8 1");
@@ -157,13 +157,13 @@ pub(in super::super) fn unpolled_shared_receive() -> String {
     script.end()
 }
 
-/// Requests in both directions, which the device carries out while the program posts more.
+/// Posts requests in both directions, which the device executes while the program posts more.
 pub(in super::super) fn streams_of_requests() -> String {
     let mut script = Script::connection("rc", "- 64 64 4 4 60 some");
     script.verb("free");
     for round in 0..20_usize {
         for (to, list) in [(1, 1), (0, 2), (1, 3), (0, 6), (1, 4)] {
-            // Each queue pair has memory of its own, because the order of the two is not determined.
+            // Each queue pair has separate memory, because the order of their requests is not determined.
             for at in 0..list {
                 let offset = RECEIVED + 2048 * to + 64 * at;
                 script.verb(format!("receive {offset}+{}", 64 - round));
@@ -174,7 +174,7 @@ pub(in super::super) fn streams_of_requests() -> String {
             for at in 0..8 {
                 let (flags, length) = (["s", "si", "sf", "sei"][at % 4], 5 * at + round);
                 script.verb(format!("send send {flags} {}+{}", 64 * at, length.min(44)));
-                // One by one, and in lists.
+                // Requests are posted one by one, and in lists.
                 if [0, 1, 4, 7].contains(&at) {
                     script.verb(format!("post_sends {qp}"));
                 }
@@ -192,7 +192,7 @@ pub(in super::super) fn streams_of_requests() -> String {
     script.end()
 }
 
-/// Requests of many queue pairs, whose doorbells overwrite each other in the registers that they share.
+/// Posts requests to many queue pairs, whose doorbells overwrite each other in shared registers.
 pub(in super::super) fn streams_in_shared_registers() -> String {
     let mut script = Script::default();
     script.create("pd", "");

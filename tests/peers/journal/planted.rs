@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::panic::catch_unwind;
 
 use super::comparison::compare;
-use super::entry::{Entry, read};
+use super::entry::{Entry, check_copies, read};
 
 /// Lines that create queue pair 16 of a connection, 17 for datagrams and 19 of an XRC initiator, and a region with key 0x207 at
 /// 0x10000.
@@ -131,19 +131,19 @@ fn changed_key_segments_are_noticed() {
 fn changed_copies_are_noticed() {
     use segment::{DATA, ctrl};
     let entry = [ctrl(0x0a, 16, 2, [0; 4]), DATA.to_vec()].concat();
-    let read_with = |copy: &[u8]| {
+    let checked = |copy: &[u8]| {
         let ring = line("ring qpn=16 index=5 register=12 buffer=0", copy);
-        catch_unwind(|| entries(&format!("{ring}\n{}", line("send qpn=16 index=5", &entry))))
+        catch_unwind(|| check_copies(&format!("{ring}\n{}", line("send qpn=16 index=5", &entry))))
     };
     // Zeros at the end of a copy are absent, and bytes after the entry are ignored.
     let longer = [&entry[..], &[7; 32]].concat();
     for copy in [&entry[..], &longer, &entry[..8]] {
-        assert!(read_with(copy).is_ok(), "{copy:?}");
+        assert!(checked(copy).is_ok(), "{copy:?}");
     }
     for at in 8..entry.len() {
         let mut copy = entry.clone();
         copy[at] ^= 1;
-        assert!(read_with(&copy).is_err(), "byte {at}");
+        assert!(checked(&copy).is_err(), "byte {at}");
     }
 }
 

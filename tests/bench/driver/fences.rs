@@ -18,6 +18,24 @@ pub(crate) fn count(
     functions: &[String],
 ) -> Result<u64, Box<dyn Error>> {
     progress(&format!("counting the fences of {}", program.display()));
+    count_chosen(program, arguments, functions, |object| {
+        // Code without a file, such as the vDSO, cannot be disassembled. The counted functions execute no fence there.
+        if !Path::new(object).is_file() {
+            return Ok(HashSet::new());
+        }
+        let disassembled = Program::new("objdump").args(["-d", "--no-show-raw-insn", object]);
+        Ok(fences(&run::output(&disassembled)?))
+    })
+}
+
+/// Returns how many instructions a run of `program` executes in `functions` and their callees, of those whose addresses
+/// `choose` returns for the file of the code.
+pub(crate) fn count_chosen(
+    program: &Path,
+    arguments: &[&str],
+    functions: &[String],
+    choose: impl Fn(&str) -> Result<HashSet<u64>, Box<dyn Error>>,
+) -> Result<u64, Box<dyn Error>> {
     let mut options = vec!["--dump-instr=yes".to_owned(), "--dump-line=no".to_owned()];
     options.extend(functions.iter().map(|function| format!("--toggle-collect={function}")));
     let file = callgrind(&options, program, arguments)?;
@@ -27,13 +45,8 @@ pub(crate) fn count(
     }
     let mut total = 0;
     for (object, counts) in executed {
-        // Code without a file, such as the vDSO, cannot be disassembled. The counted functions execute no fence there.
-        if Path::new(&object).is_file() {
-            let disassembled = Program::new("objdump").args(["-d", "--no-show-raw-insn", &object]);
-            let fences = fences(&run::output(&disassembled)?);
-            total +=
-                counts.iter().filter(|(at, _)| fences.contains(at)).map(|(_, n)| n).sum::<u64>();
-        }
+        let chosen = choose(&object)?;
+        total += counts.iter().filter(|(at, _)| chosen.contains(at)).map(|(_, n)| n).sum::<u64>();
     }
     Ok(total)
 }

@@ -26,6 +26,7 @@ mod posts;
 mod rounds;
 mod run;
 mod scheduler;
+mod stores;
 mod table;
 mod trace;
 

@@ -11,6 +11,7 @@ use rdmacm::device::{Device, DriverId};
 
 use crate::fences;
 use crate::run::{self, Program, progress};
+use crate::stores::Stores;
 use crate::table::Row;
 
 /// Number of requests of each kind.
@@ -125,6 +126,7 @@ pub(crate) fn rows(
         let row = Row::exact(name, "instructions", sum(SAFE)?, sum(LOW)?);
         rows.push(row.at_most(SAFE_GOAL));
         rows.extend(rows_of_fences(address, directory)?);
+        rows.extend(rows_of_stores(address, directory)?);
     }
     Ok(rows)
 }
@@ -158,6 +160,33 @@ fn rows_of_fences(address: &str, directory: &Path) -> Result<Vec<Row>, Box<dyn E
         }
     }
     Ok(rows)
+}
+
+/// Returns rows with the stores to registers of all posts to a send queue.
+fn rows_of_stores(address: &str, directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
+    let kinds: Vec<_> = KINDS.iter().filter(|(name, ..)| is_post(name)).collect();
+    let arguments = [address, &COUNT.to_string()];
+    let count = |program: &str, functions: &[Vec<String>]| -> Result<Vec<f64>, Box<dyn Error>> {
+        let stores = Stores::find(directory, program, &arguments)?;
+        let posts = f64::from(COUNT) * kinds.len() as f64;
+        let each = |functions: &Vec<String>| {
+            let total = stores.count(&directory.join(program), &arguments, functions)?;
+            Ok(total as f64 / posts)
+        };
+        functions.iter().map(each).collect()
+    };
+    let ours = ["", "_kept"].map(|suffix| {
+        kinds.iter().map(|(_, _, our, _)| format!("bench_posts::{our}{suffix}")).collect()
+    });
+    let c = kinds.iter().map(|kind| kind.3.0.to_owned()).collect();
+    let c = count("bench-posts-c", &[c])?[0];
+    let ours = count("bench-posts", &ours)?;
+    let suffixes = [String::new(), Kept::Queue.suffix().to_owned()];
+    let rows = ours.into_iter().zip(suffixes).map(|(ours, suffix)| {
+        Row::exact(format!("stores to registers of a post{suffix}"), "instructions", ours, c)
+            .at_most(1.0)
+    });
+    Ok(rows.collect())
 }
 
 /// Returns a row with the geometric means of all rows of kept queues and pollers.

@@ -29,6 +29,9 @@ const DRIVER: &str = "bench-driver";
 /// C program that is measured next to the Rust program that posts.
 const C_POSTS: &str = "bench-posts-c";
 
+/// The library that finds the stores to registers of both.
+const FINDER_OF_STORES: &str = "libregister_stores.so";
+
 /// Folder of the committed figures, one file for each part and device, and below it their kernel.
 const BASELINES: &str = "tests/bench/baseline";
 pub(crate) const BASELINE_KERNEL: Kernel = Kernel::V6_12;
@@ -271,6 +274,11 @@ fn build(subject: Subject) -> Result<Vec<PathBuf>> {
             .arg(release.join(C_POSTS));
         compiler.arg(source).args(["-lrdmacm", "-libverbs", "-lpthread"]);
         host::run(&mut compiler, "build the C program")?;
+        let source = host::workspace().join("tests/bench/register_stores.c");
+        let mut compiler = Command::new("gcc");
+        compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]);
+        compiler.arg(release.join(FINDER_OF_STORES)).arg(source);
+        host::run(&mut compiler, "build the library that finds stores to registers")?;
     }
     let mut directories = vec![release];
     if subject == Subject::Connect {

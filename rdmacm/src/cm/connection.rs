@@ -4,68 +4,31 @@ use std::mem;
 
 use nix::errno::Errno;
 use ucma_abi::{
-    RDMA_MAX_PRIVATE_DATA, ib_cm_rej_reason, rdma_ucm_accept, rdma_ucm_conn_param,
-    rdma_ucm_connect, rdma_ucm_disconnect, rdma_ucm_ece, rdma_ucm_init_qp_attr, rdma_ucm_reject,
+    ib_cm_rej_reason, rdma_ucm_accept, rdma_ucm_conn_param, rdma_ucm_connect, rdma_ucm_disconnect,
+    rdma_ucm_ece, rdma_ucm_init_qp_attr, rdma_ucm_reject,
 };
 use verbs_abi::{AlignedU64, ib_uverbs_qp_attr};
 use zerocopy::FromZeros;
 
 use super::id::CmId;
+use super::outgoing::{Message, encode, private_data_field, settled};
 use super::param::ConnParam;
 use super::parse::EventType;
 use super::record::Inner;
 use super::service_type::ServiceType;
 use super::transition::{self, Step};
-use crate::addr::AddressFamily;
-use crate::device::Transport;
+#[cfg(doc)]
+use crate::error::ErrorKind;
 #[cfg(doc)]
 use crate::error::RejectReason;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 #[cfg(doc)]
 use crate::verbs::Context;
-use crate::verbs::{
-    Depths, ProtectionDomain, QpState, QueuePair, QueuePairAttributes, QueuePairInit,
-};
+use crate::verbs::{ProtectionDomain, QpState, QueuePair, QueuePairAttributes, QueuePairInit};
 
 /// The hint for an EINVAL that concerns attributes the kernel does not have.
 const OUT_OF_STATE: &str =
     "its connection is not in a state that has them: the peer may have given up";
-
-/// The highest queue pair number.
-const MAX_QP_NUM: u32 = 0xff_ffff;
-
-/// Bytes that the kernel puts before the private data of a request to an IP address.
-const IP_HEADER: usize = 36;
-
-/// A message that carries private data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Message {
-    Request,
-    Reply,
-    Reject,
-}
-
-/// Returns the maximum length of the private data of `message`.
-///
-/// On InfiniBand it is the size of the field of the management datagram. The kernel's header is
-/// subtracted for a request to an IP address (`include/rdma/ib_cm.h`, `cma_user_data_offset`). On
-/// iWARP it is the maximum of the length byte, less the four bytes that siw adds.
-fn private_data_limit(
-    message: Message,
-    service: ServiceType,
-    transport: Transport,
-    peer_is_ib: bool,
-) -> usize {
-    let header = if peer_is_ib { 0 } else { IP_HEADER };
-    match (transport, service, message) {
-        (Transport::Iwarp, _, _) => 251,
-        (_, ServiceType::Connected, Message::Request) => 92 - header,
-        (_, ServiceType::Connected, Message::Reply) => 196,
-        (_, ServiceType::Connected, Message::Reject) => 148,
-        (_, ServiceType::Datagram, Message::Request) => 216 - header,
-        (_, ServiceType::Datagram, Message::Reply | Message::Reject) => 136,
-    }
-}
 
 impl CmId {
     /// Creates the id's queue pair, of the id's [type](Self::qp_type).
@@ -485,142 +448,5 @@ impl Inner {
                 Err(Error::invalid(operation, self.to_string(), reason))
             }
         }
-    }
-
-    /// Returns `param` with the connect header before the program's private data.
-    fn with_header(&self, param: &ConnParam) -> ConnParam {
-        let mut param = param.clone();
-        param.private_data.splice(..0, self.state().connect_header.iter().copied());
-        param
-    }
-
-    /// Checks `param` before the command is sent.
-    fn check(
-        &self,
-        operation: &'static str,
-        param: &ConnParam,
-        message: Message,
-        transport: Transport,
-        limits: Depths,
-        qp: Option<&QueuePair>,
-    ) -> Result<()> {
-        let invalid = |reason: String| Err(Error::invalid(operation, self.to_string(), reason));
-        let connected = self.service() == ServiceType::Connected;
-        if !connected && transport == Transport::Iwarp {
-            // The kernel would continue to connect by TCP.
-            let kind = ErrorKind::Unsupported("datagrams on iWARP".into());
-            return Err(Error::new(operation, self.to_string(), kind));
-        }
-        self.check_private_data(operation, &param.private_data, message, transport)?;
-        for (name, wanted, most) in [
-            ("responder resources", param.responder_resources, limits.responder_resources),
-            ("initiator depth", param.initiator_depth, limits.initiator_depth),
-        ] {
-            if connected && wanted != ConnParam::DEVICE_MAX && wanted > most {
-                return invalid(format!("{name} of {wanted} where the device has {most}"));
-            }
-        }
-        // A request for the address of a datagram service needs no queue pair yet.
-        let needs_qp = connected || message == Message::Reply;
-        match (qp, param.qp_num) {
-            (None, 0) if needs_qp => {
-                invalid("there is no queue pair: create one, or name one by its number".into())
-            }
-            (None, number) if number > MAX_QP_NUM => {
-                invalid(format!("{number:#x} is no number of a queue pair"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Checks that the initiator depth of an answer is within the offer of the request (`offers`).
-    fn check_offer(
-        &self,
-        operation: &'static str,
-        param: &ConnParam,
-        offers: Option<Depths>,
-        transport: Transport,
-    ) -> Result<()> {
-        // The first version of MPA (iWARP) has no fields for depths.
-        let offers = offers.filter(|_| transport != Transport::Iwarp);
-        match (param.initiator_depth, offers.map(|offers| offers.initiator_depth)) {
-            (ConnParam::DEVICE_MAX, _) | (_, None) => Ok(()),
-            (wanted, Some(offered)) if wanted <= offered => Ok(()),
-            (wanted, Some(offered)) => {
-                let reason =
-                    format!("initiator depth of {wanted} where the request offers {offered}");
-                Err(Error::invalid(operation, self.to_string(), reason))
-            }
-        }
-    }
-
-    fn check_private_data(
-        &self,
-        operation: &'static str,
-        private_data: &[u8],
-        message: Message,
-        transport: Transport,
-    ) -> Result<()> {
-        let peer_is_ib = self.state().peer.is_some_and(|peer| peer.family() == AddressFamily::Ib);
-        let limit = private_data_limit(message, self.service(), transport, peer_is_ib);
-        if private_data.len() <= limit {
-            return Ok(());
-        }
-        let reason =
-            format!("{} bytes of private data where {limit} are the most", private_data.len());
-        Err(Error::invalid(operation, self.to_string(), reason))
-    }
-}
-
-/// Returns the depths of `param`, with `most` in place of [`ConnParam::DEVICE_MAX`].
-fn settled(param: &ConnParam, most: Depths) -> Depths {
-    let pick = |wanted, most| if wanted == ConnParam::DEVICE_MAX { most } else { wanted };
-    Depths {
-        responder_resources: pick(param.responder_resources, most.responder_resources),
-        initiator_depth: pick(param.initiator_depth, most.initiator_depth),
-    }
-}
-
-/// Encodes `param` for the kernel, with the settled depths and the id's own queue pair.
-fn encode(param: &ConnParam, depths: Depths, qp: Option<&QueuePair>) -> rdma_ucm_conn_param {
-    let (private_data, private_data_len) = private_data_field(&param.private_data);
-    rdma_ucm_conn_param {
-        qp_num: qp.map_or(param.qp_num, QueuePair::number),
-        qkey: 0,
-        private_data,
-        private_data_len,
-        srq: u8::from(qp.map_or(param.srq, |qp| qp.srq().is_some())),
-        responder_resources: depths.responder_resources,
-        initiator_depth: depths.initiator_depth,
-        flow_control: param.flow_control,
-        retry_count: param.retry_count,
-        rnr_retry_count: param.rnr_retry_count,
-        valid: 1,
-    }
-}
-
-/// Returns `data`, whose length was checked, as the field of a command.
-fn private_data_field(data: &[u8]) -> ([u8; RDMA_MAX_PRIVATE_DATA], u8) {
-    let mut field = [0; RDMA_MAX_PRIVATE_DATA];
-    field[..data.len()].copy_from_slice(data);
-    (field, u8::try_from(data.len()).expect("no limit is above 251"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn private_data_fits_its_message() {
-        let limits = |service, transport, peer_is_ib| {
-            [Message::Request, Message::Reply, Message::Reject]
-                .map(|message| private_data_limit(message, service, transport, peer_is_ib))
-        };
-        let (connected, datagram) = (ServiceType::Connected, ServiceType::Datagram);
-        assert_eq!(limits(connected, Transport::InfiniBand, false), [56, 196, 148]);
-        assert_eq!(limits(connected, Transport::InfiniBand, true), [92, 196, 148]);
-        assert_eq!(limits(datagram, Transport::InfiniBand, false), [180, 136, 136]);
-        assert_eq!(limits(datagram, Transport::InfiniBand, true), [216, 136, 136]);
-        assert_eq!(limits(connected, Transport::Iwarp, false), [251; 3]);
     }
 }

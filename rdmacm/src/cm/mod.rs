@@ -80,6 +80,7 @@ mod mode;
 mod multicast;
 mod names;
 mod option;
+mod outgoing;
 mod param;
 mod parse;
 mod reaction;

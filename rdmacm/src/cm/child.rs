@@ -12,6 +12,7 @@ use verbs_abi::ib_event_type;
 use zerocopy::FromZeros;
 
 use super::channel::EventChannel;
+use super::endpoint_qp::EndpointQpInit;
 use super::group::Membership;
 use super::id::CmId;
 use super::id::tests::{fake_channel, fake_id};
@@ -24,7 +25,7 @@ use crate::addr::{AddrInfoFlags, AddrInfoHints};
 use crate::error::{Error, ErrorKind, NotOwner, Result};
 use crate::lock::ignore_poison;
 use crate::sys::process::in_child;
-use crate::verbs::{Ece, QpState};
+use crate::verbs::{Ece, QpState, SharedReceiveQueueAttributes};
 
 fn refused<T>(result: Result<T>) -> bool {
     let forked = |error: Error| matches!(error.kind(), ErrorKind::NotOwner(NotOwner::Forked));
@@ -45,6 +46,7 @@ fn every_call_is_refused_at_once() {
     let (long, param) = (Duration::from_secs(60), ConnParam::default());
     let hints = AddrInfoHints { flags: AddrInfoFlags::SA, ..AddrInfoHints::default() };
     let ece = Ece { vendor_id: 1, options: 0 };
+    let attributes = SharedReceiveQueueAttributes::default();
     for (port_space, is_sync) in
         [(PortSpace::Tcp, false), (PortSpace::Tcp, true), (PortSpace::Udp, false)]
     {
@@ -71,6 +73,11 @@ fn every_call_is_refused_at_once() {
             ("resolve_route", &|| refused(id.resolve_route(long))),
             ("listen", &|| refused(id.listen(0))),
             ("local_addr", &|| refused(id.local_addr())),
+            ("create_xrc_target", &|| refused(id.create_xrc_target(None))),
+            ("create_xrc_srq", &|| refused(id.create_xrc_srq(None, None, None, attributes))),
+            ("create_srq", &|| refused(id.create_srq(None, attributes))),
+            ("create_ep_qp", &|| refused(id.create_ep_qp(&EndpointQpInit::default()))),
+            ("default_xrc_domain", &|| refused(id.default_xrc_domain())),
             ("connect", &|| refused(id.connect(&param))),
             ("accept", &|| refused(id.accept(&param))),
             ("reject", &|| refused(id.reject(b""))),
@@ -92,7 +99,7 @@ fn every_call_is_refused_at_once() {
             ("migrate_to_sync", &|| refused(id.migrate_to_sync())),
             ("finish", &|| refused(id.wait_pending())),
             ("get_request", &|| refused(id.get_request())),
-            ("qp", &|| id.qp().is_none()),
+            ("qp", &|| id.qp().is_none() && id.xrc_target().is_none()),
             ("destroy_qp", &|| {
                 id.destroy_qp();
                 id.set_timeout(None);

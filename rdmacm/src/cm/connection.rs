@@ -12,9 +12,10 @@ use zerocopy::FromZeros;
 
 use super::id::CmId;
 use super::outgoing::{Message, encode, private_data_field, settled};
+use super::own_qp::OwnQp;
 use super::param::ConnParam;
 use super::parse::EventType;
-use super::record::Inner;
+use super::record::{Inner, State};
 use super::service_type::ServiceType;
 use super::transition::{self, Step};
 #[cfg(doc)]
@@ -24,11 +25,16 @@ use crate::error::RejectReason;
 use crate::error::{Error, Result};
 #[cfg(doc)]
 use crate::verbs::Context;
-use crate::verbs::{ProtectionDomain, QpState, QueuePair, QueuePairAttributes, QueuePairInit};
+use crate::verbs::{
+    ProtectionDomain, QpState, QpType, QueuePair, QueuePairAttributes, QueuePairInit,
+};
 
 /// The hint for an EINVAL that concerns attributes the kernel does not have.
 const OUT_OF_STATE: &str =
     "its connection is not in a state that has them: the peer may have given up";
+
+/// Reason in errors about creating a queue pair with queues.
+pub(super) const IS_TARGET: &str = "it is an XRC target: create it with CmId::create_xrc_target";
 
 impl CmId {
     /// Creates the id's queue pair, of the id's [type](Self::qp_type).
@@ -51,8 +57,8 @@ impl CmId {
     /// - [`ErrorKind::InvalidInput`] if the id has no device yet or already has a queue pair.
     /// - [`ErrorKind::InvalidInput`] if `pd` was not created in the id's
     ///   [`context`](Self::context).
-    /// - [`ErrorKind::InvalidInput`] if the id's queue pairs are XRC targets, which no id owns: see
-    ///   [`XrcTarget`](crate::verbs::XrcTarget).
+    /// - [`ErrorKind::InvalidInput`] if the id's queue pairs are XRC targets: see
+    ///   [`create_xrc_target`](Self::create_xrc_target).
     ///
     /// Kernel commands: `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_INIT_QP_ATTR`,
     /// `IB_USER_VERBS_CMD_MODIFY_QP`.
@@ -60,32 +66,30 @@ impl CmId {
     #[doc(alias = "rdma_create_qp_ex")]
     pub fn create_qp(&self, pd: &ProtectionDomain, init: &QueuePairInit<'_>) -> Result<QueuePair> {
         const OPERATION: &str = "create the queue pair of";
-        let subject = || self.inner.to_string();
+        let invalid =
+            |reason: &'static str| Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         if *pd.context() != self.context()? {
-            let reason = "the protection domain is of another context than CmId::context";
-            return Err(Error::invalid(OPERATION, subject(), reason));
+            return invalid("the protection domain is of another context than CmId::context");
         }
-        // Held throughout, so that only one of two threads creates the id's queue pair.
-        let mut state = self.inner.state();
-        if state.qp.is_some() {
-            return Err(Error::invalid(OPERATION, subject(), "it has one already"));
+        if self.inner.is_for_targets() {
+            return invalid(IS_TARGET);
         }
-        let srq = init.srq.or(state.srq.as_ref());
-        let init = QueuePairInit { srq, ..*init };
-        let qp = QueuePair::with_type(pd, self.inner.qp_type, &init)?;
-        state.offer_ece(&qp)?;
-        self.inner.carry_out(transition::created(self.inner.service()), &qp)?;
-        state.note_ece(&qp);
-        state.qp = Some(qp.clone());
-        Ok(qp)
+        self.inner.create_own_qp(OPERATION, |state| {
+            let srq = init.srq.or(state.srq.as_ref());
+            let init = QueuePairInit { srq, ..*init };
+            let qp = QueuePair::with_type(pd, self.inner.qp_type, &init)?;
+            Ok((OwnQp::Queues(qp.clone()), qp))
+        })
     }
 
     /// Returns the queue pair that [`create_qp`](Self::create_qp) created.
+    ///
+    /// For an XRC target, see [`xrc_target`](Self::xrc_target).
     pub fn qp(&self) -> Option<QueuePair> {
-        if self.inner.process.is_current() { self.inner.state().qp.clone() } else { None }
+        if self.inner.process.is_current() { self.inner.queue_pair() } else { None }
     }
 
-    /// Drops the id's handle of its queue pair, which destroys the queue pair if no other handle
+    /// Drops the id's handle of its queue pair or XRC target, which destroys it if no other handle
     /// exists.
     ///
     /// The program may hold other handles, and so may a type 2 memory window that was bound on the
@@ -120,6 +124,7 @@ impl CmId {
     ///   on an id for datagrams, 36 more if the peer has an InfiniBand address, and 251 on iWARP.
     /// - [`ErrorKind::InvalidInput`] if a depth exceeds the limit of the device.
     /// - [`ErrorKind::InvalidInput`] if the id is for connections and there is no queue pair.
+    /// - [`ErrorKind::InvalidInput`] if the id is for XRC targets, which only accept connections.
     /// - [`ErrorKind::Unsupported`] if the id is for datagrams and the device is iWARP.
     /// - [`ErrorKind::Unsupported`] if a depth of a connection is [`ConnParam::DEVICE_MAX`] and the
     ///   device [cannot be opened](Context::open).
@@ -131,8 +136,12 @@ impl CmId {
     pub fn connect(&self, param: &ConnParam) -> Result<()> {
         const OPERATION: &str = "connect";
         let device = self.inner.device()?;
+        if self.inner.is_for_targets() {
+            let reason = "an XRC target only accepts connections: connect an id for XRC_INI";
+            return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
+        }
         let limits = device.depth_limits(OPERATION, self.inner.service(), param)?;
-        let qp = self.qp();
+        let qp = self.inner.state().qp.clone();
         let param = &self.inner.with_header(param);
         let transport = device.transport();
         self.inner.check(OPERATION, param, Message::Request, transport, limits, qp.as_ref())?;
@@ -314,7 +323,8 @@ impl CmId {
         self.inner.check_service("disconnect")?;
         self.inner.device()?;
         self.inner.complete(EventType::Disconnected, || {
-            if let Some(qp) = self.qp() {
+            let qp = self.inner.state().qp.clone();
+            if let Some(qp) = qp {
                 let closes = self.inner.is_closed_by(&qp);
                 self.inner.flush(&qp)?;
                 if closes {
@@ -342,7 +352,8 @@ impl CmId {
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<()> {
         self.inner.check_service("establish")?;
-        if self.qp().is_some() {
+        self.inner.check_process("establish")?;
+        if self.inner.state().qp.is_some() {
             let reason = "the id has a queue pair of its own, and is confirmed by the library";
             return Err(Error::invalid("establish", self.inner.to_string(), reason));
         }
@@ -366,6 +377,32 @@ impl CmId {
 }
 
 impl Inner {
+    /// Returns `true` if the id's queue pairs are XRC targets.
+    pub(super) fn is_for_targets(&self) -> bool {
+        self.qp_type == QpType::IB_UVERBS_QPT_XRC_TGT
+    }
+
+    /// Makes the queue pair that `create` returns the id's own, in its first state.
+    ///
+    /// Returns the second value of `create`.
+    pub(super) fn create_own_qp<T>(
+        &self,
+        operation: &'static str,
+        create: impl FnOnce(&State) -> Result<(OwnQp, T)>,
+    ) -> Result<T> {
+        // Held throughout, so that only one of two threads creates the id's queue pair.
+        let mut state = self.state();
+        if state.qp.is_some() {
+            return Err(Error::invalid(operation, self.to_string(), "it has one already"));
+        }
+        let (qp, created) = create(&state)?;
+        state.offer_ece(&qp)?;
+        self.carry_out(transition::created(self.service()), &qp)?;
+        state.note_ece(&qp);
+        state.qp = Some(qp);
+        Ok(created)
+    }
+
     /// Checks that there is a request to accept, and claims it for this caller.
     fn take_acceptance(&self, operation: &'static str) -> Result<()> {
         self.check_process(operation)?;
@@ -408,7 +445,7 @@ impl Inner {
     }
 
     /// Moves `qp` to ERR, unless it is in ERR for good.
-    pub(super) fn flush(&self, qp: &QueuePair) -> Result<()> {
+    pub(super) fn flush(&self, qp: &OwnQp) -> Result<()> {
         if qp.has_ended() { Ok(()) } else { self.carry_out(&transition::ended(), qp) }
     }
 
@@ -416,14 +453,14 @@ impl Inner {
     ///
     /// In that case the driver itself notifies the kernel's connection manager. DISCONNECT would
     /// only ask the driver to close a closed connection.
-    fn is_closed_by(&self, qp: &QueuePair) -> bool {
+    fn is_closed_by(&self, qp: &OwnQp) -> bool {
         let state = self.state();
         let is_its_own = state.established && state.named_qp == qp.number();
         is_its_own && qp.ends_with_connection() && !qp.has_ended()
     }
 
     /// Takes `qp` through `steps`.
-    pub(super) fn carry_out(&self, steps: &[Step], qp: &QueuePair) -> Result<()> {
+    pub(super) fn carry_out(&self, steps: &[Step], qp: &OwnQp) -> Result<()> {
         transition::carry_out(steps, qp, |state| self.init_qp_attr(state))
     }
 

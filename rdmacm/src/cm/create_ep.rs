@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::connection::IS_TARGET;
 use super::endpoint_qp::EndpointQpInit;
 use super::id::CmId;
 use crate::addr::{AddrInfo, AddrInfoFlags};
@@ -10,7 +11,7 @@ use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::non_exhaustive::NonExhaustive;
 use crate::verbs::{
-    CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair, QueuePairInit,
+    CompletionChannel, CompletionQueue, ProtectionDomain, QpType, QueuePair, QueuePairInit,
 };
 
 /// The time that the kernel has for resolving an address, and again for a route.
@@ -21,7 +22,7 @@ impl CmId {
     ///
     /// If `info` has [`AddrInfoFlags::PASSIVE`], the id is bound to the source address, ready for
     /// [`listen`](Self::listen) and [`get_request`](Self::get_request). `get_request` then creates
-    /// the queue pair of each new id as `qp` describes.
+    /// the queue pair, or the XRC target, of each new id as `qp` describes.
     ///
     /// Otherwise the id is resolved ([`resolve_addr`](Self::resolve_addr), then
     /// [`resolve_route`](Self::resolve_route) or [`set_ib_path`](Self::set_ib_path)), with two
@@ -53,7 +54,7 @@ impl CmId {
             id.set_ib_path(&info.route)?;
         }
         if let Some(qp) = qp {
-            id.create_ep_qp(qp)?;
+            id.create_endpoint_qp(qp)?;
         }
         id.inner.state().connect_header = info.connect.as_slice().into();
         Ok(id)
@@ -62,14 +63,27 @@ impl CmId {
     /// Creates the id's queue pair and the objects that `qp` leaves out.
     ///
     /// Otherwise like [`create_qp`](Self::create_qp). The objects are available as
-    /// [`QueuePair::pd`], [`QueuePair::send_cq`] and [`QueuePair::recv_cq`].
+    /// [`QueuePair::pd`], [`QueuePair::send_cq`] and [`QueuePair::recv_cq`]. For an XRC initiator,
+    /// both completion queues are that of sends.
     ///
     /// # Errors
     ///
-    /// The errors of [`create_qp`](Self::create_qp) and of creating the other objects.
+    /// In addition to the errors of [`create_qp`](Self::create_qp) and of creating the other objects:
+    ///
+    /// - [`ErrorKind::InvalidInput`] if `qp` has an XRC domain, which only a target is in.
     #[doc(alias = "rdma_create_qp")]
     #[doc(alias = "rdma_create_qp_ex")]
     pub fn create_ep_qp(&self, qp: &EndpointQpInit) -> Result<QueuePair> {
+        const OPERATION: &str = "create the queue pair of";
+        self.inner.check_process(OPERATION)?;
+        let invalid =
+            |reason: &'static str| Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
+        if self.inner.is_for_targets() {
+            return invalid(IS_TARGET);
+        }
+        if qp.xrc_domain.is_some() {
+            return invalid("only an XRC target is in an XRC domain");
+        }
         let pd = qp.pd.clone().map_or_else(|| self.default_pd(), Ok)?;
         let queue = |given: &Option<CompletionQueue>, capacity: u32| match given {
             Some(given) => Ok(given.clone()),
@@ -83,7 +97,10 @@ impl CmId {
         let send_cq = queue(&qp.send_cq, qp.caps.max_send_wr)?;
         let srq = qp.srq.clone().or_else(|| self.srq());
         let receives = srq.as_ref().map_or(qp.caps.max_recv_wr, |srq| srq.attributes().max_wr);
-        let recv_cq = queue(&qp.recv_cq, receives)?;
+        let recv_cq = match &qp.recv_cq {
+            None if self.qp_type() == QpType::IB_UVERBS_QPT_XRC_INI => send_cq.clone(),
+            given => queue(given, receives)?,
+        };
         let init = QueuePairInit {
             send_cq: &send_cq,
             recv_cq: &recv_cq,
@@ -94,6 +111,15 @@ impl CmId {
             non_exhaustive: NonExhaustive::default(),
         };
         self.create_qp(&pd, &init)
+    }
+
+    /// Creates the queue pair or the XRC target of an endpoint.
+    pub(super) fn create_endpoint_qp(&self, qp: &EndpointQpInit) -> Result<()> {
+        if self.inner.is_for_targets() {
+            self.create_xrc_target(qp.xrc_domain.as_ref()).map(drop)
+        } else {
+            self.create_ep_qp(qp).map(drop)
+        }
     }
 
     /// Returns the protection domain that the process's ids of a device share.

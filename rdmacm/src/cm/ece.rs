@@ -2,9 +2,10 @@
 
 use ucma_abi::rdma_ucm_ece;
 
+use super::own_qp::OwnQp;
 use super::record::{Inner, State};
 use crate::error::{Error, Result};
-use crate::verbs::{Ece, QueuePair};
+use crate::verbs::Ece;
 
 /// The highest vendor number that fits into the messages.
 pub(super) const MAX_VENDOR: u32 = 0xff_ffff;
@@ -23,16 +24,16 @@ impl From<Ece> for rdma_ucm_ece {
 
 impl State {
     /// Notes the options that the id's new queue pair offers. If a peer has sent options, requests them.
-    pub(super) fn offer_ece(&mut self, qp: &QueuePair) -> Result<()> {
+    pub(super) fn offer_ece(&mut self, qp: &OwnQp) -> Result<()> {
         self.local_ece = qp.ece().unwrap_or_default();
         match self.remote_ece.vendor_id {
             0 => Ok(()),
-            _ => request(qp, self.remote_ece),
+            _ => qp.request_ece(self.remote_ece),
         }
     }
 
     /// Notes the options that the queue pair uses since its last change, if the peer has sent options.
-    pub(super) fn note_ece(&mut self, qp: &QueuePair) {
+    pub(super) fn note_ece(&mut self, qp: &OwnQp) {
         if self.remote_ece.vendor_id != 0 {
             self.local_ece.options = qp.ece().unwrap_or_default().options;
         }
@@ -48,7 +49,7 @@ impl Inner {
     /// Requests the options `answer` of the peer that has accepted.
     ///
     /// A peer or a kernel that does not know ECE answers with vendor 0.
-    pub(super) fn take_ece_answer(&self, qp: &QueuePair, answer: Ece) -> Result<()> {
+    pub(super) fn take_ece_answer(&self, qp: &OwnQp, answer: Ece) -> Result<()> {
         let own = {
             let mut state = self.state();
             state.remote_ece = answer;
@@ -63,15 +64,8 @@ impl Inner {
                 reason,
             ));
         }
-        request(qp, answer)
+        qp.request_ece(answer)
     }
-}
-
-/// Requests that `qp` uses `ece`, or no options if they are of another vendor, or if the device has none.
-fn request(qp: &QueuePair, ece: Ece) -> Result<()> {
-    let Some(own) = qp.ece() else { return Ok(()) };
-    let options = if ece.vendor_id == own.vendor_id { ece.options } else { 0 };
-    qp.set_ece(Ece { options, ..own })
 }
 
 #[cfg(all(test, feature = "null", not(loom)))]
@@ -79,18 +73,19 @@ mod tests {
     use super::super::id::tests::fake_connection;
     use super::*;
     use crate::verbs::{
-        CompletionQueue, Context, ProtectionDomain, QpState, QueuePairAttributes, QueuePairInit,
+        CompletionQueue, Context, ProtectionDomain, QpState, QueuePair, QueuePairAttributes,
+        QueuePairInit,
     };
 
     /// Creates a queue pair of the null device, which has the options 3 of vendor 7.
-    fn qp() -> QueuePair {
+    fn qp() -> OwnQp {
         let context = Context::null();
         let pd = ProtectionDomain::new(&context).expect("protection domain");
         let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
-        QueuePair::new(&pd, &QueuePairInit::new(&cq)).expect("queue pair")
+        OwnQp::Queues(QueuePair::new(&pd, &QueuePairInit::new(&cq)).expect("queue pair"))
     }
 
-    fn changed(qp: &QueuePair) -> Option<Ece> {
+    fn changed(qp: &OwnQp) -> Option<Ece> {
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_INIT)).expect("modify");
         qp.ece()
     }

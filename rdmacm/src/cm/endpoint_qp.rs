@@ -6,12 +6,13 @@ use crate::non_exhaustive::NonExhaustive;
 #[cfg(doc)]
 use crate::verbs::QueuePairInit;
 use crate::verbs::{
-    CompletionQueue, ProtectionDomain, QpCreateFlags, QueuePairCaps, SharedReceiveQueue,
+    CompletionQueue, ProtectionDomain, QpCreateFlags, QueuePairCaps, SharedReceiveQueue, XrcDomain,
 };
 
 /// The attributes of an endpoint's queue pair.
 ///
-/// Objects that are left out are created with the queue pair. Start from the default: see
+/// Objects that are left out are created with the queue pair. An XRC target has no attribute but its
+/// [domain](Self::xrc_domain), and the others are ignored. Start from the default: see
 /// [Parameters](crate#parameters).
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,12 +27,15 @@ pub struct EndpointQpInit {
     /// The completion queue of receives.
     ///
     /// If `None`, the queue pair gets a completion queue of its own for its receives. With a shared
-    /// receive queue, its capacity is that of the shared receive queue at its creation.
+    /// receive queue, its capacity is that of the shared receive queue at its creation. An XRC
+    /// initiator receives nothing, and gets none.
     pub recv_cq: Option<CompletionQueue>,
     /// The shared receive queue; if `None`, that of the id.
     ///
     /// If the id has none, the queue pair has its own receive queue.
     pub srq: Option<SharedReceiveQueue>,
+    /// The domain of an XRC target: see [`CmId::create_xrc_target`].
+    pub xrc_domain: Option<XrcDomain>,
     /// The minimum capacities of the queue pair.
     pub caps: QueuePairCaps,
     /// `true` if every send generates a completion, even if it does not request one.

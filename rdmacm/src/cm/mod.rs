@@ -48,12 +48,12 @@
 //!
 //! | C | here |
 //! |---|---|
-//! | `rdma_create_qp_ex` | [`CmId::create_qp`] or [`CmId::create_ep_qp`], with `create_flags` |
+//! | `rdma_create_qp_ex` | [`CmId::create_qp`] or [`CmId::create_ep_qp`], with `create_flags`; [`CmId::create_xrc_target`] |
 //! | `rdma_reg_msgs`, `rdma_reg_read`, `rdma_reg_write` | [`MemoryRegion::register`](crate::verbs::MemoryRegion::register), or [`alloc`](crate::verbs::MemoryRegion::alloc), with `IB_UVERBS_ACCESS_LOCAL_WRITE`, for the last two with `IB_UVERBS_ACCESS_REMOTE_READ` or `IB_UVERBS_ACCESS_REMOTE_WRITE` |
 //! | `rdma_dereg_mr` | dropping the [`MemoryRegion`](crate::verbs::MemoryRegion) |
-//! | `rdma_post_recv`, `rdma_post_recvv` | [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv), on an id without a queue pair [`SharedReceiveQueue::post_recv`](crate::verbs::SharedReceiveQueue::post_recv) |
+//! | `rdma_post_recv`, `rdma_post_recvv` | [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv), on an id without a queue pair, or with an XRC target, [`SharedReceiveQueue::post_recv`](crate::verbs::SharedReceiveQueue::post_recv) |
 //! | `rdma_post_send`, `rdma_post_read`, `rdma_post_write`, their forms with `v`, `rdma_post_ud_send` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send) with the [`SendOperation`](crate::verbs::SendOperation) |
-//! | `rdma_get_send_comp`, `rdma_get_recv_comp` | [`CompletionQueue::wait`](crate::verbs::CompletionQueue::wait) |
+//! | `rdma_get_send_comp`, `rdma_get_recv_comp` | [`CompletionQueue::wait`](crate::verbs::CompletionQueue::wait); receives of an [XRC](CmId#xrc) queue complete on [`SharedReceiveQueue::cq`](crate::verbs::SharedReceiveQueue::cq) |
 
 mod address;
 mod bound;
@@ -81,6 +81,7 @@ mod multicast;
 mod names;
 mod option;
 mod outgoing;
+mod own_qp;
 mod param;
 mod parse;
 mod reaction;
@@ -92,6 +93,7 @@ mod service_type;
 mod srq;
 mod sync;
 mod transition;
+mod xrc;
 
 pub use crate::addr::port_space::PortSpace;
 pub use crate::error::{RejectReason, Rejection};

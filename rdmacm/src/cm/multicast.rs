@@ -150,8 +150,7 @@ impl Inner {
         if others.iter().any(|other| other.attached == attached) {
             return;
         }
-        let qp = self.state().qp.clone();
-        if let Some(qp) = qp {
+        if let Some(qp) = self.queue_pair() {
             // It may be another queue pair than the attached one.
             let _ = qp.detach_multicast(gid, lid);
         }
@@ -199,7 +198,7 @@ impl Group {
         let seen = (raw.event_type(), raw.status());
         let mut groups = id.groups();
         let joined = groups.iter_mut().find(|joined| joined.group.token == self.token)?;
-        let qp = id.state().qp.clone();
+        let qp = id.queue_pair();
         match (raw.data(ServiceType::Datagram), qp) {
             (EventData::Datagram(param), Some(qp)) if self.membership == Membership::Full => {
                 let (gid, lid) = (Gid(param.ah_attr.grh.dgid), param.ah_attr.dlid);

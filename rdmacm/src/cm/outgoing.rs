@@ -2,13 +2,14 @@
 
 use ucma_abi::{RDMA_MAX_PRIVATE_DATA, rdma_ucm_conn_param};
 
+use super::own_qp::OwnQp;
 use super::param::ConnParam;
 use super::record::Inner;
 use super::service_type::ServiceType;
 use crate::addr::AddressFamily;
 use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::{Depths, QueuePair};
+use crate::verbs::Depths;
 
 /// The highest queue pair number.
 const MAX_QP_NUM: u32 = 0xff_ffff;
@@ -62,7 +63,7 @@ impl Inner {
         message: Message,
         transport: Transport,
         limits: Depths,
-        qp: Option<&QueuePair>,
+        qp: Option<&OwnQp>,
     ) -> Result<()> {
         let invalid = |reason: String| Err(Error::invalid(operation, self.to_string(), reason));
         let connected = self.service() == ServiceType::Connected;
@@ -142,18 +143,14 @@ pub(super) fn settled(param: &ConnParam, most: Depths) -> Depths {
 }
 
 /// Encodes `param` for the kernel, with the settled depths and the id's own queue pair.
-pub(super) fn encode(
-    param: &ConnParam,
-    depths: Depths,
-    qp: Option<&QueuePair>,
-) -> rdma_ucm_conn_param {
+pub(super) fn encode(param: &ConnParam, depths: Depths, qp: Option<&OwnQp>) -> rdma_ucm_conn_param {
     let (private_data, private_data_len) = private_data_field(&param.private_data);
     rdma_ucm_conn_param {
-        qp_num: qp.map_or(param.qp_num, QueuePair::number),
+        qp_num: qp.map_or(param.qp_num, OwnQp::number),
         qkey: 0,
         private_data,
         private_data_len,
-        srq: u8::from(qp.map_or(param.srq, |qp| qp.srq().is_some())),
+        srq: u8::from(qp.map_or(param.srq, OwnQp::has_srq)),
         responder_resources: depths.responder_resources,
         initiator_depth: depths.initiator_depth,
         flow_control: param.flow_control,

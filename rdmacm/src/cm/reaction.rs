@@ -3,11 +3,12 @@
 //! [`plan`] changes the state of the id in one pass under its lock, and decides on further work. [`Inner::react`] does
 //! that work after the lock is released, because it issues commands.
 
+use super::own_qp::OwnQp;
 use super::parse::{EventType, RawEvent};
 use super::record::{Inner, State};
 use super::resolution::Resolution;
 use super::transition;
-use crate::verbs::{Context, Ece, QueuePair};
+use crate::verbs::{Context, Ece};
 
 /// The type and status of an event that the caller gets.
 type Reported = (EventType, i32);
@@ -18,9 +19,9 @@ enum Plan {
     /// The caller gets the event, or no event.
     Report(Option<Reported>),
     /// The queue pair goes to ERR, then the caller gets the event, if any.
-    Flush(QueuePair, Option<Reported>),
+    Flush(OwnQp, Option<Reported>),
     /// The peer has accepted, with its ECE options: the queue pair goes to RTS, and the connection is confirmed.
-    Confirm(QueuePair, Ece),
+    Confirm(OwnQp, Ece),
     /// The subnet administrator has answered: the services are read.
     ReadServices,
 }
@@ -33,7 +34,7 @@ fn plan(state: &mut State, raw: &RawEvent) -> Plan {
     // With some drivers the kernel moves queue pairs to ERR when their connection ends. The library must then flush the
     // requests that are posted later. It does so after it has moved the queue pair to ERR itself.
     let follow = |state: &State, event| {
-        let qp = state.qp.clone().filter(QueuePair::ends_with_connection);
+        let qp = state.qp.clone().filter(OwnQp::ends_with_connection);
         qp.map_or(Plan::Report(event), |qp| Plan::Flush(qp, event))
     };
     match event_type {
@@ -100,7 +101,7 @@ impl Inner {
     }
 
     /// Brings the queue pair of an accepted connection to RTS, and confirms the connection.
-    fn finish_connecting(&self, qp: &QueuePair, ece: Ece) -> Reported {
+    fn finish_connecting(&self, qp: &OwnQp, ece: Ece) -> Reported {
         let steps = transition::connected(None);
         let finish = || {
             self.take_ece_answer(qp, ece)?;

@@ -8,6 +8,7 @@ use super::channel::ChannelInner;
 use super::endpoint_qp::EndpointQpInit;
 use super::group::GroupEntry;
 use super::mode::SyncMode;
+use super::own_qp::OwnQp;
 use super::parse::EventData;
 use super::resolution::Resolution;
 use super::service_type::ServiceType;
@@ -81,7 +82,7 @@ pub(super) struct ChannelBinding {
 pub(super) struct State {
     /// The device to which the id is bound, after a caller has needed it.
     pub(super) context: Option<Context>,
-    pub(super) qp: Option<QueuePair>,
+    pub(super) qp: Option<OwnQp>,
     pub(super) srq: Option<SharedReceiveQueue>,
     /// `true` if a request created the id, and the id is not accepted yet.
     pub(super) acceptable: bool,
@@ -198,6 +199,11 @@ impl Inner {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         ignore_poison(self.state.lock())
+    }
+
+    /// Returns the id's queue pair if it has queues.
+    pub(super) fn queue_pair(&self) -> Option<QueuePair> {
+        self.state().qp.as_ref().and_then(OwnQp::queue_pair).cloned()
     }
 
     /// Returns the text that names the id and its peer in errors.

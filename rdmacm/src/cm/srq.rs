@@ -1,6 +1,7 @@
 //! Shared receive queues of ids.
 
 use super::id::CmId;
+use super::record::{Inner, State};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -12,8 +13,10 @@ impl CmId {
     /// Without `pd`, the queue is in [the default protection domain](Self::default_pd). The id holds the queue until
     /// the id is destroyed or [`destroy_srq`](Self::destroy_srq) is called. The kernel's object is destroyed when the
     /// last holder drops it. To share one queue between ids, see
-    /// [`QueuePairInit::srq`](crate::verbs::QueuePairInit::srq). A queue in an XRC domain belongs to no id: see
-    /// [`SharedReceiveQueue::with_xrc_domain`].
+    /// [`QueuePairInit::srq`](crate::verbs::QueuePairInit::srq).
+    ///
+    /// If the id's queue pair is an XRC target, the call is that of [`create_xrc_srq`](Self::create_xrc_srq), with
+    /// `pd`. Messages reach each queue of a target's domain, and no other queue.
     ///
     /// # Errors
     ///
@@ -22,7 +25,7 @@ impl CmId {
     /// - [`ErrorKind::InvalidInput`] if the id has no device yet, or has a shared receive queue already.
     /// - [`ErrorKind::InvalidInput`] if `pd` was not created in the id's [`context`](Self::context).
     ///
-    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_SRQ`.
+    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_SRQ`, or `IB_USER_VERBS_CMD_CREATE_XSRQ` for an XRC target.
     #[doc(alias = "rdma_create_srq")]
     #[doc(alias = "rdma_create_srq_ex")]
     pub fn create_srq(
@@ -31,24 +34,19 @@ impl CmId {
         attributes: SharedReceiveQueueAttributes,
     ) -> Result<SharedReceiveQueue> {
         const OPERATION: &str = "create the shared receive queue of";
-        let invalid =
-            |reason: &'static str| Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
+        if self.inner.is_for_targets() {
+            return self.create_xrc_srq(None, pd, None, attributes);
+        }
         let context = self.context()?;
         if pd.is_some_and(|pd| *pd.context() != context) {
-            return invalid("the protection domain is of another context than CmId::context");
+            let reason = "the protection domain is of another context than CmId::context";
+            return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         }
         let pd = pd.cloned().map_or_else(|| self.default_pd(), Ok)?;
-        // Held throughout: if two threads call this, only one creates the queue of the id.
-        let mut state = self.inner.state();
-        if state.srq.is_some() {
-            return invalid("it has one already");
-        }
-        let srq = SharedReceiveQueue::new(&pd, attributes)?;
-        state.srq = Some(srq.clone());
-        Ok(srq)
+        self.inner.create_own_srq(OPERATION, |_| SharedReceiveQueue::new(&pd, attributes))
     }
 
-    /// Returns the shared receive queue that [`create_srq`](Self::create_srq) created.
+    /// Returns the queue that [`create_srq`](Self::create_srq) or [`create_xrc_srq`](Self::create_xrc_srq) created.
     pub fn srq(&self) -> Option<SharedReceiveQueue> {
         if self.inner.process.is_current() { self.inner.state().srq.clone() } else { None }
     }
@@ -63,5 +61,23 @@ impl CmId {
             let srq = self.inner.state().srq.take();
             drop(srq);
         }
+    }
+}
+
+impl Inner {
+    /// Makes the shared receive queue that `create` returns the id's own.
+    pub(super) fn create_own_srq(
+        &self,
+        operation: &'static str,
+        create: impl FnOnce(&State) -> Result<SharedReceiveQueue>,
+    ) -> Result<SharedReceiveQueue> {
+        // Held throughout: if two threads call this, only one creates the queue of the id.
+        let mut state = self.state();
+        if state.srq.is_some() {
+            return Err(Error::invalid(operation, self.to_string(), "it has one already"));
+        }
+        let srq = create(&state)?;
+        state.srq = Some(srq.clone());
+        Ok(srq)
     }
 }

@@ -176,7 +176,7 @@ impl CmId {
     /// Waits for a connection request to this synchronous listener, and returns its id.
     ///
     /// The new id is synchronous too; its [`last_event`](Self::last_event) is the request. If
-    /// [`create_ep`](Self::create_ep) created the listener with a queue pair, the new id has one. Several threads may
+    /// [`create_ep`](Self::create_ep) created the listener with a queue pair, the new id has one, or an XRC target. Several threads may
     /// wait; each request is delivered to one of them. One thread waits on the channel. The other threads wait for that
     /// thread, and no signal interrupts them.
     ///
@@ -208,7 +208,7 @@ impl CmId {
         id.set_timeout(self.timeout());
         let qp = self.inner.state().request_qp.clone();
         if let Some(qp) = qp {
-            id.create_ep_qp(&qp)?;
+            id.create_endpoint_qp(&qp)?;
         }
         if let Some(mode) = id.inner.synchronous() {
             *mode.last_event() = Some(event);

@@ -5,9 +5,10 @@
 
 use verbs_abi::{ib_qp_attr_mask, ib_uverbs_qp_attr};
 
+use super::own_qp::OwnQp;
 use super::service_type::ServiceType;
 use crate::error::Result;
-use crate::verbs::{Depths, QpState, QueuePair, QueuePairAttributes};
+use crate::verbs::{Depths, QpState, QueuePairAttributes};
 
 /// One step of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,9 +88,9 @@ pub(crate) fn ended() -> [Step; 1] {
 }
 
 /// Takes `qp` through `steps`; `ask` sends the connection manager's INIT_QP_ATTR.
-pub(crate) fn carry_out(
+pub(super) fn carry_out(
     steps: &[Step],
-    qp: &QueuePair,
+    qp: &OwnQp,
     ask: impl Fn(QpState) -> Result<ib_uverbs_qp_attr>,
 ) -> Result<()> {
     for step in steps {

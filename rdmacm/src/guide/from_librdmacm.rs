@@ -60,11 +60,11 @@
 //! | C | here |
 //! |---|---|
 //! | `rdma_create_qp` | [`CmId::create_qp`](crate::cm::CmId::create_qp); together with its completion queues [`CmId::create_ep_qp`](crate::cm::CmId::create_ep_qp) |
-//! | `rdma_create_qp_ex` | the same; for XRC see [`verbs::xrc`](crate::verbs::XrcTarget) |
+//! | `rdma_create_qp_ex` | the same; an XRC target is [`CmId::create_xrc_target`](crate::cm::CmId::create_xrc_target) |
 //! | `rdma_destroy_qp` | [`CmId::destroy_qp`](crate::cm::CmId::destroy_qp) |
 //! | `rdma_init_qp_attr` | [`CmId::init_qp_attr`](crate::cm::CmId::init_qp_attr) |
 //! | `rdma_create_srq` | [`CmId::create_srq`](crate::cm::CmId::create_srq) |
-//! | `rdma_create_srq_ex` | the same; in an XRC domain [`SharedReceiveQueue::with_xrc_domain`](crate::verbs::SharedReceiveQueue::with_xrc_domain) |
+//! | `rdma_create_srq_ex` | the same; in an XRC domain [`CmId::create_xrc_srq`](crate::cm::CmId::create_xrc_srq) |
 //! | `rdma_destroy_srq` | [`CmId::destroy_srq`](crate::cm::CmId::destroy_srq) |
 //! | `rdma_get_devices` | [`device::list`](crate::device::list), and [`Context::shared`](crate::verbs::Context::shared) for each |
 //! | `rdma_free_devices` | dropping them |

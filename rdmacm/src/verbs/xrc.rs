@@ -115,15 +115,15 @@ impl SharedReceiveQueue {
 /// # With the connection manager
 ///
 /// A listener that was created for targets with [`with_qp_type`](crate::cm::CmId::with_qp_type)
-/// receives requests of initiators only. Its connection requests have no queue pair of their own:
+/// receives requests of initiators only. The id of a request creates a target with
+/// [`create_xrc_target`](crate::cm::CmId::create_xrc_target), and moves it through the states of
+/// the connection. See [`CmId`](crate::cm::CmId#xrc) for both sides.
+///
+/// An id can also accept with a target that the program manages itself:
 /// 1. Create a target in a domain of the id's [`context`](crate::cm::CmId::context).
 /// 2. Move it to INIT and RTR with the attributes that
 ///    [`init_qp_attr`](crate::cm::CmId::init_qp_attr) returns for each.
-/// 3. Name it in [`ConnParam::qp_num`](crate::cm::ConnParam::qp_num), with
-///    [`srq`](crate::cm::ConnParam::srq) set, and accept the connection.
-///
-/// The active side has an initiator of its own, created by
-/// [`create_qp`](crate::cm::CmId::create_qp).
+/// 3. Name it in [`ConnParam::qp_num`](crate::cm::ConnParam::qp_num), and accept the connection.
 #[doc(alias = "ibv_create_xrc_rcv_qp")]
 #[doc(alias = "xrc_rcv_qpn")]
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! XRC domains ([`XrcDomain`]), which processes share by a file.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -11,6 +11,8 @@ use super::context::Context;
 use super::object::{self, Object};
 use super::same::impl_ptr_eq;
 use crate::error::{DestroyError, Error, ErrorKind, Result, hint};
+use crate::lock::ignore_poison;
+use crate::sys::per_process::PerProcess;
 
 /// An XRC domain, which ties XRC shared receive queues to the target queue pairs that reach them.
 ///
@@ -22,6 +24,9 @@ use crate::error::{DestroyError, Error, ErrorKind, Result, hint};
 pub struct XrcDomain {
     object: Arc<Object<ib_uverbs_close_xrcd>>,
 }
+
+/// The domains that ids share: one for each context in use.
+static SHARED: PerProcess<Mutex<Vec<Weak<Object<ib_uverbs_close_xrcd>>>>> = PerProcess::new();
 
 /// Behavior of [`XrcDomain::open`] depending on whether the shared domain already exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,6 +69,22 @@ impl XrcDomain {
     #[doc(alias = "ibv_open_xrc_domain")]
     pub fn new(context: &Context) -> Result<Self> {
         Self::with(context, NO_FILE, OFlag::empty()).map_err(limited)
+    }
+
+    /// Returns the domain that the process's ids share.
+    ///
+    /// See [`CmId::default_xrc_domain`](crate::cm::CmId::default_xrc_domain).
+    pub(crate) fn shared(context: &Context) -> Result<Self> {
+        // Locked while the domain is created: two threads must not create two.
+        let mut shared = ignore_poison(SHARED.lock());
+        shared.retain(|object| object.strong_count() > 0);
+        let is_of_context = |object: &Arc<Object<_>>| object.context() == context;
+        if let Some(object) = shared.iter().filter_map(Weak::upgrade).find(is_of_context) {
+            return Ok(Self { object });
+        }
+        let created = Self::new(context)?;
+        shared.push(Arc::downgrade(&created.object));
+        Ok(created)
     }
 
     /// Opens the domain that contexts of the device share by `file`.

@@ -230,18 +230,6 @@ mod tests {
         assert!(err.contains("[show|add|delete]"), "{err}");
     }
 
-    /// Checks the error for XRC.
-    ///
-    /// The programs of rdma-core support XRC, but fail with EOPNOTSUPP on rxe and siw.
-    #[test]
-    fn xrc_is_rejected_by_name() {
-        for line in ["rdma_xserver -c x", "rdmatools rdma_xclient -c Xrc -s 10.0.0.1"] {
-            let (status, out, err) = call(line);
-            assert_eq!((status, out.as_str()), (2, ""), "{line}");
-            assert!(err.contains("x is XRC, which no supported driver can send"), "{err}");
-        }
-    }
-
     #[test]
     fn alias_selects_applet() {
         for line in ["rdmatools ucmatose --nonsense", "/usr/bin/ucmatose --nonsense"] {

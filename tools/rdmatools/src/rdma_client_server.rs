@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::host::find;
 
 /// Payload of both messages.
-const MESSAGE: [u8; 16] = [0; 16];
+pub(crate) const MESSAGE: [u8; 16] = [0; 16];
 
 /// Wait for one rdma_client, receive a message and send one
 #[derive(Debug, Args)]
@@ -52,7 +52,7 @@ pub(crate) fn serve(options: &ServerOptions, out: &mut (dyn Write + Send)) -> Re
         let answered = wait(server.recv_cq())
             .and_then(|()| send(&server))
             .and_then(|()| wait(server.send_cq()));
-        disconnect(&server);
+        disconnect(&server.id);
         answered
     })
 }
@@ -71,7 +71,7 @@ pub(crate) fn connect(
         let asked = send(&client)
             .and_then(|()| wait(client.send_cq()))
             .and_then(|()| wait(client.recv_cq()));
-        disconnect(&client);
+        disconnect(&client.id);
         asked
     })
 }
@@ -120,6 +120,6 @@ pub(crate) fn send(endpoint: &Endpoint) -> Result<(), Failure> {
 }
 
 /// Disconnects. Errors are ignored: the messages were exchanged, so a missing answer of the peer has no effect.
-pub(crate) fn disconnect(endpoint: &Endpoint) {
-    let _ = endpoint.id.disconnect();
+pub(crate) fn disconnect(id: &CmId) {
+    let _ = id.disconnect();
 }

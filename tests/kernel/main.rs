@@ -105,6 +105,7 @@ mod window;
 mod window_keeps;
 mod wire;
 mod xrc;
+mod xrc_connection;
 mod xrc_messages;
 
 use rdmacm_tests::heap::Counting;

@@ -49,6 +49,16 @@ impl Shared {
         })
     }
 
+    /// Makes them for an id whose queue pair is an XRC target. Peers may access the memory.
+    pub(crate) fn of_target_id(id: &CmId, max_wr: u32) -> Self {
+        let context = id.context().expect("the id has a device");
+        let access = ACCESS | AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
+        let attributes = SharedReceiveQueueAttributes { max_wr, max_sge: 2, ..Default::default() };
+        Self::with(&context, access, |pd, cq| {
+            id.create_xrc_srq(None, Some(pd), Some(cq), attributes)
+        })
+    }
+
     fn with(
         context: &Context,
         access: AccessFlags,

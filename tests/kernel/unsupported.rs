@@ -5,14 +5,14 @@
 use std::net::SocketAddr;
 
 use rdmacm::ErrorKind;
-use rdmacm::cm::ConnParam;
+use rdmacm::cm::{CmId, ConnParam, EndpointQpInit, PortSpace};
 use rdmacm::verbs::{
     AccessFlags, AsyncEvent, AsyncEventType, CompletionQueue, MemoryRegion, Mtu, ProtectionDomain,
     QpState, QpType, QueuePair, QueuePairAttributes as Attributes, QueuePairCaps, QueuePairInit,
     SendFlags, SendOperation, Sge, SharedReceiveQueue, SharedReceiveQueueAttributes, WcStatus,
 };
 
-use crate::fixtures::{Connection, LONG, assert_invalid, is_card, roce, siw};
+use crate::fixtures::{Connection, LONG, assert_invalid, channel, is_card, roce, siw};
 use crate::io::Shape;
 use crate::kt::Kt;
 use crate::manual_qp;
@@ -63,6 +63,42 @@ fn sizes_beyond_kt0_limits_are_refused() {
         too_large(SharedReceiveQueue::new(&pd, attributes));
     }
     assert_eq!([kt.count("cq"), kt.count("qp"), kt.count("srq")], [1, 0, 0]);
+}
+
+/// Checks that the device at `address` has no XRC for ids.
+fn xrc_is_unsupported(address: SocketAddr) {
+    let ours = channel();
+    let bound = |qp_type| {
+        let id = CmId::with_qp_type(&ours, PortSpace::Ib, qp_type).expect("create an id");
+        id.bind(address).expect("bind");
+        id
+    };
+    let id = bound(QpType::IB_UVERBS_QPT_XRC_TGT);
+    let initiator = bound(QpType::IB_UVERBS_QPT_XRC_INI);
+    let attributes = SharedReceiveQueueAttributes::default();
+    for refused in [
+        id.default_xrc_domain().map(drop),
+        id.create_xrc_target(None).map(drop),
+        id.create_xrc_srq(None, None, None, attributes).map(drop),
+        id.create_srq(None, attributes).map(drop),
+        initiator.create_ep_qp(&EndpointQpInit::default()).map(drop),
+    ] {
+        let error = refused.expect_err("no XRC");
+        assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
+    }
+    assert!(id.xrc_target().is_none() && id.srq().is_none() && initiator.qp().is_none());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ids_have_no_xrc_on_rxe() {
+    xrc_is_unsupported(roce(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn ids_have_no_xrc_on_siw() {
+    xrc_is_unsupported(siw(0));
 }
 
 #[test]

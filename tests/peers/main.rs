@@ -65,6 +65,7 @@ mod pingpong;
 mod selftest;
 mod shared;
 mod task_echo;
+mod xrc_connection;
 
 every_pair! {
     pings

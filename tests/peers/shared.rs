@@ -1,4 +1,4 @@
-//! `rdma_xserver` and `rdma_xclient` with reliable connected queue pairs.
+//! `rdma_xserver` and `rdma_xclient` with reliable connected queue pairs, and their failure without XRC.
 //!
 //! Either program of rdma-core also runs against one that receives from a shared receive queue.
 //!
@@ -48,6 +48,18 @@ fn exchange(server: Program, client: Program, address: &str) {
     let client = client.run("rdma_xclient", &["-s", address, "-c", "Reliable", "-p", &port]);
     printed(client, &SENT);
     printed(server, &SERVED);
+}
+
+/// The device has no XRC queue pairs.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn xrc_client_fails_on_rxe() {
+    for (program, reason) in [(Program::Ours, "EOPNOTSUPP"), (Program::C, "rdma_create_ep")] {
+        let client = program.run("rdma_xclient", &["-s", roce_ip(), "-c", "x"]).finish();
+        assert!(!client.status.success(), "{program:?}");
+        assert_eq!(client.stdout, ["rdma_xclient: start", "rdma_xclient: end -1"]);
+        assert!(client.stderr.contains(reason), "{program:?}: {}", client.stderr);
+    }
 }
 
 /// Resolves the path to a server at `port`, or to its listener.

@@ -4,7 +4,7 @@
 const PROGRAMS: [&str; 2] = ["kernel", "peers"];
 
 /// Prefixes of the names of tests that do not run on the card, with the reasons.
-const LEFT_OUT: [(&str, &str); 25] = [
+const LEFT_OUT: [(&str, &str); 27] = [
     ("late_removal::", ENDS_CONTEXTS),
     (
         "completion::solicited_arming_ignores_other_completions",
@@ -35,6 +35,8 @@ const LEFT_OUT: [(&str, &str); 25] = [
     ("endpoint_poll_group_end::rxe_removal_waits_for_group_without_members", ENDS_CONTEXTS),
     ("removal::connection_descriptors_delay_removal", ENDS_CONTEXTS),
     ("removal::impossible_links_are_refused", "a network device can have several emulated cards"),
+    ("shared::xrc_client_fails_on_rxe", HAS_XRC),
+    ("unsupported::ids_have_no_xrc_on_rxe", HAS_XRC),
     (
         "unsupported::overflowed_queue_continues_on_rxe",
         "the device stops a completion queue that overflows",
@@ -51,6 +53,7 @@ const ENDS_CONTEXTS: &str =
     "the driver ends the contexts of a device that is removed, and rxe waits for them";
 const FREES_BOUND_REGIONS: &str = "the driver deregisters memory that windows are bound to, and the windows grant nothing from then on";
 const POSTS_BY_STORES: &str = "a post needs no command that could fail";
+const HAS_XRC: &str = "the device supports XRC";
 const RESIZES_NO_SRQ: &str = "the driver resizes no shared receive queue";
 
 /// Prefixes of the names of tests that run on the card in every run. `--device mlx5` and `--all` run all others too.
@@ -95,7 +98,8 @@ pub(crate) fn is_in_every_run(test: &str) -> bool {
 }
 
 /// Prefixes of the names of tests that run on the card and nowhere else.
-const ONLY: [&str; 5] = ["card::", "card_answer::", "card_fault::", "journal::", "xrc_messages::"];
+const ONLY: [&str; 6] =
+    ["card::", "card_answer::", "card_fault::", "journal::", "xrc_connection::", "xrc_messages::"];
 
 /// Returns `true` if `test` of `program` runs on the card.
 pub(crate) fn has(program: &str, test: &str) -> bool {

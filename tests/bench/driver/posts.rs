@@ -183,8 +183,9 @@ fn rows_of_stores(address: &str, directory: &Path) -> Result<Vec<Row>, Box<dyn E
     let ours = count("bench-posts", &ours)?;
     let suffixes = [String::new(), Kept::Queue.suffix().to_owned()];
     let rows = ours.into_iter().zip(suffixes).map(|(ours, suffix)| {
-        Row::exact(format!("stores to registers of a post{suffix}"), "instructions", ours, c)
-            .at_most(1.0)
+        let name = format!("stores to registers of a post{suffix}");
+        let row = Row::exact(name, "instructions", ours, c);
+        Row { spread: Some(FENCES_SPREAD), ..row }.at_most(1.0)
     });
     Ok(rows.collect())
 }

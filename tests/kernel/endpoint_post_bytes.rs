@@ -114,7 +114,7 @@ fn post_bytes_waits_for_free_buffer() {
     });
     receives(&server, b"by a waiter");
     client.flush_timeout(LONG).expect("flush");
-    assert_eq!(sent(&client), (2, 33), "nothing of what was refused");
+    assert_eq!(sent(&client), (2, 19), "the bytes of both messages, and of no refused one");
     let mut connection = Some(client);
     in_child(|| {
         let connection = connection.take().expect("it is there");

@@ -4,7 +4,8 @@
  *
  * Preloaded into the program, it makes each writable mapping of the device read-only. A store there raises a signal, whose
  * handler writes a line `OBJECT ADDRESS` to the file that REGISTER_STORES names, unless the instruction is known. Then it
- * lets the instruction alone be executed, and makes the page read-only again.
+ * lets the instruction alone be executed, and makes the page read-only again. A store of another thread to that page
+ * meanwhile is not found: the program stores from one thread at a time.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -120,6 +121,18 @@ void *mmap64(void *wanted, size_t length, int access, int flags, int fd, off_t o
 	return start;
 }
 
+int munmap(void *start, size_t length)
+{
+	int (*next)(void *, size_t) = dlsym(RTLD_NEXT, "munmap");
+	size_t i;
+
+	for (i = 0; i < page_count; i++) {
+		if (pages[i].start >= (char *)start && pages[i].start < (char *)start + length)
+			pages[i].length = 0;
+	}
+	return next(start, length);
+}
+
 void *mmap(void *wanted, size_t length, int access, int flags, int fd, off_t offset)
 {
 	return mmap64(wanted, length, access, flags, fd, offset);
@@ -129,7 +142,7 @@ __attribute__((constructor)) static void open_output(void)
 {
 	char *name = getenv("REGISTER_STORES");
 
-	output = name ? open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600) : -1;
+	output = name ? open(name, O_WRONLY | O_CREAT | O_APPEND, 0600) : -1;
 	if (output < 0)
 		stop("cannot write the file that REGISTER_STORES names");
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::env;
 use std::error::Error;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::fences::count_chosen;
@@ -25,6 +26,11 @@ impl Stores {
     ) -> Result<Self, Box<dyn Error>> {
         let file = env::temp_dir().join("register-stores");
         progress(&format!("finding the stores to registers of {name}"));
+        // The library appends.
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
         let preload = format!("LD_PRELOAD={}", directory.join(FINDER).display());
         let output = format!("REGISTER_STORES={}", file.display());
         let program = Program::new("env").args([preload, output]).arg(directory.join(name));
@@ -42,9 +48,13 @@ impl Stores {
         functions: &[String],
     ) -> Result<u64, Box<dyn Error>> {
         progress(&format!("counting the stores to registers of {}", program.display()));
-        count_chosen(program, arguments, functions, |object| {
+        let total = count_chosen(program, arguments, functions, |object| {
             Ok(self.0.get(object).cloned().unwrap_or_default())
-        })
+        })?;
+        if total == 0 {
+            return Err("the functions execute none of the stores that were found".into());
+        }
+        Ok(total)
     }
 }
 

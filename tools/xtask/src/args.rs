@@ -104,7 +104,7 @@ enum Command {
     /// Open and close connections at random, and watch memory, descriptors and kernel objects
     ///
     /// Runs many threads on both APIs of the library and all devices of the guest, and checks the data. Writes a table,
-    /// a verdict and a chart, soak-KERNEL.svg in cargo's target directory.
+    /// a verdict and a chart, soak-KERNEL-DEVICES.svg in cargo's target directory.
     Soak {
         #[arg(long, value_name = "N", default_value = "30")]
         minutes: NonZeroU32,

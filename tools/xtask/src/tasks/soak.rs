@@ -44,7 +44,9 @@ pub(crate) fn in_guest(time: Duration, guest: &Guest) -> Result<()> {
     let mut output = Output::default();
     let outcome = guest.run(&host::workspace(), &command, &mut output)?;
     if !output.chart.is_empty() {
-        let file = host::build_directory().join(format!("soak-{}.svg", guest.kernel.name()));
+        let devices: Vec<_> = guest.devices.iter().map(|device| device.name()).collect();
+        let name = format!("soak-{}-{}.svg", guest.kernel.name(), devices.join("-"));
+        let file = host::build_directory().join(name);
         fs::write(&file, &output.chart).with_context(|| format!("write {}", file.display()))?;
         progress(&format!("chart: {}", file.display()));
     }

@@ -20,6 +20,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use rdmacm::device::{Device, GidType};
+use rdmacm_tests::roce::{CardParameter, bad_requests};
 use rdmacm_tests::{Process, mount_debugfs, promised_device};
 
 use self::entry::Entry;
@@ -30,7 +31,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 const DEVICE: &str = "mlx5_0";
 const JOURNAL: &str = "/sys/kernel/debug/mlx5_card/journal";
 const SWEEPS: &str = "/sys/kernel/debug/mlx5_card/sweeps";
-const STATS: &str = "/sys/kernel/debug/mlx5_card/stats";
 
 /// The lines that a program prints, and the journal.
 struct Seen {
@@ -69,16 +69,6 @@ fn observe(run: impl FnOnce() -> String) -> Seen {
     let journal = fs::read_to_string(JOURNAL).expect("the journal");
     let entries = entry::read(&journal);
     Seen { printed, journal, entries }
-}
-
-/// Returns the number of faults of programs that the card has counted.
-fn bad_requests() -> u64 {
-    let stats = fs::read_to_string(STATS).expect("the counts");
-    let bad = stats
-        .lines()
-        .find_map(|line| line.strip_prefix("bad "))
-        .expect("the card should count faults");
-    bad.parse().expect("a number")
 }
 
 fn run_c(address: Address, script: &str) -> String {
@@ -211,6 +201,7 @@ scripts! {
     replaced_memory
     shared_receives_of_other_types
     narrower_arming
+    several_contexts
 }
 
 #[test]
@@ -240,17 +231,7 @@ fn unpolled_shared_receive_survives_reset() {
 
 /// Runs `run` while a parameter of the card's module has this value, and restores the parameter afterwards.
 fn with_parameter(name: &str, value: &str, run: impl FnOnce()) {
-    struct Restored<'a>(&'a Path, String);
-    impl Drop for Restored<'_> {
-        fn drop(&mut self) {
-            fs::write(self.0, &self.1).expect("restore the parameter");
-        }
-    }
-    let path = Path::new("/sys/module/rdmacm_mlx5/parameters").join(name);
-    let first = fs::read_to_string(&path).expect("the parameter");
-    assert_ne!(first.trim(), value, "the parameter should have another value at first");
-    fs::write(&path, value).expect("set the parameter");
-    let _restored = Restored(&path, first);
+    let _parameter = CardParameter::set(name, value);
     run();
 }
 

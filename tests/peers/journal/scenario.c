@@ -19,7 +19,13 @@
 #define QKEY	0x1357
 #define PSN	0x100
 
-static struct ibv_context *context;
+/* Contexts of the device, each with the first of its protection domains and regions. */
+static struct {
+	struct ibv_context *context;
+	int pd, mr;
+} contexts[MANY];
+static int context_count, current;
+
 static struct ibv_pd *pds[MANY];
 static struct ibv_mr *mrs[MANY];
 static struct ibv_comp_channel *channels[MANY];
@@ -46,6 +52,21 @@ static struct ibv_recv_wr receives[MANY];
 static struct ibv_sge send_pieces[MANY][MANY], receive_pieces[MANY][MANY];
 static int send_count, receive_count;
 static uint64_t next_id;
+
+static struct ibv_context *context(void)
+{
+	return contexts[current].context;
+}
+
+static struct ibv_pd *first_pd(void)
+{
+	return pds[contexts[current].pd];
+}
+
+static struct ibv_mr *region(void)
+{
+	return mrs[contexts[current].mr];
+}
 
 static void fail(const char *what)
 {
@@ -117,9 +138,9 @@ static int gather(char *text, struct ibv_sge *into)
 		int wrong = *piece == '!';
 
 		piece += wrong;
-		into[count].addr = (uintptr_t)mrs[0]->addr + strtoul(piece, NULL, 0);
+		into[count].addr = (uintptr_t)region()->addr + strtoul(piece, NULL, 0);
 		into[count].length = length ? strtoul(length + 1, NULL, 0) : 0;
-		into[count].lkey = mrs[0]->lkey + wrong;
+		into[count].lkey = region()->lkey + wrong;
 		count++;
 	}
 	return count;
@@ -140,7 +161,7 @@ static void create_region(void)
 
 	for (i = 0; i < length; i++)
 		memory[i] = i * 7 + 3;
-	mrs[mr_count++] = some(ibv_reg_mr(pds[0], memory, length, access_of("lwrab")));
+	mrs[mr_count++] = some(ibv_reg_mr(first_pd(), memory, length, access_of("lwrab")));
 }
 
 static void create_cq(void)
@@ -148,7 +169,7 @@ static void create_cq(void)
 	int capacity = number();
 	char *channel = word();
 
-	cqs[cq_count++] = some(ibv_create_cq(context, capacity, NULL,
+	cqs[cq_count++] = some(ibv_create_cq(context(), capacity, NULL,
 					    strcmp(channel, "-") ? channels[atoi(channel)] : NULL, 0));
 }
 
@@ -166,20 +187,20 @@ static void create_srq(void)
 
 	init.attr.max_wr = number();
 	init.attr.max_sge = number();
-	srqs[srq_count] = some(ibv_create_srq(pds[0], &init));
+	srqs[srq_count] = some(ibv_create_srq(first_pd(), &init));
 	printf("srq %u %u\n", init.attr.max_wr, init.attr.max_sge);
 	srq_count++;
 }
 
 static void create_xrc_srq(void)
 {
-	struct ibv_srq_init_attr_ex init = { .srq_type = IBV_SRQT_XRC, .pd = pds[0], .xrcd = domain };
+	struct ibv_srq_init_attr_ex init = { .srq_type = IBV_SRQT_XRC, .pd = first_pd(), .xrcd = domain };
 
 	init.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
 	init.cq = cqs[number()];
 	init.attr.max_wr = number();
 	init.attr.max_sge = number();
-	srqs[srq_count] = some(ibv_create_srq_ex(context, &init));
+	srqs[srq_count] = some(ibv_create_srq_ex(context(), &init));
 	printf("srq %u %u\n", init.attr.max_wr, init.attr.max_sge);
 	srq_count++;
 }
@@ -189,7 +210,7 @@ static void create_domain(void)
 	struct ibv_xrcd_init_attr init = { .fd = -1, .oflags = O_CREAT };
 
 	init.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-	domain = some(ibv_open_xrcd(context, &init));
+	domain = some(ibv_open_xrcd(context(), &init));
 }
 
 static void create_target(void)
@@ -197,7 +218,7 @@ static void create_target(void)
 	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_XRC_RECV, .xrcd = domain };
 
 	init.comp_mask = IBV_QP_INIT_ATTR_XRCD;
-	qps[qp_count++] = some(ibv_create_qp_ex(context, &init));
+	qps[qp_count++] = some(ibv_create_qp_ex(context(), &init));
 }
 
 static enum ibv_qp_type qp_type(const char *name)
@@ -222,7 +243,7 @@ static void try_qp(void)
 
 	init.send_cq = init.recv_cq = cqs[number()];
 	set_capacities(&init.cap);
-	qp = ibv_create_qp(pds[0], &init);
+	qp = ibv_create_qp(first_pd(), &init);
 	if (qp) {
 		printf("created\n");
 		check(ibv_destroy_qp(qp));
@@ -239,7 +260,7 @@ static void replace_memory(void)
 
 	for (i = 0; i < length; i++)
 		memory[i] = i * 7 + 3;
-	check(ibv_rereg_mr(mrs[0], IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory, length, 0));
+	check(ibv_rereg_mr(region(), IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory, length, 0));
 }
 
 static void create_qp(void)
@@ -255,7 +276,7 @@ static void create_qp(void)
 		init.srq = srqs[atoi(srq)];
 	set_capacities(&init.cap);
 	init.sq_sig_all = !strcmp(word(), "all");
-	qps[qp_count++] = some(ibv_create_qp(pds[0], &init));
+	qps[qp_count++] = some(ibv_create_qp(first_pd(), &init));
 	printf("qp %u %u %u %u %u\n", init.cap.max_send_wr, init.cap.max_recv_wr, init.cap.max_send_sge,
 	       init.cap.max_recv_sge, init.cap.max_inline_data);
 }
@@ -279,7 +300,7 @@ static void create_ah(void)
 	address.grh.hop_limit = number();
 	address.sl = number();
 	address.static_rate = number();
-	ahs[ah_count++] = some(ibv_create_ah(pds[0], &address));
+	ahs[ah_count++] = some(ibv_create_ah(first_pd(), &address));
 }
 
 static void to_init(struct ibv_qp *qp)
@@ -381,7 +402,7 @@ static void show_async_event(void)
 {
 	struct ibv_async_event found;
 
-	check(ibv_get_async_event(context, &found));
+	check(ibv_get_async_event(context(), &found));
 	printf("async %d\n", found.event_type);
 	ibv_ack_async_event(&found);
 }
@@ -392,7 +413,7 @@ static void create_group(void)
 
 	set_address(&address);
 	address.grh.dgid = group;
-	ahs[ah_count++] = some(ibv_create_ah(pds[0], &address));
+	ahs[ah_count++] = some(ibv_create_ah(first_pd(), &address));
 }
 
 static void add_receive(void)
@@ -410,7 +431,7 @@ static void add_receive(void)
 static void set_operation(struct ibv_send_wr *wr, char *text)
 {
 	char *name = strsep(&text, ":");
-	uint64_t address = (uintptr_t)mrs[0]->addr;
+	uint64_t address = (uintptr_t)region()->addr;
 	uint32_t srqn;
 
 	if (!strcmp(name, "at")) {
@@ -423,7 +444,7 @@ static void set_operation(struct ibv_send_wr *wr, char *text)
 		wr->opcode = IBV_WR_SEND;
 	} else if (!strcmp(name, "send_inv")) {
 		wr->opcode = IBV_WR_SEND_WITH_INV;
-		wr->invalidate_rkey = text ? windows[part(&text)]->rkey : mrs[0]->rkey;
+		wr->invalidate_rkey = text ? windows[part(&text)]->rkey : region()->rkey;
 	} else if (!strcmp(name, "invalidate")) {
 		wr->opcode = IBV_WR_LOCAL_INV;
 		wr->invalidate_rkey = windows[part(&text)]->rkey;
@@ -444,11 +465,11 @@ static void set_operation(struct ibv_send_wr *wr, char *text)
 	} else if (!strncmp(name, "write", 5) || !strcmp(name, "read")) {
 		wr->opcode = *name == 'w' ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
 		wr->wr.rdma.remote_addr = address + part(&text);
-		wr->wr.rdma.rkey = mrs[0]->rkey + (strcmp(name, "write_badly") ? 0 : 1);
+		wr->wr.rdma.rkey = region()->rkey + (strcmp(name, "write_badly") ? 0 : 1);
 	} else {
 		wr->opcode = !strcmp(name, "swap") ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;
 		wr->wr.atomic.remote_addr = address + part(&text);
-		wr->wr.atomic.rkey = mrs[0]->rkey;
+		wr->wr.atomic.rkey = region()->rkey;
 		wr->wr.atomic.compare_add = part(&text);
 		wr->wr.atomic.swap = part(&text);
 	}
@@ -487,7 +508,7 @@ static void bind_window(void)
 	struct ibv_mw_bind request = { .wr_id = wr.wr_id };
 	struct ibv_sge piece[MANY];
 
-	request.bind_info.mr = mrs[0];
+	request.bind_info.mr = region();
 	if (gather(word(), piece)) {
 		request.bind_info.addr = piece->addr;
 		request.bind_info.length = piece->length;
@@ -525,7 +546,7 @@ static void show(const struct ibv_wc *wc)
 	if (is_receive && wc->wc_flags & IBV_WC_WITH_IMM)
 		printf(" immediate=%u", ntohl(wc->imm_data));
 	if (is_receive && wc->wc_flags & IBV_WC_WITH_INV)
-		printf(" invalidated=%d", wc->invalidated_rkey == mrs[0]->rkey);
+		printf(" invalidated=%d", wc->invalidated_rkey == region()->rkey);
 	if (is_receive && qp >= 0 && qps[qp]->qp_type == IBV_QPT_UD)
 		printf(" source=%d sl=%u", qp_of(wc->src_qp), wc->sl);
 	printf("\n");
@@ -597,7 +618,7 @@ static void show_memory(void)
 	size_t offset = number(), length = number(), i;
 
 	for (i = 0; i < length; i++)
-		printf("%02x", ((unsigned char *)mrs[0]->addr)[offset + i]);
+		printf("%02x", ((unsigned char *)region()->addr)[offset + i]);
 	printf("\n");
 }
 
@@ -636,23 +657,25 @@ static void run(const char *verb)
 	struct ibv_qp *qp;
 
 	if (!strcmp(verb, "pd")) {
-		pds[pd_count++] = some(ibv_alloc_pd(context));
+		pds[pd_count++] = some(ibv_alloc_pd(context()));
+	} else if (!strcmp(verb, "use")) {
+		current = number();
 	} else if (!strcmp(verb, "mr")) {
 		create_region();
 	} else if (!strcmp(verb, "access")) {
-		check(ibv_rereg_mr(mrs[0], IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, access_of(word())));
+		check(ibv_rereg_mr(region(), IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, access_of(word())));
 	} else if (!strcmp(verb, "replace")) {
 		replace_memory();
 	} else if (!strcmp(verb, "try_qp")) {
 		try_qp();
 	} else if (!strcmp(verb, "domain")) {
-		check(ibv_rereg_mr(mrs[0], IBV_REREG_MR_CHANGE_PD, pds[number()], NULL, 0, 0));
+		check(ibv_rereg_mr(region(), IBV_REREG_MR_CHANGE_PD, pds[number()], NULL, 0, 0));
 	} else if (!strcmp(verb, "window")) {
-		windows[window_count++] = some(ibv_alloc_mw(pds[0], number()));
+		windows[window_count++] = some(ibv_alloc_mw(first_pd(), number()));
 	} else if (!strcmp(verb, "bind")) {
 		bind_window();
 	} else if (!strcmp(verb, "channel")) {
-		channels[channel_count++] = some(ibv_create_comp_channel(context));
+		channels[channel_count++] = some(ibv_create_comp_channel(context()));
 	} else if (!strcmp(verb, "cq")) {
 		create_cq();
 	} else if (!strcmp(verb, "xrcd")) {
@@ -752,6 +775,14 @@ static struct ibv_context *open_device(const char *name)
 	return some(opened);
 }
 
+static void open_context(const char *name)
+{
+	current = context_count++;
+	contexts[current].context = open_device(name);
+	contexts[current].pd = pd_count;
+	contexts[current].mr = mr_count;
+}
+
 int main(int count, char **arguments)
 {
 	char text[512], shown[512];
@@ -768,7 +799,7 @@ int main(int count, char **arguments)
 	sweeps = open(arguments[4], O_WRONLY);
 	check(sweeps < 0 ? -1 : 0);
 	script = some(fopen(arguments[5], "r"));
-	context = open_device(arguments[1]);
+	open_context(arguments[1]);
 	line = shown;
 	while (fgets(text, sizeof(text), script)) {
 		char *verb;
@@ -777,9 +808,13 @@ int main(int count, char **arguments)
 		text[strcspn(text, "\n")] = 0;
 		strcpy(shown, text);
 		verb = strtok(text, " ");
-		run(verb ? verb : "");
+		if (verb && !strcmp(verb, "context"))
+			open_context(arguments[1]);
+		else
+			run(verb ? verb : "");
 		sweep("2");
 	}
-	check(ibv_close_device(context));
+	while (context_count)
+		check(ibv_close_device(contexts[--context_count].context));
 	return 0;
 }

@@ -4,6 +4,8 @@
 //!
 //! | verb | effect |
 //! |---|---|
+//! | `context` | opens the device again, and uses this context from then on |
+//! | `use CONTEXT` | uses another context, with its first protection domain and its first region |
 //! | `pd` | creates a protection domain |
 //! | `mr BYTES` | registers memory with a pattern in it, with all access rights |
 //! | `access RIGHTS` | changes the access rights of the first region |
@@ -91,7 +93,10 @@ pub(super) struct Address {
 
 /// A script that is being run.
 struct Run {
-    context: Context,
+    device: Device,
+    contexts: Vec<Opened>,
+    /// The context that the verbs use.
+    current: usize,
     /// File of the card that pauses the engine while it is open. `None` if the engine runs freely.
     sweeps: Option<File>,
     address: Address,
@@ -108,6 +113,13 @@ struct Run {
     sends: Vec<Send>,
     next_id: u64,
     printed: String,
+}
+
+/// A context, and the places of its first protection domain and of its first region.
+struct Opened {
+    context: Context,
+    pd: usize,
+    region: usize,
 }
 
 /// A queue pair.
@@ -161,9 +173,10 @@ struct Send {
 /// Returns the lines that the program in C prints.
 pub(super) fn run(device: &Device, address: Address, sweeps: &Path, script: &str) -> String {
     let sweeps = OpenOptions::new().write(true).open(sweeps).expect("open the file of sweeps");
-    let context = Context::open(device).expect("open the device");
     let mut run = Run {
-        context,
+        device: device.clone(),
+        contexts: Vec::new(),
+        current: 0,
         sweeps: Some(sweeps),
         address,
         channels: Vec::new(),
@@ -180,12 +193,13 @@ pub(super) fn run(device: &Device, address: Address, sweeps: &Path, script: &str
         next_id: 0,
         printed: String::new(),
     };
+    run.open();
     for line in script.lines() {
         run.verb(line);
         run.sweep(2);
     }
-    let Run { printed, context, sweeps, .. } = run;
-    drop(context);
+    let Run { printed, mut contexts, sweeps, .. } = run;
+    while contexts.pop().is_some() {}
     drop(sweeps);
     printed
 }
@@ -216,12 +230,31 @@ impl Run {
         }
     }
 
+    fn open(&mut self) {
+        self.current = self.contexts.len();
+        let context = Context::open(&self.device).expect("open the device");
+        self.contexts.push(Opened { context, pd: self.pds.len(), region: self.regions.len() });
+    }
+
+    fn opened(&self) -> &Opened {
+        &self.contexts[self.current]
+    }
+
+    fn context(&self) -> &Context {
+        &self.opened().context
+    }
+
     fn pd(&self) -> &ProtectionDomain {
-        at(&self.pds, 0)
+        at(&self.pds, self.opened().pd)
     }
 
     fn region(&self) -> &MemoryRegion {
-        at(&self.regions, 0)
+        at(&self.regions, self.opened().region)
+    }
+
+    fn region_mut(&mut self) -> &mut MemoryRegion {
+        let place = self.opened().region;
+        self.regions[place].as_mut().expect("region should exist")
     }
 
     fn qp(&self, text: &str) -> &Qp {
@@ -244,15 +277,17 @@ impl Run {
     fn verb(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
-            ["pd"] => self.pds.push(Some(ProtectionDomain::new(&self.context).expect("pd"))),
+            ["context"] => self.open(),
+            ["use", context] => self.current = number(context),
+            ["pd"] => self.pds.push(Some(ProtectionDomain::new(self.context()).expect("pd"))),
             ["mr", length] => self.create_region(number(length)),
             ["channel"] => {
-                let channel = CompletionChannel::new(&self.context).expect("channel");
+                let channel = CompletionChannel::new(self.context()).expect("channel");
                 self.channels.push(Some(channel));
             }
             ["cq", capacity, channel] => {
                 let channel = (channel != "-").then(|| at(&self.channels, number(channel)));
-                let cq = CompletionQueue::new(&self.context, number(capacity), channel);
+                let cq = CompletionQueue::new(self.context(), number(capacity), channel);
                 self.cqs.push(Some(cq.expect("cq")));
             }
             ["resize", cq, capacity] => {
@@ -262,7 +297,7 @@ impl Run {
                 self.print(&line);
             }
             ["xrcd"] => {
-                self.domain = Some(XrcDomain::new(&self.context).expect("an XRC domain"));
+                self.domain = Some(XrcDomain::new(self.context()).expect("an XRC domain"));
             }
             ["xrc_srq", cq, receives, pieces] => {
                 let cq = Some(at(&self.cqs, number(cq)).clone());
@@ -278,18 +313,18 @@ impl Run {
             ["access", letters] => {
                 let options =
                     ReregisterOptions { access: Some(rights(letters)), ..Default::default() };
-                let region = self.regions[0].as_mut().expect("region should exist");
+                let region = self.region_mut();
                 // SAFETY: scripts change the region when all requests that named it have completed.
                 unsafe { region.reregister(&options) }.expect("re-register");
             }
             ["replace", length] => self.replace_memory(number(length)),
             ["try_qp", qp_type, cq, ref caps @ ..] => self.try_qp(qp_type, number(cq), caps),
             ["domain", pd] => {
-                let pd = Some(at(&self.pds, number(pd)));
-                let region = self.regions[0].as_mut().expect("region should exist");
+                let pd = at(&self.pds, number(pd)).clone();
+                let region = self.region_mut();
+                let options = ReregisterOptions { pd: Some(&pd), ..Default::default() };
                 // SAFETY: as above.
-                unsafe { region.reregister(&ReregisterOptions { pd, ..Default::default() }) }
-                    .expect("re-register");
+                unsafe { region.reregister(&options) }.expect("re-register");
             }
             ["window", mw_type] => {
                 let window = MemoryWindow::new(self.pd(), MemoryWindowType(number(mw_type)));
@@ -337,7 +372,7 @@ impl Run {
                 at(&self.srqs, number(srq)).set_limit(number(limit)).expect("limit");
             }
             ["async"] => {
-                let event = self.context.async_events().get_event().expect("event");
+                let event = self.context().async_events().get_event().expect("event");
                 self.print(&format!("async {}", event.event_type().0));
             }
             ["group"] => {
@@ -457,7 +492,7 @@ impl Run {
         }
         let options =
             ReregisterOptions { memory: Some((memory, length)), ..ReregisterOptions::default() };
-        let region = self.regions[0].as_mut().expect("region should exist");
+        let region = self.region_mut();
         // SAFETY: the memory is never freed, and no reference to it exists; no request names the region now.
         unsafe { region.reregister(&options) }.expect("re-register");
     }

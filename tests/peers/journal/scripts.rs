@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 pub(super) use self::datagrams::{datagrams, flow_labels, multicast, rates_of_datagrams};
 pub(super) use self::limits::{
     changed_domain, missing_receives, narrower_arming, overrun_completion_queue,
-    refused_queue_pairs, replaced_memory, shared_receives_of_other_types,
+    refused_queue_pairs, replaced_memory, several_contexts, shared_receives_of_other_types,
     streams_in_shared_registers, streams_of_requests, unpolled_shared_receive,
 };
 pub(super) use self::queue_states::{

@@ -122,6 +122,44 @@ pub(in super::super) fn shared_receives_of_other_types() -> String {
     script.end()
 }
 
+/// Connects queue pairs of two contexts of one process to each other.
+pub(in super::super) fn several_contexts() -> String {
+    let mut script = Script::default();
+    for context in 0..2 {
+        if context > 0 {
+            script.verb("context");
+        }
+        script.create("pd", "");
+        script.create("mr", &BYTES.to_string());
+        script.create("cq", "64 -");
+        script.create("qp", &format!("rc {context} {context} {PLAIN}"));
+    }
+    script.connect(0, 1);
+    for round in 0..4 {
+        for (from, to) in [(0, 1), (1, 0)] {
+            script.verb(format!("use {to}"));
+            script.receive(to, &format!("{RECEIVED}+64"));
+            script.verb(format!("use {from}"));
+            script.send(from, if round % 2 == 0 { "send s 0+10" } else { "send si 5+30" });
+            script.poll();
+            script.verb(format!("use {to}"));
+            script.verb(format!("memory {RECEIVED} 64"));
+        }
+    }
+    // A queue pair of the second context is created before another one of the first context.
+    script.verb("use 1");
+    script.create("qp", &format!("rc 1 1 {PLAIN}"));
+    script.verb("use 0");
+    script.create("qp", &format!("rc 0 0 {PLAIN}"));
+    script.connect(2, 3);
+    script.verb("use 1");
+    script.receive(2, &format!("{RECEIVED}+64"));
+    script.verb("use 0");
+    script.send(3, "send s 0+10");
+    script.poll();
+    script.end()
+}
+
 /// Arms a queue for solicited completions after it was armed for all.
 pub(in super::super) fn narrower_arming() -> String {
     let mut script = Script::default();

@@ -46,14 +46,14 @@ impl PollGroup {
             self.check_removed()?;
             if !self.events.is_empty() && self.unread_calls < CALLS_PER_LOOK {
                 self.unread_calls += 1;
-                return Ok(self.hand_over(events));
+                return Ok(self.move_events(events));
             }
             if !self.events.is_empty() || is_over || self.arming.has_unread_event() {
                 self.look(Some(Instant::now()))?;
             }
             if !self.events.is_empty() || is_over {
                 self.unread_calls = 0;
-                return Ok(self.hand_over(events));
+                return Ok(self.move_events(events));
             }
             if !self.arm(true)? {
                 self.look(deadline)?;
@@ -87,7 +87,7 @@ impl PollGroup {
             }
         }
         self.check_removed()?;
-        Ok(self.hand_over(events))
+        Ok(self.move_events(events))
     }
 
     /// Fails if the device was removed and all members have ended, of which no event is left.
@@ -102,7 +102,7 @@ impl PollGroup {
         Ok(())
     }
 
-    fn hand_over(&mut self, events: &mut Vec<Event>) -> usize {
+    fn move_events(&mut self, events: &mut Vec<Event>) -> usize {
         let count = self.events.len();
         events.extend(self.events.drain(..));
         count

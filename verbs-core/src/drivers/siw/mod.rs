@@ -248,7 +248,7 @@ impl RecvOps for RecvRing {
         let num_sge = gather(&mut element, into, request.scatter, self.max_sge)?;
         element.put(offset_of!(siw_rqe, id), &AlignedU64::new(request.wr_id));
         element.put(offset_of!(siw_rqe, num_sge), &num_sge);
-        element.hand_over(siw_wqe_flags::empty());
+        element.publish(siw_wqe_flags::empty());
         Ok(())
     }
 

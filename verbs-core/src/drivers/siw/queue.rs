@@ -220,7 +220,7 @@ impl<E> Free<'_, E> {
 
     /// Passes the element to the kernel, with its written contents and with `flags`.
     #[inline(always)]
-    pub(super) fn hand_over(self, flags: siw_wqe_flags) {
+    pub(super) fn publish(self, flags: siw_wqe_flags) {
         // A thread that finds the element valid must find it counted too, to recognize it as the last one.
         self.place.count.store(self.count, Ordering::Relaxed);
         let flags = flags | siw_wqe_flags::SIW_WQE_VALID;
@@ -256,9 +256,9 @@ impl<E: Work> Ring<E> {
     /// Returns `true` if the kernel may not process the last `stored` elements without a doorbell.
     ///
     /// After each element that the kernel has taken, it checks the next one. So it processes the stored elements if it
-    /// has yet to take the one before them.
+    /// has not yet taken the one before them.
     #[inline]
-    pub(super) fn must_be_told(&self, stored: u32) -> bool {
+    pub(super) fn needs_doorbell(&self, stored: u32) -> bool {
         // The kernel clears the flag of an element and then checks the next one. Either it sees the stored flags, or
         // this thread sees the cleared one.
         fence(Ordering::SeqCst);

@@ -157,9 +157,9 @@ impl SendRing {
                 1
             }
         };
-        name(&mut element, request.wr_id, opcode, raddr, rkey);
+        store_operation(&mut element, request.wr_id, opcode, raddr, rkey);
         element.put(offset_of!(siw_sqe, num_sge), &num_sge);
-        element.hand_over(flags);
+        element.publish(flags);
         self.stored += 1;
         Ok(())
     }
@@ -241,9 +241,9 @@ impl SendOps for SendRing {
             _ => return unsafe { self.try_put(request) },
         };
         let Ok(mut element) = self.ring.free() else { return false };
-        // Before the payload, so that no register keeps these values. If the fast path ends below, the element is
-        // filled anew.
-        name(&mut element, request.wr_id, opcode, raddr, rkey);
+        // Before the payload, so that no register keeps these values. If the fast path ends below, the other path
+        // fills the element again.
+        store_operation(&mut element, request.wr_id, opcode, raddr, rkey);
         let mut flags = flags(self.flags, request.flags);
         match request.payload {
             Payload::Gather(&[piece]) if piece.length > 0 && piece.length < self.too_long => {
@@ -262,7 +262,7 @@ impl SendOps for SendRing {
             Payload::Gather(_) => return unsafe { self.try_put(request) },
         }
         element.put(offset_of!(siw_sqe, num_sge), &1_u8);
-        element.hand_over(flags);
+        element.publish(flags);
         self.stored += 1;
         true
     }
@@ -271,7 +271,7 @@ impl SendOps for SendRing {
     #[inline(always)]
     fn ring(&mut self, doorbell: Doorbell<'_>) -> Posted {
         let stored = mem::take(&mut self.stored);
-        if self.owes_doorbell || (stored > 0 && self.ring.must_be_told(stored)) {
+        if self.owes_doorbell || (stored > 0 && self.ring.needs_doorbell(stored)) {
             self.owes_doorbell = true;
             if let Err(refused) = ring(doorbell) {
                 return self.refused(refused, stored);
@@ -286,24 +286,30 @@ impl SendOps for SendRing {
     }
 }
 
-/// Stores the fields of an element that say what it does.
+/// Stores the fields of an element that name the request and the operation.
 #[inline(always)]
-fn name(element: &mut Free<'_, siw_sqe>, wr_id: u64, opcode: siw_opcode, raddr: u64, rkey: u32) {
+fn store_operation(
+    element: &mut Free<'_, siw_sqe>,
+    wr_id: u64,
+    opcode: siw_opcode,
+    raddr: u64,
+    rkey: u32,
+) {
     element.put(offset_of!(siw_sqe, id), &AlignedU64::new(wr_id));
     element.put(offset_of!(siw_sqe, opcode), &opcode);
     element.put(offset_of!(siw_sqe, rkey), &rkey);
     element.put(offset_of!(siw_sqe, raddr), &AlignedU64::new(raddr));
 }
 
-/// Returns the flags of an element for a request with `asked`, in a queue whose elements all have the flags `of_all`.
+/// Returns the flags of an element for a request with `requested`, in a queue whose elements all have the flags `common`.
 #[inline(always)]
-fn flags(of_all: siw_wqe_flags, asked: SendFlags) -> siw_wqe_flags {
-    let completion = asked & (SendFlags::SIGNALED | SendFlags::SOLICITED);
-    let fence = asked & SendFlags::FENCE;
+fn flags(common: siw_wqe_flags, requested: SendFlags) -> siw_wqe_flags {
+    let completion = requested & (SendFlags::SIGNALED | SendFlags::SOLICITED);
+    let fence = requested & SendFlags::FENCE;
     let bits = (completion.bits() << COMPLETION_SHIFT) | (fence.bits() << FENCE_SHIFT);
     #[expect(clippy::cast_possible_truncation, reason = "the flags have 5 bits")]
     let bits = bits as u16;
-    of_all | siw_wqe_flags::from_bits_retain(bits)
+    common | siw_wqe_flags::from_bits_retain(bits)
 }
 
 /// Returns the error that siw does not support `operation`.

@@ -39,7 +39,7 @@ fn put(ring: &mut Ring<siw_sqe>, id: u64) {
         }
     };
     element.put(0, &AlignedU64::new(id));
-    element.hand_over(siw_wqe_flags::empty());
+    element.publish(siw_wqe_flags::empty());
 }
 
 /// The sender: a thread of the kernel, or the thread that rings the doorbell.
@@ -116,7 +116,7 @@ fn check_doorbells_send_all(slots: u32, lists: &[u32]) {
             put(&mut ring, id.into());
         }
         stored += list;
-        if ring.must_be_told(list) {
+        if ring.needs_doorbell(list) {
             sender.ring();
         }
     }

@@ -24,7 +24,7 @@ fn put(ring: &mut Ring<siw_sqe>, element: &siw_sqe) {
     let mut free = ring.free().expect("there is room");
     free.write(0, before);
     free.write(FLAGS + 2, &behind[2..]);
-    free.hand_over(element.flags);
+    free.publish(element.flags);
 }
 
 fn send(id: u64) -> siw_sqe {
@@ -76,20 +76,23 @@ fn ring_holds_all_elements_in_order() {
 fn doorbell_is_rung_if_previous_send_was_taken() {
     let mut ring = sends(4);
     put(&mut ring, &send(0));
-    assert!(ring.must_be_told(1), "the first");
+    assert!(ring.needs_doorbell(1), "the first");
     put(&mut ring, &send(1));
-    assert!(!ring.must_be_told(1), "it has yet to take the first");
+    assert!(!ring.needs_doorbell(1), "the kernel has not taken the first element");
     put(&mut ring, &send(2));
-    assert!(!ring.must_be_told(2), "it has yet to take the first of three");
+    assert!(!ring.needs_doorbell(2), "the kernel has not taken the first of three elements");
     taken(&ring, 0);
-    assert!(ring.must_be_told(2), "it took the first and may have looked before the others");
-    assert!(!ring.must_be_told(1), "it has yet to take the second");
+    assert!(
+        ring.needs_doorbell(2),
+        "the kernel took the first element, and may have checked before the others"
+    );
+    assert!(!ring.needs_doorbell(1), "the kernel has not taken the second element");
     put(&mut ring, &send(3));
     put(&mut ring, &send(4));
-    assert!(ring.must_be_told(4), "the last has the place of the first");
+    assert!(ring.needs_doorbell(4), "the last has the place of the first");
     let mut one = sends(1);
     put(&mut one, &send(0));
-    assert!(one.must_be_told(1), "none is before the only one");
+    assert!(one.needs_doorbell(1), "none is before the only one");
 }
 
 #[test]

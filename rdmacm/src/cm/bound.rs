@@ -82,7 +82,9 @@ impl Inner {
             match error.kind() {
                 // Returned unchanged, regardless of the state of the device: `device` retries with a closed device.
                 ErrorKind::Unsupported(_) => error,
-                _ if device::goes(guid, index) => Error::new(FIND_DEVICE, self.to_string(), gone),
+                _ if device::is_being_removed(guid, index) => {
+                    Error::new(FIND_DEVICE, self.to_string(), gone)
+                }
                 _ => error,
             }
         })?;

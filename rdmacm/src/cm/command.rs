@@ -52,12 +52,12 @@ impl Inner {
         subject: String,
         refused: CommandError,
     ) -> Error {
-        let device_goes = || match self.bound_to() {
-            Ok((guid, index)) => device::goes(guid, index),
+        let is_removed = || match self.bound_to() {
+            Ok((guid, index)) => device::is_being_removed(guid, index),
             Err(error) => matches!(error.kind(), ErrorKind::DeviceRemoved(_)),
         };
         let refused = match refused {
-            CommandError::Os(Errno::EINVAL) if device_goes() => CommandError::Os(Errno::ENXIO),
+            CommandError::Os(Errno::EINVAL) if is_removed() => CommandError::Os(Errno::ENXIO),
             refused => refused,
         };
         Self::refused(operation, subject, refused)

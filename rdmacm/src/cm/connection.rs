@@ -97,7 +97,7 @@ impl CmId {
     /// detached from the multicast groups of the id; the id stays a member.
     #[doc(alias = "rdma_destroy_qp")]
     pub fn destroy_qp(&self) {
-        self.inner.let_go_of_qp();
+        self.inner.release_qp();
     }
 
     /// Requests a connection to the peer at the resolved address.

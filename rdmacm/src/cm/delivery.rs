@@ -261,12 +261,12 @@ mod tests {
         assert_eq!((event.event_type(), event.token()), (EventType::Established, id.token));
         drop(event);
         // A thread that destroys the id waits for as many events as the kernel has reported.
-        let (says, hears) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         thread::spawn(move || {
             id.acks.wait(3);
-            says.send(())
+            tx.send(())
         });
-        hears.recv_timeout(Duration::from_secs(60)).expect("every event is counted");
+        rx.recv_timeout(Duration::from_secs(60)).expect("every event is counted");
     }
 
     #[test]
@@ -314,11 +314,11 @@ mod tests {
         // There is always something to read, and it never belongs to an id.
         let endless = File::options().read(true).write(true).open("/dev/zero").expect("open");
         let channel = EventChannel { inner: ChannelInner::new(UcmaFile::new(endless.into())) };
-        let (says, hears) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         thread::spawn(move || {
             let got = channel.get_event_timeout(Duration::from_millis(1)).expect("no failure");
-            says.send(got.is_none())
+            tx.send(got.is_none())
         });
-        assert_eq!(hears.recv_timeout(Duration::from_secs(10)), Ok(true));
+        assert_eq!(rx.recv_timeout(Duration::from_secs(10)), Ok(true));
     }
 }

@@ -314,14 +314,14 @@ pub(super) mod tests {
         // This is the state while the kernel executes DESTROY_ID.
         let binding = inner.binding_mut();
         inner.destroyed.store(true, Ordering::Release);
-        let (says, hears) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         let read = Arc::clone(&inner);
         thread::spawn(move || {
             assert!(read.is_destroyed());
             read.discard_event(&channel.inner);
-            says.send(())
+            tx.send(())
         });
-        hears.recv_timeout(Duration::from_secs(10)).expect("it does not wait");
+        rx.recv_timeout(Duration::from_secs(10)).expect("it does not wait");
         drop(binding);
         inner.acks.wait(1);
     }

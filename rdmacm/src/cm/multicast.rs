@@ -157,7 +157,7 @@ impl Inner {
     }
 
     /// Releases the id's queue pair after taking it out of the id's groups.
-    pub(super) fn let_go_of_qp(&self) {
+    pub(super) fn release_qp(&self) {
         if self.process.is_current() {
             let mut groups = self.groups();
             self.detach_all(&mut groups);

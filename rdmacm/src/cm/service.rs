@@ -220,8 +220,8 @@ impl Inner {
     /// The kernel answers EINVAL to an unknown command, and ENOENT to a known one for an unknown id.
     fn has_commands_of_6_18(&self) -> bool {
         let event = rdma_cm_event_type::RDMA_CM_EVENT_USER;
-        let nobody = rdma_ucm_write_cm_event::new(u32::MAX, event, 0, 0);
-        self.send(nobody) == Err(CommandError::Os(Errno::ENOENT))
+        let unknown = rdma_ucm_write_cm_event::new(u32::MAX, event, 0, 0);
+        self.send(unknown) == Err(CommandError::Os(Errno::ENOENT))
     }
 }
 

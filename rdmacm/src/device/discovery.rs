@@ -71,7 +71,7 @@ fn complete(sources: &mut Sources, devices: &mut [Device]) -> Result<()> {
 /// Returns all devices without drivers and uverbs devices, which saves one request per device.
 pub(super) fn devices(sources: &mut Sources) -> Result<Vec<Device>> {
     by_netlink(sources)
-        .or_else(|failure| by_sysfs(&sources.sysfs).ok_or_else(|| nobody(failure, &sources.sysfs)))
+        .or_else(|failure| by_sysfs(&sources.sysfs).ok_or_else(|| no_list(failure, &sources.sysfs)))
 }
 
 impl Device {
@@ -173,7 +173,7 @@ fn uverbs_by_sysfs(sysfs: &Directory, devices: Vec<&mut Device>) -> Result<()> {
 }
 
 /// Returns the error if neither netlink nor sysfs has a result.
-fn nobody(failure: Failure, sysfs: &Directory) -> Error {
+fn no_list(failure: Failure, sysfs: &Directory) -> Error {
     const OPERATION: &str = "list the RDMA devices";
     let errno = match failure {
         // The process or the machine lacks a resource, regardless of the loaded modules.

@@ -217,7 +217,7 @@ impl BufferedQueuePair {
         // SAFETY: the window holds the registration, so it stays until the bind has completed or is
         // refused by the kernel. The memory is a `DmaMemory`, so any access is as if the region had
         // been registered with it. The identifier is from the table of these queues.
-        let posted = unsafe { bind_with_care(&mut self.rings, &request) };
+        let posted = unsafe { bind_slow(&mut self.rings, &request) };
         posted.map_err(|failure| self.refused(wr_id, failure))
     }
 
@@ -241,9 +241,9 @@ impl BufferedQueuePair {
             _ => unsafe { self.rings.try_post_send(&request) },
         };
         let posted = match tried {
-            Some(rung) => rung.map_err(Failure::of_ringing),
+            Some(rung) => rung.map_err(Failure::of_doorbell),
             // SAFETY: as above.
-            None => unsafe { send_with_care(&mut self.rings, &request) },
+            None => unsafe { send_slow(&mut self.rings, &request) },
         };
         posted.map_err(|failure| self.refused(wr_id, failure))
     }
@@ -265,9 +265,9 @@ impl BufferedQueuePair {
         let request = ReceiveRequest { wr_id, scatter: &[piece] };
         // SAFETY: as in `post`.
         let posted = match unsafe { self.rings.try_post_recv(&request) } {
-            Some(rung) => rung.map_err(Failure::of_ringing),
+            Some(rung) => rung.map_err(Failure::of_doorbell),
             // SAFETY: as in `post`.
-            None => unsafe { receive_with_care(&mut self.rings, wr_id, piece) },
+            None => unsafe { receive_slow(&mut self.rings, wr_id, piece) },
         };
         posted.map_err(|failure| self.refused(wr_id, failure))
     }
@@ -365,7 +365,7 @@ impl BufferedQueuePair {
 ///
 /// The caller fulfills the contract of [`SendQueueGuard::push`](super::SendQueueGuard::push).
 #[cold]
-unsafe fn send_with_care(rings: &mut OwnedRings, request: &SendRequest<'_>) -> Result<(), Failure> {
+unsafe fn send_slow(rings: &mut OwnedRings, request: &SendRequest<'_>) -> Result<(), Failure> {
     let mut request = *request;
     if matches!(request.payload, Payload::Gather([Sge { length: 0, .. }])) {
         // Some hardware takes an entry of length 0 for one of 2 GiB.
@@ -373,7 +373,7 @@ unsafe fn send_with_care(rings: &mut OwnedRings, request: &SendRequest<'_>) -> R
     }
     // SAFETY: the contract of this function is the contract of the callee.
     unsafe { rings.store_send(&request) }.map_err(Failure::unposted)?;
-    rings.ring_send().map_err(Failure::of_ringing)
+    rings.ring_send().map_err(Failure::of_doorbell)
 }
 
 /// Posts a bind, in any state of the queue pair.
@@ -382,10 +382,10 @@ unsafe fn send_with_care(rings: &mut OwnedRings, request: &SendRequest<'_>) -> R
 ///
 /// The caller fulfills the contract of
 /// [`SendQueueGuard::bind_window`](super::SendQueueGuard::bind_window).
-unsafe fn bind_with_care(rings: &mut OwnedRings, request: &BindRequest<'_>) -> Result<(), Failure> {
+unsafe fn bind_slow(rings: &mut OwnedRings, request: &BindRequest<'_>) -> Result<(), Failure> {
     // SAFETY: the contract of this function is the contract of the callee.
     unsafe { rings.store_bind(request) }.map_err(Failure::unposted)?;
-    rings.ring_send().map_err(Failure::of_ringing)
+    rings.ring_send().map_err(Failure::of_doorbell)
 }
 
 /// Posts a receive request, in any state of the queue pair.
@@ -394,11 +394,11 @@ unsafe fn bind_with_care(rings: &mut OwnedRings, request: &BindRequest<'_>) -> R
 ///
 /// The caller fulfills the contract of [`ReceiveQueueGuard::push`](super::ReceiveQueueGuard::push).
 #[cold]
-unsafe fn receive_with_care(rings: &mut OwnedRings, wr_id: u64, piece: Sge) -> Result<(), Failure> {
+unsafe fn receive_slow(rings: &mut OwnedRings, wr_id: u64, piece: Sge) -> Result<(), Failure> {
     let request = ReceiveRequest { wr_id, scatter: &[piece] };
     // SAFETY: the contract of this function is the contract of the callee.
     unsafe { rings.store_recv(&request) }.map_err(Failure::unposted)?;
-    rings.ring_recv().map_err(Failure::of_ringing)
+    rings.ring_recv().map_err(Failure::of_doorbell)
 }
 
 /// Returns empty tables for the posted buffers and address handles of a queue pair.
@@ -456,7 +456,7 @@ impl Companions {
     ///
     /// Sends complete in the order in which they were posted.
     #[inline(never)]
-    fn let_go(&mut self, wr_id: u64) {
+    fn release(&mut self, wr_id: u64) {
         let found = self.in_use.binary_search_by_key(&wr_id, |(id, _)| *id);
         let unused = self.in_use.drain(..found.map_or(0, |place| place + 1));
         match &mut self.released {
@@ -487,7 +487,7 @@ fn poll(
     let mut polled = 0;
     let count = poll_ring(done)?;
     for completion in done[..count].iter().filter(|completion| completion.qp_num() == number) {
-        polled += usize::from(hand_over(completion, posted, companions, &mut each));
+        polled += usize::from(return_buffer(completion, posted, companions, &mut each));
     }
     if count == done.len() {
         polled += poll_many(number, posted, companions, &mut poll_ring, &mut each)?;
@@ -511,7 +511,7 @@ fn poll_many(
     while posted.len() > 0 {
         let count = poll_ring(&mut done)?;
         for completion in done[..count].iter().filter(|completion| completion.qp_num() == number) {
-            polled += usize::from(hand_over(completion, posted, companions, each));
+            polled += usize::from(return_buffer(completion, posted, companions, each));
         }
         if count < done.len() {
             break;
@@ -524,7 +524,7 @@ fn poll_many(
 ///
 /// Not inlined: most polls of a waiting thread find nothing, and should not prepare for this call.
 #[inline(never)]
-fn hand_over(
+fn return_buffer(
     completion: &Completion,
     posted: &mut InFlightTable<RegisteredBuffer>,
     companions: &mut Companions,
@@ -532,7 +532,7 @@ fn hand_over(
 ) -> bool {
     let Some(buffer) = posted.take(completion.wr_id()) else { return false };
     if !companions.in_use.is_empty() {
-        companions.let_go(completion.wr_id());
+        companions.release(completion.wr_id());
     }
     each(buffer, completion);
     true
@@ -551,7 +551,7 @@ impl Failure {
     }
 
     /// Creates the error of the last request in the queue, whose doorbell failed.
-    fn of_ringing(error: Error) -> Self {
+    fn of_doorbell(error: Error) -> Self {
         let taken_back = matches!(
             error.kind(),
             ErrorKind::InvalidInput { .. } | ErrorKind::PartiallyPosted { .. }

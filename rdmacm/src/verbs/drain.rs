@@ -118,11 +118,11 @@ impl QueuePair {
             return Err(Error::new(DRAIN, self.subject(), kind));
         }
         self.check_has_rings(DRAIN)?;
-        let mut hand_over = || -> Result<usize> {
-            Ok(hand_over(send_cq, &mut each)? + hand_over(recv_cq, &mut each)?)
+        let mut pass_completions = || -> Result<usize> {
+            Ok(pass_completions(send_cq, &mut each)? + pass_completions(recv_cq, &mut each)?)
         };
         if self.state() == QpState::IB_QPS_RESET {
-            return hand_over().map(|_| ());
+            return pass_completions().map(|_| ());
         }
         self.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR))?;
         let caps = self.caps();
@@ -136,7 +136,7 @@ impl QueuePair {
         let refused = |error| self.context().not_posted(DRAIN, self.subject(), error);
         let mut idle = 0_u32;
         // Existing completions first, which makes room for the markers.
-        hand_over()?;
+        pass_completions()?;
         loop {
             let [sends, receives] = &mut queues;
             if let Some(sends) = sends {
@@ -148,7 +148,7 @@ impl QueuePair {
                     self.flush_if_error().map_err(refused)?;
                 }
             }
-            let polled = hand_over()?;
+            let polled = pass_completions()?;
             // A thread that has polled a marker has also polled all earlier completions.
             let mut left = queues.iter().flatten().filter(|queue| !queue.is_done());
             if left.next().is_none() {
@@ -176,7 +176,7 @@ impl QueuePair {
 /// Passes the completions of `cq` to `each`, unless another thread polls it.
 ///
 /// Returns their number.
-fn hand_over(cq: &CompletionQueue, each: &mut impl FnMut(Completion)) -> Result<usize> {
+fn pass_completions(cq: &CompletionQueue, each: &mut impl FnMut(Completion)) -> Result<usize> {
     let mut some = [Completion::default(); 16];
     let mut polled = 0;
     loop {

@@ -77,7 +77,7 @@ impl QueuePair {
         match unsafe { self.try_post_recv(request) } {
             Some(settled) => settled,
             // SAFETY: as above.
-            None => unsafe { self.post_recv_with_care(request) },
+            None => unsafe { self.post_recv_slow(request) },
         }
     }
 
@@ -105,10 +105,10 @@ impl QueuePair {
     ///
     /// The caller fulfills the contract of [`post_recv`](Self::post_recv).
     #[inline(never)]
-    unsafe fn post_recv_with_care(&self, request: &ReceiveRequest<'_>) -> Result<()> {
+    unsafe fn post_recv_slow(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         let mut queue = self.lock_receive_queue()?;
         // SAFETY: the contract of this function is the contract of the callee.
-        unsafe { queue.push_with_care(request) }?;
+        unsafe { queue.push_slow(request) }?;
         queue.ring_doorbell()
     }
 
@@ -186,11 +186,11 @@ impl ReceiveQueueGuard<'_> {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.push_with_care(request) }
+        unsafe { self.push_slow(request) }
     }
 
     /// Pushes on the slow path of [`push`](Self::push), for a request of any kind in any state.
-    unsafe fn push_with_care(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
+    unsafe fn push_slow(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         // SAFETY: the contract of this function is the contract of the callee.
         unsafe { self.qp.store_recv(&mut self.ring, request) }?;
         self.pushed = true;
@@ -258,7 +258,7 @@ impl ReceiveQueueGuard<'_> {
             self.qp.settle_posted()?;
         } else {
             // SAFETY: as above.
-            unsafe { self.push_with_care(request) }?;
+            unsafe { self.push_slow(request) }?;
             self.settle()?;
         }
         self.ring.yield_to_waiter();

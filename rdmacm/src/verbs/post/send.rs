@@ -139,11 +139,7 @@ impl QueuePair {
     ///
     /// The caller fulfills the contract of [`SendQueueGuard::push`].
     #[inline(never)]
-    unsafe fn post_with_care(
-        &self,
-        ring: &mut dyn SendOps,
-        request: &SendRequest<'_>,
-    ) -> Result<()> {
+    unsafe fn post_slow(&self, ring: &mut dyn SendOps, request: &SendRequest<'_>) -> Result<()> {
         // SAFETY: the contract of this function is the contract of the callee.
         unsafe { self.store_send(ring, request) }?;
         self.ring_send(ring)
@@ -447,7 +443,7 @@ impl SendRingCall for Post<'_> {
         match push.try_store(ring) {
             true => push.qp.ring_send(ring),
             // SAFETY: the creator of the call fulfills the contract of the callee.
-            false => unsafe { push.qp.post_with_care(ring, push.request) },
+            false => unsafe { push.qp.post_slow(ring, push.request) },
         }
     }
 }

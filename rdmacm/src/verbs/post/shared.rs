@@ -63,7 +63,7 @@ impl SharedReceiveQueue {
             }
         }
         // SAFETY: as above.
-        unsafe { self.post_recv_with_care(request) }
+        unsafe { self.post_recv_slow(request) }
     }
 
     /// Posts a request of any kind, waiting for a thread that holds the queue.
@@ -72,10 +72,10 @@ impl SharedReceiveQueue {
     ///
     /// The contract of [`post_recv`](Self::post_recv).
     #[inline(never)]
-    unsafe fn post_recv_with_care(&self, request: &ReceiveRequest<'_>) -> Result<()> {
+    unsafe fn post_recv_slow(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         let mut queue = self.lock_receive_queue()?;
         // SAFETY: the contract of this function is the contract of the callee.
-        unsafe { queue.push_with_care(request) }?;
+        unsafe { queue.push_slow(request) }?;
         queue.ring_doorbell()
     }
 
@@ -120,12 +120,12 @@ impl SharedReceiveQueueGuard<'_> {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { self.push_with_care(request) }
+        unsafe { self.push_slow(request) }
     }
 
     /// Pushes on the slow path of [`push`](Self::push), for a request of any kind.
     #[inline(never)]
-    unsafe fn push_with_care(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
+    unsafe fn push_slow(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         self.srq.context().check_usable(POST_RECV, || self.srq.subject())?;
         // SAFETY: the contract of this function is the contract of the callee.
         let stored = unsafe { self.srq.engine().store(&mut self.ring, request) };

@@ -176,8 +176,8 @@ impl CmId {
     /// Waits for a connection request to this synchronous listener, and returns its id.
     ///
     /// The new id is synchronous too; its [`last_event`](Self::last_event) is the request. If
-    /// [`create_ep`](Self::create_ep) created the listener with a queue pair, the new id has one, or an XRC target. Several threads may
-    /// wait; each request is delivered to one of them. One thread waits on the channel. The other threads wait for that
+    /// [`create_ep`](Self::create_ep) created the listener with the attributes of a queue pair, the new id has a queue
+    /// pair. If the listener is for XRC targets, the new id has a target instead. Several threads may wait; each request is delivered to one of them. One thread waits on the channel. The other threads wait for that
     /// thread, and no signal interrupts them.
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl SyncMode {
         let deadline = id.deadline();
         loop {
             let Some(event) = self.next_event(deadline)? else {
-                let subject = format!("{awaited} on {id} (call CmId::finish to wait on)");
+                let subject = format!("{awaited} on {id} (call CmId::wait_pending to wait on)");
                 return Err(Error::new("wait longer for", subject, ErrorKind::TimedOut));
             };
             if !awaited.is_decided_by(event.event_type(), event.multicast()) {
@@ -309,7 +309,7 @@ impl Inner {
         let _turn = mode.turn(self)?;
         let unfinished = *mode.unfinished();
         if let Some(unfinished) = unfinished {
-            let reason = format!("it still waits for {unfinished}, see CmId::finish");
+            let reason = format!("it still waits for {unfinished}, see CmId::wait_pending");
             let kind =
                 ErrorKind::InvalidInput { errno: Errno::EALREADY as i32, reason: reason.into() };
             return Err(Error::new("use", self.to_string(), kind));
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn turn_of_outdated_mode_is_busy() {
         let (id, mode, _kernel) = synchronous();
-        drop(mode.turn(&id.inner).expect("nobody waits"));
+        drop(mode.turn(&id.inner).expect("no thread waits"));
         // This imitates a faster thread.
         id.inner.binding_mut().sync = None;
         busy(mode.turn(&id.inner));
@@ -377,7 +377,7 @@ mod tests {
     fn waiting_id_does_not_move() {
         let (id, mode, kernel) = synchronous();
         let (channel, others_kernel) = fake_channel();
-        let turn = mode.turn(&id.inner).expect("nobody waits");
+        let turn = mode.turn(&id.inner).expect("no thread waits");
         busy(id.migrate(&channel));
         drop(turn);
         // An id that another thread has made synchronous or has moved meanwhile does not move either.

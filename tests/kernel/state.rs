@@ -126,7 +126,7 @@ fn impossible_queue_pairs_are_refused() {
     let caps = QueuePairCaps::default();
     let init = QueuePairInit { caps, ..QueuePairInit::new(cq) };
     let error = side.id.create_qp(pd, &init).expect_err("a second one");
-    assert_invalid(&error, &["create the queue pair of id", "has one already"]);
+    assert_invalid(&error, &["create the queue pair of id", "already has a queue pair"]);
     let error = id(&channel).create_qp(pd, &init).expect_err("no device");
     assert_invalid(&error, &["not bound to a device"]);
     // Objects of two openings of a device do not mix.
@@ -188,7 +188,7 @@ fn one_of_two_threads_creates_queue_pair() {
         let [Ok(made)] = &made[..] else { panic!("{made:?}") };
         assert_eq!(id.qp().as_ref(), Some(made));
         let [Err(refused)] = &refused[..] else { panic!("{refused:?}") };
-        assert_invalid(refused, &["has one already"]);
+        assert_invalid(refused, &["already has a queue pair"]);
     }
 }
 

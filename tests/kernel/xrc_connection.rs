@@ -76,12 +76,13 @@ fn message_reaches_queue_named_by_peer() {
     assert_eq!(server.srq().as_ref(), Some(shared.queue()));
     assert_eq!(shared.queue().domain(), Some(target.domain()));
     let own = shared.queue().number().expect("in an XRC domain");
-    server.accept(&with_number(own)).expect("accept");
+    // The kernel sends no depth of a target.
+    server.accept(&ConnParam { initiator_depth: 1, ..with_number(own) }).expect("accept");
     let answer = ours.expect_event(EventType::Established).expect("the client is connected");
     let srq_number = number_in(answer.private_data());
     assert_eq!(srq_number, own);
     let param = answer.connection().expect("a connection");
-    assert_eq!((param.qp_num, param.srq), (target.number(), true));
+    assert_eq!(param.qp_num, target.number());
     drop(answer);
     theirs.expect_event(EventType::Established).expect("the server is connected");
     let state = target.query().expect("query");
@@ -276,11 +277,14 @@ fn wrong_use_of_target_id_is_refused() {
     }
     id.create_xrc_target(None).expect("target");
     let error = id.create_xrc_target(None).expect_err("a second target");
-    assert_invalid(&error, &["it has one already"]);
+    assert_invalid(&error, &["already has a queue pair"]);
     id.create_xrc_srq(None, None, None, attributes).expect("shared receive queue");
     for error in [id.create_xrc_srq(None, None, None, attributes), id.create_srq(None, attributes)]
     {
-        assert_invalid(&error.expect_err("a second queue"), &["it has one already"]);
+        assert_invalid(
+            &error.expect_err("a second queue"),
+            &["already has a shared receive queue"],
+        );
     }
     assert_invalid(&id.establish().expect_err("accepts"), &["a queue pair of its own"]);
     let error = id.connect(&ConnParam::default()).expect_err("a target");
@@ -299,6 +303,16 @@ fn target_is_only_for_target_ids() {
     let (_plain_listener, plain_address) = listen(&theirs, roce(0));
     let plain = resolve(&ours, plain_address);
     let (listener, address) = listener(&theirs);
+    let other = CmId::with_qp_type(&theirs, PortSpace::Ib, QpType::IB_UVERBS_QPT_RC);
+    let other = other.expect("create an id");
+    other.bind(roce(0)).expect("bind");
+    other.listen(0).expect("listen");
+    let other_address = other.local_addr().expect("query").expect("a bound id has an address");
+    let stranger = initiator(&ours, other_address);
+    let _initiator = stranger.create_ep_qp(&EndpointQpInit::default()).expect("initiator");
+    stranger.connect(&ConnParam::default()).expect("connect");
+    let error = ours.expect_event(EventType::Established).expect_err("another type is rejected");
+    assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
     let client = initiator(&ours, address);
     let attributes = SharedReceiveQueueAttributes::default();
     let domain = client.default_xrc_domain().expect("domain");

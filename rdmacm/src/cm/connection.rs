@@ -34,7 +34,7 @@ const OUT_OF_STATE: &str =
     "its connection is not in a state that has them: the peer may have given up";
 
 /// Reason in errors about creating a queue pair with queues.
-pub(super) const IS_TARGET: &str = "it is an XRC target: create it with CmId::create_xrc_target";
+pub(super) const IS_TARGET: &str = "the id is for XRC targets; call CmId::create_xrc_target";
 
 impl CmId {
     /// Creates the id's queue pair, of the id's [type](Self::qp_type).
@@ -137,7 +137,7 @@ impl CmId {
         const OPERATION: &str = "connect";
         let device = self.inner.device()?;
         if self.inner.is_for_targets() {
-            let reason = "an XRC target only accepts connections: connect an id for XRC_INI";
+            let reason = "an XRC target only accepts connections; connect an id for XRC_INI";
             return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         }
         let limits = device.depth_limits(OPERATION, self.inner.service(), param)?;
@@ -393,7 +393,11 @@ impl Inner {
         // Held throughout, so that only one of two threads creates the id's queue pair.
         let mut state = self.state();
         if state.qp.is_some() {
-            return Err(Error::invalid(operation, self.to_string(), "it has one already"));
+            return Err(Error::invalid(
+                operation,
+                self.to_string(),
+                "the id already has a queue pair",
+            ));
         }
         let (qp, created) = create(&state)?;
         state.offer_ece(&qp)?;

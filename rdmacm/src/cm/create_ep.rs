@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::non_exhaustive::NonExhaustive;
 use crate::verbs::{
     CompletionChannel, CompletionQueue, ProtectionDomain, QpType, QueuePair, QueuePairInit,
+    SharedReceiveQueue,
 };
 
 /// The time that the kernel has for resolving an address, and again for a route.
@@ -116,7 +117,9 @@ impl CmId {
     /// Creates the queue pair or the XRC target of an endpoint.
     pub(super) fn create_endpoint_qp(&self, qp: &EndpointQpInit) -> Result<()> {
         if self.inner.is_for_targets() {
-            self.create_xrc_target(qp.xrc_domain.as_ref()).map(drop)
+            let domain = qp.xrc_domain.as_ref();
+            let domain = domain.or_else(|| qp.srq.as_ref().and_then(SharedReceiveQueue::domain));
+            self.create_xrc_target(domain).map(drop)
         } else {
             self.create_ep_qp(qp).map(drop)
         }

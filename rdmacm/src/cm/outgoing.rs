@@ -102,8 +102,10 @@ impl Inner {
         offers: Option<Depths>,
         transport: Transport,
     ) -> Result<()> {
-        // The first version of MPA (iWARP) has no fields for depths.
-        let offers = offers.filter(|_| transport != Transport::Iwarp);
+        // The first version of MPA (iWARP) has no fields for depths. An XRC target initiates nothing, and the kernel
+        // sends no depth for it.
+        let has_depths = transport != Transport::Iwarp && !self.is_for_targets();
+        let offers = offers.filter(|_| has_depths);
         match (param.initiator_depth, offers.map(|offers| offers.initiator_depth)) {
             (ConnParam::DEVICE_MAX, _) | (_, None) => Ok(()),
             (wanted, Some(offered)) if wanted <= offered => Ok(()),

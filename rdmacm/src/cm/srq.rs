@@ -74,7 +74,11 @@ impl Inner {
         // Held throughout: if two threads call this, only one creates the queue of the id.
         let mut state = self.state();
         if state.srq.is_some() {
-            return Err(Error::invalid(operation, self.to_string(), "it has one already"));
+            return Err(Error::invalid(
+                operation,
+                self.to_string(),
+                "the id already has a shared receive queue",
+            ));
         }
         let srq = create(&state)?;
         state.srq = Some(srq.clone());

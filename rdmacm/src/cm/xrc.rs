@@ -41,7 +41,7 @@ impl CmId {
     /// - [`ErrorKind::InvalidInput`] if the id has no device yet or already has a target.
     /// - [`ErrorKind::InvalidInput`] if `domain` was not opened in the id's [`context`](Self::context).
     ///
-    /// Kernel commands: `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_INIT_QP_ATTR`, `IB_USER_VERBS_CMD_MODIFY_QP`.
+    /// Kernel commands: `IB_USER_VERBS_CMD_OPEN_XRCD` if the default domain is missing, `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_INIT_QP_ATTR`, `IB_USER_VERBS_CMD_MODIFY_QP`.
     #[doc(alias = "rdma_create_qp")]
     #[doc(alias = "rdma_create_qp_ex")]
     pub fn create_xrc_target(&self, domain: Option<&XrcDomain>) -> Result<XrcTarget> {
@@ -65,9 +65,13 @@ impl CmId {
     /// Creates the shared receive queue of an id whose queue pair is an XRC target.
     ///
     /// The peer names the queue by its [number](SharedReceiveQueue::number). Objects that are left out are created or
-    /// shared: the domain is that of the id's target, or else [the default](Self::default_xrc_domain); the protection
-    /// domain is [the default](Self::default_pd); the completion queue is a new one with a channel of its own, which
-    /// holds as many completions as the queue holds receives ([`SharedReceiveQueue::cq`]).
+    /// shared:
+    ///
+    /// - The domain is that of the id's target, or else [the default](Self::default_xrc_domain). A target reaches no
+    ///   queue of another domain.
+    /// - The protection domain is [the default](Self::default_pd).
+    /// - The completion queue ([`SharedReceiveQueue::cq`]) is a new one with a channel of its own. It holds as many
+    ///   completions as the queue holds receives.
     ///
     /// The id holds the queue until the id is destroyed or [`destroy_srq`](Self::destroy_srq) is called. An id has one
     /// queue; [`SharedReceiveQueue::with_xrc_domain`] creates more of them in the same domain.
@@ -80,7 +84,7 @@ impl CmId {
     /// - [`ErrorKind::InvalidInput`] if the id has no device yet, or has a shared receive queue already.
     /// - [`ErrorKind::InvalidInput`] if one of the objects was not created in the id's [`context`](Self::context).
     ///
-    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_XSRQ`.
+    /// Kernel command: `IB_USER_VERBS_CMD_CREATE_XSRQ`, after the commands that create the objects that are left out.
     #[doc(alias = "rdma_create_srq")]
     #[doc(alias = "rdma_create_srq_ex")]
     pub fn create_xrc_srq(
@@ -93,9 +97,13 @@ impl CmId {
         const OPERATION: &str = "create the shared receive queue of";
         let context = self.inner.context_for_targets(OPERATION)?;
         let pd = pd.cloned().map_or_else(|| self.default_pd(), Ok)?;
-        if *pd.context() != context || cq.is_some_and(|cq| *cq.context() != context) {
-            let reason = "an object is of another context than CmId::context";
-            return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
+        let invalid =
+            |reason: &'static str| Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
+        if *pd.context() != context {
+            return invalid("the protection domain is of another context than CmId::context");
+        }
+        if cq.is_some_and(|cq| *cq.context() != context) {
+            return invalid("the completion queue is of another context than CmId::context");
         }
         self.inner.create_own_srq(OPERATION, |state| {
             let domain = self.inner.xrc_domain(OPERATION, &context, domain, state)?;
@@ -112,7 +120,8 @@ impl CmId {
 
     /// Returns the XRC domain that the process's ids of a device share.
     ///
-    /// The first call creates it. It is closed when its last handle is dropped. Other processes cannot join it: for a
+    /// The first call creates it. It is closed when its last handle is dropped. The peer of each target in a domain can
+    /// send to every queue of the domain. Give peers that must not reach each other's queues separate domains. Other processes cannot join it: for a
     /// domain that processes share, see [`XrcDomain::open`].
     ///
     /// # Errors
@@ -135,7 +144,7 @@ impl Inner {
         if self.is_for_targets() {
             return self.context();
         }
-        let reason = format!("its queue pairs are of type {}, and not XRC targets", self.qp_type);
+        let reason = format!("queue pairs of the id are of type {}, not XRC targets", self.qp_type);
         Err(Error::invalid(operation, self.to_string(), reason))
     }
 

@@ -111,6 +111,8 @@ impl ProtectionDomain {
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         let context = self.context().clone();
+        // While `shared` looks for a protection domain, it holds each of them for a moment.
+        let _no_search = context.file().is_owner().then(|| ignore_poison(SHARED.lock()));
         let what = |_: &PdObject| "a protection domain".to_owned();
         object::destroy(&context, what, self.object, |object| Self { object })
     }

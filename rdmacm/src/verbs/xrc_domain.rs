@@ -145,7 +145,8 @@ impl XrcDomain {
     ///
     /// Every error returns the domain.
     /// - EBUSY if clones of the domain exist, or queues or targets in it that this context created
-    ///   or opened.
+    ///   or opened. A listener of [`CmId::create_ep`](crate::cm::CmId::create_ep) holds the domain
+    ///   that it gives to its targets.
     /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
     ///
     /// Kernel command: `IB_USER_VERBS_CMD_CLOSE_XRCD`.
@@ -153,6 +154,8 @@ impl XrcDomain {
     #[doc(alias = "ibv_close_xrc_domain")]
     pub fn close(self) -> Result<(), DestroyError<Self>> {
         let context = self.context().clone();
+        // While `shared` looks for a domain, it holds each of them for a moment.
+        let _no_search = context.file().is_owner().then(|| ignore_poison(SHARED.lock()));
         object::destroy(&context, |_| DOMAIN.to_owned(), self.object, |object| Self { object })
     }
 }

@@ -67,7 +67,7 @@ impl Endpoint {
 
     /// Posts a send of `bytes` to the peer's shared receive queue of that number (XRC).
     ///
-    /// The bytes are inline data, which mlx5 always supports, the only driver that sends so.
+    /// The bytes are inline data. Only mlx5 sends to such queues, and it always supports inline data.
     pub(crate) fn send_inline_to(&self, srq_number: u32, bytes: &[u8]) -> Result<(), Failure> {
         let operation = &SendOperation::Send;
         self.post(SendOperation::AtSharedQueue { srq_number, operation }, Payload::Inline(bytes))

@@ -96,7 +96,11 @@ fn answered(client: &CmId) -> Result<u32, Failure> {
     let event = client.last_event();
     let number = event.as_deref().and_then(|event| event.private_data().first_chunk());
     let missing = || Failure::new("cannot send the message: the server has named no queue");
-    number.map(|number| u32::from_be_bytes(*number)).ok_or_else(missing)
+    // Private data that the server left out arrives as zeros.
+    number
+        .map(|number| u32::from_be_bytes(*number))
+        .filter(|number| *number != 0)
+        .ok_or_else(missing)
 }
 
 pub(crate) fn serve(options: &ServerOptions, out: &mut (dyn Write + Send)) -> Result<(), Failure> {

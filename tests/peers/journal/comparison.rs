@@ -152,9 +152,10 @@ fn maps_clock(entry: &Entry) -> bool {
     entry.kind == "mmap" && (entry.has("command=5") || entry.has("command=7"))
 }
 
-/// Returns `true` if a program has done no more than open the device.
+/// Returns `true` if a program has done no more than open the device since it began to open it.
 fn opens_device(before: &[Entry]) -> bool {
-    before.iter().all(|entry| matches!(&*entry.kind, "alloc_ucontext" | "mmap" | "uar_alloc"))
+    let mut since_opening = before.iter().rev().take_while(|entry| entry.kind != "alloc_ucontext");
+    since_opening.all(|entry| matches!(&*entry.kind, "mmap" | "uar_alloc"))
 }
 
 /// Returns `true` if the last command in `before` moves a queue pair of the completion queue to RESET or destroys it.

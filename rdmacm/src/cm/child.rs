@@ -97,7 +97,7 @@ fn every_call_is_refused_at_once() {
             ("ib_services", &|| refused(id.ib_services())),
             ("migrate", &|| refused(id.migrate(&other))),
             ("migrate_to_sync", &|| refused(id.migrate_to_sync())),
-            ("finish", &|| refused(id.wait_pending())),
+            ("wait_pending", &|| refused(id.wait_pending())),
             ("get_request", &|| refused(id.get_request())),
             ("qp", &|| id.qp().is_none() && id.xrc_target().is_none()),
             ("destroy_qp", &|| {

@@ -50,8 +50,13 @@ pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
 }
 
 /// Waits at most a minute until `condition` holds. Returns `false` if it does not.
-pub fn holds_in_time(mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(60);
+pub fn holds_in_time(condition: impl FnMut() -> bool) -> bool {
+    holds_within(Duration::from_secs(60), condition)
+}
+
+/// Waits at most `limit` until `condition` holds. Returns `false` if it does not.
+pub(crate) fn holds_within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
     while !condition() {
         if Instant::now() >= deadline {
             return false;

@@ -1,8 +1,9 @@
 //! Detection of a message that rxe repeats forever.
 
 use std::fs;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::holds_within;
 
 /// Counter of requests that rxe0 repeated after a timeout.
 const RETRIES: &str = "/sys/class/infiniband/rxe0/ports/1/hw_counters/completer_retry_err";
@@ -13,16 +14,10 @@ const RETRIES: &str = "/sys/class/infiniband/rxe0/ports/1/hw_counters/completer_
 /// repeats the message forever: a retry count of 7, the default of librdmacm, is no limit to rxe. The result is meaningful
 /// only after all other traffic has stopped.
 pub fn retries_forever() -> bool {
-    // The connection manager's timeouts are about a second long.
-    let deadline = Instant::now() + Duration::from_secs(20);
     let Some(before) = retries() else { return false };
-    while Instant::now() < deadline {
-        if retries().is_some_and(|now| now >= before + 3) {
-            return true;
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
-    false
+    let repeats = || retries().is_some_and(|now| now >= before + 3);
+    // The connection manager's timeouts are about a second long.
+    holds_within(Duration::from_secs(20), repeats)
 }
 
 /// Returns the counter, or `None` in a guest without rxe0.

@@ -12,6 +12,7 @@ mod scripts;
 
 use std::collections::BTreeSet;
 use std::env;
+use std::fmt::Debug;
 use std::fs;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
@@ -285,12 +286,22 @@ fn changed_streams_are_noticed() {
         ("add:8256:3", "add:8256:4", "atomic.swap_add"),
         ("send read:8192 sf 1024+9", "send read:8192 s 1024+9", "ctrl.fm_ce_se"),
     ] {
-        assert!(script.contains(word), "{word}");
-        let [c, ours] = observe_both(&script, &script.replacen(word, other, 1));
-        let difference = comparison::compare_posted(&c.entries, &ours.entries).expect_err(other);
-        let first_line = difference.lines().next().expect("a line");
-        assert!(first_line.contains(field), "{other}: {difference}");
+        assert_noticed(&script, [word, other], field, comparison::compare_posted);
     }
+}
+
+/// Checks that `compare` fails at `field` if this library runs the script with another word in the place of the first.
+fn assert_noticed<T: Debug>(
+    script: &str,
+    [word, other]: [&str; 2],
+    field: &str,
+    compare: impl FnOnce(&[Entry], &[Entry]) -> Result<T, String>,
+) {
+    assert!(script.contains(word), "{word}");
+    let [c, ours] = observe_both(script, &script.replacen(word, other, 1));
+    let difference = compare(&c.entries, &ours.entries).expect_err(other);
+    let first_line = difference.lines().next().expect("a line");
+    assert!(first_line.contains(field), "{other}: {difference}");
 }
 
 /// Tests of scripts with addresses, over the device's IPv6 address.
@@ -358,11 +369,6 @@ fn changed_scripts_are_noticed() {
         ("cq 64 -", "cq 63 -", "cqe"),
         ("connect 0 1", "connect 0 0", "dest"),
     ] {
-        assert!(script.contains(word), "{word}");
-        let [c, ours] = observe_both(&script, &script.replacen(word, other, 1));
-        let difference = comparison::compare(&c.entries, &ours.entries);
-        let difference = difference.expect_err(other);
-        let first_line = difference.lines().next().expect("a line");
-        assert!(first_line.contains(field), "{other}: {difference}");
+        assert_noticed(&script, [word, other], field, comparison::compare);
     }
 }

@@ -498,17 +498,7 @@ impl Run {
     }
 
     fn try_qp(&mut self, qp_type: &str, cq: usize, caps: &[&str]) {
-        let &[sends, receives, send_sge, recv_sge, inline] = caps else {
-            panic!("there are five capacities: {caps:?}");
-        };
-        let caps = QueuePairCaps {
-            max_send_wr: number(sends),
-            max_recv_wr: number(receives),
-            max_send_sge: number(send_sge),
-            max_recv_sge: number(recv_sge),
-            max_inline_data: number(inline),
-            ..QueuePairCaps::default()
-        };
+        let caps = capacities(caps);
         let init = QueuePairInit { caps, ..QueuePairInit::new(at(&self.cqs, cq)) };
         let line = match QueuePair::with_type(self.pd(), qp_type_of(qp_type), &init) {
             Ok(qp) => {
@@ -521,18 +511,10 @@ impl Run {
     }
 
     fn create_qp(&mut self, qp_type: &str, rest: &[&str]) {
-        let &[send_cq, recv_cq, srq, sends, receives, send_sge, recv_sge, inline, signaled] = rest
-        else {
+        let &[send_cq, recv_cq, srq, ref caps @ .., signaled] = rest else {
             panic!("a queue pair has nine properties: {rest:?}");
         };
-        let caps = QueuePairCaps {
-            max_send_wr: number(sends),
-            max_recv_wr: number(receives),
-            max_send_sge: number(send_sge),
-            max_recv_sge: number(recv_sge),
-            max_inline_data: number(inline),
-            ..QueuePairCaps::default()
-        };
+        let caps = capacities(caps);
         let send_cq = at(&self.cqs, number(send_cq));
         let init = QueuePairInit {
             recv_cq: at(&self.cqs, number(recv_cq)),
@@ -688,6 +670,21 @@ pub(super) fn with_variable(name: &str, value: &str, run: impl FnOnce()) {
     unsafe { env::set_var(name, value) };
     let _removed = Removed(name);
     run();
+}
+
+/// Reads the numbers of requests, the numbers of pieces, and the length of inline data.
+fn capacities(words: &[&str]) -> QueuePairCaps {
+    let &[sends, receives, send_sge, recv_sge, inline] = words else {
+        panic!("there are five capacities: {words:?}");
+    };
+    QueuePairCaps {
+        max_send_wr: number(sends),
+        max_recv_wr: number(receives),
+        max_send_sge: number(send_sge),
+        max_recv_sge: number(recv_sge),
+        max_inline_data: number(inline),
+        ..QueuePairCaps::default()
+    }
 }
 
 fn qp_type_of(name: &str) -> QpType {

@@ -52,6 +52,19 @@ impl Script {
         script
     }
 
+    /// Two connected queue pairs, each with a completion queue of one channel.
+    fn connection_with_events() -> Self {
+        let mut script = Self::new(0);
+        script.create("channel", "");
+        script.create("cq", "16 0");
+        script.create("cq", "16 0");
+        for cq in [0, 1] {
+            script.create("qp", &format!("rc {cq} {cq} {PLAIN}"));
+        }
+        script.connect(0, 1);
+        script
+    }
+
     fn verb(&mut self, line: impl AsRef<str>) {
         writeln!(self.text, "{}", line.as_ref()).expect("a string");
     }
@@ -297,16 +310,7 @@ pub(super) fn unreliable_connection() -> String {
 }
 
 pub(super) fn completion_events() -> String {
-    let mut script = Script::default();
-    script.create("pd", "");
-    script.create("mr", &BYTES.to_string());
-    script.create("channel", "");
-    script.create("cq", "16 0");
-    script.create("cq", "16 0");
-    for cq in [0, 1] {
-        script.create("qp", &format!("rc {cq} {cq} {PLAIN}"));
-    }
-    script.connect(0, 1);
+    let mut script = Script::connection_with_events();
     for round in 0..6 {
         // There are more events than serial numbers of arm words.
         script.verb("arm 1 all");
@@ -450,16 +454,7 @@ pub(super) fn sizes_of_queues() -> String {
 }
 
 pub(super) fn resized_queues() -> String {
-    let mut script = Script::default();
-    script.create("pd", "");
-    script.create("mr", &BYTES.to_string());
-    script.create("channel", "");
-    script.create("cq", "16 0");
-    script.create("cq", "16 0");
-    for cq in [0, 1] {
-        script.create("qp", &format!("rc {cq} {cq} {PLAIN}"));
-    }
-    script.connect(0, 1);
+    let mut script = Script::connection_with_events();
     // Capacities are larger, smaller or equal. The ring has wrapped before some of the changes.
     for (round, capacity) in [40, 17, 31, 200, 20, 3, 16].into_iter().enumerate() {
         for at in 0..5 {

@@ -5,8 +5,6 @@ use super::{BYTES, PLAIN, RECEIVED, REMOTE, Script};
 /// Causes more completions than their queue has room for.
 pub(in super::super) fn overrun_completion_queue() -> String {
     let mut script = Script::new(0);
-    script.create("pd", "");
-    script.create("mr", &BYTES.to_string());
     script.create("cq", "3 -");
     script.create("cq", "64 -");
     for cq in [0, 1] {
@@ -162,16 +160,7 @@ pub(in super::super) fn several_contexts() -> String {
 
 /// Arms a queue for solicited completions after it was armed for all.
 pub(in super::super) fn narrower_arming() -> String {
-    let mut script = Script::default();
-    script.create("pd", "");
-    script.create("mr", &BYTES.to_string());
-    script.create("channel", "");
-    script.create("cq", "16 0");
-    script.create("cq", "16 0");
-    for cq in [0, 1] {
-        script.create("qp", &format!("rc {cq} {cq} {PLAIN}"));
-    }
-    script.connect(0, 1);
+    let mut script = Script::connection_with_events();
     script.verb("arm 1 all");
     script.verb("arm 1 solicited");
     script.exchange("send se 0+10");
@@ -232,9 +221,7 @@ pub(in super::super) fn streams_of_requests() -> String {
 
 /// Posts requests to many queue pairs, whose doorbells overwrite each other in shared registers.
 pub(in super::super) fn streams_in_shared_registers() -> String {
-    let mut script = Script::default();
-    script.create("pd", "");
-    script.create("mr", &BYTES.to_string());
+    let mut script = Script::new(0);
     script.create("cq", "512 -");
     script.create("cq", "512 -");
     for _ in 0..20 {

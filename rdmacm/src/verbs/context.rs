@@ -14,6 +14,7 @@ use verbs_abi::{
     ib_uverbs_query_device_resp, ib_uverbs_query_port, ib_uverbs_query_port_resp,
 };
 
+use super::depths::Depths;
 use super::event_file::{EventFile, EventOwner, READ};
 use super::read_ahead::ReadAhead;
 use super::same::impl_ptr_eq;
@@ -46,42 +47,6 @@ struct Inner {
     device: Device,
     completion_vectors: u32,
     depths: OnceLock<Depths>,
-}
-
-/// Limits on the RDMA reads and atomics that a queue pair can have outstanding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Depths {
-    /// Number of operations accepted as the responder: `max_qp_rd_atom` of a device.
-    pub(crate) responder_resources: u8,
-    /// Number of operations issued as the initiator: `max_qp_init_rd_atom` of a device.
-    pub(crate) initiator_depth: u8,
-}
-
-impl Depths {
-    /// The largest depths that do not encode "the maximum" (255).
-    ///
-    /// No device supports more.
-    pub(crate) const MOST: Self = Self { responder_resources: 254, initiator_depth: 254 };
-
-    /// Returns the depths that a device reports, capped at 254.
-    ///
-    /// The connection manager has one byte for each depth, and 255 in that byte encodes the
-    /// maximum.
-    fn of_device(responder_resources: u32, initiator_depth: u32) -> Self {
-        let byte = |depth: u32| u8::try_from(depth.min(254)).expect("at most 254");
-        Self {
-            responder_resources: byte(responder_resources),
-            initiator_depth: byte(initiator_depth),
-        }
-    }
-
-    /// Returns the smaller of each pair of depths.
-    pub(crate) fn within(self, other: Self) -> Self {
-        Self {
-            responder_resources: self.responder_resources.min(other.responder_resources),
-            initiator_depth: self.initiator_depth.min(other.initiator_depth),
-        }
-    }
 }
 
 /// Subject of errors about the asynchronous events of a context.
@@ -493,57 +458,6 @@ impl Context {
         let checked = self.commands().check();
         checked.map_err(|refused| self.refused(operation, &what(), refused))
     }
-
-    /// Returns the name of `what` of this device in errors, or of the device if `what` is empty.
-    pub(super) fn subject(&self, what: &str) -> String {
-        let name = self.inner.device.name();
-        if what.is_empty() { name.to_owned() } else { format!("{what} on {name}") }
-    }
-
-    /// Builds the error of `operation` on `what` of this device.
-    pub(crate) fn refused(
-        &self,
-        operation: &'static str,
-        what: &str,
-        refused: CommandError,
-    ) -> Error {
-        let subject = self.subject(what);
-        match refused {
-            // The kernel detached the driver from the open context.
-            CommandError::Os(Errno::EIO) => {
-                Error::new(operation, subject, ErrorKind::DeviceRemoved(Errno::EIO as i32))
-            }
-            refused => refused.into_error(operation, subject),
-        }
-    }
-
-    /// Builds the error of creating an object, with a hint if the rdma cgroup's limit is reached.
-    pub(crate) fn not_made(
-        &self,
-        operation: &'static str,
-        what: &str,
-        refused: CommandError,
-    ) -> Error {
-        self.refused(operation, what, refused).with_hint(Errno::EAGAIN, hint::OBJECTS)
-    }
-
-    /// Builds the error of an operation that not every driver supports; `does` names the operation.
-    pub(super) fn refused_or_unsupported(
-        &self,
-        operation: &'static str,
-        what: &str,
-        does: &str,
-        refused: CommandError,
-    ) -> Error {
-        match refused {
-            CommandError::Os(Errno::EOPNOTSUPP) => {
-                let name = self.inner.device.name();
-                let kind = ErrorKind::Unsupported(format!("{does} by the driver of {name}").into());
-                Error::new(operation, self.subject(what), kind)
-            }
-            refused => self.refused(operation, what, refused),
-        }
-    }
 }
 
 impl EventOwner for Context {
@@ -583,20 +497,3 @@ const fn makes_object<C: Command>() -> bool {
 }
 
 impl_ptr_eq!(Context, inner);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn depths_beyond_byte_are_cut_to_254() {
-        for (said, kept) in
-            [(0, 0), (128, 128), (254, 254), (255, 254), (256, 254), (u32::MAX, 254)]
-        {
-            let depths = Depths::of_device(said, 1);
-            assert_eq!((depths.responder_resources, depths.initiator_depth), (kept, 1), "{said}");
-            let depths = Depths::of_device(1, said);
-            assert_eq!((depths.responder_resources, depths.initiator_depth), (1, kept), "{said}");
-        }
-    }
-}

@@ -6,9 +6,61 @@ use nix::errno::Errno;
 
 use super::context::Context;
 use crate::driver::{CreateError, PollError, PostError};
-use crate::error::{Error, ErrorKind, hint};
+use crate::error::{Error, ErrorKind, IntoError as _, hint};
+use crate::sys::command::CommandError;
 
 impl Context {
+    /// Returns the name of `what` of this device in errors, or of the device if `what` is empty.
+    pub(super) fn subject(&self, what: &str) -> String {
+        let name = self.device().name();
+        if what.is_empty() { name.to_owned() } else { format!("{what} on {name}") }
+    }
+
+    /// Builds the error of `operation` on `what` of this device.
+    pub(crate) fn refused(
+        &self,
+        operation: &'static str,
+        what: &str,
+        refused: CommandError,
+    ) -> Error {
+        let subject = self.subject(what);
+        match refused {
+            // The kernel detached the driver from the open context.
+            CommandError::Os(Errno::EIO) => {
+                Error::new(operation, subject, ErrorKind::DeviceRemoved(Errno::EIO as i32))
+            }
+            refused => refused.into_error(operation, subject),
+        }
+    }
+
+    /// Builds the error of creating an object, with a hint if the rdma cgroup's limit is reached.
+    pub(crate) fn not_made(
+        &self,
+        operation: &'static str,
+        what: &str,
+        refused: CommandError,
+    ) -> Error {
+        self.refused(operation, what, refused).with_hint(Errno::EAGAIN, hint::OBJECTS)
+    }
+
+    /// Builds the error of an operation that not every driver supports; `does` names the operation.
+    pub(super) fn refused_or_unsupported(
+        &self,
+        operation: &'static str,
+        what: &str,
+        does: &str,
+        refused: CommandError,
+    ) -> Error {
+        match refused {
+            CommandError::Os(Errno::EOPNOTSUPP) => {
+                let name = self.device().name();
+                let kind = ErrorKind::Unsupported(format!("{does} by the driver of {name}").into());
+                Error::new(operation, self.subject(what), kind)
+            }
+            refused => self.refused(operation, what, refused),
+        }
+    }
+
     /// Builds the error of `operation` on `subject` for a failed post.
     #[cold]
     pub(super) fn not_posted(

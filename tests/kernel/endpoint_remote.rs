@@ -4,23 +4,20 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rdmacm::endpoint::{
-    Buffer, Connection, ConnectionConfig, Connector, DatagramConfig, DatagramSocket, DmaMemory,
-    ExportedMemory, Listener, RegisteredMemory, RemoteAccess, RemoteMemory,
+    Buffer, Connection, ConnectionConfig, DmaMemory, RegisteredMemory, RemoteAccess, RemoteMemory,
 };
-use rdmacm::verbs::{AsyncEventType, SendFlags, SendOperation, WcStatus};
+use rdmacm::verbs::{SendFlags, SendOperation, WcStatus};
 use rdmacm::{ErrorKind, Result};
 
 use crate::endpoint_close::with_low_peer;
 use crate::endpoint_connect::{objects_at, pair, pair_of};
 use crate::endpoint_messages::filled;
-use crate::fixtures::{
-    DEFAULT_SEND_BUFFERS, LONG, assert_invalid, is_card, kernel_version, roce, siw,
-};
+use crate::fixtures::{DEFAULT_SEND_BUFFERS, LONG, assert_invalid, roce, siw};
 
-const BOTH: RemoteAccess = RemoteAccess::READ.union(RemoteAccess::WRITE);
+pub(crate) const BOTH: RemoteAccess = RemoteAccess::READ.union(RemoteAccess::WRITE);
 
 /// Sends a descriptor from one side to the other.
-fn sent(from: &Connection, to: &Connection, descriptor: &[u8]) -> RemoteMemory {
+pub(crate) fn sent(from: &Connection, to: &Connection, descriptor: &[u8]) -> RemoteMemory {
     from.post_send(filled(from, descriptor)).expect("post");
     let message = to.recv_timeout(LONG).expect("receive").expect("a message");
     RemoteMemory::from_bytes(&message).expect("a descriptor")
@@ -34,7 +31,7 @@ fn read(from: &Connection, remote: &RemoteMemory, offset: u64, length: usize) ->
 }
 
 /// Returns a pair whose first side has sent a message, since on iWARP that side must send first.
-fn begun(address: SocketAddr) -> [Connection; 2] {
+pub(crate) fn begun(address: SocketAddr) -> [Connection; 2] {
     let [client, server] = pair(address, &ConnectionConfig::default());
     client.post_send(filled(&client, b"hello")).expect("post");
     drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
@@ -200,176 +197,6 @@ fn siw_refuses_atomics() {
         let peer = client.peer_addr().expect("an IP address");
         assert_eq!(error.subject(), format!("the connection to {peer}"));
     }
-}
-
-/// An access of a peer to 8 bytes of memory at an offset.
-type Access = fn(&Connection, &RemoteMemory, u64) -> Result<()>;
-
-/// Value of the number before a change.
-const HELD: u64 = 0x0707_0707_0707_0707;
-
-/// Each access with the right to it.
-const ACCESSES: [(RemoteAccess, Access); 4] = [
-    (RemoteAccess::READ, |peer, at, offset| {
-        peer.start_read(filled(peer, &[0; 8]), at, offset)
-            .and_then(|read| read.wait_timeout(LONG))
-            .map(drop)
-    }),
-    (RemoteAccess::WRITE, |peer, at, offset| {
-        peer.start_write(filled(peer, &[1; 8]), at, offset)
-            .and_then(|write| write.wait_timeout(LONG))
-            .map(drop)
-    }),
-    (RemoteAccess::ATOMIC, |peer, at, offset| {
-        peer.start_compare_swap(at, offset, HELD, 1)
-            .and_then(|swap| swap.wait_timeout(LONG))
-            .map(drop)
-    }),
-    (RemoteAccess::ATOMIC, |peer, at, offset| {
-        peer.start_fetch_add(at, offset, 1).and_then(|add| add.wait_timeout(LONG)).map(drop)
-    }),
-];
-
-/// Memory of which each number is [`HELD`].
-fn held() -> DmaMemory {
-    let mut memory = DmaMemory::new(64).expect("memory");
-    memory.write(0, &[7; 64]).expect("within");
-    memory
-}
-
-/// The first kernel known to report on rxe each access that the device refuses. Linux 6.12 does not.
-const RXE_REPORTS_SINCE: (u32, u32) = (7, 2);
-
-/// Asserts that the device of `server` refuses an `access` of `client`, which ends their connection. siw reports it if
-/// `siw_reports`.
-#[track_caller]
-fn assert_refused(
-    [client, server]: &[Connection; 2],
-    memory: &DmaMemory,
-    access: impl FnOnce(&Connection) -> Result<()>,
-    is_write: bool,
-    siw_reports: bool,
-) {
-    let is_iwarp = server.local_addr().is_some_and(|local| local.ip() == siw(0).ip());
-    match access(client) {
-        // On iWARP a write completes when TCP has taken it.
-        Ok(()) => assert!(is_iwarp && is_write, "the access should be refused"),
-        Err(error) if is_iwarp => assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}"),
-        Err(error) => {
-            let refused = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_REM_ACCESS_ERR);
-            assert_eq!(*error.kind(), refused, "{error}");
-        }
-    }
-    // A message behind the access does not arrive.
-    if let Ok(mut buffer) = client.acquire_buffer_timeout(LONG) {
-        buffer.set_len(1).expect("it fits");
-        drop(client.post_send(buffer));
-    }
-    let reported = ErrorKind::PeerRequestFailed(AsyncEventType::IB_EVENT_QP_ACCESS_ERR);
-    let expected = match is_iwarp {
-        true => siw_reports.then_some(reported),
-        false if is_card() || kernel_version() >= RXE_REPORTS_SINCE => Some(reported),
-        false => Some(ErrorKind::UnreportedCause),
-    };
-    match (server.recv_timeout(LONG), expected) {
-        (Ok(None), None) => {}
-        (Err(error), Some(kind)) => assert_eq!(*error.kind(), kind, "{error}"),
-        (end, expected) => panic!("the end should be {expected:?}: {end:?}"),
-    }
-    let mut bytes = [0; 64];
-    memory.read(0, &mut bytes).expect("within");
-    assert_eq!(bytes, [7; 64]);
-}
-
-/// The device of the memory's owner decides on the access of a peer.
-///
-/// The peer may change its own descriptor at will.
-fn device_enforces_remote_access(
-    address: SocketAddr,
-    given: RemoteAccess,
-    accesses: &[(RemoteAccess, Access)],
-) {
-    for (needs, access) in accesses {
-        if given.contains(*needs) {
-            continue;
-        }
-        let both = begun(address);
-        let [client, server] = &both;
-        let memory = held();
-        let export = server.export(&memory, given).expect("export");
-        let mut descriptor = export.to_bytes();
-        descriptor[1] = RemoteAccess::all().bits();
-        let forged = sent(server, client, &descriptor);
-        assert_eq!(forged.access(), RemoteAccess::all());
-        let named =
-            RemoteMemory::new(forged.addr(), forged.rkey(), forged.len(), RemoteAccess::all());
-        assert_eq!(named.expect("it is there"), forged);
-        let is_write = *needs == RemoteAccess::WRITE;
-        assert_refused(&both, &memory, |client| access(client, &forged, 0), is_write, is_write);
-    }
-}
-
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_device_enforces_remote_access() {
-    for given in
-        [RemoteAccess::empty(), RemoteAccess::READ, RemoteAccess::WRITE, RemoteAccess::ATOMIC, BOTH]
-    {
-        device_enforces_remote_access(roce(0), given, &ACCESSES);
-    }
-}
-
-/// siw lets the peer read in any case, and has no atomics.
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn siw_device_enforces_remote_write_access() {
-    for given in [RemoteAccess::empty(), RemoteAccess::READ] {
-        device_enforces_remote_access(siw(0), given, &ACCESSES[1..2]);
-    }
-}
-
-/// Use of a revoked or forged key ends the connection, and harms no other memory.
-fn revoked_or_forged_keys_are_refused_by_peer(address: SocketAddr) {
-    // Of another key, another address, and more bytes than there are.
-    const KEY: usize = 7;
-    let forgeries = [None, Some((KEY, 0)), Some((14, 0)), Some((22, 64))];
-    for (forgery, (needs, access)) in
-        forgeries.iter().flat_map(|forgery| ACCESSES[..2].iter().map(move |each| (forgery, each)))
-    {
-        let both = begun(address);
-        let [client, server] = &both;
-        let memory = held();
-        let export = server.export(&memory, BOTH).expect("export");
-        let mut descriptor = export.to_bytes();
-        if let Some((place, _)) = forgery {
-            descriptor[*place] ^= 0xff;
-        }
-        let remote = sent(server, client, &descriptor);
-        let (_kept, offset) = match forgery {
-            Some((_, offset)) => (Some(export), *offset),
-            None => {
-                export.revoke().expect("revoke");
-                (None, 0)
-            }
-        };
-        let is_write = *needs == RemoteAccess::WRITE;
-        // siw reports no event of a write whose key it does not know (`siw_proc_write`), and an ambiguous one of a read.
-        let siw_reports = is_write && matches!(forgery, Some((place, _)) if *place != KEY);
-        let access = |client: &Connection| access(client, &remote, offset);
-        assert_refused(&both, &memory, access, is_write, siw_reports);
-    }
-}
-
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_revoked_or_forged_keys_are_refused_by_peer() {
-    revoked_or_forged_keys_are_refused_by_peer(roce(0));
-}
-
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn siw_revoked_or_forged_keys_are_refused_by_peer() {
-    revoked_or_forged_keys_are_refused_by_peer(siw(0));
 }
 
 /// An operation behind a message for which the peer has no buffer times out.
@@ -566,181 +393,4 @@ fn rxe_one_registration_serves_connections() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_one_registration_serves_connections() {
     one_registration_serves_connections(siw(0));
-}
-
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn siw_foreign_protection_domain_is_refused() {
-    let [_client, server] = pair(roce(0), &ConnectionConfig::default());
-    let pd = server.protection_domain().expect("it is connected");
-    let config = ConnectionConfig::new().protection_domain(Some(pd));
-    let listener = Listener::bind(siw(0)).expect("bind");
-    let address = listener.local_addr().expect("bound");
-    let connector = Connector::new().config(config).total_timeout(LONG);
-    let error = connector.connect(address).expect_err("another device");
-    assert_invalid(&error, &["siw0", "the protection domain is of rxe0"]);
-}
-
-/// Returns a pair whose second side exports a window to the first.
-///
-/// The other values are the memory, the export, and the window as the peer sees it.
-fn with_window() -> ([Connection; 2], RegisteredMemory, ExportedMemory, RemoteMemory) {
-    let [client, server] = pair(roce(0), &ConnectionConfig::default());
-    let pd = server.protection_domain().expect("it is connected");
-    let memory = DmaMemory::new(4096).expect("memory");
-    let registered = RegisteredMemory::new(&pd, &memory, RemoteAccess::empty()).expect("register");
-    let export = server
-        .start_export_window(&registered, 64..128, BOTH)
-        .and_then(|export| export.wait_timeout(LONG))
-        .expect("bind");
-    let remote = sent(&server, &client, &export.to_bytes());
-    assert_eq!((remote.len(), remote.access()), (64, BOTH));
-    ([client, server], registered, export, remote)
-}
-
-/// A message invalidates the key of a window and reports it, and the export records it.
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn message_invalidates_window() {
-    let before = objects_at(roce(0));
-    let ([client, server], registered, export, remote) = with_window();
-    client
-        .start_write(filled(&client, b"through a window"), &remote, 8)
-        .and_then(|write| write.wait_timeout(LONG))
-        .expect("write");
-    let mut buffer = filled(&client, b"done");
-    buffer.set_imm_data(Some(7));
-    buffer.set_invalidated(Some(&remote));
-    assert!(!export.is_invalidated(), "the peer has it");
-    client.post_send(buffer).expect("post");
-    let message = server.recv_timeout(LONG).expect("receive").expect("a message");
-    assert_eq!((&*message, message.imm_data()), (&b"done"[..], None), "one of them");
-    assert_eq!(message.invalidated_key(), Some(remote.rkey()));
-    drop(message);
-    assert!(export.is_invalidated());
-    let write = client.start_write(filled(&client, b"late"), &remote, 0).expect("post");
-    let error = write.wait_timeout(LONG).expect_err("it was taken back");
-    assert_eq!(
-        *error.kind(),
-        ErrorKind::WorkRequestFailed(WcStatus::IB_WC_REM_ACCESS_ERR),
-        "{error}"
-    );
-    export.revoke().expect("destroy");
-    registered.revoke().expect("deregister");
-    drop((client, server));
-    assert_eq!(objects_at(roce(0)), before);
-}
-
-/// The peer cannot use a window that this side has revoked.
-///
-/// The memory stays until the last window is destroyed.
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn revoked_window_refuses_peer() {
-    let ([client, server], registered, export, remote) = with_window();
-    let other = server.export_window(&registered, 0..8, RemoteAccess::READ).expect("bind");
-    let error = registered.revoke().expect_err("windows are exported");
-    assert_invalid(&error, &["registered memory", "revoke them first"]);
-    assert_eq!(error.errno(), libc::EBUSY);
-    export.revoke().expect("destroy");
-    drop(other);
-    client.post_send(filled(&client, b"still connected")).expect("post");
-    drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
-    let write = client.start_write(filled(&client, b"late"), &remote, 0).expect("post");
-    let error = write.wait_timeout(LONG).expect_err("window should be revoked");
-    assert_eq!(
-        *error.kind(),
-        ErrorKind::WorkRequestFailed(WcStatus::IB_WC_REM_ACCESS_ERR),
-        "{error}"
-    );
-}
-
-/// The export of a window that is given up, and one that cannot be, leave the connection as it was.
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn abandoned_window_leaves_connection_intact() {
-    let before = objects_at(roce(0));
-    let [client, server] = pair(roce(0), &ConnectionConfig::default());
-    let pd = server.protection_domain().expect("it is connected");
-    let memory = DmaMemory::new(4096).expect("memory");
-    let registered = RegisteredMemory::new(&pd, &memory, RemoteAccess::empty()).expect("register");
-    for _ in 0..20 {
-        drop(server.start_export_window(&registered, 0..64, BOTH).expect("a free buffer"));
-        server.flush_timeout(LONG).expect("flush");
-    }
-    let foreign = client.protection_domain().expect("it is connected");
-    let theirs = RegisteredMemory::new(&foreign, &memory, RemoteAccess::empty()).expect("register");
-    let error = server.export_window(&theirs, 0..64, BOTH).expect_err("of the other side");
-    assert_invalid(&error, &["another protection domain"]);
-    let error = server.export_window(&registered, 4000..4097, BOTH).expect_err("not within");
-    assert_invalid(&error, &["4000 to 4097", "4096 bytes"]);
-    for (from, to) in [(&client, &server), (&server, &client)] {
-        from.post_send(filled(from, b"still connected")).expect("post");
-        drop(to.recv_timeout(LONG).expect("receive").expect("a message"));
-    }
-    drop((client, server, pd, foreign, registered, theirs));
-    assert_eq!(objects_at(roce(0)), before);
-}
-
-/// siw invalidates the key of any export and reports it to no program.
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn siw_invalidation_is_not_reported() {
-    let [client, server] = begun(siw(0));
-    let memory = DmaMemory::new(64).expect("memory");
-    let export = server.export(&memory, BOTH).expect("export");
-    let remote = sent(&server, &client, &export.to_bytes());
-    let mut buffer = filled(&client, b"done");
-    buffer.set_invalidated(Some(&remote));
-    client.post_send(buffer).expect("post");
-    let message = server.recv_timeout(LONG).expect("receive").expect("a message");
-    assert_eq!((&*message, message.invalidated_key()), (&b"done"[..], None));
-    assert!(!export.is_invalidated());
-    let pd = server.protection_domain().expect("it is connected");
-    let registered = RegisteredMemory::new(&pd, &memory, BOTH).expect("register");
-    let error = server.export_window(&registered, 0..8, BOTH).expect_err("siw has no windows");
-    assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
-    let read = client.start_read(filled(&client, b"late"), &remote, 0).expect("post");
-    let error = read.wait_timeout(LONG).expect_err("it was taken back");
-    assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
-}
-
-/// rxe refuses to take back the key of an export that is no window, and ends the connection: this side learns that the message
-/// was at fault. The peer's send succeeds.
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_invalidation_of_region_is_refused() {
-    let [client, server] = pair(roce(0), &ConnectionConfig::default());
-    let memory = DmaMemory::new(64).expect("memory");
-    let export = server.export(&memory, BOTH).expect("export");
-    let remote = sent(&server, &client, &export.to_bytes());
-    let mut buffer = filled(&client, b"done");
-    buffer.set_invalidated(Some(&remote));
-    client.post_send(buffer).expect("post");
-    let error = server.recv_timeout(LONG).expect_err("the connection has failed");
-    match is_card() {
-        true => assert_eq!(
-            *error.kind(),
-            ErrorKind::WorkRequestFailed(WcStatus::IB_WC_LOC_ACCESS_ERR),
-            "{error}"
-        ),
-        false => assert!(error.to_string().contains("invalidates a key"), "{error}"),
-    }
-    assert!(!export.is_invalidated());
-}
-
-/// A datagram cannot invalidate a key.
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
-fn datagram_that_invalidates_is_refused() {
-    let socket = DatagramSocket::bind(roce(0), &DatagramConfig::default()).expect("bind");
-    let peer = socket
-        .start_resolve_peer(socket.local_addr().expect("bound"))
-        .and_then(|peer| peer.wait_timeout(LONG))
-        .expect("resolve");
-    let mut buffer = socket.acquire_buffer().expect("a buffer");
-    let remote = RemoteMemory::new(0x1000, 5, 8, BOTH).expect("it may be there");
-    buffer.set_invalidated(Some(&remote));
-    let error = socket.post_send_to(buffer, &peer).expect_err("not a datagram");
-    assert_invalid(&error, &["datagram", "invalidate a key"]);
 }

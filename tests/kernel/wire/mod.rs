@@ -84,12 +84,14 @@ impl Far {
         assert_eq!(answer, "done\n");
     }
 
-    /// Makes the far guest drop all frames from now on.
+    /// Makes both guests drop the frames that they receive from the wire.
     fn cut(&mut self) {
         self.ask("cut");
+        remote_guest::cut(true);
     }
 
     fn plug(&mut self) {
+        remote_guest::cut(false);
         self.ask("plug");
     }
 

@@ -41,19 +41,19 @@ fn obey(stream: TcpStream) {
     }
 }
 
-/// Drops all frames of the wire in both directions, or passes them.
+/// Drops all frames that this guest receives from the wire, or passes them.
 ///
-/// For a network device that is down, the emulator would keep the frames and pass them on later.
-fn cut(now: bool) {
+/// Both ends do so while the wire is cut. A frame must not be dropped where it is sent: rxe would
+/// learn of it, and its queue pair for management datagrams would fail. For a network device that
+/// is down, the emulator would keep the frames and pass them on later.
+pub(super) fn cut(now: bool) {
     static IS_CUT: AtomicBool = AtomicBool::new(false);
     if IS_CUT.swap(now, Ordering::SeqCst) == now {
         return;
     }
     if now {
         run("tc", &["qdisc", "add", "dev", "eth0", "clsact"]);
-        for way in ["ingress", "egress"] {
-            run("tc", &["filter", "add", "dev", "eth0", way, "matchall", "action", "drop"]);
-        }
+        run("tc", &["filter", "add", "dev", "eth0", "ingress", "matchall", "action", "drop"]);
     } else {
         run("tc", &["qdisc", "delete", "dev", "eth0", "clsact"]);
     }

@@ -210,7 +210,7 @@ fn every_phase_ends_at_deadline() {
     let before = objects_at(roce(0));
     let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
+    let unused = SocketAddr::from(([10, 0, 0, 99], 7471));
     let short = Duration::from_millis(20);
     let times_out = |connecting: Connecting, event: &str| {
         assert!(connecting.deadline().is_some());
@@ -222,7 +222,7 @@ fn every_phase_ends_at_deadline() {
         [Connector::new().resolve_addr_timeout(short), Connector::new().total_timeout(short)]
     {
         let connector = connector.local_addr(roce(0));
-        times_out(connector.start_connect(nobody).expect("start"), "ADDR_RESOLVED");
+        times_out(connector.start_connect(unused).expect("start"), "ADDR_RESOLVED");
     }
     // The kernel finds the route at once, but this is less.
     let connector = Connector::new().resolve_route_timeout(Duration::ZERO).response_timeout(short);

@@ -134,7 +134,7 @@ fn from_every_call_to_low_peers(goes: impl Fn(Vec<Side>) -> Vec<Side>, ends: &[E
     let before = objects_at(roce(0));
     let (connections, peers): (Vec<_>, Vec<_>) = CALLS.iter().map(|_| with_low_peer(None)).unzip();
     let mut left = Vec::new();
-    from_every_call(CALLS.iter().zip(connections), b"nobody takes it", || left = goes(peers), ends);
+    from_every_call(CALLS.iter().zip(connections), b"without receive", || left = goes(peers), ends);
     drop(left);
     assert_eq!(objects_at(roce(0)), before);
 }

@@ -529,7 +529,7 @@ fn deadline_starts_with_call() {
     runtime.block_on(async {
         let listener = Listener::bind(roce(0)).expect("listen");
         let server = listener.local_addr().expect("an IP address");
-        // Whoever asks is accepted.
+        // The server accepts the request.
         let accepting = task::spawn(async move {
             let incoming = listener.accept().await.expect("a request");
             let accepted = incoming.accept(&ConnectionConfig::default(), &[], LONG).await;

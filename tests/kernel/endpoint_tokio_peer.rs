@@ -141,7 +141,7 @@ pub(crate) async fn wait_in_every_call(
     for ((name, call), connection) in calls.iter().zip(connections) {
         if sends {
             for _ in 0..2 {
-                connection.post_send(filled(&connection, b"nobody takes it").await).expect("post");
+                connection.post_send(filled(&connection, b"without receive").await).expect("post");
             }
         }
         waiters.push((*name, waits(call(Arc::new(connection), theirs())).await));
@@ -262,7 +262,10 @@ fn killed_peer_process_ends_every_task(
                 let ends = [ErrorKind::Disconnected, SILENCE];
                 from_every_call(calls, connections, sends, &ends, goes).await;
                 was_refused(
-                    &in_time(connecting).await.expect("task should not panic").expect_err("nobody"),
+                    &in_time(connecting)
+                        .await
+                        .expect("task should not panic")
+                        .expect_err("no peer should answer"),
                 );
             });
             runtime.block_on(test).expect("the test has ended well");

@@ -86,7 +86,7 @@ impl Subscriber for Notes {
     fn event(&self, event: &Event<'_>) {
         let mut fields = Fields(String::new());
         event.record(&mut fields);
-        self.record_line(if event.parent().is_some() { "it" } else { "nobody" }, fields);
+        self.record_line(if event.parent().is_some() { "it" } else { "no span" }, fields);
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
@@ -276,9 +276,9 @@ fn device_removal_is_traced_once_per_object() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_attempt_is_traced() {
     let listener = Listener::bind(roce(0)).expect("listen");
-    let nobody = listener.local_addr().expect("an IP address");
+    let closed = listener.local_addr().expect("an IP address");
     drop(listener);
-    let (failed, said) = Notes::of(|| Connector::new().connect(nobody).map(drop));
+    let (failed, said) = Notes::of(|| Connector::new().connect(closed).map(drop));
     let error = failed.expect_err("no program should listen");
     let last = [event("REJECTED status=8"), state(&format!("failed error={error}"))];
     assert_eq!(said.last_chunk(), Some(&last), "{said:?}");

@@ -21,7 +21,7 @@ fn connection() -> Connection {
     Connection::to(roce(0), Shape::default(), &param)
 }
 
-/// Checks that the next completion is the failure of `wr_id`, and that the queue pair goes to ERR.
+/// Checks that the next completion is the failure of `wr_id`, and that the queue pair moves to ERR.
 #[track_caller]
 pub(crate) fn failed(side: &Side, wr_id: u64, status: WcStatus) {
     let completion = side.io.next();

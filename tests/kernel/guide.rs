@@ -147,8 +147,8 @@ mod errors {
 
         let (listener, server) = super::listen(address);
         drop(listener);
-        let nobody = connect(server, 2).expect_err("no program should listen");
-        assert!(is_refused(&nobody), "{nobody}");
+        let refused = connect(server, 2).expect_err("no program should listen");
+        assert!(is_refused(&refused), "{refused}");
         let (listener, server) = super::listen(address);
         thread::scope(|scope| {
             let connecting = scope.spawn(|| connect(server, 1));

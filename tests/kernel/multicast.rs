@@ -132,7 +132,7 @@ fn group_needs_one_leave_per_join() {
     member.id.leave_multicast(twice).expect("leave");
     let error = member.io.qp().detach_multicast(gid(twice), 0).expect_err("not attached");
     assert_eq!(error.errno(), libc::EINVAL);
-    // Whoever is in no group of that address cannot leave it.
+    // An id that is in no group of that address cannot leave it.
     let other_port = ([239, 1, 2, 2], 1).into();
     for never in [once, twice, other_port, ([239, 9, 9, 9], 0).into()] {
         let error = member.id.leave_multicast(never).expect_err("not joined");

@@ -56,7 +56,7 @@ fn signals_end_no_endpoint_call() {
     thread::scope(|scope| {
         let mut waiters = Vec::new();
         for ((name, call), connection) in CALLS.iter().zip(&connections) {
-            connection.post_send(filled(connection, b"nobody takes it")).expect("post");
+            connection.post_send(filled(connection, b"without receive")).expect("post");
             let (tx, rx) = mpsc::channel();
             let waiter = scope.spawn(move || call(connection, &mut || announce(&tx)));
             hail(rx.recv().expect("the thread begins"));

@@ -171,8 +171,8 @@ fn rejection_error_has_reason_and_private_data() {
 fn failed_resolutions_are_errors() {
     let id = new();
     // On the wire, and the address is unused.
-    let nobody = SocketAddr::from(([10, 0, 0, 99], 7471));
-    let error = id.resolve_addr(None, nobody, SHORT).expect_err("no peer should answer");
+    let unused = SocketAddr::from(([10, 0, 0, 99], 7471));
+    let error = id.resolve_addr(None, unused, SHORT).expect_err("no peer should answer");
     assert!(timed_out(&error), "{error}");
     assert_eq!(error.errno(), libc::ETIMEDOUT);
     assert_eq!(last(&id), EventType::AddrError);

@@ -292,7 +292,7 @@ impl CmId {
 
     /// Ends the connection.
     ///
-    /// The queue pair goes to ERR, which completes posted work requests with a flush error. On
+    /// The queue pair moves to ERR, which completes posted work requests with a flush error. On
     /// iWARP this also closes the connection.
     ///
     /// `Disconnected` follows on both sides; `TimewaitExit` may follow much later. Each side calls
@@ -453,7 +453,7 @@ impl Inner {
         if qp.has_ended() { Ok(()) } else { self.carry_out(&transition::ended(), qp) }
     }
 
-    /// Returns `true` if the connection is established and ends when `qp` goes to ERR.
+    /// Returns `true` if the connection is established and ends when `qp` moves to ERR.
     ///
     /// In that case the driver itself notifies the kernel's connection manager. DISCONNECT would
     /// only ask the driver to close a closed connection.

@@ -28,7 +28,7 @@ impl EventChannel {
     /// - If the peer accepts [`CmId::connect`] on an id with a queue pair, the queue pair is
     ///   brought to RTS and the connection is confirmed. The event is then `Established`, or
     ///   `ConnectError` if this fails.
-    /// - With `Rejected`, the queue pair goes to ERR.
+    /// - With `Rejected`, the queue pair moves to ERR.
     /// - With `MulticastJoin`, the id's queue pair is attached to the group.
     ///
     /// Events of destroyed ids are discarded.
@@ -42,7 +42,7 @@ impl EventChannel {
     ///
     /// # Driver notes
     ///
-    /// On siw the queue pair of an ended connection goes to ERR too. There the kernel has moved the
+    /// On siw the queue pair of an ended connection moves to ERR too. There the kernel has moved the
     /// queue pair and does not complete work requests that are posted later.
     ///
     /// Kernel command: `RDMA_USER_CM_CMD_GET_EVENT`, then for an accepted connection

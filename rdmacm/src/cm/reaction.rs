@@ -18,9 +18,9 @@ type Reported = (EventType, i32);
 enum Plan {
     /// The caller gets the event, or no event.
     Report(Option<Reported>),
-    /// The queue pair goes to ERR, then the caller gets the event, if any.
+    /// The queue pair moves to ERR, then the caller gets the event, if any.
     Flush(OwnQp, Option<Reported>),
-    /// The peer has accepted, with its ECE options: the queue pair goes to RTS, and the connection is confirmed.
+    /// The peer has accepted, with its ECE options: the queue pair moves to RTS, and the connection is confirmed.
     Confirm(OwnQp, Ece),
     /// The subnet administrator has answered: the services are read.
     ReadServices,

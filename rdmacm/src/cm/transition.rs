@@ -46,8 +46,8 @@ impl Attributes {
 
 /// Returns the steps of a new queue pair.
 ///
-/// A connected queue pair goes to INIT, so that receives can be posted. A queue pair for datagrams waits for no peer
-/// and goes to RTS at once.
+/// A connected queue pair moves to INIT, so that receives can be posted. A queue pair for datagrams waits for no peer
+/// and moves to RTS at once.
 pub(crate) fn created(service: ServiceType) -> &'static [Step] {
     const INIT: Step = Step { state: QpState::IB_QPS_INIT, attributes: Attributes::ASKED };
     match service {

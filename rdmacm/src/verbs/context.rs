@@ -239,7 +239,7 @@ impl Context {
     ///   (`IB_EVENT_DEVICE_FATAL`).
     ///
     /// From then on, posts and commands fail with [`ErrorKind::DeviceRemoved`], and
-    /// [`shared`](Self::shared) no longer returns this context. Cleanup still works: queue pairs go
+    /// [`shared`](Self::shared) no longer returns this context. Cleanup still works: queue pairs move
     /// to ERR and are drained, completions are polled, events are read, and objects are destroyed
     /// and dropped.
     ///

@@ -52,7 +52,7 @@ impl Default for SharedReceiveQueueAttributes {
 /// the queue pair that received the message, and the completion [names](super::Completion::qp_num)
 /// that queue pair.
 ///
-/// Posted requests stay in the queue when a queue pair goes to ERR. Only the request of a message
+/// Posted requests stay in the queue when a queue pair moves to ERR. Only the request of a message
 /// that was arriving completes. If a message finds no request, the effect is the same as for a
 /// queue pair without receives. The sender retries ("receiver not ready"), or on iWARP the
 /// connection ends.

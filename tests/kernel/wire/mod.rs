@@ -230,8 +230,8 @@ fn is_unreachable(id: CmId, channel: &EventChannel) {
 fn is_not_resolved() {
     let channel = channel();
     let id = id(&channel);
-    let nobody = socket("10.9.0.77", SERVER_PORT);
-    id.resolve_addr(None, nobody, Duration::from_secs(1)).expect("ask");
+    let unused = socket("10.9.0.77", SERVER_PORT);
+    id.resolve_addr(None, unused, Duration::from_secs(1)).expect("ask");
     let error = channel.expect_event(EventType::AddrResolved).expect_err("no peer should answer");
     assert!([libc::ETIMEDOUT, libc::EHOSTUNREACH].contains(&error.errno()), "{error:?}");
     id.destroy().expect("destroy");
@@ -261,8 +261,8 @@ fn ends_in_time(talk: Talk, asker: CmId) {
     is_over(side.id.disconnect(), &side.id, EventType::Disconnected);
     is_over(asker.id.connect(&ConnParam::default()), &asker.id, EventType::Established);
     // The kernel is given more time.
-    let nobody = socket("10.9.0.78", SERVER_PORT);
-    is_over(finder.resolve_addr(None, nobody, LONG), &finder, EventType::AddrResolved);
+    let unused = socket("10.9.0.78", SERVER_PORT);
+    is_over(finder.resolve_addr(None, unused, LONG), &finder, EventType::AddrResolved);
     for id in [side.id, asker.id, finder] {
         id.destroy().expect("destroy");
     }

@@ -18,7 +18,7 @@ use crate::work::ReceiveRequest;
 ///
 /// Created by [`QueuePair::lock_receive_queue`], and released when dropped. The device may fill a
 /// pushed request at once. [`ring_doorbell`](Self::ring_doorbell) is needed for a queue pair that
-/// went to ERR in the meantime.
+/// moved to ERR in the meantime.
 ///
 /// See [`SendQueueGuard`] for locking and lock order.
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl ReceiveQueueGuard<'_> {
     /// Stores a receive request in the queue.
     ///
     /// The device may use the request for the next message at once. A completion follows when the
-    /// request receives a message, or when the queue pair goes to ERR. The request is stored in the
+    /// request receives a message, or when the queue pair moves to ERR. The request is stored in the
     /// ring that the kernel shares, without a system call.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::work::{QpState, Sge};
 
 /// Checks that requests can be posted in `state`.
 ///
-/// The kernel flushes when the queue pair goes to ERR. Requests that are posted later stay in the ring: they are
+/// The kernel flushes when the queue pair moves to ERR. Requests that are posted later stay in the ring: they are
 /// orphans.
 pub(super) fn check_state(state: QpState) -> Posted {
     match state {

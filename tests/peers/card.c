@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "device.h"
+
 #define SIZE		4096
 #define ROUNDS		20
 #define SECOND		1000000000ULL
@@ -31,32 +33,12 @@ static char *memory;
 static union ibv_gid gid;
 static int gid_index;
 
-#define CHECK(condition) do { if (!(condition)) fail(#condition, __LINE__); } while (0)
-
-static void fail(const char *condition, int line)
-{
-	fprintf(stderr, "card.c:%d: check failed: %s: %s\n", line, condition, strerror(errno));
-	exit(1);
-}
-
 static uint64_t now(clockid_t clock)
 {
 	struct timespec time;
 
 	clock_gettime(clock, &time);
 	return time.tv_sec * SECOND + time.tv_nsec;
-}
-
-static void open_device(const char *name)
-{
-	struct ibv_device **devices = ibv_get_device_list(NULL);
-
-	CHECK(devices);
-	for (; *devices && !context; devices++) {
-		if (!strcmp(ibv_get_device_name(*devices), name))
-			context = ibv_open_device(*devices);
-	}
-	CHECK(context);
 }
 
 static void create(void)
@@ -191,7 +173,7 @@ int main(int count, char **arguments)
 	CHECK(count == 5);
 	CHECK(inet_pton(AF_INET6, arguments[2], &gid) == 1);
 	gid_index = atoi(arguments[3]);
-	open_device(arguments[1]);
+	context = open_device(arguments[1]);
 	create();
 	connect_to_itself();
 	if (!strcmp(arguments[4], "clock"))

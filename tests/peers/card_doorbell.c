@@ -16,6 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device.h"
+
 #define BLOCK		64
 #define ARM		0x20
 #define NOP		0
@@ -27,26 +29,6 @@ static struct ibv_qp *qp;
 static struct mlx5dv_qp queue;
 static struct mlx5dv_cq completions;
 static int sweeps;
-
-#define CHECK(condition) do { if (!(condition)) fail(#condition, __LINE__); } while (0)
-
-static void fail(const char *condition, int line)
-{
-	fprintf(stderr, "card_doorbell.c:%d: check failed: %s: %s\n", line, condition, strerror(errno));
-	exit(1);
-}
-
-static void open_device(const char *name)
-{
-	struct ibv_device **devices = ibv_get_device_list(NULL);
-
-	CHECK(devices);
-	for (; *devices && !context; devices++) {
-		if (!strcmp(ibv_get_device_name(*devices), name))
-			context = ibv_open_device(*devices);
-	}
-	CHECK(context);
-}
 
 static void create(void)
 {
@@ -185,7 +167,7 @@ int main(int count, char **arguments)
 	int polled;
 
 	CHECK(count == 6 && inet_pton(AF_INET6, arguments[2], &gid) == 1);
-	open_device(arguments[1]);
+	context = open_device(arguments[1]);
 	create();
 	connect_to_itself(&gid, atoi(arguments[3]));
 	sweeps = open(arguments[4], O_WRONLY);

@@ -131,7 +131,9 @@ impl Error {
         let peer = peer.to_string();
         match &mut self.0 {
             Cause::Failed(failure) if failure.subject.split(' ').all(|word| word != peer) => {
-                failure.subject.to_mut().push_str(&format!(", for the connection to {peer}"));
+                let separator = if failure.subject.is_empty() { "" } else { ", " };
+                let addition = format!("{separator}for the connection to {peer}");
+                failure.subject.to_mut().push_str(&addition);
             }
             _ => {}
         }
@@ -255,6 +257,7 @@ mod tests {
     fn peer_is_named_once() {
         let error = |subject| Error::new("wait for", subject, ErrorKind::TimedOut);
         for (subject, named) in [
+            ("", "for the connection to 10.0.0.9:7471"),
             ("it on id 1", "it on id 1, for the connection to 10.0.0.9:7471"),
             ("10.0.0.9:7471 of id 1", "10.0.0.9:7471 of id 1"),
             ("110.0.0.9:7471", "110.0.0.9:7471, for the connection to 10.0.0.9:7471"),

@@ -11,19 +11,20 @@ pub(crate) const NODE: &str =
     "load the kernel's RDMA modules (modprobe rdma_ucm), or give the container the node";
 
 /// The user may not pin memory (EPERM).
-pub(crate) const LOCKED_MEMORY: &str = "see the limit of locked memory: ulimit -l, RLIMIT_MEMLOCK";
+pub(crate) const LOCKED_MEMORY: &str = "raise RLIMIT_MEMLOCK (ulimit -l)";
 
 /// The memory limit was exceeded, memory is short, or the device has no more objects of that type (ENOMEM).
-pub(crate) const LOCKED_MEMORY_OR_OBJECTS: &str = "see the limit of locked memory (ulimit -l, RLIMIT_MEMLOCK), or the device has no room for another one";
+pub(crate) const LOCKED_MEMORY_OR_OBJECTS: &str =
+    "raise RLIMIT_MEMLOCK (ulimit -l), or destroy other objects of the device";
 
 /// The process has as many descriptors as it may have (EMFILE).
-pub(crate) const DESCRIPTORS: &str = "see the limit of open descriptors: ulimit -n, RLIMIT_NOFILE";
+pub(crate) const DESCRIPTORS: &str = "raise RLIMIT_NOFILE (ulimit -n)";
 
 /// Opening a device failed (EAGAIN).
 ///
 /// The cgroup has its maximum of contexts of the device, or mlx5 is starting or stopping.
 pub(crate) const CONTEXTS: &str =
-    "see the limit of the rdma cgroup (hca_handle in rdma.max), or the device is not ready";
+    "raise hca_handle of the rdma cgroup (rdma.max), or try again when the device is ready";
 
 /// Creating an object fails with EAGAIN: the cgroup has as many objects of the device as it may have.
-pub(crate) const OBJECTS: &str = "see the limit of the rdma cgroup: hca_object in rdma.max";
+pub(crate) const OBJECTS: &str = "raise hca_object of the rdma cgroup (rdma.max)";

@@ -12,11 +12,7 @@ use super::parse::EventType;
 use crate::addr::{self, Address, Encoded};
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::{Error, Result};
-
-/// The hint for an ENODEV that concerns an address.
-const NO_DEVICE: &str =
-    "no RDMA device leads there: try the address of a network device that has one";
+use crate::error::{Error, Result, hint};
 
 impl CmId {
     /// Binds the id to a local address.
@@ -52,7 +48,10 @@ impl CmId {
         let bound = self.inner.command("bind", || format!("{} to {address}", self.inner), request);
         bound.map_err(|error| {
             let taken = "no interface of this machine has the address, or the port is in use";
-            error.with_hint(Errno::ENODEV, NO_DEVICE).with_hint(Errno::EADDRNOTAVAIL, taken)
+            error
+                .with_hint(Errno::ENODEV, hint::NO_DEVICE)
+                .with_hint(Errno::EADDRNOTAVAIL, taken)
+                .with_hint(Errno::EADDRINUSE, "choose another port, or end its other user")
         })
     }
 
@@ -101,7 +100,7 @@ impl CmId {
         };
         self.inner.complete(EventType::AddrResolved, || {
             let sent = self.inner.command(OPERATION, subject, request);
-            sent.map_err(|error| error.with_hint(Errno::ENODEV, NO_DEVICE))?;
+            sent.map_err(|error| error.with_hint(Errno::ENODEV, hint::NO_DEVICE))?;
             self.inner.state().peer = Some(destination);
             Ok(())
         })
@@ -125,7 +124,7 @@ impl CmId {
                 self.inner.command("resolve the route of", || self.inner.to_string(), request);
             sent.map_err(|error| match timeout {
                 Duration::ZERO => error.with_hint(Errno::EINVAL, "the timeout must not be zero"),
-                _ => error.with_hint(Errno::ENODEV, NO_DEVICE),
+                _ => error.with_hint(Errno::ENODEV, hint::NO_DEVICE),
             })
         })
     }

@@ -9,7 +9,7 @@ use super::parse::{EventData, EventType};
 use super::record::IDS;
 use crate::acks::Unacknowledged;
 use crate::addr::Address;
-use crate::error::{Error, ErrorKind, UnreachableReason};
+use crate::error::{Error, ErrorKind, UnreachableReason, hint};
 use crate::error::{RejectReason, Rejection};
 use crate::registry::Token;
 
@@ -186,7 +186,8 @@ impl Event {
         };
         let id = IDS.get(self.facts.token.get());
         let id = id.map_or_else(|| format!("id {}", self.facts.token), |id| id.with_peer());
-        Some(Error::new(WAIT, format!("{wanted} on {id}"), kind))
+        let error = Error::new(WAIT, format!("{wanted} on {id}"), kind);
+        Some(if self.facts.event_type == T::AddrError { with_address_hint(error) } else { error })
     }
 
     /// Returns the error for an event that reports no failure but is not the wanted one.
@@ -202,6 +203,14 @@ impl Event {
         let reason = format!("{came}{status} of {whose} came first{advice}");
         Error::invalid(WAIT, wanted.to_string(), reason)
     }
+}
+
+/// Adds the hint for an address that was not resolved.
+fn with_address_hint(error: Error) -> Error {
+    error
+        .with_hint(Errno::ENODEV, hint::NO_DEVICE)
+        .with_hint(Errno::EHOSTUNREACH, hint::NO_MACHINE)
+        .with_hint_for(&ErrorKind::TimedOut, hint::NO_MACHINE)
 }
 
 #[cfg(test)]
@@ -255,8 +264,11 @@ mod tests {
         assert_eq!(errno(EventType::Disconnected, 0), libc::ENOTCONN);
         assert!(kind(EventType::ConnectError, -libc::ENXIO).contains("the device was removed"));
         assert!(kind(EventType::ConnectError, -libc::EIO).contains("the device was removed"));
-        assert!(kind(EventType::AddrError, -110).ends_with("timed out"));
-        assert!(kind(EventType::AddrError, -19).ends_with("No such device (ENODEV)"));
+        let hint = format!(": timed out; {}", hint::NO_MACHINE);
+        assert!(kind(EventType::AddrError, -110).ends_with(&hint));
+        let hint = format!(": No such device (ENODEV); {}", hint::NO_DEVICE);
+        assert!(kind(EventType::AddrError, -19).ends_with(&hint));
+        assert!(kind(EventType::RouteError, -110).ends_with("timed out"));
     }
 
     #[test]

@@ -28,3 +28,10 @@ pub(crate) const CONTEXTS: &str =
 
 /// Creating an object fails with EAGAIN: the cgroup has as many objects of the device as it may have.
 pub(crate) const OBJECTS: &str = "raise hca_object of the rdma cgroup (rdma.max)";
+
+/// No RDMA device has or reaches an address (ENODEV).
+pub(crate) const NO_DEVICE: &str =
+    "no RDMA device leads there: try the address of a network device that has one";
+
+/// No machine answers for an address.
+pub(crate) const NO_MACHINE: &str = "check the address, and that its machine is running";

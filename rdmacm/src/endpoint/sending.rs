@@ -168,7 +168,7 @@ impl Shared {
 
     #[cold]
     fn too_long(&self, length: usize) -> Error {
-        let reason = format!("it has room for {}", self.max_message_len).into();
+        let reason = format!("a send buffer has room for {}", self.max_message_len).into();
         let kind = ErrorKind::InvalidInput { errno: libc::EMSGSIZE, reason };
         Error::new("fill a buffer with", format!("{length} bytes"), kind)
     }

@@ -159,7 +159,7 @@ pub(super) fn check_length(length: usize, capacity: usize) -> Result<()> {
     if length <= capacity {
         return Ok(());
     }
-    let reason = format!("the buffer has room for {capacity}").into();
+    let reason = format!("a send buffer has room for {capacity}").into();
     let kind = Kind::InvalidInput { errno: libc::EMSGSIZE, reason };
     Err(Error::new("fill a buffer with", format!("{length} bytes"), kind))
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use rdmacm::device::{self, Device, GidEntry, GidType, LinkLayer, Port, Transport};
 use rdmacm::verbs::Context;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, NO_DEVICE};
 
 /// Show RDMA devices and their ports
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Options, out: &mut dyn Write) -> Result<(), Failure>
         }
     }
     if devices.is_empty() {
-        return Err(Failure::new("cannot show any device: there is no RDMA device"));
+        return Err(Failure::new(format!("cannot show any device: {NO_DEVICE}")));
     }
     // Buffered, because standard output would write each line by itself.
     let out = &mut BufWriter::new(out);

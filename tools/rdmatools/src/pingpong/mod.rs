@@ -20,7 +20,7 @@ use rdmacm::device::{self, Device};
 use rdmacm::verbs::{Mtu, QpType};
 
 use self::table::QueuePairSet;
-use crate::failure::Failure;
+use crate::failure::{Failure, NO_DEVICE};
 use crate::number::number;
 
 /// The options of all four programs.
@@ -265,9 +265,9 @@ fn report(config: &TestConfig<'_>, seconds: f64, out: &mut dyn Write) -> Result<
 fn find(name: Option<&str>) -> Result<Device, Failure> {
     let mut devices = device::list()?.into_iter();
     match name {
-        None => devices
-            .next()
-            .ok_or_else(|| Failure::new("cannot open a device: there is no RDMA device")),
+        None => {
+            devices.next().ok_or_else(|| Failure::new(format!("cannot open a device: {NO_DEVICE}")))
+        }
         Some(name) => devices.find(|device| device.name() == name).ok_or_else(|| {
             Failure::new(format!("cannot open {name}: there is no such RDMA device"))
         }),

@@ -28,7 +28,7 @@ use self::leftovers::Before;
 use self::peer::Peer;
 use self::report::{Check, Outcome, Problem};
 use crate::devinfo;
-use crate::failure::Failure;
+use crate::failure::{Failure, NO_DEVICE};
 use crate::host::resolve;
 
 /// Time limit of each wait.
@@ -104,6 +104,9 @@ fn devices(options: &Options) -> Result<Vec<Device>, Failure> {
     if devices.is_empty() {
         let what = options.device.as_deref().unwrap_or("any device");
         let found = match &found[..] {
+            [] if device::list()?.is_empty() => {
+                return Err(Failure::Unavailable(format!("cannot check {what}: {NO_DEVICE}")));
+            }
             [] => "none".to_owned(),
             names => names.join(", "),
         };

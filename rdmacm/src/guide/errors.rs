@@ -26,7 +26,7 @@
 //! | `DeviceRemoved` | The device was removed. | Drop all objects of the device; the process may continue. |
 //! | `WouldBlock` | A call that does not wait would have to wait. | the descriptor of the object |
 //! | `NotOwner` | The process has forked, or changed its credentials. | Open the object in this process. |
-//! | `InvalidInput` | The library refused the call before it sent a command. | the hint in the message |
+//! | `InvalidInput` | The library refused the call before it sent a command. | the reason in the message |
 //!
 //! After `WorkRequestFailed`, `ReceiveOverrun`, `MalformedResponse` or `Disconnected`, the calls on the connection keep
 //! failing. There are two exceptions: messages that had arrived before are received first, and `flush` and `close` succeed if all posted

@@ -43,14 +43,22 @@
 //! }
 //! ```
 //!
+//! The threads that serve connections stop in the same way: they wait with
+//! [`recv_timeout`](crate::endpoint::Connection::recv_timeout) and check the flag. Another way is to keep a clone of each
+//! connection: if the main thread closes or aborts the clone, the `recv` of the serving thread returns the error
+//! `Disconnected`. Requests that the server has not received yet are then discarded.
+//!
 //! An event loop adds a `signalfd` beside the descriptors of its listener and connections.
 //!
 //! # Reconnecting
 //!
 //! A connection that has ended cannot be revived: drop it and connect again. If a later attempt to connect may succeed,
 //! the [`io_kind`](crate::Error::io_kind) of the error is `ConnectionRefused`, `TimedOut`, `HostUnreachable` or
-//! `NetworkUnreachable`. Other errors have a cause in the program or the machine, and a later attempt fails again. The
+//! `NetworkUnreachable`. Most other errors have a cause in the program or the machine, and a later attempt fails too. The
 //! page on [errors](super::errors) lists all of them.
+//!
+//! No call asks whether a connection has ended: each further call returns the reason, and a pending [`recv`] returns when
+//! it ends.
 //!
 //! How fast a connection detects the end of its peer depends on the cause:
 //!

@@ -291,7 +291,10 @@ impl Connection {
         Ok(RemoteOperation::posted(what, wanted, length, result))
     }
 
-    /// Waits until every posted message is sent.
+    /// Waits until every posted request is completed: messages, writes, reads and atomic operations.
+    ///
+    /// A message is completed when it is sent: on InfiniBand and RoCE the peer's device has received it, on iWARP TCP of
+    /// this side has accepted it. Only a response shows that the peer's program has handled it.
     ///
     /// # Errors
     ///
@@ -302,7 +305,7 @@ impl Connection {
         self.shared.flush_with(WaitMode::BLOCKING)
     }
 
-    /// Waits at most `timeout` until every posted message is sent.
+    /// Waits at most `timeout` until every posted request is completed.
     ///
     /// # Errors
     ///
@@ -312,12 +315,12 @@ impl Connection {
         self.shared.flush_with(WaitMode::timeout(timeout))
     }
 
-    /// Returns `Ok` if every posted message is sent.
+    /// Returns `Ok` if every posted request is completed.
     ///
     /// # Errors
     ///
     /// In addition to the errors of [`flush`](Self::flush):
-    /// - [`ErrorKind::WouldBlock`] if a message is in flight.
+    /// - [`ErrorKind::WouldBlock`] if a request is in flight.
     pub fn try_flush(&self) -> Result<()> {
         self.shared.flush_with(WaitMode::NonBlocking)
     }

@@ -188,7 +188,7 @@ impl Connection {
         Ok(wanted.back(memory))
     }
 
-    /// Waits until all posted messages are sent: see [`endpoint::Connection::flush`].
+    /// Waits until all posted requests are completed: see [`endpoint::Connection::flush`].
     ///
     /// # Errors
     ///

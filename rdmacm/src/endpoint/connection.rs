@@ -78,7 +78,8 @@ use crate::error::{ErrorKind, Result};
 ///
 /// # Waiting
 ///
-/// Calls that wait have no deadline, or one that is named `_timeout`. A signal does not end them.
+/// Calls that wait have a deadline only if their name ends in `_timeout` or if they take a `timeout`. A signal does not
+/// end them. To end the wait of another thread, call [`close`](Self::close) or [`abort`](Self::abort) on a clone.
 ///
 /// Calls named `try_*` never block. After one has returned [`ErrorKind::WouldBlock`], wait until the descriptor
 /// ([`AsFd`]) is readable, then retry every call that returned it. The descriptor is level-triggered: it stays readable
@@ -100,7 +101,8 @@ use crate::error::{ErrorKind, Result};
 ///
 /// [`close`](Self::close) waits until all posted requests are sent, and then disconnects. [`abort`](Self::abort)
 /// disconnects at once, and so does dropping the last handle. If the peer has closed the connection,
-/// [`recv`](Self::recv) returns `None` after the last message.
+/// [`recv`](Self::recv) returns `None` after the last message. A program that must know that the peer has handled its
+/// last message waits for a response before it closes the connection: see [services](crate::guide::services#reconnecting).
 ///
 /// After the end all calls fail with one reason: [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`],
 /// [`ErrorKind::PeerRequestFailed`], [`ErrorKind::UnreportedCause`], [`ErrorKind::MalformedResponse`],

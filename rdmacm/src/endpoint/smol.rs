@@ -1,6 +1,7 @@
-//! [`SmolRuntime`], and the types of [`endpoint::task`](super::task) under a second path (feature `smol`).
+//! Async connections, listeners and sockets for programs on smol (feature `smol`).
 //!
-//! Outside of a Tokio runtime these types use it by default, under any executor.
+//! The types are those of [`endpoint::task`](super::task). Outside of a Tokio runtime they use smol's reactor by default,
+//! under any executor. [`SmolRuntime`] passes it explicitly.
 //!
 //! # Examples
 //!

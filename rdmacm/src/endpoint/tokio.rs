@@ -1,6 +1,7 @@
-//! [`TokioRuntime`], and the types of [`endpoint::task`](super::task) under a second path (feature `tokio`).
+//! Async connections, listeners and sockets for programs on Tokio (feature `tokio`).
 //!
-//! In the context of a Tokio runtime these types use it by default.
+//! The types are those of [`endpoint::task`](super::task). In the context of a Tokio runtime they use it by default;
+//! the runtime needs I/O and time (`enable_all`). [`TokioRuntime`] passes a runtime explicitly.
 //!
 //! # Examples
 //!

@@ -32,8 +32,37 @@ use crate::verbs::{
 
 /// Many connections that one thread or task serves over shared queues and buffers.
 ///
-/// See the [module](super) for its use and its costs. `Send` and not `Sync`: the group has one owner at a time, and no
-/// lock. Dropping the group ends all members at once.
+/// See the [module](super) for its use and its costs. Dropping the group ends all members at once.
+///
+/// # Examples
+///
+/// A client with many connections, which sends a message over each and waits for all answers:
+///
+/// ```no_run
+/// # use rdmacm::{device::Device, endpoint::{Connector, PollGroup}};
+/// # use rdmacm::endpoint::poll_group::{Event, PollGroupConfig};
+/// # fn run(device: &Device) -> rdmacm::Result<()> {
+/// let mut group = PollGroup::new(device, &PollGroupConfig::new())?;
+/// for _ in 0..100 {
+///     group.connect(&Connector::new(), "10.0.0.1:7471")?;
+/// }
+/// let mut events = Vec::new();
+/// while !group.is_empty() {
+///     group.wait(&mut events, None)?;
+///     for event in events.drain(..) {
+///         match event {
+///             Event::Established(member) => group.post_bytes(member, b"hello")?,
+///             Event::Message(member, _answer) => group.close(member)?,
+///             Event::Ended(member, end) => println!("{member}: {end:?}"),
+///             _ => {}
+///         }
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A group is `Send` and not `Sync`: it has one owner at a time, and no lock. This does not compile:
 ///
 /// ```compile_fail,E0277
 /// fn is_sync<T: Sync>() {}

@@ -15,7 +15,7 @@
 //! use rdmacm::endpoint::poll_group::{Event, PollGroup, PollGroupConfig};
 //! use std::time::Duration;
 //!
-//! let listener = Listener::bind("0.0.0.0:7471".parse::<std::net::SocketAddr>()?)?;
+//! let listener = Listener::bind("0.0.0.0:7471")?;
 //! let first = listener.accept()?;
 //! let mut group = PollGroup::new(&first.device()?, &PollGroupConfig::default())?;
 //! group.add(first, &[], Duration::from_secs(5))?;
@@ -29,10 +29,11 @@
 //!         }
 //!     }
 //! }
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok::<(), rdmacm::Error>(())
 //! ```
 //!
-//! The example `poll_group` accepts further clients in the same loop, and waits for buffers:
+//! Here an error for one member ends the program. The example `poll_group` accepts further clients in the same loop, and
+//! a client that has ended or that has no free buffer does not affect the others:
 //!
 //! ```no_run
 #![doc = include_str!("../../../examples/poll_group.rs")]

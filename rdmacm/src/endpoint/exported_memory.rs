@@ -27,6 +27,20 @@ const EXPORT: &str = "export";
 ///
 /// Dropping an export [revokes](Self::revoke) it. Drop it when the peer does not need it any more: the peer's next
 /// access fails, and ends the connection.
+///
+/// # Examples
+///
+/// ```no_run
+/// use rdmacm::endpoint::{Connection, DmaMemory, ExportedMemory, RemoteAccess};
+///
+/// /// Lets the peer read `memory` while the returned value exists.
+/// fn publish(connection: &Connection, memory: &DmaMemory) -> rdmacm::Result<ExportedMemory> {
+///     let exported = connection.export(memory, RemoteAccess::READ)?;
+///     // The peer creates a `RemoteMemory` from these bytes, and reads.
+///     connection.post_bytes(&exported.to_bytes())?;
+///     Ok(exported)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct ExportedMemory {
     key: Key,

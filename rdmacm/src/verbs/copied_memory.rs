@@ -23,7 +23,21 @@ use crate::sys::mapping::Mapping;
 /// The program accesses it by copying; there are no references into the memory. It can be
 /// [registered](MemoryRegion::register_shared) any number of times, in several protection domains
 /// and for several devices. It stays mapped until it is dropped and its last registration has
-/// ended.
+/// ended. [`Connection::export`](crate::endpoint::Connection::export) lets the peer of a connection
+/// access it.
+///
+/// # Examples
+///
+/// ```
+/// use rdmacm::verbs::DmaMemory;
+///
+/// let mut memory = DmaMemory::new(4096)?;
+/// memory.write(16, b"hello")?;
+/// let mut bytes = [0; 5];
+/// memory.read(16, &mut bytes)?;
+/// assert_eq!(&bytes, b"hello");
+/// # Ok::<(), rdmacm::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct DmaMemory {
     mapping: Arc<Mapping>,

@@ -40,7 +40,37 @@ const POLLED_BY_BUFFERS: &str =
     "its completions are polled by the `BufferedQueuePair` of a queue pair";
 const POLLED_HERE: &str = "it has the queue's poller; drop that first";
 
-/// A completion queue, which receives the completions of queue pairs.
+/// A completion queue, which reports the work requests that queue pairs have completed.
+///
+/// Each [`Completion`] has the `wr_id` of its request, and the status. One completion queue may
+/// serve the send and receive queues of several queue pairs.
+///
+/// - [`wait`](Self::wait) and [`wait_timeout`](Self::wait_timeout) sleep until a completion
+///   arrives. They need a [`CompletionChannel`] that serves this queue only.
+/// - [`poll`](Self::poll) does not wait. A thread that polls in a loop holds the [`Poller`], so
+///   that each call takes no lock.
+/// - An event loop calls [`request_notify`](Self::request_notify), polls once more, and waits for
+///   the descriptor of the channel.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use rdmacm::verbs::{Completion, CompletionChannel, CompletionQueue, Context};
+/// # use std::time::Duration;
+/// # fn run(context: &Context) -> rdmacm::Result<()> {
+/// let channel = CompletionChannel::new(context)?;
+/// let cq = CompletionQueue::new(context, 16, Some(&channel))?;
+/// // Create a queue pair with `QueuePairInit::new(&cq)`, and post requests. Then:
+/// let mut done = [Completion::default(); 16];
+/// let count = cq.wait_timeout(&mut done, Duration::from_secs(5))?;
+/// for completion in &done[..count] {
+///     println!("request {}: {:?}", completion.wr_id(), completion.status());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Clones
 ///
 /// A clone refers to the same queue. The queue lives as long as a clone of it or a queue pair that
 /// uses it.

@@ -125,6 +125,26 @@ impl<'a> QueuePairInit<'a> {
 
 /// A queue pair: a send queue and a receive queue that form one endpoint of the network.
 ///
+/// [`CmId::create_qp`](crate::cm::CmId::create_qp) creates the queue pair of a connection, and moves
+/// it through its states. [`new`](Self::new) creates one whose states the program changes with
+/// [`modify`](Self::modify). [`post_send`](Self::post_send) and [`post_recv`](Self::post_recv) post
+/// requests; the [`CompletionQueue`] reports their results. [`drain`](Self::drain) ends all of them.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use rdmacm::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair, QueuePairInit};
+/// # fn run(context: &Context) -> rdmacm::Result<()> {
+/// let pd = ProtectionDomain::new(context)?;
+/// let cq = CompletionQueue::new(context, 32, None)?;
+/// let qp = QueuePair::new(&pd, &QueuePairInit::new(&cq))?;
+/// println!("queue pair {} with {:?}", qp.number(), qp.caps());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Clones
+///
 /// A clone refers to the same queue pair. The queue pair lives as long as a clone of it, or the id
 /// that it belongs to. A [memory window](super::MemoryWindow) of type 2 keeps it alive too, if a
 /// bind of the window was posted to it.

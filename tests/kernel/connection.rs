@@ -234,7 +234,7 @@ fn values_beyond_limits_are_refused_locally() {
     let (_listener, address) = listen(&theirs, roce(0));
     let client = Side::new(resolve(&ours, address), Shape::default());
     let error = client.id.connect(&with_data(&[1; 57])).expect_err("too long");
-    assert_invalid(&error, &["connect", "id", "57 bytes", "56 are the most"]);
+    assert_invalid(&error, &["connect", "id", "57 bytes", "maximum of 56"]);
     assert_eq!(error.errno(), libc::EINVAL);
     let most = if is_card() { "16" } else { "128" };
     let deep = ConnParam { responder_resources: 200, ..ConnParam::default() };
@@ -246,7 +246,7 @@ fn values_beyond_limits_are_refused_locally() {
     client.id.connect(&with_data(&[1; 56])).expect("connect");
     let server = Side::new(request(&theirs), Shape::default());
     let error = server.id.accept(&with_data(&[1; 197])).expect_err("too long");
-    assert_invalid(&error, &["accept", "197 bytes", "196 are the most"]);
+    assert_invalid(&error, &["accept", "197 bytes", "maximum of 196"]);
     assert_invalid(&server.id.accept(&deep).expect_err("too deep"), &["129", most]);
     server.id.accept(&with_data(&[1; 196])).expect("accept");
     ours.expect_event(EventType::Established).expect("connected");
@@ -255,7 +255,7 @@ fn values_beyond_limits_are_refused_locally() {
     theirs.expect_event(EventType::Established).expect("connected");
     let unwanted = request(&theirs);
     let error = unwanted.reject(&[1; 149]).expect_err("too long");
-    assert_invalid(&error, &["reject", "149 bytes", "148 are the most"]);
+    assert_invalid(&error, &["reject", "149 bytes", "maximum of 148"]);
     unwanted.reject(&[1; 148]).expect("reject");
     ours.expect_event(EventType::Rejected).expect_err("an error by nature");
 }
@@ -276,15 +276,15 @@ fn private_data_limits_hold_in_infiniband_port_space() {
     ours.expect_event(EventType::RouteResolved).expect("route resolved");
     let client = Side::new(id, Shape::default());
     let error = client.id.connect(&with_data(&[1; 57])).expect_err("too long");
-    assert_invalid(&error, &["connect", "57 bytes", "56 are the most"]);
+    assert_invalid(&error, &["connect", "57 bytes", "maximum of 56"]);
     client.id.connect(&with_data(&[1; 56])).expect("connect");
     let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
     assert_eq!(event.private_data(), [1; 56]);
     let server = Side::new(event.take_request().expect("an id"), Shape::default());
     let error = server.id.reject(&[2; 149]).expect_err("too long");
-    assert_invalid(&error, &["reject", "149 bytes", "148 are the most"]);
+    assert_invalid(&error, &["reject", "149 bytes", "maximum of 148"]);
     let error = server.id.accept(&with_data(&[2; 197])).expect_err("too long");
-    assert_invalid(&error, &["accept", "197 bytes", "196 are the most"]);
+    assert_invalid(&error, &["accept", "197 bytes", "maximum of 196"]);
     server.id.accept(&with_data(&[2; 196])).expect("accept");
     let event = ours.expect_event(EventType::Established).expect("connected");
     assert_eq!(event.private_data(), [2; 196]);

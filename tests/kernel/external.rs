@@ -269,7 +269,7 @@ fn ece_can_be_reject_reason() {
     let (asked, _) = Asked::new(&shallow(), None);
     assert_eq!(asked.server.remote_ece().expect("external"), Ece::default());
     let error = asked.server.reject_ece(&[1; 149]).expect_err("too long");
-    assert_invalid(&error, &["149 bytes", "148 are the most"]);
+    assert_invalid(&error, &["149 bytes", "maximum of 148"]);
     asked.server.reject_ece(b"not these").expect("reject");
     let error = asked.ours.expect_event(EventType::ConnectResponse).expect_err("rejected");
     let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error:?}") };

@@ -130,7 +130,7 @@ impl Inner {
             return Ok(());
         }
         let reason =
-            format!("{} bytes of private data where {limit} are the most", private_data.len());
+            format!("{} bytes of private data exceed the maximum of {limit}", private_data.len());
         Err(Error::invalid(operation, self.to_string(), reason))
     }
 }

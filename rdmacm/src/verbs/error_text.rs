@@ -84,11 +84,11 @@ impl Context {
             }
             PostError::Invalid(reason) => invalid(Errno::EINVAL, reason.into()),
             PostError::ManyPieces { given, most } => {
-                let reason = format!("{given} pieces of memory where {most} are the most");
+                let reason = format!("{given} scatter/gather entries exceed the maximum of {most}");
                 invalid(Errno::EINVAL, reason.into())
             }
             PostError::ManyBytes { given, most } => {
-                let reason = format!("{given} bytes inline where {most} are the most");
+                let reason = format!("{given} bytes of inline data exceed the maximum of {most}");
                 invalid(Errno::EINVAL, reason.into())
             }
             PostError::Long(bytes) => {

@@ -51,7 +51,10 @@ impl CmId {
             error
                 .with_hint(Errno::ENODEV, hint::NO_DEVICE)
                 .with_hint(Errno::EADDRNOTAVAIL, taken)
-                .with_hint(Errno::EADDRINUSE, "choose another port, or end its other user")
+                .with_hint(
+                    Errno::EADDRINUSE,
+                    "choose another port, or stop the program that uses it",
+                )
         })
     }
 

@@ -69,7 +69,11 @@ impl RemoteMemory {
         let invalid = |reason| Error::invalid("read", "a descriptor of memory", reason);
         let Ok(bytes) = <&[u8; Self::ENCODED_LEN]>::try_from(bytes) else {
             let subject = format!("a descriptor of memory of {} bytes", bytes.len());
-            return Err(Error::invalid("read", subject, format!("it has {}", Self::ENCODED_LEN)));
+            return Err(Error::invalid(
+                "read",
+                subject,
+                format!("a descriptor has {}", Self::ENCODED_LEN),
+            ));
         };
         let [version, rights, 0, 0, rest @ ..] = bytes else {
             return Err(invalid("it has bits that are not known"));
@@ -186,8 +190,8 @@ impl RemoteMemory {
         length: usize,
     ) -> Error {
         let (errno, reason) = match self.rights.contains(right) {
-            false => (libc::EACCES, format!("the peer has given {:?}", self.rights)),
-            true => (libc::EINVAL, format!("it has {} bytes", self.length)),
+            false => (libc::EACCES, format!("the peer grants only {:?}", self.rights)),
+            true => (libc::EINVAL, format!("the memory has {} bytes", self.length)),
         };
         let subject = format!("{length} bytes at offset {offset} of the peer's memory");
         let kind = ErrorKind::InvalidInput { errno, reason: reason.into() };

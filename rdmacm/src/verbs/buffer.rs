@@ -106,7 +106,9 @@ impl RegisteredBuffer {
             Some(([many, both, both.checked_add(small)?], [long, short]))
         });
         let Some(([first, both, all], [long, short])) = counts else {
-            return Err(invalid("there must be some, fewer than 4 Gi, of at most 4 GiB each"));
+            return Err(invalid(
+                "the number of buffers must be 1 to 4294967295, and so must their size",
+            ));
         };
         let Some(layout) = layout(groups, small) else {
             return Err(invalid("there are not as many addresses"));

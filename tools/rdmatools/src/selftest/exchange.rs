@@ -117,9 +117,15 @@ pub(super) fn checks(route: &Route, mut add: impl FnMut(Check)) -> Option<Speed>
     add(Check::run("connect", || {
         route.on_connection(|link| {
             let connection = &link.connection;
-            let depths = (connection.initiator_depth(), connection.responder_resources());
+            // The drivers of iWARP do not report them.
+            let depths = match (connection.initiator_depth(), connection.responder_resources()) {
+                (Some(own), Some(peer)) => {
+                    format!(", initiator depth {own}, responder resources {peer}")
+                }
+                _ => String::new(),
+            };
             local = Some((connection.local_addr(), link.greeting.has_datagrams));
-            Ok(format!("to {}, depths {depths:?}", route.server))
+            Ok(format!("to {}{depths}", route.server))
         })
     }));
     let (local, has_datagrams) = local?;

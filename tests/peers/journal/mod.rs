@@ -25,7 +25,7 @@ use rdmacm_tests::roce::{CardParameter, bad_requests};
 use rdmacm_tests::{Process, mount_debugfs, promised_device};
 
 use self::entry::Entry;
-use self::scenario::Address;
+use self::scenario::{Address, Queues};
 use crate::rping::compile;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -87,28 +87,30 @@ fn run_c(address: Address, script: &str) -> String {
 
 /// Returns what the card sees of rdma-core with the first script, and of this library with the second one.
 fn observe_both(c: &str, ours: &str) -> [Seen; 2] {
-    observe_both_at(IPV4, c, ours)
+    observe_both_at(IPV4, c, ours, Queues::Plain)
 }
 
-/// Observes both libraries like [`observe_both`], with connections and datagrams to this GID of the device.
-fn observe_both_at(gid: Ipv6Addr, c: &str, ours: &str) -> [Seen; 2] {
+/// Observes both libraries like [`observe_both`], with connections and datagrams to this GID of the device, and with these
+/// functions of this library.
+fn observe_both_at(gid: Ipv6Addr, c: &str, ours: &str, queues: Queues) -> [Seen; 2] {
     let device = promised_device(DEVICE);
     mount_debugfs();
     let address = address(&device, gid);
     let c = observe(|| run_c(address, c));
-    [c, observe(|| scenario::run(&device, address, Path::new(SWEEPS), ours))]
+    [c, observe(|| scenario::run(&device, address, Path::new(SWEEPS), ours, queues))]
 }
 
 /// Runs `script` with both libraries, and compares the journals. Returns the reasons of permitted differences.
 #[track_caller]
 fn compare(script: &str) -> BTreeSet<&'static str> {
-    compare_at(IPV4, script)
+    compare_at(IPV4, script, Queues::Plain)
 }
 
-/// Compares both libraries like [`compare`], with connections and datagrams to this GID of the device.
+/// Compares both libraries like [`compare`], with connections and datagrams to this GID of the device, and with these
+/// functions of this library.
 #[track_caller]
-fn compare_at(gid: Ipv6Addr, script: &str) -> BTreeSet<&'static str> {
-    let [c, ours] = observe_both_at(gid, script, script);
+fn compare_at(gid: Ipv6Addr, script: &str, queues: Queues) -> BTreeSet<&'static str> {
+    let [c, ours] = observe_both_at(gid, script, script, queues);
     for seen in [&c, &ours] {
         entry::check_copies(&seen.journal);
     }
@@ -123,7 +125,7 @@ fn compare_at(gid: Ipv6Addr, script: &str) -> BTreeSet<&'static str> {
     reasons
 }
 
-/// Defines tests of each script, with both versions of completions and with both kinds of registers.
+/// Defines tests of each script, with both versions of completions, with both kinds of registers, and with kept queues.
 macro_rules! scripts {
     ($($name:ident)*) => {
         $(
@@ -156,6 +158,19 @@ macro_rules! scripts {
                 #[ignore = "needs the test bed: cargo xtask test"]
                 fn $name() {
                     with_parameter("dynamic", "Y", || drop(compare(&scripts::$name())));
+                }
+            )*
+        }
+
+        /// A thread keeps the queues and posts to them by their guards.
+        mod kept_queues {
+            use super::{IPV4, Queues, compare_at, scripts};
+
+            $(
+                #[test]
+                #[ignore = "needs the test bed: cargo xtask test"]
+                fn $name() {
+                    compare_at(IPV4, &scripts::$name(), Queues::Kept);
                 }
             )*
         }
@@ -236,11 +251,30 @@ fn with_parameter(name: &str, value: &str, run: impl FnOnce()) {
     run();
 }
 
+/// Compares the scripts whose requests a [`BufferedQueuePair`](rdmacm::verbs::BufferedQueuePair) of this library posts.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn buffered_queue_pairs() {
+    let compare_all = || {
+        for script in [
+            scripts::buffered_connection(),
+            scripts::buffered_lists(),
+            scripts::buffered_states(),
+            scripts::buffered_datagrams(),
+        ] {
+            compare(&script);
+        }
+    };
+    compare_all();
+    with_parameter("cqe_version", "0", compare_all);
+    with_parameter("dynamic", "Y", compare_all);
+}
+
 /// Runs `script`, in which the card runs freely, with both libraries. Compares the entries of each queue, and the completions
 /// of each queue pair.
 #[track_caller]
-fn compare_free(script: &str) {
-    let [c, ours] = observe_both(script, script);
+fn compare_free(script: &str, queues: Queues) {
+    let [c, ours] = observe_both_at(IPV4, script, script, queues);
     comparison::compare_posted(&c.entries, &ours.entries)
         .unwrap_or_else(|difference| panic!("{difference}"));
     let [c, ours] = [&c, &ours].map(|seen| by_queue_pair(&seen.printed));
@@ -263,16 +297,23 @@ fn by_queue_pair(printed: &str) -> Vec<&str> {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn streams_of_requests() {
-    compare_free(&scripts::streams_of_requests());
-    with_parameter("cqe_version", "0", || compare_free(&scripts::streams_of_requests()));
-    with_parameter("dynamic", "Y", || compare_free(&scripts::streams_of_requests()));
+    let compare_all = || {
+        compare_free(&scripts::streams_of_requests(), Queues::Plain);
+        compare_free(&scripts::streams_of_requests(), Queues::Kept);
+    };
+    compare_all();
+    with_parameter("cqe_version", "0", compare_all);
+    with_parameter("dynamic", "Y", compare_all);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn streams_in_shared_registers() {
-    compare_free(&scripts::streams_in_shared_registers());
-    with_parameter("dynamic", "Y", || compare_free(&scripts::streams_in_shared_registers()));
+    compare_free(&scripts::streams_in_shared_registers(), Queues::Plain);
+    compare_free(&scripts::streams_in_shared_registers(), Queues::Kept);
+    with_parameter("dynamic", "Y", || {
+        compare_free(&scripts::streams_in_shared_registers(), Queues::Plain);
+    });
 }
 
 /// Checks that each queue of a free-running script is compared.
@@ -316,7 +357,7 @@ fn ipv6_addresses() {
         scripts::unreliable_connection(),
         scripts::xrc(),
     ] {
-        compare_at(IPV6, &script);
+        compare_at(IPV6, &script, Queues::Plain);
     }
 }
 

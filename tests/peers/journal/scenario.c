@@ -35,6 +35,9 @@ static struct ibv_qp *qps[MANY];
 static struct ibv_ah *ahs[MANY];
 static struct ibv_mw *windows[MANY];
 static struct ibv_xrcd *domain;
+/* The region of the buffers, and the bytes of each buffer. */
+static struct ibv_mr *buffers;
+static size_t buffer_length;
 static int pd_count, mr_count, channel_count, cq_count, srq_count, qp_count, ah_count, window_count;
 
 /* The GID of an IPv4 multicast group on RoCE, and the LID that every group has on Ethernet. */
@@ -125,7 +128,7 @@ static int qp_of(uint32_t qp_num)
 	return -1;
 }
 
-/* Reads `OFFSET+LENGTH,...` or `-` as scatter/gather entries in the first region. Returns their number. */
+/* Reads `OFFSET+LENGTH,...`, `#BUFFER+LENGTH` or `-` as scatter/gather entries. Returns their number. */
 static int gather(char *text, struct ibv_sge *into)
 {
 	char *piece;
@@ -135,12 +138,13 @@ static int gather(char *text, struct ibv_sge *into)
 		return 0;
 	while ((piece = strsep(&text, ","))) {
 		char *length = strchr(piece, '+');
-		int wrong = *piece == '!';
+		int wrong = *piece == '!', is_buffer = *piece == '#';
+		struct ibv_mr *mr = is_buffer ? buffers : region();
 
-		piece += wrong;
-		into[count].addr = (uintptr_t)region()->addr + strtoul(piece, NULL, 0);
+		piece += wrong || is_buffer;
+		into[count].addr = (uintptr_t)mr->addr + strtoul(piece, NULL, 0) * (is_buffer ? buffer_length : 1);
 		into[count].length = length ? strtoul(length + 1, NULL, 0) : 0;
-		into[count].lkey = region()->lkey + wrong;
+		into[count].lkey = mr->lkey + wrong;
 		count++;
 	}
 	return count;
@@ -154,14 +158,31 @@ static int access_of(const char *letters)
 	       (strchr(letters, 'b') ? IBV_ACCESS_MW_BIND : 0);
 }
 
-static void create_region(void)
+/* Returns new memory with a pattern in it. */
+static void *memory_of(size_t length)
 {
-	size_t length = number(), i;
 	unsigned char *memory = some(aligned_alloc(4096, (length + 4095) / 4096 * 4096));
+	size_t i;
 
 	for (i = 0; i < length; i++)
 		memory[i] = i * 7 + 3;
-	mrs[mr_count++] = some(ibv_reg_mr(first_pd(), memory, length, access_of("lwrab")));
+	return memory;
+}
+
+static void create_region(void)
+{
+	size_t length = number();
+
+	mrs[mr_count++] = some(ibv_reg_mr(first_pd(), memory_of(length), length, access_of("lwrab")));
+}
+
+static void create_buffers(void)
+{
+	size_t length = number();
+
+	buffer_length = number();
+	length *= buffer_length;
+	mrs[mr_count++] = buffers = some(ibv_reg_mr(first_pd(), memory_of(length), length, access_of("l")));
 }
 
 static void create_cq(void)
@@ -255,12 +276,9 @@ static void try_qp(void)
 /* Registers the first region again, over new memory that is never freed. */
 static void replace_memory(void)
 {
-	size_t length = number(), i;
-	unsigned char *memory = some(aligned_alloc(4096, (length + 4095) / 4096 * 4096));
+	size_t length = number();
 
-	for (i = 0; i < length; i++)
-		memory[i] = i * 7 + 3;
-	check(ibv_rereg_mr(region(), IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory, length, 0));
+	check(ibv_rereg_mr(region(), IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory_of(length), length, 0));
 }
 
 static void create_qp(void)
@@ -615,10 +633,16 @@ static void event(void)
 
 static void show_memory(void)
 {
-	size_t offset = number(), length = number(), i;
+	char *place = word();
+	size_t length = number(), i;
+	unsigned char *from;
 
+	if (*place == '#')
+		from = (unsigned char *)buffers->addr + strtoul(place + 1, NULL, 0) * buffer_length;
+	else
+		from = (unsigned char *)region()->addr + strtoul(place, NULL, 0);
 	for (i = 0; i < length; i++)
-		printf("%02x", ((unsigned char *)region()->addr)[offset + i]);
+		printf("%02x", from[i]);
 	printf("\n");
 }
 
@@ -662,6 +686,10 @@ static void run(const char *verb)
 		current = number();
 	} else if (!strcmp(verb, "mr")) {
 		create_region();
+	} else if (!strcmp(verb, "buffers")) {
+		create_buffers();
+	} else if (!strcmp(verb, "buffered")) {
+		/* Only this project's library has two ways to post. */
 	} else if (!strcmp(verb, "access")) {
 		check(ibv_rereg_mr(region(), IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, access_of(word())));
 	} else if (!strcmp(verb, "replace")) {

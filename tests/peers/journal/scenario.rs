@@ -8,6 +8,8 @@
 //! | `use CONTEXT` | uses another context, with its first protection domain and its first region |
 //! | `pd` | creates a protection domain |
 //! | `mr BYTES` | registers memory with a pattern in it, with all access rights |
+//! | `buffers COUNT BYTES` | registers buffers of a multiple of 64 bytes with a pattern in them, for local access, as one region that is not the first one |
+//! | `buffered QP` | posts to this queue pair, and polls its completion queues, by a [`BufferedQueuePair`] from then on |
 //! | `access RIGHTS` | changes the access rights of the first region |
 //! | `replace BYTES` | registers the first region again, over other memory with the pattern |
 //! | `domain PD` | moves the first region to another protection domain |
@@ -39,11 +41,12 @@
 //! | `free` | lets the engine of the card run freely from then on |
 //! | `arm CQ WHICH` | arms for `all` or `solicited` completions |
 //! | `event CHANNEL` | reads and acknowledges an event |
-//! | `memory OFFSET LENGTH` | prints bytes of the first region |
+//! | `memory OFFSET LENGTH` | prints bytes of the first region, or with `#BUFFER` in the place of the offset those of a buffer |
 //! | `destroy KIND NUMBER` | destroys an object |
 //!
 //! Pieces are scatter/gather entries `OFFSET+LENGTH,...` in the first region, or `-` for none; a `!` before a piece gives it a
-//! key that no region has. Flags are `s`ignaled, solicited `e`vent, `f`ence and `i`nline, or `-`. Rights are `l`ocal write,
+//! key that no region has. A request of a buffered queue pair is signaled and has the piece `#BUFFER+LENGTH`, which begins a
+//! buffer. Flags are `s`ignaled, solicited `e`vent, `f`ence and `i`nline, or `-`. Rights are `l`ocal write,
 //! remote `w`rite, remote `r`ead, remote `a`tomics and `b`ind, or `-`. Operations are
 //! `send`, `send_imm:IMMEDIATE`, `send_inv` (of the first region's key), `send_inv:WINDOW`, `invalidate:WINDOW`, `datagram:AH:QP`,
 //! `datagram_imm:AH:QP:IMMEDIATE`, `multicast:AH`, `write:OFFSET`, `write_badly:OFFSET` (with a key that no region has),
@@ -56,6 +59,8 @@
 //! pairs; the region's bytes are accessed by copying.
 #![expect(unsafe_code, reason = "re-registers memory that no request names")]
 
+mod buffered;
+mod kept;
 mod posts;
 
 use std::alloc::{self, Layout};
@@ -70,12 +75,16 @@ use std::thread;
 
 use rdmacm::device::{Device, Gid};
 use rdmacm::verbs::{
-    AccessFlags, AddressHandle, Completion, CompletionChannel, CompletionQueue, Context, Ece,
-    MemoryRegion, MemoryWindow, MemoryWindowType, Mtu, ProtectionDomain, QpState, QpType,
-    QueuePair, QueuePairAttributes, QueuePairCaps, QueuePairInit, ReregisterOptions, SendFlags,
-    Sge, SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, XrcDomain, XrcTarget,
+    AccessFlags, AddressHandle, BufferedQueuePair, Completion, CompletionChannel, CompletionQueue,
+    Context, Ece, MemoryRegion, MemoryWindow, MemoryWindowType, Mtu, ProtectionDomain, QpState,
+    QpType, QueuePair, QueuePairAttributes, QueuePairCaps, QueuePairInit, ReregisterOptions,
+    SendFlags, Sge, SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, XrcDomain,
+    XrcTarget,
 };
 use rdmacm::verbs_abi::ib_uverbs_ah_attr;
+
+use self::buffered::Buffers;
+use self::kept::KeptQueues;
 
 const QKEY: u32 = 0x1357;
 const PSN: u32 = 0x100;
@@ -109,10 +118,22 @@ struct Run {
     windows: Vec<Option<MemoryWindow>>,
     regions: Vec<Option<MemoryRegion>>,
     pds: Vec<Option<ProtectionDomain>>,
-    receives: Vec<(u64, Vec<Sge>)>,
+    buffers: Buffers,
+    queues: Queues,
+    kept: KeptQueues,
+    receives: Vec<Receive>,
     sends: Vec<Send>,
     next_id: u64,
     printed: String,
+}
+
+/// The functions by which a script posts and polls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Queues {
+    /// Each post and each poll locks its queue.
+    Plain,
+    /// A queue stays locked from its first post or poll until an object is destroyed or resized.
+    Kept,
 }
 
 /// A context, and the places of its first protection domain and of its first region.
@@ -125,6 +146,7 @@ struct Opened {
 /// A queue pair.
 enum Qp {
     WithQueues(QueuePair),
+    Buffered(Box<BufferedQueuePair>),
     Target(XrcTarget),
 }
 
@@ -132,6 +154,7 @@ impl Qp {
     fn number(&self) -> u32 {
         match self {
             Self::WithQueues(qp) => qp.number(),
+            Self::Buffered(queues) => queues.qp().number(),
             Self::Target(target) => target.number(),
         }
     }
@@ -139,6 +162,7 @@ impl Qp {
     fn qp_type(&self) -> QpType {
         match self {
             Self::WithQueues(qp) => qp.qp_type(),
+            Self::Buffered(queues) => queues.qp().qp_type(),
             Self::Target(_) => QpType::IB_UVERBS_QPT_XRC_TGT,
         }
     }
@@ -146,6 +170,7 @@ impl Qp {
     fn modify(&self, attributes: QueuePairAttributes) {
         match self {
             Self::WithQueues(qp) => qp.modify(&attributes),
+            Self::Buffered(queues) => queues.qp().modify(&attributes),
             Self::Target(target) => target.modify(&attributes),
         }
         .expect("modify");
@@ -154,9 +179,40 @@ impl Qp {
     fn destroy(self) {
         match self {
             Self::WithQueues(qp) => qp.destroy().expect("destroy"),
+            Self::Buffered(queues) => {
+                let qp = queues.qp().clone();
+                drop(queues);
+                qp.destroy().expect("destroy");
+            }
             Self::Target(target) => target.unregister().expect("destroy"),
         }
     }
+}
+
+/// The memory of a request.
+enum Memory {
+    Pieces(Vec<Sge>),
+    /// The first `length` bytes of a buffer.
+    Buffer {
+        buffer: usize,
+        length: usize,
+    },
+}
+
+impl Memory {
+    /// Returns the pieces of a request that is posted without a buffer.
+    fn pieces(&self) -> &[Sge] {
+        match self {
+            Self::Pieces(pieces) => pieces,
+            Self::Buffer { buffer, .. } => panic!("buffer {buffer} is not for this queue pair"),
+        }
+    }
+}
+
+/// A receive request of the next list.
+struct Receive {
+    wr_id: u64,
+    memory: Memory,
 }
 
 /// A send request of the next list.
@@ -164,14 +220,20 @@ struct Send {
     wr_id: u64,
     operation: String,
     flags: String,
-    pieces: Vec<Sge>,
+    memory: Memory,
 }
 
 /// Runs `script` on `device`. The engine of the card sweeps twice after each verb, and at no other time, unless the script lets
 /// it run freely.
 ///
 /// Returns the lines that the program in C prints.
-pub(super) fn run(device: &Device, address: Address, sweeps: &Path, script: &str) -> String {
+pub(super) fn run(
+    device: &Device,
+    address: Address,
+    sweeps: &Path,
+    script: &str,
+    queues: Queues,
+) -> String {
     let sweeps = OpenOptions::new().write(true).open(sweeps).expect("open the file of sweeps");
     let mut run = Run {
         device: device.clone(),
@@ -188,6 +250,9 @@ pub(super) fn run(device: &Device, address: Address, sweeps: &Path, script: &str
         windows: Vec::new(),
         regions: Vec::new(),
         pds: Vec::new(),
+        buffers: Buffers::default(),
+        queues,
+        kept: KeptQueues::default(),
         receives: Vec::new(),
         sends: Vec::new(),
         next_id: 0,
@@ -265,6 +330,7 @@ impl Run {
     fn queues(&self, text: &str) -> &QueuePair {
         match self.qp(text) {
             Qp::WithQueues(qp) => qp,
+            Qp::Buffered(queues) => queues.qp(),
             Qp::Target(_) => panic!("queue pair {text} has no queues"),
         }
     }
@@ -281,6 +347,8 @@ impl Run {
             ["use", context] => self.current = number(context),
             ["pd"] => self.pds.push(Some(ProtectionDomain::new(self.context()).expect("pd"))),
             ["mr", length] => self.create_region(number(length)),
+            ["buffers", count, length] => self.create_buffers(number(count), number(length)),
+            ["buffered", qp] => self.buffer(number(qp)),
             ["channel"] => {
                 let channel = CompletionChannel::new(self.context()).expect("channel");
                 self.channels.push(Some(channel));
@@ -291,6 +359,8 @@ impl Run {
                 self.cqs.push(Some(cq.expect("cq")));
             }
             ["resize", cq, capacity] => {
+                // A queue cannot be resized by the thread that keeps it.
+                self.kept = KeptQueues::default();
                 let cq = at(&self.cqs, number(cq));
                 cq.resize(number(capacity)).expect("resize");
                 let line = format!("capacity {}", cq.capacity());
@@ -332,7 +402,7 @@ impl Run {
             }
             ["bind", qp, window, pieces, letters, flags] => {
                 let wr_id = self.next_id();
-                self.bind(wr_id, [qp, window, pieces, letters, flags]);
+                self.bind(wr_id, number(qp), [window, pieces, letters, flags]);
             }
             ["ah", flow_label, traffic_class, hop_limit, sl, rate] => {
                 let mut address = self.address_of_device();
@@ -396,29 +466,29 @@ impl Run {
                 self.print(&format!("ece {} {}", ece.vendor_id, ece.options));
             }
             ["receive", pieces] => {
-                let request = (self.next_id(), self.pieces(pieces));
-                self.receives.push(request);
+                let (wr_id, memory) = (self.next_id(), self.memory(pieces));
+                self.receives.push(Receive { wr_id, memory });
             }
             ["send", operation, flags, pieces] => {
                 let (operation, flags) = (operation.to_owned(), flags.to_owned());
-                let (wr_id, pieces) = (self.next_id(), self.pieces(pieces));
-                self.sends.push(Send { wr_id, operation, flags, pieces });
+                let (wr_id, memory) = (self.next_id(), self.memory(pieces));
+                self.sends.push(Send { wr_id, operation, flags, memory });
             }
             ["post_receives", qp] => {
                 let receives = std::mem::take(&mut self.receives);
-                self.post_receives(self.queues(qp), &receives);
+                self.post_receives(number(qp), &receives);
             }
             ["post_shared", srq] => {
                 let receives = std::mem::take(&mut self.receives);
-                self.post_shared(at(&self.srqs, number(srq)), &receives);
+                self.post_shared(number(srq), &receives);
             }
             ["post_sends", qp] => {
                 let sends = std::mem::take(&mut self.sends);
-                self.post_sends(self.queues(qp), &sends);
+                self.post_sends(number(qp), &sends);
             }
             ["post_too_many", qp] => {
                 let sends = std::mem::take(&mut self.sends);
-                let errno = self.post_too_many(self.queues(qp), &sends);
+                let errno = self.post_too_many(number(qp), &sends);
                 self.print(&format!("refused {errno}"));
             }
             ["poll", cq, count] => self.poll(number(cq), number(count)),
@@ -438,8 +508,14 @@ impl Run {
                 self.print(&format!("event {cq}"));
             }
             ["memory", offset, length] => {
-                let mut bytes = vec![0; number(length)];
-                self.region().read(number(offset), &mut bytes).expect("within the memory");
+                let bytes = match offset.strip_prefix('#') {
+                    Some(buffer) => self.buffers.bytes(number(buffer), number(length)),
+                    None => {
+                        let mut bytes = vec![0; number(length)];
+                        self.region().read(number(offset), &mut bytes).expect("within the memory");
+                        bytes
+                    }
+                };
                 let line: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
                 self.print(&line);
             }
@@ -571,25 +647,40 @@ impl Run {
     }
 
     fn poll(&mut self, cq: usize, most: usize) {
-        let mut completions = vec![Completion::default(); most];
-        let count = at(&self.cqs, cq).poll(&mut completions).expect("poll");
-        self.print(&format!("polled {count}"));
-        for completion in &completions[..count] {
-            let line = self.shown(completion);
+        let polled = self.polled(cq, most);
+        self.print(&format!("polled {}", polled.len()));
+        for (wr_id, completion) in &polled {
+            let line = self.shown(*wr_id, completion);
             self.print(&line);
         }
+    }
+
+    /// Polls once, for at most `most` completions. Returns them with the identifiers that the script gave to their requests.
+    fn polled(&mut self, cq: usize, most: usize) -> Vec<(u64, Completion)> {
+        if let Some(polled) = self.poll_buffered(cq) {
+            assert!(polled.len() <= most, "a buffered queue pair polls all completions");
+            return polled;
+        }
+        let mut completions = vec![Completion::default(); most];
+        let queue = at(&self.cqs, cq);
+        let count = match self.queues {
+            Queues::Plain => queue.poll(&mut completions),
+            Queues::Kept => self.kept.poller(cq, queue).poll(&mut completions),
+        };
+        completions.truncate(count.expect("poll"));
+        completions.into_iter().map(|completion| (completion.wr_id(), completion)).collect()
     }
 
     /// Polls until `count` completions have arrived. The time limit of the test bounds the wait.
     fn wait_for(&mut self, cq: usize, mut count: u32) {
         while count > 0 {
-            let mut completions = [Completion::default()];
-            if at(&self.cqs, cq).poll(&mut completions).expect("poll") == 0 {
+            let polled = self.polled(cq, 1);
+            let Some((wr_id, completion)) = polled.first() else {
                 self.sweep(1);
                 thread::yield_now();
                 continue;
-            }
-            let line = self.shown(&completions[0]);
+            };
+            let line = self.shown(*wr_id, completion);
             self.print(&line);
             count -= 1;
         }
@@ -601,9 +692,9 @@ impl Run {
     }
 
     /// Returns the line of a completion, with the fields that its operation defines.
-    fn shown(&self, completion: &Completion) -> String {
+    fn shown(&self, wr_id: u64, completion: &Completion) -> String {
         let (status, qp) = (completion.status().0, self.qp_of(completion.qp_num()));
-        let mut line = format!("completion id={} status={status} qp={qp}", completion.wr_id());
+        let mut line = format!("completion id={wr_id} status={status} qp={qp}");
         let mut add = |name: &str, value: i64| write!(line, " {name}={value}").expect("a string");
         if !completion.is_success() {
             add("vendor", completion.vendor_err().into());
@@ -642,6 +733,8 @@ impl Run {
     }
 
     fn destroy(&mut self, kind: &str, number: usize) {
+        // A queue cannot be destroyed while a thread keeps it.
+        self.kept = KeptQueues::default();
         match kind {
             "qp" => take(&mut self.qps, number).destroy(),
             "xrcd" => self.domain.take().expect("an XRC domain").close().expect("close"),
@@ -650,7 +743,11 @@ impl Run {
             "ah" => take(&mut self.ahs, number).destroy().expect("destroy"),
             "window" => take(&mut self.windows, number).destroy().expect("destroy"),
             "channel" => drop(take(&mut self.channels, number)),
-            "mr" => take(&mut self.regions, number).destroy().expect("destroy"),
+            "mr" => match self.regions[number].take() {
+                Some(region) => region.destroy().expect("destroy"),
+                // The last buffer deregisters the memory.
+                None => self.buffers = Buffers::default(),
+            },
             "pd" => take(&mut self.pds, number).destroy().expect("destroy"),
             _ => panic!("unknown kind: {kind}"),
         }

@@ -1,11 +1,15 @@
 //! The scripts that both libraries run. Their language is described in [`scenario`](super::scenario).
 
+mod buffered;
 mod datagrams;
 mod limits;
 mod queue_states;
 
 use std::fmt::Write as _;
 
+pub(super) use self::buffered::{
+    buffered_connection, buffered_datagrams, buffered_lists, buffered_states,
+};
 pub(super) use self::datagrams::{datagrams, flow_labels, multicast, rates_of_datagrams};
 pub(super) use self::limits::{
     changed_domain, missing_receives, narrower_arming, overrun_completion_queue,

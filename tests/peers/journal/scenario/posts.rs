@@ -5,12 +5,34 @@
 //! Requests name memory of the first region only. The region outlives the queue pairs, and is accessed by copying.
 #![expect(unsafe_code, reason = "posts requests over memory that outlives their queue pair")]
 
+use std::mem;
+
 use rdmacm::verbs::{
-    AddressHandle, BindRequest, Destination, Payload, QueuePair, ReceiveRequest, SendOperation,
-    SendRequest, Sge, SharedReceiveQueue,
+    AddressHandle, BindRequest, Destination, Payload, QueuePair, ReceiveQueueGuard, ReceiveRequest,
+    SendOperation, SendQueueGuard, SendRequest, Sge, SharedReceiveQueueGuard,
 };
 
-use super::{QKEY, Run, Send, at, number, rights, send_flags};
+use super::{Memory, QKEY, Qp, Queues, Receive, Run, Send, at, number, rights, send_flags};
+
+fn request_of(receive: &Receive) -> ReceiveRequest<'_> {
+    ReceiveRequest { wr_id: receive.wr_id, scatter: receive.memory.pieces() }
+}
+
+fn push_receives(queue: &mut ReceiveQueueGuard<'_>, receives: &[Receive]) {
+    for receive in receives {
+        // SAFETY: as in `post_receives`.
+        unsafe { queue.push(&request_of(receive)) }.expect("post");
+    }
+    queue.ring_doorbell().expect("ring");
+}
+
+fn push_shared(queue: &mut SharedReceiveQueueGuard<'_>, receives: &[Receive]) {
+    for receive in receives {
+        // SAFETY: as in `post_receives`.
+        unsafe { queue.push(&request_of(receive)) }.expect("post");
+    }
+    queue.ring_doorbell().expect("ring");
+}
 
 impl Run {
     /// Reads scatter/gather entries in the first region.
@@ -31,59 +53,133 @@ impl Run {
         text.split(',').map(piece).collect()
     }
 
-    pub(super) fn post_receives(&self, qp: &QueuePair, receives: &[(u64, Vec<Sge>)]) {
-        if let [(wr_id, scatter)] = receives {
-            // SAFETY: the request names memory of the region, which outlives the queue pair and is accessed by copying.
-            unsafe { qp.post_recv(&ReceiveRequest { wr_id: *wr_id, scatter }) }.expect("post");
-            return;
-        }
-        let mut queue = qp.lock_receive_queue().expect("queue");
-        for (wr_id, scatter) in receives {
-            // SAFETY: as above.
-            unsafe { queue.push(&ReceiveRequest { wr_id: *wr_id, scatter }) }.expect("post");
-        }
-        queue.ring_doorbell().expect("ring");
+    /// Reads the memory of a request.
+    pub(super) fn memory(&self, text: &str) -> Memory {
+        let Some(buffer) = text.strip_prefix('#') else {
+            return Memory::Pieces(self.pieces(text));
+        };
+        let (buffer, length) = buffer.split_once('+').expect("a buffer and a length");
+        Memory::Buffer { buffer: number(buffer), length: number(length) }
     }
 
-    pub(super) fn post_shared(&self, srq: &SharedReceiveQueue, receives: &[(u64, Vec<Sge>)]) {
-        let mut queue = srq.lock_receive_queue().expect("queue");
-        for (wr_id, scatter) in receives {
-            // SAFETY: as in `post_receives`.
-            unsafe { queue.push(&ReceiveRequest { wr_id: *wr_id, scatter }) }.expect("post");
+    pub(super) fn post_receives(&mut self, qp: usize, receives: &[Receive]) {
+        if let Some(Qp::Buffered(_)) = self.qps[qp] {
+            return self.post_buffered_receives(qp, receives);
         }
-        queue.ring_doorbell().expect("ring");
+        let queues = self.queues_of(qp).clone();
+        match (self.queues, receives) {
+            (Queues::Plain, [receive]) => {
+                // SAFETY: the request names memory of the region, which outlives the queue pair and is accessed by copying.
+                unsafe { queues.post_recv(&request_of(receive)) }.expect("post");
+            }
+            (Queues::Plain, _) => {
+                push_receives(&mut queues.lock_receive_queue().expect("queue"), receives);
+            }
+            (Queues::Kept, [receive]) => {
+                let queue = self.kept.receive_queue(qp, &queues);
+                // SAFETY: as above.
+                unsafe { queue.post(&request_of(receive)) }.expect("post");
+            }
+            (Queues::Kept, _) => push_receives(self.kept.receive_queue(qp, &queues), receives),
+        }
     }
 
-    pub(super) fn post_sends(&self, qp: &QueuePair, sends: &[Send]) {
-        if let [send] = sends {
+    pub(super) fn post_shared(&mut self, srq: usize, receives: &[Receive]) {
+        let shared = at(&self.srqs, srq);
+        match (self.queues, receives) {
+            (Queues::Plain, _) => {
+                push_shared(&mut shared.lock_receive_queue().expect("queue"), receives);
+            }
+            (Queues::Kept, [receive]) => {
+                let queue = self.kept.shared_queue(srq, shared);
+                // SAFETY: as in `post_receives`.
+                unsafe { queue.post(&request_of(receive)) }.expect("post");
+            }
+            (Queues::Kept, _) => push_shared(self.kept.shared_queue(srq, shared), receives),
+        }
+    }
+
+    pub(super) fn post_sends(&mut self, qp: usize, sends: &[Send]) {
+        if let Some(Qp::Buffered(_)) = self.qps[qp] {
+            return self.post_buffered_sends(qp, sends);
+        }
+        if let ([send], Queues::Plain) = (sends, self.queues) {
+            let queues = self.queues_of(qp);
             // SAFETY: as in `post_receives`.
-            self.with_request(send, |request| unsafe { qp.post_send(request) }.expect("post"));
+            self.with_request(send, |request| unsafe { queues.post_send(request) }.expect("post"));
             return;
         }
-        let mut queue = qp.lock_send_queue().expect("queue");
-        for send in sends {
-            // SAFETY: as in `post_receives`.
-            self.with_request(send, |request| unsafe { queue.push(request) }.expect("post"));
-        }
-        queue.ring_doorbell().expect("ring");
+        self.with_send_queue(qp, |run, queue| {
+            if let ([send], Queues::Kept) = (sends, run.queues) {
+                // SAFETY: as in `post_receives`.
+                run.with_request(send, |request| unsafe { queue.post(request) }.expect("post"));
+                return;
+            }
+            for send in sends {
+                // SAFETY: as in `post_receives`.
+                run.with_request(send, |request| unsafe { queue.push(request) }.expect("post"));
+            }
+            queue.ring_doorbell().expect("ring");
+        });
     }
 
     /// Posts a list of which one request is refused, and returns the errno of this request.
-    pub(super) fn post_too_many(&self, qp: &QueuePair, sends: &[Send]) -> i32 {
-        let mut queue = qp.lock_send_queue().expect("queue");
+    pub(super) fn post_too_many(&mut self, qp: usize, sends: &[Send]) -> i32 {
         let mut errnos = Vec::new();
-        for send in sends {
-            self.with_request(send, |request| {
-                // SAFETY: as in `post_receives`.
-                errnos.extend(unsafe { queue.push(request) }.err().map(|error| error.errno()));
-            });
-        }
-        queue.ring_doorbell().expect("ring");
+        self.with_send_queue(qp, |run, queue| {
+            for send in sends {
+                run.with_request(send, |request| {
+                    // SAFETY: as in `post_receives`.
+                    let pushed = unsafe { queue.push(request) };
+                    errnos.extend(pushed.err().map(|error| error.errno()));
+                });
+            }
+            queue.ring_doorbell().expect("ring");
+        });
         let [errno] = errnos[..] else { panic!("one request should be refused: {errnos:?}") };
         errno
     }
 
-    pub(super) fn bind(&self, wr_id: u64, [qp, window, pieces, letters, flags]: [&str; 5]) {
+    /// Passes the send queue of a queue pair to `post`: the one that is kept, or one that is locked for this call.
+    fn with_send_queue(&mut self, qp: usize, post: impl FnOnce(&Self, &mut SendQueueGuard<'_>)) {
+        let mut kept = mem::take(&mut self.kept);
+        let queues = self.queues_of(qp);
+        match self.queues {
+            Queues::Kept => post(self, kept.send_queue(qp, queues)),
+            Queues::Plain => post(self, &mut queues.lock_send_queue().expect("queue")),
+        }
+        self.kept = kept;
+    }
+
+    pub(super) fn queues_of(&self, qp: usize) -> &QueuePair {
+        self.queues(&qp.to_string())
+    }
+
+    /// Posts a bind of a window. The words are the window, the piece, the rights and the flags.
+    pub(super) fn bind(&mut self, wr_id: u64, qp: usize, words: [&str; 4]) {
+        match (&self.qps[qp], self.queues) {
+            (Some(Qp::Buffered(_)), _) => self.bind_buffered(wr_id, qp, words),
+            (_, Queues::Plain) => self.with_bind(wr_id, words, |request| {
+                // SAFETY: the region owns its memory, which is accessed by copying.
+                unsafe { self.queues_of(qp).bind_window(request) }.expect("post");
+            }),
+            (_, Queues::Kept) => self.with_send_queue(qp, |run, queue| {
+                run.with_bind(wr_id, words, |request| {
+                    // SAFETY: as above.
+                    unsafe { queue.bind_window(request) }.expect("post");
+                });
+                queue.ring_doorbell().expect("ring");
+            }),
+        }
+    }
+
+    /// Builds the request of a bind, and passes it to `post`.
+    pub(super) fn with_bind(
+        &self,
+        wr_id: u64,
+        [window, pieces, letters, flags]: [&str; 4],
+        post: impl FnOnce(&BindRequest<'_>),
+    ) {
         let region = self.region();
         let pieces = self.pieces(pieces);
         let (offset, length) = pieces.first().map_or((0, 0), |piece| {
@@ -93,15 +189,23 @@ impl Run {
             )
         });
         let (window, access) = (at(&self.windows, number(window)), rights(letters));
-        let request =
-            BindRequest { wr_id, window, region, offset, length, access, flags: send_flags(flags) };
-        // SAFETY: the region owns its memory, which is accessed by copying.
-        unsafe { self.queues(qp).bind_window(&request) }.expect("post");
+        let flags = send_flags(flags);
+        post(&BindRequest { wr_id, window, region, offset, length, access, flags });
     }
 
     /// Builds the request of `send`, and passes it to `post`.
     fn with_request(&self, send: &Send, post: impl FnOnce(&SendRequest<'_>)) {
-        let Send { wr_id, ref operation, flags: ref letters, ref pieces } = *send;
+        let (wr_id, pieces) = (send.wr_id, send.memory.pieces());
+        let flags = send_flags(&send.flags);
+        let bytes = send.flags.contains('i').then(|| self.bytes(pieces));
+        let payload = bytes.as_deref().map_or(Payload::Gather(pieces), Payload::Inline);
+        self.with_operation(&send.operation, |operation| {
+            post(&SendRequest { wr_id, operation, payload, flags });
+        });
+    }
+
+    /// Builds the operation that the text names, and passes it to `post`.
+    pub(super) fn with_operation(&self, operation: &str, post: impl FnOnce(SendOperation<'_>)) {
         let region = self.region();
         let rkey = region.rkey();
         let remote = |offset: &str| region.addr() + number::<u64>(offset);
@@ -172,10 +276,7 @@ impl Run {
             }
             None => operation,
         };
-        let flags = send_flags(letters);
-        let bytes = letters.contains('i').then(|| self.bytes(pieces));
-        let payload = bytes.as_deref().map_or(Payload::Gather(pieces), Payload::Inline);
-        post(&SendRequest { wr_id, operation, payload, flags });
+        post(operation);
     }
 
     /// Returns the bytes to which `pieces` of the first region refer.

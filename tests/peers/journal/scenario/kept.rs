@@ -1,0 +1,77 @@
+//! Queues that a script keeps locked for many posts and polls, as a thread does that uses them alone.
+//!
+//! # Safety
+//!
+//! A guard refers to a handle of its queue. The handle is in an allocation that is freed after the guard.
+#![expect(unsafe_code, reason = "keeps guards beside the handles that they refer to")]
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use rdmacm::Result;
+use rdmacm::verbs::{
+    CompletionQueue, Poller, QueuePair, ReceiveQueueGuard, SendQueueGuard, SharedReceiveQueue,
+    SharedReceiveQueueGuard,
+};
+
+/// A guard, and the handle that it refers to. Fields are dropped in order.
+struct Kept<H, G> {
+    guard: G,
+    _handle: Rc<H>,
+}
+
+/// The queues that a script keeps, by their numbers in the script.
+#[derive(Default)]
+pub(super) struct KeptQueues {
+    sends: BTreeMap<usize, Kept<QueuePair, SendQueueGuard<'static>>>,
+    receives: BTreeMap<usize, Kept<QueuePair, ReceiveQueueGuard<'static>>>,
+    shared: BTreeMap<usize, Kept<SharedReceiveQueue, SharedReceiveQueueGuard<'static>>>,
+    pollers: BTreeMap<usize, Kept<CompletionQueue, Poller<'static>>>,
+}
+
+impl KeptQueues {
+    pub(super) fn send_queue(
+        &mut self,
+        number: usize,
+        qp: &QueuePair,
+    ) -> &mut SendQueueGuard<'static> {
+        keep(&mut self.sends, number, qp, QueuePair::lock_send_queue)
+    }
+
+    pub(super) fn receive_queue(
+        &mut self,
+        number: usize,
+        qp: &QueuePair,
+    ) -> &mut ReceiveQueueGuard<'static> {
+        keep(&mut self.receives, number, qp, QueuePair::lock_receive_queue)
+    }
+
+    pub(super) fn shared_queue(
+        &mut self,
+        number: usize,
+        srq: &SharedReceiveQueue,
+    ) -> &mut SharedReceiveQueueGuard<'static> {
+        keep(&mut self.shared, number, srq, SharedReceiveQueue::lock_receive_queue)
+    }
+
+    pub(super) fn poller(&mut self, number: usize, cq: &CompletionQueue) -> &mut Poller<'static> {
+        keep(&mut self.pollers, number, cq, CompletionQueue::lock_poller)
+    }
+}
+
+/// Returns the guard of a queue, which is locked by `lock` if it is not kept yet.
+fn keep<'a, H: Clone + 'static, G>(
+    kept: &'a mut BTreeMap<usize, Kept<H, G>>,
+    number: usize,
+    handle: &H,
+    lock: impl FnOnce(&'static H) -> Result<G>,
+) -> &'a mut G {
+    let kept = kept.entry(number).or_insert_with(|| {
+        let handle = Rc::new(handle.clone());
+        // SAFETY: the handle stays at its place, unchanged, as long as the `Rc` lives. Only the guard has the reference, and it is
+        // dropped before the `Rc`.
+        let referenced: &'static H = unsafe { &*Rc::as_ptr(&handle) };
+        Kept { guard: lock(referenced).expect("queue should be free"), _handle: handle }
+    });
+    &mut kept.guard
+}

@@ -99,6 +99,27 @@ fn altered_answers_leave_no_objects() {
     use_device().expect("the answers should be right again");
 }
 
+/// Older kernels know only the beginning of the request, and answer with less.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn older_kernel_gets_shorter_request() {
+    promised_device(roce_name());
+    for length in ["31", "24", "23", "16"] {
+        let _longest = CardParameter::set("request_length", length);
+        for answer in ["72", "60", "48"] {
+            let _longest = CardParameter::set("answer_length", answer);
+            use_device().unwrap_or_else(|error| panic!("{length}, {answer}: {error}"));
+        }
+    }
+    let before = objects();
+    let _longest = CardParameter::set("request_length", "15");
+    let error = use_device().expect_err("no request should be accepted");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("cannot open the device {}: ", roce_name())), "{text}");
+    assert_eq!(objects(), before);
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn impossible_answer_is_reported() {

@@ -7,9 +7,9 @@ use std::process::Command;
 use rdmacm::cm::{CmId, ConnParam, Ece, EventChannel, EventType, PortSpace};
 use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairInit};
 use rdmacm_tests::roce::{CardParameter, bad_requests, roce_ip, roce_name};
-use rdmacm_tests::{Process, mount_debugfs, promised, skip};
+use rdmacm_tests::{Process, mount_debugfs, promised, promised_device, skip};
 
-use crate::pingpong::{gid, listening};
+use crate::pingpong::{bounce, gid, listening};
 use crate::rping::{LIMIT, Program, Server, compile, compile_with, port};
 
 /// The options of the card (`CARD_ECE` in `tests/kmod/mlx5/card.h`), with the vendor that rdma-core's driver sets.
@@ -117,6 +117,41 @@ fn c_writes_to_region_of_dma_buf() {
         return skip("Debian's kernel gives programs no dma-bufs");
     }
     check("dmabuf");
+}
+
+/// Checks that programs of both makers work with the answers of older kernels and other devices.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn other_contexts_carry_messages() {
+    promised_device(roce_name());
+    for parameters in [
+        &[("request_length", "24"), ("answer_length", "56")][..],
+        &[("request_length", "16"), ("answer_length", "48")],
+        &[("register_size", "256")],
+        &[("register_size", "0")],
+        &[("register_size", "256"), ("dynamic", "Y")],
+        &[("register_size", "0"), ("dynamic", "Y")],
+    ] {
+        let _set = Vec::from_iter(parameters.iter().map(|(name, to)| CardParameter::set(name, to)));
+        for (server, client) in [(Program::C, Program::C), (Program::Ours, Program::C)] {
+            bounce(server, client, "rc", roce_ip(), 1, "-e -c -n 20 -s 60");
+        }
+    }
+}
+
+/// Checks that programs of both makers fail if the kernel refuses all requests for a context, or pages of registers.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn refused_contexts_end_programs() {
+    promised_device(roce_name());
+    for (name, value) in [("request_length", "15"), ("register_pages", "0")] {
+        let _set = CardParameter::set(name, value);
+        for program in [Program::C, Program::Ours] {
+            let ended = program.run("ibv_devinfo", &["-d", roce_name()]).finish();
+            assert!(!ended.status.success(), "{program:?} with {name}");
+            assert!(!ended.stderr.is_empty(), "{program:?} with {name}");
+        }
+    }
 }
 
 /// The file by which a program decides when the card reads its memory.

@@ -36,7 +36,7 @@ fn srq_pingpongs(server: Program, client: Program) {
 /// Runs `players` queue pairs of each program, and checks every printed line.
 ///
 /// Their GIDs belong to `address`.
-fn bounce(
+pub(crate) fn bounce(
     server: Program,
     client: Program,
     kind: &str,

@@ -31,7 +31,7 @@
 #define CARD_UARS	64			/* most register pages of a context */
 #define CARD_BF_OFFSET	0x800
 #define CARD_ARM_OFFSET	0x20			/* offset of the register that arms completion queues, in its page */
-#define CARD_BF_SIZE	512			/* size of a register, which has two buffers */
+#define CARD_BF_SIZE	512			/* largest size of a register, which has two buffers */
 #define CARD_LOG_QP_SZ	15			/* logarithm of the most blocks in a send queue */
 #define CARD_SQ_DESC	1024
 #define CARD_RQ_DESC	512
@@ -60,6 +60,7 @@ struct card_device {
 struct card_registers {
 	struct kref refs;
 	struct page *page;
+	u32 size;			/* bytes of a register for sends, or 0 if there is only one, of a word */
 	u32 doorbells[2];		/* number of doorbells seen in each register for sends */
 	u64 arm_store;			/* last store to the arming register, in memory order */
 	u32 arm_sweep;			/* number of the sweep that saw arm_store */
@@ -70,6 +71,8 @@ struct card_context {
 	struct card_registers *registers[CARD_UARS];
 	u32 total_bfregs, low_latency;
 	u32 uses[CARD_UARS * 2];
+	u32 register_size;
+	atomic_t register_pages;	/* number of pages of registers that were mapped */
 	u8 cqe_version;
 	bool dynamic;			/* programs get registers by ioctl */
 };
@@ -212,6 +215,7 @@ extern struct list_head card_qp_list, card_cq_list, card_members;
 extern struct card_device *card_devices[CARD_DEVICES];
 extern int card_trace, card_strict, card_max_cqe_version;
 extern bool card_dynamic;
+extern uint card_request_length, card_answer_length, card_register_size, card_register_pages;
 extern atomic_t card_stat[8];
 enum { CARD_WQES, CARD_CQES, CARD_BLUEFLAME, CARD_DOORBELL, CARD_UNRUNG, CARD_EVENTS, CARD_BAD, CARD_MADS };
 
@@ -289,7 +293,7 @@ int card_clock_mmap(struct vm_area_struct *vma, unsigned long command);
 int card_clock_init(void);
 void card_clock_exit(void);
 
-struct card_registers *card_registers_new(void);
+struct card_registers *card_registers_new(u32 size);
 void card_registers_put(struct card_registers *registers);
 void card_see_doorbells(struct card_qp *qp);
 void card_end_doorbells(struct card_qp *qp);

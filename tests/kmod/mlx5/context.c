@@ -11,7 +11,11 @@ int card_alloc_ucontext(struct ib_ucontext *ibcontext, struct ib_udata *udata)
 	struct mlx5_ib_alloc_ucontext_resp resp = {};
 	int err, i;
 
-	if (udata->inlen < sizeof(struct mlx5_ib_alloc_ucontext_req))
+	if (udata->inlen < sizeof(struct mlx5_ib_alloc_ucontext_req) || udata->inlen > card_request_length)
+		return -EINVAL;
+	context->register_size = card_register_size;
+	if (context->register_size > CARD_BF_SIZE || (context->register_size && context->register_size < 128) ||
+	    (context->register_size & (context->register_size - 1)))
 		return -EINVAL;
 	err = card_take(udata, "alloc_ucontext", &req, sizeof(req));
 	if (err)
@@ -31,13 +35,13 @@ int card_alloc_ucontext(struct ib_ucontext *ibcontext, struct ib_udata *udata)
 	if (context->dynamic)
 		context->total_bfregs = 0;
 	for (i = 0; i < context->total_bfregs / 2; i++) {
-		context->registers[i] = card_registers_new();
+		context->registers[i] = card_registers_new(context->register_size);
 		if (!context->registers[i])
 			goto no_memory;
 	}
 	context->cqe_version = min_t(u8, card_max_cqe_version, req.max_cqe_version);
 	resp.qp_tab_size = 1 << 18;
-	resp.bf_reg_size = CARD_BF_SIZE;
+	resp.bf_reg_size = context->register_size;
 	resp.tot_bfregs = context->total_bfregs;
 	resp.cache_line_size = cache_line_size();
 	resp.max_sq_desc_sz = CARD_SQ_DESC;
@@ -51,7 +55,7 @@ int card_alloc_ucontext(struct ib_ucontext *ibcontext, struct ib_udata *udata)
 	resp.clock_info_versions = BIT(MLX5_IB_CLOCK_INFO_V1);
 	if (card_has_ece(context))
 		resp.comp_mask |= MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE;
-	resp.response_length = min(udata->outlen, sizeof(resp));
+	resp.response_length = min3(udata->outlen, sizeof(resp), (size_t)card_answer_length);
 	resp.cqe_version = context->cqe_version;
 	resp.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
 	resp.eth_min_inline = MLX5_USER_INLINE_MODE_NONE;
@@ -91,6 +95,8 @@ int card_mmap(struct ib_ucontext *ibcontext, struct vm_area_struct *vma)
 		    !!(vma->vm_flags & VM_WRITE));
 	if (command == MLX5_IB_MMAP_CORE_CLOCK || command == MLX5_IB_MMAP_CLOCK_INFO)
 		return card_clock_mmap(vma, command);
+	if (atomic_inc_return(&context->register_pages) > card_register_pages)
+		return -ENOMEM;
 	if (context->dynamic)
 		return card_uar_mmap(ibcontext, vma);
 	if (command != MLX5_IB_MMAP_REGULAR_PAGE && command != MLX5_IB_MMAP_WC_PAGE &&

@@ -106,7 +106,7 @@ void card_journal_cq(struct card_cq *cq)
  */
 void card_journal_ring(struct card_qp *qp, u16 index, u32 buffer, void *at)
 {
-	u32 length = CARD_BF_SIZE / 2;
+	u32 size = max_t(u32, qp->registers->size / 2, sizeof(u64)), length = size;
 
 	if (!READ_ONCE(card_journal_text))
 		return;
@@ -114,7 +114,7 @@ void card_journal_ring(struct card_qp *qp, u16 index, u32 buffer, void *at)
 		length -= 8;
 	card_journal(at, length, "ring qpn=%u index=%u register=%d buffer=%u", qp->qpn, index, qp->bfreg, buffer);
 	if (card_holders)
-		memset(at, 0, CARD_BF_SIZE / 2);
+		memset(at, 0, size);
 }
 
 void card_journal_modify(const struct card_qp *qp, const struct ib_qp_attr *attr, int mask, size_t inlen)

@@ -52,14 +52,15 @@ static int card_create_user_qp(struct card_qp *qp, struct ib_qp_init_attr *init,
 		qp->registers = card_uar_registers(context, cmd.bfreg_index);
 		if (!qp->registers)
 			return -EINVAL;
-		qp->bf_count = 2;
+		qp->bf_count = context->register_size ? 2 : 1;
 		resp.bfreg_index = 1U << 31;
 	} else {
 		number = card_take_bfreg(context);
 		qp->bfreg = number;
 		qp->registers = context->registers[number / 2];
 		kref_get(&qp->registers->refs);
-		qp->bf_first = number % 2;
+		/* If registers have one word, the first one stands for both. */
+		qp->bf_first = context->register_size ? number % 2 : 0;
 		qp->bf_count = 1;
 		resp.bfreg_index = number / 2 * 4 + number % 2;
 	}

@@ -10,13 +10,14 @@
 
 #include "card.h"
 
-struct card_registers *card_registers_new(void)
+struct card_registers *card_registers_new(u32 size)
 {
 	struct card_registers *registers = kzalloc(sizeof(*registers), GFP_KERNEL);
 
 	if (!registers)
 		return NULL;
 	kref_init(&registers->refs);
+	registers->size = size;
 	registers->page = alloc_page(GFP_KERNEL | __GFP_ZERO);
 	if (!registers->page) {
 		kfree(registers);
@@ -41,7 +42,7 @@ void card_registers_put(struct card_registers *registers)
 
 static u64 *card_buffer(const struct card_registers *registers, u32 buffer)
 {
-	return page_address(registers->page) + CARD_BF_OFFSET + buffer * (CARD_BF_SIZE / 2);
+	return page_address(registers->page) + CARD_BF_OFFSET + buffer * (registers->size / 2);
 }
 
 /* Sends */
@@ -64,6 +65,7 @@ static void card_ring(struct card_qp *qp, u32 buffer, u64 store, u64 *at)
 	u16 pi = be32_to_cpu(smp_load_acquire(&qp->db[1]));
 	u16 ahead = index - qp->sq_ci, posted = pi - qp->sq_ci, end;
 	const struct mlx5_wqe_ctrl_seg *ctrl;
+	bool is_copied;
 	u32 blocks;
 
 	qp->doorbells++;
@@ -90,7 +92,8 @@ static void card_ring(struct card_qp *qp, u32 buffer, u64 store, u64 *at)
 	}
 	if (card_loses_doorbell(qp))
 		return;
-	atomic_inc(&card_stat[memcmp(at + 1, (const u64 *)ctrl + 1, 8) ? CARD_DOORBELL : CARD_BLUEFLAME]);
+	is_copied = qp->registers->size && !memcmp(at + 1, (const u64 *)ctrl + 1, 8);
+	atomic_inc(&card_stat[is_copied ? CARD_BLUEFLAME : CARD_DOORBELL]);
 	card_journal_ring(qp, index, qp->bfreg < 0 ? buffer : buffer % 2, at);
 	end = index + blocks;
 	if ((u16)(end - qp->sq_ci) > (u16)(qp->rung - qp->sq_ci))

@@ -56,12 +56,13 @@ void card_uar_free(struct rdma_user_mmap_entry *entry)
 
 static struct card_uar *card_uar_new(struct ib_ucontext *context)
 {
+	const struct card_context *owner = container_of(context, struct card_context, ib);
 	struct card_uar *uar = kzalloc(sizeof(*uar), GFP_KERNEL);
 	int err = -ENOMEM;
 
 	if (!uar)
 		return ERR_PTR(err);
-	uar->registers = card_registers_new();
+	uar->registers = card_registers_new(owner->register_size);
 	if (uar->registers)
 		err = xa_alloc(&card_uars, &uar->id, uar, XA_LIMIT(1, 0xffff), GFP_KERNEL);
 	if (!err) {

@@ -369,6 +369,29 @@ fn options_of_connections() {
     with_parameter("dynamic", "Y", || drop(compare(&scripts::options_of_connections())));
 }
 
+/// Checks contexts as older kernels and other devices describe them.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn other_contexts() {
+    for (request, answer) in [("31", "72"), ("24", "56"), ("16", "48")] {
+        with_parameter("request_length", request, || {
+            with_parameter("answer_length", answer, || {
+                compare(&scripts::one_sided_operations());
+            });
+        });
+    }
+    let compare_all = || {
+        compare(&scripts::one_sided_operations());
+        compare(&scripts::shared_registers());
+    };
+    for size in ["128", "0"] {
+        with_parameter("register_size", size, || {
+            compare_all();
+            with_parameter("dynamic", "Y", compare_all);
+        });
+    }
+}
+
 /// Checks environment variables that both libraries read.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]

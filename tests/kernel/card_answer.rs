@@ -122,6 +122,32 @@ fn older_kernel_gets_shorter_request() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
+fn unmapped_register_page_is_reported() {
+    promised_device(roce_name());
+    let name = roce_name();
+    let check = |pages: &str, memory: &str| {
+        let before = objects();
+        let _most = CardParameter::set("register_pages", pages);
+        let error = use_device().expect_err("a page should be missing");
+        assert_eq!(error.errno(), libc::ENOMEM, "{error}");
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("cannot map {memory} {name}: ")), "{text}");
+        assert!(text.contains("; see the limits of the address space"), "{text}");
+        drop(error);
+        assert_eq!(objects(), before, "{text}");
+    };
+    for pages in ["0", "1", "7"] {
+        check(pages, "the registers of");
+    }
+    let _dynamic = CardParameter::set("dynamic", "Y");
+    check("0", "the registers of");
+    check("1", "the rings or registers of a queue pair on");
+    drop(CardParameter::set("register_pages", "2"));
+    use_device().expect("the pages should be enough");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
 fn impossible_answer_is_reported() {
     promised_device(roce_name());
     mount_debugfs();

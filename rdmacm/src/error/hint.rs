@@ -20,6 +20,9 @@ pub(crate) const LOCKED_MEMORY_OR_OBJECTS: &str =
 /// The process has as many descriptors as it may have (EMFILE).
 pub(crate) const DESCRIPTORS: &str = "raise RLIMIT_NOFILE (ulimit -n)";
 
+/// Memory of the device or of a queue cannot be mapped (ENOMEM).
+pub(crate) const MAPPINGS: &str = "see the limits of the address space (ulimit -v, RLIMIT_AS) and of mappings (vm.max_map_count), or the device has no more memory for them";
+
 /// Opening a device failed (EAGAIN).
 ///
 /// The cgroup has its maximum of contexts of the device, or mlx5 is starting or stopping.

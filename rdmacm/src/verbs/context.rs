@@ -83,6 +83,8 @@ impl Context {
     ///   know.
     /// - [`ErrorKind::MalformedResponse`] if the driver's answer is impossible, for example if the
     ///   registers do not fit their page.
+    /// - The errno of `mmap` if the registers of the device cannot be mapped (mlx5), with a hint for
+    ///   ENOMEM.
     ///
     /// Kernel command: `IB_USER_VERBS_CMD_GET_CONTEXT`.
     #[doc(alias = "ibv_open_device")]
@@ -108,7 +110,10 @@ impl Context {
                     let what = "the answer of the kernel's driver describes registers that cannot be mapped";
                     return Error::malformed(OPERATION, subject(), what);
                 }
-                CreateError::Map(errno) => CommandError::Os(errno),
+                CreateError::Map(errno) => {
+                    return Error::os("map the registers of", subject(), errno)
+                        .with_hint(Errno::ENOMEM, hint::MAPPINGS);
+                }
                 CreateError::Unsupported(what) => {
                     return Error::new(OPERATION, subject(), ErrorKind::Unsupported(what.into()));
                 }

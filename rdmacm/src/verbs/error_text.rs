@@ -144,9 +144,13 @@ impl Context {
                 "the answer of the kernel's driver describes memory that cannot be mapped",
             ),
             CreateError::Map(errno) => {
-                let operation =
-                    if what == QUEUE_PAIR { "map the rings of" } else { "map the ring of" };
+                let operation = match what {
+                    // On mlx5, a queue pair can need another page of registers.
+                    QUEUE_PAIR => "map the rings or registers of",
+                    _ => "map the ring of",
+                };
                 Error::os(operation, self.subject(what), errno)
+                    .with_hint(Errno::ENOMEM, hint::MAPPINGS)
             }
             CreateError::Unsupported(missing) => {
                 Error::new(CREATE, self.subject(what), ErrorKind::Unsupported(missing.into()))

@@ -9,12 +9,12 @@ use std::thread;
 use rdmacm::ErrorKind;
 use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
-    AddressHandle, Destination, GRH_LENGTH, QpState, QpType, QueuePairAttributes, SendFlags,
-    SendOperation, WcStatus,
+    AddressHandle, Completion, Destination, GRH_LENGTH, QpState, QpType, QueuePairAttributes,
+    SendFlags, SendOperation, WcStatus,
 };
 use rdmacm_tests::{mount_debugfs, promised_device, wait_until};
 
-use crate::fixtures::{Connection, announce, asleep, roce, roce_name};
+use crate::fixtures::{Connection, announce, asleep, objects, roce, roce_name};
 use crate::io::{Io, Shape};
 use crate::manual_qp;
 
@@ -181,6 +181,39 @@ fn next_doorbell_covers_lost_one() {
             client.done(wr_id);
         }
     }
+}
+
+/// Checks that a completion queue whose change of size fails is not polled any more, and can be destroyed.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn resize_without_end_of_ring_is_reported() {
+    let before = objects();
+    let [client, server] = connected();
+    (1..=3).for_each(|wr_id| server.receive(wr_id, 0..8).expect("post a receive"));
+    send(&client, 1);
+    client.done(1);
+    ask("unended", &server);
+    let error = server.cq().resize(500).expect_err("the ring should have no end");
+    assert!(matches!(error.kind(), ErrorKind::MalformedResponse(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with("cannot resize completion queue"), "{text}");
+    assert!(text.contains("the device has not written the entry that ends the earlier ring"));
+    let polled = server.cq().poll(&mut [Completion::default()]).expect_err("the ring is lost");
+    assert!(matches!(polled.kind(), ErrorKind::InvalidInput { .. }), "{polled}");
+    assert!(polled.to_string().contains("when it was resized"), "{polled}");
+    // The device goes on, and writes to the new ring, whose memory stays until the queue is destroyed.
+    for wr_id in 2..=3 {
+        send(&client, wr_id);
+        client.done(wr_id);
+    }
+    drop([client, server]);
+    assert_eq!(objects(), before);
+    // Another queue is not affected.
+    let [client, server] = connected();
+    server.receive(1, 0..8).expect("post a receive");
+    server.cq().resize(500).expect("resize");
+    send(&client, 1);
+    server.done(1);
 }
 
 /// Checks that a datagram which is longer than its receive ends the queue pair, as on hardware.

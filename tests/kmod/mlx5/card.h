@@ -140,6 +140,7 @@ struct card_cq {
 	bool seen_arm_set;
 	struct list_head late;			/* completions that a fault delays */
 	u32 late_qpn;				/* queue pair whose release ends the delay, or 0 */
+	u32 unended_qpn;			/* queue pair for which the next ring gets no end, or 0 */
 	/* only for queues of the kernel */
 	struct ib_wc *ring;
 	u32 first, used;

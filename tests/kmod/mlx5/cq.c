@@ -101,8 +101,11 @@ static void card_end_ring(struct card_cq *cq)
 {
 	struct mlx5_cqe64 *to = cq->buf.va + (cq->pi & (cq->entries - 1)) * cq->cqe_size + cq->cqe_size - 64;
 
-	memset(to, CARD_UNDEFINED, offsetof(struct mlx5_cqe64, op_own));
-	smp_store_release(&to->op_own, MLX5_CQE_RESIZE_CQ << 4 | !!(cq->pi & cq->entries));
+	if (!cq->unended_qpn) {
+		memset(to, CARD_UNDEFINED, offsetof(struct mlx5_cqe64, op_own));
+		smp_store_release(&to->op_own, MLX5_CQE_RESIZE_CQ << 4 | !!(cq->pi & cq->entries));
+	}
+	cq->unended_qpn = 0;
 	cq->pi++;
 }
 

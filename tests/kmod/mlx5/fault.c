@@ -10,6 +10,8 @@
  *   error QPN SYNDROME VENDOR  The next send is not executed. It completes with this syndrome and vendor error.
  *   lost QPN                   The next store to a doorbell register is lost: the device starts no send before it sees
  *                              another one.
+ *   unended QPN                The next change of the size of its receive completion queue does not write the entry that
+ *                              ends the old ring.
  *
  * The file has a line for each fault, `late QPN pending`. A fault is pending until it happens. Then a late completion is
  * `active` until its release, and a lost doorbell until the next doorbell.
@@ -109,6 +111,8 @@ static int card_fault_show(struct seq_file *file, void *unused)
 	list_for_each_entry(cq, &card_cq_list, entry) {
 		if (cq->late_qpn)
 			seq_printf(file, "late %u active\n", cq->late_qpn);
+		if (cq->unended_qpn)
+			seq_printf(file, "unended %u pending\n", cq->unended_qpn);
 	}
 	mutex_unlock(&card_lock);
 	return 0;
@@ -137,6 +141,8 @@ static int card_ask(const char *text)
 		card_release(qp);
 	else if (!strcmp(kind, "lost") && words == 2)
 		qp->lost = CARD_DOORBELL_TO_LOSE;
+	else if (!strcmp(kind, "unended") && words == 2 && qp->ib.recv_cq)
+		container_of(qp->ib.recv_cq, struct card_cq, ib)->unended_qpn = qpn;
 	else if (!strcmp(kind, "error") && words == 4 && failure.syndrome)
 		qp->failure = failure;
 	else

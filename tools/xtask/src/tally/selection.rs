@@ -134,6 +134,21 @@ mod tests {
     }
 
     #[test]
+    fn card_tests_run_on_each_kernel_with_all() {
+        let on = |all, test: &str| {
+            let selection = selection(&Kernel::ALL, None, all);
+            Kernel::ALL.map(|kernel| selection.has_card_on(kernel) && selection.runs_on_card(test))
+        };
+        for test in ["journal::xrc", "card_fault::next", "card_answer::altered", "card::checks"] {
+            assert_eq!(on(false, test), [false, true, false], "{test}");
+            assert_eq!(on(true, test), [true; 3], "{test}");
+        }
+        // Other tests run on the card in each run of all tests only if they are listed for that.
+        assert_eq!(on(false, "heap::rxe_leaves_nothing"), [false; 3]);
+        assert_eq!(on(true, "heap::rxe_leaves_nothing"), [true; 3]);
+    }
+
+    #[test]
     fn every_listed_prefix_matches_test() {
         for beginning in ON_ONE_KERNEL {
             let (module, test) = beginning.split_once("::").expect("a module");

@@ -13,7 +13,7 @@ use crate::failure::{Failure, NO_DEVICE};
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Show only this device
-    #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
+    #[arg(short = 'd', long = "ib-dev", visible_alias = "device", value_name = "DEV")]
     device: Option<String>,
     /// Show only the names
     #[arg(short = 'l', long = "list")]

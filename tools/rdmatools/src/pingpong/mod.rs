@@ -33,7 +33,7 @@ struct Options {
     #[arg(short = 'p', long = "port", default_value = "18515", value_parser = number::<u16>)]
     port: u16,
     /// RDMA device [default: the first one]
-    #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
+    #[arg(short = 'd', long = "ib-dev", visible_alias = "device", value_name = "DEV")]
     device: Option<String>,
     /// Port of the device
     #[arg(short = 'i', long = "ib-port", value_name = "PORT", default_value = "1")]

@@ -50,7 +50,7 @@ pub(crate) struct Options {
     #[arg(short = 'l', long)]
     listen: bool,
     /// Check only this device
-    #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
+    #[arg(short = 'd', long = "ib-dev", visible_alias = "device", value_name = "DEV")]
     device: Option<String>,
     /// Local address, if the device has several
     #[arg(short = 'b', long = "bind", value_name = "ADDR")]

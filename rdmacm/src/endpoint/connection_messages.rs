@@ -244,7 +244,7 @@ impl Connection {
 
     /// Sends the message in `buffer`, waits until it is sent, and returns the buffer.
     ///
-    /// On InfiniBand and RoCE the peer's device has received the message then; on iWARP TCP of this side has accepted
+    /// On InfiniBand and RoCE the peer's device has received the message then; on iWARP, TCP on this side has accepted
     /// it.
     ///
     /// # Errors
@@ -293,7 +293,7 @@ impl Connection {
 
     /// Waits until every posted request is completed: messages, writes, reads and atomic operations.
     ///
-    /// A message is completed when it is sent: on InfiniBand and RoCE the peer's device has received it, on iWARP TCP of
+    /// A message is completed when it is sent: on InfiniBand and RoCE the peer's device has received it, on iWARP, TCP on
     /// this side has accepted it. Only a response shows that the peer's program has handled it.
     ///
     /// # Errors

@@ -120,7 +120,8 @@ impl Listener {
     /// - [`ErrorKind::NotOwner`] after a fork.
     /// - ECANCELED if the runtime ends.
     ///
-    /// A peer that gives up causes no error here: [accepting](Incoming::accept) its request fails.
+    /// A peer that gives up causes no error here: [accepting](Incoming::accept) its request fails, and the listener
+    /// continues.
     ///
     /// # Cancel safety
     ///

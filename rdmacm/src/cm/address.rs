@@ -7,6 +7,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use ucma_abi::{rdma_ucm_bind, rdma_ucm_listen, rdma_ucm_resolve_addr, rdma_ucm_resolve_route};
 
+use super::event::with_address_hint;
 use super::id::CmId;
 use super::parse::EventType;
 use crate::addr::{self, Address, Encoded};
@@ -103,7 +104,7 @@ impl CmId {
         };
         self.inner.complete(EventType::AddrResolved, || {
             let sent = self.inner.command(OPERATION, subject, request);
-            sent.map_err(|error| error.with_hint(Errno::ENODEV, hint::NO_DEVICE))?;
+            sent.map_err(with_address_hint)?;
             self.inner.state().peer = Some(destination);
             Ok(())
         })

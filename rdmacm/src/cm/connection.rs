@@ -22,7 +22,7 @@ use super::transition::{self, Step};
 use crate::error::ErrorKind;
 #[cfg(doc)]
 use crate::error::RejectReason;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, hint};
 #[cfg(doc)]
 use crate::verbs::Context;
 use crate::verbs::{
@@ -152,7 +152,9 @@ impl CmId {
             ece: self.inner.state().local_ece.into(),
         };
         let start = || {
-            self.inner.command(OPERATION, || self.inner.with_peer(), request)?;
+            let sent = self.inner.command(OPERATION, || self.inner.with_peer(), request);
+            // On iWARP, the command waits for TCP.
+            sent.map_err(|error| error.with_hint(Errno::ECONNREFUSED, hint::NO_LISTENER))?;
             self.inner.state().named_qp = request.conn_param.qp_num;
             Ok(())
         };

@@ -206,9 +206,10 @@ impl Event {
 }
 
 /// Adds the hint for an address that was not resolved.
-fn with_address_hint(error: Error) -> Error {
+pub(super) fn with_address_hint(error: Error) -> Error {
     error
         .with_hint(Errno::ENODEV, hint::NO_DEVICE)
+        .with_hint(Errno::ENETUNREACH, hint::NO_ROUTE)
         .with_hint(Errno::EHOSTUNREACH, hint::NO_MACHINE)
         .with_hint_for(&ErrorKind::TimedOut, hint::NO_MACHINE)
 }

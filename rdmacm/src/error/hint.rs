@@ -36,5 +36,16 @@ pub(crate) const OBJECTS: &str = "raise hca_object of the rdma cgroup (rdma.max)
 pub(crate) const NO_DEVICE: &str =
     "no RDMA device leads there: try the address of a network device that has one";
 
+/// The kernel has no route to an address (ENETUNREACH).
+pub(crate) const NO_ROUTE: &str = "add a route to the network of the address";
+
+/// A port refuses connections (ECONNREFUSED).
+pub(crate) const NO_LISTENER: &str =
+    "no program listens on the port: check the port, and that the server is running";
+
+/// A queue has more entries or larger ones than the device supports, or another impossible argument (EINVAL).
+pub(crate) const CAPACITIES: &str =
+    "compare the capacities with the limits of the device (Context::query_device)";
+
 /// No machine answers for an address.
 pub(crate) const NO_MACHINE: &str = "check the address, and that its machine is running";

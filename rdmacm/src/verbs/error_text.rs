@@ -167,7 +167,10 @@ impl Context {
     pub(super) fn queue_not_created(&self, what: &'static str, error: CreateError) -> Error {
         let is_refused = matches!(error, CreateError::Command(_));
         let error = self.not_created(what, error);
-        if is_refused { self.with_queue_hint(error) } else { error }
+        if !is_refused {
+            return error;
+        }
+        self.with_queue_hint(error).with_hint(Errno::EINVAL, hint::CAPACITIES)
     }
 
     /// Adds the [hints about pinning](with_pinning_hint) to the error of a queue if the kernel pins the memory of queues.

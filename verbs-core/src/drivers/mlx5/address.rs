@@ -120,6 +120,13 @@ mod tests {
     }
 
     #[test]
+    fn addresses_without_flow_label_have_several_ports() {
+        let ports: Vec<_> = (0..100).map(|_| source_port(0)).collect();
+        assert!(ports.iter().all(|port| (0xc000..=0xffff).contains(port)));
+        assert!(ports.iter().any(|port| *port != ports[0]), "each packet takes the same path");
+    }
+
+    #[test]
     fn first_version_of_roce_has_no_source_port() {
         let network = Network::Ethernet { mac: [0; 6], has_source_port: false };
         assert_eq!(vector(&attributes(), network).as_bytes()[12..16], [0x7a, 0, 0, 0]);

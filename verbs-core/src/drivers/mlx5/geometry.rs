@@ -205,6 +205,9 @@ mod tests {
         assert_eq!(rc(100, 1, 60), Some(SendSize { blocks: 512, requests: 128, max_inline: 60 }));
         assert_eq!(rc(100, 1, 61), Some(SendSize { blocks: 512, requests: 102, max_inline: 124 }));
         assert_eq!(rc(0, 1, 100), Some(SendSize::default()));
+        assert_eq!(rc(100, 1, 60).map(|size| size.bytes()), Some(512 * 64));
+        let initiator = SendSize::new(&LIMITS, QpType::IB_UVERBS_QPT_XRC_INI, 1, 3, 0);
+        assert_eq!(initiator, Some(SendSize { blocks: 4, requests: 1, max_inline: 44 }));
         assert_eq!(rc(1, 0, 0), Some(SendSize { blocks: 4, requests: 1, max_inline: 0 }));
         assert_eq!(rc(1, 52, 0).map(|size| size.blocks), Some(16));
         assert_eq!(rc(1, 53, 0), None, "an entry is too large");
@@ -226,6 +229,9 @@ mod tests {
         assert_eq!(size(0, 3), Some(ReceiveSize::default()));
         assert_eq!(size(1, 33), None);
         assert_eq!(size((1 << 15) + 1, 1), None);
+        let largest = ReceiveSize { entries: 1 << 15, shift: 9, max_sge: 32 };
+        assert_eq!(size(1 << 15, 32), Some(largest));
+        assert_eq!(largest.bytes(), 1 << 24);
     }
 
     #[test]
@@ -236,7 +242,19 @@ mod tests {
         let large = size(20_000, 1).expect("it is within the limit");
         assert_eq!((large.0.entries, large.1), (1 << 15, 1 << 15));
         assert_eq!(size(1 << 16, 1), None);
+        assert_eq!(size((1 << 15) + 1, 1), None);
+        let largest = ReceiveSize { entries: 1 << 16, shift: 5, max_sge: 1 };
+        assert_eq!(size(1 << 15, 1), Some((largest, 1 << 16)));
+        assert_eq!(size(1, 31).map(|size| size.0.max_sge), Some(31));
         assert_eq!(size(1, 32), None);
+        let limited = |shared_receives| {
+            let limits = Limits { shared_receives, ..LIMITS };
+            ReceiveSize::shared(&limits, 5, 1).map(|size| size.0.entries)
+        };
+        assert_eq!(
+            [limited(15), limited(14), limited(5), limited(4)],
+            [Some(16), Some(8), Some(8), None]
+        );
         assert_eq!(size(0, 1), None);
     }
 

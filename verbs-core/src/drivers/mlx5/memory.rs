@@ -474,6 +474,50 @@ mod tests {
     }
 
     #[test]
+    fn addresses_are_those_of_ring_and_record() {
+        let memory = QueueMemory::new([256, 64, 0]).expect("memory");
+        let start = address(memory.mapping.start());
+        assert_eq!((memory.address(), memory.record.address()), (start, start + 320));
+        memory.record.store(Word::Second, 0x0102_0304);
+        assert_eq!(
+            (memory.record.load(Word::First), memory.record.load(Word::Second)),
+            (0, 0x0102_0304)
+        );
+    }
+
+    #[test]
+    fn links_are_in_their_entries_for_any_index() {
+        let [ring] = QueueMemory::new([4 * 32]).expect("memory").rings;
+        let links = Links::of(&ring, 5);
+        links.set_next(1, 2);
+        let mut expected = vec![0; RING];
+        expected[35] = 2;
+        assert_eq!(bytes(&ring), expected);
+        assert_eq!([links.next(1), links.next(5), links.next(u16::MAX - 2)], [2; 3]);
+        // The device may have stored an index that no entry has.
+        links.set_next(u16::MAX, 0xfff5);
+        expected[98..100].copy_from_slice(&[0xff, 0xf5]);
+        assert_eq!((bytes(&ring), links.next(3)), (expected, 1));
+    }
+
+    #[test]
+    fn owner_byte_has_round_of_completion() {
+        let memory = QueueMemory::new([4 * COMPLETION]).expect("memory");
+        let ring = CompletionRing::new(memory.mapping, 4, 6);
+        let opcodes = || [2, 6, 10].map(|index| ring.entry(index).opcode());
+        assert_eq!(opcodes(), [None; 3], "nothing was written");
+        for (owner, expected) in [
+            (0x20, [Some(2), None, Some(2)]),
+            (0x21, [None, Some(2), None]),
+            (0xf0, [None; 3]),
+            (0xf1, [None; 3]),
+        ] {
+            ring.write(2, at::OWNER, &[owner]);
+            assert_eq!(opcodes(), expected, "{owner:#x}");
+        }
+    }
+
+    #[test]
     #[should_panic = "should fit into the ring"]
     fn more_bytes_than_ring_are_refused() {
         let mut ring =

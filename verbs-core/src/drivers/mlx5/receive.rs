@@ -180,6 +180,9 @@ impl RecvOps for RecvRing {
 }
 
 #[cfg(test)]
+mod entry_tests;
+
+#[cfg(test)]
 mod tests {
     use super::super::memory::QueueMemory;
     use super::super::table::{Table, UserIndex};

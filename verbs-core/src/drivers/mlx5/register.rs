@@ -121,6 +121,12 @@ impl Register {
         self.is_shared
     }
 
+    /// Returns the page of the register.
+    #[cfg(test)]
+    pub(super) fn page(&self) -> &Arc<Mapping> {
+        &self.slot._page
+    }
+
     /// Makes the device process the entry of `units` at `start` of `ring`, and those before it.
     ///
     /// Copies the entry if it is the only one, which `is_only` says, and the register has a buffer that is large enough.
@@ -190,3 +196,14 @@ unsafe fn put(register: NonNull<u64>, word: u64) {
     // SAFETY: the register is valid for writes, and aligned, as the caller promises; nothing reads it but the device.
     unsafe { register.write_volatile(word) }
 }
+
+/// Returns the word at `offset` in `page`, which has no device.
+#[cfg(test)]
+pub(super) fn stored(page: &Mapping, offset: usize) -> u64 {
+    assert!(offset % WORD == 0 && offset + WORD <= page.len());
+    // SAFETY: the word is within the page, as asserted, and aligned, and the page is memory of this process.
+    unsafe { page.place(offset).pointer().cast::<u64>().read_volatile() }
+}
+
+#[cfg(test)]
+mod tests;

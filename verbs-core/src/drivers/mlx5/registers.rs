@@ -129,6 +129,16 @@ impl Registers {
     }
 }
 
+#[cfg(test)]
+impl Registers {
+    /// Returns registers whose first page the test reads.
+    pub(super) fn with_page() -> (Arc<Self>, Arc<Mapping>) {
+        let absent = Arc::into_inner(Self::absent()).expect("one reference");
+        let page = Arc::new(Mapping::private(DEVICE_PAGE).expect("memory"));
+        (Arc::new(Self { arms: Some(Arc::clone(&page)), ..absent }), page)
+    }
+}
+
 impl Registers {
     /// Maps the registers of a context: all static ones, or the first page of dynamic ones.
     pub(super) fn map(file: &UverbsFile, facts: RegisterFacts) -> Result<Self, CreateError> {

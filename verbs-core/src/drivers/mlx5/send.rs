@@ -515,6 +515,9 @@ impl SendOps for SendRing {
 }
 
 #[cfg(test)]
+mod entry_tests;
+
+#[cfg(test)]
 mod tests {
     use super::super::memory::QueueMemory;
     use super::super::register::{Slot, Use};

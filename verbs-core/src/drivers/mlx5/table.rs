@@ -319,6 +319,18 @@ mod tests {
     }
 
     #[test]
+    fn change_of_key_is_found_by_index_of_device() {
+        let table = table(4, 0);
+        let changes = || [1, 2, 6, 0xfffe].map(|index| table.key_change(index));
+        assert_eq!(changes(), [KeyChange::Bind; 4]);
+        table.set_key_change(2, KeyChange::Invalidation);
+        let invalidation = KeyChange::Invalidation;
+        assert_eq!(changes(), [KeyChange::Bind, invalidation, invalidation, invalidation]);
+        table.set_key_change(2, KeyChange::Bind);
+        assert_eq!(changes(), [KeyChange::Bind; 4]);
+    }
+
+    #[test]
     fn number_of_requests_wraps() {
         let table = table(2, 2);
         table.sends_done.store(u32::MAX, Ordering::Relaxed);
@@ -340,7 +352,7 @@ mod tests {
             table.post_receive(number, u64::from(number) + 100);
             assert_eq!(table.complete_receive(), Some(u64::from(number) + 100));
         }
-        assert_eq!(table.complete_receive(), None);
+        assert_eq!((table.complete_receive(), table.receives_done()), (None, 5));
         assert_eq!(table.emptied().receives_done(), 0);
     }
 

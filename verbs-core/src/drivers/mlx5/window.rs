@@ -137,6 +137,7 @@ mod tests {
         let bytes = units(&binding(ib_mw_type::IB_MW_TYPE_1, 0));
         assert_eq!(bytes.len(), 48 + 64, "an unbound window has no translation");
         assert_eq!((bytes[0], bytes[5], bytes[48]), (0x90, 0, 0x40));
+        assert_eq!(bytes[52..56], [0xff, 0xff, 0xff, 2]);
     }
 
     #[test]
@@ -150,6 +151,7 @@ mod tests {
 
     #[test]
     fn window_is_at_most_2_gib() {
+        assert_eq!(units(&binding(ib_mw_type::IB_MW_TYPE_2, MAX_LENGTH)).len(), 48 + 64 + 64);
         let long = binding(ib_mw_type::IB_MW_TYPE_2, MAX_LENGTH + 1);
         assert!(matches!(bind(&long, 1, drop), Err(PostError::Unsupported(_))));
     }

@@ -450,7 +450,122 @@ fn queue_armed_for_all_stays_so_until_its_event() {
     assert_eq!(arm::after(None, solicited), solicited);
     assert_eq!(arm::after(Some(all), solicited), arm::word(4, false, 1));
     assert_eq!(arm::after(Some(solicited), all), all);
+    let later = arm::word(5, true, 1);
+    assert_eq!(arm::after(Some(solicited), later), later);
     // The event of the first word was read.
     let next = arm::word(5, true, 2);
     assert_eq!(arm::after(Some(all), next), next);
+}
+
+#[test]
+fn arming_is_stored_in_record_and_register() {
+    use std::sync::atomic::AtomicBool;
+
+    let memory = QueueMemory::new([4 * 64]).expect("memory");
+    let ring = CompletionRing::new(memory.mapping, 4, 6);
+    let (registers, page) = Registers::with_page();
+    let shared = Shared::new(ring, memory.record, true, registers, 9);
+    shared.polled.store(3, Ordering::Relaxed);
+    let (file, is_removed) = (UverbsFile::silent(), AtomicBool::new(false));
+    let events_read = crate::sync::AtomicU32::new(2);
+    let arm = Arm { cq_handle: 1, solicited_only: false, events_read: &events_read };
+    let control = CqControl(Arc::clone(&shared));
+    control.arm(CommandContext::new(&file, &is_removed), &arm).expect("arm");
+    assert_eq!(shared.record.load(Word::Second), 0x2000_0003);
+    assert_eq!(
+        super::super::register::stored(&page, 0x20).to_ne_bytes(),
+        [0x20, 0, 0, 3, 0, 0, 0, 9]
+    );
+}
+
+/// Resizes the queue of `device` by a kernel that accepts everything.
+fn resize_by_command(device: &mut Device, cqe: u32) -> (Result<u32, CreateError>, Option<usize>) {
+    let is_removed = std::sync::atomic::AtomicBool::new(false);
+    let file = UverbsFile::silent();
+    let mut memory = None;
+    let request = ib_uverbs_resize_cq { cqe, ..ib_uverbs_resize_cq::default() };
+    let resized = CqOps::resize(
+        &mut device.ring,
+        CommandContext::new(&file, &is_removed),
+        request,
+        &mut memory,
+    );
+    (resized, memory.map(|memory| memory.len()))
+}
+
+#[test]
+fn ring_of_command_has_room_for_its_entries() {
+    let mut device = Device::new(true);
+    let qp = device.qp(17, None);
+    assert_eq!(resize_by_command(&mut device, 3), (Ok(3), None), "it has this size");
+    assert_eq!(resize_by_command(&mut device, 0), (Err(WRONG_SIZE), None));
+    complete_sends(&mut device, &qp, 0..2);
+    assert_eq!(resize_by_command(&mut device, 1), (Err(WRONG_SIZE), None), "two completions wait");
+    device.polls();
+    device.polls();
+    device.ring.ring.pass_on(device.written, opcode::RESIZED);
+    device.written += 1;
+    // The kernel's answer has the capacity.
+    assert_eq!(resize_by_command(&mut device, 100), (Ok(0), Some(128 * 64)));
+    assert_eq!(device.ring.ring.entries(), 128);
+    complete_sends(&mut device, &qp, 2..3);
+    assert_eq!(device.polls().wr_id.get(), 2);
+    device.ring.ring.pass_on(device.written, opcode::RESIZED);
+    device.written += 1;
+    assert_eq!(resize_by_command(&mut device, 1), (Ok(0), Some(2 * 64)));
+}
+
+#[test]
+fn receives_of_targets_find_shared_queue() {
+    for names_user_index in [true, false] {
+        let mut device = Device::new(names_user_index);
+        let (srq, _qp) = qp_with_shared_receives(&device);
+        let index = match names_user_index {
+            true => device.indices.take().expect("an index"),
+            false => UserIndex::NONE,
+        };
+        let life = device.shared.add_shared(5, &srq, Arc::new(index));
+        let name = if names_user_index { life.table.user_index.index } else { 5 };
+        let name = name.to_be_bytes();
+        let target = Table::new(99, 0, 0, None, Arc::new(UserIndex::NONE));
+        let fields: [Field<'_>; 2] = [COUNTER_1, (at::USER_INDEX, &name)];
+        device.complete(&target, opcode::SEND, &fields);
+        let completion = device.polls();
+        assert_eq!((completion.wr_id.get(), completion.qp_num), (6, 99));
+        // After the queue was destroyed, its completions are dropped, and later ones are malformed.
+        device.complete(&target, opcode::SEND, &[(at::USER_INDEX, &name)]);
+        life.on_destroyed();
+        assert!(device.poll().expect("poll").is_none());
+        assert_eq!(srq.complete(0), None, "the entry is free");
+        device.complete(&target, opcode::SEND, &[COUNTER_2, (at::USER_INDEX, &name)]);
+        device.fails(UNKNOWN_QP);
+        assert_eq!(srq.complete(2), Some(7), "no receive has completed");
+    }
+}
+
+#[test]
+fn life_ends_on_each_completion_queue() {
+    use super::super::queue_pair::{Current, distinct};
+
+    for is_one in [false, true] {
+        let mut devices = [(); 2].map(|()| Device::new(false));
+        let memory = QueueMemory::new([64]).expect("memory");
+        let table = Table::new(17, 4, 4, None, Arc::new(UserIndex::NONE));
+        let current = Current::new(table, memory.record);
+        let controls =
+            [0, usize::from(!is_one)].map(|at| CqControl(Arc::clone(&devices[at].shared)));
+        let queues = distinct(&controls[0], &controls[1]);
+        assert_eq!(queues.len(), 2 - usize::from(is_one));
+        let table = current.get().1;
+        queues.iter().for_each(|queue| queue.0.add(&table));
+        (0..2).for_each(|number| table.post_send(number, number, 1));
+        for device in &mut devices[..queues.len()] {
+            device.complete(&table, opcode::REQUEST, &[]);
+        }
+        current.end(&queues);
+        for device in &mut devices[..queues.len()] {
+            assert!(device.poll().expect("poll").is_none(), "the completion is dropped");
+        }
+        assert_eq!(table.sends_done(), 0);
+    }
 }

@@ -1,0 +1,150 @@
+//! Tests of the entries of receive queues: their bytes, their places in the ring, and the requests that are refused.
+
+use super::super::memory::{Links, QueueMemory};
+use super::super::table::{Table, UserIndex};
+use super::*;
+
+const LAST: [u8; 16] = [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+fn piece(addr: u64, length: u32) -> Sge {
+    Sge { addr: addr.into(), length, lkey: 7 }
+}
+
+/// Returns the pointer to a piece at an address below 256 as an entry has it.
+fn pointer(addr: u8, length: u8) -> [u8; 16] {
+    [0, 0, 0, length, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, addr]
+}
+
+/// Returns all units of a ring of `length` bytes.
+fn units(queue: &RecvRing, length: usize) -> Vec<[u8; 16]> {
+    let word = |offset: usize| queue.ring.block(offset).word(offset / 8 % 8).to_ne_bytes();
+    let unit = |offset| [word(offset), word(offset + 8)].concat().try_into().expect("16 bytes");
+    (0..length).step_by(16).map(unit).collect()
+}
+
+/// Creates a queue of four entries of `1 << shift` bytes. Returns it with its table.
+fn own(shift: u32) -> (RecvRing, Arc<Table>) {
+    let memory = QueueMemory::new([4 << shift]).expect("memory");
+    let table = Table::new(9, 0, 4, None, Arc::new(UserIndex::NONE));
+    let current = Current::new(table, memory.record.clone());
+    let table = current.get().1;
+    let size = ReceiveSize { entries: 4, shift, max_sge: 1 << (shift - 4) };
+    let [ring] = memory.rings;
+    (RecvRing::own(ring, memory.record, size, current), table)
+}
+
+fn store(queue: &mut RecvRing, wr_id: u64, scatter: &[Sge]) -> Posted {
+    // SAFETY: no device uses the memory that the request names.
+    unsafe { RecvOps::store(queue, &ReceiveRequest { wr_id, scatter }) }
+}
+
+fn try_store(queue: &mut RecvRing, wr_id: u64, piece: Sge) -> bool {
+    // SAFETY: as above.
+    unsafe { queue.try_store(wr_id, piece) }
+}
+
+fn ring(queue: &mut RecvRing) {
+    RecvOps::ring(queue, &UverbsFile::silent(), 0).expect("ring");
+}
+
+#[test]
+fn entries_point_to_pieces_until_last_one() {
+    let (mut queue, table) = own(5);
+    let pieces = [piece(16, 1), piece(32, 2)];
+    store(&mut queue, 1, &pieces).expect("two pieces");
+    store(&mut queue, 2, &pieces[1..]).expect("one piece");
+    store(&mut queue, 3, &[piece(1, 0), piece(48, 3)]).expect("an empty piece is left out");
+    store(&mut queue, 4, &[]).expect("no piece");
+    let expected = [
+        [pointer(16, 1), pointer(32, 2)],
+        [pointer(32, 2), LAST],
+        [pointer(48, 3), LAST],
+        [LAST, [0; 16]],
+    ];
+    assert_eq!(units(&queue, 128), expected.concat());
+    assert_eq!(queue.record.load(Word::First), 0, "the doorbell was not rung");
+    ring(&mut queue);
+    assert_eq!(queue.record.load(Word::First), 4);
+    let full = store(&mut queue, 5, &pieces);
+    assert!(matches!(full, Err(PostError::Full(4))) && !try_store(&mut queue, 5, pieces[0]));
+    assert_eq!(units(&queue, 128), expected.concat());
+    assert_eq!([table.complete_receive(), table.complete_receive()], [Some(1), Some(2)]);
+    assert!(try_store(&mut queue, 5, piece(64, 4)));
+    assert_eq!(queue.record.load(Word::First), 5);
+    store(&mut queue, 6, &[]).expect("there is room");
+    assert_eq!(units(&queue, 128)[..4], [pointer(64, 4), LAST, LAST, LAST]);
+    let rest: Vec<_> = std::iter::from_fn(|| table.complete_receive()).collect();
+    assert_eq!(rest, [3, 4, 5, 6]);
+}
+
+#[test]
+fn entry_of_one_piece_leaves_others_alone() {
+    for is_quick in [false, true] {
+        let (mut queue, table) = own(4);
+        for number in 0..6_u8 {
+            if number >= 4 {
+                table.complete_receive().expect("a receive");
+            }
+            let piece = piece(number.into(), 1);
+            match is_quick {
+                true => assert!(try_store(&mut queue, number.into(), piece)),
+                false => store(&mut queue, number.into(), &[piece]).expect("there is room"),
+            }
+        }
+        assert_eq!(units(&queue, 64), [4, 5, 2, 3].map(|number| pointer(number, 1)));
+    }
+}
+
+#[test]
+fn refused_receive_takes_no_place() {
+    let (mut queue, _table) = own(4);
+    let long = piece(1, TOO_LONG);
+    assert!(matches!(store(&mut queue, 1, &[long]), Err(PostError::Long(_))));
+    assert!(matches!(store(&mut queue, 1, &[piece(1, 1); 2]), Err(PostError::ManyPieces { .. })));
+    assert!(!try_store(&mut queue, 1, long));
+    assert_eq!((queue.requests, units(&queue, 64)), (0, vec![[0; 16]; 4]));
+    assert!(try_store(&mut queue, 1, piece(1, 255)));
+    // After a step to RESET, only the long way begins the next life.
+    let Entries::Own { current, .. } = &queue.entries else { panic!("it has its own entries") };
+    current.reset(&[]);
+    assert!(!try_store(&mut queue, 2, piece(2, 1)));
+    store(&mut queue, 2, &[piece(2, 1)]).expect("there is room");
+    assert!(try_store(&mut queue, 3, piece(3, 1)));
+    assert_eq!(units(&queue, 64)[..3], [pointer(2, 1), pointer(3, 1), [0; 16]]);
+    assert_eq!(queue.record.load(Word::First), 2);
+}
+
+#[test]
+fn shared_entry_begins_with_its_link() {
+    let memory = QueueMemory::new([128]).expect("memory");
+    let table = Arc::new(SharedTable::new(Links::of(&memory.rings[0], 5), 4, 4));
+    let [ring_memory] = memory.rings;
+    let size = ReceiveSize { entries: 4, shift: 5, max_sge: 1 };
+    let mut queue = RecvRing::shared(ring_memory, memory.record, size, Arc::clone(&table), 3);
+    let link = |next: u8| [0, 0, 0, next, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    store(&mut queue, 1, &[piece(16, 1)]).expect("there is room");
+    assert_eq!(queue.record.load(Word::First), 0, "the doorbell was not rung");
+    assert!(try_store(&mut queue, 2, piece(32, 2)), "the doorbell is rung");
+    assert_eq!(queue.record.load(Word::First), 2);
+    assert!(try_store(&mut queue, 3, piece(48, 3)));
+    assert!(!try_store(&mut queue, 4, piece(64, 4)), "the last entry stays in the list");
+    assert!(matches!(store(&mut queue, 4, &[]), Err(PostError::Full(3))));
+    let expected = [
+        [link(1), pointer(16, 1)],
+        [link(2), pointer(32, 2)],
+        [link(3), pointer(48, 3)],
+        [link(0), [0; 16]],
+    ];
+    assert_eq!(units(&queue, 128), expected.concat());
+    assert_eq!(table.complete(1), Some(2));
+    store(&mut queue, 4, &[]).expect("there is room");
+    ring(&mut queue);
+    assert_eq!(
+        (units(&queue, 128)[6..].to_vec(), queue.record.load(Word::First)),
+        (vec![link(1), LAST], 4)
+    );
+    let is_removed = std::sync::atomic::AtomicBool::new(false);
+    let file = UverbsFile::silent();
+    let resized = queue.resize(CommandContext::new(&file, &is_removed), Default::default());
+    assert!(matches!(resized, Err(CreateError::Unsupported(_))));
+}

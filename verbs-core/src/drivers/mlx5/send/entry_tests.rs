@@ -1,0 +1,400 @@
+//! Tests of the entries of a send queue: their bytes, their places in the ring, and the requests that are refused.
+//!
+//! Each frequent request is stored in both ways, which must not differ. The expected bytes are those of the segments in the
+//! "Work Queue Element" chapter of the ConnectX-4 programmer's reference manual.
+
+use std::sync::Mutex;
+
+use super::super::memory::QueueMemory;
+use super::super::register::{Slot, Use, stored};
+use super::super::table::UserIndex;
+use super::*;
+use crate::sys::mapping::Mapping;
+use crate::sys::uverbs::UverbsFile;
+
+const QP: u32 = 0x12_3456;
+const RTS: QpState = QpState::IB_QPS_RTS;
+
+/// The two ways in which a request is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Common,
+    Any,
+}
+
+const WAYS: [Way; 2] = [Way::Common, Way::Any];
+
+struct Queue {
+    ring: SendRing,
+    page: Arc<Mapping>,
+    file: UverbsFile,
+    changing: Mutex<()>,
+}
+
+impl Queue {
+    /// Creates a queue of `blocks` blocks for `requests` requests of up to three pieces or 60 inline bytes.
+    fn new(blocks: u32, requests: u32, options: Options) -> Self {
+        let memory = QueueMemory::new([blocks as usize * 64]).expect("memory");
+        let table = Table::new(QP, blocks, 0, None, Arc::new(UserIndex::NONE));
+        let current = Current::new(table, memory.record.clone());
+        let page = Arc::new(Mapping::private(4096).expect("memory"));
+        let slot = Slot::new(&page, 0x800, 512, Use::Dedicated).expect("it fits");
+        let [ring] = memory.rings;
+        let size = SendSize { blocks, requests, max_inline: 60 };
+        let register = Register::new(slot, true);
+        let ring = SendRing::new(ring, memory.record, register, current, size, 3, options);
+        Self { ring, page, file: UverbsFile::silent(), changing: Mutex::default() }
+    }
+
+    fn plain(blocks: u32, requests: u32) -> Self {
+        Self::new(blocks, requests, Options::new(false, false, false))
+    }
+
+    fn doorbell(&mut self) {
+        let at = Doorbell { file: &self.file, handle: 0, changing: &self.changing };
+        self.ring.ring(at).expect("ring");
+    }
+
+    fn post_in(&mut self, state: QpState, way: Way, request: &SendRequest<'_>) -> Posted<bool> {
+        let at = Doorbell { file: &self.file, handle: 0, changing: &self.changing };
+        match way {
+            // SAFETY: no device uses the memory that the request names.
+            Way::Common => Ok(unsafe { self.ring.try_store(state, request) }),
+            // SAFETY: as above.
+            Way::Any => unsafe { self.ring.store(at, state, request) }.map(|()| true),
+        }
+    }
+
+    #[track_caller]
+    fn post(&mut self, way: Way, request: &SendRequest<'_>) {
+        assert!(matches!(self.post_in(RTS, way, request), Ok(true)), "{request:?} by {way:?}");
+    }
+
+    /// Returns the `units` units from block `block` on.
+    fn units(&self, block: usize, units: usize) -> Vec<[u8; 16]> {
+        let word = |index: usize| {
+            let offset = block * 64 + index * 8;
+            self.ring.ring.block(offset).word(index % WORDS_OF_BLOCK).to_ne_bytes()
+        };
+        let unit = |index: usize| [word(2 * index), word(2 * index + 1)].concat();
+        (0..units).map(|index| unit(index).try_into().expect("16 bytes")).collect()
+    }
+
+    /// Checks that the entry at `block` consists of `expected`.
+    #[track_caller]
+    fn has(&self, block: usize, expected: &[[u8; 16]]) {
+        assert_eq!(self.units(block, expected.len()), expected, "block {block}");
+    }
+}
+
+const WORDS_OF_BLOCK: usize = 8;
+
+fn request<'a>(operation: SendOperation<'a>, payload: Payload<'a>) -> SendRequest<'a> {
+    SendRequest { wr_id: 5, operation, payload, flags: SendFlags::empty() }
+}
+
+fn piece(addr: u64, length: u32) -> Sge {
+    Sge { addr: addr.into(), length, lkey: 0x0708_090a }
+}
+
+/// Returns the control segment of an entry at `index` without flags.
+fn control(index: u8, opcode: u8, units: u8) -> [u8; 16] {
+    [0, 0, index, opcode, 0x12, 0x34, 0x56, units, 0, 0, 0, 0, 0, 0, 0, 0]
+}
+
+fn with_immediate(mut control: [u8; 16], immediate: [u8; 4]) -> [u8; 16] {
+    control[12..].copy_from_slice(&immediate);
+    control
+}
+
+const POINTER: [u8; 16] = [0, 0, 0, 32, 7, 8, 9, 10, 0, 0, 0, 0, 0, 0, 0x10, 0];
+const LONG_POINTER: [u8; 16] = [0x7f, 255, 255, 255, 7, 8, 9, 10, 0, 0, 0, 0, 0, 0, 0x20, 0];
+const REMOTE: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0, 0, 0];
+const REMOTE_ADDR: u64 = 0x0102_0304_0506_0708;
+const RKEY: u32 = 0x090a_0b0c;
+
+#[test]
+fn entries_of_frequent_operations_have_their_bytes() {
+    let (remote_addr, rkey, imm_data) = (REMOTE_ADDR, RKEY, 0x0d0e_0f10);
+    let number = [13, 14, 15, 16];
+    let pieces = [piece(0x1000, 32), piece(0x3000, 0), piece(0x2000, TOO_LONG - 1)];
+    for way in WAYS {
+        for (operation, before) in [
+            (SendOperation::Send, vec![control(0, 0x0a, 3)]),
+            (
+                SendOperation::SendWithImm { imm_data },
+                vec![with_immediate(control(0, 0x0b, 3), number)],
+            ),
+            (SendOperation::Write { remote_addr, rkey }, vec![control(0, 8, 4), REMOTE]),
+            (
+                SendOperation::WriteWithImm { remote_addr, rkey, imm_data },
+                vec![with_immediate(control(0, 9, 4), number), REMOTE],
+            ),
+            (SendOperation::Read { remote_addr, rkey }, vec![control(0, 0x10, 4), REMOTE]),
+        ] {
+            let mut queue = Queue::plain(4, 4);
+            queue.post(way, &request(operation, Payload::Gather(&pieces)));
+            let expected = [&before[..], &[POINTER, LONG_POINTER, [0; 16]]].concat();
+            queue.has(0, &expected);
+        }
+    }
+}
+
+#[test]
+fn inline_data_follows_its_length() {
+    let data: Vec<u8> = (1..=60).collect();
+    for way in WAYS {
+        for (length, units, blocks) in
+            [(0, 1_u8, 1), (1, 2, 1), (12, 2, 1), (13, 3, 1), (44, 4, 1), (45, 5, 2), (60, 5, 2)]
+        {
+            let mut queue = Queue::plain(4, 4);
+            // The bytes of an earlier entry are not sent.
+            (0..16).for_each(|unit| queue.ring.ring.put(unit * UNIT, [u64::MAX; 2]));
+            queue.post(way, &request(SendOperation::Send, Payload::Inline(&data[..length])));
+            let mut bytes = control(0, 0x0a, units).to_vec();
+            if length > 0 {
+                let header = 0x8000_0000 | u32::try_from(length).expect("it is short");
+                bytes.extend(header.to_be_bytes());
+                bytes.extend(&data[..length]);
+                bytes.resize(usize::from(units) * 16, 0);
+            }
+            assert_eq!(queue.units(0, units.into()).concat(), bytes, "{length} bytes by {way:?}");
+            assert_eq!(queue.ring.next, blocks, "{length} bytes by {way:?}");
+        }
+    }
+}
+
+#[test]
+fn entries_of_other_operations_have_their_bytes() {
+    let (remote_addr, rkey) = (REMOTE_ADDR, RKEY);
+    let atomic = [
+        [0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1],
+        [0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    let result = [piece(0x1000, 32)];
+    for (operation, expected) in [
+        (
+            SendOperation::SendWithInvalidate { rkey },
+            vec![with_immediate(control(0, 1, 2), [9, 10, 11, 12]), POINTER],
+        ),
+        (
+            SendOperation::CompareSwap { remote_addr, rkey, compare: 1, swap: 2 },
+            vec![control(0, 0x11, 4), REMOTE, atomic[0], POINTER],
+        ),
+        (
+            SendOperation::FetchAdd { remote_addr, rkey, add: 3 },
+            vec![control(0, 0x12, 4), REMOTE, atomic[1], POINTER],
+        ),
+    ] {
+        let mut queue = Queue::plain(4, 4);
+        let request = request(operation, Payload::Gather(&result));
+        assert!(
+            matches!(queue.post_in(RTS, Way::Common, &request), Ok(false)),
+            "it is not frequent"
+        );
+        queue.post(Way::Any, &request);
+        queue.has(0, &expected);
+    }
+}
+
+#[test]
+fn datagram_has_address_queue_and_key() {
+    let pd = crate::work::PdNumber::next();
+    let vector: [Unit; 3] = [[0, pair(0, 0x7a00_e341)], [u64::MAX; 2], [7; 2]];
+    let address = crate::work::AddressVector::new(pd, &vector);
+    let destination =
+        crate::work::Destination { address: &address, qp_num: 0x11_2233, qkey: 0x4455_6677 };
+    let mut queue = Queue::plain(4, 4);
+    let payload = Payload::Gather(&[]);
+    let flags = SendFlags::empty();
+    for (index, imm_data, opcode) in [(0, None, 0x0a), (1, Some(0x0102_0304), 0x0b)] {
+        let operation = SendOperation::SendTo { destination, imm_data };
+        queue.post(Way::Any, &SendRequest { wr_id: 1, operation, payload, flags });
+        let number = imm_data.unwrap_or(0).to_be_bytes();
+        let first =
+            [0x44, 0x55, 0x66, 0x77, 0, 0, 0, 0, 0x80, 0x11, 0x22, 0x33, 0x7a, 0, 0xe3, 0x41];
+        let [_, second, third] = vector.map(|[low, high]| {
+            [low.to_ne_bytes(), high.to_ne_bytes()].concat().try_into().expect("16 bytes")
+        });
+        queue.has(
+            index,
+            &[
+                with_immediate(control(u8::try_from(index).expect("small"), opcode, 4), number),
+                first,
+                second,
+                third,
+            ],
+        );
+    }
+}
+
+#[test]
+fn entries_follow_each_other_around_ring() {
+    let pieces = [piece(0x1000, 32); 3];
+    let short = request(SendOperation::Send, Payload::Gather(&[]));
+    let write = SendOperation::Write { remote_addr: REMOTE_ADDR, rkey: RKEY };
+    // Five units take two blocks.
+    let long = request(write, Payload::Gather(&pieces));
+    for way in WAYS {
+        let mut queue = Queue::plain(4, 3);
+        queue.post(way, &short);
+        queue.post(way, &long);
+        queue.post(way, &short);
+        queue.has(0, &[control(0, 0x0a, 1)]);
+        queue.has(1, &[control(1, 8, 5), REMOTE, POINTER, POINTER, POINTER]);
+        queue.has(3, &[control(3, 0x0a, 1)]);
+        // The queue is full until a request has completed, and stays as it is.
+        let before = queue.units(0, 16);
+        match way {
+            Way::Common => assert!(matches!(queue.post_in(RTS, way, &long), Ok(false))),
+            Way::Any => assert!(matches!(queue.post_in(RTS, way, &long), Err(PostError::Full(3)))),
+        }
+        assert_eq!(queue.units(0, 16), before);
+        assert_eq!(queue.ring.table.complete_send(1), Some(5));
+        // The entry begins in the last place and continues in the first one.
+        assert_eq!(queue.ring.table.complete_send(3), Some(5));
+        queue.post(way, &short);
+        queue.post(way, &short);
+        queue.post(way, &short);
+        queue.has(0, &[control(4, 0x0a, 1)]);
+        queue.has(2, &[control(6, 0x0a, 1)]);
+        assert_eq!(queue.ring.table.complete_send(6), Some(5));
+        queue.post(way, &long);
+        queue.has(3, &[control(7, 8, 5), REMOTE, POINTER, POINTER]);
+        queue.has(0, &[POINTER]);
+        assert_eq!(queue.ring.next, 9);
+    }
+}
+
+#[test]
+fn refused_request_takes_no_place() {
+    let pieces = [piece(0x1000, 32); 4];
+    let long = [piece(0x1000, TOO_LONG)];
+    let gather = |pieces| request(SendOperation::Send, Payload::Gather(pieces));
+    for way in WAYS {
+        let mut queue = Queue::plain(4, 4);
+        for (state, refused) in [
+            (RTS, gather(&pieces[..])),
+            (RTS, gather(&long)),
+            (RTS, request(SendOperation::Send, Payload::Inline(&[1; 61]))),
+            (QpState::IB_QPS_RTR, gather(&pieces[..1])),
+        ] {
+            let posted = queue.post_in(state, way, &refused);
+            assert!(matches!(posted, Ok(false) | Err(_)), "{refused:?} by {way:?}");
+            assert_eq!((queue.ring.next, queue.ring.requests, queue.ring.unrung), (0, 0, 0));
+        }
+        queue.post(way, &gather(&pieces[..3]));
+        queue.has(0, &[control(0, 0x0a, 4), POINTER, POINTER, POINTER]);
+    }
+    let unsupported = [
+        SendOperation::AtomicWrite { remote_addr: 0, rkey: 0, bytes: [0; 8] },
+        SendOperation::AtSharedQueue { srq_number: 1, operation: &SendOperation::Send },
+    ];
+    let mut queue = Queue::plain(4, 4);
+    for operation in unsupported {
+        let request = request(operation, Payload::Gather(&[]));
+        assert!(queue.post_in(RTS, Way::Any, &request).is_err(), "{request:?}");
+        assert_eq!(queue.ring.next, 0);
+    }
+}
+
+#[test]
+fn flags_are_those_of_request_and_queue() {
+    for (flags, bits) in [
+        (SendFlags::empty(), 0),
+        (SendFlags::SIGNALED, 8),
+        (SendFlags::SOLICITED, 2),
+        (SendFlags::FENCE, 0x80),
+        (SendFlags::all(), 0x8a),
+    ] {
+        for (way, signals_all) in WAYS.into_iter().flat_map(|way| [(way, false), (way, true)]) {
+            let mut queue = Queue::new(4, 4, Options::new(signals_all, false, false));
+            let request =
+                SendRequest { flags, ..request(SendOperation::Send, Payload::Gather(&[])) };
+            queue.post(way, &request);
+            let expected = if signals_all { bits | 8 } else { bits };
+            assert_eq!(queue.units(0, 1)[0][8..12], [0, 0, 0, expected], "{flags:?}");
+        }
+    }
+}
+
+#[test]
+fn request_behind_change_of_key_is_fenced() {
+    let invalidation = request(SendOperation::LocalInvalidate { rkey: 3 }, Payload::Gather(&[]));
+    let send = request(SendOperation::Send, Payload::Gather(&[]));
+    let fenced = SendRequest { flags: SendFlags::FENCE, ..send };
+    let flags = |queue: &Queue, block| queue.units(block, 1)[0][11];
+    for (next, expected) in [(send, 0x20), (fenced, 0x80)] {
+        let mut queue = Queue::plain(16, 8);
+        queue.post(Way::Any, &invalidation);
+        assert_eq!((queue.ring.next, flags(&queue, 0)), (2, 0));
+        assert_eq!(queue.ring.table.key_change(0), KeyChange::Invalidation);
+        // The short way knows no such fence.
+        assert!(matches!(queue.post_in(RTS, Way::Common, &next), Ok(false)));
+        queue.post(Way::Any, &next);
+        queue.post(Way::Common, &send);
+        assert_eq!([flags(&queue, 2), flags(&queue, 3)], [expected, 0]);
+        // A step to RESET removes the fence.
+        queue.post(Way::Any, &invalidation);
+        queue.ring.current.reset(&[]);
+        queue.post(Way::Any, &send);
+        assert_eq!((queue.ring.next, flags(&queue, 0)), (1, 0));
+    }
+}
+
+#[test]
+fn initiator_names_shared_receive_queue() {
+    let options = Options::new(false, true, false);
+    let number = |number: u8| [0, 0, 0, number, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let mut queue = Queue::new(16, 4, options);
+    let operation = SendOperation::AtSharedQueue { srq_number: 9, operation: &SendOperation::Send };
+    let send = request(operation, Payload::Gather(&[]));
+    assert!(matches!(queue.post_in(RTS, Way::Common, &send), Ok(false)));
+    queue.post(Way::Any, &send);
+    queue.has(0, &[control(0, 0x0a, 2), number(9)]);
+    let plain = request(SendOperation::Send, Payload::Gather(&[]));
+    assert!(matches!(queue.post_in(RTS, Way::Any, &plain), Err(PostError::Invalid(_))));
+    // A request of a queue pair in ERR completes and is not carried out.
+    assert!(matches!(queue.post_in(QpState::IB_QPS_ERR, Way::Any, &plain), Ok(true)));
+    queue.has(1, &[control(1, 0x0a, 2), number(0)]);
+    let invalidation = request(SendOperation::LocalInvalidate { rkey: 3 }, Payload::Gather(&[]));
+    queue.post(Way::Any, &invalidation);
+    assert_eq!(queue.units(2, 1)[0][3], 0x25);
+    assert_eq!(queue.units(2, 2)[1][0], 0x98, "no queue is named");
+}
+
+#[test]
+fn only_short_single_entry_is_copied_to_register() {
+    let send = request(SendOperation::Send, Payload::Gather(&[]));
+    let pieces = [piece(0x1000, 32)];
+    let gathered = request(SendOperation::Send, Payload::Gather(&pieces));
+    let inline = request(SendOperation::Send, Payload::Inline(&[7; 12]));
+    let first = |queue: &Queue, block: usize| queue.ring.ring.block(block * 64).word(0);
+    for copies_inline_only in [false, true] {
+        let mut queue = Queue::new(8, 8, Options::new(false, false, copies_inline_only));
+        queue.doorbell();
+        assert_eq!(stored(&queue.page, 0x800), 0, "no request was stored");
+        // Buffers have 256 bytes and take turns. The third word is that of the data.
+        queue.post(Way::Any, &inline);
+        queue.doorbell();
+        assert_eq!(stored(&queue.page, 0x800), first(&queue, 0));
+        assert_eq!(stored(&queue.page, 0x810), queue.ring.ring.block(0).word(2));
+        assert_eq!(queue.ring.record.load(Word::Second), 1);
+        queue.post(Way::Any, &gathered);
+        queue.doorbell();
+        let copied = if copies_inline_only { 0 } else { queue.ring.ring.block(64).word(2) };
+        assert_eq!(
+            [stored(&queue.page, 0x900), stored(&queue.page, 0x910)],
+            [first(&queue, 1), copied]
+        );
+        // Of two requests, the beginning of the last one is stored.
+        queue.post(Way::Any, &send);
+        queue.post(Way::Any, &inline);
+        queue.doorbell();
+        assert_eq!(stored(&queue.page, 0x800), first(&queue, 3));
+        assert_eq!(stored(&queue.page, 0x818), queue.ring.ring.block(0).word(3), "as before");
+        assert_eq!(queue.ring.record.load(Word::Second), 4);
+        queue.doorbell();
+        assert_eq!(stored(&queue.page, 0x900), first(&queue, 1), "no other request was stored");
+    }
+}

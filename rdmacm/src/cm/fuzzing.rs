@@ -9,7 +9,8 @@ use ucma_abi::{
 use verbs_abi::{AlignedU64, ib_path_rec_data};
 use zerocopy::IntoBytes;
 
-use super::channel::{ChannelInner, EventChannel};
+use super::channel::EventChannel;
+use super::forged::channel_on;
 use super::id::CmId;
 use super::parse::{EventData, EventType, RawEvent};
 use super::route::PathRecord;
@@ -18,13 +19,12 @@ use super::service_type::ServiceType;
 use crate::addr;
 use crate::addr::port_space::PortSpace;
 use crate::error::RejectReason;
-use crate::sys::ucma::UcmaFile;
 use crate::testing::Input;
 
 /// Returns a channel whose kernel accepts every command and answers zeros.
 fn channel() -> EventChannel {
     let silent = File::options().read(true).write(true).open("/dev/null").expect("open");
-    EventChannel { inner: ChannelInner::new(UcmaFile::new(silent.into())) }
+    channel_on(silent.into())
 }
 
 /// Delivers a sequence of events, either of arbitrary bytes or of one of three ids.

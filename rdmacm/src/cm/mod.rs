@@ -70,6 +70,8 @@ mod endpoint_qp;
 mod event;
 mod event_facts;
 mod external;
+#[cfg(any(fuzzing, all(test, feature = "null", not(loom))))]
+pub(crate) mod forged;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 mod group;

@@ -22,7 +22,7 @@ pub struct Device {
     pub(super) uverbs: Option<CharDevice>,
 }
 
-#[cfg(any(test, feature = "null"))]
+#[cfg(any(test, fuzzing, feature = "null"))]
 impl Device {
     /// Creates a device of which only the name is known.
     pub(crate) fn named(name: &str) -> Self {

@@ -140,15 +140,15 @@ impl Context {
     /// Creates a context on a driver that issues no commands of its own.
     ///
     /// Other commands succeed and return zeros.
-    #[cfg(any(test, feature = "null"))]
-    pub(super) fn on_null(driver: AnyDriver) -> Self {
+    #[cfg(any(test, fuzzing, feature = "null"))]
+    pub(crate) fn on_null(driver: AnyDriver) -> Self {
         Self::on_file(UverbsFile::silent(), driver)
     }
 
     /// Creates a context on a driver without commands of its own.
     ///
     /// Other commands go to `file`.
-    #[cfg(any(test, feature = "null"))]
+    #[cfg(any(test, fuzzing, feature = "null"))]
     pub(super) fn on_file(file: UverbsFile, driver: AnyDriver) -> Self {
         let async_events = std::fs::File::open("/dev/null").expect("/dev/null").into();
         Self::on_file_with_events(file, driver, async_events)
@@ -156,7 +156,7 @@ impl Context {
 
     /// Creates a context like [`on_file`](Self::on_file) that reads asynchronous events from
     /// `async_events`.
-    #[cfg(any(test, feature = "null"))]
+    #[cfg(any(test, fuzzing, feature = "null"))]
     pub(super) fn on_file_with_events(
         file: UverbsFile,
         driver: AnyDriver,

@@ -13,6 +13,9 @@
 //! | `Unknown` | none | connection manager only |
 
 pub mod any;
+#[cfg(any(fuzzing, feature = "null"))]
+#[doc(hidden)]
+pub mod forged;
 mod generic;
 mod mlx5;
 #[cfg(any(test, feature = "null"))]

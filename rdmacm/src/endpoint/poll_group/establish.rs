@@ -102,7 +102,7 @@ impl PollGroup {
     }
 
     /// Adds a member, whose events find it from now on.
-    fn insert(&mut self, link: Link, qp: Option<QueuePair>) -> Result<Member> {
+    pub(super) fn insert(&mut self, link: Link, qp: Option<QueuePair>) -> Result<Member> {
         if self.attempts_timer.is_none() {
             let timer = Timer::new(FIRST)?;
             self.descriptor.add_attempts(&timer)?;
@@ -158,19 +158,23 @@ impl PollGroup {
     ///
     /// Its number may be that of a destroyed queue pair, of which no completion may be left.
     fn create_qp(&self, id: &CmId) -> Result<QueuePair> {
+        id.create_qp(&self.resources.pd, &self.qp_init())
+    }
+
+    /// Returns the parameters of the queue pair of a member.
+    pub(super) fn qp_init(&self) -> QueuePairInit<'_> {
         let shared = &self.resources;
         let caps = QueuePairCaps {
             max_send_wr: self.config.send_queue_depth(),
             max_recv_wr: 0,
             ..QueuePairCaps::default()
         };
-        let init = QueuePairInit {
+        QueuePairInit {
             caps,
             send_cq: &shared.send_cq,
             srq: Some(shared.receives.srq()),
             ..QueuePairInit::new(&shared.recv_cq)
-        };
-        id.create_qp(&shared.pd, &init)
+        }
     }
 
     /// Handles an event of a member that is not established.

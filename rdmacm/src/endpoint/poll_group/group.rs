@@ -121,11 +121,22 @@ impl PollGroup {
         config.check()?;
         let context = Context::shared(device)?;
         let is_iwarp = context.transport() == Transport::Iwarp;
-        let posted = config.posted_receives(is_iwarp);
-        let pd = ProtectionDomain::new(&context)?;
         let completions = CompletionChannel::new(&context)?;
+        Self::over(&context, is_iwarp, completions, EventChannel::new()?, config)
+    }
+
+    /// Creates a group whose events arrive on `completions` and `channel`.
+    pub(super) fn over(
+        context: &Context,
+        is_iwarp: bool,
+        completions: CompletionChannel,
+        channel: EventChannel,
+        config: &PollGroupConfig,
+    ) -> Result<Self> {
+        let posted = config.posted_receives(is_iwarp);
+        let pd = ProtectionDomain::new(context)?;
         completions.set_nonblocking(true)?;
-        let cq = |size| CompletionQueue::new(&context, size, Some(&completions));
+        let cq = |size| CompletionQueue::new(context, size, Some(&completions));
         let (recv_cq, send_cq) = (cq(posted)?, cq(config.send_completions(config.members))?);
         let attributes = SharedReceiveQueueAttributes { max_wr: posted, ..Default::default() };
         let srq = SharedReceiveQueue::new(&pd, attributes)?;
@@ -140,7 +151,6 @@ impl PollGroup {
         resources.post_receives()?;
         // This matches the initial state of `Arming`: the first message raises an event.
         resources.recv_cq.request_notify(false)?;
-        let channel = EventChannel::new()?;
         channel.set_nonblocking(true)?;
         let returns = ReturnList::new()?;
         let descriptor = Descriptor::new(&channel, &resources.completions, returns.wakeup())?;

@@ -103,6 +103,8 @@ mod descriptor;
 mod ending;
 mod establish;
 mod event;
+#[cfg(any(fuzzing, all(test, feature = "null", not(loom))))]
+mod forged;
 mod group;
 mod link;
 mod member_table;
@@ -111,6 +113,8 @@ mod resources;
 mod return_list;
 mod sending;
 mod starvation;
+#[cfg(all(test, feature = "null", not(loom)))]
+mod tests;
 
 pub use self::buffer::{Message, SendBuffer};
 pub use self::config::PollGroupConfig;

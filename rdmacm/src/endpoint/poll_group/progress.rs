@@ -191,7 +191,7 @@ impl PollGroup {
         Ok(())
     }
 
-    fn on_event(&mut self, event: &CmEvent) -> Result<()> {
+    pub(super) fn on_event(&mut self, event: &CmEvent) -> Result<()> {
         let Some(member) = self.members.at(event.user_data()) else { return Ok(()) };
         let Some(link) = self.members.get(member) else { return Ok(()) };
         if link.id.token() != event.token() || link.is_finished() {

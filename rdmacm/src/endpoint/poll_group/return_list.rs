@@ -83,6 +83,15 @@ impl ReturnList {
         }
     }
 
+    /// Makes the next returned buffer wake the group, or wakes it now if one was returned already.
+    pub(super) fn wake_on_return(&self) {
+        let mut state = ignore_poison(self.state.lock());
+        let has_returned = state.returned.as_ref().is_some_and(|returned| !returned.is_empty());
+        state.wakes = !has_returned;
+        drop(state);
+        self.wake_if(has_returned);
+    }
+
     /// Makes the descriptor readable.
     pub(super) fn wake(&self) {
         // Refused only if the counter is at its maximum: the descriptor is readable then.

@@ -96,7 +96,18 @@ impl PollGroup {
     }
 
     /// Takes a place of the member and a buffer of the group.
+    ///
+    /// After [`ErrorKind::WouldBlock`] a buffer that the program returns makes the descriptor readable, because an event loop
+    /// may wait for it without another poll.
     fn acquire(&mut self, member: Member) -> Result<MemberBuffer> {
+        let acquired = self.try_acquire(member);
+        if acquired.as_ref().is_err_and(|error| *error.kind() == ErrorKind::WouldBlock) {
+            self.returns.wake_on_return();
+        }
+        acquired
+    }
+
+    fn try_acquire(&mut self, member: Member) -> Result<MemberBuffer> {
         self.check_process(SEND)?;
         let Self { members, resources, waiting, lacking, .. } = self;
         let Some(link) = members.get_mut(member) else { return Err(ended(SEND, member)) };
@@ -147,13 +158,16 @@ impl PollGroup {
         let mut io = MemberIo { shared, sends: link.sends.as_mut(), completed: None };
         let outgoing = operation.into();
         let posted = link.core.post_send(&mut io, Operation::Send, buffer, length, outgoing, false);
-        posted.map_err(|refused| {
-            if let Some(mut place) = refused.buffer {
-                shared.free_sends.extend(place.memory.take());
-                link.core.give_back(place);
-            }
-            refused.error.of(SEND, link.name())
-        })
+        let Err(refused) = posted else { return Ok(()) };
+        let error = refused.error.of(SEND, link.name());
+        if let Some(mut place) = refused.buffer {
+            shared.free_sends.extend(place.memory.take());
+            link.core.give_back(place);
+            // This member may lack the place, and others the memory.
+            self.has_place(member);
+            self.returns.wake_if(!self.waiting.is_empty());
+        }
+        Err(error)
     }
 
     /// Reports the members that wait for a buffer, as far as there are buffers.

@@ -1,0 +1,108 @@
+//! A poll group without a kernel, whose completions and events a fuzz target or a test chooses.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::pipe2;
+
+use super::config::PollGroupConfig;
+use super::group::PollGroup;
+use super::link::{Attempt, Link, Phase};
+use super::member_table::Member;
+use crate::cm::forged::{channel_on, deliver};
+use crate::cm::{CmId, PortSpace};
+use crate::driver::{Capabilities, External};
+use crate::drivers::any::AnyDriver;
+use crate::drivers::forged::Forged;
+use crate::endpoint::trace::Trace;
+use crate::error::Result;
+use crate::verbs::{CompletionChannel, Context, QpState, QueuePair, QueuePairAttributes};
+
+/// Bytes of a pipe that is full after few commands.
+const PAGE: i32 = 4096;
+
+/// The kernel's number of the event that a connection is established.
+pub(super) const ESTABLISHED: u32 = 9;
+
+/// A group with its device.
+pub(super) struct ForgedGroup {
+    // Declared first: it sends commands when it is dropped.
+    pub(super) group: PollGroup,
+    pub(super) device: Forged,
+    /// The end of the completion channel to which the kernel writes events.
+    #[cfg_attr(not(fuzzing), expect(dead_code, reason = "tests poll without these events"))]
+    pub(super) completion_events: UnixStream,
+    /// The end of the pipe at which commands of the connection manager arrive.
+    commands: File,
+}
+
+impl ForgedGroup {
+    /// Creates a group without members.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the process has no descriptors left.
+    pub(super) fn new(capabilities: Capabilities, config: &PollGroupConfig) -> Self {
+        let device = Forged::new(capabilities);
+        let context = Context::on_null(AnyDriver::External(External::new(device.clone())));
+        let (completions, completion_events) = CompletionChannel::on_socket(&context);
+        completion_events.set_nonblocking(true).expect("a socket");
+        let (commands, written) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).expect("a pipe");
+        fcntl(&written, FcntlArg::F_SETPIPE_SZ(PAGE)).expect("a pipe of a page");
+        let (is_iwarp, channel) = (capabilities.qp_follows_connection, channel_on(written));
+        let group = PollGroup::over(&context, is_iwarp, completions, channel, config);
+        Self {
+            group: group.expect("a group"),
+            device,
+            completion_events,
+            commands: commands.into(),
+        }
+    }
+
+    /// Adds a member, as [`PollGroup::add`] does for a request, which only a kernel can deliver.
+    ///
+    /// Its queue pair has the `number`. If `is_late`, the time of the attempt is over.
+    pub(super) fn accept(
+        &mut self,
+        number: u32,
+        writes_first: bool,
+        is_late: bool,
+    ) -> Result<Member> {
+        let Self { group, device, .. } = self;
+        device.device().next_number = number;
+        group.poll_late_completions()?;
+        let id = CmId::new(&group.channel, PortSpace::Tcp)?;
+        let qp = QueuePair::new(&group.resources.pd, &group.qp_init())?;
+        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS))?;
+        group.returns.wake_if(!group.events.is_empty() || !group.ending.is_empty());
+        let until = is_late.then(Instant::now);
+        let attempt = Attempt { asking: None, private_data: Vec::new(), until, overall: until };
+        let (first, context) = ((Phase::Answer, attempt), group.resources.pd.context());
+        let link = Link::new(id, context, &group.config, first, writes_first, Trace::default());
+        group.insert(link, Some(qp))
+    }
+
+    /// Delivers an event of the member's id.
+    pub(super) fn deliver(&mut self, member: Member, event_type: u32, status: u32) -> Result<()> {
+        let Some(link) = self.group.members.get(member) else { return Ok(()) };
+        let event = deliver(&self.group.channel, &link.id, event_type, status);
+        event.map_or(Ok(()), |event| self.group.on_event(&event))
+    }
+
+    /// Reads the commands that have arrived, so that the pipe has room for further ones.
+    pub(super) fn receive_commands(&mut self) {
+        let mut bytes = [0; PAGE as usize];
+        while self.commands.read(&mut bytes).is_ok_and(|length| length > 0) {}
+    }
+
+    /// Returns `true` if the descriptor of the group is readable, so that an event loop polls.
+    pub(super) fn is_readable(&self) -> bool {
+        let mut descriptors = [PollFd::new(self.group.as_fd(), PollFlags::POLLIN)];
+        poll(&mut descriptors, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    }
+}

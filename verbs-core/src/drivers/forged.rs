@@ -1,0 +1,197 @@
+//! A driver for fuzz targets and tests, which choose its completions.
+//!
+//! # Safety
+//!
+//! [`Driver`] is an unsafe trait because a completion must mean that the device has given the memory of its
+//! request back. This device keeps the identifiers of requests and never uses their memory, so even a false
+//! completion means that.
+#![expect(unsafe_code, reason = "a driver promises what its completions mean")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use verbs_abi::{
+    ib_uverbs_create_ah, ib_uverbs_create_ah_resp, ib_uverbs_create_cq, ib_uverbs_create_cq_resp,
+    ib_uverbs_create_qp_resp, ib_uverbs_create_srq_resp, ib_uverbs_ex_create_qp,
+};
+
+use crate::driver::{
+    Arm, Capabilities, CommandContext, CqControlOps, CqControls, CqOps, CreateError, CreateSrq,
+    CreatedCq, CreatedQp, CreatedSrq, Doorbell, Driver, PollError, PostError, Posted, RecvOps,
+    SendOps,
+};
+use crate::lock::ignore_poison;
+use crate::sys::command::CommandError;
+use crate::sys::uverbs::UverbsFile;
+use crate::work::{AddressVector, Completion, PdNumber, QpState, ReceiveRequest, SendRequest};
+
+/// The device and its driver. A clone is the same device.
+#[derive(Debug, Clone)]
+pub struct Forged {
+    capabilities: Capabilities,
+    device: Arc<Mutex<Device>>,
+}
+
+/// A request that was posted and not completed.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// The identifier.
+    pub wr_id: u64,
+    /// The number of its queue pair, or `None` for a receive.
+    pub qp_num: Option<u32>,
+}
+
+/// The state of the device.
+#[derive(Debug, Default)]
+pub struct Device {
+    /// The number of the next queue pair. Several queue pairs may have one number.
+    pub next_number: u32,
+    /// Completions that were not polled, of each completion queue in the order of their creation.
+    pub completions: Vec<VecDeque<Completion>>,
+    /// Requests in the order in which they were posted.
+    pub requests: Vec<Request>,
+    /// Requests are refused: 0 none, 1 as impossible, 2 by a command, so that the device may have them.
+    pub refuses: u8,
+    /// The next poll finds a malformed completion.
+    pub is_malformed: bool,
+}
+
+impl Forged {
+    /// Creates a device whose driver has `capabilities`.
+    pub fn new(capabilities: Capabilities) -> Self {
+        Self { capabilities, device: Arc::default() }
+    }
+
+    /// Locks the state of the device, which no call of the library may need meanwhile.
+    pub fn device(&self) -> MutexGuard<'_, Device> {
+        ignore_poison(self.device.lock())
+    }
+
+    fn post(&self, request: Request) -> Posted {
+        let mut device = self.device();
+        match device.refuses {
+            0 => device.requests.push(request),
+            1 => return Err(PostError::Invalid("a request that the device is to refuse")),
+            _ => {
+                device.requests.push(request);
+                return Err(PostError::Command(CommandError::Os(nix::errno::Errno::EIO)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The polled end of the completion queue with this index.
+#[derive(Debug)]
+pub struct ForgedCqRing(Forged, usize);
+
+/// The shared part of a completion queue.
+#[derive(Debug)]
+pub struct ForgedCqControl;
+
+/// The send queue of the queue pair with this number.
+#[derive(Debug)]
+pub struct ForgedSendRing(Forged, u32);
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub struct ForgedRecvRing(Forged);
+
+// SAFETY: no device uses the memory of a request, so it is free at any time.
+unsafe impl Driver for Forged {
+    type CqRing = ForgedCqRing;
+    type CqControl = ForgedCqControl;
+    type SendRing = ForgedSendRing;
+    type RecvRing = ForgedRecvRing;
+    type QpData = ();
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn create_cq(
+        &self,
+        _: CommandContext<'_>,
+        request: ib_uverbs_create_cq,
+    ) -> Result<CreatedCq<Self>, CreateError> {
+        let response = ib_uverbs_create_cq_resp { cqe: request.cqe, ..Default::default() };
+        let mut device = self.device();
+        device.completions.push(VecDeque::new());
+        let ring = ForgedCqRing(self.clone(), device.completions.len() - 1);
+        Ok(CreatedCq { response, ring, control: ForgedCqControl, memory: None })
+    }
+
+    fn create_qp(
+        &self,
+        _: CommandContext<'_>,
+        request: ib_uverbs_ex_create_qp,
+        _: CqControls<'_, Self>,
+    ) -> Result<CreatedQp<Self>, CreateError> {
+        let qpn = self.device().next_number;
+        let response = ib_uverbs_create_qp_resp {
+            qpn,
+            max_send_wr: request.max_send_wr,
+            max_send_sge: request.max_send_sge,
+            ..Default::default()
+        };
+        let send = ForgedSendRing(self.clone(), qpn);
+        Ok(CreatedQp { response, send, recv: None, data: (), ece_options: 0, memory: None })
+    }
+
+    fn create_srq(
+        &self,
+        _: CommandContext<'_>,
+        mut request: CreateSrq,
+        _: Option<&Self::CqControl>,
+    ) -> Result<CreatedSrq<Self>, CreateError> {
+        let (max_wr, max_sge) = request.capacity();
+        let response =
+            ib_uverbs_create_srq_resp { max_wr: *max_wr, max_sge: *max_sge, ..Default::default() };
+        let ring = ForgedRecvRing(self.clone());
+        Ok(CreatedSrq { response, ring, on_destroyed: None, memory: None })
+    }
+
+    fn create_ah(
+        &self,
+        _: CommandContext<'_>,
+        _: PdNumber,
+        _: ib_uverbs_create_ah,
+    ) -> Result<(ib_uverbs_create_ah_resp, AddressVector), CreateError> {
+        Err(CreateError::Unsupported("datagrams"))
+    }
+}
+
+impl CqOps for ForgedCqRing {
+    fn poll(&mut self, _: &UverbsFile, into: &mut [Completion]) -> Result<usize, PollError> {
+        let mut device = self.0.device();
+        if std::mem::take(&mut device.is_malformed) {
+            return Err(PollError::Malformed("a completion that the device has to forge"));
+        }
+        let waiting = &mut device.completions[self.1];
+        let count = into.len().min(waiting.len());
+        into.iter_mut().zip(waiting.drain(..count)).for_each(|(slot, done)| *slot = done);
+        Ok(count)
+    }
+}
+
+impl CqControlOps for ForgedCqControl {
+    fn arm(&self, _: CommandContext<'_>, _: &Arm<'_>) -> Result<(), CommandError> {
+        Ok(())
+    }
+}
+
+impl SendOps for ForgedSendRing {
+    unsafe fn store(&mut self, _: Doorbell<'_>, _: QpState, request: &SendRequest<'_>) -> Posted {
+        self.0.post(Request { wr_id: request.wr_id, qp_num: Some(self.1) })
+    }
+
+    fn ring(&mut self, _: Doorbell<'_>) -> Posted {
+        Ok(())
+    }
+}
+
+impl RecvOps for ForgedRecvRing {
+    unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
+        self.0.post(Request { wr_id: request.wr_id, qp_num: None })
+    }
+}

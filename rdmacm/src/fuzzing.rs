@@ -10,4 +10,5 @@ pub use crate::drivers::mlx5_fuzzing::{completions as mlx5_completions, context 
 pub use crate::drivers::rxe::fuzzing::ring as rxe_ring;
 pub use crate::drivers::siw::fuzzing::ring as siw_ring;
 pub use crate::endpoint::fuzzing::endpoint;
+pub use crate::endpoint::poll_group::fuzzing::poll_group;
 pub use crate::verbs::fuzzing::completions;

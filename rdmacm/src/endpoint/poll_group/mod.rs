@@ -105,6 +105,8 @@ mod establish;
 mod event;
 #[cfg(any(fuzzing, all(test, feature = "null", not(loom))))]
 mod forged;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod group;
 mod link;
 mod member_table;

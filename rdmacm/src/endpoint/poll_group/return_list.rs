@@ -110,6 +110,14 @@ impl ReturnList {
         let _ = self.wakeup.read();
     }
 
+    /// Returns `true` if a buffer for sending is on the list.
+    #[cfg(fuzzing)]
+    pub(super) fn has_send(&self) -> bool {
+        let state = ignore_poison(self.state.lock());
+        let is_send = |one: &Returned| matches!(one, Returned::Send(..));
+        state.returned.as_ref().is_some_and(|returned| returned.iter().any(is_send))
+    }
+
     pub(super) fn wakeup(&self) -> &EventFd {
         &self.wakeup
     }

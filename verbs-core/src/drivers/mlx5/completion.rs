@@ -4,9 +4,10 @@
 //! current list when a completion has a number that the copy lacks. So polling takes no lock while the list is unchanged, and
 //! never allocates.
 //!
-//! When a queue pair is destroyed, or moved to RESET, the completions of that life that were not polled stay in the ring. The
-//! position behind them is recorded, and polling drops them, except those of requests of a shared receive queue. rdma-core
-//! drops these too, and with them the only sign that the memory of the request is free.
+//! A generation of a queue pair begins with its creation or a step to RESET, and ends with the next such step or its
+//! destruction. Its completions that were not polled then stay in the ring. The position behind them is recorded, and
+//! polling drops them, except those of requests of a shared receive queue. rdma-core drops these too, and with them the
+//! only sign that the memory of the request is free.
 
 mod translation;
 
@@ -42,53 +43,53 @@ fn index(number: u64) -> u32 {
     number as u32
 }
 
-/// A life of a queue pair on a completion queue: from its creation or a step to RESET, to the next such step or its end.
+/// A generation of a queue pair on a completion queue.
 #[derive(Debug)]
-pub(super) struct Life {
+pub(super) struct Generation {
     /// The number by which completions name the queue pair.
     key: u32,
     table: Arc<Table>,
-    /// The number of the completion that follows the last one of the life, or [`LIVES`](Self::LIVES).
+    /// The number of the completion that follows the last one of the generation, or [`NO_END`](Self::NO_END).
     end: AtomicU64,
 }
 
-impl Life {
+impl Generation {
     /// The queue pair may still have completions.
-    const LIVES: u64 = u64::MAX;
+    const NO_END: u64 = u64::MAX;
 
     /// A number that no completion has: their numbers have 25 bits.
     const NO_KEY: u32 = u32::MAX;
 
-    /// Creates a life without a queue pair, which no completion belongs to.
+    /// Creates a generation without a queue pair, which no completion belongs to.
     fn none() -> Arc<Self> {
         let table = Table::new(Table::NO_QP, 0, 0, None, Arc::new(UserIndex::NONE));
-        let end = AtomicU64::new(Self::LIVES);
+        let end = AtomicU64::new(Self::NO_END);
         Arc::new(Self { key: Self::NO_KEY, table: Arc::new(table), end })
     }
 
     #[inline(always)]
     fn end(&self) -> Option<u64> {
         let end = self.end.load(Ordering::Acquire);
-        (end != Self::LIVES).then_some(end)
+        (end != Self::NO_END).then_some(end)
     }
 
-    /// Ends the life before the completion number `end`, unless it has ended.
+    /// Ends the generation before the completion number `end`, unless it has ended.
     fn end_at(&self, end: u64) {
         let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
-        let _ = self.end.compare_exchange(Self::LIVES, end, success, failure);
+        let _ = self.end.compare_exchange(Self::NO_END, end, success, failure);
     }
 }
 
-/// A list of lives, sorted by number. Of those with one number, earlier ones come first.
-type Lives = Arc<[Arc<Life>]>;
+/// A list of generations, sorted by number. Of those with one number, earlier ones come first.
+type Generations = Arc<[Arc<Generation>]>;
 
 /// The state that changes with the queue pairs and the size of a completion queue.
 #[derive(Debug)]
 struct Changing {
     /// The ring that the device writes.
     ring: CompletionRing,
-    /// The lives that may have completions, sorted by number. A change makes a new list.
-    lives: Lives,
+    /// The generations that may have completions, sorted by number. A change makes a new list.
+    generations: Generations,
 }
 
 /// The part of a completion queue that its queue pairs, and threads that arm it, share with the thread that polls.
@@ -116,7 +117,7 @@ impl Shared {
         registers: Arc<Registers>,
         number: u32,
     ) -> Arc<Self> {
-        let changing = Mutex::new(Changing { ring, lives: Arc::from([]) });
+        let changing = Mutex::new(Changing { ring, generations: Arc::from([]) });
         let (polled, armed) = (AtomicU64::new(0), Mutex::default());
         Arc::new(Self { changing, record, armed, names_user_index, polled, registers, number })
     }
@@ -125,36 +126,39 @@ impl Shared {
         if self.names_user_index { table.user_index.index } else { table.qp_num }
     }
 
-    /// Begins a life of a queue pair.
+    /// Begins a generation of a queue pair.
     pub(super) fn add(&self, table: &Arc<Table>) {
         self.insert(self.key(table), Arc::clone(table));
     }
 
     fn insert(&self, key: u32, table: Arc<Table>) {
-        let life = Life { key, table, end: AtomicU64::new(Life::LIVES) };
+        let generation = Generation { key, table, end: AtomicU64::new(Generation::NO_END) };
         let mut changing = ignore_poison(self.changing.lock());
-        // The kernel gives a number away again before the thread that destroyed its queue pair ends the life.
-        let lives = |life: &&Arc<Life>| life.key == key && life.end().is_none();
-        if let Some(earlier) = changing.lives.iter().find(lives) {
+        // The kernel gives a number away again before the thread that destroyed its queue pair ends the generation.
+        let is_current =
+            |generation: &&Arc<Generation>| generation.key == key && generation.end().is_none();
+        if let Some(earlier) = changing.generations.iter().find(is_current) {
             earlier.end_at(self.written(&changing.ring));
         }
-        let mut next = self.unpolled(&changing.lives);
-        let place = next.partition_point(|life| life.key <= key);
-        next.insert(place, Arc::new(life));
-        changing.lives = next.into();
+        let mut next = self.unpolled(&changing.generations);
+        let place = next.partition_point(|generation| generation.key <= key);
+        next.insert(place, Arc::new(generation));
+        changing.generations = next.into();
     }
 
-    /// Ends the life with `table`, which has no more completions than those that the device has written.
+    /// Ends the generation with `table`, which has no more completions than those that the device has written.
     pub(super) fn end(&self, table: &Arc<Table>) {
         let mut changing = ignore_poison(self.changing.lock());
         let end = self.written(&changing.ring);
-        for life in changing.lives.iter().filter(|life| Arc::ptr_eq(&life.table, table)) {
-            life.end_at(end);
+        for generation in
+            changing.generations.iter().filter(|generation| Arc::ptr_eq(&generation.table, table))
+        {
+            generation.end_at(end);
         }
-        changing.lives = self.unpolled(&changing.lives).into();
+        changing.generations = self.unpolled(&changing.generations).into();
     }
 
-    /// Begins the life of a shared receive queue in an XRC domain, which the device knows by `number`.
+    /// Begins the generation of a shared receive queue in an XRC domain, which the device knows by `number`.
     pub(super) fn add_shared(
         self: &Arc<Self>,
         number: u32,
@@ -186,15 +190,16 @@ impl Shared {
         }
     }
 
-    /// Returns the lives whose completions have not all been polled.
-    fn unpolled(&self, lives: &Lives) -> Vec<Arc<Life>> {
+    /// Returns the generations whose completions have not all been polled.
+    fn unpolled(&self, generations: &Generations) -> Vec<Arc<Generation>> {
         let polled = self.polled.load(Ordering::Acquire);
-        let is_unpolled = |life: &&Arc<Life>| life.end().is_none_or(|end| polled < end);
-        lives.iter().filter(is_unpolled).cloned().collect()
+        let is_unpolled =
+            |generation: &&Arc<Generation>| generation.end().is_none_or(|end| polled < end);
+        generations.iter().filter(is_unpolled).cloned().collect()
     }
 }
 
-/// The life of a shared receive queue in an XRC domain, on its completion queue.
+/// The generation of a shared receive queue in an XRC domain, on its completion queue.
 #[derive(Debug)]
 pub(super) struct SharedLife {
     cq: Arc<Shared>,
@@ -263,45 +268,47 @@ pub struct CqRing {
     process: Process,
 }
 
-/// The lives of a completion queue, as the thread that polls knows them.
+/// The generations of a completion queue, as the thread that polls knows them.
 #[derive(Debug)]
 struct Known {
-    /// The life that was found last, or [`Life::none`].
-    last: Arc<Life>,
+    /// The generation that was found last, or [`Generation::none`].
+    last: Arc<Generation>,
     /// The shared list, as it was when it was taken.
-    lives: Lives,
-    /// The offset of the word in a completion by which a life is found.
+    generations: Generations,
+    /// The offset of the word in a completion by which a generation is found.
     offset: usize,
 }
 
 impl Known {
-    /// Returns the life that the completion `entry`, with the number `next`, belongs to, and whether the life has ended.
+    /// Returns the generation that the completion `entry`, with the number `next`, belongs to, and whether it has ended.
     #[inline(always)]
     fn find(
         &mut self,
         shared: &Shared,
         entry: Entry<'_>,
         next: u64,
-    ) -> Result<(&Life, bool), &'static str> {
-        let is_last = self.last_life(entry).is_some();
+    ) -> Result<(&Generation, bool), &'static str> {
+        let is_last = self.last_generation(entry).is_some();
         let has_ended = if is_last { false } else { self.search(shared, entry, next)? };
         Ok((&self.last, has_ended))
     }
 
-    /// Returns the number by which the completion `entry` names a life.
+    /// Returns the number by which the completion `entry` names a generation.
     #[inline(always)]
     fn key(&self, entry: Entry<'_>) -> u32 {
         entry.u32(self.offset) & INDEX
     }
 
-    /// Returns the life that was found last, if the completion `entry` belongs to it and it has not ended.
+    /// Returns the generation that was found last, if the completion `entry` belongs to it and it has not ended.
     #[inline(always)]
-    fn last_life(&self, entry: Entry<'_>) -> Option<&Life> {
+    fn last_generation(&self, entry: Entry<'_>) -> Option<&Generation> {
         let is_last = self.last.key == self.key(entry) && self.last.end().is_none();
         is_last.then_some(&self.last)
     }
 
-    /// Looks for the life of `entry`, also in the list as it is now, and makes it the last one. Returns `true` if it has ended.
+    /// Looks for the generation of `entry`, also in the list as it is now, and makes it the last one.
+    ///
+    /// Returns `true` if it has ended.
     #[cold]
     #[inline(never)]
     fn search(
@@ -314,7 +321,7 @@ impl Known {
         let number = entry.u32(at::USER_INDEX) & INDEX;
         for is_taken in [false, true] {
             if is_taken {
-                self.lives = ignore_poison(shared.changing.lock()).lives.clone();
+                self.generations = ignore_poison(shared.changing.lock()).generations.clone();
             }
             if let Some(has_ended) = self.search_list(key, next) {
                 return Ok(has_ended);
@@ -330,25 +337,26 @@ impl Known {
     }
 
     fn search_list(&mut self, key: u32, next: u64) -> Option<bool> {
-        let first = self.lives.partition_point(|life| life.key < key);
-        let mut same = self.lives[first..].iter().take_while(|life| life.key == key);
-        let (life, has_ended) = same.find_map(|life| match life.end() {
-            None => Some((life, false)),
-            Some(end) => (next < end).then_some((life, true)),
+        let first = self.generations.partition_point(|generation| generation.key < key);
+        let mut same =
+            self.generations[first..].iter().take_while(|generation| generation.key == key);
+        let (generation, has_ended) = same.find_map(|generation| match generation.end() {
+            None => Some((generation, false)),
+            Some(end) => (next < end).then_some((generation, true)),
         })?;
-        self.last = Arc::clone(life);
+        self.last = Arc::clone(generation);
         Some(has_ended)
     }
 
-    /// Forgets the life that was found last.
+    /// Forgets the generation that was found last.
     fn forget(&mut self) {
-        self.last = Life::none();
+        self.last = Generation::none();
     }
 
-    /// Returns `true` if no life was found since the last call of [`forget`](Self::forget).
+    /// Returns `true` if no generation was found since the last call of [`forget`](Self::forget).
     #[inline(always)]
     fn has_none(&self) -> bool {
-        self.last.key == Life::NO_KEY
+        self.last.key == Generation::NO_KEY
     }
 }
 
@@ -358,7 +366,7 @@ impl CqRing {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let ring = ignore_poison(shared.changing.lock()).ring.clone();
         let offset = if shared.names_user_index { at::USER_INDEX } else { at::OPCODE_AND_QP };
-        let known = Known { last: Life::none(), lives: Arc::from([]), offset };
+        let known = Known { last: Generation::none(), generations: Arc::from([]), offset };
         Self { ring, shared, next: 0, known, process: Process::current() }
     }
 
@@ -372,11 +380,13 @@ impl CqRing {
             let entry = ring.entry(index(*next));
             let Some(opcode) = entry.opcode() else { break };
             let taken = match known.find(shared, entry, *next) {
-                Ok((life, true)) if !outlives(&life.table, opcode) => {
-                    drop_completion(entry, &life.table, opcode);
+                Ok((generation, true)) if !outlives(&generation.table, opcode) => {
+                    drop_completion(entry, &generation.table, opcode);
                     Ok(0)
                 }
-                Ok((life, _)) => translate(entry, &life.table, opcode, slot).map(|()| 1),
+                Ok((generation, _)) => {
+                    translate(entry, &generation.table, opcode, slot).map(|()| 1)
+                }
                 Err(reason) => Err(reason),
             };
             match taken {
@@ -402,16 +412,16 @@ impl CqRing {
     /// Lets the device write over the entries that were polled.
     #[inline(always)]
     fn release(&self) {
-        // A thread that ends a life counts from the polled ones on, before the device writes over them.
+        // A thread that ends a generation counts from the polled ones on, before the device writes over them.
         self.shared.polled.store(self.next, Ordering::Release);
         self.shared.record.store(Word::First, index(self.next) & INDEX);
     }
 
-    /// Takes the next completion, with `opcode`, off the ring if it is a frequent one of the life that was found last.
+    /// Takes the next completion, with `opcode`, off the ring if it is frequent and its generation was found last.
     #[inline(always)]
     fn take_frequent(&mut self, opcode: u8, into: &mut Completion) -> Option<usize> {
         let entry = self.ring.entry(index(self.next));
-        let table = &self.known.last_life(entry)?.table;
+        let table = &self.known.last_generation(entry)?.table;
         translate_frequent(entry, table, opcode, into)?;
         self.next += 1;
         self.release();
@@ -439,9 +449,9 @@ impl CqRing {
             }
             number += 1;
         }
-        let has_end = |life: &&Arc<Life>| life.end().is_some();
-        for life in changing.lives.iter().filter(has_end) {
-            life.end.fetch_add(1, Ordering::AcqRel);
+        let has_end = |generation: &&Arc<Generation>| generation.end().is_some();
+        for generation in changing.generations.iter().filter(has_end) {
+            generation.end.fetch_add(1, Ordering::AcqRel);
         }
         self.next += 1;
         // The next poll takes the slow path, which stores the new number in the record.
@@ -464,8 +474,8 @@ impl Drop for CqRing {
         for _ in 0..self.ring.entries() {
             let entry = self.ring.entry(index(self.next));
             let Some(opcode) = entry.opcode() else { break };
-            if let Ok((life, _)) = self.known.find(&self.shared, entry, self.next) {
-                drop_completion(entry, &life.table, opcode);
+            if let Ok((generation, _)) = self.known.find(&self.shared, entry, self.next) {
+                drop_completion(entry, &generation.table, opcode);
             }
             self.next += 1;
         }
@@ -475,7 +485,7 @@ impl Drop for CqRing {
 impl CqOps for CqRing {
     /// Finds that there is no completion.
     ///
-    /// An empty ring needs no store, because the poll that found the last life has stored the number of the next completion.
+    /// An empty ring needs no store: the poll that found the last generation has stored the number of the next completion.
     #[inline(always)]
     fn try_poll(&mut self, _: &mut [Completion]) -> Option<usize> {
         let is_empty =

@@ -336,13 +336,13 @@ unsafe impl Driver for Mlx5 {
         response.max_wr = most;
         response.max_sge = size.max_sge;
         self.remember_shared(response.srq_handle, &table);
-        let life = cq.zip(user_index).map(|(cq, user_index)| -> Box<dyn OnDestroyed> {
+        let on_destroyed = cq.zip(user_index).map(|(cq, user_index)| -> Box<dyn OnDestroyed> {
             Box::new(cq.0.add_shared(driver.srqn, &table, user_index))
         });
         let QueueMemory { mapping, rings: [ring], record } = memory;
         let ring = RecvRing::shared(ring, record, size, table, most);
         let ring = Box::new(ring);
-        Ok(CreatedSrq { response, ring, on_destroyed: life, memory: Some(mapping) })
+        Ok(CreatedSrq { response, ring, on_destroyed, memory: Some(mapping) })
     }
 
     fn create_ah(

@@ -9,104 +9,107 @@ use super::table::Table;
 use crate::lock::ignore_poison;
 use crate::sync::{AtomicU32, pause};
 
-/// The life of one queue of a queue pair: from the creation of the queue pair, or a step to RESET, to the next such step.
+/// The generation of one queue of a queue pair. The next one begins with a step to RESET.
 ///
-/// The life does not change while the queue rings its doorbell. So the device never takes entries of an earlier life for those
-/// of the current one, even if one thread posts while another moves the queue pair to RESET and back to RTS.
+/// The generation does not change while the queue rings its doorbell. So the device never takes entries of an earlier
+/// generation for those of the current one, even if one thread posts while another moves the queue pair to RESET and back
+/// to RTS.
 ///
-/// The word is the number of the life, or that number plus one while the queue rings.
+/// The word is the number of the generation, or that number plus one while the queue rings.
 #[derive(Debug, Default)]
-pub(super) struct QueueLife(AtomicU32);
+pub(super) struct QueueGeneration(AtomicU32);
 
-impl QueueLife {
-    /// The difference between the word while the queue rings and the number of the life, which is even.
+impl QueueGeneration {
+    /// The difference between the word while the queue rings and the number of the generation, which is even.
     const RINGS: u32 = 1;
 
-    /// The difference between the numbers of two lives.
+    /// The difference between the numbers of two generations.
     const STEP: u32 = 2;
 
-    /// Returns `true` if `life` has ended. The caller must not be ringing the queue.
+    /// Returns `true` if `generation` has ended. The caller must not be ringing the queue.
     #[inline(always)]
-    pub(super) fn has_ended(&self, life: u32) -> bool {
-        self.0.load(Ordering::Acquire) != life
+    pub(super) fn has_ended(&self, generation: u32) -> bool {
+        self.0.load(Ordering::Acquire) != generation
     }
 
-    /// Keeps `life` from ending until the guard is dropped. Returns `None` if `life` has ended.
+    /// Keeps `generation` from ending until the guard is dropped. Returns `None` if `generation` has ended.
     ///
     /// A step to RESET waits until the guard is dropped. The thread that holds the guard may therefore take no lock except
     /// that of the register.
     #[inline(always)]
-    pub(super) fn ring(&self, life: u32) -> Option<DoorbellGuard<'_>> {
+    pub(super) fn ring(&self, generation: u32) -> Option<DoorbellGuard<'_>> {
         let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
-        self.0.compare_exchange(life, life.wrapping_add(Self::RINGS), success, failure).ok()?;
-        Some(DoorbellGuard { queue: self, life })
+        self.0
+            .compare_exchange(generation, generation.wrapping_add(Self::RINGS), success, failure)
+            .ok()?;
+        Some(DoorbellGuard { queue: self, generation })
     }
 
-    /// Ends `life`, the current one, as soon as the queue does not ring, and begins the next one.
-    fn end(&self, life: u32) {
+    /// Ends `generation`, the current one, as soon as the queue does not ring, and begins the next one.
+    fn end(&self, generation: u32) {
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
-        let next = life.wrapping_add(Self::STEP);
-        while self.0.compare_exchange(life, next, success, failure).is_err() {
+        let next = generation.wrapping_add(Self::STEP);
+        while self.0.compare_exchange(generation, next, success, failure).is_err() {
             pause();
         }
     }
 }
 
-/// Guard of a doorbell that is being rung: the life of the queue does not end before it is dropped.
+/// Guard of a doorbell that is being rung: the generation of the queue does not end before it is dropped.
 #[derive(Debug)]
 pub(super) struct DoorbellGuard<'a> {
-    queue: &'a QueueLife,
-    life: u32,
+    queue: &'a QueueGeneration,
+    generation: u32,
 }
 
 impl Drop for DoorbellGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.queue.0.store(self.life, Ordering::Release);
+        self.queue.0.store(self.generation, Ordering::Release);
     }
 }
 
-/// The current life of a queue pair.
+/// The current generation of a queue pair.
 #[derive(Debug)]
 pub struct Current {
-    pub(super) send: QueueLife,
-    pub(super) recv: QueueLife,
-    /// The number of the life, and its table.
-    life: Mutex<(u32, Arc<Table>)>,
+    pub(super) send: QueueGeneration,
+    pub(super) recv: QueueGeneration,
+    /// The number of the generation, and its table.
+    generation: Mutex<(u32, Arc<Table>)>,
     record: Record,
 }
 
 impl Current {
     pub(super) fn new(table: Table, record: Record) -> Arc<Self> {
-        let (send, recv) = (QueueLife::default(), QueueLife::default());
-        Arc::new(Self { send, recv, life: Mutex::new((0, Arc::new(table))), record })
+        let (send, recv) = (QueueGeneration::default(), QueueGeneration::default());
+        Arc::new(Self { send, recv, generation: Mutex::new((0, Arc::new(table))), record })
     }
 
-    /// Returns the number of the current life, and its table.
+    /// Returns the number of the current generation, and its table.
     pub(super) fn get(&self) -> (u32, Arc<Table>) {
-        let life = ignore_poison(self.life.lock());
-        (life.0, Arc::clone(&life.1))
+        let generation = ignore_poison(self.generation.lock());
+        (generation.0, Arc::clone(&generation.1))
     }
 
-    /// Ends the life on the completion queues, and begins the next one.
+    /// Ends the generation on the completion queues, and begins the next one.
     pub(super) fn reset(&self, cqs: &[&CqControl]) {
-        let mut life = ignore_poison(self.life.lock());
-        let (number, table) = &mut *life;
+        let mut generation = ignore_poison(self.generation.lock());
+        let (number, table) = &mut *generation;
         let next = Arc::new(table.emptied());
         for cq in cqs {
             cq.0.end(table);
             cq.0.add(&next);
         }
         *table = next;
-        // From here on no thread stores a number of the earlier life in the record.
+        // From here on no thread stores a number of the earlier generation in the record.
         self.send.end(*number);
         self.recv.end(*number);
-        *number = number.wrapping_add(QueueLife::STEP);
+        *number = number.wrapping_add(QueueGeneration::STEP);
         self.record.store(Word::First, 0);
         self.record.store(Word::Second, 0);
     }
 
-    /// Ends the last life.
+    /// Ends the last generation.
     pub(super) fn end(&self, cqs: &[&CqControl]) {
         let (_, table) = self.get();
         cqs.iter().for_each(|cq| cq.0.end(&table));
@@ -129,7 +132,7 @@ mod loom_model {
     #[test]
     fn loom_ended_life_does_not_ring() {
         check(|| {
-            let queue = Arc::new(QueueLife::default());
+            let queue = Arc::new(QueueGeneration::default());
             // The number of posted entries, as the device reads it.
             let record = Arc::new(AtomicU32::new(0));
             let poster = thread::spawn({
@@ -145,7 +148,7 @@ mod loom_model {
             record.store(0, Ordering::Relaxed);
             poster.join().expect("the poster should not panic");
             assert_eq!(record.load(Ordering::Relaxed), 0);
-            assert!(queue.ring(QueueLife::STEP).is_some());
+            assert!(queue.ring(QueueGeneration::STEP).is_some());
         });
     }
 }
@@ -167,14 +170,14 @@ mod tests {
         let current = Current::new(table, memory.record.clone());
         let reset = mpsc::channel();
         thread::scope(|scope| {
-            let ringing = current.send.ring(0).expect("the life has not ended");
+            let ringing = current.send.ring(0).expect("the generation has not ended");
             scope.spawn(|| {
                 current.reset(&[]);
                 reset.0.send(()).expect("the receiver is alive");
             });
             // The step waits for the doorbell, so it has not ended however long this thread takes.
             let early = reset.1.recv_timeout(Duration::from_millis(100));
-            assert!(early.is_err(), "the life ended while its doorbell rang");
+            assert!(early.is_err(), "the generation ended while its doorbell rang");
             memory.record.store(Word::Second, 5);
             drop(ringing);
         });

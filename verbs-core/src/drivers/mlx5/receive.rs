@@ -35,7 +35,7 @@ pub struct RecvRing {
 #[derive(Debug)]
 enum Entries {
     /// One after the other.
-    Own { current: Arc<Current>, life: u32, table: Arc<Table> },
+    Own { current: Arc<Current>, generation: u32, table: Arc<Table> },
     /// A list.
     Shared { table: Arc<SharedTable>, head: u16, most: u32 },
 }
@@ -48,8 +48,14 @@ impl RecvRing {
         size: ReceiveSize,
         current: Arc<Current>,
     ) -> Self {
-        let (life, table) = current.get();
-        Self { ring, record, size, requests: 0, entries: Entries::Own { current, life, table } }
+        let (generation, table) = current.get();
+        Self {
+            ring,
+            record,
+            size,
+            requests: 0,
+            entries: Entries::Own { current, generation, table },
+        }
     }
 
     /// Takes a shared receive queue, which holds `most` requests.
@@ -74,9 +80,9 @@ impl RecvRing {
             signed_length(piece.length.into())?;
         }
         match &mut self.entries {
-            Entries::Own { current, life, table } => {
-                if current.recv.has_ended(*life) {
-                    (*life, *table) = current.get();
+            Entries::Own { current, generation, table } => {
+                if current.recv.has_ended(*generation) {
+                    (*generation, *table) = current.get();
                     self.requests = 0;
                 }
                 if self.requests.wrapping_sub(table.receives_done()) >= self.size.entries {
@@ -100,12 +106,12 @@ impl RecvRing {
         Ok(())
     }
 
-    /// Stores the number of requests in the record, but not that of a life that has ended.
+    /// Stores the number of requests in the record, but not that of a generation that has ended.
     #[inline(always)]
     fn ring_doorbell(&self) {
         let ringing = match &self.entries {
-            Entries::Own { current, life, .. } => match current.recv.ring(*life) {
-                // The device must not take the entries of the earlier life.
+            Entries::Own { current, generation, .. } => match current.recv.ring(*generation) {
+                // The device must not take the entries of the earlier generation.
                 None => return,
                 ringing => ringing,
             },
@@ -141,7 +147,7 @@ impl RecvOps for RecvRing {
 
     #[inline(always)]
     unsafe fn try_store(&mut self, wr_id: u64, piece: Sge) -> bool {
-        let Entries::Own { current, life, table } = &self.entries else {
+        let Entries::Own { current, generation, table } = &self.entries else {
             // SAFETY: the contract of this function is that of the callee.
             let stored = unsafe { self.put(&ReceiveRequest { wr_id, scatter: &[piece] }) };
             if stored.is_ok() {
@@ -150,7 +156,7 @@ impl RecvOps for RecvRing {
             return stored.is_ok();
         };
         let has_room = self.requests.wrapping_sub(table.receives_done()) < self.size.entries;
-        if current.recv.has_ended(*life) || !has_room || piece.length >= TOO_LONG {
+        if current.recv.has_ended(*generation) || !has_room || piece.length >= TOO_LONG {
             return false;
         }
         let start = ((self.requests & (self.size.entries - 1)) as usize) << self.size.shift;

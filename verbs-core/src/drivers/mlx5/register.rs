@@ -5,7 +5,7 @@
 //!
 //! # Safety
 //!
-//! A page of registers is write-only memory of the device that is mapped as long as its [`Mapping`] lives. It is written by
+//! A page of registers is write-only memory of the device that is mapped as long as its [`Mapping`] exists. It is written by
 //! volatile stores of 64 bits at offsets that are checked when a slot is made, and is never read.
 #![expect(unsafe_code, reason = "writes to registers of the device")]
 

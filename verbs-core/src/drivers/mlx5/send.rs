@@ -87,8 +87,8 @@ pub struct SendRing {
     record: Record,
     register: Register,
     current: Arc<Current>,
-    /// The number of the life to which `table` belongs.
-    life: u32,
+    /// The number of the generation to which `table` belongs.
+    generation: u32,
     table: Arc<Table>,
     size: SendSize,
     /// One less than the number of blocks, which is a power of two.
@@ -178,14 +178,14 @@ impl SendRing {
         max_sge: u32,
         options: Options,
     ) -> Self {
-        let (life, table) = current.get();
+        let (generation, table) = current.get();
         let qp_bits = table.qp_num << 8;
         Self {
             ring,
             record,
             register,
             current,
-            life,
+            generation,
             table,
             size,
             mask: size.blocks.wrapping_sub(1),
@@ -201,11 +201,11 @@ impl SendRing {
         }
     }
 
-    /// Takes the table of the next life, and returns to the first block, if the queue pair was moved to RESET.
+    /// Takes the table of the next generation, and returns to the first block, if the queue pair was moved to RESET.
     #[inline(always)]
     fn follow_reset(&mut self) {
-        if self.current.send.has_ended(self.life) {
-            (self.life, self.table) = self.current.get();
+        if self.current.send.has_ended(self.generation) {
+            (self.generation, self.table) = self.current.get();
             (self.next, self.requests, self.unrung) = (0, 0, 0);
             self.set_next_fence(0);
         }
@@ -226,7 +226,7 @@ impl SendRing {
     #[inline(always)]
     unsafe fn put_common(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
         let has_room = self.requests.wrapping_sub(self.table.sends_done()) < self.common_requests;
-        if check_send(state).is_err() || self.current.send.has_ended(self.life) || !has_room {
+        if check_send(state).is_err() || self.current.send.has_ended(self.generation) || !has_room {
             return false;
         }
         let index = self.next & self.mask;
@@ -338,8 +338,8 @@ impl SendRing {
         if self.unrung == 0 {
             return;
         }
-        // After a step to RESET, the device must not read the entries of the earlier life.
-        let Some(_ringing) = self.current.send.ring(self.life) else { return };
+        // After a step to RESET, the device must not read the entries of the earlier generation.
+        let Some(_ringing) = self.current.send.ring(self.generation) else { return };
         store_barrier();
         self.record.store(Word::Second, self.next & 0xffff);
         let (start, units) = self.last;

@@ -1,7 +1,7 @@
 //! Tables of identifiers: a post stores the identifier of its request, and the completion finds it.
 //!
-//! A queue pair has one table for each of its lives: from its creation, or from a step to RESET, until the next such step or
-//! its end. So a completion of an earlier life never names a request of a later one.
+//! A queue pair has one table for each of its generations: a generation begins with its creation or a step to RESET, and
+//! ends with the next such step or its destruction. So a completion of an earlier generation never names a request of a later one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Table {
         Self::new(Self::NO_QP, 0, 0, Some(srq), user_index)
     }
 
-    /// Returns an empty table for the next life of the queue pair.
+    /// Returns an empty table for the next generation of the queue pair.
     pub(super) fn emptied(&self) -> Self {
         let count = |length: usize| u32::try_from(length).expect("it was made of 32 bits");
         let (blocks, receives) = (count(self.blocks.len()), count(self.receives.len()));

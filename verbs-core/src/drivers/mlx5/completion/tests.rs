@@ -229,7 +229,7 @@ fn completions_of_ended_lives_are_dropped() {
         device.complete(&qp, opcode::REQUEST, &[]);
         device.complete(&other, opcode::REQUEST, &[COUNTER_1]);
         device.complete(&qp, opcode::REQUEST, &[COUNTER_1]);
-        // A step to RESET, with a request of the next life that completes before anything is polled.
+        // A step to RESET, with a request of the next generation that completes before anything is polled.
         let next = Arc::new(qp.emptied());
         device.shared.end(&qp);
         device.shared.add(&next);
@@ -239,9 +239,9 @@ fn completions_of_ended_lives_are_dropped() {
         assert_eq!(device.polls().wr_id.get(), 4);
         assert!(device.poll().expect("poll").is_none());
         assert_eq!(qp.sends_done(), 0, "the completions were not those of requests");
-        // Lives whose completions have been polled leave the list with the next change.
+        // Generations whose completions have been polled leave the list with the next change.
         device.shared.end(&other);
-        assert_eq!(ignore_poison(device.shared.changing.lock()).lives.len(), 1);
+        assert_eq!(ignore_poison(device.shared.changing.lock()).generations.len(), 1);
         drop(qp);
     }
 }
@@ -409,11 +409,11 @@ fn ended_life_stays_ended_when_index_wraps() {
     let next = Arc::new(qp.emptied());
     device.shared.end(&qp);
     device.shared.add(&next);
-    // The list has the ended life, as if it had not been renewed since.
-    let ended = Life { key: qp.user_index.index, table: qp, end: AtomicU64::new(1) };
-    let mut lives = ignore_poison(device.shared.changing.lock()).lives.to_vec();
-    lives.insert(0, Arc::new(ended));
-    ignore_poison(device.shared.changing.lock()).lives = lives.into();
+    // The list has the ended generation, as if it had not been renewed since.
+    let ended = Generation { key: qp.user_index.index, table: qp, end: AtomicU64::new(1) };
+    let mut generations = ignore_poison(device.shared.changing.lock()).generations.to_vec();
+    generations.insert(0, Arc::new(ended));
+    ignore_poison(device.shared.changing.lock()).generations = generations.into();
     let far = (1 << 24) + (1 << 23);
     device.ring.next = far;
     device.shared.polled.store(far, Ordering::Relaxed);
@@ -524,8 +524,8 @@ fn receives_of_targets_find_shared_queue() {
             true => device.indices.take().expect("an index"),
             false => UserIndex::NONE,
         };
-        let life = device.shared.add_shared(5, &srq, Arc::new(index));
-        let name = if names_user_index { life.table.user_index.index } else { 5 };
+        let generation = device.shared.add_shared(5, &srq, Arc::new(index));
+        let name = if names_user_index { generation.table.user_index.index } else { 5 };
         let name = name.to_be_bytes();
         let target = Table::new(99, 0, 0, None, Arc::new(UserIndex::NONE));
         let fields: [Field<'_>; 2] = [COUNTER_1, (at::USER_INDEX, &name)];
@@ -534,7 +534,7 @@ fn receives_of_targets_find_shared_queue() {
         assert_eq!((completion.wr_id.get(), completion.qp_num), (6, 99));
         // After the queue was destroyed, its completions are dropped, and later ones are malformed.
         device.complete(&target, opcode::SEND, &[(at::USER_INDEX, &name)]);
-        life.on_destroyed();
+        generation.on_destroyed();
         assert!(device.poll().expect("poll").is_none());
         assert_eq!(srq.complete(0), None, "the entry is free");
         device.complete(&target, opcode::SEND, &[COUNTER_2, (at::USER_INDEX, &name)]);

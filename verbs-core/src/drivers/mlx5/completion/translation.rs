@@ -37,7 +37,7 @@ fn is_receive(opcode: u8) -> bool {
     )
 }
 
-/// Returns `true` if a completion of a life that has ended is returned nevertheless.
+/// Returns `true` if a completion of a generation that has ended is returned nevertheless.
 ///
 /// A request of a shared receive queue belongs to that queue, whose owner learns from nothing else that the request is done.
 #[cold]
@@ -45,7 +45,7 @@ pub(super) fn outlives(table: &Table, opcode: u8) -> bool {
     table.srq.is_some() && table.qp_num != Table::NO_QP && is_receive(opcode)
 }
 
-/// Drops a completion of a life that has ended. The entry of a shared receive queue is free again.
+/// Drops a completion of a generation that has ended. The entry of a shared receive queue is free again.
 #[cold]
 pub(super) fn drop_completion(entry: Entry<'_>, table: &Table, opcode: u8) {
     if let (Some(srq), true) = (&table.srq, is_receive(opcode)) {

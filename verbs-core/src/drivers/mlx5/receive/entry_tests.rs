@@ -104,7 +104,7 @@ fn refused_receive_takes_no_place() {
     assert!(!try_store(&mut queue, 1, long));
     assert_eq!((queue.requests, units(&queue, 64)), (0, vec![[0; 16]; 4]));
     assert!(try_store(&mut queue, 1, piece(1, 255)));
-    // After a step to RESET, only the long way begins the next life.
+    // After a step to RESET, only the long way begins the next generation.
     let Entries::Own { current, .. } = &queue.entries else { panic!("it has its own entries") };
     current.reset(&[]);
     assert!(!try_store(&mut queue, 2, piece(2, 1)));

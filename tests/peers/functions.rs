@@ -1,11 +1,13 @@
 //! The guide's tables of C functions, beside what the C libraries have.
 
+use std::env;
 use std::fs;
 use std::process::Command;
 
 /// Returns the functions that `library` has for programs: `... rdma_connect@@RDMACM_1.0`.
 fn exported(library: &str, version: &str) -> Vec<String> {
-    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let debian = format!("/usr/lib/{}-linux-gnu", env::consts::ARCH);
+    let folders = [debian.as_str(), "/usr/lib64", "/usr/lib"];
     let paths = folders.map(|folder| format!("{folder}/{library}"));
     let path = paths.iter().find(|path| fs::exists(path).expect("look for the library"));
     let path = path.expect("the C programs are there, and their library with them");

@@ -15,6 +15,9 @@ use rdmacm_tests::{Process, promised, promised_device, wait_until};
 /// Long enough for a thousand pings on a loaded machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
+/// Long enough for the C compiler in a guest on a loaded machine.
+pub(crate) const COMPILER_LIMIT: Duration = Duration::from_secs(400);
+
 /// Maker of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
@@ -63,7 +66,7 @@ pub(crate) fn compile_with(source: &str, libraries: &[&str]) -> PathBuf {
     let source = format!("{}/peers/{source}", env!("CARGO_MANIFEST_DIR"));
     let mut gcc = Command::new("gcc");
     gcc.args(["-Wall", "-Wextra", "-Werror", &source, "-libverbs"]).args(libraries);
-    let compiled = Process::start(gcc.arg("-o").arg(&program), LIMIT).finish();
+    let compiled = Process::start(gcc.arg("-o").arg(&program), COMPILER_LIMIT).finish();
     assert!(compiled.status.success(), "{}", compiled.stderr);
     program
 }

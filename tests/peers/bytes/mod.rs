@@ -20,7 +20,7 @@ use self::differences::{
     BOUND, CLOSED, Difference, LISTENING, REQUESTED, REQUESTED_ON_ITS_CHANNEL, RESOLVED,
     RESOLVED_ON_IWARP, RESOLVED_ON_TWO_CHANNELS, TRIAL,
 };
-use crate::rping::listens;
+use crate::rping::{COMPILER_LIMIT, listens};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -32,7 +32,7 @@ fn c_scenario() -> &'static Path {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/bytes/scenario.c");
         let mut gcc = Command::new("gcc");
         gcc.args(["-Wall", "-Wextra", "-Werror", source, "-lrdmacm", "-libverbs", "-o"]);
-        let compiled = Process::start(gcc.arg(&program), LIMIT).finish();
+        let compiled = Process::start(gcc.arg(&program), COMPILER_LIMIT).finish();
         assert!(compiled.status.success(), "{}", compiled.stderr);
         program
     })

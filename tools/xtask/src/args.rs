@@ -59,7 +59,7 @@ enum Command {
         /// Run all tests on each kernel
         #[arg(long)]
         all: bool,
-        /// Architecture of the guests; on aarch64 the kernel tests run, with Debian's kernel 6.1
+        /// Architecture of the guests; on aarch64 the tests of kernels and peers run, with Debian's kernel 6.1
         #[arg(long, value_parser = architectures(), default_value = "x86_64")]
         arch: Architecture,
         #[command(flatten)]

@@ -1,8 +1,9 @@
-//! `cargo xtask test --arch aarch64`: runs the kernel tests on Debian's kernel for aarch64.
+//! `cargo xtask test --arch aarch64`: runs the tests of kernels and peers on Debian's kernel for aarch64.
 //!
 //! The programs of a guest are static, since the files of this machine that it sees are programs of another
 //! architecture.
 
+use std::cmp::Reverse;
 use std::iter;
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -24,8 +25,19 @@ use crate::testbed::vm::Guest;
 
 const PACKAGE: &str = "rdmacm-tests";
 
-/// Test program whose tests run on another architecture. The others run programs of this machine in the guest.
-const PROGRAM: &str = "kernel";
+/// Test programs whose tests run on another architecture. The others need no guest.
+const PROGRAMS: [&str; 2] = ["kernel", "peers"];
+
+/// Prefixes of the names of tests that run the examples, which are not built for another architecture.
+const OF_EXAMPLES: [&str; 7] = [
+    "endpoint::examples_echo",
+    "endpoint::killed_peer_is_reported",
+    "endpoint::poll_group_example_echoes",
+    "examples::",
+    "file_copy::",
+    "key_value::",
+    "task_echo::",
+];
 
 /// Program that runs programs for aarch64 on this machine: it lists the tests.
 const RUNNER: &str = "qemu-aarch64";
@@ -56,16 +68,19 @@ fn add(selection: &Selection, tests: &mut Tests) -> Result<()> {
     };
     guests.iter().try_for_each(Guest::fetch)?;
     let tools = architecture.build_static(TOOLS, PROFILE)?.join(TOOLS);
-    let artifact = build()?;
-    let mut chosen = host_program::listed(&artifact, true)?;
-    chosen.retain(|test| selection.chooses(test));
-    let batch = |place, guest| Batch::new(place, &artifact, guest, &chosen);
-    let batches: Vec<Batch<'_>> = guests
-        .iter()
-        .flat_map(|guest| [Place::RdmaCmFirst, Place::OneGuest].map(|place| batch(place, guest)))
-        .flatten()
-        .map(|batch| batch.with_tools(tools.clone()))
-        .collect();
+    let artifacts = build()?;
+    let mut batches = Vec::new();
+    for artifact in &artifacts {
+        let mut chosen = host_program::listed(artifact, true)?;
+        chosen.retain(|test| selection.chooses(test) && !runs_example(test));
+        for guest in &guests {
+            let batch = |place| Batch::new(place, artifact, guest, &chosen);
+            let new = [Place::RdmaCmFirst, Place::OneGuest].into_iter().filter_map(batch);
+            batches.extend(new.map(|batch| batch.with_tools(tools.clone())));
+        }
+    }
+    // The longest batch starts first, so that it does not run alone at the end.
+    batches.sort_by_key(|batch| Reverse(batch.count()));
     let progress = Progress::default();
     progress.expect(batches.iter().map(Batch::count).sum());
     let (sender, results) = mpsc::channel();
@@ -82,16 +97,43 @@ fn add(selection: &Selection, tests: &mut Tests) -> Result<()> {
     Ok(())
 }
 
-/// Builds the test program.
-fn build() -> Result<Artifact> {
+/// Returns `true` if the test runs an example.
+fn runs_example(test: &str) -> bool {
+    OF_EXAMPLES.iter().any(|prefix| test.starts_with(prefix))
+}
+
+/// Builds the test programs.
+fn build() -> Result<Vec<Artifact>> {
     progress("building the tests for aarch64, with Debian's compiler");
     let mut cargo = architecture::aarch64_cargo("test", "std,panic_unwind,test")?;
-    cargo.args(["--package", PACKAGE, "--test", PROGRAM, "--all-features"]);
-    let artifacts = host_program::build(&mut cargo)?;
-    let built = artifacts.into_iter().find(|artifact| artifact.target == PROGRAM);
-    built.map(|artifact| Artifact { runner: Some(RUNNER), ..artifact }).ok_or_else(|| {
-        Error::new(format!(
-            "cannot find the test program {PROGRAM}: cargo's output does not name it"
-        ))
-    })
+    cargo.args(["--package", PACKAGE, "--all-features"]);
+    cargo.args(PROGRAMS.iter().flat_map(|program| ["--test", program]));
+    let built = host_program::build(&mut cargo)?;
+    let artifact = |program: &&str| {
+        let built = built.iter().find(|artifact| artifact.target == *program);
+        built.map(|built| Artifact { runner: Some(RUNNER), ..built.clone() }).ok_or_else(|| {
+            Error::new(format!(
+                "cannot find the test program {program}: cargo's output does not name it"
+            ))
+        })
+    };
+    PROGRAMS.iter().map(artifact).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn every_listed_prefix_runs_example() {
+        for prefix in OF_EXAMPLES {
+            let (module, test) = prefix.split_once("::").expect("a module");
+            let file = host::workspace().join(format!("tests/peers/{module}.rs"));
+            let text = fs::read_to_string(file).expect("a module of the peers");
+            assert!(text.contains(&format!("fn {test}")), "no test begins with {prefix}");
+            assert!(text.contains("example"), "{module} runs no example");
+        }
+    }
 }

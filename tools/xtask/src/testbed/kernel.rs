@@ -16,8 +16,22 @@ use crate::testbed::cache;
 use crate::testbed::modules::Index;
 use crate::testbed::unstable_binaries;
 
-/// Packages with the programs that tests run in a guest.
-const PROGRAMS: [&str; 6] = ["coreutils", "dash", "iproute2", "kmod", "strace", "util-linux"];
+/// Packages with the programs that tests run in a guest: C peers, C compiler, tools.
+const PROGRAMS: [&str; 13] = [
+    "coreutils",
+    "dash",
+    "gcc",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "iproute2",
+    "kmod",
+    "libc6-dev",
+    "librdmacm-dev",
+    "perftest",
+    "rdmacm-utils",
+    "strace",
+    "util-linux",
+];
 
 /// A kernel that the test bed supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,7 +280,7 @@ impl Kernel {
         match self.architecture() {
             Architecture::X86_64 => Ok(None),
             Architecture::Aarch64 => {
-                cache::entry(&format!("{}/programs", self.name()), fetch).map(Some)
+                cache::entry(&format!("{}/programs-and-compiler", self.name()), fetch).map(Some)
             }
         }
     }

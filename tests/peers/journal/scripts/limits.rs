@@ -26,11 +26,14 @@ pub(in super::super) fn overrun_completion_queue() -> String {
 }
 
 /// Sends to a peer without posted receives, until the retries are exhausted.
+///
+/// The requests are posted in one list. Otherwise a slow program posts some of them after the first one has failed.
 pub(in super::super) fn missing_receives() -> String {
     let mut script = Script::connection("rc", PLAIN);
-    script.send(0, "send s 0+8");
-    script.send(0, "send si 0+8");
-    script.send(0, "send - 0+8");
+    for flags in ["s", "si", "-"] {
+        script.verb(format!("send send {flags} 0+8"));
+    }
+    script.verb("post_sends 0");
     script.verb("await 0 3");
     script.poll();
     script.verb("show_qp 0");

@@ -87,7 +87,11 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
             serve(&mut group, &listener, &is_done);
         });
         let mut group = Group::new(address, &config);
-        let connector = Connector::new().total_timeout(LONG);
+        // With 16 attempts at once, each resolution may take long on a loaded machine.
+        let connector = Connector::new()
+            .resolve_addr_timeout(LONG)
+            .resolve_route_timeout(LONG)
+            .total_timeout(LONG);
         let mut asked = HashMap::new();
         let mut idle = Vec::new();
         let (mut started, mut connecting, mut closed) = (0, 0, 0);

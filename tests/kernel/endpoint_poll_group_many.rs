@@ -22,6 +22,15 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
 }
 
+/// Tells the serving thread that this side is done when it is dropped, also if a check fails.
+struct DoneGuard<'a>(&'a AtomicBool);
+
+impl Drop for DoneGuard<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Echoes on `group` until the other side is done and no member is left.
 fn serve(group: &mut Group, listener: &Listener, is_done: &AtomicBool) {
     let mut unanswered = HashMap::<Member, Vec<Vec<u8>>>::new();
@@ -86,6 +95,7 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
             let mut group = Group::new(address, &config);
             serve(&mut group, &listener, &is_done);
         });
+        let done = DoneGuard(&is_done);
         let mut group = Group::new(address, &config);
         // With 16 attempts at once, each resolution may take long on a loaded machine.
         let connector = Connector::new()
@@ -143,7 +153,7 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
                 }
             }
         }
-        is_done.store(true, Ordering::Relaxed);
+        drop(done);
         servers.join().expect("all was answered");
         assert!(
             Some(descriptors()) <= first_descriptors,
@@ -253,6 +263,7 @@ fn plain_connections_are_served() {
             let mut group = Group::new(roce(0), &config);
             serve(&mut group, &listener, &is_done);
         });
+        let done = DoneGuard(&is_done);
         let clients = (0..4_u64).map(|client| {
             scope.spawn(move || {
                 for round in 0..10 {
@@ -273,7 +284,7 @@ fn plain_connections_are_served() {
         });
         let clients: Vec<_> = clients.collect();
         clients.into_iter().for_each(|client| client.join().expect("all was answered"));
-        is_done.store(true, Ordering::Relaxed);
+        drop(done);
         servers.join().expect("all was answered");
     });
 }

@@ -55,8 +55,7 @@ impl PollGroup {
         id.migrate(&self.channel)?;
         self.poll_late_completions()?;
         let qp = self.create_qp(&id)?;
-        // Other members may have events now.
-        self.returns.wake_if(!self.events.is_empty() || !self.ending.is_empty());
+        self.wake_for_progress();
         let attempt =
             Attempt { asking: None, private_data: param.private_data, until, overall: until };
         let context = self.resources.pd.context();

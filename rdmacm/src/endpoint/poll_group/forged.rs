@@ -79,7 +79,7 @@ impl ForgedGroup {
         let id = CmId::new(&group.channel, PortSpace::Tcp)?;
         let qp = QueuePair::new(&group.resources.pd, &group.qp_init())?;
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS))?;
-        group.returns.wake_if(!group.events.is_empty() || !group.ending.is_empty());
+        group.wake_for_progress();
         let until = is_late.then(Instant::now);
         let attempt = Attempt { asking: None, private_data: Vec::new(), until, overall: until };
         let (first, context) = ((Phase::Answer, attempt), group.resources.pd.context());

@@ -20,6 +20,7 @@ use super::{Message, SendBuffer};
 use crate::driver::Capabilities;
 use crate::drivers::forged::Request;
 use crate::endpoint::connector::Connector;
+use crate::error::ErrorKind;
 use crate::testing::Input;
 use crate::verbs::{Completion, WcStatus};
 
@@ -45,6 +46,8 @@ struct World {
     members: BTreeMap<Member, Seen>,
     /// Members of which the program knows no end.
     living: Vec<Member>,
+    /// Members that could not send, and have not been told since that they can.
+    lacking: BTreeSet<Member>,
     /// Members that were told that they can send, and have not tried again.
     told: BTreeSet<Member>,
     /// Buffers for receiving, including the reserve.
@@ -92,6 +95,7 @@ impl World {
             forged,
             members: BTreeMap::new(),
             living: Vec::new(),
+            lacking: BTreeSet::new(),
             told: BTreeSet::new(),
             receives,
             is_rested: false,
@@ -126,11 +130,14 @@ impl World {
             }
             (7, Some(member)) => {
                 self.told.remove(&member);
-                if argument & 16 == 0 {
-                    self.buffers.extend(group.acquire_buffer(member));
+                let tried = if argument & 16 == 0 {
+                    group.acquire_buffer(member).map(|buffer| self.buffers.push(buffer))
                 } else {
                     let bytes = [7; LENGTH + 1];
-                    let _ = group.post_bytes(member, &bytes[..place % (LENGTH + 2)]);
+                    group.post_bytes(member, &bytes[..place % (LENGTH + 2)])
+                };
+                if tried.is_err_and(|error| *error.kind() == ErrorKind::WouldBlock) {
+                    self.lacking.insert(member);
                 }
             }
             (8, _) if !self.buffers.is_empty() => {
@@ -261,6 +268,7 @@ impl World {
                 }
                 Event::Writable(_) => {
                     assert!(seen.is_established);
+                    assert!(self.lacking.remove(&member), "{member} has waited to send");
                     self.told.insert(member);
                 }
                 Event::Sent(_) => assert!(seen.is_established),

@@ -37,6 +37,8 @@ struct State {
     returned: Option<Vec<Returned>>,
     /// `true` if the group may sleep and needs a returned buffer to continue.
     wakes: bool,
+    /// `true` if a buffer for sending is on the list.
+    has_send: bool,
 }
 
 impl ReturnList {
@@ -44,7 +46,7 @@ impl ReturnList {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let failed = |errno| Error::os("create", "the eventfd of a poll group", errno);
         let wakeup = EventFd::from_value_and_flags(0, flags).map_err(failed)?;
-        let state = State { returned: Some(Vec::new()), wakes: false };
+        let state = State { returned: Some(Vec::new()), wakes: false, has_send: false };
         let (process, state) = (Process::current(), Mutex::new(state));
         Ok(Arc::new(Self { process, state, wakeup }))
     }
@@ -62,7 +64,9 @@ impl ReturnList {
             drop(returned);
             return;
         };
+        let is_send = matches!(returned, Returned::Send(..));
         list.push(returned);
+        state.has_send |= is_send;
         let wakes = mem::take(&mut state.wakes);
         drop(state);
         if wakes {
@@ -75,21 +79,22 @@ impl ReturnList {
     /// If the list is empty and `wakes` is set, the next returned buffer wakes the group.
     pub(super) fn take(&self, into: &mut Vec<Returned>, wakes: bool) {
         let mut state = ignore_poison(self.state.lock());
-        let State { returned, wakes: next } = &mut *state;
+        let State { returned, wakes: next, has_send } = &mut *state;
         *next = wakes;
+        *has_send = false;
         if let Some(returned) = returned {
             mem::swap(returned, into);
             *next &= into.is_empty();
         }
     }
 
-    /// Makes the next returned buffer wake the group, or wakes it now if one was returned already.
+    /// Makes the next returned buffer wake the group, or wakes it now if a buffer for sending was returned already.
     pub(super) fn wake_on_return(&self) {
         let mut state = ignore_poison(self.state.lock());
-        let has_returned = state.returned.as_ref().is_some_and(|returned| !returned.is_empty());
-        state.wakes = !has_returned;
+        let has_send = state.has_send;
+        state.wakes |= !has_send;
         drop(state);
-        self.wake_if(has_returned);
+        self.wake_if(has_send);
     }
 
     /// Makes the descriptor readable.
@@ -113,9 +118,7 @@ impl ReturnList {
     /// Returns `true` if a buffer for sending is on the list.
     #[cfg(fuzzing)]
     pub(super) fn has_send(&self) -> bool {
-        let state = ignore_poison(self.state.lock());
-        let is_send = |one: &Returned| matches!(one, Returned::Send(..));
-        state.returned.as_ref().is_some_and(|returned| returned.iter().any(is_send))
+        ignore_poison(self.state.lock()).has_send
     }
 
     pub(super) fn wakeup(&self) -> &EventFd {

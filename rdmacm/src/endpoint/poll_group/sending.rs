@@ -165,7 +165,7 @@ impl PollGroup {
             link.core.give_back(place);
             // This member may lack the place, and others the memory.
             self.has_place(member);
-            self.returns.wake_if(!self.waiting.is_empty());
+            self.wake_for_progress();
         }
         Err(error)
     }
@@ -183,6 +183,12 @@ impl PollGroup {
                 free -= 1;
             }
         }
+    }
+
+    /// Makes the descriptor readable if the next poll has events for members, or ends some.
+    pub(super) fn wake_for_progress(&self) {
+        let can_send = !self.waiting.is_empty() && !self.resources.free_sends.is_empty();
+        self.returns.wake_if(can_send || !self.events.is_empty() || !self.ending.is_empty());
     }
 
     /// Lets a member that waits for a place wait for a buffer instead, if it has a place now.

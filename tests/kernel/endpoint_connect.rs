@@ -268,6 +268,7 @@ fn connect_without_listener_is_refused() {
 fn siw_connect_without_listener_is_refused() {
     let error = Connector::new().connect(siw(7198)).expect_err("no program should listen");
     assert_eq!(error.errno(), libc::ECONNREFUSED, "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("the server listens")), "{error}");
 }
 
 /// Each phase that can be late has its own deadline, and all have one together.

@@ -32,6 +32,7 @@ fn busy<T>(refused: Result<(), rdmacm::DestroyError<T>>) -> T {
 fn too_large<T: std::fmt::Debug>(made: rdmacm::Result<T>) {
     let error = made.expect_err("the device has fewer");
     assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{error:?}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("limits of the device")), "{error}");
 }
 
 #[test]

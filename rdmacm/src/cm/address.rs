@@ -52,10 +52,7 @@ impl CmId {
             error
                 .with_hint(Errno::ENODEV, hint::NO_DEVICE)
                 .with_hint(Errno::EADDRNOTAVAIL, taken)
-                .with_hint(
-                    Errno::EADDRINUSE,
-                    "choose another port, or stop the program that uses it",
-                )
+                .with_hint(Errno::EADDRINUSE, hint::USED_PORT)
         })
     }
 
@@ -167,8 +164,10 @@ impl CmId {
             self.inner.listens.store(true, Ordering::Relaxed);
             Ok(())
         });
-        listening
-            .map_err(|refused| self.inner.not_done("listen on", self.inner.to_string(), refused))
+        listening.map_err(|refused| {
+            let error = self.inner.not_done("listen on", self.inner.to_string(), refused);
+            error.with_hint(Errno::EADDRINUSE, hint::USED_PORT)
+        })
     }
 
     /// Returns the local IP address, or `None` if the id has none yet.

@@ -267,6 +267,8 @@ mod tests {
         assert!(kind(EventType::ConnectError, -libc::EIO).contains("the device was removed"));
         let hint = format!(": timed out; {}", hint::NO_MACHINE);
         assert!(kind(EventType::AddrError, -110).ends_with(&hint));
+        let hint = format!("(ENETUNREACH); {}", hint::NO_ROUTE);
+        assert!(kind(EventType::AddrError, -libc::ENETUNREACH).ends_with(&hint));
         let hint = format!(": No such device (ENODEV); {}", hint::NO_DEVICE);
         assert!(kind(EventType::AddrError, -19).ends_with(&hint));
         assert!(kind(EventType::RouteError, -110).ends_with("timed out"));

@@ -41,11 +41,13 @@ pub(crate) const NO_ROUTE: &str = "add a route to the network of the address";
 
 /// A port refuses connections (ECONNREFUSED).
 pub(crate) const NO_LISTENER: &str =
-    "no program listens on the port: check the port, and that the server is running";
+    "check the port, that the server listens on it, and that no firewall rejects connections";
 
-/// A queue has more entries or larger ones than the device supports, or another impossible argument (EINVAL).
-pub(crate) const CAPACITIES: &str =
-    "compare the capacities with the limits of the device (Context::query_device)";
+/// A queue has no entries, or more or larger ones than the device supports (EINVAL).
+pub(crate) const CAPACITIES: &str = "compare the capacities with the limits of the device (Context::query_device has them, but not that of inline data)";
+
+/// Another program uses a port (EADDRINUSE).
+pub(crate) const USED_PORT: &str = "choose another port, or stop the program that uses it";
 
 /// No machine answers for an address.
 pub(crate) const NO_MACHINE: &str = "check the address, and that its machine is running";

@@ -121,7 +121,7 @@ fn full_queue_loses_nothing(address: SocketAddr) {
     }
     let pieces = attributes.max_sge as usize + 1;
     let error = receive_too_much(shared.queue(), pieces).expect_err("too many pieces");
-    assert_invalid(&error, &["shared receive queue", &format!("{pieces} pieces")]);
+    assert_invalid(&error, &["shared receive queue", &format!("{pieces} scatter/gather entries")]);
     servers.close();
 }
 

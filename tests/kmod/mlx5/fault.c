@@ -82,6 +82,8 @@ void card_forget_faults(struct card_qp *qp)
 	qp->late = false;
 	qp->lost = CARD_DOORBELL_SEEN;
 	qp->failure = (struct card_failure){};
+	if (qp->ib.recv_cq && container_of(qp->ib.recv_cq, struct card_cq, ib)->unended_qpn == qp->qpn)
+		container_of(qp->ib.recv_cq, struct card_cq, ib)->unended_qpn = 0;
 	card_release(qp);
 }
 

@@ -5,11 +5,11 @@
 use std::fs;
 use std::mem::{offset_of, size_of};
 
-use rdmacm::Result;
 use rdmacm::verbs::{
     CompletionQueue, Context, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, SendFlags,
     SendOperation, SharedReceiveQueue, SharedReceiveQueueAttributes,
 };
+use rdmacm::{ErrorKind, Result};
 use rdmacm_tests::roce::CardParameter;
 use rdmacm_tests::{mount_debugfs, promised_device};
 use verbs_abi::mlx5::{mlx5_ib_alloc_ucontext_resp, mlx5_ib_create_qp_resp};
@@ -112,6 +112,13 @@ fn older_kernel_gets_shorter_request() {
         }
     }
     let before = objects();
+    {
+        // The number of registers is missing.
+        let _longest = CardParameter::set("answer_length", "8");
+        let error = use_device().expect_err("the answer should be too short");
+        assert!(matches!(error.kind(), ErrorKind::MalformedResponse(_)), "{error}");
+        assert_eq!(objects(), before);
+    }
     let _longest = CardParameter::set("request_length", "15");
     let error = use_device().expect_err("no request should be accepted");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
@@ -142,7 +149,7 @@ fn unmapped_register_page_is_reported() {
     let _dynamic = CardParameter::set("dynamic", "Y");
     check("0", "the registers of");
     check("1", "the rings or registers of a queue pair on");
-    drop(CardParameter::set("register_pages", "2"));
+    let _most = CardParameter::set("register_pages", "2");
     use_device().expect("the pages should be enough");
 }
 

@@ -384,8 +384,13 @@ fn other_contexts() {
         compare(&scripts::one_sided_operations());
         compare(&scripts::shared_registers());
     };
-    for size in ["128", "0"] {
+    for (size, has_blueflame) in [("128", true), ("0", false)] {
         with_parameter("register_size", size, || {
+            let script = scripts::one_sided_operations();
+            for seen in observe_both(&script, &script) {
+                let has = seen.entries.iter().any(|entry| entry.has("ring=blueflame"));
+                assert_eq!(has, has_blueflame, "registers of {size} bytes");
+            }
             compare_all();
             with_parameter("dynamic", "Y", compare_all);
         });

@@ -121,6 +121,8 @@ struct Run {
     buffers: Buffers,
     queues: Queues,
     kept: KeptQueues,
+    /// `true` if queues were kept that are released now.
+    has_kept: bool,
     receives: Vec<Receive>,
     sends: Vec<Send>,
     next_id: u64,
@@ -253,6 +255,7 @@ pub(super) fn run(
         buffers: Buffers::default(),
         queues,
         kept: KeptQueues::default(),
+        has_kept: false,
         receives: Vec::new(),
         sends: Vec::new(),
         next_id: 0,
@@ -262,6 +265,10 @@ pub(super) fn run(
     for line in script.lines() {
         run.verb(line);
         run.sweep(2);
+    }
+    run.release_kept();
+    if queues == Queues::Kept && script.lines().any(|line| line.starts_with("poll ")) {
+        assert!(run.has_kept, "the script should poll queues that are kept");
     }
     let Run { printed, mut contexts, sweeps, .. } = run;
     while contexts.pop().is_some() {}
@@ -360,7 +367,7 @@ impl Run {
             }
             ["resize", cq, capacity] => {
                 // A queue cannot be resized by the thread that keeps it.
-                self.kept = KeptQueues::default();
+                self.release_kept();
                 let cq = at(&self.cqs, number(cq));
                 cq.resize(number(capacity)).expect("resize");
                 let line = format!("capacity {}", cq.capacity());
@@ -732,9 +739,13 @@ impl Run {
         line
     }
 
+    fn release_kept(&mut self) {
+        self.has_kept |= self.kept.release();
+    }
+
     fn destroy(&mut self, kind: &str, number: usize) {
         // A queue cannot be destroyed while a thread keeps it.
-        self.kept = KeptQueues::default();
+        self.release_kept();
         match kind {
             "qp" => take(&mut self.qps, number).destroy(),
             "xrcd" => self.domain.take().expect("an XRC domain").close().expect("close"),

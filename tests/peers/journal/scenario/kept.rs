@@ -6,18 +6,19 @@
 #![expect(unsafe_code, reason = "keeps guards beside the handles that they refer to")]
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::rc::Rc;
 
-use rdmacm::Result;
 use rdmacm::verbs::{
     CompletionQueue, Poller, QueuePair, ReceiveQueueGuard, SendQueueGuard, SharedReceiveQueue,
     SharedReceiveQueueGuard,
 };
+use rdmacm::{Error, ErrorKind, Result};
 
 /// A guard, and the handle that it refers to. Fields are dropped in order.
 struct Kept<H, G> {
     guard: G,
-    _handle: Rc<H>,
+    handle: Rc<H>,
 }
 
 /// The queues that a script keeps, by their numbers in the script.
@@ -57,6 +58,24 @@ impl KeptQueues {
     pub(super) fn poller(&mut self, number: usize, cq: &CompletionQueue) -> &mut Poller<'static> {
         keep(&mut self.pollers, number, cq, CompletionQueue::lock_poller)
     }
+
+    /// Checks that the queues are locked, and unlocks them. Returns `true` if there is a queue.
+    pub(super) fn release(&mut self) -> bool {
+        let Self { sends, receives, shared, pollers } = mem::take(self);
+        assert_locked(&sends, |qp| qp.lock_send_queue().err());
+        assert_locked(&receives, |qp| qp.lock_receive_queue().err());
+        assert_locked(&shared, |srq| srq.lock_receive_queue().err());
+        assert_locked(&pollers, |cq| cq.lock_poller().err());
+        [sends.len(), receives.len(), shared.len(), pollers.len()] != [0; 4]
+    }
+}
+
+/// Checks that another lock of each queue would wait for its own thread.
+fn assert_locked<H, G>(kept: &BTreeMap<usize, Kept<H, G>>, lock: impl Fn(&H) -> Option<Error>) {
+    for (number, Kept { handle, .. }) in kept {
+        let error = lock(handle).unwrap_or_else(|| panic!("queue {number} is not locked"));
+        assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
+    }
 }
 
 /// Returns the guard of a queue, which is locked by `lock` if it is not kept yet.
@@ -71,7 +90,7 @@ fn keep<'a, H: Clone + 'static, G>(
         // SAFETY: the handle stays at its place, unchanged, as long as the `Rc` lives. Only the guard has the reference, and it is
         // dropped before the `Rc`.
         let referenced: &'static H = unsafe { &*Rc::as_ptr(&handle) };
-        Kept { guard: lock(referenced).expect("queue should be free"), _handle: handle }
+        Kept { guard: lock(referenced).expect("queue should be free"), handle }
     });
     &mut kept.guard
 }

@@ -40,7 +40,8 @@ const FOREIGN: &str = "a completion queue belongs to another driver";
 
 /// A call with the send ring of a driver, which the compiler translates for each driver.
 ///
-/// A function that calls the functions of all drivers saves the registers of all of them.
+/// A function that calls several drivers saves the registers that any of them needs. So each driver can have a function
+/// of its own.
 pub trait SendRingCall {
     /// The result of the call.
     type Output;
@@ -77,24 +78,24 @@ impl SendRingCall for TryStore<'_> {
     }
 }
 
-/// Makes `call` in the calling function, without a jump.
+/// Makes `call` in the function of its caller, which saves a function call.
 ///
-/// This is for the driver that needs the most registers.
+/// The driver that needs the most registers uses this function.
 #[inline(always)]
-fn inlined<C: SendRingCall>(call: C, ring: &mut impl SendOps) -> C::Output {
+fn call_inline<C: SendRingCall>(call: C, ring: &mut impl SendOps) -> C::Output {
     call.on(ring)
 }
 
-/// Makes `call` in a function of its own, which saves only the registers that it needs.
+/// Makes `call` in a separate function, which saves only the registers that the driver needs.
 #[inline(never)]
-fn apart<C: SendRingCall>(call: C, ring: &mut impl SendOps) -> C::Output {
+fn call_out_of_line<C: SendRingCall>(call: C, ring: &mut impl SendOps) -> C::Output {
     call.on(ring)
 }
 
 /// Generates the types for `all` drivers.
 ///
-/// Those with `fast paths` implement the functions `try_*`: a match over few drivers takes fewer instructions than one
-/// over all. The function that is named beside each makes its [`SendRingCall`]s.
+/// The drivers in `fast paths` implement the functions `try_*`: a match over few drivers takes fewer instructions than
+/// one over all. The function beside each driver makes the [`SendRingCall`]s of the driver.
 macro_rules! drivers {
     (
         fast paths: { $($(#[$fast_attribute:meta])* $fast:ident: $post:ident,)+ }
@@ -102,29 +103,29 @@ macro_rules! drivers {
     ) => {
         /// The driver of an open device.
         #[derive(Debug)]
-        pub enum AnyDriver { $($(#[$attribute])* #[doc = concat!("Of the driver `", stringify!($name), "`.")] $name($name),)+ }
+        pub enum AnyDriver { $($(#[$attribute])* #[doc = concat!("The variant of the driver `", stringify!($name), "`.")] $name($name),)+ }
 
         /// The polled end of a completion queue.
         #[derive(Debug)]
         #[repr(u8)]
         pub enum AnyCqRing {
-            $($(#[$attribute])* #[doc = concat!("Of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::CqRing),)+
-            /// There is none, and why.
+            $($(#[$attribute])* #[doc = concat!("The variant of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::CqRing),)+
+            /// No ring exists. The text is the reason.
             Absent(&'static str),
         }
 
         /// The shared part of a completion queue.
         #[derive(Debug)]
         pub enum AnyCqControl {
-            $($(#[$attribute])* #[doc = concat!("Of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::CqControl),)+
+            $($(#[$attribute])* #[doc = concat!("The variant of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::CqControl),)+
         }
 
         /// The posted end of a send queue.
         #[derive(Debug)]
         #[repr(u8)]
         pub enum AnySendRing {
-            $($(#[$attribute])* #[doc = concat!("Of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::SendRing),)+
-            /// There is none, and why.
+            $($(#[$attribute])* #[doc = concat!("The variant of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::SendRing),)+
+            /// No ring exists. The text is the reason.
             Absent(&'static str),
         }
 
@@ -132,15 +133,15 @@ macro_rules! drivers {
         #[derive(Debug)]
         #[repr(u8)]
         pub enum AnyRecvRing {
-            $($(#[$attribute])* #[doc = concat!("Of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::RecvRing),)+
-            /// There is none, and why.
+            $($(#[$attribute])* #[doc = concat!("The variant of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::RecvRing),)+
+            /// No ring exists. The text is the reason.
             Absent(&'static str),
         }
 
         /// The data of a queue pair that belongs to neither queue alone.
         #[derive(Debug)]
         pub enum AnyQpData {
-            $($(#[$attribute])* #[doc = concat!("Of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::QpData),)+
+            $($(#[$attribute])* #[doc = concat!("The variant of the driver `", stringify!($name), "`.")] $name(<$name as Driver>::QpData),)+
         }
 
         // SAFETY: each function passes on to a driver, which keeps the promise of `Driver`.
@@ -402,7 +403,7 @@ macro_rules! drivers {
             pub fn dispatch<C: SendRingCall>(&mut self, call: C) -> C::Output {
                 match self {
                     $($(#[$fast_attribute])* Self::$fast(ring) => $post(call, ring),)+
-                    other => apart(call, other),
+                    other => call_out_of_line(call, other),
                 }
             }
         }
@@ -469,11 +470,11 @@ macro_rules! drivers {
 
 drivers! {
     fast paths: {
-        Rxe: apart,
-        Siw: apart,
-        Mlx5: inlined,
+        Rxe: call_out_of_line,
+        Siw: call_out_of_line,
+        Mlx5: call_inline,
         #[cfg(any(test, feature = "null"))]
-        Null: inlined,
+        Null: call_inline,
     }
     all: {
         Rxe,
@@ -512,7 +513,7 @@ impl AnyRecvRing {
     ///
     /// Such a request has one scatter/gather entry, which is not empty.
     ///
-    /// Returns `false`, and stores nothing, if it is not or if it fails.
+    /// Returns `false`, and stores nothing, for any other request, and if the request is refused.
     ///
     /// # Safety
     ///

@@ -2,10 +2,10 @@
 //!
 //! # Safety
 //!
-//! [`Driver`] is an unsafe trait because a completion must mean that the device has given the memory of its
-//! request back. This device keeps the identifiers of requests and never uses their memory, so even a false
-//! completion means that.
-#![expect(unsafe_code, reason = "a driver promises what its completions mean")]
+//! [`Driver`] is an unsafe trait because a completion must prove that the device does not use the memory of its
+//! request any more. This device keeps the identifiers of requests and never uses their memory, so even a false
+//! completion breaks no promise.
+#![expect(unsafe_code, reason = "a driver promises the meaning of its completions")]
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -32,10 +32,10 @@ pub struct Forged {
     device: Arc<Mutex<Device>>,
 }
 
-/// A request that was posted and not completed.
+/// A posted request that has not completed.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
-    /// The identifier.
+    /// The identifier that the caller gave to the request.
     pub wr_id: u64,
     /// The number of its queue pair, or `None` for a receive.
     pub qp_num: Option<u32>,
@@ -46,13 +46,13 @@ pub struct Request {
 pub struct Device {
     /// The number of the next queue pair. Several queue pairs may have one number.
     pub next_number: u32,
-    /// Completions that were not polled, of each completion queue in the order of their creation.
+    /// The completions that wait to be polled, for each completion queue in the order of creation.
     pub completions: Vec<VecDeque<Completion>>,
-    /// Requests in the order in which they were posted.
+    /// The outstanding requests, in the order in which they were posted.
     pub requests: Vec<Request>,
-    /// Requests are refused: 0 none, 1 as impossible, 2 by a command, so that the device may have them.
+    /// The treatment of requests: 0 accepts, 1 refuses as invalid, 2 fails after the device has the request.
     pub refuses: u8,
-    /// The next poll finds a malformed completion.
+    /// `true` if the next poll finds a malformed completion.
     pub is_malformed: bool,
 }
 
@@ -62,7 +62,7 @@ impl Forged {
         Self { capabilities, device: Arc::default() }
     }
 
-    /// Locks the state of the device, which no call of the library may need meanwhile.
+    /// Locks the state of the device. No call of the library that uses the device may be made while the guard exists.
     pub fn device(&self) -> MutexGuard<'_, Device> {
         ignore_poison(self.device.lock())
     }

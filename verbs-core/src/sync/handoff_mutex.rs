@@ -399,7 +399,7 @@ mod tests {
             });
             assert!(other.join().expect("the thread should not panic"));
             assert_eq!(mutex.waiters(), 0);
-            assert!(!guard.is_waited_for(), "no thread waits any more");
+            assert!(!guard.is_waited_for(), "no thread should wait any more");
             drop(guard);
         });
         let now = Some(Instant::now());

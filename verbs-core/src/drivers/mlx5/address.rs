@@ -123,7 +123,7 @@ mod tests {
     fn addresses_without_flow_label_have_several_ports() {
         let ports: Vec<_> = (0..100).map(|_| source_port(0)).collect();
         assert!(ports.iter().all(|port| (0xc000..=0xffff).contains(port)));
-        assert!(ports.iter().any(|port| *port != ports[0]), "each packet takes the same path");
+        assert!(ports.iter().any(|port| *port != ports[0]), "packets should take different paths");
     }
 
     #[test]

@@ -5,9 +5,9 @@
 //! never allocates.
 //!
 //! A generation of a queue pair begins with its creation or a step to RESET, and ends with the next such step or its
-//! destruction. Its completions that were not polled then stay in the ring. The position behind them is recorded, and
-//! polling drops them, except those of requests of a shared receive queue. rdma-core drops these too, and with them the
-//! only sign that the memory of the request is free.
+//! destruction. Completions of the generation that were not polled then stay in the ring. The driver records the position
+//! behind them, and polling drops these completions, except those of a shared receive queue. rdma-core drops the latter,
+//! too, and with each the only sign that the memory of the request is free.
 
 mod translation;
 
@@ -60,7 +60,7 @@ impl Generation {
     /// A number that no completion has: their numbers have 25 bits.
     const NO_KEY: u32 = u32::MAX;
 
-    /// Creates a generation without a queue pair, which no completion belongs to.
+    /// Creates a generation without a queue pair, to which no completion belongs.
     fn none() -> Arc<Self> {
         let table = Table::new(Table::NO_QP, 0, 0, None, Arc::new(UserIndex::NONE));
         let end = AtomicU64::new(Self::NO_END);
@@ -80,7 +80,7 @@ impl Generation {
     }
 }
 
-/// A list of generations, sorted by number. Of those with one number, earlier ones come first.
+/// A list of generations, sorted by number. Generations with one number are in the order of their creation.
 type Generations = Arc<[Arc<Generation>]>;
 
 /// The state that changes with the queue pairs and the size of a completion queue.
@@ -88,7 +88,7 @@ type Generations = Arc<[Arc<Generation>]>;
 struct Changing {
     /// The ring that the device writes.
     ring: CompletionRing,
-    /// The generations that may have completions, sorted by number. A change makes a new list.
+    /// The generations that may have completions, sorted by number. A change creates a new list.
     generations: Generations,
 }
 
@@ -134,7 +134,7 @@ impl Shared {
     fn insert(&self, key: u32, table: Arc<Table>) {
         let generation = Generation { key, table, end: AtomicU64::new(Generation::NO_END) };
         let mut changing = ignore_poison(self.changing.lock());
-        // The kernel gives a number away again before the thread that destroyed its queue pair ends the generation.
+        // The kernel may reuse a number before the thread that destroyed its queue pair ends the generation.
         let is_current =
             |generation: &&Arc<Generation>| generation.key == key && generation.end().is_none();
         if let Some(earlier) = changing.generations.iter().find(is_current) {
@@ -280,7 +280,7 @@ struct Known {
 }
 
 impl Known {
-    /// Returns the generation that the completion `entry`, with the number `next`, belongs to, and whether it has ended.
+    /// Returns the generation of the completion `entry` with the number `next`, and `true` if the generation has ended.
     #[inline(always)]
     fn find(
         &mut self,
@@ -306,9 +306,9 @@ impl Known {
         is_last.then_some(&self.last)
     }
 
-    /// Looks for the generation of `entry`, also in the list as it is now, and makes it the last one.
+    /// Finds the generation of `entry`, if need be in the current list, and makes it the last one.
     ///
-    /// Returns `true` if it has ended.
+    /// Returns `true` if the generation has ended.
     #[cold]
     #[inline(never)]
     fn search(
@@ -412,7 +412,8 @@ impl CqRing {
     /// Lets the device write over the entries that were polled.
     #[inline(always)]
     fn release(&self) {
-        // A thread that ends a generation counts from the polled ones on, before the device writes over them.
+        // A thread that ends a generation counts from the polled entries on. So it must know their number before the device
+        // writes over these entries.
         self.shared.polled.store(self.next, Ordering::Release);
         self.shared.record.store(Word::First, index(self.next) & INDEX);
     }

@@ -56,7 +56,7 @@ impl Choices {
     }
 }
 
-/// Makes `file` a context. Kernels that know less of the request accept only its beginning.
+/// Makes `file` a context. Older kernels accept only the beginning of the request.
 fn get_context(
     file: &UverbsFile,
     request: &mlx5_ib_alloc_ucontext_req_v2,
@@ -120,7 +120,7 @@ pub(super) fn facts(
         dedicated: choices.dedicated,
         shared: choices.registers.saturating_sub(choices.dedicated),
         size: response.bf_reg_size,
-        // Old kernels have one, and report 0.
+        // Old kernels have one register, and report 0.
         per_kernel_page: response.num_uars_per_page.max(1),
         copies_nothing: choices.copies_nothing,
     };
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_of_completions_is_0_or_1() {
+    fn completion_version_above_1_is_refused() {
         let choices = Choices {
             registers: 16,
             dedicated: 4,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn old_kernel_has_infiniband() {
+    fn missing_link_layer_means_infiniband() {
         let (file, is_removed) = (UverbsFile::silent(), AtomicBool::new(false));
         let layer = link_layer(CommandContext::new(&file, &is_removed), 1);
         assert_eq!(layer, Ok(rdma_link_layer::IB_LINK_LAYER_INFINIBAND));

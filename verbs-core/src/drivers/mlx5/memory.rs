@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_those_of_ring_and_record() {
+    fn addresses_name_ring_and_record() {
         let memory = QueueMemory::new([256, 64, 0]).expect("memory");
         let start = address(memory.mapping.start());
         assert_eq!((memory.address(), memory.record.address()), (start, start + 320));
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_in_their_entries_for_any_index() {
+    fn link_of_any_index_stays_within_ring() {
         let [ring] = QueueMemory::new([4 * 32]).expect("memory").rings;
         let links = Links::of(&ring, 5);
         links.set_next(1, 2);
@@ -501,11 +501,11 @@ mod tests {
     }
 
     #[test]
-    fn owner_byte_has_round_of_completion() {
+    fn owner_byte_marks_round_of_completion() {
         let memory = QueueMemory::new([4 * COMPLETION]).expect("memory");
         let ring = CompletionRing::new(memory.mapping, 4, 6);
         let opcodes = || [2, 6, 10].map(|index| ring.entry(index).opcode());
-        assert_eq!(opcodes(), [None; 3], "nothing was written");
+        assert_eq!(opcodes(), [None; 3], "the ring should have no completion");
         for (owner, expected) in [
             (0x20, [Some(2), None, Some(2)]),
             (0x21, [None, Some(2), None]),

@@ -130,7 +130,7 @@ mod loom_model {
     use crate::sync::{check, thread};
 
     #[test]
-    fn loom_ended_life_does_not_ring() {
+    fn loom_ended_generation_does_not_ring() {
         check(|| {
             let queue = Arc::new(QueueGeneration::default());
             // The number of posted entries, as the device reads it.
@@ -170,14 +170,14 @@ mod tests {
         let current = Current::new(table, memory.record.clone());
         let reset = mpsc::channel();
         thread::scope(|scope| {
-            let ringing = current.send.ring(0).expect("the generation has not ended");
+            let ringing = current.send.ring(0).expect("the generation should not have ended");
             scope.spawn(|| {
                 current.reset(&[]);
                 reset.0.send(()).expect("the receiver is alive");
             });
             // The step waits for the doorbell, so it has not ended however long this thread takes.
             let early = reset.1.recv_timeout(Duration::from_millis(100));
-            assert!(early.is_err(), "the generation ended while its doorbell rang");
+            assert!(early.is_err(), "the generation should not end while its doorbell rings");
             memory.record.store(Word::Second, 5);
             drop(ringing);
         });

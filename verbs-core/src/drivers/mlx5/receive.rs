@@ -106,7 +106,7 @@ impl RecvRing {
         Ok(())
     }
 
-    /// Stores the number of requests in the record, but not that of a generation that has ended.
+    /// Stores the number of requests in the record, unless the generation has ended.
     #[inline(always)]
     fn ring_doorbell(&self) {
         let ringing = match &self.entries {
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doorbell_of_ended_life_is_not_stored() {
+    fn doorbell_of_ended_generation_is_not_stored() {
         let memory = QueueMemory::new([256]).expect("memory");
         let table = Table::new(7, 0, 4, None, Arc::new(UserIndex::NONE));
         let current = Current::new(table, memory.record.clone());

@@ -197,7 +197,7 @@ unsafe fn put(register: NonNull<u64>, word: u64) {
     unsafe { register.write_volatile(word) }
 }
 
-/// Returns the word at `offset` in `page`, which has no device.
+/// Returns the word at `offset` in `page`, which must be memory of this process.
 #[cfg(test)]
 pub(super) fn stored(page: &Mapping, offset: usize) -> u64 {
     assert!(offset % WORD == 0 && offset + WORD <= page.len());

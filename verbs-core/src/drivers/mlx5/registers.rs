@@ -131,7 +131,7 @@ impl Registers {
 
 #[cfg(test)]
 impl Registers {
-    /// Returns registers whose first page the test reads.
+    /// Returns registers and their first page, for tests that read the page.
     pub(super) fn with_page() -> (Arc<Self>, Arc<Mapping>) {
         let absent = Arc::into_inner(Self::absent()).expect("one reference");
         let page = Arc::new(Mapping::private(DEVICE_PAGE).expect("memory"));

@@ -526,7 +526,7 @@ mod tests {
     use crate::sys::mapping::Mapping;
 
     #[test]
-    fn doorbell_of_ended_life_is_not_stored() {
+    fn doorbell_of_ended_generation_is_not_stored() {
         let memory = QueueMemory::new([256]).expect("memory");
         let table = Table::new(7, 4, 0, None, Arc::new(UserIndex::NONE));
         let current = Current::new(table, memory.record.clone());

@@ -1,7 +1,8 @@
 //! Tables of identifiers: a post stores the identifier of its request, and the completion finds it.
 //!
 //! A queue pair has one table for each of its generations: a generation begins with its creation or a step to RESET, and
-//! ends with the next such step or its destruction. So a completion of an earlier generation never names a request of a later one.
+//! ends with the next such step or its destruction. So a completion of an earlier generation never names a request of a
+//! later one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn change_of_key_is_found_by_index_of_device() {
+    fn key_change_is_found_by_completion_index() {
         let table = table(4, 0);
         let changes = || [1, 2, 6, 0xfffe].map(|index| table.key_change(index));
         assert_eq!(changes(), [KeyChange::Bind; 4]);

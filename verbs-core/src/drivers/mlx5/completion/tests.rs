@@ -239,7 +239,7 @@ fn completions_of_ended_lives_are_dropped() {
         assert_eq!(device.polls().wr_id.get(), 4);
         assert!(device.poll().expect("poll").is_none());
         assert_eq!(qp.sends_done(), 0, "the completions were not those of requests");
-        // Generations whose completions have been polled leave the list with the next change.
+        // The next change removes generations whose completions have been polled from the list.
         device.shared.end(&other);
         assert_eq!(ignore_poison(device.shared.changing.lock()).generations.len(), 1);
         drop(qp);
@@ -310,7 +310,7 @@ fn shared_receive_outlives_its_queue_pair() {
     let completion = device.polls();
     assert_eq!((completion.wr_id.get(), completion.qp_num), (5, 17));
     assert!(device.poll().expect("poll").is_none(), "the send is dropped");
-    assert_eq!(srq.complete(0), None, "the entry is free");
+    assert_eq!(srq.complete(0), None, "the entry should be free");
     assert_eq!(srq.complete(2), Some(7));
 }
 
@@ -402,14 +402,14 @@ fn ring_without_end_or_room_is_error() {
 
 /// The device sees 24 bits of the number of a completion, and this process 64.
 #[test]
-fn ended_life_stays_ended_when_index_wraps() {
+fn ended_generation_stays_ended_if_index_wraps() {
     let mut device = Device::new(true);
     let qp = device.qp(17, None);
     let other = device.qp(18, None);
     let next = Arc::new(qp.emptied());
     device.shared.end(&qp);
     device.shared.add(&next);
-    // The list has the ended generation, as if it had not been renewed since.
+    // The list still has the ended generation, as if no list had been made since.
     let ended = Generation { key: qp.user_index.index, table: qp, end: AtomicU64::new(1) };
     let mut generations = ignore_poison(device.shared.changing.lock()).generations.to_vec();
     generations.insert(0, Arc::new(ended));
@@ -445,7 +445,7 @@ fn arming_stores_serial_number_and_position() {
 }
 
 #[test]
-fn queue_armed_for_all_stays_so_until_its_event() {
+fn arming_for_all_remains_until_its_event() {
     let (all, solicited) = (arm::word(3, false, 1), arm::word(4, true, 1));
     assert_eq!(arm::after(None, solicited), solicited);
     assert_eq!(arm::after(Some(all), solicited), arm::word(4, false, 1));
@@ -478,7 +478,7 @@ fn arming_is_stored_in_record_and_register() {
     );
 }
 
-/// Resizes the queue of `device` by a kernel that accepts everything.
+/// Resizes the queue of `device`. The kernel accepts every request.
 fn resize_by_command(device: &mut Device, cqe: u32) -> (Result<u32, CreateError>, Option<usize>) {
     let is_removed = std::sync::atomic::AtomicBool::new(false);
     let file = UverbsFile::silent();
@@ -494,18 +494,22 @@ fn resize_by_command(device: &mut Device, cqe: u32) -> (Result<u32, CreateError>
 }
 
 #[test]
-fn ring_of_command_has_room_for_its_entries() {
+fn resized_ring_has_capacity_of_kernel_answer() {
     let mut device = Device::new(true);
     let qp = device.qp(17, None);
-    assert_eq!(resize_by_command(&mut device, 3), (Ok(3), None), "it has this size");
+    assert_eq!(resize_by_command(&mut device, 3), (Ok(3), None), "the ring should keep this size");
     assert_eq!(resize_by_command(&mut device, 0), (Err(WRONG_SIZE), None));
     complete_sends(&mut device, &qp, 0..2);
-    assert_eq!(resize_by_command(&mut device, 1), (Err(WRONG_SIZE), None), "two completions wait");
+    assert_eq!(
+        resize_by_command(&mut device, 1),
+        (Err(WRONG_SIZE), None),
+        "two completions should wait"
+    );
     device.polls();
     device.polls();
     device.ring.ring.pass_on(device.written, opcode::RESIZED);
     device.written += 1;
-    // The kernel's answer has the capacity.
+    // The kernel's answer determines the capacity.
     assert_eq!(resize_by_command(&mut device, 100), (Ok(0), Some(128 * 64)));
     assert_eq!(device.ring.ring.entries(), 128);
     complete_sends(&mut device, &qp, 2..3);
@@ -516,7 +520,7 @@ fn ring_of_command_has_room_for_its_entries() {
 }
 
 #[test]
-fn receives_of_targets_find_shared_queue() {
+fn receives_of_xrc_targets_find_shared_queue() {
     for names_user_index in [true, false] {
         let mut device = Device::new(names_user_index);
         let (srq, _qp) = qp_with_shared_receives(&device);
@@ -532,19 +536,19 @@ fn receives_of_targets_find_shared_queue() {
         device.complete(&target, opcode::SEND, &fields);
         let completion = device.polls();
         assert_eq!((completion.wr_id.get(), completion.qp_num), (6, 99));
-        // After the queue was destroyed, its completions are dropped, and later ones are malformed.
+        // Completions of the destroyed queue are dropped. A later completion is malformed.
         device.complete(&target, opcode::SEND, &[(at::USER_INDEX, &name)]);
         generation.on_destroyed();
         assert!(device.poll().expect("poll").is_none());
-        assert_eq!(srq.complete(0), None, "the entry is free");
+        assert_eq!(srq.complete(0), None, "the entry should be free");
         device.complete(&target, opcode::SEND, &[COUNTER_2, (at::USER_INDEX, &name)]);
         device.fails(UNKNOWN_QP);
-        assert_eq!(srq.complete(2), Some(7), "no receive has completed");
+        assert_eq!(srq.complete(2), Some(7), "the receive should not have completed");
     }
 }
 
 #[test]
-fn life_ends_on_each_completion_queue() {
+fn generation_ends_on_each_completion_queue() {
     use super::super::queue_pair::{Current, distinct};
 
     for is_one in [false, true] {
@@ -564,7 +568,7 @@ fn life_ends_on_each_completion_queue() {
         }
         current.end(&queues);
         for device in &mut devices[..queues.len()] {
-            assert!(device.poll().expect("poll").is_none(), "the completion is dropped");
+            assert!(device.poll().expect("poll").is_none(), "the completion should be dropped");
         }
         assert_eq!(table.sends_done(), 0);
     }

@@ -4,13 +4,14 @@ use super::super::memory::{Links, QueueMemory};
 use super::super::table::{Table, UserIndex};
 use super::*;
 
+/// The data segment that ends the list of an entry.
 const LAST: [u8; 16] = [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-fn piece(addr: u64, length: u32) -> Sge {
+fn sge(addr: u64, length: u32) -> Sge {
     Sge { addr: addr.into(), length, lkey: 7 }
 }
 
-/// Returns the pointer to a piece at an address below 256 as an entry has it.
+/// Returns the data segment for memory at an address below 256.
 fn pointer(addr: u8, length: u8) -> [u8; 16] {
     [0, 0, 0, length, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, addr]
 }
@@ -22,7 +23,7 @@ fn units(queue: &RecvRing, length: usize) -> Vec<[u8; 16]> {
     (0..length).step_by(16).map(unit).collect()
 }
 
-/// Creates a queue of four entries of `1 << shift` bytes. Returns it with its table.
+/// Creates a queue of four entries of `1 << shift` bytes, and its table.
 fn own(shift: u32) -> (RecvRing, Arc<Table>) {
     let memory = QueueMemory::new([4 << shift]).expect("memory");
     let table = Table::new(9, 0, 4, None, Arc::new(UserIndex::NONE));
@@ -38,9 +39,9 @@ fn store(queue: &mut RecvRing, wr_id: u64, scatter: &[Sge]) -> Posted {
     unsafe { RecvOps::store(queue, &ReceiveRequest { wr_id, scatter }) }
 }
 
-fn try_store(queue: &mut RecvRing, wr_id: u64, piece: Sge) -> bool {
-    // SAFETY: as above.
-    unsafe { queue.try_store(wr_id, piece) }
+fn try_store(queue: &mut RecvRing, wr_id: u64, sge: Sge) -> bool {
+    // SAFETY: no device uses the memory that the request names.
+    unsafe { queue.try_store(wr_id, sge) }
 }
 
 fn ring(queue: &mut RecvRing) {
@@ -48,13 +49,13 @@ fn ring(queue: &mut RecvRing) {
 }
 
 #[test]
-fn entries_point_to_pieces_until_last_one() {
+fn receive_entry_ends_its_list_if_not_full() {
     let (mut queue, table) = own(5);
-    let pieces = [piece(16, 1), piece(32, 2)];
-    store(&mut queue, 1, &pieces).expect("two pieces");
-    store(&mut queue, 2, &pieces[1..]).expect("one piece");
-    store(&mut queue, 3, &[piece(1, 0), piece(48, 3)]).expect("an empty piece is left out");
-    store(&mut queue, 4, &[]).expect("no piece");
+    let sges = [sge(16, 1), sge(32, 2)];
+    store(&mut queue, 1, &sges).expect("two entries");
+    store(&mut queue, 2, &sges[1..]).expect("one entry");
+    store(&mut queue, 3, &[sge(1, 0), sge(48, 3)]).expect("an empty entry is left out");
+    store(&mut queue, 4, &[]).expect("no entry");
     let expected = [
         [pointer(16, 1), pointer(32, 2)],
         [pointer(32, 2), LAST],
@@ -62,14 +63,14 @@ fn entries_point_to_pieces_until_last_one() {
         [LAST, [0; 16]],
     ];
     assert_eq!(units(&queue, 128), expected.concat());
-    assert_eq!(queue.record.load(Word::First), 0, "the doorbell was not rung");
+    assert_eq!(queue.record.load(Word::First), 0, "the doorbell should not be rung");
     ring(&mut queue);
     assert_eq!(queue.record.load(Word::First), 4);
-    let full = store(&mut queue, 5, &pieces);
-    assert!(matches!(full, Err(PostError::Full(4))) && !try_store(&mut queue, 5, pieces[0]));
+    let full = store(&mut queue, 5, &sges);
+    assert!(matches!(full, Err(PostError::Full(4))) && !try_store(&mut queue, 5, sges[0]));
     assert_eq!(units(&queue, 128), expected.concat());
     assert_eq!([table.complete_receive(), table.complete_receive()], [Some(1), Some(2)]);
-    assert!(try_store(&mut queue, 5, piece(64, 4)));
+    assert!(try_store(&mut queue, 5, sge(64, 4)));
     assert_eq!(queue.record.load(Word::First), 5);
     store(&mut queue, 6, &[]).expect("there is room");
     assert_eq!(units(&queue, 128)[..4], [pointer(64, 4), LAST, LAST, LAST]);
@@ -78,17 +79,17 @@ fn entries_point_to_pieces_until_last_one() {
 }
 
 #[test]
-fn entry_of_one_piece_leaves_others_alone() {
-    for is_quick in [false, true] {
+fn entry_of_one_sge_preserves_neighbors() {
+    for is_fast in [false, true] {
         let (mut queue, table) = own(4);
         for number in 0..6_u8 {
             if number >= 4 {
                 table.complete_receive().expect("a receive");
             }
-            let piece = piece(number.into(), 1);
-            match is_quick {
-                true => assert!(try_store(&mut queue, number.into(), piece)),
-                false => store(&mut queue, number.into(), &[piece]).expect("there is room"),
+            let sge = sge(number.into(), 1);
+            match is_fast {
+                true => assert!(try_store(&mut queue, number.into(), sge)),
+                false => store(&mut queue, number.into(), &[sge]).expect("there is room"),
             }
         }
         assert_eq!(units(&queue, 64), [4, 5, 2, 3].map(|number| pointer(number, 1)));
@@ -98,18 +99,20 @@ fn entry_of_one_piece_leaves_others_alone() {
 #[test]
 fn refused_receive_takes_no_place() {
     let (mut queue, _table) = own(4);
-    let long = piece(1, TOO_LONG);
+    let long = sge(1, TOO_LONG);
     assert!(matches!(store(&mut queue, 1, &[long]), Err(PostError::Long(_))));
-    assert!(matches!(store(&mut queue, 1, &[piece(1, 1); 2]), Err(PostError::ManyPieces { .. })));
+    assert!(matches!(store(&mut queue, 1, &[sge(1, 1); 2]), Err(PostError::ManyPieces { .. })));
     assert!(!try_store(&mut queue, 1, long));
     assert_eq!((queue.requests, units(&queue, 64)), (0, vec![[0; 16]; 4]));
-    assert!(try_store(&mut queue, 1, piece(1, 255)));
-    // After a step to RESET, only the long way begins the next generation.
-    let Entries::Own { current, .. } = &queue.entries else { panic!("it has its own entries") };
+    assert!(try_store(&mut queue, 1, sge(1, 255)));
+    // After a step to RESET, only `store` begins the next generation.
+    let Entries::Own { current, .. } = &queue.entries else {
+        panic!("the queue should have its own entries")
+    };
     current.reset(&[]);
-    assert!(!try_store(&mut queue, 2, piece(2, 1)));
-    store(&mut queue, 2, &[piece(2, 1)]).expect("there is room");
-    assert!(try_store(&mut queue, 3, piece(3, 1)));
+    assert!(!try_store(&mut queue, 2, sge(2, 1)));
+    store(&mut queue, 2, &[sge(2, 1)]).expect("there is room");
+    assert!(try_store(&mut queue, 3, sge(3, 1)));
     assert_eq!(units(&queue, 64)[..3], [pointer(2, 1), pointer(3, 1), [0; 16]]);
     assert_eq!(queue.record.load(Word::First), 2);
 }
@@ -122,12 +125,12 @@ fn shared_entry_begins_with_its_link() {
     let size = ReceiveSize { entries: 4, shift: 5, max_sge: 1 };
     let mut queue = RecvRing::shared(ring_memory, memory.record, size, Arc::clone(&table), 3);
     let link = |next: u8| [0, 0, 0, next, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    store(&mut queue, 1, &[piece(16, 1)]).expect("there is room");
-    assert_eq!(queue.record.load(Word::First), 0, "the doorbell was not rung");
-    assert!(try_store(&mut queue, 2, piece(32, 2)), "the doorbell is rung");
+    store(&mut queue, 1, &[sge(16, 1)]).expect("there is room");
+    assert_eq!(queue.record.load(Word::First), 0, "the doorbell should not be rung");
+    assert!(try_store(&mut queue, 2, sge(32, 2)), "the doorbell should be rung");
     assert_eq!(queue.record.load(Word::First), 2);
-    assert!(try_store(&mut queue, 3, piece(48, 3)));
-    assert!(!try_store(&mut queue, 4, piece(64, 4)), "the last entry stays in the list");
+    assert!(try_store(&mut queue, 3, sge(48, 3)));
+    assert!(!try_store(&mut queue, 4, sge(64, 4)), "the last entry should stay in the list");
     assert!(matches!(store(&mut queue, 4, &[]), Err(PostError::Full(3))));
     let expected = [
         [link(1), pointer(16, 1)],

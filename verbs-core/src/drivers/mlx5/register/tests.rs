@@ -8,7 +8,7 @@ fn page() -> Arc<Mapping> {
     Arc::new(Mapping::private(4096).expect("memory"))
 }
 
-/// Returns a ring of four blocks. Each word has its number, from 1 on.
+/// Returns a ring of four blocks, whose words are numbered from 1.
 fn numbered() -> Ring {
     let [mut ring] = QueueMemory::new([256]).expect("memory").rings;
     (0..16).for_each(|unit| ring.put(unit * 16, [unit as u64 * 2 + 1, unit as u64 * 2 + 2]));
@@ -21,7 +21,7 @@ fn words(page: &Mapping) -> Vec<(usize, u64)> {
     all.filter(|(_, word)| *word != 0).map(|(offset, word)| (offset - AT, word)).collect()
 }
 
-/// Returns the words of blocks as they are in a buffer at offset `buffer`.
+/// Returns the words `numbers` at their offsets in a buffer at offset `buffer`.
 fn blocks(buffer: usize, numbers: std::ops::RangeInclusive<u64>) -> Vec<(usize, u64)> {
     (buffer..).step_by(WORD).zip(numbers).collect()
 }
@@ -42,7 +42,7 @@ fn register_must_be_within_page() {
 #[test]
 fn doorbells_alternate_between_buffers() {
     let (page, ring) = (page(), numbered());
-    let slot = Slot::new(&page, AT, 128, Use::Dedicated).expect("it fits");
+    let slot = Slot::new(&page, AT, 128, Use::Dedicated).expect("the slot should fit");
     let mut register = Register::new(slot, true);
     register.ring(&ring, 64, 4, true);
     let mut expected = blocks(0, 9..=16);
@@ -51,7 +51,7 @@ fn doorbells_alternate_between_buffers() {
     register.ring(&ring, 128, 5, true);
     expected.push((64, 17));
     assert_eq!(words(&page), expected);
-    // Only the first word is stored of an entry of one unit, and of the last of several entries.
+    // Only the first word is stored if an entry has one unit, or if several entries were posted.
     register.ring(&ring, 0, 1, true);
     expected[0].1 = 1;
     assert_eq!(words(&page), expected);
@@ -64,11 +64,11 @@ fn doorbells_alternate_between_buffers() {
 }
 
 #[test]
-fn copied_entry_has_whole_blocks_from_ring_end_on() {
+fn copied_entry_continues_at_ring_start() {
     let ring = numbered();
     for (units, stored) in [(4, 8), (5, 16), (8, 16), (9, 1)] {
         let page = page();
-        let slot = Slot::new(&page, AT, 256, Use::Dedicated).expect("it fits");
+        let slot = Slot::new(&page, AT, 256, Use::Dedicated).expect("the slot should fit");
         Register::new(slot, true).ring(&ring, 192, units, true);
         let expected: Vec<_> = blocks(0, 25..=32).into_iter().chain(blocks(64, 1..=8)).collect();
         assert_eq!(words(&page), expected[..stored], "{units} units");
@@ -86,7 +86,7 @@ fn small_or_unused_buffers_get_words() {
         (512, Use::Plain, true, 0),
     ] {
         let page = page();
-        let slot = Slot::new(&page, AT, size, used_by).expect("it fits");
+        let slot = Slot::new(&page, AT, size, used_by).expect("the slot should fit");
         let mut register = Register::new(slot, copies);
         register.ring(&ring, 0, 4, true);
         assert_eq!(words(&page), [(0, 1)]);
@@ -97,12 +97,12 @@ fn small_or_unused_buffers_get_words() {
 }
 
 #[test]
-fn buffer_passes_on_to_other_queue_pairs() {
+fn next_queue_pair_uses_next_buffer() {
     let ring = numbered();
     for used_by in [Use::Dedicated, Use::Shared] {
         let page = page();
-        let slot = Slot::new(&page, AT, 16, used_by).expect("it fits");
-        // A shared register has several queue pairs at once, and a dedicated one has them one after the other.
+        let slot = Slot::new(&page, AT, 16, used_by).expect("the slot should fit");
+        // A shared register serves several queue pairs at once, and a dedicated register one at a time.
         let mut first = Register::new(Arc::clone(&slot), true);
         let mut second = (used_by == Use::Shared).then(|| Register::new(Arc::clone(&slot), true));
         first.ring(&ring, 0, 1, true);

@@ -34,11 +34,12 @@ fn dynamic_registers_are_dedicated_before_shared() {
     assert_eq!(used.iter().map(|(page, _)| *page).collect::<Vec<_>>(), [0, 0, 2, 2]);
     assert!(used.iter().all(|(_, register)| !register.is_shared()));
     used.extend((4..16).map(|number| chosen(&registers, page(number))));
-    // Each page has two registers: as in rdma-core, a page is allocated for each queue pair while there are fewer than 12 shared registers.
+    // Each page has two registers: as in rdma-core, a page is allocated for each queue pair while there are fewer than 12
+    // shared registers.
     let pages: Vec<_> = used[4..].iter().map(|(page, _)| *page).collect();
     assert_eq!(pages, [4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9]);
     assert!(used[4..].iter().all(|(_, register)| register.is_shared()));
-    // There are as many pages as the user wants: the next queue pair shares a register.
+    // All pages that the user wants are allocated: the next queue pair shares a register.
     let (page, next) = chosen(&registers, no_page(PageKind::default()));
     assert!(next.is_shared() && (4..10).contains(&page));
     // The register of a queue pair that was destroyed is free for the next one.
@@ -53,24 +54,24 @@ fn queue_pair_without_page_is_refused() {
     };
     let registers = Registers::dynamic(FACTS, |_| page(9)).expect("registers");
     assert!(refused(&registers));
-    // A register that one queue pair has for itself is not given to another one.
+    // A dedicated register of one queue pair is not given to another one.
     let _used = [(); 2].map(|()| chosen(&registers, page(1)));
     assert!(refused(&registers));
 }
 
 #[test]
-fn each_register_of_large_page_has_number_of_its_page() {
+fn registers_of_large_page_name_device_pages() {
     let facts = RegisterFacts { per_kernel_page: 2, ..FACTS };
     let mapping = Arc::new(Mapping::private(2 * DEVICE_PAGE).expect("memory"));
     let page = Page { mapping, number: 7 };
-    let slots = facts.slots(&page, Use::Dedicated).expect("they fit");
+    let slots = facts.slots(&page, Use::Dedicated).expect("the registers should fit");
     assert_eq!(slots.iter().map(|slot| slot.page).collect::<Vec<_>>(), [7, 7, 8, 8]);
     let facts = RegisterFacts { per_kernel_page: 3, ..FACTS };
-    assert!(facts.slots(&page, Use::Dedicated).is_err(), "the page is too short");
+    assert!(facts.slots(&page, Use::Dedicated).is_err(), "the page should be too short");
 }
 
 #[test]
-fn queue_pairs_without_copies_have_page_that_arms() {
+fn queue_pairs_without_copies_use_arming_page() {
     for facts in
         [RegisterFacts { copies_nothing: true, ..FACTS }, RegisterFacts { size: 0, ..FACTS }]
     {
@@ -95,14 +96,15 @@ fn short_page_and_unknown_register_are_refused() {
     let registers = Registers::map_static(facts, map).expect("registers");
     assert_eq!(registers.arming_page(), None);
     let is_shared = |index| registers.take(None, index).map(|register| register.is_shared());
-    // Numbers count four registers a page, of which two exist.
+    // Numbers count four registers in each page, but only the first two exist.
     assert_eq!([0, 1, 24, 29].map(is_shared), [Ok(false), Ok(true), Ok(false), Ok(false)]);
     assert_eq!([2, 32, u32::MAX].map(is_shared), [Err(Errno::EPROTO); 3]);
 }
 
 #[test]
-fn registers_must_be_within_page_of_kernel() {
-    let pages = u32::try_from(kernel_page().expect("a page") / DEVICE_PAGE).expect("it is small");
+fn registers_must_fit_into_kernel_page() {
+    let pages =
+        u32::try_from(kernel_page().expect("a page") / DEVICE_PAGE).expect("the number should fit");
     assert_eq!(registers_per_page(), 2 * pages);
     let check = |size, per_kernel_page| RegisterFacts { size, per_kernel_page, ..FACTS }.check();
     for size in [0, 16, 32, 1024] {
@@ -123,7 +125,7 @@ fn registers_must_be_within_page_of_kernel() {
 }
 
 /// Returns the offsets in a page at which a register stores its first two doorbells.
-fn places(register: &mut Register) -> Vec<usize> {
+fn doorbell_offsets(register: &mut Register) -> Vec<usize> {
     let [mut ring] = QueueMemory::new([64]).expect("memory").rings;
     ring.put(0, [1, 1]);
     let page = Arc::clone(register.page());
@@ -142,7 +144,8 @@ fn static_registers_are_in_their_pages() {
             .push((offset / kernel_page().expect("a page") as u64, length));
         Mapping::private(length)
     };
-    let pages = u32::try_from(kernel_page().expect("a page") / DEVICE_PAGE).expect("it is small");
+    let pages =
+        u32::try_from(kernel_page().expect("a page") / DEVICE_PAGE).expect("the number should fit");
     let per_page = 2 * pages;
     let facts =
         RegisterFacts { total: 2 * per_page, dedicated: 1, per_kernel_page: pages, ..FACTS };
@@ -150,13 +153,17 @@ fn static_registers_are_in_their_pages() {
     let length = kernel_page().expect("a page");
     assert_eq!(*mapped.lock().expect("no panic"), [(0, length), (1, length)]);
     let take = |index| registers.take(None, index).expect("a register");
-    // The first register is for doorbells only. Each other one has two buffers of 256 bytes.
+    // The first register is only for doorbells. Each other register has two buffers of 256 bytes.
     let mut first = take(0);
     let mut shared = take(1);
     let mut next_page = take(4 * pages);
-    assert_eq!(places(&mut shared), [0xa00, 0xb00]);
-    assert_eq!(places(&mut next_page), [0x800, 0x900]);
-    assert_eq!(places(&mut first), [0x800, 0xa00, 0xb00], "in the page of the second one");
+    assert_eq!(doorbell_offsets(&mut shared), [0xa00, 0xb00]);
+    assert_eq!(doorbell_offsets(&mut next_page), [0x800, 0x900]);
+    assert_eq!(
+        doorbell_offsets(&mut first),
+        [0x800, 0xa00, 0xb00],
+        "the first register should use the second page"
+    );
     for total in [0, MAX_REGISTERS + 1] {
         let refused = Registers::map_static(RegisterFacts { total, ..facts }, |_, _| {
             Mapping::private(length)
@@ -186,7 +193,7 @@ fn pages_without_write_combining_are_tried_first() {
         (0..4).for_each(|unit| ring.put(unit * 16, [1, 1]));
         register.ring(&ring, 0, 4, true);
         let words = (0..page).step_by(8).filter(|offset| stored(register.page(), *offset) != 0);
-        assert_eq!(words.collect::<Vec<_>>(), [0xa00], "the entry is not copied");
+        assert_eq!(words.collect::<Vec<_>>(), [0xa00], "the entry should not be copied");
     }
 }
 
@@ -194,9 +201,9 @@ fn pages_without_write_combining_are_tried_first() {
 fn registers_of_page_do_not_overlap() {
     let page = page(7).expect("a page");
     for (number, expected) in [(0, [0x800, 0x900]), (1, [0xa00, 0xb00])] {
-        let slots = FACTS.slots(&page, Use::Dedicated).expect("they fit");
+        let slots = FACTS.slots(&page, Use::Dedicated).expect("the registers should fit");
         let slot = Arc::clone(&slots[number].slot);
-        let found = places(&mut Register::new(slot, true));
+        let found = doorbell_offsets(&mut Register::new(slot, true));
         assert!(expected.iter().all(|place| found.contains(place)), "{found:?}");
     }
 }
@@ -214,7 +221,7 @@ fn arming_is_stored_in_first_page() {
 #[test]
 fn allocated_page_has_room_for_registers() {
     let file = UverbsFile::silent();
-    let refused = |length| map_page(&file, 0, length).expect_err("the file has no pages");
+    let refused = |length| map_page(&file, 0, length).expect_err("the file should have no pages");
     assert_eq!([refused(0), refused(4095)], [Errno::EPROTO; 2]);
     assert!([refused(4096), refused(4097)].into_iter().all(|errno| errno != Errno::EPROTO));
 }

@@ -139,7 +139,7 @@ fn unmapped_register_page_is_reported() {
         assert_eq!(error.errno(), libc::ENOMEM, "{error}");
         let text = error.to_string();
         assert!(text.starts_with(&format!("cannot map {memory} {name}: ")), "{text}");
-        assert!(text.contains("; see the limits of the address space"), "{text}");
+        assert!(text.contains("; raise RLIMIT_AS (ulimit -v)"), "{text}");
         drop(error);
         assert_eq!(objects(), before, "{text}");
     };

@@ -21,7 +21,8 @@ pub(crate) const LOCKED_MEMORY_OR_OBJECTS: &str =
 pub(crate) const DESCRIPTORS: &str = "raise RLIMIT_NOFILE (ulimit -n)";
 
 /// Memory of the device or of a queue cannot be mapped (ENOMEM).
-pub(crate) const MAPPINGS: &str = "see the limits of the address space (ulimit -v, RLIMIT_AS) and of mappings (vm.max_map_count), or the device has no more memory for them";
+pub(crate) const MAPPINGS: &str =
+    "raise RLIMIT_AS (ulimit -v) or vm.max_map_count, or destroy other objects of the device";
 
 /// Opening a device failed (EAGAIN).
 ///

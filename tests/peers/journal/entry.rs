@@ -59,15 +59,15 @@ pub(super) fn check_copies(journal: &str) {
             let has = |name| value(line, name) == value(ring, name);
             line.starts_with("send ") && has("qpn") && has("index")
         };
-        // The indices of a queue pair begin again when it is reset.
+        // The indices of a queue pair begin again at 0 when the queue pair is reset.
         let is_reset = |line: &&&str| {
             let has = |name, due: &str| value(line, name).as_deref() == Some(due);
             let is_to_reset = line.starts_with("modify_qp ") && has("mask", "0x1");
             is_to_reset && has("state", "0") && value(line, "qpn") == value(ring, "qpn")
         };
-        let mut life = lines[at..].iter().take_while(|line| !is_reset(line));
+        let mut generation = lines[at..].iter().take_while(|line| !is_reset(line));
         // A doorbell alone has 8 bytes.
-        if let (9.., Some(send)) = (copy.len(), life.find(is_its)) {
+        if let (9.., Some(send)) = (copy.len(), generation.find(is_its)) {
             let entry = bytes(send);
             // Zeros at the end are absent.
             copy.resize(entry.len(), 0);

@@ -193,7 +193,7 @@ scripts! {
     completion_events
     several_completions
     shared_registers
-    second_life
+    second_generation
     failed_requests
     sizes_of_queues
     resized_queues
@@ -223,7 +223,7 @@ scripts! {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn permitted_differences_exist() {
-    let mut found = compare(&scripts::second_life());
+    let mut found = compare(&scripts::second_generation());
     found.extend(compare(&scripts::shared_receives()));
     found.extend(compare(&scripts::narrower_arming()));
     assert_eq!(found, comparison::reasons());

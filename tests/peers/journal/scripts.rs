@@ -18,7 +18,7 @@ pub(super) use self::limits::{
 };
 pub(super) use self::queue_states::{
     failed_binds, failed_requests, full_send_queue, limit_of_shared_receives, queried_states,
-    second_life, shared_receives_after_error, suspended_sends, wrong_local_keys,
+    second_generation, shared_receives_after_error, suspended_sends, wrong_local_keys,
 };
 
 /// A script that is being written.

@@ -119,12 +119,12 @@ pub(in super::super) fn buffered_states() -> String {
     script.poll();
     script.receive_buffer(1, FIRST_RECEIVE + 3);
     script.poll();
-    for life in 0..3 {
+    for round in 0..3 {
         script.verb("reset 0");
         script.verb("reset 1");
         script.connect(0, 1);
-        for _ in 0..=life {
-            script.exchange_buffer("send", 20 + life);
+        for _ in 0..=round {
+            script.exchange_buffer("send", 20 + round);
         }
     }
     script.end()

@@ -2,10 +2,10 @@
 
 use super::{PLAIN, RECEIVED, REMOTE, Script};
 
-pub(in crate::journal) fn second_life() -> String {
+pub(in crate::journal) fn second_generation() -> String {
     let mut script = Script::connection("rc", PLAIN);
-    for life in 0..3 {
-        for at in 0..=life {
+    for round in 0..3 {
+        for at in 0..=round {
             script.exchange(&format!("send s 0+{}", at + 1));
         }
         // At the reset, completions are unpolled and a receive is still posted.

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn life_does_not_end_while_its_doorbell_rings() {
+    fn generation_does_not_end_while_doorbell_rings() {
         let memory = QueueMemory::new([256]).expect("memory");
         let table = Table::new(7, 4, 4, None, Arc::new(UserIndex::NONE));
         let current = Current::new(table, memory.record.clone());

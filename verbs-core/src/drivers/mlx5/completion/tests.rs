@@ -247,7 +247,7 @@ fn completions_of_ended_lives_are_dropped() {
 }
 
 #[test]
-fn number_is_given_away_before_its_life_ends() {
+fn number_is_reused_before_its_generation_ends() {
     let mut device = Device::new(false);
     let first = device.qp(17, None);
     first.post_send(1, 0, 5);

@@ -42,7 +42,7 @@ impl EventChannel {
     ///
     /// # Driver notes
     ///
-    /// On siw the queue pair of an ended connection moves to ERR too. There the kernel has moved the
+    /// On siw the queue pair of an ended connection moves to ERR, too. There the kernel has moved the
     /// queue pair and does not complete work requests that are posted later.
     ///
     /// Kernel command: `RDMA_USER_CM_CMD_GET_EVENT`, then for an accepted connection

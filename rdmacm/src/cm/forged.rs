@@ -1,4 +1,4 @@
-//! Channels and events without a kernel, for fuzz targets and tests of the layers above.
+//! Event channels and events without a kernel, for fuzz targets and tests of the layers above.
 
 use std::os::fd::OwnedFd;
 
@@ -11,14 +11,14 @@ use super::id::CmId;
 use super::parse::RawEvent;
 use crate::sys::ucma::UcmaFile;
 
-/// Returns a channel whose commands are written to `fd`, and answered with zeros.
+/// Returns a channel that writes its commands to `fd`, and whose answers are zeros.
 pub(crate) fn channel_on(fd: OwnedFd) -> EventChannel {
     EventChannel { inner: ChannelInner::new(UcmaFile::new(fd)) }
 }
 
-/// Delivers an event of `id` with the kernel's number of its type.
+/// Delivers an event of `id`, whose type is a number of the kernel.
 ///
-/// Returns `None` if the program gets no event.
+/// Returns `None` if the library reports no event to the program.
 pub(crate) fn deliver(
     channel: &EventChannel,
     id: &CmId,

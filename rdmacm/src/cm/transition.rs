@@ -46,7 +46,7 @@ impl Attributes {
 
 /// Returns the steps of a new queue pair.
 ///
-/// A connected queue pair moves to INIT, so that receives can be posted. A queue pair for datagrams waits for no peer
+/// A connected queue pair moves to INIT, so that receives can be posted. A queue pair for datagrams needs no peer
 /// and moves to RTS at once.
 pub(crate) fn created(service: ServiceType) -> &'static [Step] {
     const INIT: Step = Step { state: QpState::IB_QPS_INIT, attributes: Attributes::ASKED };

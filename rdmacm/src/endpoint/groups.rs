@@ -175,7 +175,7 @@ mod tests {
             assert_eq!(*groups.check(address(1)).expect_err("still").kind(), lost);
         }
         groups.forget(address(1));
-        groups.check(address(1)).expect("the group was left");
+        groups.check(address(1)).expect("the group should have been left");
         // No event of a group that was left is reported.
         lose(&mut groups, ErrorKind::TimedOut);
         assert!(groups.loss().is_none());

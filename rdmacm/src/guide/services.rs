@@ -46,7 +46,7 @@
 //! The threads that serve connections stop in the same way: they wait with
 //! [`recv_timeout`](crate::endpoint::Connection::recv_timeout) and check the flag. Another way is to keep a clone of each
 //! connection: if the main thread closes or aborts the clone, the `recv` of the serving thread returns the error
-//! `Disconnected`. Requests that the server has not received yet are then discarded.
+//! `Disconnected`. The library then discards requests that the server has not received.
 //!
 //! An event loop adds a `signalfd` beside the descriptors of its listener and connections.
 //!

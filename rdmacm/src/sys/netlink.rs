@@ -378,7 +378,7 @@ mod tests {
         assert!(is_malformed(&get(&mut socket)), "no answer at all");
         assert!(is_malformed(&dump(&mut socket)), "a list without its end");
         drop(kernel);
-        assert!(get(&mut socket).is_err(), "the kernel has closed the socket");
+        assert!(get(&mut socket).is_err(), "the kernel should have closed the socket");
     }
 
     #[test]

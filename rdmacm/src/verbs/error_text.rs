@@ -43,7 +43,7 @@ impl Context {
         self.refused(operation, what, refused).with_hint(Errno::EAGAIN, hint::OBJECTS)
     }
 
-    /// Builds the error of an operation that not every driver supports; `does` names the operation.
+    /// Builds the error of an operation that not every driver supports. `does` names the operation.
     pub(super) fn refused_or_unsupported(
         &self,
         operation: &'static str,

@@ -160,7 +160,7 @@ impl PollGroup {
         id.create_qp(&self.resources.pd, &self.qp_init())
     }
 
-    /// Returns the parameters of the queue pair of a member.
+    /// Returns the attributes with which the queue pair of a member is created.
     pub(super) fn qp_init(&self) -> QueuePairInit<'_> {
         let shared = &self.resources;
         let caps = QueuePairCaps {

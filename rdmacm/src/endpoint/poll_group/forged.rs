@@ -23,21 +23,24 @@ use crate::endpoint::trace::Trace;
 use crate::error::Result;
 use crate::verbs::{CompletionChannel, Context, QpState, QueuePair, QueuePairAttributes};
 
-/// Bytes of a pipe that is full after few commands.
+/// The capacity of the command pipe in bytes: few commands fill it.
 const PAGE: i32 = 4096;
 
-/// The kernel's number of the event that a connection is established.
+/// The number of `RDMA_CM_EVENT_ESTABLISHED`.
 pub(super) const ESTABLISHED: u32 = 9;
 
-/// A group with its device.
+/// A poll group with its device.
 pub(super) struct ForgedGroup {
-    // Declared first: it sends commands when it is dropped.
+    // Declared first, because fields drop in order: a dropped group sends commands to the pipe.
     pub(super) group: PollGroup,
     pub(super) device: Forged,
     /// The end of the completion channel to which the kernel writes events.
-    #[cfg_attr(not(fuzzing), expect(dead_code, reason = "tests poll without these events"))]
+    #[cfg_attr(
+        not(fuzzing),
+        expect(dead_code, reason = "tests poll the group without these events")
+    )]
     pub(super) completion_events: UnixStream,
-    /// The end of the pipe at which commands of the connection manager arrive.
+    /// The read end of the pipe that receives the commands of the connection manager.
     commands: File,
 }
 
@@ -53,7 +56,7 @@ impl ForgedGroup {
         let (completions, completion_events) = CompletionChannel::on_socket(&context);
         completion_events.set_nonblocking(true).expect("a socket");
         let (commands, written) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).expect("a pipe");
-        fcntl(&written, FcntlArg::F_SETPIPE_SZ(PAGE)).expect("a pipe of a page");
+        fcntl(&written, FcntlArg::F_SETPIPE_SZ(PAGE)).expect("the pipe should hold a page");
         let (is_iwarp, channel) = (capabilities.qp_follows_connection, channel_on(written));
         let group = PollGroup::over(&context, is_iwarp, completions, channel, config);
         Self {
@@ -64,9 +67,10 @@ impl ForgedGroup {
         }
     }
 
-    /// Adds a member, as [`PollGroup::add`] does for a request, which only a kernel can deliver.
+    /// Adds a member, as [`PollGroup::add`] does for a connection request.
     ///
-    /// Its queue pair has the `number`. If `is_late`, the time of the attempt is over.
+    /// Only a kernel can deliver such a request. The queue pair gets the `number`. If `is_late`, the deadline of the attempt
+    /// has passed.
     pub(super) fn accept(
         &mut self,
         number: u32,
@@ -94,13 +98,13 @@ impl ForgedGroup {
         event.map_or(Ok(()), |event| self.group.on_event(&event))
     }
 
-    /// Reads the commands that have arrived, so that the pipe has room for further ones.
+    /// Reads the commands in the pipe, so that the pipe has room for further commands.
     pub(super) fn receive_commands(&mut self) {
         let mut bytes = [0; PAGE as usize];
         while self.commands.read(&mut bytes).is_ok_and(|length| length > 0) {}
     }
 
-    /// Returns `true` if the descriptor of the group is readable, so that an event loop polls.
+    /// Returns `true` if the descriptor of the group is readable: an event loop would poll the group.
     pub(super) fn is_readable(&self) -> bool {
         let mut descriptors = [PollFd::new(self.group.as_fd(), PollFlags::POLLIN)];
         poll(&mut descriptors, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)

@@ -1,7 +1,7 @@
-//! Fuzzing of a poll group with forged completions, and events in any order.
+//! Fuzz target of a poll group, with forged completions and with events in any order.
 //!
-//! The completions have any content, belong to any request or to none, and arrive in either queue, also twice. Queue
-//! pairs get any numbers, also those of others. The kernel and the device refuse some commands and requests.
+//! A completion has any content, belongs to any request or to none, and arrives in either queue, even twice. Queue pairs
+//! get any numbers, even the number of another one. The kernel and the device refuse some commands and requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -30,7 +30,7 @@ const LENGTH: usize = 16;
 const MAX_HELD: u32 = 2;
 const MEMBERS: usize = 4;
 
-/// The events of a member so far.
+/// The events that a member has had.
 #[derive(Debug, Default)]
 struct Seen {
     is_established: bool,
@@ -39,34 +39,34 @@ struct Seen {
 
 /// A program with its group, the kernel and the device.
 struct World {
-    // Declared first: they return to the group.
+    // Declared first, because fields drop in order: messages and buffers return to the group.
     messages: Vec<Message>,
     buffers: Vec<SendBuffer>,
     forged: ForgedGroup,
     members: BTreeMap<Member, Seen>,
-    /// Members of which the program knows no end.
-    living: Vec<Member>,
-    /// Members that could not send, and have not been told since that they can.
+    /// Members whose end the program has not received.
+    open_members: Vec<Member>,
+    /// Members that could not send, and had no [`Event::Writable`] since then.
     lacking: BTreeSet<Member>,
-    /// Members that were told that they can send, and have not tried again.
-    told: BTreeSet<Member>,
-    /// Buffers for receiving, including the reserve.
+    /// Members that had [`Event::Writable`] after their last attempt to send.
+    writable: BTreeSet<Member>,
+    /// The number of receive buffers, with the reserve.
     receives: usize,
-    /// Since the last poll, only the program has called the group.
-    is_rested: bool,
+    /// `true` if since the last poll no event or failure has left work for the next poll.
+    is_polled: bool,
 }
 
 /// Applies the calls of a program, completions and events that `bytes` describe.
 ///
-/// For any input, each member has its events in order and ends once, no buffer is lost or used twice, no member has more
-/// messages than its limit, and no member misses an event that it waits for.
+/// For any input, the events of each member are in order, and the last one is a single end. No buffer is lost or used
+/// twice. No member holds more messages than its limit, and none misses an event for which it waits.
 pub fn poll_group(bytes: &[u8]) {
     let mut input = Input(bytes);
     let mut world = World::new(input.byte());
     while !input.is_empty() {
         world.step(&mut input);
         world.forged.receive_commands();
-        world.check_rest();
+        world.check_idle();
     }
     world.finish();
 }
@@ -94,11 +94,11 @@ impl World {
             buffers: Vec::new(),
             forged,
             members: BTreeMap::new(),
-            living: Vec::new(),
+            open_members: Vec::new(),
             lacking: BTreeSet::new(),
-            told: BTreeSet::new(),
+            writable: BTreeSet::new(),
             receives,
-            is_rested: false,
+            is_polled: false,
         }
     }
 
@@ -106,10 +106,10 @@ impl World {
     fn step(&mut self, input: &mut Input<'_>) {
         let (choice, argument) = (input.byte(), input.byte());
         let place = usize::from(argument);
-        let member = self.living.get(place % self.living.len().max(1)).copied();
+        let member = self.open_members.get(place % self.open_members.len().max(1)).copied();
         let Self { forged: ForgedGroup { group, device, .. }, .. } = self;
-        // A call that handles events of the kernel is part of a poll, which has more to do then.
-        self.is_rested &= !matches!(choice % 16, 1 | 2 | 6 | 13 | 15);
+        // After a call that handles an event of the kernel, a poll has further work.
+        self.is_polled &= !matches!(choice % 16, 1 | 2 | 6 | 13 | 15);
         match (choice % 16, member) {
             (0, _) => self.add(argument),
             (1, Some(member)) => {
@@ -120,7 +120,7 @@ impl World {
             (3 | 4, _) => self.complete(choice, place, input),
             (5, _) => {
                 let mut events = Vec::new();
-                self.is_rested = group.poll(&mut events).is_ok();
+                self.is_polled = group.poll(&mut events).is_ok();
                 self.take(events);
             }
             (6, _) => {
@@ -129,7 +129,7 @@ impl World {
                 self.take(events);
             }
             (7, Some(member)) => {
-                self.told.remove(&member);
+                self.writable.remove(&member);
                 let tried = if argument & 16 == 0 {
                     group.acquire_buffer(member).map(|buffer| self.buffers.push(buffer))
                 } else {
@@ -182,13 +182,13 @@ impl World {
             self.forged.accept(number, argument & 8 != 0, argument & 4 != 0)
         };
         let Ok(member) = added else {
-            // The error may be that a receive was refused, which the next poll posts.
-            self.is_rested = false;
+            // The device may have refused a receive. The next poll posts it.
+            self.is_polled = false;
             return;
         };
         let earlier = self.members.insert(member, Seen::default());
-        assert!(earlier.is_none(), "no other member has an equal handle");
-        self.living.push(member);
+        assert!(earlier.is_none(), "a handle should name one member");
+        self.open_members.push(member);
     }
 
     /// Completes a request, or a request that does not exist.
@@ -217,21 +217,21 @@ impl World {
         device.completions[queue].push_back(Completion(forged));
     }
 
-    /// Checks that a group has left nothing undone while its descriptor is not readable.
-    fn check_rest(&mut self) {
-        if !self.is_rested || self.forged.is_readable() {
+    /// Asserts that the group has no work while its descriptor is not readable.
+    fn check_idle(&mut self) {
+        if !self.is_polled || self.forged.is_readable() {
             return;
         }
         let PollGroup { members, resources, lacking, is_removed, ending, events, returns, .. } =
             &mut self.forged.group;
-        assert!(ending.is_empty() && events.is_empty(), "members have ended, and events are taken");
-        assert!(*is_removed || resources.unposted.is_empty(), "all buffers are posted");
+        assert!(ending.is_empty() && events.is_empty(), "no end or event should be pending");
+        assert!(*is_removed || resources.unposted.is_empty(), "all buffers should be posted");
         let (free, mut lacks) = (resources.free_sends.len(), 0);
         for (member, link) in members.iter_mut() {
             let lack = link.lack;
             lacks += usize::from(lack != Lack::Nothing);
             let misses_place = lack == Lack::Place && link.core.has_free_buffer();
-            let misses_buffer = lack == Lack::Buffer && free > self.told.len();
+            let misses_buffer = lack == Lack::Buffer && free > self.writable.len();
             let misses_return = lack != Lack::Nothing && returns.has_send();
             let misses = misses_place || misses_buffer || misses_return;
             assert!(!(link.is_open() && misses), "{member} can send: {lack:?}");
@@ -242,11 +242,11 @@ impl World {
         assert_eq!(*lacking, lacks);
     }
 
-    /// Takes events as a program does, and checks that they may come.
+    /// Handles events as a program does, and asserts that the state of their members permits them.
     fn take(&mut self, events: Vec<Event>) {
         for event in events {
             let member = event.member();
-            let seen = self.members.get_mut(&member).expect("an event of a member");
+            let seen = self.members.get_mut(&member).expect("the event should name a member");
             assert!(!seen.has_ended, "{event:?} after the end");
             match event {
                 Event::Established(_) => {
@@ -255,34 +255,34 @@ impl World {
                 }
                 Event::Ended(..) => {
                     seen.has_ended = true;
-                    self.living.retain(|living| *living != member);
-                    self.told.remove(&member);
+                    self.open_members.retain(|open| *open != member);
+                    self.writable.remove(&member);
                 }
                 Event::Message(_, message) => {
                     assert!(seen.is_established && message.len() <= LENGTH);
                     assert_eq!(message.member(), member);
                     self.messages.push(message);
-                    let is_its = |message: &&Message| message.member() == member;
-                    let held = self.messages.iter().filter(is_its).count();
+                    let is_from_member = |message: &&Message| message.member() == member;
+                    let held = self.messages.iter().filter(is_from_member).count();
                     assert!(held <= MAX_HELD as usize, "{held} messages of {member}");
                 }
                 Event::Writable(_) => {
                     assert!(seen.is_established);
                     assert!(self.lacking.remove(&member), "{member} has waited to send");
-                    self.told.insert(member);
+                    self.writable.insert(member);
                 }
                 Event::Sent(_) => assert!(seen.is_established),
             }
         }
     }
 
-    /// Ends all members, and checks that each has ended and all buffers are back.
+    /// Aborts all members, and asserts that each has ended and that all buffers have returned.
     fn finish(mut self) {
         self.forged.device.device().refuses = 0;
         self.forged.device.device().is_malformed = false;
         self.messages.clear();
         self.buffers.clear();
-        for member in std::mem::take(&mut self.living) {
+        for member in std::mem::take(&mut self.open_members) {
             let _ = self.forged.group.abort(member);
         }
         for _ in 0..2 {

@@ -32,7 +32,7 @@
 //! # Ok::<(), rdmacm::Error>(())
 //! ```
 //!
-//! Here an error for one member ends the program. The example `poll_group` accepts further clients in the same loop, and
+//! In this program, an error of one member ends all. The example `poll_group` accepts further clients in the same loop, and
 //! a client that has ended or that has no free buffer does not affect the others:
 //!
 //! ```no_run

@@ -88,7 +88,7 @@ impl ReturnList {
         }
     }
 
-    /// Makes the next returned buffer wake the group, or wakes it now if a buffer for sending was returned already.
+    /// Makes the next returned buffer wake the group, or wakes the group now if a buffer for sending is on the list.
     pub(super) fn wake_on_return(&self) {
         let mut state = ignore_poison(self.state.lock());
         let has_send = state.has_send;

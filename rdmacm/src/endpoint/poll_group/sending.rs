@@ -97,8 +97,8 @@ impl PollGroup {
 
     /// Takes a place of the member and a buffer of the group.
     ///
-    /// After [`ErrorKind::WouldBlock`] a buffer that the program returns makes the descriptor readable, because an event loop
-    /// may wait for it without another poll.
+    /// After [`ErrorKind::WouldBlock`], the next buffer that the program returns makes the descriptor readable: an event
+    /// loop may wait for the descriptor before it polls again.
     fn acquire(&mut self, member: Member) -> Result<MemberBuffer> {
         let acquired = self.try_acquire(member);
         if acquired.as_ref().is_err_and(|error| *error.kind() == ErrorKind::WouldBlock) {
@@ -163,7 +163,7 @@ impl PollGroup {
         if let Some(mut place) = refused.buffer {
             shared.free_sends.extend(place.memory.take());
             link.core.give_back(place);
-            // This member may lack the place, and others the memory.
+            // This member may wait for the place, and another member for the memory.
             self.has_place(member);
             self.wake_for_progress();
         }

@@ -119,7 +119,7 @@ fn c_writes_to_region_of_dma_buf() {
     check("dmabuf");
 }
 
-/// Checks that programs of both makers work with the answers of older kernels and other devices.
+/// Checks that the programs of both libraries work with the answers of older kernels and other devices.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn other_contexts_carry_messages() {
@@ -139,7 +139,7 @@ fn other_contexts_carry_messages() {
     }
 }
 
-/// Checks that programs of both makers fail if the kernel refuses all requests for a context, or pages of registers.
+/// Checks that the programs of both libraries fail if the kernel refuses the request for a context or a register page.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn refused_contexts_end_programs() {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Checks of conditions, and opening of a device by its name. */
+/* Functions of the C test programs: check a condition, and open a device by its name. */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>

@@ -90,8 +90,8 @@ fn observe_both(c: &str, ours: &str) -> [Seen; 2] {
     observe_both_at(IPV4, c, ours, Queues::Plain)
 }
 
-/// Observes both libraries like [`observe_both`], with connections and datagrams to this GID of the device, and with these
-/// functions of this library.
+/// Observes both libraries like [`observe_both`], with connections and datagrams to this GID of the device. `queues` selects
+/// the functions of this library.
 fn observe_both_at(gid: Ipv6Addr, c: &str, ours: &str, queues: Queues) -> [Seen; 2] {
     let device = promised_device(DEVICE);
     mount_debugfs();
@@ -106,7 +106,7 @@ fn compare(script: &str) -> BTreeSet<&'static str> {
     compare_at(IPV4, script, Queues::Plain)
 }
 
-/// Compares both libraries like [`compare`], with connections and datagrams to this GID of the device, and with these
+/// Compares both libraries like [`compare`], with connections and datagrams to this GID of the device. `queues` selects the
 /// functions of this library.
 #[track_caller]
 fn compare_at(gid: Ipv6Addr, script: &str, queues: Queues) -> BTreeSet<&'static str> {
@@ -162,7 +162,7 @@ macro_rules! scripts {
             )*
         }
 
-        /// A thread keeps the queues and posts to them by their guards.
+        /// A thread keeps the queues locked, and posts by their guards.
         mod kept_queues {
             use super::{IPV4, Queues, compare_at, scripts};
 
@@ -369,7 +369,7 @@ fn options_of_connections() {
     with_parameter("dynamic", "Y", || drop(compare(&scripts::options_of_connections())));
 }
 
-/// Checks contexts as older kernels and other devices describe them.
+/// Checks contexts with the properties of older kernels and other devices.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn other_contexts() {

@@ -129,7 +129,7 @@ struct Run {
     printed: String,
 }
 
-/// The functions by which a script posts and polls.
+/// Selects the functions with which a script posts and polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Queues {
     /// Each post and each poll locks its queue.
@@ -206,7 +206,9 @@ impl Memory {
     fn pieces(&self) -> &[Sge] {
         match self {
             Self::Pieces(pieces) => pieces,
-            Self::Buffer { buffer, .. } => panic!("buffer {buffer} is not for this queue pair"),
+            Self::Buffer { buffer, .. } => {
+                panic!("buffer {buffer} does not belong to this queue pair")
+            }
         }
     }
 }
@@ -366,7 +368,7 @@ impl Run {
                 self.cqs.push(Some(cq.expect("cq")));
             }
             ["resize", cq, capacity] => {
-                // A queue cannot be resized by the thread that keeps it.
+                // A thread cannot resize a queue whose guard it holds.
                 self.release_kept();
                 let cq = at(&self.cqs, number(cq));
                 cq.resize(number(capacity)).expect("resize");
@@ -519,7 +521,9 @@ impl Run {
                     Some(buffer) => self.buffers.bytes(number(buffer), number(length)),
                     None => {
                         let mut bytes = vec![0; number(length)];
-                        self.region().read(number(offset), &mut bytes).expect("within the memory");
+                        self.region()
+                            .read(number(offset), &mut bytes)
+                            .expect("the range should be within the memory");
                         bytes
                     }
                 };
@@ -539,7 +543,7 @@ impl Run {
     fn create_region(&mut self, length: usize) {
         let mut region = MemoryRegion::alloc(self.pd(), length, rights("lwrab")).expect("mr");
         let pattern: Vec<u8> = (0..length).map(|at| (at * 7 + 3).to_le_bytes()[0]).collect();
-        region.write(0, &pattern).expect("within the memory");
+        region.write(0, &pattern).expect("the range should be within the memory");
         self.regions.push(Some(region));
     }
 
@@ -662,7 +666,7 @@ impl Run {
         }
     }
 
-    /// Polls once, for at most `most` completions. Returns them with the identifiers that the script gave to their requests.
+    /// Polls once, for at most `most` completions. Returns each with the identifier that the script gave to its request.
     fn polled(&mut self, cq: usize, most: usize) -> Vec<(u64, Completion)> {
         if let Some(polled) = self.poll_buffered(cq) {
             assert!(polled.len() <= most, "a buffered queue pair polls all completions");
@@ -744,7 +748,7 @@ impl Run {
     }
 
     fn destroy(&mut self, kind: &str, number: usize) {
-        // A queue cannot be destroyed while a thread keeps it.
+        // A queue cannot be destroyed while a guard exists.
         self.release_kept();
         match kind {
             "qp" => take(&mut self.qps, number).destroy(),

@@ -27,7 +27,7 @@ impl Buffers {
         self.free.remove(&number).expect("buffer should not be posted")
     }
 
-    /// Returns the identifier of the request that `buffer` comes from.
+    /// Returns `buffer` to the free buffers. Returns the identifier of its request.
     fn put(&mut self, buffer: RegisteredBuffer) -> u64 {
         let number = buffer.index();
         self.free.insert(number, buffer);
@@ -49,21 +49,25 @@ impl Run {
         self.regions.push(None);
     }
 
-    /// Makes a queue pair a buffered one.
+    /// Moves the queues of a queue pair into a [`BufferedQueuePair`].
     pub(super) fn buffer(&mut self, number: usize) {
-        let Qp::WithQueues(qp) = take(&mut self.qps, number) else { panic!("it has no queues") };
+        let Qp::WithQueues(qp) = take(&mut self.qps, number) else {
+            panic!("the queue pair has no queues")
+        };
         let queues = Box::new(BufferedQueuePair::new(qp).expect("queues"));
         self.qps[number] = Some(Qp::Buffered(queues));
     }
 
-    /// Calls `use_it` with the queues of a buffered queue pair.
+    /// Calls `body` with the queues of a buffered queue pair.
     fn with_buffered(
         &mut self,
         number: usize,
-        use_it: impl FnOnce(&mut Self, &mut BufferedQueuePair),
+        body: impl FnOnce(&mut Self, &mut BufferedQueuePair),
     ) {
-        let Qp::Buffered(mut queues) = take(&mut self.qps, number) else { panic!("not buffered") };
-        use_it(self, &mut queues);
+        let Qp::Buffered(mut queues) = take(&mut self.qps, number) else {
+            panic!("the queue pair is not buffered")
+        };
+        body(self, &mut queues);
         self.qps[number] = Some(Qp::Buffered(queues));
     }
 
@@ -106,10 +110,10 @@ impl Run {
         });
     }
 
-    /// Posts a bind, whose request has the last buffer that is free.
+    /// Posts a bind. The request holds the last free buffer.
     pub(super) fn bind_buffered(&mut self, wr_id: u64, qp: usize, words: [&str; 4]) {
         self.with_buffered(qp, |run, queues| {
-            let last = *run.buffers.free.keys().next_back().expect("a free buffer");
+            let last = *run.buffers.free.keys().next_back().expect("a buffer should be free");
             let buffer = run.buffers.take(last, wr_id);
             run.with_bind(wr_id, words, |request| {
                 queues.bind_window(buffer, request).expect("post");

@@ -1,9 +1,9 @@
-//! Queues that a script keeps locked for many posts and polls, as a thread does that uses them alone.
+//! Queues that a script keeps locked for many posts and polls, like a thread that alone uses its queues.
 //!
 //! # Safety
 //!
 //! A guard refers to a handle of its queue. The handle is in an allocation that is freed after the guard.
-#![expect(unsafe_code, reason = "keeps guards beside the handles that they refer to")]
+#![expect(unsafe_code, reason = "keeps guards beside the handles to which they refer")]
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -15,7 +15,7 @@ use rdmacm::verbs::{
 };
 use rdmacm::{Error, ErrorKind, Result};
 
-/// A guard, and the handle that it refers to. Fields are dropped in order.
+/// A guard, and the handle to which the guard refers. Fields are dropped in order.
 struct Kept<H, G> {
     guard: G,
     handle: Rc<H>,
@@ -78,7 +78,7 @@ fn assert_locked<H, G>(kept: &BTreeMap<usize, Kept<H, G>>, lock: impl Fn(&H) -> 
     }
 }
 
-/// Returns the guard of a queue, which is locked by `lock` if it is not kept yet.
+/// Returns the guard of a queue. `lock` locks the queue if the script does not keep it yet.
 fn keep<'a, H: Clone + 'static, G>(
     kept: &'a mut BTreeMap<usize, Kept<H, G>>,
     number: usize,
@@ -87,8 +87,8 @@ fn keep<'a, H: Clone + 'static, G>(
 ) -> &'a mut G {
     let kept = kept.entry(number).or_insert_with(|| {
         let handle = Rc::new(handle.clone());
-        // SAFETY: the handle stays at its place, unchanged, as long as the `Rc` lives. Only the guard has the reference, and it is
-        // dropped before the `Rc`.
+        // SAFETY: the handle is neither moved nor changed while the `Rc` exists. Only the guard has the reference, and the
+        // guard is dropped before the `Rc`.
         let referenced: &'static H = unsafe { &*Rc::as_ptr(&handle) };
         Kept { guard: lock(referenced).expect("queue should be free"), handle }
     });

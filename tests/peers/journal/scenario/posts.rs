@@ -77,7 +77,7 @@ impl Run {
             }
             (Queues::Kept, [receive]) => {
                 let queue = self.kept.receive_queue(qp, &queues);
-                // SAFETY: as above.
+                // SAFETY: as in `post_receives`.
                 unsafe { queue.post(&request_of(receive)) }.expect("post");
             }
             (Queues::Kept, _) => push_receives(self.kept.receive_queue(qp, &queues), receives),
@@ -140,7 +140,7 @@ impl Run {
         errno
     }
 
-    /// Passes the send queue of a queue pair to `post`: the one that is kept, or one that is locked for this call.
+    /// Calls `post` with the send queue of a queue pair. The queue is locked for this call unless the script keeps it locked.
     fn with_send_queue(&mut self, qp: usize, post: impl FnOnce(&Self, &mut SendQueueGuard<'_>)) {
         let mut kept = mem::take(&mut self.kept);
         let queues = self.queues_of(qp);
@@ -165,7 +165,7 @@ impl Run {
             }),
             (_, Queues::Kept) => self.with_send_queue(qp, |run, queue| {
                 run.with_bind(wr_id, words, |request| {
-                    // SAFETY: as above.
+                    // SAFETY: the region owns its memory, which is accessed by copying.
                     unsafe { queue.bind_window(request) }.expect("post");
                 });
                 queue.ring_doorbell().expect("ring");

@@ -8,14 +8,14 @@ const BUFFER: u32 = 128;
 /// Number of buffers.
 const BUFFERS: u32 = 24;
 
-/// The first buffer for receives. Buffers for sends are before it, and those for binds are the last ones.
+/// The first buffer for receives. Sends use the buffers before it, and binds use the last buffers.
 const FIRST_RECEIVE: u32 = 8;
 
 /// Capacities of a queue pair for buffers, whose rings wrap after a few requests.
 const FEW: &str = "- 8 8 1 1 0 some";
 
 impl Script {
-    /// Begins with two buffered queue pairs that are connected, each with these completion queues.
+    /// Begins with two connected, buffered queue pairs, each with its completion queues.
     fn buffered(qps: [[u32; 2]; 2], cqs: u32) -> Self {
         let mut script = Self::new(cqs);
         script.create_as("mr", &format!("buffers {BUFFERS} {BUFFER}"));

@@ -99,7 +99,7 @@ fn altered_answers_leave_no_objects() {
     use_device().expect("the answers should be right again");
 }
 
-/// Older kernels know only the beginning of the request, and answer with less.
+/// Older kernels accept only the beginning of the request, and return less.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn older_kernel_gets_shorter_request() {

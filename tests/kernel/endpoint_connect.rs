@@ -311,7 +311,7 @@ fn unanswered_connect_ends_at_deadline() {
     // A neighbour that does not exist.
     let unused = SocketAddr::from(([10, 0, 0, 99], 7471));
     let connector = Connector::new().local_addr(roce(0)).resolve_addr_timeout(short);
-    let error = connector.connect(unused).expect_err("no peer should be there");
+    let error = connector.connect(unused).expect_err("no peer should answer");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
     assert!(error.subject().contains("ADDR_RESOLVED"), "{error}");
     assert!(error.subject().contains(&unused.to_string()), "{error}");

@@ -17,13 +17,13 @@ use crate::endpoint_datagrams::{
 };
 use crate::fixtures::{LONG, announce, asleep, assert_invalid, channel, ids, roce};
 
-/// While a thread is blocked until a peer answers, an event loop on another thread is woken by datagrams.
+/// Datagrams wake an event loop while another thread waits for an answer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn loop_wakes_beside_blocked_resolve() {
     let (receiver, sender) = (socket(roce(0)), socket(roce(0)));
     let peer = found(&sender, &receiver);
-    // A listener that does not answer.
+    // This listener does not answer.
     let theirs = channel();
     let silent = udp(&theirs);
     silent.bind(roce(0)).expect("bind");
@@ -35,7 +35,7 @@ fn loop_wakes_beside_blocked_resolve() {
             announce(&tx);
             receiver.start_resolve_peer(address)?.wait_timeout(LONG * 2)
         });
-        let blocked_id = rx.recv().expect("the thread begins");
+        let blocked_id = rx.recv().expect("the thread should begin");
         for round in 0..40_u8 {
             assert!(now(receiver.try_recv_from()).is_none());
             asleep(blocked_id);
@@ -48,7 +48,7 @@ fn loop_wakes_beside_blocked_resolve() {
             };
             assert_eq!(*message, [round]);
         }
-        assert!(!blocked.is_finished(), "the peer does not answer");
+        assert!(!blocked.is_finished(), "the call should wait for an answer");
         silent.destroy().expect("destroy");
         let error =
             blocked.join().expect("thread should not panic").expect_err("peer should have left");
@@ -56,7 +56,7 @@ fn loop_wakes_beside_blocked_resolve() {
     });
 }
 
-/// Three threads send, each in its own way, and two receive, until the socket ends.
+/// Three threads send, each by another call, and two threads receive until the socket ends.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn many_threads_share_one_socket() {
@@ -107,23 +107,25 @@ fn many_threads_share_one_socket() {
                 }
             })
         });
-        senders.into_iter().for_each(|sender| sender.join().expect("it has sent"));
-        wait_until("all has arrived", || count.load(Ordering::Relaxed) == 3 * EACH);
+        senders.into_iter().for_each(|sender| sender.join().expect("sender should not panic"));
+        wait_until("all datagrams have arrived", || count.load(Ordering::Relaxed) == 3 * EACH);
         server.abort();
-        receivers.map(|receiver| receiver.join().expect("it has received")).concat()
+        receivers.map(|receiver| receiver.join().expect("receiver should not panic")).concat()
     });
     received.sort_unstable();
-    assert!(received.into_iter().eq(0..3 * EACH), "each number once");
+    assert!(received.into_iter().eq(0..3 * EACH), "each number should arrive once");
 }
 
-/// One thread with two sockets, asleep wherever there is nothing to do.
+/// The descriptor of a socket is readable whenever a call can make progress.
+///
+/// One thread uses both sockets, and sleeps if no call can make progress.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn descriptor_reports_progress() {
     let config = DatagramConfig::new().send_buffers(1);
     let bind = || DatagramSocket::bind(roce(0), &config).expect("bind");
     let (client, server) = (bind(), bind());
-    // Of the request, though the server has never been called.
+    // A request makes the descriptor readable, although no call on the server has been made.
     let mut resolution = resolve_peer(&client, &server);
     let peer = loop {
         if let Some(peer) = now(resolution.try_wait()) {
@@ -134,22 +136,22 @@ fn descriptor_reports_progress() {
             assert!(now(server.try_recv_from()).is_none());
         }
     };
-    // Of a datagram, which another call may have polled.
+    // A datagram makes the descriptor readable, even if another call has polled the datagram.
     client.post_send_to(filled(&client, b"first"), &peer).expect("post");
     becomes_readable(&[&server]);
     receives(&server, b"first");
     assert!(now(server.try_recv_from()).is_none());
-    assert!(!is_readable(&server), "there is nothing");
+    assert!(!is_readable(&server), "no call should be able to make progress");
     client.post_send_to(filled(&client, b"second"), &peer).expect("post");
     becomes_readable(&[&server]);
-    let buffer = server.try_acquire_buffer().expect("a buffer");
-    assert!(now(server.try_acquire_buffer()).is_none(), "that has polled the datagram");
+    let buffer = server.try_acquire_buffer().expect("a buffer should be free");
+    assert!(now(server.try_acquire_buffer()).is_none(), "no second buffer should be free");
     becomes_readable(&[&server]);
-    let (message, sender) = now(server.try_recv_from()).expect("a datagram");
+    let (message, sender) = now(server.try_recv_from()).expect("a datagram should have arrived");
     assert_eq!(*message, *b"second");
     assert!(now(server.try_recv_from()).is_none());
-    assert!(!is_readable(&server), "there is nothing");
-    // Of a buffer that another thread drops, and of one that comes back when it was sent.
+    assert!(!is_readable(&server), "no call should be able to make progress");
+    // A buffer that another thread drops makes the descriptor readable, and so does the buffer of a completed send.
     thread::scope(|scope| {
         scope.spawn(|| drop(buffer));
         let take = || loop {
@@ -161,8 +163,8 @@ fn descriptor_reports_progress() {
         server.post_send_to(take(), &sender).expect("post");
         drop(take());
     });
-    server.try_flush().expect("all is sent");
-    // Of an answer that another call has read.
+    server.try_flush().expect("all sends should have completed");
+    // An answer makes the descriptor readable, even if another call has read the answer.
     let mut resolution = resolve_peer(&client, &server);
     assert!(now(resolution.try_wait()).is_none());
     loop {
@@ -176,9 +178,9 @@ fn descriptor_reports_progress() {
     }
 }
 
-/// An answer read by another call makes the descriptor readable.
+/// An answer that another call has read makes the descriptor readable.
 ///
-/// This holds also if the last caller has already got its own answer.
+/// This holds even after another resolution has returned its own answer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn descriptor_reports_each_of_several_answers() {
@@ -186,7 +188,7 @@ fn descriptor_reports_each_of_several_answers() {
     let mut resolution = resolve_peer(&client, &first);
     assert!(now(resolution.try_wait()).is_none());
     assert_eq!(found(&client, &second).qp_num(), second.qp_num());
-    // The request comes, after the client's steps, and then the answer: read by another call.
+    // The request arrives after the steps of the client. Then another call reads the answer.
     loop {
         assert!(now(client.try_recv_from()).is_none());
         if is_readable(&first) {
@@ -198,9 +200,9 @@ fn descriptor_reports_each_of_several_answers() {
     becomes_readable(&[&client]);
     assert!(now(client.try_recv_from()).is_none());
     becomes_readable(&[&client]);
-    let peer = now(resolution.try_wait()).expect("the answer");
+    let peer = now(resolution.try_wait()).expect("the answer should have arrived");
     assert_eq!(peer.qp_num(), first.qp_num());
-    let error = resolution.try_wait().expect_err("its result was taken");
+    let error = resolution.try_wait().expect_err("the result should be returned once");
     assert_invalid(&error, &["remote operation", "returned already"]);
 }
 
@@ -209,7 +211,7 @@ fn descriptor_reports_each_of_several_answers() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn dropped_resolution_is_canceled() {
     let [client, server] = [(); 2].map(|()| socket(roce(0)));
-    // The attempt that is dropped first may still send its request.
+    // The first resolution is dropped after its request was sent, and the second one before.
     for answered in [true, false] {
         let mut resolution = resolve_peer(&client, &server);
         assert!(now(resolution.try_wait()).is_none());
@@ -228,20 +230,22 @@ fn dropped_resolution_is_canceled() {
         match answered {
             true => drop(resolution),
             false => {
-                let late = resolution.wait_timeout(Duration::ZERO).expect_err("no answer yet");
+                let late = resolution
+                    .wait_timeout(Duration::ZERO)
+                    .expect_err("no answer should have arrived");
                 assert_eq!(*late.kind(), ErrorKind::TimedOut);
             }
         }
         if answered {
-            assert!(!is_readable(&client), "the answer was dropped");
+            assert!(!is_readable(&client), "the answer should be dropped");
         }
         assert!(now(client.try_recv_from()).is_none());
-        assert!(!is_readable(&client), "there is nothing");
+        assert!(!is_readable(&client), "no call should be able to make progress");
     }
     assert_eq!(found(&client, &server).qp_num(), server.qp_num());
 }
 
-/// An endless stream of requests does not delay callers that do not wait.
+/// A flood of requests does not delay calls that do not wait.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn request_flood_is_answered_in_batches() {
@@ -256,17 +260,17 @@ fn request_flood_is_answered_in_batches() {
         id
     };
     let peers: Vec<_> = (0..PEERS).map(ask).collect();
-    // Each has an id on either side, and the one that was answered goes.
-    wait_until("all have asked", || ids() == before + 2 * PEERS);
+    // Each attempt has an id on both sides. The server's id is destroyed after the answer.
+    wait_until("all requests have arrived", || ids() == before + 2 * PEERS);
     assert!(now(server.try_recv_from()).is_none());
     let waiting = ids() - before - PEERS;
-    assert!((1..PEERS).contains(&waiting), "{waiting} wait");
+    assert!((1..PEERS).contains(&waiting), "{waiting} requests wait");
     while ids() > before + PEERS {
         becomes_readable(&[&server]);
         assert!(now(server.try_recv_from()).is_none());
     }
     for _ in &peers {
-        channel.expect_event(EventType::Established).expect("an answer");
+        channel.expect_event(EventType::Established).expect("an answer should arrive");
     }
 }
 
@@ -277,19 +281,19 @@ fn abort_wakes_blocked_calls() {
     let config = DatagramConfig::new().send_buffers(1);
     let bind = || DatagramSocket::bind(roce(0), &config).expect("bind");
     let (client, silent) = (bind(), bind());
-    let buffer = client.acquire_buffer().expect("the only one");
+    let buffer = client.acquire_buffer().expect("the only buffer should be free");
     let (tx, rx) = mpsc::channel();
     type Call = fn(&DatagramSocket, SocketAddr) -> rdmacm::Error;
     let calls: [Call; 4] = [
-        |client, _| client.recv_from_timeout(LONG).expect_err("no datagram"),
-        |client, _| client.acquire_buffer_timeout(LONG).expect_err("no buffer"),
+        |client, _| client.recv_from_timeout(LONG).expect_err("no datagram should arrive"),
+        |client, _| client.acquire_buffer_timeout(LONG).expect_err("no buffer should be free"),
         |client, silent| {
             client
                 .start_resolve_peer(silent)
                 .and_then(|resolution| resolution.wait_timeout(LONG))
-                .expect_err("no answer")
+                .expect_err("no answer should arrive")
         },
-        |client, silent| client.resolve_peer(silent).expect_err("no answer"),
+        |client, silent| client.resolve_peer(silent).expect_err("no answer should arrive"),
     ];
     thread::scope(|scope| {
         let sleepers = calls.map(|call| {
@@ -299,21 +303,24 @@ fn abort_wakes_blocked_calls() {
                 call(client, silent)
             })
         });
-        (0..4).for_each(|_| asleep(rx.recv().expect("a thread begins")));
+        (0..4).for_each(|_| asleep(rx.recv().expect("a thread should begin")));
         client.abort();
         for sleeper in sleepers {
-            let error = sleeper.join().expect("it comes back");
+            let error = sleeper.join().expect("the call should return");
             assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
         }
     });
     drop(buffer);
     for error in [
-        client.try_recv_from().map(drop).expect_err("it has ended"),
-        client.start_resolve_peer(address(&silent)).map(drop).expect_err("it has ended"),
+        client.try_recv_from().map(drop).expect_err("the socket should have ended"),
+        client
+            .start_resolve_peer(address(&silent))
+            .map(drop)
+            .expect_err("the socket should have ended"),
         client
             .join_multicast(([239, 1, 2, 3], 0), Membership::Full)
             .map(drop)
-            .expect_err("it has ended"),
+            .expect_err("the socket should have ended"),
     ] {
         assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     }

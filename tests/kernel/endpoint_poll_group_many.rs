@@ -22,7 +22,7 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
 }
 
-/// Tells the serving thread that this side is done when it is dropped, also if a check fails.
+/// Stops the serving thread when this value is dropped, even if a check fails.
 struct DoneGuard<'a>(&'a AtomicBool);
 
 impl Drop for DoneGuard<'_> {

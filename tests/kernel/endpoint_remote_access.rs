@@ -16,10 +16,10 @@ use crate::fixtures::{LONG, assert_invalid, is_card, kernel_version, roce, siw};
 /// An access of a peer to 8 bytes of memory at an offset.
 type Access = fn(&Connection, &RemoteMemory, u64) -> Result<()>;
 
-/// Value of the number before a change.
+/// The value of each number in the memory before an access.
 const HELD: u64 = 0x0707_0707_0707_0707;
 
-/// Each access with the right to it.
+/// Each access, and the right that it needs.
 const ACCESSES: [(RemoteAccess, Access); 4] = [
     (RemoteAccess::READ, |peer, at, offset| {
         peer.start_read(filled(peer, &[0; 8]), at, offset)
@@ -41,18 +41,19 @@ const ACCESSES: [(RemoteAccess, Access); 4] = [
     }),
 ];
 
-/// Memory of which each number is [`HELD`].
+/// Returns memory in which each number is [`HELD`].
 fn held() -> DmaMemory {
     let mut memory = DmaMemory::new(64).expect("memory");
     memory.write(0, &[7; 64]).expect("within");
     memory
 }
 
-/// The first kernel known to report on rxe each access that the device refuses. Linux 6.12 does not.
+/// The first kernel that is known to report each refused access on rxe. Linux 6.12 does not report them.
 const RXE_REPORTS_SINCE: (u32, u32) = (7, 2);
 
-/// Asserts that the device of `server` refuses an `access` of `client`, which ends their connection. siw reports it if
-/// `siw_reports`.
+/// Asserts that the device of `server` refuses an `access` of `client`, and that this ends the connection.
+///
+/// siw reports the access if `siw_reports`.
 #[track_caller]
 fn assert_refused(
     [client, server]: &[Connection; 2],
@@ -63,7 +64,7 @@ fn assert_refused(
 ) {
     let is_iwarp = server.local_addr().is_some_and(|local| local.ip() == siw(0).ip());
     match access(client) {
-        // On iWARP a write completes when TCP has taken it.
+        // On iWARP a write completes when TCP has accepted it.
         Ok(()) => assert!(is_iwarp && is_write, "the access should be refused"),
         Err(error) if is_iwarp => assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}"),
         Err(error) => {
@@ -71,9 +72,9 @@ fn assert_refused(
             assert_eq!(*error.kind(), refused, "{error}");
         }
     }
-    // A message behind the access does not arrive.
+    // A message that follows the access does not arrive.
     if let Ok(mut buffer) = client.acquire_buffer_timeout(LONG) {
-        buffer.set_len(1).expect("it fits");
+        buffer.set_len(1).expect("the length should fit");
         drop(client.post_send(buffer));
     }
     let reported = ErrorKind::PeerRequestFailed(AsyncEventType::IB_EVENT_QP_ACCESS_ERR);
@@ -94,7 +95,7 @@ fn assert_refused(
 
 /// The device of the memory's owner decides on the access of a peer.
 ///
-/// The peer may change its own descriptor at will.
+/// The peer can change the rights in its own descriptor.
 fn device_enforces_remote_access(
     address: SocketAddr,
     given: RemoteAccess,
@@ -114,7 +115,7 @@ fn device_enforces_remote_access(
         assert_eq!(forged.access(), RemoteAccess::all());
         let named =
             RemoteMemory::new(forged.addr(), forged.rkey(), forged.len(), RemoteAccess::all());
-        assert_eq!(named.expect("it is there"), forged);
+        assert_eq!(named.expect("the descriptor should be valid"), forged);
         let is_write = *needs == RemoteAccess::WRITE;
         assert_refused(&both, &memory, |client| access(client, &forged, 0), is_write, is_write);
     }
@@ -130,7 +131,7 @@ fn rxe_device_enforces_remote_access() {
     }
 }
 
-/// siw lets the peer read in any case, and has no atomics.
+/// siw permits every read, and has no atomics.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_device_enforces_remote_write_access() {
@@ -139,9 +140,9 @@ fn siw_device_enforces_remote_write_access() {
     }
 }
 
-/// Use of a revoked or forged key ends the connection, and harms no other memory.
+/// Use of a revoked or forged key ends the connection, and does not change other memory.
 fn revoked_or_forged_keys_are_refused_by_peer(address: SocketAddr) {
-    // Of another key, another address, and more bytes than there are.
+    // The forgeries are another key, another address, and a range beyond the end of the memory.
     const KEY: usize = 7;
     let forgeries = [None, Some((KEY, 0)), Some((14, 0)), Some((22, 64))];
     for (forgery, (needs, access)) in
@@ -164,7 +165,8 @@ fn revoked_or_forged_keys_are_refused_by_peer(address: SocketAddr) {
             }
         };
         let is_write = *needs == RemoteAccess::WRITE;
-        // siw reports no event of a write whose key it does not know (`siw_proc_write`), and an ambiguous one of a read.
+        // siw reports no event if it does not know the key of a write (`siw_proc_write`), and an ambiguous event for a
+        // read.
         let siw_reports = is_write && matches!(forgery, Some((place, _)) if *place != KEY);
         let access = |client: &Connection| access(client, &remote, offset);
         assert_refused(&both, &memory, access, is_write, siw_reports);
@@ -187,11 +189,12 @@ fn siw_revoked_or_forged_keys_are_refused_by_peer() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_foreign_protection_domain_is_refused() {
     let [_client, server] = pair(roce(0), &ConnectionConfig::default());
-    let pd = server.protection_domain().expect("it is connected");
+    let pd = server.protection_domain().expect("side should be connected");
     let config = ConnectionConfig::new().protection_domain(Some(pd));
     let listener = Listener::bind(siw(0)).expect("bind");
     let address = listener.local_addr().expect("bound");
     let connector = Connector::new().config(config).total_timeout(LONG);
-    let error = connector.connect(address).expect_err("another device");
+    let error =
+        connector.connect(address).expect_err("a domain of another device should be refused");
     assert_invalid(&error, &["siw0", "the protection domain is of rxe0"]);
 }

@@ -80,13 +80,13 @@ impl Subscriber for Notes {
     fn record(&self, _: &Id, values: &Record<'_>) {
         let mut fields = Fields(String::new());
         values.record(&mut fields);
-        self.record_line("it", fields);
+        self.record_line("span", fields);
     }
 
     fn event(&self, event: &Event<'_>) {
         let mut fields = Fields(String::new());
         event.record(&mut fields);
-        self.record_line(if event.parent().is_some() { "it" } else { "no span" }, fields);
+        self.record_line(if event.parent().is_some() { "span" } else { "no span" }, fields);
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
@@ -98,12 +98,12 @@ impl Subscriber for Notes {
 
 /// Returns the record of a kernel event.
 fn event(of: &str) -> String {
-    format!("it: message=event kind=RDMA_CM_EVENT_{of}")
+    format!("span: message=event kind=RDMA_CM_EVENT_{of}")
 }
 
 /// Returns the record of a state change.
 fn state(of: &str) -> String {
-    format!("it: message=state state={of}")
+    format!("span: message=state state={of}")
 }
 
 fn connection_life_is_traced(address: SocketAddr) {
@@ -112,7 +112,7 @@ fn connection_life_is_traced(address: SocketAddr) {
     let server = listener.local_addr().expect("an IP address");
     assert_eq!(
         listening,
-        ["listener: id=some", &format!("it: local={server}"), &state("listening")]
+        ["listener: id=some", &format!("span: local={server}"), &state("listening")]
     );
     // siw leaves a message unread only until more data arrives, which the keep-alive sends.
     let config = ConnectionConfig::new().keep_alive_interval(Some(Duration::from_secs(1)));
@@ -142,13 +142,13 @@ fn connection_life_is_traced(address: SocketAddr) {
         asked,
         [
             "connection: id=some",
-            &format!("it: peer={server}"),
+            &format!("span: peer={server}"),
             &state("resolving"),
             &event("ADDR_RESOLVED status=0"),
             &event("ROUTE_RESOLVED status=0"),
             &state("connecting"),
             &event("ESTABLISHED status=0"),
-            &format!("it: local={local}"),
+            &format!("span: local={local}"),
             &state("connected"),
             &state("closing"),
             &event("DISCONNECTED status=0"),
@@ -161,10 +161,10 @@ fn connection_life_is_traced(address: SocketAddr) {
             // Of the listener.
             &event("CONNECT_REQUEST status=0"),
             "connection: id=some",
-            &format!("it: peer={peer}"),
+            &format!("span: peer={peer}"),
             &state("accepting"),
             &event("ESTABLISHED status=0"),
-            &format!("it: local={server}"),
+            &format!("span: local={server}"),
             &state("connected"),
             &event("DISCONNECTED status=0"),
             &state("disconnected"),
@@ -212,7 +212,7 @@ fn socket_life_is_traced() {
         endpoint_datagrams::receives(&answers, b"hello");
         ([&asks, &answers].map(endpoint_datagrams::address), peer)
     });
-    let local = addresses.map(|address| format!("it: local={address}"));
+    let local = addresses.map(|address| format!("span: local={address}"));
     let listening = state("listening");
     assert_eq!(
         said,
@@ -291,7 +291,7 @@ fn attempt_failing_at_start_is_traced() {
     let connector = Connector::new().local_addr(nowhere);
     let (failed, said) = Notes::of(|| connector.connect(roce(7471)).map(drop));
     let error = failed.expect_err("no device has the address");
-    let peer = format!("it: peer={}", roce(7471));
+    let peer = format!("span: peer={}", roce(7471));
     let failed = state(&format!("failed error={error}"));
     assert_eq!(said, ["connection: id=some".to_owned(), peer, failed]);
 }
@@ -355,7 +355,7 @@ fn trace_of_request<T>(address: SocketAddr, with: impl FnOnce(Incoming) -> T) ->
         });
         // Rejected, or ended.
         drop(client.join().expect("thread should not panic"));
-        let peer = format!("it: peer={peer}");
+        let peer = format!("span: peer={peer}");
         let first = [event("CONNECT_REQUEST status=0"), "connection: id=some".to_owned(), peer];
         assert_eq!(said.drain(..3).collect::<Vec<_>>(), first);
         (outcome, said)
@@ -402,7 +402,7 @@ fn abandoned_attempt_is_traced() {
     let connector = Connector::new().local_addr(roce(0));
     let (started, said) = Notes::of(|| connector.start_connect(absent).map(drop));
     started.expect("it begins");
-    let peer = format!("it: peer={absent}");
+    let peer = format!("span: peer={absent}");
     let rest = [state("resolving"), state("given up")];
     assert_eq!(said[..2], ["connection: id=some".to_owned(), peer]);
     assert_eq!(said[2..], rest);

@@ -12,12 +12,12 @@ use crate::endpoint_messages::filled;
 use crate::endpoint_remote::{BOTH, begun, sent};
 use crate::fixtures::{LONG, assert_invalid, is_card, roce, siw};
 
-/// Returns a pair whose second side exports a window to the first.
+/// Returns a pair of connections, whose second side exports a window to the first one.
 ///
 /// The other values are the memory, the export, and the window as the peer sees it.
 fn with_window() -> ([Connection; 2], RegisteredMemory, ExportedMemory, RemoteMemory) {
     let [client, server] = pair(roce(0), &ConnectionConfig::default());
-    let pd = server.protection_domain().expect("it is connected");
+    let pd = server.protection_domain().expect("side should be connected");
     let memory = DmaMemory::new(4096).expect("memory");
     let registered = RegisteredMemory::new(&pd, &memory, RemoteAccess::empty()).expect("register");
     let export = server
@@ -29,7 +29,7 @@ fn with_window() -> ([Connection; 2], RegisteredMemory, ExportedMemory, RemoteMe
     ([client, server], registered, export, remote)
 }
 
-/// A message invalidates the key of a window and reports it, and the export records it.
+/// A message invalidates the key of a window. The message reports the key, and the export records the invalidation.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn message_invalidates_window() {
@@ -42,15 +42,19 @@ fn message_invalidates_window() {
     let mut buffer = filled(&client, b"done");
     buffer.set_imm_data(Some(7));
     buffer.set_invalidated(Some(&remote));
-    assert!(!export.is_invalidated(), "the peer has it");
+    assert!(!export.is_invalidated(), "the key should be valid");
     client.post_send(buffer).expect("post");
-    let message = server.recv_timeout(LONG).expect("receive").expect("a message");
-    assert_eq!((&*message, message.imm_data()), (&b"done"[..], None), "one of them");
+    let message = server.recv_timeout(LONG).expect("receive").expect("a message should arrive");
+    assert_eq!(
+        (&*message, message.imm_data()),
+        (&b"done"[..], None),
+        "the key should take the place of the immediate data"
+    );
     assert_eq!(message.invalidated_key(), Some(remote.rkey()));
     drop(message);
     assert!(export.is_invalidated());
     let write = client.start_write(filled(&client, b"late"), &remote, 0).expect("post");
-    let error = write.wait_timeout(LONG).expect_err("it was taken back");
+    let error = write.wait_timeout(LONG).expect_err("the key should be invalid");
     assert_eq!(
         *error.kind(),
         ErrorKind::WorkRequestFailed(WcStatus::IB_WC_REM_ACCESS_ERR),
@@ -70,13 +74,13 @@ fn message_invalidates_window() {
 fn revoked_window_refuses_peer() {
     let ([client, server], registered, export, remote) = with_window();
     let other = server.export_window(&registered, 0..8, RemoteAccess::READ).expect("bind");
-    let error = registered.revoke().expect_err("windows are exported");
+    let error = registered.revoke().expect_err("exported windows should refer to the memory");
     assert_invalid(&error, &["registered memory", "revoke them first"]);
     assert_eq!(error.errno(), libc::EBUSY);
     export.revoke().expect("destroy");
     drop(other);
     client.post_send(filled(&client, b"still connected")).expect("post");
-    drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
+    drop(server.recv_timeout(LONG).expect("receive").expect("a message should arrive"));
     let write = client.start_write(filled(&client, b"late"), &remote, 0).expect("post");
     let error = write.wait_timeout(LONG).expect_err("window should be revoked");
     assert_eq!(
@@ -86,34 +90,40 @@ fn revoked_window_refuses_peer() {
     );
 }
 
-/// The export of a window that is given up, and one that cannot be, leave the connection as it was.
+/// Failed and abandoned exports of windows do not affect the connection.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn abandoned_window_leaves_connection_intact() {
     let before = objects_at(roce(0));
     let [client, server] = pair(roce(0), &ConnectionConfig::default());
-    let pd = server.protection_domain().expect("it is connected");
+    let pd = server.protection_domain().expect("side should be connected");
     let memory = DmaMemory::new(4096).expect("memory");
     let registered = RegisteredMemory::new(&pd, &memory, RemoteAccess::empty()).expect("register");
     for _ in 0..20 {
-        drop(server.start_export_window(&registered, 0..64, BOTH).expect("a free buffer"));
+        drop(
+            server.start_export_window(&registered, 0..64, BOTH).expect("a buffer should be free"),
+        );
         server.flush_timeout(LONG).expect("flush");
     }
-    let foreign = client.protection_domain().expect("it is connected");
+    let foreign = client.protection_domain().expect("side should be connected");
     let theirs = RegisteredMemory::new(&foreign, &memory, RemoteAccess::empty()).expect("register");
-    let error = server.export_window(&theirs, 0..64, BOTH).expect_err("of the other side");
+    let error = server
+        .export_window(&theirs, 0..64, BOTH)
+        .expect_err("memory of the other side should be refused");
     assert_invalid(&error, &["another protection domain"]);
-    let error = server.export_window(&registered, 4000..4097, BOTH).expect_err("not within");
+    let error = server
+        .export_window(&registered, 4000..4097, BOTH)
+        .expect_err("a range beyond the end should be refused");
     assert_invalid(&error, &["4000 to 4097", "4096 bytes"]);
     for (from, to) in [(&client, &server), (&server, &client)] {
         from.post_send(filled(from, b"still connected")).expect("post");
-        drop(to.recv_timeout(LONG).expect("receive").expect("a message"));
+        drop(to.recv_timeout(LONG).expect("receive").expect("a message should arrive"));
     }
     drop((client, server, pd, foreign, registered, theirs));
     assert_eq!(objects_at(roce(0)), before);
 }
 
-/// siw invalidates the key of any export and reports it to no program.
+/// siw invalidates the key of any export, and reports this to no program.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_invalidation_is_not_reported() {
@@ -124,20 +134,22 @@ fn siw_invalidation_is_not_reported() {
     let mut buffer = filled(&client, b"done");
     buffer.set_invalidated(Some(&remote));
     client.post_send(buffer).expect("post");
-    let message = server.recv_timeout(LONG).expect("receive").expect("a message");
+    let message = server.recv_timeout(LONG).expect("receive").expect("a message should arrive");
     assert_eq!((&*message, message.invalidated_key()), (&b"done"[..], None));
     assert!(!export.is_invalidated());
-    let pd = server.protection_domain().expect("it is connected");
+    let pd = server.protection_domain().expect("side should be connected");
     let registered = RegisteredMemory::new(&pd, &memory, BOTH).expect("register");
-    let error = server.export_window(&registered, 0..8, BOTH).expect_err("siw has no windows");
+    let error =
+        server.export_window(&registered, 0..8, BOTH).expect_err("siw should have no windows");
     assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
     let read = client.start_read(filled(&client, b"late"), &remote, 0).expect("post");
-    let error = read.wait_timeout(LONG).expect_err("it was taken back");
+    let error = read.wait_timeout(LONG).expect_err("the key should be invalid");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
 }
 
-/// rxe refuses to take back the key of an export that is no window, and ends the connection: this side learns that the message
-/// was at fault. The peer's send succeeds.
+/// rxe refuses to invalidate the key of an export that is no window, and ends the connection.
+///
+/// This side reports the message as the cause. The peer's send succeeds.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_invalidation_of_region_is_refused() {
@@ -148,7 +160,7 @@ fn rxe_invalidation_of_region_is_refused() {
     let mut buffer = filled(&client, b"done");
     buffer.set_invalidated(Some(&remote));
     client.post_send(buffer).expect("post");
-    let error = server.recv_timeout(LONG).expect_err("the connection has failed");
+    let error = server.recv_timeout(LONG).expect_err("the connection should have failed");
     match is_card() {
         true => assert_eq!(
             *error.kind(),
@@ -169,9 +181,9 @@ fn datagram_that_invalidates_is_refused() {
         .start_resolve_peer(socket.local_addr().expect("bound"))
         .and_then(|peer| peer.wait_timeout(LONG))
         .expect("resolve");
-    let mut buffer = socket.acquire_buffer().expect("a buffer");
-    let remote = RemoteMemory::new(0x1000, 5, 8, BOTH).expect("it may be there");
+    let mut buffer = socket.acquire_buffer().expect("a buffer should be free");
+    let remote = RemoteMemory::new(0x1000, 5, 8, BOTH).expect("the address should be valid");
     buffer.set_invalidated(Some(&remote));
-    let error = socket.post_send_to(buffer, &peer).expect_err("not a datagram");
+    let error = socket.post_send_to(buffer, &peer).expect_err("a datagram should be refused");
     assert_invalid(&error, &["datagram", "invalidate a key"]);
 }

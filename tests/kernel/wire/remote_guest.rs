@@ -41,11 +41,11 @@ fn obey(stream: TcpStream) {
     }
 }
 
-/// Drops all frames that this guest receives from the wire, or passes them.
+/// Drops all frames that this guest receives from the wire, or stops dropping them.
 ///
-/// Both ends do so while the wire is cut. A frame must not be dropped where it is sent: rxe would
-/// learn of it, and its queue pair for management datagrams would fail. For a network device that
-/// is down, the emulator would keep the frames and pass them on later.
+/// Both guests drop frames while the wire is cut. A frame must not be dropped by its sender: rxe would notice the loss,
+/// and its queue pair for management datagrams would fail. If the network device were down, the emulator would keep the
+/// frames and deliver them later.
 pub(super) fn cut(now: bool) {
     static IS_CUT: AtomicBool = AtomicBool::new(false);
     if IS_CUT.swap(now, Ordering::SeqCst) == now {

@@ -31,7 +31,7 @@
 #define CARD_UARS	64			/* most register pages of a context */
 #define CARD_BF_OFFSET	0x800
 #define CARD_ARM_OFFSET	0x20			/* offset of the register that arms completion queues, in its page */
-#define CARD_BF_SIZE	512			/* largest size of a register, which has two buffers */
+#define CARD_BF_SIZE	512			/* largest size of a register, with two buffers */
 #define CARD_LOG_QP_SZ	15			/* logarithm of the most blocks in a send queue */
 #define CARD_SQ_DESC	1024
 #define CARD_RQ_DESC	512
@@ -60,7 +60,7 @@ struct card_device {
 struct card_registers {
 	struct kref refs;
 	struct page *page;
-	u32 size;			/* bytes of a register for sends, or 0 if there is only one, of a word */
+	u32 size;			/* bytes of a register for sends, or 0 if the only register has one word */
 	u32 doorbells[2];		/* number of doorbells seen in each register for sends */
 	u64 arm_store;			/* last store to the arming register, in memory order */
 	u32 arm_sweep;			/* number of the sweep that saw arm_store */

@@ -34,13 +34,13 @@ module_param_named(request_length, card_request_length, uint, 0600);
 MODULE_PARM_DESC(request_length, "longest request of a context in bytes; older kernels refuse longer ones");
 uint card_answer_length = ~0U;
 module_param_named(answer_length, card_answer_length, uint, 0600);
-MODULE_PARM_DESC(answer_length, "longest answer to the request of a context in bytes; those of older kernels are short");
+MODULE_PARM_DESC(answer_length, "longest answer to the request of a context in bytes; older kernels return less");
 uint card_register_size = CARD_BF_SIZE;
 module_param_named(register_size, card_register_size, uint, 0600);
 MODULE_PARM_DESC(register_size, "bytes of a register for sends in new contexts, or 0 for registers of one word");
 uint card_register_pages = ~0U;
 module_param_named(register_pages, card_register_pages, uint, 0600);
-MODULE_PARM_DESC(register_pages, "most pages of registers that a context can map");
+MODULE_PARM_DESC(register_pages, "maximum number of register pages that a context can map");
 
 static bool card_complains = true;
 module_param_named(complains, card_complains, bool, 0600);

@@ -10,7 +10,7 @@
  *   error QPN SYNDROME VENDOR  The next send is not executed. It completes with this syndrome and vendor error.
  *   lost QPN                   The next store to a doorbell register is lost: the device starts no send before it sees
  *                              another one.
- *   unended QPN                The next change of the size of its receive completion queue does not write the entry that
+ *   unended QPN                The next resize of the queue pair's receive completion queue does not write the entry that
  *                              ends the old ring.
  *
  * The file has a line for each fault, `late QPN pending`. A fault is pending until it happens. Then a late completion is

@@ -59,7 +59,7 @@ static int card_create_user_qp(struct card_qp *qp, struct ib_qp_init_attr *init,
 		qp->bfreg = number;
 		qp->registers = context->registers[number / 2];
 		kref_get(&qp->registers->refs);
-		/* If registers have one word, the first one stands for both. */
+		/* If registers have one word, both numbers use the first register. */
 		qp->bf_first = context->register_size ? number % 2 : 0;
 		qp->bf_count = 1;
 		resp.bfreg_index = number / 2 * 4 + number % 2;

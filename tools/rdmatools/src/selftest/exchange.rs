@@ -117,7 +117,7 @@ pub(super) fn checks(route: &Route, mut add: impl FnMut(Check)) -> Option<Speed>
     add(Check::run("connect", || {
         route.on_connection(|link| {
             let connection = &link.connection;
-            // The drivers of iWARP do not report them.
+            // The drivers of iWARP do not report the depths.
             let depths = match (connection.initiator_depth(), connection.responder_resources()) {
                 (Some(own), Some(peer)) => {
                     format!(", initiator depth {own}, responder resources {peer}")

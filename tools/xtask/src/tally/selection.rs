@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(on(false, test), [false, true, false], "{test}");
             assert_eq!(on(true, test), [true; 3], "{test}");
         }
-        // Other tests run on the card in each run of all tests only if they are listed for that.
+        // Other tests run on the card only if a table lists them for a run of all tests.
         assert_eq!(on(false, "heap::rxe_leaves_nothing"), [false; 3]);
         assert_eq!(on(true, "heap::rxe_leaves_nothing"), [true; 3]);
     }

@@ -25,11 +25,11 @@ use crate::testbed::vm::Guest;
 
 const PACKAGE: &str = "rdmacm-tests";
 
-/// Test programs whose tests run on another architecture. The others need no guest.
+/// Test programs that run on another architecture. The tests of other programs need no guest.
 const PROGRAMS: [&str; 2] = ["kernel", "peers"];
 
-/// Prefixes of the names of tests that run the examples, which are not built for another architecture.
-const OF_EXAMPLES: [&str; 7] = [
+/// Prefixes of the names of tests that run examples. Examples are not built for another architecture.
+const EXAMPLE_TESTS: [&str; 7] = [
     "endpoint::examples_echo",
     "endpoint::killed_peer_is_reported",
     "endpoint::poll_group_example_echoes",
@@ -99,7 +99,7 @@ fn add(selection: &Selection, tests: &mut Tests) -> Result<()> {
 
 /// Returns `true` if the test runs an example.
 fn runs_example(test: &str) -> bool {
-    OF_EXAMPLES.iter().any(|prefix| test.starts_with(prefix))
+    EXAMPLE_TESTS.iter().any(|prefix| test.starts_with(prefix))
 }
 
 /// Builds the test programs.
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn every_listed_prefix_runs_example() {
-        for prefix in OF_EXAMPLES {
-            let (module, test) = prefix.split_once("::").expect("a module");
+        for prefix in EXAMPLE_TESTS {
+            let (module, test) = prefix.split_once("::").expect("the prefix should name a module");
             let file = host::workspace().join(format!("tests/peers/{module}.rs"));
-            let text = fs::read_to_string(file).expect("a module of the peers");
+            let text = fs::read_to_string(file).expect("the module should be a file of the peers");
             assert!(text.contains(&format!("fn {test}")), "no test begins with {prefix}");
             assert!(text.contains("example"), "{module} runs no example");
         }

@@ -21,26 +21,26 @@ use crate::endpoint_messages;
 use crate::executor::{self, in_time, on_each_executor, tokios};
 use crate::fixtures::{LONG, assert_invalid, roce, siw};
 
-/// Returns a connection within this process: the side that connected, and the one that accepted.
+/// Returns both sides of a connection within this process: first the connecting side, then the accepting one.
 pub(crate) async fn pair(address: SocketAddr, config: &ConnectionConfig) -> [Connection; 2] {
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let theirs = config.clone();
     let accepting = executor::spawn(async move {
         let incoming = listener.accept().await.expect("a request");
-        // It goes here and now, and not when there is a thread for it.
+        // This destroys the listener at once. A dropped listener of tasks is destroyed on another thread.
         drop(listener.into_blocking());
         incoming.accept(&theirs, b"pong", LONG).await.expect("accept")
     });
     let connector = Connector::new().config(config.clone()).total_timeout(LONG);
     let client = Connection::connect(&connector, server).await.expect("connect");
-    [client, accepting.await.expect("it has accepted")]
+    [client, accepting.await.expect("the task should have accepted")]
 }
 
 /// Returns a buffer with `bytes`.
 pub(crate) async fn filled(connection: &Connection, bytes: &[u8]) -> Buffer {
     let mut buffer = connection.acquire_buffer().await.expect("a buffer");
-    buffer.copy_from(bytes).expect("it fits");
+    buffer.copy_from(bytes).expect("the bytes should fit");
     buffer
 }
 
@@ -51,7 +51,8 @@ pub(crate) async fn send(connection: &Connection, bytes: &[u8]) {
 
 /// Receives a message, which must be `bytes`.
 pub(crate) async fn receives(connection: &Connection, bytes: &[u8]) {
-    let message = in_time(connection.recv()).await.expect("receive").expect("a message");
+    let message =
+        in_time(connection.recv()).await.expect("receive").expect("a message should arrive");
     assert!(*message == *bytes, "{message:?} is not what was sent");
 }
 
@@ -95,7 +96,7 @@ fn siw_tasks_exchange_messages() {
     messages_go_both_ways(siw(0));
 }
 
-/// Waits until the objects are as before: drops run on another thread.
+/// Waits until the object counts are those of `before`, because objects are dropped on another thread.
 pub(crate) async fn eventually_as(address: SocketAddr, before: &ResourceCounts) {
     let wait = async {
         while objects_at(address) != *before {
@@ -105,11 +106,12 @@ pub(crate) async fn eventually_as(address: SocketAddr, before: &ResourceCounts) 
     in_time(wait).await;
 }
 
-/// A way in which a task sends a message.
+/// A function with which a task sends a message.
 type Way = fn(Arc<Connection>, Buffer) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Three tasks send, each in its own way and with fewer buffers than there are tasks, and three receive, until the
-/// connection ends.
+/// Three tasks send, each by another function, and three receive until the connection ends.
+///
+/// There are fewer buffers than sending tasks.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn many_tasks_share_one_connection() {
@@ -139,7 +141,7 @@ fn many_tasks_share_one_connection() {
         });
         let senders = [0, 1, 2].map(|which| {
             let client = Arc::clone(&client);
-            let first = u32::try_from(which).expect("it fits") * EACH;
+            let first = u32::try_from(which).expect("the bytes should fit") * EACH;
             executor::spawn(async move {
                 for number in first..first + EACH {
                     let buffer = filled(&client, &number.to_ne_bytes()).await;
@@ -160,9 +162,9 @@ fn many_tasks_share_one_connection() {
     });
 }
 
-/// Tasks that wait for a buffer get one that is dropped, or one that returns from a send.
+/// Tasks that wait for a buffer get a dropped buffer, or the buffer of a completed send.
 ///
-/// The buffer may come from this runtime or from outside.
+/// The buffer comes from a task of this runtime or from another thread.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn free_buffer_wakes_waiting_task() {
@@ -179,27 +181,28 @@ fn free_buffer_wakes_waiting_task() {
             executor::spawn(async move { drop(client.acquire_buffer().await.expect("a buffer")) })
         };
         let both = [waits(&client), waits(&client)];
-        // They wait before there is one, if there is more than one thread too.
+        // Both tasks should wait before a buffer is free, even if they run on other threads.
         executor::sleep(Duration::from_millis(5)).await;
         let [first, second] = &mut held;
         let first = first.take();
-        thread::spawn(move || drop(first)).join().expect("it has dropped it");
+        thread::spawn(move || drop(first)).join().expect("thread should not panic");
         for waiting in both {
-            in_time(waiting).await.expect("it had a buffer");
+            in_time(waiting).await.expect("the task should have had a buffer");
         }
-        let third = in_time(client.acquire_buffer()).await.expect("it is back");
+        let third =
+            in_time(client.acquire_buffer()).await.expect("the buffer should have returned");
         let both = [waits(&client), waits(&client)];
         executor::sleep(Duration::from_millis(5)).await;
-        client.post_send(second.take().expect("it is there")).expect("post");
+        client.post_send(second.take().expect("the buffer should be held")).expect("post");
         for waiting in both {
-            in_time(waiting).await.expect("it had a buffer");
+            in_time(waiting).await.expect("the task should have had a buffer");
         }
         drop(third);
-        drop(in_time(server.recv()).await.expect("receive").expect("a message"));
+        drop(in_time(server.recv()).await.expect("receive").expect("a message should arrive"));
     });
 }
 
-/// All waiting tasks are woken at the end: by the peer, by its death, or by this side.
+/// The end of a connection wakes all waiting tasks: an end by the peer, by its failure or by this side.
 fn end_wakes_all_tasks(address: SocketAddr) {
     on_each_executor(address, move || async move {
         for way in 0..4 {
@@ -283,7 +286,7 @@ fn siw_all_tasks_may_close() {
     all_tasks_may_close(siw(0));
 }
 
-/// A task for which there is always a buffer does not keep its thread.
+/// A task that always finds a free buffer lets other tasks of its thread run.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn task_that_never_waits_lets_others_run() {
@@ -293,17 +296,17 @@ fn task_that_never_waits_lets_others_run() {
         let sets = Arc::clone(&has_run);
         let other = executor::spawn(async move { sets.store(true, Ordering::Relaxed) });
         let mut calls = 0;
-        // On more than one thread the other task may begin late, although it is let.
+        // On another thread, the other task may begin late.
         while !has_run.load(Ordering::Relaxed) {
             drop(client.acquire_buffer().await.expect("a buffer"));
             calls += 1;
             assert!(calls < 10_000_000, "the other task should run");
         }
-        other.await.expect("it has run");
+        other.await.expect("the other task should not panic");
     });
 }
 
-/// A request that is awaited is accepted with the defaults.
+/// An awaited request is accepted with the default config.
 fn awaiting_accepts(address: SocketAddr) {
     on_each_executor(address, move || async move {
         let listener = Listener::bind(address).expect("listen");
@@ -363,14 +366,14 @@ fn tokio_close_delivers_concurrent_posts() {
     });
 }
 
-/// Connections that tasks have end with their runtime; those that live elsewhere outlive it.
+/// The calls of a runtime's tasks end with the runtime. A connection outside of the tasks outlives the runtime.
 fn runtime_may_end_before_connections(address: SocketAddr) {
     let before = objects_at(address);
     for runtime in tokios() {
         let [lives, peer] = runtime.block_on(pair(address, &ConnectionConfig::default()));
         let both = runtime.block_on(pair(address, &ConnectionConfig::default()));
         for connection in both {
-            // In the middle of everything.
+            // The runtime ends while these calls are pending.
             runtime.spawn(async move {
                 connection.post_send(filled(&connection, b"no answer").await).expect("post");
                 loop {
@@ -395,12 +398,12 @@ fn runtime_may_end_before_connections(address: SocketAddr) {
         let other = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let error = other.block_on(lives.recv()).expect_err("the runtime should have ended");
         assert_eq!(error.errno(), libc::ECANCELED, "{error}");
-        // A call that does not have to wait does not need it.
+        // A call that need not wait needs no runtime.
         other.block_on(send(&lives, b"still there"));
         let [lives, peer] = [lives, peer].map(Connection::into_blocking);
         endpoint_messages::receives(&peer, b"still there");
         drop((lives, peer));
-        assert_eq!(objects_at(address), before, "the runtime was waited for");
+        assert_eq!(objects_at(address), before, "the runtime should have dropped its objects");
     }
 }
 
@@ -416,7 +419,7 @@ fn siw_runtime_may_end_before_connections() {
     runtime_may_end_before_connections(siw(0));
 }
 
-/// A connection of threads becomes one of tasks, and back, with what is in it.
+/// A connection is converted from threads to tasks and back, and keeps its unread messages.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn connection_converts_between_tasks_and_threads() {
@@ -434,11 +437,10 @@ fn connection_converts_between_tasks_and_threads() {
     endpoint_messages::receives(&client, b"three");
     client.post_send(endpoint_messages::filled(&client, b"four")).expect("post");
     endpoint_messages::receives(&server, b"four");
-    server.recv_timeout(Duration::ZERO).expect_err("there is nothing");
+    server.recv_timeout(Duration::ZERO).expect_err("no message should arrive");
 }
 
-/// The deadlines of connecting and accepting are the runtime's, and those of others lose nothing.
-/// Clones for tasks and for threads are handles of one connection, which the last of them ends.
+/// Clones for tasks and for threads are handles of one connection. The last handle ends the connection.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tokio_clones_share_connection() {
@@ -466,6 +468,7 @@ fn tokio_clones_share_connection() {
     });
 }
 
+/// A deadline ends a call, and a call that ends so loses no message.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn task_calls_end_at_deadline() {
@@ -473,7 +476,7 @@ fn task_calls_end_at_deadline() {
         let listener = Listener::bind(roce(0)).expect("listen");
         let server = listener.local_addr().expect("an IP address");
         let short = Duration::from_millis(30);
-        // The second one may be late before it has asked.
+        // The second call may time out before it has sent a request.
         for (connector, asks) in [
             (Connector::new().response_timeout(short), true),
             (Connector::new().total_timeout(short), false),
@@ -482,7 +485,7 @@ fn task_calls_end_at_deadline() {
             let error = connected.expect_err("no peer should answer");
             assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
             if asks {
-                drop(listener.accept().await.expect("it is there"));
+                drop(listener.accept().await.expect("a request should have arrived"));
             }
         }
         drop(executor::timeout(short, listener.accept()).await);
@@ -492,18 +495,18 @@ fn task_calls_end_at_deadline() {
         for number in 0..3 {
             executor::timeout(Duration::from_millis(1), server.recv())
                 .await
-                .expect_err("there is nothing");
+                .expect_err("no message should arrive");
             send(&client, &[number]).await;
             receives(&server, &[number]).await;
         }
-        // The peer does not detect it before its program does.
-        let error = client.close(short).await.expect_err("the peer does not answer");
+        // The peer detects the end only in a call of its program.
+        let error = client.close(short).await.expect_err("the peer should not answer");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
         drop((client, server));
     });
 }
 
-/// The time for a connection begins with the call, also if the call has to wait for a thread.
+/// The deadline of a connection begins with the call, even if the call waits for a thread.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn deadline_starts_with_call() {
@@ -511,19 +514,19 @@ fn deadline_starts_with_call() {
     let runtime = Builder::new_current_thread().max_blocking_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let short = Duration::from_millis(200);
-    // Has the only thread wait until the time of what is begun meanwhile is over.
+    // Occupies the only blocking thread until the deadline of `begun` has passed.
     async fn late<F: Future>(short: Duration, begun: F) -> F::Output {
         let (ends, ended) = mpsc::channel::<()>();
         let busy =
             executor::spawn_blocking(move || ended.recv().expect_err("channel should be closed"));
-        // In this thread too: when `begun` has begun.
+        // This task runs on the thread of `begun`, so it starts when `begun` waits.
         let over = executor::spawn(async move {
             executor::sleep(2 * short).await;
             drop(ends);
         });
         let outcome = begun.await;
-        over.await.expect("it is over");
-        busy.await.expect("it ends");
+        over.await.expect("the timer should not panic");
+        busy.await.expect("the blocking thread should end");
         outcome
     }
     runtime.block_on(async {
@@ -538,7 +541,7 @@ fn deadline_starts_with_call() {
         });
         let connector = Connector::new().total_timeout(short);
         let error = late(short, Connection::connect(&connector, server)).await;
-        let error = error.expect_err("it is late");
+        let error = error.expect_err("the call should be late");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
         assert!(!accepting.is_finished(), "no request should have come");
         let asked = Connection::connect(&Connector::new(), server).await.expect("connect");
@@ -549,7 +552,7 @@ fn deadline_starts_with_call() {
         let incoming = in_time(listener.accept()).await.expect("a request");
         let config = ConnectionConfig::default();
         let error = late(short, incoming.accept(&config, &[], short)).await;
-        let error = error.expect_err("it is late");
+        let error = error.expect_err("the call should be late");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
         let refused = asking
             .join()
@@ -561,7 +564,7 @@ fn deadline_starts_with_call() {
     assert_eq!(objects_at(roce(0)), before);
 }
 
-/// Tasks, too, issue no reads if the two sides have negotiated none.
+/// Tasks issue no reads if the two sides have negotiated none.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn task_reads_without_depth_are_refused() {
@@ -574,14 +577,17 @@ fn task_reads_without_depth_are_refused() {
         let read = in_time(client.read(filled(&client, &[0; 8]).await, &remote, 0)).await.map(drop);
         let added = in_time(client.fetch_add(&remote, 0, 1)).await.map(drop);
         for refused in [read, added] {
-            assert_invalid(&refused.expect_err("no depth"), &["initiator depth"]);
+            assert_invalid(
+                &refused.expect_err("the reads should be refused"),
+                &["initiator depth"],
+            );
         }
         send(&client, b"goes on").await;
         receives(&server, b"goes on").await;
     });
 }
 
-/// A waker that ends the connection, on the thread that wakes it.
+/// A waker that aborts the connection on the thread that calls the waker.
 struct Ends {
     connection: Mutex<Option<Arc<Connection>>>,
     tx: mpsc::Sender<()>,
@@ -591,14 +597,14 @@ impl Wake for Ends {
     fn wake(self: Arc<Self>) {
         let connection = self.connection.lock().expect("no thread should panic").take();
         if let Some(connection) = connection {
-            // Done here where there is no runtime, and begun where there is one.
+            // Without a runtime, this poll completes the abort. With a runtime, it begins the abort.
             let _ = pin!(connection.abort()).poll(&mut Context::from_waker(Waker::noop()));
-            self.tx.send(()).expect("the test listens");
+            self.tx.send(()).expect("the test should listen");
         }
     }
 }
 
-/// A waker may call back into the connection, also while the connection is aborted.
+/// A waker may call back into the connection, even while the connection is aborted.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn waker_may_reenter_during_abort() {
@@ -606,7 +612,11 @@ fn waker_may_reenter_during_abort() {
     let runtime = runtime.expect("a runtime");
     let both = endpoint_connect::pair(roce(0), &ConnectionConfig::default());
     let [client, _server] = runtime.block_on(async {
-        both.map(|one| Arc::new(Connection::from_blocking(one).expect("it is watched")))
+        both.map(|one| {
+            Arc::new(
+                Connection::from_blocking(one).expect("the runtime should watch the connection"),
+            )
+        })
     });
     let (tx, rx) = mpsc::channel();
     let ends = Ends { connection: Mutex::new(Some(Arc::clone(&client))), tx: tx.clone() };
@@ -615,10 +625,10 @@ fn waker_may_reenter_during_abort() {
         let mut receiving = pin!(client.recv());
         assert!(receiving.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         let ended = pin!(client.abort()).poll(&mut Context::from_waker(Waker::noop()));
-        assert!(ended.is_ready(), "there is no other thread for it");
-        tx.send(()).expect("the test listens");
+        assert!(ended.is_ready(), "the abort should complete at once");
+        tx.send(()).expect("the test should listen");
     });
     for _ in 0..2 {
-        rx.recv_timeout(LONG).expect("each comes to an end");
+        rx.recv_timeout(LONG).expect("both aborts should complete");
     }
 }

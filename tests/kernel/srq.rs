@@ -30,15 +30,15 @@ fn send(from: &Side, number: u64) {
     sent.expect("post a send");
 }
 
-/// Returns the place of receive `wr_id`.
+/// Returns the memory range of receive `wr_id`.
 fn place(wr_id: u64) -> Range<usize> {
     let start = usize::try_from(wr_id % 100).expect("small") * 8;
     start..start + 8
 }
 
-/// The queue pair that receives takes the oldest posted request.
+/// Two queue pairs share a queue: a receiving queue pair takes the oldest posted request.
 ///
-/// The completion names that queue pair.
+/// The completion names the receiving queue pair.
 fn two_queue_pairs_share_queue(address: SocketAddr) {
     let servers = Servers::new(address, 2, 16, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
@@ -52,7 +52,7 @@ fn two_queue_pairs_share_queue(address: SocketAddr) {
         assert_eq!(shared.bytes(place(number)), (1000 + number).to_ne_bytes());
         client.io.done(1000 + number);
     }
-    // The other way each has a queue of its own.
+    // In the other direction each queue pair has its own receive queue.
     for Pair { client, server } in pairs {
         assert_eq!(server.io.qp().srq(), Some(shared.queue()));
         assert_eq!(client.io.qp().srq(), None);
@@ -76,7 +76,7 @@ fn two_queue_pairs_share_queue_on_siw() {
     two_queue_pairs_share_queue(siw(0));
 }
 
-/// Posts until the queue is full; how many went in.
+/// Posts receives until the queue is full. Returns the number of posted receives.
 fn fill(shared: &Shared) -> u64 {
     for number in 0..100 {
         if let Err(error) = shared.receive(number, place(number)) {
@@ -89,9 +89,9 @@ fn fill(shared: &Shared) -> u64 {
     panic!("the queue has no end");
 }
 
-/// Returns the attributes that the kernel reports.
+/// Returns the attributes that the kernel should report.
 ///
-/// mlx5 counts entries for requests that wait for memory too, as many as there are others.
+/// mlx5 also counts entries for requests that wait for memory. Their number equals that of the other entries.
 fn reported(srq: &SharedReceiveQueue) -> SharedReceiveQueueAttributes {
     let made = srq.attributes();
     match srq.pd().context().device().driver() {
@@ -102,7 +102,7 @@ fn reported(srq: &SharedReceiveQueue) -> SharedReceiveQueueAttributes {
     }
 }
 
-/// Fills the queue, in the size that the driver chose, and receives around the ring.
+/// Fills the queue to the capacity that the driver chose, and receives past the end of the ring.
 fn full_queue_loses_nothing(address: SocketAddr) {
     let servers = Servers::new(address, 1, 10, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
@@ -142,7 +142,7 @@ fn full_queue_loses_nothing_on_siw() {
 fn message_waits_for_receive() {
     let servers = Servers::new(roce(0), 2, 4, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
-    // Both try again and again, and each gets one.
+    // Both clients repeat their sends until each has got a receive.
     for (number, Pair { client, .. }) in (0..).zip(pairs) {
         send(client, number);
     }
@@ -166,7 +166,7 @@ fn message_without_receive_fails_after_retries() {
     send(&failing.client, 1);
     let failed = failing.client.io.next();
     assert_eq!((failed.wr_id(), failed.status()), (1, WcStatus::IB_WC_RNR_RETRY_EXC_ERR));
-    // The queue stays usable, and so do the other queue pairs.
+    // The shared queue and the other queue pairs stay usable.
     servers.shared.receive(2, place(2)).expect("post a receive");
     send(&other.client, 3);
     assert_eq!(servers.shared.done().qp_num(), other.server.io.qp().number());
@@ -190,11 +190,11 @@ fn message_without_receive_ends_siw_connection() {
     send(&client, 1);
     theirs.expect_event(EventType::Disconnected).expect("the connection ends");
     ours.expect_event(EventType::Disconnected).expect("the connection ends");
-    // Posted receives stay, for others.
+    // Posted receives stay in the queue for other queue pairs.
     assert_eq!(fill(&shared), u64::from(shared.queue().attributes().max_wr));
 }
 
-/// Checks that an object could not be destroyed, and that the error has the reason.
+/// Asserts that destroying an object failed because the object is in use.
 #[track_caller]
 fn busy(error: &Error) {
     assert!(matches!(error.kind(), ErrorKind::Os(libc::EBUSY)), "{error:?}");
@@ -214,16 +214,17 @@ fn destroy_in_wrong_order_is_refused(name: &str, address: SocketAddr) {
     let caps = QueuePairCaps::default();
     let init = QueuePairInit { srq: Some(&srq), caps, ..QueuePairInit::new(&cq) };
     let qp = QueuePair::new(&pd, &init).expect("queue pair");
-    let (srq, error) = srq.destroy().expect_err("a queue pair uses it").into_parts();
+    let (srq, error) = srq.destroy().expect_err("a queue pair should use the queue").into_parts();
     busy(&error);
     assert!(error.to_string().contains("shared receive queue"), "{error}");
-    let (pd, error) = pd.destroy().expect_err("all is made in it").into_parts();
+    let (pd, error) = pd.destroy().expect_err("objects should use the domain").into_parts();
     busy(&error);
-    // It came back whole.
+    // The failed call has returned a usable queue.
     receive_nothing(&srq, 1).expect("post a receive");
     assert_eq!(srq.query().expect("query"), reported(&srq));
     qp.destroy().expect("destroy");
-    let (clone, error) = srq.clone().destroy().expect_err("there is another").into_parts();
+    let (clone, error) =
+        srq.clone().destroy().expect_err("another handle should exist").into_parts();
     busy(&error);
     drop(clone);
     srq.destroy().expect("queue should have no other owner");
@@ -244,7 +245,7 @@ fn destroy_in_wrong_order_is_refused_on_siw() {
     destroy_in_wrong_order_is_refused("siw0", siw(0));
 }
 
-/// Attributes that no queue has are refused, with the kernel's errno.
+/// Invalid attributes are refused with the errno of the kernel.
 fn invalid_queue_sizes_are_refused(address: SocketAddr) {
     let channel = channel();
     let id = id(&channel);
@@ -254,7 +255,7 @@ fn invalid_queue_sizes_are_refused(address: SocketAddr) {
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let default = SharedReceiveQueueAttributes::default();
     let refused = |attributes| SharedReceiveQueue::new(&pd, attributes).expect_err("refused");
-    // A queue of mlx5 may have no requests.
+    // On mlx5, a queue without requests is valid.
     let none = SharedReceiveQueueAttributes { max_wr: 0, ..default };
     let is_mlx5 = address == roce(0) && is_card();
     for attributes in [
@@ -269,7 +270,7 @@ fn invalid_queue_sizes_are_refused(address: SocketAddr) {
         assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{attributes:?}: {error:?}");
     }
     assert_invalid(&refused(SharedReceiveQueueAttributes { limit: 17, ..default }), &["17", "16"]);
-    // Later too; what was set stays.
+    // A later change is refused, too, and leaves the limit as it was.
     let attributes = SharedReceiveQueueAttributes { limit: 3, ..default };
     let srq = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
     let holds = srq.attributes().max_wr;
@@ -299,7 +300,7 @@ fn invalid_queue_sizes_are_refused_on_siw() {
     invalid_queue_sizes_are_refused(siw(0));
 }
 
-/// Larger and smaller, with requests in it, some of them behind the end of the ring.
+/// Posted receives survive a resize to a larger or smaller size, even if some are behind the end of the ring.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn posted_receives_survive_resize() {
@@ -315,7 +316,7 @@ fn posted_receives_survive_resize() {
     let mut posted = 0..0;
     for (size, more) in [(7, 5), (30, 20), (15, 0), (15, 3), (60, 40)] {
         if posted.end - posted.start > size {
-            let error = resize(size).expect_err("there are more in it");
+            let error = resize(size).expect_err("the queue should hold more requests");
             assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{error:?}");
             posted.by_ref().take(4).for_each(take);
         }
@@ -325,7 +326,7 @@ fn posted_receives_survive_resize() {
             shared.receive(number, place(number)).expect("room");
         }
         posted.end += more;
-        // Not all of them: the next size takes some along.
+        // Some requests stay in the queue for the next size.
         posted.by_ref().take(4).for_each(take);
     }
     posted.for_each(take);
@@ -359,12 +360,13 @@ fn srq_queue_pair_has_no_receive_queue(address: SocketAddr) {
     let srq = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
     let caps = QueuePairCaps { max_recv_wr: 7, max_recv_sge: 1 << 20, ..QueuePairCaps::default() };
     let init = QueuePairInit { srq: Some(&srq), caps, ..QueuePairInit::new(&cq) };
-    let qp = QueuePair::new(&pd, &init).expect("what is said of receives does not count");
+    let qp = QueuePair::new(&pd, &init).expect("the receive capacities should be ignored");
     assert_eq!((qp.caps().max_recv_wr, qp.caps().max_recv_sge), (0, 0));
-    let error = crate::io::receive_nothing(&qp, 1).expect_err("there is none");
+    let error = crate::io::receive_nothing(&qp, 1)
+        .expect_err("the queue pair should have no receive queue");
     assert_invalid(&error, &["post a receive to queue pair", "no receive queue of its own"]);
     assert_eq!(error.errno(), libc::EINVAL);
-    // One of another opening of the device is of no use.
+    // A shared receive queue of another context is refused.
     let other = Context::open(context.device()).expect("open");
     let foreign = ProtectionDomain::new(&other).expect("protection domain");
     let foreign = SharedReceiveQueue::new(&foreign, attributes).expect("shared receive queue");
@@ -378,7 +380,7 @@ fn srq_queue_pair_has_no_receive_queue(address: SocketAddr) {
 
 /// The queue of an id belongs to its queue pair.
 ///
-/// The request informs the peer about it, except on iWARP.
+/// The connection request informs the peer about the queue, except on iWARP.
 fn id_creates_and_owns_queue(address: SocketAddr) {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, address);
@@ -477,11 +479,11 @@ fn list_is_posted_until_queue_is_full(address: SocketAddr) {
         assert_eq!(shared.done().wr_id(), *wr_id);
         pairs[0].client.io.done(*wr_id);
     }
-    // A thread that holds the queue cannot take it again.
+    // A thread that holds the guard cannot lock the queue again.
     let mut held = shared.queue().lock_receive_queue().expect("queue should be unlocked");
     held.ring_doorbell().expect("nothing is pushed");
     for refused in [shared.receive(1, 0..8), shared.queue().resize(9)] {
-        let error = refused.expect_err("this thread has it");
+        let error = refused.expect_err("this thread should hold the guard");
         assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     }
     drop(held);
@@ -501,7 +503,7 @@ fn list_is_posted_until_queue_is_full_on_siw() {
     list_is_posted_until_queue_is_full(siw(0));
 }
 
-/// Two threads post to one queue, and every request is taken once.
+/// Two threads post to one queue, and each request is received once.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn receives_of_two_threads_are_taken_once() {
@@ -530,7 +532,7 @@ fn receives_of_two_threads_are_taken_once() {
     servers.close();
 }
 
-/// A ring that cannot be mapped leaves no queue, or one that reports the error.
+/// If a ring cannot be mapped, creation fails, or each later call reports the error.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_ring_mapping_leaves_no_queue() {
@@ -545,7 +547,7 @@ fn failed_ring_mapping_leaves_no_queue() {
         let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
         let full = pages * 4096 + (1 << 20);
         setrlimit(Resource::RLIMIT_AS, full, full).expect("set a limit");
-        // Rings of 8 MiB.
+        // These rings have 8 MiB.
         let large = SharedReceiveQueueAttributes { max_wr: 65_535, ..attributes };
         let error = SharedReceiveQueue::new(srq.pd(), large).expect_err("no room");
         assert!(error.to_string().contains("map the ring of a shared receive queue"), "{error}");
@@ -560,7 +562,7 @@ fn failed_ring_mapping_leaves_no_queue() {
     });
 }
 
-/// In a forked child nothing reaches the kernel or the ring, which the child shares.
+/// Calls in a forked child reach neither the kernel nor the ring, which the child shares.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn forked_child_calls_are_refused() {

@@ -78,7 +78,7 @@ fn timed_out(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut)
 }
 
-/// Runs a connection from its first step to its last, each side in a thread of its own.
+/// Runs a connection from its first step to its last, each side in its own thread.
 fn whole_life(address: SocketAddr) {
     let (listener, address) = listener(address);
     assert!(listener.is_sync());
@@ -93,11 +93,11 @@ fn whole_life(address: SocketAddr) {
             server.io.receive(1, 0..8).expect("post a receive");
             server.id.accept(&with_data(b"server")).expect("accept");
             assert_eq!(last(&server.id), EventType::Established);
-            tx.send("accepted").expect("the client listens");
+            tx.send("accepted").expect("the client should listen");
             server.io.done(1);
-            tx.send("arrived").expect("the client listens");
-            // rxe may never acknowledge a message if its receiver ends the connection at once.
-            completed.recv().expect("the send completes");
+            tx.send("arrived").expect("the client should listen");
+            // If a receiver ends the connection at once, rxe may never acknowledge its last message.
+            completed.recv().expect("the send should complete");
             server.id.disconnect().expect("disconnect");
             assert_eq!(last(&server.id), EventType::Disconnected);
             server.id.destroy().expect("destroy");
@@ -105,13 +105,13 @@ fn whole_life(address: SocketAddr) {
         let client = side(resolved(address));
         client.id.connect(&with_data(b"client")).expect("connect");
         assert_last_event(&client.id, EventType::Established, b"server");
-        // siw notifies the client before it reads from the server's socket, and does not check for bytes that
-        // came in between: they stay unread until more come.
+        // siw reports the connection to the client before siw reads from the server's socket, and does not check for
+        // bytes that arrived in between. These bytes stay unread until more bytes arrive.
         assert_eq!(rx.recv(), Ok("accepted"));
         client.io.post(2, SendOperation::Send, 0..8, SendFlags::SIGNALED).expect("post a send");
         client.io.done(2);
-        completes.send(()).expect("the server waits");
-        // On iWARP a send is done when TCP has it.
+        completes.send(()).expect("the server should wait");
+        // On iWARP a send completes when TCP has accepted it.
         assert_eq!(rx.recv(), Ok("arrived"));
         client.id.disconnect().expect("disconnect");
         client.id.destroy().expect("destroy");
@@ -144,7 +144,7 @@ fn rejection_error_has_reason_and_private_data() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let unwanted = listener.get_request().expect("a request");
-            // It waits for nothing that is not to come.
+            // This call returns at once, because no connection exists.
             unwanted.disconnect().expect("there is nothing to end");
             unwanted.reject(b"no").expect("reject");
             unwanted.destroy().expect("destroy");
@@ -170,19 +170,20 @@ fn rejection_error_has_reason_and_private_data() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_resolutions_are_errors() {
     let id = new();
-    // On the wire, and the address is unused.
+    // The address is in the network of the wire, and no machine has it.
     let unused = SocketAddr::from(([10, 0, 0, 99], 7471));
     let error = id.resolve_addr(None, unused, SHORT).expect_err("no peer should answer");
     assert!(timed_out(&error), "{error}");
     assert_eq!(error.errno(), libc::ETIMEDOUT);
     assert_eq!(last(&id), EventType::AddrError);
-    // The call is over, and the next one takes place.
+    // After the failed call, the next call is accepted.
     id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
-    let error = id.resolve_addr(None, roce(7471), LONG).expect_err("it is resolved");
+    let error =
+        id.resolve_addr(None, roce(7471), LONG).expect_err("the address should be resolved");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     assert!(id.last_event().is_none(), "last event should be cleared");
     id.resolve_route(LONG).expect("resolve the route");
-    let error = new().get_request().map(drop).expect_err("it does not listen");
+    let error = new().get_request().map(drop).expect_err("the id should not listen");
     assert_invalid(&error, &["does not listen"]);
 }
 
@@ -195,7 +196,7 @@ fn deadline_ends_wait_but_not_operation() {
     client.id.set_timeout(Some(SHORT));
     let error = client.id.connect(&ConnParam::default()).expect_err("no peer should accept");
     assert!(timed_out(&error), "{error}");
-    let error = client.id.disconnect().expect_err("it still connects");
+    let error = client.id.disconnect().expect_err("the id should still connect");
     assert_invalid(&error, &["RDMA_CM_EVENT_ESTABLISHED", "CmId::wait_pending"]);
     assert_eq!(error.errno(), libc::EALREADY);
     assert!(timed_out(&client.id.wait_pending().expect_err("no peer should accept")));
@@ -204,8 +205,8 @@ fn deadline_ends_wait_but_not_operation() {
     client.id.set_timeout(None);
     client.id.wait_pending().expect("accepted");
     assert_last_event(&client.id, EventType::Established, b"late");
-    assert_invalid(&client.id.wait_pending().expect_err("it is done"), &["no call"]);
-    // Abandoned in the middle.
+    assert_invalid(&client.id.wait_pending().expect_err("no call should be pending"), &["no call"]);
+    // The id is destroyed while it connects.
     let client = side(resolved(address));
     client.id.set_timeout(Some(Duration::ZERO));
     assert!(timed_out(&client.id.connect(&ConnParam::default()).expect_err("too soon")));
@@ -221,11 +222,12 @@ fn unconfirmed_accept_is_error() {
     let server = side(listener.get_request().expect("a request"));
     thread::scope(|scope| {
         let accepts = scope.spawn(|| server.id.accept(&ConnParam::default()));
-        // The answer has come, and it is not read, which would confirm it.
+        // The answer has arrived. Reading it would confirm the connection, so no thread reads it.
         assert!(readable(&ours, PollTimeout::from(10_000_u16)));
-        assert!(!accepts.is_finished(), "it waits");
+        assert!(!accepts.is_finished(), "the call should wait");
         drop(client);
-        let error = accepts.join().expect("it does not panic").expect_err("peer should have left");
+        let error =
+            accepts.join().expect("thread should not panic").expect_err("peer should have left");
         let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error:?}") };
         assert_eq!(rejection.reason, RejectReason::CONSUMER_DEFINED);
     });
@@ -273,7 +275,7 @@ fn get_request_ends_at_deadline() {
     listener.set_timeout(Some(LONG));
     let id = listener.get_request().expect("a request");
     assert_eq!(id.timeout(), Some(LONG));
-    // The request that is kept is no hindrance.
+    // The listener can be destroyed while the program keeps the event of the request.
     listener.destroy().expect("destroy");
     assert_eq!(last(&id), EventType::ConnectRequest);
 }
@@ -366,9 +368,9 @@ fn each_request_goes_to_one_of_two_threads() {
 fn id_moves_to_channel_and_back() {
     let (ours, theirs) = (channel(), channel());
     let (listener, address) = listen(&theirs, roce(0));
-    // A channel's id with an event that was not read.
+    // This id has a channel, and an event that was not read.
     let client = side(resolve(&ours, address));
-    let error = client.id.get_request().map(drop).expect_err("it has a channel");
+    let error = client.id.get_request().map(drop).expect_err("the id should have a channel");
     assert_invalid(&error, &["not synchronous"]);
     assert!(client.id.last_event().is_none());
     client.id.migrate_to_sync().expect("make it synchronous");
@@ -382,7 +384,7 @@ fn id_moves_to_channel_and_back() {
     assert!(!client.id.is_sync());
     server.id.migrate(&theirs).expect("give it a channel");
     server.id.accept(&ConnParam::default()).expect("accept");
-    // The event that the deadline cut short comes here.
+    // The event of the call that timed out arrives on this channel.
     ours.expect_event(EventType::Established).expect("connected");
     theirs.expect_event(EventType::Established).expect("connected");
     server.id.migrate_to_sync().expect("make it synchronous");
@@ -471,7 +473,7 @@ fn join_completes_before_call_returns() {
     let event = member.id.last_event().expect("an event is kept");
     assert_eq!(event.event_type(), EventType::MulticastJoin);
     assert_eq!(event.datagram().expect("where to send").qp_num, 0xff_ffff);
-    // The event that is kept is no hindrance.
+    // The id can leave and be destroyed while it keeps the event.
     member.id.leave_multicast(group).expect("leave");
     member.id.destroy().expect("destroy");
 }
@@ -483,7 +485,7 @@ fn failure_of_other_group_ends_no_join() {
     let id = CmId::new(&ours, PortSpace::Udp).expect("create an id");
     id.bind(roce(0)).expect("bind");
     let member = side(id);
-    // The kernel joins what is no group, and refuses to attach to it.
+    // The kernel joins an address that is no multicast group, and then refuses to attach the queue pair to it.
     member.id.join_multicast(roce(0), Membership::Full).expect("join");
     assert!(readable(&ours, PollTimeout::NONE));
     member.id.migrate_to_sync().expect("make it synchronous");
@@ -494,7 +496,7 @@ fn failure_of_other_group_ends_no_join() {
         (event.event_type(), event.multicast()),
         (EventType::MulticastJoin, Some(group.into()))
     );
-    // A failure of its own does end it.
+    // A failure of the same join ends the call.
     let error = member.id.join_multicast(roce(0), Membership::Full).expect_err("no group");
     assert_eq!(error.errno(), libc::EINVAL);
     assert_eq!(last(&member.id), EventType::MulticastError);
@@ -507,7 +509,7 @@ fn leave_cancels_join() {
     id.bind(roce(0)).expect("bind");
     let group = SocketAddr::from(([239, 1, 1, 2], 0));
     id.set_timeout(Some(Duration::ZERO));
-    // The kernel may be faster than that.
+    // The kernel may join before a deadline of zero has passed.
     let error = loop {
         match id.join_multicast(group, Membership::Full) {
             Ok(()) => id.leave_multicast(group).expect("leave"),
@@ -529,7 +531,7 @@ fn leave_cancels_join() {
     id.destroy().expect("destroy");
 }
 
-/// Resolves `address` by `getaddrinfo`, to listen there or to connect to it.
+/// Resolves `address` by `getaddrinfo`, for listening or for connecting.
 fn found(address: SocketAddr, flags: AddrInfoFlags) -> AddrInfo {
     let hints =
         AddrInfoHints { flags, port_space: Some(PortSpace::Tcp), ..AddrInfoHints::default() };
@@ -605,7 +607,7 @@ fn create_ep_uses_given_objects() {
     for kind in ["pd", "cq", "qp"] {
         assert_eq!(now.count(kind), before.count(kind).map(|count| count + 1), "{kind}");
     }
-    // A path in place of resolving a route.
+    // The path takes the place of route resolution.
     active.route =
         resolved(address).route().expect("a route").paths.iter().map(Into::into).collect();
     let routed = CmId::create_ep(&active, None).expect("create an endpoint");

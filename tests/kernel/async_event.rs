@@ -26,12 +26,14 @@ use crate::shared::{Pair, Servers};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-/// Returns the events of the context that a queue pair is made in.
+/// Returns the event channel of the context of a queue pair.
 fn events(qp: &QueuePair) -> AsyncEventChannel {
     qp.pd().context().async_events()
 }
 
-/// Reads until an event of that type about `element` comes. Others may come before: of ports, and of earlier steps.
+/// Reads events until one of this type about `element` arrives.
+///
+/// Earlier events may concern ports, or earlier steps of a test.
 #[track_caller]
 fn expect(
     events: &AsyncEventChannel,
@@ -56,7 +58,7 @@ fn expect_none(events: &AsyncEventChannel) {
     }
 }
 
-/// Sends a message that one of the shared receives takes.
+/// Sends a message into one of the shared receives.
 fn take(servers: &Servers) {
     let Pair { client, .. } = &servers.pairs[0];
     client.io.post_inline(1, SendOperation::Send, b"message", SIGNALED).expect("post a send");
@@ -75,22 +77,22 @@ fn limit_event_is_raised_once(address: SocketAddr) {
     };
     post(8);
     srq.set_limit(6).expect("arm");
-    // Six are left.
+    // Six receives are left.
     (0..2).for_each(|_| take(&servers));
     expect_none(&events);
     take(&servers);
     assert_eq!(expect(&events, limit, about).token(), Some(srq.token()));
-    // Not again, however few are left.
+    // No further event is raised, however few receives are left.
     (0..3).for_each(|_| take(&servers));
     post(8);
     (0..8).for_each(|_| take(&servers));
     expect_none(&events);
-    // Two are left, and the kernel looks when the next message comes.
+    // Two receives are left, and the kernel compares the limit when the next message arrives.
     srq.set_limit(6).expect("arm");
     expect_none(&events);
     take(&servers);
     expect(&events, limit, about);
-    // Armed, and disarmed.
+    // The limit is set and removed again.
     srq.set_limit(6).expect("arm");
     srq.set_limit(0).expect("disarm");
     take(&servers);
@@ -110,7 +112,7 @@ fn limit_event_is_raised_once_on_siw() {
     limit_event_is_raised_once(siw(0));
 }
 
-/// Returns a connection whose server has a completion queue with room for one overflow.
+/// Returns a connection whose server has overflowed its completion queue.
 fn overflowed(address: SocketAddr) -> Connection {
     let shape = Shape { completions: 1, ..Shape::default() };
     let connection = Connection::to(address, shape, &ConnParam::default());
@@ -148,7 +150,7 @@ fn overflow_is_reported_on_siw() {
     overflow_is_reported(siw(0));
 }
 
-/// Takes a queue pair to a state that needs no other attribute.
+/// Moves a queue pair to a state that needs no further attribute, except a notification for SQD.
 fn go(qp: &QueuePair, state: QpState) {
     let mut attributes = QueuePairAttributes::to(state);
     if state == QpState::IB_QPS_SQD {
@@ -168,7 +170,9 @@ fn drained_send_queue_is_reported() {
     expect(&events(qp), AsyncEventType::IB_EVENT_SQ_DRAINED, about);
 }
 
-/// rxe of Linux 6.1 raises no such event, and the card does.
+/// The device reports the last receive of a shared queue.
+///
+/// rxe of Linux 6.1 raises no such event, but the card does.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn last_receive_of_shared_queue_is_reported() {
@@ -184,7 +188,7 @@ fn last_receive_of_shared_queue_is_reported() {
     expect(&events, AsyncEventType::IB_EVENT_QP_LAST_WQE_REACHED, about);
 }
 
-/// Checks that `end` makes siw end a connection, and that the server's queue pair gets the event.
+/// Asserts that siw ends a connection after `end`, and that the server's queue pair gets the event.
 fn ended_on_siw(event_type: AsyncEventType, end: impl FnOnce(&Connection)) {
     let connection = Connection::to(siw(0), Shape::default(), &ConnParam::default());
     end(&connection);
@@ -225,7 +229,7 @@ fn read_beyond_memory_is_request_error_on_siw() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn flushed_sends_are_reported_on_siw() {
-    // More than the socket's buffers take, so that some are in the ring still.
+    // The message is longer than the buffers of the socket, so some requests stay in the ring.
     const LENGTH: usize = 3 << 20;
     let shape = Shape { memory: LENGTH, ..Shape::default() };
     let connection = Connection::to(siw(0), shape, &ConnParam::default());
@@ -294,9 +298,9 @@ fn all_port_and_device_events_are_read() {
     assert!(!context.is_device_removed());
     expect(&events, T::IB_EVENT_DEVICE_FATAL, AsyncElement::Device);
     assert!(context.is_device_removed());
-    let error = context.query_device().expect_err("it has failed");
+    let error = context.query_device().expect_err("the device should be removed");
     assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(libc::EIO)), "{error:?}");
-    // Of a kernel that is yet to come.
+    // A later kernel may raise an event of an unknown type.
     kt.raise(AsyncEventType(77), 5);
     expect(&events, AsyncEventType(77), AsyncElement::Unknown(5));
 }
@@ -339,7 +343,7 @@ fn all_object_events_are_read() {
         kt.raise(event_type, qp.number());
         expect(&events, event_type, element);
     }
-    // Events that were read are acknowledged, and unread ones are dropped.
+    // Events that were read are acknowledged. Unread events are dropped.
     kt.raise(T::IB_EVENT_QP_FATAL, other.number());
     kt.raise(T::IB_EVENT_QP_FATAL, qp.number());
     other.destroy().expect("destroy");
@@ -350,9 +354,9 @@ fn all_object_events_are_read() {
     assert!(events.get_event_timeout(Duration::ZERO).expect("read").is_none());
 }
 
-/// Checks that `destroy` waits for an event of another thread only.
+/// Checks that `destroy` waits until another thread drops its event.
 ///
-/// It refuses to wait for one of its own thread.
+/// Destroying refuses to wait for an event of the same thread.
 fn waits<T: Send>(
     object: T,
     kind: &str,
@@ -365,7 +369,7 @@ fn waits<T: Send>(
     let before = count();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| destroy(object).map_err(Error::from));
-        // The kernel has destroyed it; 6.1 does not count shared receive queues.
+        // The kernel has destroyed the object. Linux 6.1 does not count shared receive queues.
         while before > 0 && count() == before {
             thread::yield_now();
         }
@@ -378,7 +382,7 @@ fn waits<T: Send>(
     });
 }
 
-/// Returns an event about an object that `waits` will destroy. No other thread holds it.
+/// Returns an event about an object that [`waits`] will destroy. No other thread holds the event.
 fn event_of(events: &AsyncEventChannel, token: Token) -> AsyncEvent {
     loop {
         let event = events.get_event_timeout(LONG).expect("read").expect("an event");
@@ -398,7 +402,7 @@ fn srq_destroy_waits_for_events() {
     srq.set_limit(1).expect("arm");
     take(&servers);
     let event = event_of(&events, srq.token());
-    // Afterwards, only the orphaned memory refers to the queue.
+    // After this drop, only the orphaned memory refers to the queue.
     drop(servers);
     waits(srq, "srq", SharedReceiveQueue::destroy, event);
 }
@@ -433,14 +437,14 @@ fn events_of_destroyed_objects_are_discarded() {
     let io = &connection.client.io;
     let (events, token) = (events(io.qp()), io.qp().token());
     go(io.qp(), QpState::IB_QPS_SQD);
-    // Readable, as long as the queue pair lives.
+    // The channel is readable while the queue pair exists.
     let mut descriptor = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
     assert_eq!(poll(&mut descriptor, PollTimeout::from(60_000_u16)).expect("poll"), 1);
     drop(connection);
     while let Some(event) = events.get_event_timeout(Duration::ZERO).expect("read") {
         assert_ne!(event.token(), Some(token), "{event:?}");
     }
-    // Dropped while its event is held: the event stays valid, and the next object is not affected.
+    // The object is dropped while its event is held. The event stays valid, and does not affect the next object.
     let connection = Connection::new(Shape::default());
     let io = &connection.client.io;
     go(io.qp(), QpState::IB_QPS_SQD);
@@ -466,7 +470,7 @@ fn read_follows_blocking_mode() {
     assert_eq!(error.errno(), libc::EAGAIN);
     events.set_nonblocking(false).expect("make it blocking");
     assert!(events.get_event_timeout(Duration::from_millis(5)).expect("read").is_none());
-    // One thread sleeps with a deadline and one without, and each gets an event.
+    // One thread waits with a deadline and one without, and each gets an event.
     let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let timed = {
@@ -507,10 +511,10 @@ fn forked_child_reads_no_events() {
         forked(events.get_event());
         forked(events.get_event_timeout(Duration::ZERO));
         forked(events.set_nonblocking(true));
-        // Acknowledges nothing.
+        // This drop acknowledges no event.
         drop(event.take());
     });
-    let (second, event) = (event_of(&events, qp.token()), event.expect("still here"));
+    let (second, event) = (event_of(&events, qp.token()), event.expect("the event should be held"));
     drop(second);
     let qp = qp.clone();
     drop(connection);

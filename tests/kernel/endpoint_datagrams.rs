@@ -25,7 +25,7 @@ use crate::process::forked;
 use crate::removal::Own;
 use crate::rng::Rng;
 
-/// Returns a socket on a port of the kernel's choice of `address`.
+/// Returns a socket at `address`, on a port that the kernel selects.
 pub(crate) fn socket(address: SocketAddr) -> DatagramSocket {
     DatagramSocket::bind(address, &DatagramConfig::default()).expect("bind")
 }
@@ -52,7 +52,7 @@ pub(crate) fn resolve_peer(
     from.start_resolve_peer(address(to)).expect("start")
 }
 
-/// Resolves `to` on `from`, both in this thread, while `to` has received nothing.
+/// Resolves `to` on `from`, with calls of this thread on both sockets. No datagram has arrived at `to`.
 pub(crate) fn found(from: &DatagramSocket, to: &DatagramSocket) -> DatagramPeer {
     let mut resolution = resolve_peer(from, to);
     loop {
@@ -69,7 +69,7 @@ pub(crate) fn is_readable(socket: &DatagramSocket) -> bool {
     poll(&mut fds, PollTimeout::ZERO).expect("poll") > 0
 }
 
-/// Waits until one of the sockets has something.
+/// Waits until one of the sockets is readable.
 #[track_caller]
 pub(crate) fn becomes_readable(sockets: &[&DatagramSocket]) {
     let watched = sockets.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
@@ -121,7 +121,7 @@ fn datagrams_go_both_ways(bound: SocketAddr) {
         assert_eq!(receives(&client, text), peer, "answer should come from the peer");
     }
     server.flush_timeout(LONG).expect("flush");
-    // One can be one's own peer.
+    // A socket can be its own peer.
     let own = client
         .start_resolve_peer(address(&client))
         .and_then(|resolution| resolution.wait_timeout(LONG))
@@ -182,7 +182,7 @@ fn unresolvable_peers_are_reported() {
         .and_then(|resolution| resolution.wait_timeout(LONG))
         .expect_err("of another family");
     assert_invalid(&error, &["resolve", "of another family"]);
-    // A socket that makes no call does not answer; a caller that stopped waiting can ask again.
+    // A socket without calls sends no answer. After a timeout, the caller can repeat the request.
     let silent = self::socket(roce(0));
     let timeout = Duration::from_millis(20);
     let error = socket
@@ -213,10 +213,12 @@ fn oversized_and_foreign_buffers_are_refused() {
     assert_invalid(&error, &["send on", "buffer"]);
     let error = other.post_send_to(filled(&other, b"x"), &peer).expect_err("a peer of the other");
     assert_invalid(&error, &["send on", "of another socket"]);
-    // All buffers are there again, and no more than that.
+    // Exactly the buffers of the socket are free again.
     let second = one.try_acquire_buffer().expect("a buffer");
     assert!(now(one.try_acquire_buffer()).is_none());
-    let error = one.acquire_buffer_timeout(Duration::from_millis(1)).expect_err("there are two");
+    let error = one
+        .acquire_buffer_timeout(Duration::from_millis(1))
+        .expect_err("no third buffer should exist");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     drop((buffer, second));
     let both = [(); 2].map(|()| other.try_acquire_buffer().expect("a buffer"));
@@ -252,7 +254,7 @@ fn datagram_without_receive_buffer_is_lost() {
     receives(&server, &[9]);
 }
 
-/// Two sockets, and peers of the first: the second one, and one whose address has been removed.
+/// Two sockets, and two peers of the first socket: the second socket, and an address that has been removed.
 pub(crate) struct Nowhere {
     pub(crate) client: DatagramSocket,
     pub(crate) server: DatagramSocket,
@@ -260,9 +262,9 @@ pub(crate) struct Nowhere {
     pub(crate) nowhere: DatagramPeer,
 }
 
-/// Returns `true` if a send has failed for want of a route.
+/// Returns `true` if a send failed because no route exists.
 ///
-/// rxe of Linux 6.12 reports the failure with the status of the sends behind it.
+/// rxe of Linux 6.12 reports the failure with the status of the later sends.
 pub(crate) fn no_route(error: &rdmacm::Error) -> bool {
     let status = match error.kind() {
         ErrorKind::WorkRequestFailed(status) => *status,
@@ -300,16 +302,16 @@ pub(crate) fn with_nowhere() -> Nowhere {
     Nowhere { client, server, back, nowhere }
 }
 
-/// A send that fails here takes along what is posted with it, and nothing else.
+/// A send that fails locally fails the sends posted with it, and no others.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_send_leaves_socket_usable() {
-    // The documented default of `DatagramConfig::receive_buffers`.
+    // This is the documented default of `DatagramConfig::receive_buffers`.
     const RECEIVES: u32 = 64;
     let Nowhere { client, server, back, nowhere } = with_nowhere();
     let own = found(&server, &client);
     for _ in 0..3 {
-        // It works at once, both ways, with all of its buffers.
+        // The socket works at once in both directions, with all of its buffers.
         drop(
             client
                 .start_send_to(filled(&client, b"back"), &back)
@@ -330,15 +332,15 @@ fn failed_send_leaves_socket_usable() {
             receives(&client, &number.to_ne_bytes());
         }
         client.flush_timeout(LONG).expect("flush should report it once");
-        // The next flush, and only that, reports one without a waiter.
+        // Only the next flush reports a failed send that no call waits for.
         client.post_send_to(filled(&client, b"lost"), &nowhere).expect("post");
-        let error = client.flush_timeout(LONG).expect_err("it is lost");
+        let error = client.flush_timeout(LONG).expect_err("the message should be lost");
         assert!(no_route(&error), "{error}");
-        client.flush_timeout(LONG).expect("that was said");
+        client.flush_timeout(LONG).expect("the failure should be reported once");
     }
 }
 
-/// A sender that is remembered is answered without making anything, also when others have sent meanwhile.
+/// An answer to a remembered sender creates no object, even if other senders have sent since.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn datagrams_allocate_nothing() {
@@ -359,7 +361,7 @@ fn datagrams_allocate_nothing() {
             receives(client, b"back");
         }
     };
-    // Objects for the first datagram of a sender.
+    // The first datagram of a sender creates objects.
     round();
     assert_eq!(allocations(|| (0..50).for_each(|_| round())), 0);
 }
@@ -387,15 +389,15 @@ fn sender_cache_keeps_configured_count() {
     assert_eq!(exchange(0).1, 0, "the first is remembered");
     exchange(1);
     let (kept, made) = exchange(0);
-    assert_eq!(made, 0, "there is room for two");
-    // The third one is remembered in place of the second, which has been silent for longer.
+    assert_eq!(made, 0, "two senders should be remembered");
+    // The third sender takes the place of the second one, which has been silent for longest.
     exchange(2);
     assert_eq!([exchange(0).1, exchange(2).1], [0, 0]);
     let (again, made) = exchange(1);
-    assert!(made > 0, "it was forgotten");
-    assert!(exchange(0).1 > 0, "and this one now");
+    assert!(made > 0, "the second sender should be forgotten");
+    assert!(exchange(0).1 > 0, "the first sender should be forgotten");
     assert_ne!(kept, again);
-    // Senders that the program keeps can be answered nevertheless.
+    // The program can still answer senders whose handles it holds.
     for (sender, client) in [(kept, &clients[0]), (again, &clients[1])] {
         server.post_send_to(filled(&server, b"to you"), &sender).expect("post");
         receives(client, b"to you");
@@ -414,7 +416,7 @@ fn message_and_buffer_outlive_socket() {
     drop(server);
     assert_eq!(*message, *b"kept");
     client.abort();
-    // The region of those two, and the protection domains of these.
+    // The message and the buffer hold the region, and the peers hold the protection domains.
     let [qps, ids, regions, pds] =
         ["qp", "cm_id", "mr", "pd"].map(|kind| objects().count(kind).zip(before.count(kind)));
     assert_eq!([qps, ids].map(|counts| counts.map(|(now, before)| now - before)), [Some(0); 2]);
@@ -425,7 +427,8 @@ fn message_and_buffer_outlive_socket() {
     assert_eq!(objects(), before);
 }
 
-/// Sockets and what is of them, dropped in any order and by several threads in the middle of whatever they do.
+/// Sockets, peers, buffers and messages may be dropped in any order and by several threads, while calls are in
+/// progress.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn socket_may_be_dropped_at_any_time() {
@@ -482,11 +485,11 @@ fn forked_child_cannot_use_socket() {
     client.post_send_to(filled(&client, b"before"), &peer).expect("post");
     let sender = receives(&server, b"before");
     let buffer = filled(&client, b"the parent's");
-    // The child takes a copy of them.
+    // The child gets copies of these objects.
     let childs = filled(&server, b"the child's");
     let mut all = Some((client, server, group, childs, peer.clone()));
     in_child(|| {
-        let (client, server, group, buffer, peer) = all.take().expect("they are there");
+        let (client, server, group, buffer, peer) = all.take().expect("the objects should exist");
         forked(client.acquire_buffer());
         forked(server.post_send_to(buffer, &sender));
         forked(client.flush());

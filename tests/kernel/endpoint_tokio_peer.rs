@@ -1,4 +1,4 @@
-//! The safe tier for tasks: a peer that goes while a task waits for it, in whatever call.
+//! The safe tier for tasks: a peer ends while a task waits for it, in each call.
 
 use std::future::{Future, poll_fn};
 use std::io::{Read, Write};
@@ -34,10 +34,10 @@ use crate::removal::Own;
 
 type Ends<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
-/// A call in which a task waits.
+/// A call in which a task waits for the peer.
 pub(crate) type Call = fn(Arc<Connection>, RemoteMemory) -> Ends<()>;
 
-/// One byte.
+/// Returns a buffer with one byte.
 async fn one(connection: &Connection) -> Result<Buffer> {
     let mut buffer = connection.acquire_buffer().await?;
     buffer.set_len(1)?;
@@ -50,11 +50,11 @@ async fn at_once<F: Future>(call: F) -> Poll<F::Output> {
     poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await
 }
 
-/// All calls that wait for a peer which takes nothing.
+/// All calls that wait for a peer without posted receives.
 pub(crate) const CALLS: [(&str, Call); 10] = [
     ("recv", |connection, _| {
         Box::pin(async move {
-            assert!(connection.recv().await?.is_none(), "it has sent nothing");
+            assert!(connection.recv().await?.is_none(), "the peer should have sent nothing");
             Ok(())
         })
     }),
@@ -73,7 +73,7 @@ pub(crate) const CALLS: [(&str, Call); 10] = [
             while let Poll::Ready(buffer) = at_once(connection.acquire_buffer()).await {
                 taken.push(buffer?);
             }
-            // A buffer may come back.
+            // A sent buffer may return.
             loop {
                 connection.post_bytes(b"x").await?;
             }
@@ -107,31 +107,31 @@ pub(crate) const CALLS: [(&str, Call); 10] = [
     ("close", |connection, _| Box::pin(async move { connection.close(LONG).await })),
 ];
 
-/// Calls that do not need a peer which received the earlier messages.
+/// Calls for which the peer need not have received earlier messages.
 ///
-/// On iWARP a message without a buffer is the end.
+/// On iWARP a message without a receive ends the connection.
 pub(crate) const IDLE: &[(&str, Call)] = CALLS.split_at(3).0;
 
 /// Returns remote memory that the peer can access only if it receives messages.
 fn theirs() -> RemoteMemory {
-    RemoteMemory::new(0x1000, 1, 8, RemoteAccess::all()).expect("it may be")
+    RemoteMemory::new(0x1000, 1, 8, RemoteAccess::all()).expect("the address should be valid")
 }
 
 pub(crate) const SILENCE: ErrorKind = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_RETRY_EXC_ERR);
 
-/// Begins a call, which must wait; what comes of it.
+/// Begins a call, which must wait, and returns the task that awaits its result.
 pub(crate) async fn waits<T: Send + 'static>(mut call: Ends<T>) -> Task<Result<T>> {
     let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).map(drop)));
     assert!(first.await.is_pending(), "call should be pending");
     executor::spawn(call)
 }
 
-/// Calls that wait, each for what it is to say.
+/// Waiting calls with their names.
 pub(crate) type Waiters = Vec<(&'static str, Task<Result<()>>)>;
 
 /// Makes each of `calls` wait on its connection.
 ///
-/// The peer does not receive two messages, if it can be sent any.
+/// If `sends`, two messages are sent before, which the peer does not receive.
 pub(crate) async fn wait_in_every_call(
     calls: &[(&'static str, Call)],
     connections: Vec<Connection>,
@@ -149,7 +149,7 @@ pub(crate) async fn wait_in_every_call(
     waiters
 }
 
-/// Checks that each of the calls returns one of `ends`, or the end of the messages.
+/// Asserts that each call returns one of `ends`, or the end of the messages.
 pub(crate) async fn end(waiters: Waiters, ends: &[ErrorKind]) {
     for (name, waiter) in waiters {
         match named_in_time(name, waiter).await.expect("task should not panic") {
@@ -159,7 +159,7 @@ pub(crate) async fn end(waiters: Waiters, ends: &[ErrorKind]) {
     }
 }
 
-/// Has them wait until `goes` is done.
+/// Makes all calls wait, then awaits `goes`, and checks the results.
 async fn from_every_call(
     calls: &[(&'static str, Call)],
     connections: Vec<Connection>,
@@ -172,11 +172,11 @@ async fn from_every_call(
     end(waiters, ends).await;
 }
 
-/// Returns a connection for each of the calls, with a peer on the low level.
+/// Returns a connection for each call. The peers use the low-level interface.
 async fn with_low_peers() -> (Vec<Connection>, Vec<Side>) {
     let make = || CALLS.iter().map(|_| with_low_peer(None)).unzip();
     let (connections, peers): (Vec<_>, Vec<_>) =
-        executor::spawn_blocking(make).await.expect("they are made");
+        executor::spawn_blocking(make).await.expect("blocking task should not panic");
     let connections = connections.into_iter().map(Connection::from_blocking);
     (connections.map(|made| made.expect("it is watched")).collect(), peers)
 }
@@ -204,9 +204,9 @@ fn silent_peer_ends_every_task() {
     });
 }
 
-/// Runs as a process of its own that takes `count` connections.
+/// Runs in a separate process that accepts `count` connections.
 ///
-/// It takes one more request that it does not answer, and lives until the test sends something.
+/// The process leaves one more request without an answer, and runs until the test sends a byte.
 fn lives_and_dies(mut tells: UnixStream, address: SocketAddr, count: usize) {
     let listener = endpoint::Listener::bind(address).expect("listen");
     let port = listener.local_addr().expect("an IP address").port();
@@ -219,14 +219,14 @@ fn lives_and_dies(mut tells: UnixStream, address: SocketAddr, count: usize) {
     let accepted: Vec<_> = (0..count).map(accept).collect();
     let unanswered = listener.accept_timeout(LONG).expect("a request");
     tells.write_all(&[1]).expect("write to the test");
-    // This process has the other end too, and gets no end of file.
+    // This process has a copy of the other end, so its read would never find an end of file.
     tells.set_read_timeout(Some(LONG)).expect("set a deadline");
     tells.read_exact(&mut [0]).expect("read from the test");
-    // Nothing of it is ended by the process.
+    // The process ends no object itself.
     mem::forget((listener, accepted, unanswered));
 }
 
-/// Ends the peer process as if it were killed: its kernel releases all its objects at once.
+/// Ends the peer process as if it were killed: the kernel releases all its objects at once.
 fn killed_peer_process_ends_every_task(
     address: SocketAddr,
     calls: &'static [(&'static str, Call)],
@@ -238,11 +238,11 @@ fn killed_peer_process_ends_every_task(
             let child =
                 scope.spawn(move || in_child(|| lives_and_dies(theirs, address, calls.len())));
             let mut port = [0; 2];
-            ours.read_exact(&mut port).expect("it listens");
+            ours.read_exact(&mut port).expect("the process should listen");
             let server = SocketAddr::new(address.ip(), u16::from_ne_bytes(port));
             let test = runtime.spawn(async move {
                 let config = ConnectionConfig::new().retry_count(2);
-                // A quarter of a second, three times: so long the calls wait, however busy the machine is.
+                // The calls wait a quarter of a second, three times, on a machine of any speed.
                 let connector = Connector::new().ack_timeout(16).config(config);
                 let mut connections = Vec::new();
                 for _ in calls {
@@ -253,10 +253,11 @@ fn killed_peer_process_ends_every_task(
                 let connecting = waits(Box::pin(connecting)).await;
                 let goes = async {
                     let dies = move || {
-                        ours.read_exact(&mut [0]).expect("it has the last request");
+                        ours.read_exact(&mut [0])
+                            .expect("the process should have the last request");
                         ours.write_all(&[1]).expect("write to the test");
                     };
-                    executor::spawn_blocking(dies).await.expect("it dies");
+                    executor::spawn_blocking(dies).await.expect("blocking task should not panic");
                 };
                 let sends = address.ip() != siw(0).ip();
                 let ends = [ErrorKind::Disconnected, SILENCE];
@@ -298,7 +299,7 @@ fn siw_killed_peer_process_ends_every_task() {
     killed_peer_process_ends_every_task(siw(0), IDLE);
 }
 
-/// TCP gives up when it has something to send. On an idle connection that is a keep-alive probe.
+/// TCP gives up only if it has data to send. On an idle connection, the data is a keep-alive probe.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_cut_wire_ends_every_task() {
@@ -322,13 +323,13 @@ fn siw_cut_wire_ends_every_task() {
     });
 }
 
-/// A close waits for the peer's answer when all messages are sent. The end of the peer counts as an answer.
+/// After all messages are sent, a close waits for the peer's answer. The end of the peer counts as an answer.
 fn instead_of_answering(address: SocketAddr) {
     on_each_executor(address, move || async move {
         let [client, server] = pair(address, &ConnectionConfig::default()).await;
         client.send(filled(&client, b"taken").await).await.expect("send");
         let closing = async move { client.close(LONG).await };
-        // On iWARP no answer comes.
+        // On iWARP no answer arrives.
         let closing = executor::spawn(closing);
         executor::yield_now().await;
         drop(server.into_blocking());
@@ -348,7 +349,7 @@ fn siw_close_succeeds_when_peer_leaves_unanswered() {
     instead_of_answering(siw(0));
 }
 
-/// The peer drops the request after taking it, or together with the listener.
+/// The peer drops the request after accepting it from the listener, or drops the listener.
 fn instead_of_accepting(address: SocketAddr) {
     on_each_executor(address, move || async move {
         for is_taken in [true, false] {
@@ -357,12 +358,13 @@ fn instead_of_accepting(address: SocketAddr) {
             let connect = async move { Connection::connect(&Connector::new(), server).await };
             let connecting = waits(Box::pin(connect)).await;
             let readable = |listener: endpoint::Listener| {
-                is_readable(&listener);
+                wait_until_readable(&listener);
                 listener
             };
             let listener = listener.into_blocking();
-            let listener =
-                executor::spawn_blocking(move || readable(listener)).await.expect("it asks");
+            let listener = executor::spawn_blocking(move || readable(listener))
+                .await
+                .expect("blocking task should not panic");
             if is_taken {
                 drop(listener.accept().expect("a request"));
             }
@@ -386,10 +388,10 @@ fn siw_connect_fails_when_peer_leaves() {
     instead_of_accepting(siw(0));
 }
 
-/// Waits until there is something to read.
-fn is_readable(fd: &impl AsFd) {
+/// Waits until `fd` is readable.
+fn wait_until_readable(fd: &impl AsFd) {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
-    let long = PollTimeout::try_from(LONG).expect("it fits");
+    let long = PollTimeout::try_from(LONG).expect("the timeout should fit");
     assert!(poll(&mut fds, long).expect("poll") > 0, "nothing comes");
 }
 
@@ -397,9 +399,7 @@ async fn accept(incoming: Incoming) -> Result<Connection> {
     incoming.accept(&ConnectionConfig::default(), &[], LONG).await
 }
 
-/// The peer leaves before it gets the answer, or before its request is read.
-///
-/// The accept attempt fails, and nothing else does.
+/// If the peer leaves before it gets the answer, or before its request is read, only the accept fails.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn late_accept_fails_when_peer_left() {
@@ -415,14 +415,15 @@ fn late_accept_fails_when_peer_left() {
             let listens = Arc::clone(&listener);
             let listens = async move { listens.accept().await };
             let listening = waits(Box::pin(listens)).await;
-            let (answers, side) = executor::spawn_blocking(asks).await.expect("it asks");
+            let (answers, side) =
+                executor::spawn_blocking(asks).await.expect("blocking task should not panic");
             let incoming =
                 in_time(listening).await.expect("task should not panic").expect("a request");
             let Side { id, io } = side;
             let goes = move || {
                 if is_answered {
-                    // Which the side does not read, and so does not answer.
-                    is_readable(&answers);
+                    // The peer does not read the answer, and so does not confirm it.
+                    wait_until_readable(&answers);
                 }
                 CmId::destroy(id).expect("destroy");
                 drop((io, answers));
@@ -435,12 +436,12 @@ fn late_accept_fails_when_peer_left() {
             };
             let error = in_time(accept(incoming)).await.map(drop);
             goes.await.expect("blocking task should not panic");
-            // Accepted a moment before: then the connection has ended.
+            // The accept may have succeeded before. Then the connection has ended.
             if let Err(error) = error {
                 assert_ne!(*error.kind(), ErrorKind::TimedOut, "{error}");
             }
         }
-        // The listener goes on.
+        // The listener still accepts.
         let connect = async move { Connection::connect(&Connector::new(), server).await };
         let connecting = executor::spawn(connect);
         let incoming = in_time(listener.accept()).await.expect("a request");
@@ -450,7 +451,7 @@ fn late_accept_fails_when_peer_left() {
     });
 }
 
-/// Every call in which a task may wait ends when the device is removed.
+/// Each call in which a task may wait ends when the device is removed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn device_removal_ends_every_task() {
@@ -482,7 +483,7 @@ fn device_removal_ends_every_task() {
         let deletion = own.delete();
         let unresolved =
             in_time(resolving).await.expect("task should not panic").expect_err("no device");
-        // The peer may lose the device first: then it has no listener.
+        // The peer may lose the device first. Then the address has no listener.
         let is_known = matches!(unresolved.kind(), ErrorKind::DeviceRemoved(_))
             || *unresolved.kind() == ErrorKind::Unreachable(NO_LISTENER);
         assert!(is_known, "{unresolved}");

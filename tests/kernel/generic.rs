@@ -24,7 +24,7 @@ fn with(status: WcStatus, wr_ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Wc
     wr_ids.into_iter().map(|wr_id| (wr_id, status)).collect()
 }
 
-/// Checks that `error` is the driver's, and that it has the number of requests that were not posted.
+/// Asserts that the driver returned `errno`, and that `expected` requests were not posted.
 #[track_caller]
 fn assert_unposted(error: &rdmacm::Error, errno: i32, expected: usize) {
     let ErrorKind::PartiallyPosted { unposted, .. } = error.kind() else { panic!("{error}") };
@@ -67,7 +67,7 @@ fn list_longer_than_command_arrives() {
     from.send(0..1024).expect("post sends");
     assert_eq!(to.completed(), with(SUCCESS, 0..1024));
     assert_eq!(from.completed(), with(SUCCESS, 0..1024));
-    // No receive is posted, so the sends fill the queue and stay in it.
+    // No receive is posted, so the sends fill the queue and stay there.
     from.send(0..1000).expect("post sends");
     assert_unposted(&from.send(1000..2024).expect_err("too many"), libc::ENOMEM, 1000);
     to.receive(0..1024).expect("post receives");
@@ -88,7 +88,7 @@ fn first_refused_request_is_reported() {
     assert_eq!(to.completed(), with(SUCCESS, 0..16));
     to.receive(0..10).expect("post receives");
     assert_unposted(&to.receive(10..17).expect_err("the queue is full"), libc::ENOMEM, 1);
-    // More than the queue ever holds are not collected at all.
+    // A list cannot be longer than the queue.
     let mut queue = from.qp.lock_send_queue().expect("send queue");
     for wr_id in 0..16 {
         Node::push(&mut queue, wr_id, SendOperation::Send, 1).expect("push");
@@ -110,7 +110,7 @@ fn post_in_wrong_state_names_state() {
     node.receive([1]).expect("post a receive");
     assert_invalid(&node.send([2]).expect_err("in INIT"), &["IB_QPS_INIT", "IB_QPS_RTS"]);
     assert!(node.go(QpState::IB_QPS_RTS, 0).is_err(), "RTR comes first");
-    // To itself.
+    // The queue pair connects to itself.
     for state in [QpState::IB_QPS_RTR, QpState::IB_QPS_RTS] {
         node.go(state, node.qp.number()).expect("modify");
     }
@@ -177,7 +177,7 @@ fn every_operation_completes_with_its_opcode() {
     let error = error.expect_err("no command carries it");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     drop(queue);
-    // Longer than the receive: both sides see it, and what waited behind comes back.
+    // The message is longer than the receive: both sides report this, and later requests are flushed.
     to.receive([2, 3]).expect("post receives");
     let mut queue = from.qp.lock_send_queue().expect("send queue");
     Node::push(&mut queue, 6, SendOperation::Send, 65).expect("push");
@@ -221,8 +221,9 @@ fn datagrams_follow_address_handle() {
     assert_eq!(kt.count("ah"), 0);
 }
 
-/// A queue pair without a peer that answers survives a send that fails, in SQE: it receives on, and
-/// sends again once it was taken back to RTS.
+/// A queue pair without acknowledgments survives a failed send, in state SQE.
+///
+/// In SQE it still receives. It sends again after a change to RTS.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_send_leaves_unreliable_queue_pair_in_sqe() {
@@ -254,7 +255,7 @@ fn failed_send_leaves_unreliable_queue_pair_in_sqe() {
         send(&from, &to, &[1, 2], FOREIGN);
         assert_eq!(from.completed(), [(1, WcStatus::IB_WC_LOC_PROT_ERR), (2, FLUSHED)]);
         assert_eq!(state(&from), QpState::IB_QPS_SQE);
-        // Posted sends are flushed, and arriving messages are received.
+        // In SQE, posted sends are flushed, and arriving messages are received.
         send(&from, &to, &[3], 0);
         assert_eq!(from.completed(), with(FLUSHED, [3]));
         assert_eq!(to.completed(), []);
@@ -268,14 +269,14 @@ fn failed_send_leaves_unreliable_queue_pair_in_sqe() {
         send(&from, &to, &[5], 0);
         assert_eq!(from.completed(), with(SUCCESS, [5]));
         assert_eq!(to.completed(), with(SUCCESS, [30]));
-        // Out of SQE to where everything comes back.
+        // A change from SQE to ERR flushes all requests.
         send(&from, &to, &[6], FOREIGN);
         assert_eq!(from.completed(), [(6, WcStatus::IB_WC_LOC_PROT_ERR)]);
         from.go(QpState::IB_QPS_ERR, 0).expect("modify");
         assert_eq!(from.completed(), with(FLUSHED, [21]));
         assert_eq!(state(&from), QpState::IB_QPS_ERR);
     }
-    // Of a reliable one everything fails.
+    // On a reliable queue pair, all requests fail.
     let [from, to] = Node::pair(&context, 16);
     from.receive([20]).expect("post a receive");
     let mut queue = from.qp.lock_send_queue().expect("send queue");
@@ -338,9 +339,9 @@ fn shared_receive_queue_posts_by_command() {
     assert_eq!(shared.query().expect("query").max_wr, 64);
 }
 
-/// The errno may be any number.
+/// The errno of a refused request may be any number.
 ///
-/// It may be ENOTSUPP, for which only the kernel has a name, or the one of a removed device.
+/// ENOTSUPP has a name only in the kernel, and EIO is also the errno of a removed device.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn refused_request_is_not_posted_for_any_errno() {
@@ -370,7 +371,7 @@ fn completion_wakes_waiting_thread() {
     to.cq.request_notify(false).expect("arm");
     from.send(0..3).expect("post sends");
     assert_eq!(to.cq.wait(&mut done).expect("wait"), 3);
-    // The event of the arming above is there still, and wakes for nothing.
+    // The event of the earlier arming is still pending, and wakes the call without completions.
     assert_eq!(to.cq.wait_timeout(&mut done, Duration::from_millis(1)).expect("wait"), 0);
 }
 
@@ -421,7 +422,7 @@ fn full_completion_queue_is_drained() {
     assert_eq!(done, 32);
 }
 
-/// Another queue pair keeps the completion queue busy: each completion makes it post again.
+/// A drain ends although another queue pair fills the completion queue: each completion causes another post.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn drain_ends_despite_other_completions() {
@@ -483,7 +484,9 @@ fn completion_queue_is_resized() {
     assert_eq!(from.completed(), with(SUCCESS, 0..16));
 }
 
-/// These are all types that the kernel passes on. It raises GID_CHANGE itself, and there are no queues for WQ_FATAL.
+/// Each type of event that the kernel forwards reaches its object.
+///
+/// The kernel raises GID_CHANGE itself, and no queue has WQ_FATAL.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn every_event_reaches_its_object() {
@@ -512,7 +515,7 @@ fn every_event_reaches_its_object() {
     }
 }
 
-/// The rings of the driver are unknown: everything but its queues works.
+/// A driver with unknown rings supports everything except its queues.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn driver_with_unknown_rings_is_detected() {

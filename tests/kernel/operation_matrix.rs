@@ -22,12 +22,12 @@ use crate::manual_qp::{self, QKEY};
 use crate::transfer::pattern;
 use crate::window::binding;
 
-/// Around every length at which something changes: none, a word, inline, a packet of 1024, a page, and the largest.
+/// The lengths around each limit: zero, a word, inline data, a packet of 1024 bytes, a page, and the largest message.
 const LENGTHS: [usize; 17] =
     [0, 1, 2, 3, 4, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 65_535, 65_536, LARGEST];
 const LARGEST: usize = 1 << 20;
 
-/// Bytes in front of a request's first piece, which a datagram's header is among, and between pieces.
+/// Bytes before the first scatter/gather entry of a request, with room for the header of a datagram.
 const FRONT: usize = GRH_LENGTH + 8;
 const GAP: usize = 13;
 
@@ -71,7 +71,7 @@ impl Transport {
         movements
     }
 
-    /// Bytes of the longest message.
+    /// Returns the number of bytes of the longest message.
     fn longest(self) -> usize {
         match self {
             Self::Datagrams => 1024,
@@ -81,12 +81,12 @@ impl Transport {
 }
 
 impl Movement {
-    /// Returns `true` if it completes a receive of the peer's.
+    /// Returns `true` if the operation completes a receive of the peer.
     fn completes_receive(self) -> bool {
         self.is_received() || self == Self::WriteWithImm
     }
 
-    /// Returns `true` if it goes into the memory of one.
+    /// Returns `true` if the operation stores into the memory of a receive.
     fn is_received(self) -> bool {
         matches!(self, Self::Send | Self::SendWithImm | Self::SendWithInvalidate | Self::SendTo)
     }
@@ -103,20 +103,20 @@ impl Movement {
     }
 }
 
-/// Requests that are posted as one list.
+/// A list of requests that is posted at once.
 #[derive(Debug, Clone, Copy)]
 struct Round {
     movement: Movement,
     count: usize,
     length: usize,
     pieces: usize,
-    /// Number of requests per signaled one; the last is signaled too.
+    /// The number of requests for each signaled one. The last request is signaled, too.
     every: usize,
     inline: bool,
 }
 
 impl Round {
-    /// Bytes that belong to one request.
+    /// Returns the number of bytes of memory for one request.
     fn slot(&self) -> usize {
         (FRONT + self.length + (self.pieces + 1) * GAP).next_multiple_of(8)
     }
@@ -128,12 +128,12 @@ impl Round {
         (0..self.pieces).map(piece).collect()
     }
 
-    /// Returns the local pieces of a request.
+    /// Returns the local memory ranges of a request.
     fn here(&self, number: usize) -> Vec<Range<usize>> {
         if self.movement == M::AtomicWrite { vec![] } else { self.apart(number) }
     }
 
-    /// Returns the destinations of the bytes, or their sources for a read.
+    /// Returns the destination ranges of the bytes, or the source ranges for a read.
     fn there(&self, number: usize) -> Vec<Range<usize>> {
         let together = |more| {
             let start = number * self.slot() + FRONT + more;
@@ -147,7 +147,7 @@ impl Round {
         }
     }
 
-    /// Returns the memory of the receive, which has room for more at its end.
+    /// Returns the memory ranges of the receive, with additional room at the end.
     fn receive(&self, number: usize) -> Vec<Range<usize>> {
         let mut pieces = if self.movement.is_received() { self.there(number) } else { vec![] };
         if let Some(last) = pieces.last_mut() {
@@ -181,7 +181,7 @@ fn number_at(memory: &[u8], pieces: &[Range<usize>]) -> u64 {
     u64::from_ne_bytes(gather(memory, pieces).try_into().expect("eight bytes"))
 }
 
-/// Source of a key that the peer invalidates.
+/// The owner of a key that the peer invalidates.
 #[derive(Debug)]
 enum Key {
     Window(MemoryWindow),
@@ -197,16 +197,16 @@ impl Key {
     }
 }
 
-/// Two sides that know each other, of which one posts.
+/// Two connected sides, of which one posts.
 struct Link<'a> {
     transport: Transport,
     from: &'a mut Io,
     to: &'a mut Io,
     destination: Option<Destination<'a>>,
-    /// Bytes from which the memories are filled, from another offset each time.
+    /// Bytes that fill the memories, from another offset in each round.
     base: Vec<u8>,
     rounds: usize,
-    /// Number of times that a queue was full.
+    /// The number of posts that found a full queue.
     refusals: usize,
 }
 
@@ -220,7 +220,7 @@ impl<'a> Link<'a> {
         Self { transport, from, to, destination, base, rounds: 0, refusals: 0 }
     }
 
-    /// Makes a key on the receiving side that a message can invalidate.
+    /// Creates a key on the receiving side that a message can invalidate.
     fn key(&self) -> Key {
         let (pd, write) = (self.to.qp().pd(), AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE);
         if self.transport == Transport::Iwarp {
@@ -234,7 +234,7 @@ impl<'a> Link<'a> {
         Key::Window(window.clone())
     }
 
-    /// Returns request `number`, for which the peer's memory holds `theirs`.
+    /// Returns request `number`, if the peer's memory holds `theirs`.
     fn operation(
         &self,
         round: Round,
@@ -253,7 +253,7 @@ impl<'a> Link<'a> {
                 SendOperation::SendWithInvalidate { rkey: rkey.unwrap_or(rkey_of_all) }
             }
             (M::SendTo, _) => {
-                let destination = self.destination.expect("datagrams have one");
+                let destination = self.destination.expect("datagrams should have a destination");
                 SendOperation::SendTo {
                     destination,
                     imm_data: (number % 2 == 1).then_some(imm_data),
@@ -263,7 +263,7 @@ impl<'a> Link<'a> {
             (M::WriteWithImm, rkey) => SendOperation::WriteWithImm { remote_addr, rkey, imm_data },
             (M::Read, rkey) => SendOperation::Read { remote_addr, rkey },
             (M::CompareSwap, rkey) => {
-                // Every second one finds another number.
+                // Each second comparison fails.
                 let compare = number_at(theirs, &there) + u64::from(small % 2);
                 SendOperation::CompareSwap { remote_addr, rkey, compare, swap: add }
             }
@@ -314,7 +314,7 @@ impl<'a> Link<'a> {
             }
         }
         if count == qp.caps().max_send_wr as usize {
-            // Unless the kernel, on its way still, has carried one out already: then it does nothing.
+            // The kernel may have executed a request already. Then the push succeeds, and the request has no effect.
             if let Err(refused) = self.push_nothing(&mut queue) {
                 assert_invalid(&refused, &["the queue is full", &format!("{count} requests")]);
                 refusals += 1;
@@ -362,7 +362,7 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// Pushes a request that changes nothing and raises no completion.
+    /// Pushes a request without effect and without a completion.
     fn push_nothing(&self, queue: &mut SendQueueGuard<'_>) -> rdmacm::Result<()> {
         let (remote_addr, rkey) = (self.to.memory().addr(), self.to.memory().rkey());
         let operation = match self.destination {
@@ -407,7 +407,7 @@ impl<'a> Link<'a> {
                 imm = imm_data;
             }
             SendOperation::SendWithInvalidate { rkey } => {
-                // siw does not say it.
+                // siw does not report the key.
                 invalidated = (self.transport != Transport::Iwarp).then_some(rkey);
             }
             _ => {}
@@ -416,7 +416,7 @@ impl<'a> Link<'a> {
         assert_eq!((done.imm_data(), done.invalidated_rkey()), (imm, invalidated), "{round:?}");
     }
 
-    /// Returns the next completion, which must be the success of `wr_id`.
+    /// Returns the next completion, which must be the successful one of `wr_id`.
     fn done(&self, io: &Io, wr_id: u64, round: Round) -> Completion {
         let what = || format!("{:?}, {round:?}", self.transport);
         let mut done = [Completion::default()];
@@ -426,7 +426,7 @@ impl<'a> Link<'a> {
         done[0]
     }
 
-    /// Sends a message without bytes, behind which what was written before is there.
+    /// Sends a message without bytes. When it has arrived, all earlier writes have taken effect.
     fn send_empty(&self) {
         self.to.receive_into(100, &[]).expect("post a receive");
         self.from.post_parts(101, SendOperation::Send, &[], SendFlags::SIGNALED).expect("post");
@@ -434,7 +434,7 @@ impl<'a> Link<'a> {
         self.from.done(101);
     }
 
-    /// Runs every movement in every way.
+    /// Runs each operation in each combination of length, entries, signaling and inline data.
     fn sweep(&mut self) {
         let (ours, theirs) = (self.from.qp().caps(), self.to.qp().caps());
         let [depth, receives, most, inline] = [
@@ -471,7 +471,7 @@ impl<'a> Link<'a> {
     }
 }
 
-/// Queues of an odd depth, with as many pieces as the device offers.
+/// Returns a shape with queues of an odd depth, and with the maximum number of scatter/gather entries of the device.
 fn shape(device_name: &str) -> Shape {
     let context = rdmacm::verbs::Context::open(&device(device_name)).expect("open");
     let most = context.query_device().expect("query the device").max_sge;

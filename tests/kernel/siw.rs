@@ -38,7 +38,7 @@ fn objects() -> ResourceCounts {
     device("siw0").resources().expect("count the objects")
 }
 
-/// Sends a message without bytes, behind which everything that was posted before is there.
+/// Sends a message without bytes. When it has arrived, all earlier requests have taken effect.
 pub(crate) fn send_empty(from: &Side, to: &Side) {
     to.io.receive_into(100, &[]).expect("post a receive");
     from.io.post_parts(101, SendOperation::Send, &[], SIGNALED).expect("post a send");
@@ -70,7 +70,7 @@ fn inline_data_arrives_up_to_limit() {
     assert_invalid(&refused.expect_err("too long"), &["queue pair", "81", "80"]);
     let refused = client.io.post_inline(5, server.io.read_at(0), &[], SIGNALED);
     assert_invalid(&refused.expect_err("reads are not inline"), &["read"]);
-    // Nothing of the refused ones is in the queue.
+    // The queue holds none of the refused requests.
     send_empty(client, server);
     connection.close();
 }
@@ -109,7 +109,7 @@ fn sges_are_gathered_and_scattered_in_order() {
         &server.io.receive_into(5, &seven).expect_err("too many entries should be refused"),
         &["7 scatter/gather entries", "6"],
     );
-    // A read takes one piece, and no fence.
+    // A read takes one scatter/gather entry, and no fence.
     let refused = server.io.post_parts(6, client.io.read_at(0), &to[..2], SIGNALED);
     assert_invalid(
         &refused.expect_err("two entries should be refused"),
@@ -183,13 +183,14 @@ fn armed_queue_raises_one_event() {
         }
     };
     let would_block = || {
-        let error = events.get_event().expect_err("no event is there");
+        let error = events.get_event().expect_err("no event should be pending");
         assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
     };
     // The queue is not armed.
     (0..20).for_each(deliver);
     would_block();
-    // By any completion, once; for solicited ones too, as siw's kernel does not know them.
+    // Any completion raises the event, once. This holds for solicited events, too, because siw's kernel driver ignores
+    // that flag.
     for solicited_only in [false, true] {
         cq.request_notify(solicited_only).expect("arm");
         would_block();
@@ -215,7 +216,7 @@ fn small_rings_survive_many_rounds() {
         };
         let connection = connected(Shape { caps, completions: 16, ..Shape::default() });
         let Connection { client, server, .. } = &connection;
-        // The kernel makes it a power of two, and says so.
+        // The kernel rounds the size up to a power of two, and reports the result.
         let depth = u64::from(requests.next_power_of_two());
         assert_eq!(u64::from(server.io.qp().caps().max_recv_wr), depth);
         assert_eq!(u64::from(client.io.qp().caps().max_send_wr), depth);
@@ -238,14 +239,14 @@ fn small_rings_survive_many_rounds() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn full_send_queue_loses_nothing() {
-    // Both sides' memory and what other tests have not let go of yet is within RLIMIT_MEMLOCK, which
-    // siw counts even for root.
+    // The memory of both sides, and that of other tests which is not yet released, must be within RLIMIT_MEMLOCK. siw
+    // enforces this limit even for root.
     const LENGTH: usize = 3 << 20;
     let caps = QueuePairCaps { max_send_wr: 2, ..QueuePairCaps::default() };
     let connection = connected(Shape { caps, memory: LENGTH, ..Shape::default() });
     let Connection { client, server, .. } = &connection;
     let there = server.io.written_at(0);
-    // The kernel sends in the poster's time until the socket's buffer is full.
+    // The kernel sends in the thread of the poster until the socket's buffer is full.
     let mut posted = 0;
     let error = loop {
         match client.io.post(posted, there, 0..LENGTH, SIGNALED) {
@@ -357,11 +358,11 @@ fn posted_requests_are_flushed_at_end() {
     };
     let back = |side: &Side, expected: &[u64]| {
         let mut back: Vec<_> = iter::from_fn(|| side.io.polled()).map(flushed).collect();
-        // Of two queues, one is the first.
+        // The order of completions of different queues is not defined.
         back.sort_unstable();
         assert_eq!(back, expected);
     };
-    // The kernel has flushed, or nearly so, and the library does not know before the event is read.
+    // The kernel has flushed the queue pair, or soon will, but the library learns of the end only from the event.
     post(server, 4);
     post(server, 6);
     server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
@@ -370,7 +371,7 @@ fn posted_requests_are_flushed_at_end() {
     back(server, &[8, 9]);
     server.id.disconnect().expect("disconnect");
     back(server, &[]);
-    // On this side the library has said it first.
+    // On this side, the library itself has ended the connection.
     post(client, 4);
     back(client, &[4, 5]);
     client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
@@ -378,7 +379,7 @@ fn posted_requests_are_flushed_at_end() {
     back(client, &[6, 7]);
 }
 
-/// Returns the number of channels, 0 or 1, that are readable now or before long.
+/// Returns the number of channels, 0 or 1, that are readable within ten seconds.
 fn readable(channel: &CompletionChannel) -> i32 {
     let timeout = PollTimeout::from(10_000_u16);
     poll(&mut [PollFd::new(channel.as_fd(), PollFlags::POLLIN)], timeout).expect("poll")
@@ -395,7 +396,7 @@ fn injected_flush_wakes_waiting_thread() {
     assert_eq!(flushed(server.io.next()), 1);
     let (events, cq) = (server.io.channel(), server.io.cq());
     let before = objects();
-    // The kernel may be at it still.
+    // The kernel may not have flushed the queue pair yet.
     let arm = || cq.request_notify(false).expect("arm");
     while {
         server.io.receive(2, 0..8).expect("post a receive");
@@ -407,13 +408,13 @@ fn injected_flush_wakes_waiting_thread() {
         // The test does not read the channel first, because that would wait forever without an event.
         assert_eq!(readable(events), 1, "the channel should be readable");
         assert_eq!(events.get_event().expect("an event").token(), cq.token());
-        assert_eq!(flushed(server.io.polled().expect("it is there")), wr_id);
+        assert_eq!(flushed(server.io.polled().expect("the completion should have arrived")), wr_id);
         assert!(server.io.polled().is_none());
-        assert_eq!(objects(), before, "nothing is left of what has woken");
+        assert_eq!(objects(), before, "the wakeup queue pair should be destroyed");
         arm();
         server.io.receive(wr_id + 1, 0..8).expect("post a receive");
     }
-    // The last event is not read.
+    // The last event stays unread.
     drop(connection);
 }
 
@@ -482,7 +483,7 @@ fn accept_of_established_connection_is_refused() {
 fn connect_without_listener_is_rejected() {
     let channel = channel();
     let client = Side::new(resolve(&channel, siw(7199)), Shape::default());
-    // The command takes as long as TCP takes, and returns the result.
+    // The command takes as long as the connection attempt of TCP, and returns its result.
     let error = client.id.connect(&ConnParam::default()).expect_err("no program should listen");
     assert_eq!(error.errno(), libc::ECONNREFUSED, "{error}");
     let id = client.id.token();
@@ -506,7 +507,7 @@ fn wildcard_listener_needs_tcp_port() {
     let client = ask(&channel, siw(address.port()), &ConnParam::default());
     let server = Side::new(request(&channel), Shape::default());
     assert_eq!(server.id.context().expect("a device").device().name(), "siw0");
-    // To destroy an id that has asked waits for the answer.
+    // Destroying an id that has sent a request waits for the answer.
     drop(server);
     drop(client);
 }
@@ -581,7 +582,7 @@ fn invalid_queue_pair_sizes_are_refused() {
         let error = QueuePair::new(pd, &init).expect_err("refused");
         assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{caps:?}: {error:?}");
     }
-    // One that receives nothing has no ring for it.
+    // A queue pair without receives has no receive ring.
     let caps = QueuePairCaps { max_recv_wr: 0, ..default };
     let init = QueuePairInit { caps, ..QueuePairInit::new(cq) };
     let qp = QueuePair::new(pd, &init).expect("a queue pair for sending only");

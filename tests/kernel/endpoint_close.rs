@@ -20,7 +20,7 @@ use crate::modify::bring;
 use crate::netdev::run;
 use crate::rng::Rng;
 
-/// Returns the object counts besides open devices, which close with the last handle.
+/// Returns the object counts of a connection. They exclude the device context, which the last handle closes.
 fn parts_at(address: SocketAddr) -> Vec<Option<u64>> {
     let objects: ResourceCounts = objects_at(address);
     ["pd", "cq", "qp", "cm_id", "mr"].map(|kind| objects.count(kind)).to_vec()
@@ -48,30 +48,30 @@ fn close_flushes_pending_sends(address: SocketAddr) {
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     server.close(LONG).expect("close");
     for connection in [&client, &server] {
-        connection.close(LONG).expect("it is closed");
+        connection.close(LONG).expect("the connection should be closed");
         let error = connection.recv().expect_err("this side has closed");
         assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     }
     assert_eq!(parts_at(address), before, "the handles are there still");
 }
 
-/// An abort returns when the kernel objects are destroyed.
+/// An abort returns after the kernel objects are destroyed.
 ///
-/// This holds also while another thread is notifying the peer of the end.
+/// This holds even while another thread is notifying the peer of the end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn abort_waits_for_command_of_close() {
     for _ in 0..30 {
         let before = parts_at(roce(0));
         let [client, server] = pair(roce(0), &ConnectionConfig::default());
-        // Both sides have as many.
+        // Both sides have the same number of objects.
         let pairs = before.iter().zip(parts_at(roce(0)));
         let of_server: Vec<_> = pairs
             .map(|(before, both)| before.zip(both).map(|(before, both)| before.midpoint(both)))
             .collect();
         thread::scope(|scope| {
             let closing = scope.spawn(|| client.close(LONG));
-            // Refused from the moment at which the peer is to be notified.
+            // From the moment at which the close notifies the peer, this call is refused.
             while client.try_acquire_buffer().is_ok() {}
             client.abort();
             assert_eq!(parts_at(roce(0)), of_server, "the client should have no object left");
@@ -82,7 +82,7 @@ fn abort_waits_for_command_of_close() {
     }
 }
 
-/// The connection lives as long as one of its handles, and ends for all of them at once.
+/// A connection exists as long as one of its handles, and ends for all handles at once.
 fn clones_share_connection(address: SocketAddr) {
     let before = parts_at(address);
     for is_closed in [true, false] {
@@ -95,7 +95,8 @@ fn clones_share_connection(address: SocketAddr) {
         receives(&second, b"back");
         assert_eq!(first.stats().expect("count"), second.stats().expect("count"));
         assert_eq!(first.peer_addr(), second.peer_addr());
-        // Otherwise an abort leaves it unknown whether all was sent, and so a later call of `close`.
+        // After an abort with sends in flight, a later `close` reports them as possibly lost. So this thread flushes
+        // first.
         first.flush_timeout(LONG).expect("flush");
         thread::scope(|scope| {
             let waiting = scope.spawn(|| second.recv().expect_err("a clone has ended it"));
@@ -149,15 +150,15 @@ fn siw_close_flushes_pending_sends() {
     close_flushes_pending_sends(siw(0));
 }
 
-/// The network of the guest with itself, which loses each message that confirms a connection until this is dropped.
+/// A filter on the loopback device that drops each message that confirms a connection, until this value is dropped.
 struct Unconfirmed;
 
 impl Unconfirmed {
     fn new() -> Self {
         run("tc", &["qdisc", "add", "dev", "lo", "clsact"]);
         let filter = ["filter", "add", "dev", "lo", "ingress", "protocol", "ip", "u32"];
-        // A management datagram begins behind the headers of IPv4 (20 bytes), UDP (8) and RoCE (12 and 8): one of the
-        // connection management class, whose attribute is "ready to use".
+        // A management datagram begins after the headers of IPv4 (20 bytes), UDP (8) and RoCE (12 and 8). The filter
+        // matches the class of connection management and the attribute "ready to use".
         let class = ["match", "u32", "0x01070000", "0xffff0000", "at", "48"];
         let attribute = ["match", "u32", "0x00140000", "0xffff0000", "at", "64"];
         run("tc", &[&filter[..], &class, &attribute, &["action", "drop"]].concat());
@@ -171,9 +172,9 @@ impl Drop for Unconfirmed {
     }
 }
 
-/// A peer that leaves before it learns that the connection is established rejects it.
+/// A peer that leaves before it learns that the connection is established rejects the connection.
 ///
-/// This is the end of the connection; the flush of the receives behind it is not reported as the cause.
+/// The rejection is the reported end. The flush of the receives, which follows, is not.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn late_rejection_ends_connection() {
@@ -224,10 +225,10 @@ fn siw_all_threads_may_close() {
 fn end_wakes_blocked_calls(address: SocketAddr, end: impl Fn(&Connection)) {
     let config = ConnectionConfig::new().send_buffers(1).receive_buffers(1);
     let [client, server] = pair(address, &config);
-    // Nothing is posted, and so nothing completes at the end.
+    // No request of this side is posted, so no request completes at the end.
     server.post_send(filled(&server, b"kept")).expect("post");
     let kept = client.recv_timeout(LONG).expect("receive").expect("a message");
-    let buffer = client.acquire_buffer().expect("the only one");
+    let buffer = client.acquire_buffer().expect("the only buffer should be free");
     let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let receive = |client: &Connection| client.recv_timeout(LONG).expect_err("no message");
@@ -264,7 +265,7 @@ fn siw_abort_wakes_blocked_calls() {
     end_wakes_blocked_calls(siw(0), Connection::abort);
 }
 
-/// Closes `client`, whose peer answers only later.
+/// Starts to close `client`. The peer answers later.
 fn close(client: &Connection) {
     drop(client.close(Duration::ZERO));
 }
@@ -281,7 +282,7 @@ fn siw_close_wakes_blocked_calls() {
     end_wakes_blocked_calls(siw(0), close);
 }
 
-/// A peer that does not use its connection does not answer. This side releases its objects nevertheless.
+/// The peer does not use its connection, and so does not answer. This side releases its objects nevertheless.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_ends_at_deadline() {
@@ -292,10 +293,10 @@ fn close_ends_at_deadline() {
     assert_eq!(error.operation(), "close");
     drop(server);
     assert_eq!(parts_at(roce(0)), before);
-    client.close(LONG).expect("it is closed");
+    client.close(LONG).expect("the connection should be closed");
 }
 
-/// iWARP has no answer to wait for, and what is not there does not come.
+/// On iWARP a close waits for no answer, because iWARP has none.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_close_waits_for_no_answer() {
@@ -313,12 +314,12 @@ fn siw_close_waits_for_no_answer() {
     assert_eq!(parts_at(siw(0)), before);
 }
 
-/// A message that was posted before the peer left is lost, and the close reports it.
+/// A message that was posted before the peer left is lost, and the close reports the loss.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_reports_lost_message() {
     let [client, server] = pair(roce(0), &ConnectionConfig::new().receive_buffers(1));
-    // The second one finds no buffer.
+    // The second message finds no receive buffer.
     client.post_send(filled(&client, b"one")).expect("post");
     let kept = server.recv_timeout(LONG).expect("receive").expect("a message");
     client.post_send(filled(&client, b"two")).expect("post");
@@ -329,7 +330,7 @@ fn close_reports_lost_message() {
     drop(kept);
 }
 
-/// A message posted while another thread closes the connection arrives, or is refused.
+/// A message that is posted while another thread closes the connection arrives or is refused.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_delivers_concurrent_posts() {
@@ -341,7 +342,7 @@ fn close_delivers_concurrent_posts() {
                 let mut posted = 0;
                 while client.post_bytes(b"").is_ok() {
                     posted += 1;
-                    // So that there are times when nothing is on its way.
+                    // The flush creates moments at which no message is in flight.
                     let _ended = client.flush_timeout(LONG);
                     let _closing = tx.send(());
                 }
@@ -361,7 +362,7 @@ fn close_delivers_concurrent_posts() {
     }
 }
 
-/// Connections end at any moment, in any order and by several threads.
+/// Connections may be dropped at any time, in any order and by several threads.
 fn connection_may_be_dropped_at_any_time(address: SocketAddr) {
     let before = objects_at(address);
     let mut rng = Rng(0x1234_5678_9abc_def1);
@@ -419,9 +420,9 @@ fn siw_connection_may_be_dropped_at_any_time() {
     connection_may_be_dropped_at_any_time(siw(0));
 }
 
-/// A side that sends while the peer leaves gets `Disconnected`.
+/// If the peer leaves while a side sends, this side gets `Disconnected`.
 ///
-/// It counts no failure, whatever becomes of its messages.
+/// The lost messages are not reported as failures.
 fn abort_by_peer_during_sends_is_disconnect(address: SocketAddr) {
     for number in 0..40 {
         let [client, server] = pair(address, &ConnectionConfig::default());
@@ -455,14 +456,14 @@ fn siw_abort_by_peer_during_sends_is_disconnect() {
     abort_by_peer_during_sends_is_disconnect(siw(0));
 }
 
-/// Returns a connection, and its peer on the low level, whose queue pair can be modified freely.
+/// Returns a connection and its low-level peer, whose queue pair a test can modify.
 pub(crate) fn with_low_peer(keep_alive: Option<Duration>) -> (Connection, Side) {
     let config = ConnectionConfig::new().retry_count(2).keep_alive_interval(keep_alive);
-    // About a millisecond.
+    // This acknowledgment timeout is about a millisecond.
     to_low_peer(&Connector::new().ack_timeout(8).config(config))
 }
 
-/// Returns a connection of `connector`, and its peer on the low level.
+/// Returns a connection of `connector`, and its low-level peer.
 pub(crate) fn to_low_peer(connector: &Connector) -> (Connection, Side) {
     let channel = channel();
     let (_listener, server) = listen(&channel, roce(0));
@@ -477,7 +478,7 @@ pub(crate) fn to_low_peer(connector: &Connector) -> (Connection, Side) {
     })
 }
 
-/// The peer's queue pair is dead, which no event reports: sends fail when the retries are used up.
+/// No event reports that the peer's queue pair has failed: sends fail after all retries.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn sends_to_dead_peer_fail_after_retries() {

@@ -1,4 +1,4 @@
-//! The safe tier: connecting, accepting, rejecting, and the deadlines of it.
+//! The safe tier: connecting, accepting and rejecting, and the deadlines of these calls.
 
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
@@ -22,12 +22,12 @@ use crate::fixtures::{
 };
 use crate::netdev::Sysctl;
 
-/// Returns a connection within this process: the side that connected, and the one that accepted.
+/// Returns both sides of a connection within this process: first the connecting side, then the accepting one.
 pub(crate) fn pair(address: SocketAddr, config: &ConnectionConfig) -> [Connection; 2] {
     pair_of(address, [config; 2])
 }
 
-/// Returns a connection whose sides have config of their own.
+/// Returns both sides of a connection, each with its own config.
 pub(crate) fn pair_of(
     address: SocketAddr,
     [ours, theirs]: [&ConnectionConfig; 2],
@@ -75,12 +75,12 @@ fn both_sides_report_peer_addresses(address: SocketAddr) {
     assert_eq!((client.local_addr(), accepted.peer_addr()), (Some(others), Some(others)));
     assert!(client.private_data().starts_with(b"pong"));
     assert!(accepted.private_data().starts_with(b"ping"));
-    // Short enough for a line, and nothing of what peers say.
+    // The text fits into a line, and has no data of the peer.
     assert_eq!(
         format!("{client:?}"),
         format!("Connection {{ local: Some({others}), peer: Some({server}), .. }}")
     );
-    // In either order, and the listener first or last.
+    // The order of these drops must not matter.
     drop(accepted);
     drop(client);
     drop(listener);
@@ -115,14 +115,14 @@ fn tos_becomes_traffic_class_of_both_sides() {
     }
 }
 
-/// Returns the peer's depths from the other side's point of view.
+/// Returns the peer's depths from the view of this side.
 ///
-/// The other side may have as many operations outstanding as the peer holds resources.
+/// This side may have as many operations outstanding as the peer has resources.
 fn depths(param: &ConnParam) -> [u8; 2] {
     [param.initiator_depth, param.responder_resources]
 }
 
-/// Each side learns the read depths of the other one, both proposed and accepted.
+/// Each side learns the depths of the other side, in the request and in the answer.
 fn depths_are_negotiated(address: SocketAddr) {
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
@@ -135,7 +135,7 @@ fn depths_are_negotiated(address: SocketAddr) {
         assert_eq!(depths(incoming.conn_param()), [3, 5]);
         let accepted = incoming.accept(&own, &[], LONG).expect("accept");
         let client = client.join().expect("client should not panic");
-        // Both have some.
+        // Both sides have resources for reads.
         for [reader, owner] in [[&client, &accepted], [&accepted, &client]] {
             reader.post_send(filled(reader, b"hello")).expect("post");
             receives(owner, b"hello");
@@ -155,10 +155,11 @@ fn depths_are_negotiated(address: SocketAddr) {
     let incoming = listener.accept_timeout(LONG).expect("a request");
     assert_eq!(depths(incoming.conn_param()), [3, 5]);
     let accepted = incoming.start_accept(&own, &[], LONG).expect("accept");
-    let answer = channel.expect_event(EventType::Established).expect("it is accepted");
-    // siw holds as many as are asked for, and says what this side has of it, where others say what the peer has.
+    let answer =
+        channel.expect_event(EventType::Established).expect("the request should be accepted");
+    // siw grants all requested resources, and reports the depths of this side. Other drivers report those of the peer.
     let expected = if address == siw(0) { [2, 5] } else { [4, 2] };
-    assert_eq!(depths(answer.connection().expect("of the server")), expected);
+    assert_eq!(depths(answer.connection().expect("the event should have parameters")), expected);
     accepted.wait().expect("accept");
 }
 
@@ -174,9 +175,9 @@ fn siw_depths_are_negotiated() {
     depths_are_negotiated(siw(0));
 }
 
-/// The side without a receive buffer decides how often a message is sent again.
+/// The side without a receive buffer determines how often the device repeats a message.
 ///
-/// This holds for a request and for an accept.
+/// This holds for the connecting and for the accepting side.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rnr_retries_follow_receiver_setting() {
@@ -197,7 +198,7 @@ fn rnr_retries_follow_receiver_setting() {
     }
 }
 
-/// Returns the error of a client whose request `answer` answers.
+/// Returns the error of a client whose request `answer` handles.
 fn answered(address: SocketAddr, answer: impl FnOnce(Incoming)) -> rdmacm::Error {
     let before = objects_at(address);
     let listener = Listener::bind(address).expect("listen");
@@ -271,7 +272,7 @@ fn siw_connect_without_listener_is_refused() {
     assert!(error.hint().is_some_and(|hint| hint.contains("the server listens")), "{error}");
 }
 
-/// Each phase that can be late has its own deadline, and all have one together.
+/// Each phase has its own deadline, and all phases have a common one.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn unanswered_connect_ends_at_deadline() {
@@ -281,7 +282,7 @@ fn unanswered_connect_ends_at_deadline() {
     let short = Duration::from_millis(50);
     let with: [fn(Duration) -> Connector; 2] = [
         |deadline| Connector::new().response_timeout(deadline),
-        // Of which resolving takes a part, all of it where the machine is slow.
+        // Address and route resolution use a part of this time, or all of it on a slow machine.
         |deadline| Connector::new().total_timeout(deadline),
     ];
     for with in with {
@@ -296,11 +297,13 @@ fn unanswered_connect_ends_at_deadline() {
             deadline *= 2;
             assert!(deadline < LONG, "{error}");
         }
-        // The request is there, of a peer that is not: accepting finds out.
-        let incoming = listener.accept().expect("it is there");
-        let late =
-            incoming.accept(&ConnectionConfig::default(), &[], LONG).expect_err("it is late");
-        // The peer's rejection reaches the kernel before ACCEPT, which the kernel then refuses, or after it.
+        // The request of the ended attempt is still pending. Accepting it fails.
+        let incoming = listener.accept().expect("a request should be pending");
+        let late = incoming
+            .accept(&ConnectionConfig::default(), &[], LONG)
+            .expect_err("the accept should be late");
+        // The peer's rejection reaches the kernel before the command ACCEPT, which the kernel then refuses, or after
+        // it.
         match late.kind() {
             ErrorKind::Rejected(rejection) => {
                 assert_eq!(rejection.reason, RejectReason::TIMEOUT, "{late}")
@@ -308,7 +311,7 @@ fn unanswered_connect_ends_at_deadline() {
             _ => assert!(late.to_string().contains("the peer may have given up"), "{late}"),
         }
     }
-    // A neighbour that does not exist.
+    // No machine has this address.
     let unused = SocketAddr::from(([10, 0, 0, 99], 7471));
     let connector = Connector::new().local_addr(roce(0)).resolve_addr_timeout(short);
     let error = connector.connect(unused).expect_err("no peer should answer");
@@ -340,9 +343,9 @@ fn siw_unanswered_connect_reports_deadline() {
             announce(&tx);
             connector.connect(server)
         });
-        let client_thread = rx.recv().expect("the thread begins");
+        let client_thread = rx.recv().expect("the thread should begin");
         let incoming = listener.accept_timeout(LONG).expect("a request");
-        // It gives the attempt up when the time is over.
+        // The call is still in the kernel after its deadline.
         thread::sleep(short);
         stuck(client_thread);
         drop(incoming);
@@ -391,7 +394,7 @@ fn impossible_config_is_refused() {
     assert_eq!(objects_at(roce(0)), before);
 }
 
-/// A thread that waits when its process forks is no child's to wait for.
+/// A child does not wait for a thread of its parent that waits in the listener.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn forked_child_cannot_listen() {
@@ -403,7 +406,7 @@ fn forked_child_cannot_listen() {
             announce(&tx);
             drop(listener.accept_timeout(LONG).expect("a request"));
         });
-        asleep(rx.recv().expect("the thread begins"));
+        asleep(rx.recv().expect("the thread should begin"));
         in_child(|| {
             alarm::set(10);
             for error in [listener.accept(), listener.try_accept()] {
@@ -416,14 +419,14 @@ fn forked_child_cannot_listen() {
     });
 }
 
-/// A thread that waits for requests is woken by one, and so is one of two.
+/// A request wakes one waiting thread, even if two threads wait.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn each_request_wakes_one_of_several_threads() {
     let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let (tx, rx) = std::sync::mpsc::channel();
-    // Both connections are kept until both are accepted: the end may overtake the last message of the handshake.
+    // Both connections are kept until both are accepted, because an end may overtake the last message of the handshake.
     let clients = thread::scope(|scope| {
         for _ in 0..2 {
             let (tx, listener) = (tx.clone(), &listener);
@@ -454,25 +457,25 @@ fn request_outlives_listener() {
     });
 }
 
-/// The kernel chooses of RDMA's own ports, and iWARP needs that of TCP too.
+/// The kernel selects a port that RDMA does not use, and on iWARP TCP must not use the port either.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_port_used_by_tcp_is_skipped() {
     const ROUNDS: u16 = 10;
     const FEW: [u16; 2] = [7400, 7401];
     let before = objects_at(siw(0));
-    // The ports that the kernel has to choose from, of which TCP has the first on siw0.
-    let other = TcpListener::bind(siw(FEW[0])).expect("take it");
+    // The kernel has these two ports to choose from. On siw0, TCP uses the first one.
+    let other = TcpListener::bind(siw(FEW[0])).expect("the port should be free");
     let few = Sysctl::new("net/ipv4/ip_local_port_range", &format!("{} {}", FEW[0], FEW[1]));
     for _ in 0..ROUNDS {
-        let listener = Listener::bind(siw(0)).expect("there is a free one");
+        let listener = Listener::bind(siw(0)).expect("a port should be free");
         assert_eq!(listener.local_addr(), Some(siw(FEW[1])));
         drop(listener);
         let taken = Listener::bind(siw(FEW[0])).expect_err("port should be taken");
         assert_eq!(taken.errno(), libc::EADDRINUSE, "{taken}");
     }
     for round in 1..=ROUNDS {
-        // TCP remembers the peers of a port.
+        // TCP remembers the peers of a port, so each round has another port.
         let [client, _server] = pair(siw(FEW[1] + round), &ConnectionConfig::default());
         assert_eq!(client.local_addr(), Some(siw(FEW[1])));
     }
@@ -481,11 +484,11 @@ fn siw_port_used_by_tcp_is_skipped() {
     let server = listener.local_addr().expect("an IP address");
     let taken = asked.connect(server).expect_err("port should be taken");
     assert_eq!(taken.errno(), libc::EADDRINUSE, "{taken}");
-    // Both.
-    let both = TcpListener::bind(siw(FEW[1])).expect("take it");
-    let none = Connector::new().connect(server).expect_err("there is no other");
+    // TCP uses both ports now.
+    let both = TcpListener::bind(siw(FEW[1])).expect("the port should be free");
+    let none = Connector::new().connect(server).expect_err("no other port should be free");
     assert_eq!(none.errno(), libc::EADDRINUSE, "{none}");
-    let none = Listener::bind(siw(0)).expect_err("there is no other");
+    let none = Listener::bind(siw(0)).expect_err("no other port should be free");
     assert_eq!(none.errno(), libc::EADDRINUSE, "{none}");
     drop((few, other, both, listener));
     assert_eq!(objects_at(siw(0)), before);

@@ -68,7 +68,7 @@ fn reads() -> u32 {
 
 /// Each message that wakes a thread raises an event.
 ///
-/// The thread reads few of these events, and still does not leave them to the kernel.
+/// The thread reads these events in batches, and leaves none in the kernel.
 fn completion_events_are_read_in_batches(address: SocketAddr) {
     const COUNT: u32 = 80;
     let [client, server] = pair(address, &ConnectionConfig::default());
@@ -106,7 +106,7 @@ fn siw_completion_events_are_read_in_batches() {
 
 /// The receiver answers each window of a stream.
 ///
-/// On iWARP a message that finds no buffer ends the connection.
+/// On iWARP a message without a receive buffer ends the connection.
 fn stream_arrives_in_order(address: SocketAddr) {
     const WINDOW: u32 = 16;
     const WINDOWS: u32 = 20;
@@ -132,7 +132,7 @@ fn stream_arrives_in_order(address: SocketAddr) {
         }
     });
     sends.flush_timeout(LONG).expect("flush");
-    // The connection lives as long as one of its handles.
+    // The connection exists as long as one of its handles.
     drop(sends);
     server.post_send(filled(&server, b"still there")).expect("post");
     receives(&answers, b"still there");
@@ -152,7 +152,7 @@ fn siw_stream_arrives_in_order() {
     stream_arrives_in_order(siw(0));
 }
 
-/// Three threads send, each in its own way, and two receive, until the connection ends.
+/// Three threads send, each by another function, and two threads receive until the connection ends.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn many_threads_share_one_connection() {
@@ -202,7 +202,7 @@ fn assert_kind<T>(result: rdmacm::Result<T>, kind: &ErrorKind) {
     assert_eq!(error.kind(), kind, "{error}");
 }
 
-/// Messages that the program keeps have their buffers. On RoCE the peer waits with more.
+/// Messages that the program holds keep their buffers. On RoCE further messages wait at the peer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn sender_waits_for_receive_buffers() {
@@ -234,7 +234,7 @@ fn acquire_waits_for_free_buffer() {
     assert_kind(client.acquire_buffer_timeout(Duration::from_millis(1)), &ErrorKind::TimedOut);
     let (tx, rx) = mpsc::channel();
     let [dropped, mut sent] = both;
-    // Of two that wait, one sleeps on the descriptors and one waits for that one.
+    // One of two waiting threads waits on the descriptors, and the other one waits for the first.
     let two_wait_for = |comes_back: &mut dyn FnMut()| {
         thread::scope(|scope| {
             let waiting = [(); 2].map(|()| {
@@ -274,9 +274,9 @@ fn oversized_and_foreign_buffers_are_refused() {
     assert_eq!(client.acquire_buffer().expect("it went home").capacity(), 100);
 }
 
-/// One side sends short messages and receives long ones, and the other does the reverse.
+/// One side sends short messages and receives long ones, and the other side does the reverse.
 fn sizes_differ_by_direction(address: SocketAddr) {
-    // The buffer of the keep-alive writes is behind the other buffers.
+    // The buffer of keep-alive writes follows the other buffers.
     for keep_alive in [None, Some(Duration::from_millis(1))] {
         let some = ConnectionConfig::new().keep_alive_interval(keep_alive).send_buffers(3);
         let sizes = |send_buffer_size, receive_buffer_size| {
@@ -290,7 +290,7 @@ fn sizes_differ_by_direction(address: SocketAddr) {
             let error = connection.post_bytes(&vec![0; size + 1]).expect_err("too long");
             assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
         }
-        // Each buffer of both sides is used more than once.
+        // Each buffer of both sides is used several times.
         for round in 0..40 {
             client.post_send(filled(&client, &[round; 10])).expect("post");
             receives(&server, &[round; 10]);
@@ -312,9 +312,9 @@ fn siw_sizes_differ_by_direction() {
     sizes_differ_by_direction(siw(0));
 }
 
-/// A message that is too long for the receiver's buffers ends the connection.
+/// A message that is longer than the receiver's buffers ends the connection.
 ///
-/// Each side has buffers of its own size.
+/// Each side selects the size of its own buffers.
 fn oversized_message_ends_connection(address: SocketAddr) {
     let before = objects_at(address);
     let small = ConnectionConfig::new().receive_buffer_size(64);
@@ -327,12 +327,13 @@ fn oversized_message_ends_connection(address: SocketAddr) {
     );
     client.post_send(filled(&client, &[2; 65])).expect("post");
     receives(&server, &[1; 64]);
-    let error = server.recv_timeout(LONG).expect_err("it is too long");
+    let error = server.recv_timeout(LONG).expect_err("the message should be too long");
     assert_eq!(*error.kind(), ErrorKind::WorkRequestFailed(WcStatus::IB_WC_LOC_LEN_ERR), "{error}");
     assert_eq!(error.errno(), libc::EMSGSIZE);
     server.acquire_buffer().expect_err("the connection has ended");
     server.abort();
-    // On iWARP it is sent when TCP has it, and what the peer says of it is the end of the connection.
+    // On iWARP a send completes when TCP has accepted the message, and the peer reports the fault only by ending the
+    // connection.
     let error = loop {
         match client
             .acquire_buffer_timeout(LONG)
@@ -344,7 +345,7 @@ fn oversized_message_ends_connection(address: SocketAddr) {
     };
     match error.kind() {
         ErrorKind::WorkRequestFailed(status) => {
-            // rxe reports another status than the specification has.
+            // rxe does not report the status that the specification demands.
             let wanted = match is_card() {
                 true => WcStatus::IB_WC_REM_INV_REQ_ERR,
                 false => WcStatus::IB_WC_REM_OP_ERR,
@@ -390,22 +391,23 @@ fn siw_refuses_immediate_data() {
     let [client, server] = pair(siw(0), &ConnectionConfig::new().send_buffers(1));
     let mut buffer = filled(&client, b"text");
     buffer.set_imm_data(Some(1));
-    let error = client.post_send(buffer).expect_err("iWARP has none");
+    let error = client.post_send(buffer).expect_err("iWARP should have no immediate data");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
-    // The buffer is there again, and the connection has come to no harm.
+    // The buffer is free again, and the connection still works.
     client.post_send(filled(&client, b"text")).expect("post");
     receives(&server, b"text");
 }
 
-/// Messages and buffers that a program holds stay usable after their connection ends. The kernel frees their memory
-/// after that.
+/// Messages and buffers stay usable after their connection ends.
+///
+/// The kernel deregisters their memory only when they are dropped.
 fn buffers_outlive_connection(address: SocketAddr) {
     let before = objects_at(address);
     let [client, server] = pair(address, &ConnectionConfig::default());
     client.post_send(filled(&client, b"kept")).expect("post");
     let message = server.recv_timeout(LONG).expect("receive").expect("a message");
     let mut buffer = server.acquire_buffer().expect("a buffer");
-    // In the middle: messages are on their way, and receives posted.
+    // The connection ends while messages are in flight and receives are posted.
     for _ in 0..8 {
         client.post_send(filled(&client, &[9; 4096])).expect("post");
     }
@@ -450,7 +452,7 @@ fn messages_allocate_nothing(address: SocketAddr) {
         );
         receives(&client, b"back");
     };
-    // Objects that are made for the first message only.
+    // The first message creates objects.
     round();
     assert_eq!(allocations(|| (0..50).for_each(|_| round())), 0);
 }
@@ -473,10 +475,10 @@ fn forked_child_cannot_use_connection() {
     let [client, server] = pair(roce(0), &ConnectionConfig::default());
     let buffer = filled(&client, b"the parent's");
     let buffers = (filled(&client, b"the child's"), filled(&client, b"posted"));
-    // The child takes a copy of them.
+    // The child gets copies of these objects.
     let mut all = Some((client, server, buffers));
     in_child(|| {
-        let (client, server, (dropped, posted)) = all.take().expect("they are there");
+        let (client, server, (dropped, posted)) = all.take().expect("the objects should exist");
         forked(client.acquire_buffer());
         forked(client.post_send(posted));
         forked(client.flush());

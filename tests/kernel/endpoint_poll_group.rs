@@ -17,12 +17,12 @@ use crate::endpoint_connect::objects_at;
 use crate::fixtures::{LONG, device, roce, roce_name, siw};
 use crate::rng::Rng;
 
-/// Returns the config of a small group, for tests that count.
+/// Returns the config of a small group, for tests that count buffers.
 pub(crate) fn small() -> PollGroupConfig {
     PollGroupConfig::new().receives(16).sends(16).sends_per_member(8).members(8)
 }
 
-/// A poll group, and the events that the test has not looked at.
+/// A poll group, and the events that the test has not handled.
 pub(crate) struct Group {
     pub(crate) group: PollGroup,
     pub(crate) events: VecDeque<Event>,
@@ -61,7 +61,7 @@ impl Group {
         }
     }
 
-    /// Waits for the end of `member`, which comes next.
+    /// Waits for the end of `member`, which must be the next event.
     #[track_caller]
     pub(crate) fn end(&mut self, member: Member) -> End {
         match self.next() {
@@ -79,7 +79,7 @@ impl Group {
         }
     }
 
-    /// Has the peer close the connection, which ends `member`.
+    /// Closes `peer`, and asserts that this ends `member`.
     #[track_caller]
     pub(crate) fn is_closed_by(&mut self, peer: &Connection, member: Member) {
         thread::scope(|scope| {
@@ -89,7 +89,7 @@ impl Group {
         });
     }
 
-    /// Asserts that there is no event.
+    /// Asserts that the group has no event.
     #[track_caller]
     pub(crate) fn is_quiet(&mut self) {
         let mut events = Vec::new();
@@ -136,7 +136,7 @@ impl Group {
         })
     }
 
-    /// A connection of which both sides are members. Returns the side that has asked for it, and the other one.
+    /// Connects a member to another member of the group. Returns the connecting member, then the accepting one.
     #[track_caller]
     pub(crate) fn connects_to_itself(&mut self, listener: &Listener) -> (Member, Member) {
         let server = listener.local_addr().expect("an IP address");
@@ -182,7 +182,7 @@ fn messages_go_both_ways(address: SocketAddr) {
     assert_eq!(group.group.peer_addr(one), first.local_addr());
     assert!(group.group.private_data(two).starts_with(b"welcome"));
     assert!(first.private_data().starts_with(b"welcome"));
-    // On iWARP the side that connects sends first.
+    // On iWARP the connecting side sends first.
     first.post_bytes(b"from the first").expect("post");
     let message = group.message(one);
     assert_eq!((&*message, message.member()), (&b"from the first"[..], one));
@@ -191,7 +191,7 @@ fn messages_go_both_ways(address: SocketAddr) {
     second.post_bytes(b"from the second").expect("post");
     assert_eq!(*group.message(two), *b"from the second");
     let mut buffer = group.group.acquire_buffer(one).expect("a buffer");
-    buffer.copy_from(&message).expect("it fits");
+    buffer.copy_from(&message).expect("the value should fit");
     drop(message);
     group.group.post_send(buffer).expect("post");
     receives_bytes(&first, b"from the first");
@@ -227,11 +227,11 @@ pub(crate) fn bytes(seed: u64, longest: usize) -> Vec<u8> {
     (0..length).map(|_| rng.number().to_le_bytes()[0]).collect()
 }
 
-/// Every member echoes its messages, and no byte is lost or repeated, for all sizes.
+/// Each member echoes messages of all sizes, and no byte is lost or repeated.
 fn echoes_are_whole(address: SocketAddr) {
     const PEERS: u64 = 8;
     const MESSAGES: u64 = 200;
-    // Fewer buffers than messages in flight: members have to wait for places and buffers.
+    // The group has fewer buffers than messages in flight, so members wait for places and buffers.
     let receives = if address.ip() == siw(0).ip() { 128 } else { 24 };
     let config = PollGroupConfig::new()
         .receives(receives)
@@ -249,7 +249,7 @@ fn echoes_are_whole(address: SocketAddr) {
                 let mut answers = 0;
                 for message in 0..MESSAGES {
                     peer.post_bytes(&bytes(number * MESSAGES + message, 4096)).expect("post");
-                    // Never more than 12 in flight.
+                    // At most 12 messages are in flight.
                     while message - answers >= 12 {
                         receives_bytes(peer, &bytes(number * MESSAGES + answers, 4096));
                         answers += 1;
@@ -302,7 +302,7 @@ fn siw_echoes_are_whole() {
     echoes_are_whole(siw(0));
 }
 
-/// A call that finds neither a send slot nor a buffer gets one event when it is worth trying again.
+/// A call without a free send slot or buffer gets one event when the caller can try again.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn writable_follows_would_block_once() {
@@ -313,19 +313,20 @@ fn writable_follows_would_block_once() {
     let (first, one) = group.accepts(&listener, &config);
     let (_second, two) = group.accepts(&listener, &config);
     let blocks = |group: &mut Group, member| {
-        let error = group.group.acquire_buffer(member).expect_err("there is none");
+        let error = group.group.acquire_buffer(member).expect_err("no buffer should be free");
         assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
     };
     let kept = [one, one, two].map(|member| group.group.acquire_buffer(member).expect("a buffer"));
-    // The first has no place, and the second finds no buffer.
+    // The first member has no free place, and the second one finds no free buffer.
     [one, one, two, two].into_iter().for_each(|member| blocks(&mut group, member));
     group.is_quiet();
     let [mut sent, _kept, _also_kept] = kept;
-    sent.copy_from(b"sent").expect("it fits");
+    sent.copy_from(b"sent").expect("the value should fit");
     group.group.post_send(sent).expect("post");
     receives_bytes(&first, b"sent");
     let writable = group.next();
-    // First the one that has waited longest for a buffer, and then the next, as nothing was taken.
+    // The member that has waited longest for a buffer is first. The next one follows, because the first has taken no
+    // buffer.
     assert!(matches!(&writable, Event::Writable(member) if *member == two), "{writable:?}");
     let writable = group.next();
     assert!(matches!(&writable, Event::Writable(member) if *member == one), "{writable:?}");
@@ -345,10 +346,10 @@ fn is_readable(group: &PollGroup, timeout: PollTimeout) -> bool {
     poll(&mut fds, timeout).expect("poll") > 0
 }
 
-/// Waits on the descriptor until a call without waiting has events.
+/// Waits for the descriptor until a poll returns an event.
 #[track_caller]
 fn polled(group: &mut Group) -> Event {
-    let long = PollTimeout::try_from(LONG).expect("it fits");
+    let long = PollTimeout::try_from(LONG).expect("the value should fit");
     loop {
         let mut events = Vec::new();
         group.group.poll(&mut events).expect("poll");
@@ -374,15 +375,15 @@ fn descriptor_reports_events(address: SocketAddr) {
         group.group.post_bytes(member, &bytes).expect("post");
         receives_bytes(&client, &bytes);
     }
-    // Silent when all events are read.
+    // The descriptor is not readable after all events are read.
     let settled = (0..10).any(|_| {
         let mut events = Vec::new();
         group.group.poll(&mut events).expect("poll");
         assert!(events.is_empty(), "{events:?}");
         !is_readable(&group.group, PollTimeout::ZERO)
     });
-    assert!(settled, "the descriptor is readable for nothing");
-    // Events that a call of this side has caused are reported too.
+    assert!(settled, "the descriptor should not stay readable");
+    // The group also reports events that calls of this side have caused.
     group.group.flush(member).expect("flush");
     let sent = polled(&mut group);
     assert!(matches!(sent, Event::Sent(_)), "{sent:?}");
@@ -404,7 +405,7 @@ fn siw_descriptor_reports_events() {
     descriptor_reports_events(siw(0));
 }
 
-/// The group sleeps while all buffers are held elsewhere: the first that comes back wakes it, or no message ever would.
+/// If all buffers are held, the first one that is dropped wakes the group. Otherwise no message would arrive any more.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn message_dropped_by_thread_wakes_group() {
@@ -417,7 +418,7 @@ fn message_dropped_by_thread_wakes_group() {
         let (gives, takes) = mpsc::channel::<Message>();
         let worker = thread::spawn(move || {
             let held: Vec<_> = takes.iter().take(2).collect();
-            // Longer than the group needs to fall asleep; nothing depends on it.
+            // The group can begin to wait in this time. The result does not depend on the time.
             thread::sleep(Duration::from_millis(200));
             drop(held);
         });
@@ -444,9 +445,9 @@ fn message_outlives_member_and_group() {
     let message = group.message(member);
     let buffer = group.group.acquire_buffer(member).expect("a buffer");
     group.is_closed_by(&client, member);
-    // Its number may be another member's by now, which is not to be given its buffer.
+    // Another member may have the same queue pair number now. It must not get the buffer.
     let (client, other) = group.accepts(&listener, &ConnectionConfig::default());
-    let error = group.group.post_send(buffer).expect_err("the member has ended");
+    let error = group.group.post_send(buffer).expect_err("the member should have ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     client.post_bytes(b"other").expect("post");
     assert_eq!(*group.message(other), *b"other");

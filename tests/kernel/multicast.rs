@@ -21,7 +21,7 @@ use crate::fixtures::{
 use crate::io::{Io, Shape};
 use crate::netdev::ip;
 
-/// Returns a multicast group of its own for each test, as all of them run in one kernel.
+/// Returns a multicast group for one test. Each test has its own groups, because all tests run on one kernel.
 fn group(number: u8) -> SocketAddr {
     ([239, 1, 2, number], 0).into()
 }
@@ -33,14 +33,14 @@ fn gid(group: SocketAddr) -> Gid {
     }
 }
 
-/// Returns an id for datagrams, bound to rxe0.
+/// Returns an id for datagrams that is bound to the RoCE device.
 fn bound(channel: &EventChannel) -> CmId {
     let id = CmId::new(channel, PortSpace::Udp).expect("create an id");
     id.bind(roce(0)).expect("bind");
     id
 }
 
-/// Makes a side with a queue pair, and with receives posted.
+/// Creates a side with a queue pair and with posted receives.
 fn side(channel: &EventChannel) -> Side {
     let side = Side::new(bound(channel), Shape::default());
     for wr_id in 0..4 {
@@ -49,7 +49,7 @@ fn side(channel: &EventChannel) -> Side {
     side
 }
 
-/// Joins `group`, and waits until that is done.
+/// Joins `group`, and waits for the event.
 fn join(channel: &EventChannel, id: &CmId, group: SocketAddr, membership: Membership) -> Event {
     id.join_multicast(group, membership).expect("join");
     let event = channel.expect_event(EventType::MulticastJoin).expect("joined");
@@ -57,14 +57,16 @@ fn join(channel: &EventChannel, id: &CmId, group: SocketAddr, membership: Member
     event
 }
 
-/// Returns the destination of datagrams to the group, as `event` names it, for `io`.
+/// Returns the destination of datagrams to the group from `io`, as `event` reports it.
 fn handle(io: &Io, event: &Event) -> (AddressHandle, u32, u32) {
     let to = event.datagram().expect("where to send");
     let handle = AddressHandle::new(io.qp().pd(), &to.ah_attr).expect("address handle");
     (handle, to.qp_num, to.qkey)
 }
 
-/// Sends `number` to the group. That completes without a word, as the sender may be a receiver too.
+/// Sends `number` to the group.
+///
+/// The send is unsignaled, because the sender may also wait for a receive on the same queue.
 fn send(io: &Io, (handle, qp_num, qkey): &(AddressHandle, u32, u32), number: u32) {
     let destination = Destination { address: handle, qp_num: *qp_num, qkey: *qkey };
     let operation = SendOperation::SendTo { destination, imm_data: Some(number) };
@@ -99,7 +101,7 @@ fn datagrams_reach_full_members() {
     let to = handle(&sender.io, &event);
     send(&sender.io, &to, 1);
     assert_eq!([received(&first.io), received(&second.io)], [1, 1]);
-    // A member that leaves receives no more messages, but the others do.
+    // A member that leaves receives no further messages, but the other members do.
     first.id.leave_multicast(group).expect("leave");
     send(&sender.io, &to, 2);
     assert_eq!(received(&second.io), 2);
@@ -108,7 +110,7 @@ fn datagrams_reach_full_members() {
         let error = other.io.qp().detach_multicast(gid(group), 0).expect_err("not attached");
         assert_eq!(error.errno(), libc::EINVAL);
     }
-    // Full members send too, and receive their own datagrams.
+    // A full member also sends, and receives its own datagrams.
     let event = join(&channel, &first.id, group, Membership::Full);
     let to = handle(&first.io, &event);
     send(&first.io, &to, 3);
@@ -155,13 +157,17 @@ fn impossible_joins_are_refused() {
     assert_invalid(&error, &["join the multicast group 239.1.2.4:0", "connections"]);
     let listener = bound(&channel);
     listener.listen(1).expect("listen");
-    assert_eq!(errno(listener.join_multicast(group, full)), Some(libc::EINVAL), "it listens");
+    assert_eq!(
+        errno(listener.join_multicast(group, full)),
+        Some(libc::EINVAL),
+        "the id should listen"
+    );
     let id = bound(&channel);
     assert_eq!(errno(id.join_multicast(([0, 0, 0, 0], 0), full)), Some(libc::EINVAL));
-    // The kernel's ENOTSUPP, which has no number for programs.
+    // The errno is the kernel's ENOTSUPP, which has no name in user space.
     let v6: SocketAddr = "[ff0e::1]:0".parse().expect("an address");
     assert_eq!(errno(id.join_multicast(v6, full)), Some(524));
-    // None of that has left anything to leave.
+    // No failed call has joined a group.
     for group in [group, v6, ([0, 0, 0, 0], 0).into()] {
         assert_eq!(errno(id.leave_multicast(group)), Some(libc::EADDRNOTAVAIL));
     }
@@ -175,16 +181,16 @@ fn external_queue_pair_is_attached_by_program() {
     let group = group(5);
     let id = bound(&channel);
     let event = join(&channel, &id, group, Membership::Full);
-    // Made after the event was read: no call has attached it.
+    // The queue pair is created after the event was read, so no call has attached it.
     let io = Io::new(&id, Shape::default());
     assert_eq!(errno(io.qp().detach_multicast(gid(group), 0)), Some(libc::EINVAL));
     io.qp().attach_multicast(gid(group), 0).expect("attach");
-    io.qp().attach_multicast(gid(group), 0).expect("once more does nothing");
+    io.qp().attach_multicast(gid(group), 0).expect("a second call should have no effect");
     io.receive(1, 0..100).expect("post a receive");
     let to = handle(&io, &event);
     send(&io, &to, 5);
     assert_eq!(received(&io), 5);
-    // The kernel does not destroy it so, and the id does not know of it.
+    // The kernel does not destroy an attached queue pair, and the id does not know of the attachment.
     id.destroy_qp();
     let qp = io.qp().clone();
     drop(io);
@@ -201,7 +207,7 @@ fn external_queue_pair_is_attached_by_program() {
 fn failed_attach_is_error() {
     let channel = channel();
     let member = side(&channel);
-    // The kernel joins what is no group, and refuses to attach to it.
+    // The kernel joins an address that is no multicast group, and then refuses to attach the queue pair to it.
     let address = roce(0);
     member.id.join_multicast(address, Membership::Full).expect("join");
     let event = channel.get_event().expect("an event");
@@ -214,7 +220,7 @@ fn failed_attach_is_error() {
     assert_eq!(error.errno(), libc::EINVAL);
     drop(event);
     member.id.leave_multicast(address).expect("leave");
-    // To send, it need not be attached.
+    // A queue pair that only sends is not attached.
     drop(join(&channel, &member.id, address, Membership::SendOnly));
 }
 
@@ -240,7 +246,7 @@ fn late_join_failure_is_event() {
     assert_eq!((event.token(), event.multicast()), (id.token(), Some(group.into())));
     assert!(event.datagram().is_none());
     drop(event);
-    // It has to be left all the same.
+    // The id must leave the group nevertheless.
     id.leave_multicast(group).expect("leave");
 }
 
@@ -251,11 +257,12 @@ fn leave_and_destroy_wait_for_events() {
     let group = group(7);
     let member = bound(&channel);
     let event = join(&channel, &member, group, Membership::Full);
-    let error = member.leave_multicast(group).expect_err("it would wait for itself");
+    let error = member.leave_multicast(group).expect_err("the call would wait for this thread");
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error:?}");
-    let (member, error) = member.destroy().expect_err("it would wait for itself").into_parts();
+    let (member, error) =
+        member.destroy().expect_err("the call would wait for this thread").into_parts();
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error:?}");
-    // In another thread both wait until the event is dropped.
+    // Calls of another thread wait until the event is dropped.
     thread::scope(|scope| {
         let (left, heard) = mpsc::channel();
         let member = &member;
@@ -296,7 +303,7 @@ fn early_leave_cancels_join() {
         member.id.leave_multicast(group).expect("leave");
         assert_eq!(errno(member.io.qp().detach_multicast(gid(group), 0)), Some(libc::EINVAL));
     }
-    // No event of those comes, but that of another id does.
+    // The left groups cause no event. The next event belongs to another id.
     let other = bound(&channel);
     drop(join(&channel, &other, group(9), Membership::SendOnly));
 }
@@ -306,7 +313,7 @@ fn early_leave_cancels_join() {
 fn leave_is_safe_while_events_are_read() {
     let (ours, rounds) = (channel(), 100);
     let member = side(&ours);
-    // Its destroy ends the reader.
+    // The reader ends when this id is destroyed.
     let last = bound(&ours);
     let mut still_attached = Vec::new();
     thread::scope(|scope| {
@@ -337,7 +344,7 @@ fn leave_is_safe_while_events_are_read() {
     member.id.destroy().expect("every event was counted");
 }
 
-/// Drops the events of `channel` until one of `last` comes.
+/// Drops the events of `channel` until an event of `last` arrives.
 fn read_until(channel: &EventChannel, last: &CmId) {
     while channel.get_event().expect("an event").token() != last.token() {}
 }
@@ -407,24 +414,24 @@ fn id_destroy_leaves_its_groups_only() {
         let qp = id.create_qp(&pd, &init).expect("queue pair");
         let joined = join(&channel, &id, group(150), Membership::Full);
         drop(join(&channel, &id, group(151), Membership::SendOnly));
-        // The event of the last join is not read.
+        // The event of the last join stays unread.
         id.join_multicast(group(152), Membership::Full).expect("join");
         if round % 4 < 2 {
-            // The id does not know of this group.
+            // The id does not know of the attachment to this group.
             qp.attach_multicast(gid(group(153)), 0).expect("attach");
         }
         match round % 4 {
-            // The program's hold on the queue pair is the last one, or is not.
+            // The program drops its handle of the queue pair last, or earlier.
             0 => drop((joined, id, qp)),
             1 => drop((qp, id, joined)),
             2 => {
                 drop(joined);
                 id.destroy().expect("destroy");
-                qp.destroy().expect("it is in no group");
+                qp.destroy().expect("the queue pair should be in no group");
             }
             _ => {
                 id.destroy_qp();
-                qp.destroy().expect("it is in no group");
+                qp.destroy().expect("the queue pair should be in no group");
                 drop(joined);
                 id.leave_multicast(group(150)).expect("leave");
                 id.destroy().expect("destroy");

@@ -41,7 +41,7 @@ pub(crate) fn forked<T>(result: Result<T, Error>) {
     wrong_process(result, NotOwner::Forked);
 }
 
-/// Moves a message each way.
+/// Sends a message in each direction.
 fn exchange(connection: &Connection) {
     let Connection { client, server, .. } = connection;
     for (from, to) in [(client, server), (server, client)] {
@@ -92,7 +92,7 @@ fn forked_child_calls_are_refused() {
         forked(AddressHandle::new(io.qp().pd(), &crate::manual_qp::address()));
         forked(XrcDomain::new(context));
         forked(io.cq().resize(8));
-        // Not to the rings either, which the child shares.
+        // The calls do not reach the rings either, which the child shares.
         forked(io.receive(1, 0..8));
         forked(io.post(2, SendOperation::Send, 0..8, SIGNALED));
         forked(io.cq().poll(&mut [rdmacm::verbs::Completion::default()]));
@@ -136,7 +136,7 @@ fn forked_child_skips_locks_of_waiting_parent() {
     connection.close();
 }
 
-/// Most of the time one of the parent's threads has what a call of the child would wait for.
+/// At most times, a thread of the parent holds a lock for which a call of the child would wait.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn forked_child_skips_locks_of_busy_parent() {
@@ -213,7 +213,7 @@ fn drop_in_forked_child_is_noop() {
     let client = crate::fixtures::ask(&ours, address, &ConnParam::default());
     let request = channel.expect_event(EventType::ConnectRequest).expect("a request");
     let before = objects();
-    // The child has its own copy of what is taken.
+    // The child gets copies of these objects.
     let mut things = Some((connection, channel, id, event, client, request));
     in_child(|| drop(things.take()));
     let (connection, channel, id, event, client, mut request) = things.expect("still here");
@@ -298,7 +298,7 @@ fn forked_child_connects_with_own_objects() {
         let own = Connection::new(Shape::default());
         exchange(&own);
         own.close();
-        // A child of a child is another process again.
+        // A child of a child is a further process.
         let own = Connection::new(Shape::default());
         in_child(|| forked(own.client.id.local_addr()));
         exchange(&own);
@@ -314,7 +314,7 @@ fn forked_child_skips_locks_of_parent_threads() {
     let (rxe0, is_over) = (device(roce_name()), AtomicBool::new(false));
     thread::scope(|scope| {
         let _ending = Ending(&is_over);
-        // The list of contexts is locked while a device is opened, and that of ids while one is made.
+        // Opening a device locks the list of contexts. Creating an id locks the list of ids.
         scope.spawn(|| {
             while !is_over.load(Ordering::SeqCst) {
                 drop(Context::shared(&rxe0).expect("open"));
@@ -337,7 +337,7 @@ fn forked_child_skips_locks_of_parent_threads() {
     });
 }
 
-/// Runs `body` in a thread that has credentials of its own.
+/// Runs `body` in a thread with its own credentials.
 fn in_changed_thread(body: impl FnOnce() + Send) {
     thread::scope(|scope| {
         let changed = scope.spawn(|| {
@@ -364,7 +364,7 @@ fn credential_error_differs_from_other_refusals() {
         // The child may use the objects that it opens itself.
         Connection::new(Shape::default()).close();
     });
-    // The others are not concerned.
+    // Threads with the first credentials still may use the objects.
     id.bind(roce(0)).expect("bind");
     listener.destroy().expect("destroy");
 }
@@ -413,7 +413,7 @@ fn verbs_work_with_other_credentials() {
         let context = connection.client.io.cq().context();
         context.query_device().expect("query");
         context.query_port(1).expect("query");
-        // One of each is made, and goes.
+        // One object of each type is created and destroyed.
         let events = CompletionChannel::new(context).expect("completion channel");
         let cq = CompletionQueue::new(context, 1, Some(&events)).expect("completion queue");
         let pd = ProtectionDomain::new(context).expect("protection domain");

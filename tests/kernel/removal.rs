@@ -1,4 +1,4 @@
-//! A device that goes while it is in use.
+//! Removal of a device while the process uses it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -21,7 +21,7 @@ use crate::fixtures::{
 use crate::io::Shape;
 use crate::netdev::{ip, run, wait_until_active, wait_until_usable};
 
-/// A device of the test's own, over a network device of its own.
+/// A device for one test, over a network device that the test creates.
 pub(crate) struct Own {
     kind: link::LinkType,
     pub(crate) name: &'static str,
@@ -58,14 +58,14 @@ impl Own {
         }
     }
 
-    /// Checks that the process can use the device when it is added again.
+    /// Asserts that the process can use the device after it is added again.
     pub(crate) fn comes_back(&self) {
         assert!(!self.exists());
         self.add_link();
         Connection::to(self.address, Shape::default(), &ConnParam::default()).close();
     }
 
-    /// Begins to delete the link, which waits until no process has the device open.
+    /// Begins to delete the link. The deletion ends when no process has the device open.
     pub(crate) fn delete(&self) -> Deletion {
         let (tx, rx) = mpsc::channel();
         let name = self.name;
@@ -116,9 +116,9 @@ fn assert_removed_with<T>(errno: i32, result: Result<T, Error>) {
     assert!(error.to_string().contains("the device was removed"), "{error}");
 }
 
-/// Checks that objects in the context of `side`, whose device is removed, cannot be used any more.
+/// Asserts that objects in the context of `side`, whose device is removed, are unusable.
 fn assert_context_is_unusable(side: &Side) {
-    let context = side.id.context().expect("it is as it was");
+    let context = side.id.context().expect("the id should keep its context");
     assert!(context.is_device_removed());
     let pd = side.io.qp().pd();
     let assert_removed = |result: Result<(), Error>| assert_removed_with(libc::EIO, result);
@@ -135,9 +135,9 @@ fn assert_context_is_unusable(side: &Side) {
     assert_removed(side.io.qp().lock_send_queue().map(drop));
     assert_removed(side.io.qp().lock_receive_queue().map(drop));
     assert_removed(side.io.cq().request_notify(false));
-    // It is not handed out again. As long as the node is there, another one is.
+    // The context is not shared any more. While the device node exists, a call returns another context.
     assert_ne!(Context::shared(context.device()).ok().as_ref(), Some(&context));
-    // Earlier requests have completed by now, or complete when the queue pair fails.
+    // Earlier requests have completed, or complete when the queue pair fails.
     side.io.cq().poll(&mut [Completion::default()]).expect("poll");
 }
 
@@ -150,7 +150,7 @@ fn removal_error(channel: &EventChannel) -> Error {
     error
 }
 
-/// Listens on every device, adds a device, and checks that it is served too.
+/// A listener on all devices also serves a device that is added later.
 fn later_device_is_usable(own: impl FnOnce() -> Own) {
     let (ours, theirs) = (channel(), channel());
     let (_listener, any) = listen(&theirs, (Ipv4Addr::UNSPECIFIED, 0).into());
@@ -194,7 +194,7 @@ fn ids_without_verbs_get_removal_event() {
     let bound = id(&channel);
     bound.bind(own.address).expect("bind");
     let resolved = resolve(&channel, server);
-    // No process has the device open, so it is removed at once.
+    // No process has the device open, so the kernel removes it at once.
     own.delete().finish();
     assert!(!own.exists());
     let mut ids = vec![listener, bound, resolved];
@@ -222,7 +222,9 @@ fn ids_without_verbs_get_removal_event() {
     }
 }
 
-/// Between the kernel's new state of an id and its event of that, commands are refused as if the program were mistaken.
+/// A command during the removal reports the removal.
+///
+/// Between the change of an id's state and its event, the kernel refuses commands with the errno of a wrong call.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn commands_during_removal_report_removal() {
@@ -231,11 +233,11 @@ fn commands_during_removal_report_removal() {
         let channel = channel();
         let (_listener, server) = listen(&channel, own.address);
         let ids: Vec<_> = (0..50).map(|_| resolve(&channel, server)).collect();
-        let again = ids[0].resolve_route(LONG).expect_err("it has a route");
+        let again = ids[0].resolve_route(LONG).expect_err("the route should be resolved");
         assert_eq!(*again.kind(), ErrorKind::Os(libc::EINVAL), "{again}");
         let deletion = own.delete();
-        // No sleep: the time in between is short.
-        assert!((0..1_000_000).any(|_| !own.exists()), "the kernel goes on listing it");
+        // This loop does not sleep, because the state lasts a short time.
+        assert!((0..1_000_000).any(|_| !own.exists()), "the kernel should remove the device");
         for id in &ids {
             assert_removed_with(libc::ENXIO, id.resolve_route(LONG));
             assert_removed_with(libc::ENXIO, id.listen(0));
@@ -263,9 +265,9 @@ fn removal_wakes_all_request_waiters() {
     wait(&listener);
 }
 
-/// The kernel destroys no queue pair that is in a group, and the id cannot leave that any more.
+/// The kernel destroys no queue pair that is in a group, and the id can no longer leave the group.
 ///
-/// On the card the kernel refuses the command that leaves a group a moment before it destroys the objects of the device.
+/// On the card, the kernel refuses the command to leave a group shortly before it destroys the objects of the device.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn queue_pair_in_group_is_destroyed_after_removal() {
@@ -283,7 +285,7 @@ fn queue_pair_in_group_is_destroyed_after_removal() {
     deletion.finish();
 }
 
-/// Both sides of a connection get the removal event, and hold the device until they drop their objects.
+/// Both sides of a connection get the removal event, and keep the device until they drop their objects.
 fn device_is_held_by_descriptors(own: &Own) {
     let connection = Connection::to(own.address, Shape::default(), &ConnParam::default());
     let deletion = own.delete();
@@ -293,7 +295,7 @@ fn device_is_held_by_descriptors(own: &Own) {
     ] {
         let event = loop {
             let event = channel.get_event_timeout(LONG).expect("read").expect("an event");
-            // The other side may have gone first.
+            // The other side may have disconnected first.
             if event.event_type() != EventType::Disconnected {
                 break event;
             }
@@ -302,7 +304,7 @@ fn device_is_held_by_descriptors(own: &Own) {
         assert_eq!((event.token(), event.status()), (side.id.token(), 0));
     }
     for side in [&connection.client, &connection.server] {
-        // The kernel does it a moment after the event.
+        // The kernel closes the id shortly after the event.
         wait_until("the id is closed", || side.id.local_addr().is_err());
         assert_removed(side.id.local_addr());
         assert_removed(side.id.connect(&ConnParam::default()));
@@ -331,7 +333,7 @@ fn siw_connection_descriptors_delay_removal() {
     device_is_held_by_descriptors(&Own::siw());
 }
 
-/// Every thread that waits for requests gets the error, and so does each later call.
+/// Each thread that waits for requests gets the error, and so does each later call.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn removal_is_reported_to_all_listener_threads() {
@@ -391,10 +393,10 @@ fn impossible_links_are_refused() {
     assert!(listed.contains(&own.name.to_owned()), "{listed:?}");
 }
 
-/// The address of the bond's own device alone.
+/// The address that only the bond's device has.
 const BOND: &str = "10.7.0.1:0";
 
-/// A device over a bond whose hardware address is that of the active one of its two network devices.
+/// A device over a bond, whose hardware address is that of its active network device.
 struct Bond;
 
 impl Bond {
@@ -446,7 +448,7 @@ fn hardware_address_change_is_reported() {
     let mut ids = [&bound, &listener, &client.id, &server.id].map(CmId::token);
     ids.sort_unstable();
     assert_eq!(reported, ids);
-    // Each is as good as before.
+    // Each connection still works.
     assert!(!client.id.context().expect("a device").is_device_removed());
     for side in [&client, &server] {
         assert_eq!(side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_RTS);

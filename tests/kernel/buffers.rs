@@ -1,4 +1,4 @@
-//! Buffers that are posted by handing them over.
+//! Posts that take buffers by value, and return them with the completions.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -19,7 +19,7 @@ use crate::fixtures::{
     assert_invalid, channel, device, listen, request, resolve, roce, roce_name, siw,
 };
 
-/// Two buffers of 100 bytes each way, and completions in two queues.
+/// A side with two buffers of 100 bytes in each direction, and with two completion queues.
 struct Side {
     id: CmId,
     queues: BufferedQueuePair,
@@ -44,7 +44,7 @@ impl Side {
         self.buffers.pop().expect("a buffer")
     }
 
-    /// Waits until something comes back.
+    /// Waits until a buffer returns.
     fn back(&mut self) -> (RegisteredBuffer, Completion) {
         let mut back = Vec::new();
         while self.queues.poll(|buffer, made| back.push((buffer, *made))).expect("poll") == 0 {
@@ -91,7 +91,7 @@ fn posted_buffers_come_back(address: SocketAddr) {
         assert!(completion.is_success(), "{completion:?}");
         assert_eq!((&sent[..5], sent.len(), sent.index()), (&b"hello"[..], 100, index));
     }
-    // The other operations that are over a buffer alone.
+    // These are the other operations whose only local memory is a buffer.
     let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE
         | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE
         | AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ;
@@ -150,7 +150,7 @@ fn refused_post_returns_buffer() {
         let error = RegisteredBuffer::alloc(client.queues.qp().pd(), count, length);
         error.expect_err("there are no such buffers");
     }
-    // Two receives are all that there is room for.
+    // The queue has room for two receives.
     let buffer = client.buffer();
     client.queues.post_recv(buffer).expect("post");
     let many = RegisteredBuffer::alloc(client.queues.qp().pd(), 100, 100).expect("buffers");
@@ -190,7 +190,7 @@ fn datagram_side() -> (Side, ib_uverbs_ah_attr) {
     (Side { id, queues, buffers }, to)
 }
 
-/// A program may drop the address handle at once after it posts a datagram.
+/// A program may drop the address handle as soon as a datagram is posted.
 ///
 /// rxe of Linux 6.12 sends asynchronously.
 #[test]
@@ -227,7 +227,7 @@ fn address_handle_lives_until_datagram_is_sent() {
             assert_eq!(numbers, [0, 1, 2, 3]);
         }
     }
-    // Not where they are refused: their domain is free of them then.
+    // A refused send does not keep the handle, so its domain can be destroyed.
     let other = ProtectionDomain::new(sender.queues.qp().pd().context()).expect("another domain");
     let address = AddressHandle::new(&other, &to).expect("a handle");
     let buffer = sender.buffer();
@@ -240,8 +240,8 @@ fn address_handle_lives_until_datagram_is_sent() {
     let refused = refused.expect_err("the address is of another domain");
     sender.buffers.push(refused.buffer.expect("it comes back"));
     drop(address);
-    other.destroy().expect("nothing is left of it");
-    // And longer than the queue pair, if that goes first: the domain is free of them then.
+    other.destroy().expect("the domain should be unused");
+    // If the queue pair is destroyed first, the handle does not outlive it either: the domain can be destroyed.
     let pd = sender.queues.qp().pd().clone();
     let buffer = sender.buffer();
     let address = AddressHandle::new(&pd, &to).expect("a handle");
@@ -253,7 +253,7 @@ fn address_handle_lives_until_datagram_is_sent() {
     assert_eq!(objects_at(roce(0)), before);
 }
 
-/// Buffers that are still posted at the end stay registered until the queue pair is destroyed.
+/// Buffers that are posted at the end stay registered until the queue pair is destroyed.
 fn queue_pair_keeps_posted_buffers(address: SocketAddr) {
     let before = objects_at(address);
     let [client, server] = connected(address);
@@ -285,14 +285,14 @@ fn siw_queue_pair_keeps_posted_buffers() {
 
 /// The buffers of a queue pair stay registered as long as the kernel has the queue pair.
 ///
-/// The device may write to them until then. The kernel's refusal to destroy the queue pair shows that no command
-/// deregisters them before.
+/// The device may write to them until then. The kernel refuses to destroy the queue pair, and the test checks that no
+/// command deregisters the buffers before.
 fn memory_is_released_after_queue_pair(address: SocketAddr) {
-    // A header, the address of the response, and the queue pair.
+    // The command has a header, the address of the response, and the queue pair.
     const DESTROY_QP: i32 = 8 + 8 + 8;
 
     let before = objects_at(address);
-    // Memory that is kept for the device is freed when the process ends.
+    // The memory that stays registered is freed when this process ends.
     in_child(|| {
         let channels = [channel(), channel()];
         let (_listener, server) = listen(&channels[1], address);

@@ -1,4 +1,4 @@
-//! Which requests complete visibly, and the ways to learn of it.
+//! Visible completions of requests, and the ways to wait for them.
 
 use std::sync::mpsc;
 use std::thread;
@@ -24,7 +24,7 @@ use crate::io::Shape;
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 const SILENT: SendFlags = SendFlags::empty();
 
-/// Sends an empty message, and takes the completion of its receive.
+/// Sends an empty message, and polls the completion of its receive.
 fn deliver(connection: &Connection, wr_id: u64, flags: SendFlags) {
     let Connection { client, server, .. } = connection;
     server.io.receive_into(wr_id, &[]).expect("post a receive");
@@ -109,7 +109,7 @@ fn armed_queue_raises_one_event() {
     // The queue is not armed.
     (0..20).for_each(|wr_id| deliver(&connection, wr_id, SIGNALED));
     would_block(channel);
-    // By any completion, once.
+    // Any completion raises the event, once.
     cq.request_notify(false).expect("arm");
     would_block(channel);
     channel.set_nonblocking(false).expect("make it blocking");
@@ -135,7 +135,7 @@ fn solicited_arming_ignores_other_completions() {
     channel.set_nonblocking(false).expect("make it blocking");
     deliver(&connection, 20, SIGNALED | SendFlags::SOLICITED);
     assert_eq!(channel.get_event().expect("an event").token(), cq.token());
-    // A send that fails is none of them.
+    // A failed send raises no event either.
     let client = &connection.client.io;
     client.channel().set_nonblocking(true).expect("make it non-blocking");
     let mut done = 0;
@@ -172,10 +172,10 @@ fn channel_event_names_its_queue() {
     let qp = id.create_qp(&pd, &init).expect("queue pair");
     assert_eq!((qp.send_cq(), qp.recv_cq()), (&send_cq, &recv_cq));
     assert_ne!(send_cq.token(), recv_cq.token());
-    // A queue pair without peer completes what is posted as soon as it is in ERR.
+    // A queue pair without a peer flushes requests once it is in ERR.
     recv_cq.request_notify(false).expect("arm");
     crate::io::receive_nothing(&qp, 5).expect("post a receive");
-    id.disconnect().expect_err("it was never connected, but its queue pair is in ERR now");
+    id.disconnect().expect_err("the id should not be connected");
     assert_eq!(events.get_event().expect("an event").token(), recv_cq.token());
     let mut done = [Completion::default(); 2];
     assert_eq!(recv_cq.poll(&mut done).expect("poll"), 1);
@@ -187,7 +187,7 @@ fn channel_event_names_its_queue() {
     assert_invalid(&error, &["completion channel"]);
     let error = send_cq.wait(&mut []).expect_err("there is no place");
     assert_invalid(&error, &["no place"]);
-    // It would read the other queue's events.
+    // This call would read the events of the other queue.
     let error = send_cq.wait_timeout(&mut done, Duration::ZERO).expect_err("two queues");
     assert_invalid(&error, &["other queues"]);
     let error = send_cq.wait(&mut done).expect_err("two queues");
@@ -217,11 +217,11 @@ fn timed_wait_ends_at_deadline() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             announce(&tx);
-            // It blocks still, though the deadlines have made the descriptor non-blocking.
+            // This call blocks, although the calls with deadlines have made the descriptor non-blocking.
             server.io.done(1);
         });
         asleep(rx.recv().expect("thread should send its id"));
-        // Not even its turn comes.
+        // Another thread waits, so this call does not even read the channel.
         assert_eq!(cq.wait_timeout(&mut done, SHORT).expect("wait"), 0);
         deliver(1);
         waiter.join().expect("waiter should not panic");
@@ -289,7 +289,7 @@ fn queue_destroy_waits_for_event() {
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     let before = objects();
     let waiter = thread::spawn({
-        // The queue pair must go first.
+        // The queue pair is destroyed before the completion queue.
         drop(connection);
         move || cq.destroy().map_err(rdmacm::Error::from)
     });
@@ -297,10 +297,10 @@ fn queue_destroy_waits_for_event() {
     while queues(objects()) + 2 > queues(before.clone()) {
         thread::yield_now();
     }
-    // The kernel has destroyed it.
+    // The kernel has destroyed the queue.
     for _ in 0..20 {
         objects();
-        assert!(!waiter.is_finished(), "it did not wait for the event");
+        assert!(!waiter.is_finished(), "the call should wait for the event");
     }
     drop(event);
     waiter.join().expect("waiter should not panic").expect("destroy");
@@ -318,7 +318,7 @@ fn object_in_use_stays_also_on_siw0() {
         assert_eq!(error.error().errno(), libc::EBUSY);
         let error = io.qp().pd().clone().destroy().expect_err("all is made in it");
         assert_eq!(error.error().errno(), libc::EBUSY);
-        // No harm is done.
+        // The queue still works after the refused call.
         deliver(&connection, 1, SIGNALED);
         connection.close();
     }
@@ -338,7 +338,7 @@ fn two_waiters_get_one_completion_each() {
                 let tx = tx.clone();
                 scope.spawn(move || tx.send(server.io.next().wr_id()).expect("the test listens"));
             }
-            // The second is posted only after the first was taken: by then the other thread sleeps too.
+            // The second send is posted after the first completion was taken. By then the other thread waits, too.
             for wr_id in 1..=2 {
                 client.io.post(wr_id, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
                 assert_eq!(rx.recv().expect("a completion"), wr_id, "round {round}");
@@ -367,7 +367,7 @@ fn signal_ends_wait_without_losing_completions() {
             assert_eq!(error.errno(), libc::EINTR, "{error}");
         });
         let thread = rx.recv().expect("thread should send its id");
-        // A signal that comes before the thread waits interrupts nothing, so one more.
+        // A signal before the thread waits interrupts no call. So the signals are repeated.
         while !waiter.is_finished() {
             pthread_kill(thread, Signal::SIGUSR1).expect("signal");
             thread::yield_now();

@@ -16,7 +16,7 @@ use crate::endpoint_messages::{filled, receives};
 use crate::endpoint_nonblocking::now;
 use crate::fixtures::{LONG, assert_invalid, roce, siw};
 
-/// A side of a connection, in an event loop.
+/// One side of a connection in an event loop.
 enum Side {
     Coming(Connecting),
     Stands(Connection),
@@ -49,10 +49,10 @@ pub(crate) fn waiting_for(connector: &Connector, listener: &Listener, event: &st
                 break;
             }
         }
-        // The awaited event came too early.
+        // The awaited event has arrived before the check.
         give_up(connecting, listener);
     }
-    panic!("it never waits for {event}")
+    panic!("the attempt never waits for {event}")
 }
 
 /// Drops a connection attempt whose request no thread has read.
@@ -104,7 +104,7 @@ fn many_attempts_run_concurrently(address: SocketAddr) {
         add(&connecting, number);
         sides.push(Side::Coming(connecting));
     }
-    // The other side of each client.
+    // The index of each client's peer.
     let mut accepted = [0; CLIENTS];
     while sides.len() < 2 * CLIENTS || sides.iter().any(|side| matches!(side, Side::Coming(_))) {
         for which in wait() {
@@ -173,7 +173,7 @@ fn attempt_may_be_dropped_in_every_phase(address: SocketAddr) {
     }
     give_up(waiting_for(&connector, &listener, "ESTABLISHED"), &listener);
     assert_eq!(objects_at(address), objects);
-    // Either side leaves before it gets the event of establishment.
+    // One side leaves before it gets the event that the connection is established.
     for accepter_goes in [true, false] {
         let connecting = waiting_for(&connector, &listener, "ESTABLISHED");
         let incoming = listener.accept_timeout(LONG).expect("a request");
@@ -182,7 +182,7 @@ fn attempt_may_be_dropped_in_every_phase(address: SocketAddr) {
         let stays = if accepter_goes { [accepting, connecting] } else { [connecting, accepting] };
         let [goes, stays] = stays;
         drop(goes);
-        // It may have stood already.
+        // The other side may have established the connection before.
         if let Ok(connection) = finish(stays) {
             assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "the end");
         }
@@ -203,7 +203,7 @@ fn siw_attempt_may_be_dropped_in_every_phase() {
     attempt_may_be_dropped_in_every_phase(siw(0));
 }
 
-/// Whatever an attempt waits for, it does so until the time for that is over, or for all together.
+/// Each phase of an attempt ends at its own deadline, or at the total deadline.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn every_phase_ends_at_deadline() {
@@ -224,7 +224,7 @@ fn every_phase_ends_at_deadline() {
         let connector = connector.local_addr(roce(0));
         times_out(connector.start_connect(unused).expect("start"), "ADDR_RESOLVED");
     }
-    // The kernel finds the route at once, but this is less.
+    // The kernel finds the route at once, but a timeout of zero can be shorter.
     let connector = Connector::new().resolve_route_timeout(Duration::ZERO).response_timeout(short);
     let late = (0..100).find_map(|_| {
         let connecting = connector.start_connect(server).expect("start");
@@ -259,7 +259,7 @@ fn every_phase_ends_at_deadline() {
     assert_eq!(objects_at(roce(0)), before);
 }
 
-/// The deadline is that of the phase, or the total one if that is earlier.
+/// The earlier of the deadline of a phase and the total deadline applies.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn earlier_deadline_applies() {
@@ -298,7 +298,7 @@ fn attempt_fails_when_peer_leaves(address: SocketAddr) {
     let error = answered(address, drop);
     assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
 
-    // The listener goes, before its address and route were found, and with the request unread.
+    // The listener is dropped before its address and route are resolved, and while its request is unread.
     for event in ["ADDR_RESOLVED", "ROUTE_RESOLVED", "ESTABLISHED"] {
         let listener = Listener::bind(address).expect("listen");
         let connecting = waiting_for(&Connector::new(), &listener, event);

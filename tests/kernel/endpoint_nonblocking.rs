@@ -16,7 +16,7 @@ use crate::endpoint_connect::pair;
 use crate::endpoint_messages::{filled, receives};
 use crate::fixtures::{DEFAULT_SEND_BUFFERS, LONG, announce, asleep, roce, siw};
 
-/// Returns the result of a call that does not wait; `None` if it returned `WouldBlock`.
+/// Returns the result of a call that does not wait, or `None` if it returned `WouldBlock`.
 #[track_caller]
 pub(crate) fn now<T>(result: Result<T>) -> Option<T> {
     match result {
@@ -39,7 +39,7 @@ pub(crate) fn becomes_readable(connection: &Connection) {
     assert!(is_readable(connection, long), "descriptor should become readable");
 }
 
-/// Tries until there is something, asleep in between.
+/// Retries until `attempt` succeeds, and waits for the descriptor in between.
 #[track_caller]
 pub(crate) fn eventually<T>(connection: &Connection, mut attempt: impl FnMut() -> Result<T>) -> T {
     loop {
@@ -50,17 +50,19 @@ pub(crate) fn eventually<T>(connection: &Connection, mut attempt: impl FnMut() -
     }
 }
 
-/// Retries in vain until the descriptor is no longer readable. Late kernel events may make it readable a few times.
+/// Retries a call that returns `WouldBlock` until the descriptor is not readable.
+///
+/// Late kernel events may make the descriptor readable a few times.
 #[track_caller]
 pub(crate) fn settles(connection: &Connection, mut in_vain: impl FnMut()) {
     let settled = (0..10).any(|_| {
         in_vain();
         !is_readable(connection, PollTimeout::ZERO)
     });
-    assert!(settled, "it is readable for nothing");
+    assert!(settled, "the descriptor should not stay readable");
 }
 
-/// The end is known before the event of it comes: a later call that does not wait reads the event.
+/// After the end of the connection, a call that does not wait reads the late event, so the descriptor is not readable.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn try_call_after_end_silences_descriptor() {
@@ -79,25 +81,25 @@ fn try_call_after_end_silences_descriptor() {
 fn descriptor_reports_progress(address: SocketAddr) {
     let config = ConnectionConfig::new().send_buffers(1);
     let [client, server] = pair(address, &config);
-    // It also reports a first message for which no receive was tried.
+    // The descriptor also reports a first message, before any attempt to receive.
     client.post_send(filled(&client, b"first")).expect("post");
     becomes_readable(&server);
     receives(&server, b"first");
     assert!(now(server.try_recv()).is_none());
-    assert!(!is_readable(&server, PollTimeout::ZERO), "there is nothing");
+    assert!(!is_readable(&server, PollTimeout::ZERO), "no call should be able to make progress");
 
-    // Of what another call has polled.
+    // A message makes the descriptor readable, even if another call has polled its completion.
     client.post_send(filled(&client, b"second")).expect("post");
     becomes_readable(&server);
     server.try_flush().expect("nothing was posted");
     let buffer = server.try_acquire_buffer().expect("a buffer");
-    assert!(now(server.try_acquire_buffer()).is_none(), "that has polled the message");
+    assert!(now(server.try_acquire_buffer()).is_none(), "no second buffer should be free");
     becomes_readable(&server);
     assert_eq!(*now(server.try_recv()).expect("a message").expect("no end"), *b"second");
     assert!(now(server.try_recv()).is_none());
-    assert!(!is_readable(&server, PollTimeout::ZERO), "there is nothing");
+    assert!(!is_readable(&server, PollTimeout::ZERO), "no call should be able to make progress");
 
-    // Of a buffer that another thread drops, and of one that comes back when its message was sent.
+    // A buffer that another thread drops makes the descriptor readable, and so does the buffer of a completed send.
     thread::scope(|scope| {
         scope.spawn(|| drop(buffer));
         let buffer = eventually(&server, || server.try_acquire_buffer());
@@ -106,7 +108,7 @@ fn descriptor_reports_progress(address: SocketAddr) {
     });
     eventually(&server, || server.try_flush());
 
-    // Of the end.
+    // The end makes the descriptor readable.
     assert!(now(server.try_recv()).is_none());
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -144,7 +146,7 @@ fn descriptor_reports_events_read_by_other_call() {
     client.flush_timeout(LONG).expect("flush");
     client.post_send(filled(&client, b"first")).expect("post");
     client.post_send(filled(&client, b"second")).expect("post");
-    assert!(now(client.try_flush()).is_none(), "there is no buffer");
+    assert!(now(client.try_flush()).is_none(), "no receive buffer should be free");
     drop(held);
     let held = next();
     becomes_readable(&client);
@@ -155,9 +157,9 @@ fn descriptor_reports_events_read_by_other_call() {
     eventually(&client, || client.try_flush());
 }
 
-/// A caller that only sends from now on gets events of sends.
+/// A caller that from now on only sends gets events of sends.
 ///
-/// It gets no repeated events for possible messages.
+/// The caller gets no repeated events for messages that may arrive.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn descriptor_ignores_unwanted_messages() {
@@ -170,10 +172,12 @@ fn descriptor_ignores_unwanted_messages() {
     post();
     let mut held = next();
     for _ in 0..100 {
-        // The message is in flight until there is a buffer, so no call checks for received messages.
+        // The message waits for a receive buffer, so no call can receive it now.
         post();
         let only = eventually(&server, || server.try_acquire_buffer());
-        settles(&server, || assert!(now(server.try_acquire_buffer()).is_none(), "there is one"));
+        settles(&server, || {
+            assert!(now(server.try_acquire_buffer()).is_none(), "one buffer should be free")
+        });
         drop((held, only));
         held = next();
     }
@@ -182,7 +186,7 @@ fn descriptor_ignores_unwanted_messages() {
     receives(&server, b"still wanted");
 }
 
-/// A thread that sleeps wakes when it is to, though another one tries something in vain before it has.
+/// A blocked thread wakes in time, although another thread polls without success before.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn blocked_call_wakes_despite_try_calls() {
@@ -197,13 +201,13 @@ fn blocked_call_wakes_despite_try_calls() {
                 drop(client.acquire_buffer().expect("it is given back"));
                 wakes.send(()).expect("the test listens");
             });
-            asleep(rx.recv().expect("the thread begins"));
+            asleep(rx.recv().expect("the thread should begin"));
             drop(only);
             assert!(now(client.try_recv()).is_none());
             if woken.recv_timeout(LONG).is_err() {
-                // So that the test comes to an end.
+                // This abort ends the blocked call, so that the test ends.
                 client.abort();
-                panic!("it sleeps on");
+                panic!("the blocked call does not return");
             }
             sleeper.join().expect("thread should not panic");
         }
@@ -219,14 +223,14 @@ fn loop_wakes_beside_blocked_call(address: SocketAddr) {
     let config = ConnectionConfig::new().send_buffers(1);
     let [client, server] = pair(address, &config);
     let (tx, rx) = mpsc::channel();
-    // Blocked until a buffer is free, beside a loop that receives.
+    // This call blocks until a buffer is free, while an event loop receives.
     let only = client.acquire_buffer_timeout(LONG).expect("the only buffer");
     thread::scope(|scope| {
         let blocked = scope.spawn(|| {
             announce(&tx);
             client.acquire_buffer_timeout(LONG * 2).map(drop)
         });
-        let blocked_id = rx.recv().expect("the thread begins");
+        let blocked_id = rx.recv().expect("the thread should begin");
         for round in 0..ROUNDS {
             assert!(now(client.try_recv()).is_none());
             asleep(blocked_id);
@@ -238,13 +242,13 @@ fn loop_wakes_beside_blocked_call(address: SocketAddr) {
         drop(only);
         blocked.join().expect("thread should not panic").expect("a buffer");
     });
-    // Blocked until a message comes, beside a loop that sends.
+    // This call blocks until a message arrives, while an event loop sends.
     thread::scope(|scope| {
         let blocked = scope.spawn(|| {
             announce(&tx);
             client.recv_timeout(LONG * 2)
         });
-        let blocked_id = rx.recv().expect("the thread begins");
+        let blocked_id = rx.recv().expect("the thread should begin");
         for round in 0..ROUNDS {
             asleep(blocked_id);
             client.post_bytes(&[round]).expect("post");
@@ -256,13 +260,13 @@ fn loop_wakes_beside_blocked_call(address: SocketAddr) {
         let message = blocked.join().expect("thread should not panic").expect("receive");
         assert_eq!(*message.expect("a message"), *b"last");
     });
-    // Blocked until the peer ends the connection; the loop may read the event of that.
+    // This call blocks until the peer ends the connection. The loop may read the event of the end.
     thread::scope(|scope| {
         let blocked = scope.spawn(|| {
             announce(&tx);
             client.recv_timeout(LONG)
         });
-        asleep(rx.recv().expect("the thread begins"));
+        asleep(rx.recv().expect("the thread should begin"));
         let close = scope.spawn(|| server.close(LONG));
         while !blocked.is_finished() {
             let readable = is_readable(&client, PollTimeout::from(10_u8));
@@ -290,14 +294,14 @@ fn siw_loop_wakes_beside_blocked_call() {
     loop_wakes_beside_blocked_call(siw(0));
 }
 
-/// A connection that answers each message with the same.
+/// A connection that answers each message with the same bytes.
 struct Echo {
     connection: Connection,
     unanswered: VecDeque<Message>,
 }
 
 impl Echo {
-    /// Does what can be done now; whether the peer has closed the connection.
+    /// Makes the calls that can make progress. Returns `true` if the peer has closed the connection.
     fn serve_ready(&mut self) -> bool {
         loop {
             match now(self.connection.try_recv()) {
@@ -316,7 +320,7 @@ impl Echo {
     }
 }
 
-/// One thread serves many connections, as they come and go.
+/// One thread serves many connections, which begin and end meanwhile.
 fn one_thread_serves_many_connections(address: SocketAddr) {
     const CLIENTS: usize = 10;
     let listener = Listener::bind(address).expect("listen");
@@ -328,8 +332,8 @@ fn one_thread_serves_many_connections(address: SocketAddr) {
             scope.spawn(move || {
                 let connector = Connector::new().private_data(&[number]);
                 let connection = connector.connect(server).expect("connect");
-                // siw lets a message lie that comes before: see `CmId::accept`.
-                rx.recv().expect("the server has accepted");
+                // On siw a message that arrives before the accept may stay unread: see `CmId::accept`.
+                rx.recv().expect("the server should have accepted");
                 for round in 0..20 {
                     let text = [number, round];
                     connection.post_send(filled(&connection, &text)).expect("post");
@@ -385,27 +389,29 @@ fn siw_one_thread_serves_many_connections() {
     one_thread_serves_many_connections(siw(0));
 }
 
-/// Patience that is over does not lose what comes later.
+/// A call whose deadline has passed loses no later message.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn elapsed_deadlines_lose_nothing() {
     let [client, server] = pair(roce(0), &ConnectionConfig::new().receive_buffers(1));
     for _ in 0..3 {
-        let error = server.recv_timeout(Duration::ZERO).expect_err("there is nothing");
+        let error = server
+            .recv_timeout(Duration::ZERO)
+            .expect_err("no call should be able to make progress");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     }
-    // The first one has the only buffer, and the second one waits for it.
+    // The first message uses the only buffer, and the second message waits for a buffer.
     client.post_send(filled(&client, b"one")).expect("post");
     let kept = server.recv_timeout(LONG).expect("receive").expect("a message");
     let buffer = filled(&client, b"two");
     let sent =
         client.start_send(buffer).and_then(|send| send.wait_timeout(Duration::from_millis(20)));
-    let error = sent.expect_err("there is no buffer");
+    let error = sent.expect_err("no receive buffer should be free");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     drop(kept);
     receives(&server, b"two");
     client.flush_timeout(LONG).expect("flush");
-    // All the buffers are there again.
+    // All buffers are free again.
     let all = DEFAULT_SEND_BUFFERS;
     let taken: Vec<_> = (0..all).map(|_| client.try_acquire_buffer().expect("a buffer")).collect();
     assert!(now(client.try_acquire_buffer()).is_none());

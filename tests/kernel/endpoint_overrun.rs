@@ -21,7 +21,7 @@ fn buffers(receive_buffers: u32) -> ConnectionConfig {
     ConnectionConfig::new().receive_buffers(receive_buffers)
 }
 
-/// Returns a config with so short a keep-alive interval that probes happen between messages.
+/// Returns a config with a keep-alive interval so short that probes are sent between messages.
 fn kept_alive(receive_buffers: u32) -> ConnectionConfig {
     buffers(receive_buffers).keep_alive_interval(Some(Duration::from_millis(1)))
 }
@@ -51,7 +51,7 @@ fn assert_overrun(connection: &Connection) {
     assert_eq!(*error.kind(), ErrorKind::ReceiveOverrun, "{error}");
 }
 
-/// Waits until the kernel has ended the connection, which the side that `sends` detects.
+/// Waits until the kernel has ended the connection. The side `sends` detects the end.
 #[track_caller]
 fn ends(sends: &Connection) {
     assert!(next(sends).is_none(), "sender should get no message");
@@ -59,14 +59,14 @@ fn ends(sends: &Connection) {
 
 /// The overrun is reported whenever the program receives.
 ///
-/// It may have received before, receive in between, or receive only at the end.
+/// The program receives before the overrun, in between, or only at the end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_overrun_is_reported() {
     for (before, config) in (0..=3).flat_map(|n| [(n, buffers(3)), (n, kept_alive(3))]) {
         let [client, server] = pair(siw(0), &config);
         post(&client, 0..before);
-        // Kept, so that what has come then is no more than there is room for.
+        // These messages are held, so that the receive queue has no more free buffers than expected.
         let kept: Vec<_> = (0..before).map(|_| next(&server).expect("a message")).collect();
         let all = 3 + RESERVE;
         post(&client, before..all + 1);
@@ -84,7 +84,7 @@ fn siw_overrun_is_reported() {
     }
 }
 
-/// Buffers that are free again when it is too late make no difference.
+/// Buffers that return after the overrun do not hide the overrun.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_overrun_is_reported_to_continuing_receiver() {
@@ -100,7 +100,7 @@ fn siw_overrun_is_reported_to_continuing_receiver() {
     assert_overrun(&server);
 }
 
-/// The peer sends as many messages as there are receive buffers, and then ends the connection.
+/// A peer may send as many messages as there are receive buffers, and then end the connection.
 ///
 /// This side receives only afterwards.
 #[test]
@@ -109,7 +109,7 @@ fn siw_full_receive_queue_is_no_overrun() {
     for count in [1, 4] {
         let [client, server] = pair(siw(0), &buffers(count));
         post(&client, 0..count);
-        // The end is known here before the messages are.
+        // This side detects the end before it receives the messages.
         client.close(LONG).expect("close");
         for number in 0..count {
             assert_eq!(next(&server).expect("a message").0, number);
@@ -120,8 +120,8 @@ fn siw_full_receive_queue_is_no_overrun() {
 
 /// The peer has as many messages in flight as there are buffers.
 ///
-/// They are answered while they are held or after their buffers return. The peer ends the connection with the last
-/// answer, or does not wait for it.
+/// This side answers while it holds the messages, or after their buffers have returned. The peer ends the connection
+/// after the last answer, or without waiting for it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_answered_messages_are_no_overrun() {
@@ -138,7 +138,7 @@ fn siw_answered_messages_are_no_overrun() {
                 while let Some((number, message)) = next(&server) {
                     assert_eq!(number, received);
                     received += 1;
-                    // The client may not wait for the messages of the last round, and its end may cut messages off.
+                    // The client may end before it gets the last answers, and its end may discard messages.
                     let held = holds.then_some(message);
                     let answered = server.post_bytes(&number.to_ne_bytes());
                     assert!(answered.is_ok() || received > all - count, "{answered:?}");
@@ -161,7 +161,9 @@ fn siw_answered_messages_are_no_overrun() {
     }
 }
 
-/// One that takes all that is there, and then answers each and lets it go: nothing waits here while receives are missing.
+/// A program may take all messages, then answer each and drop it.
+///
+/// No message waits while receives are missing.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_batched_answers_are_no_overrun() {
@@ -181,7 +183,7 @@ fn siw_batched_answers_are_no_overrun() {
             assert_eq!(next(&client).expect("an answer").0, number);
             post(&client, [count + number]);
         }
-        // A message sent before a read has arrived when the read is answered, without help of the server.
+        // When the read completes, the message that was sent before it has arrived, without a call of the server.
         drop(
             client
                 .start_read(filled(&client, b"bytes"), &remote, 0)
@@ -197,7 +199,7 @@ fn siw_batched_answers_are_no_overrun() {
     }
 }
 
-/// One thread receives, and others return the buffers of the messages before they answer.
+/// One thread receives. Other threads return the buffers of messages before they answer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_overrun_is_exact_with_several_threads() {
@@ -206,11 +208,11 @@ fn siw_overrun_is_exact_with_several_threads() {
     const ALL: u32 = 300;
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Peer {
-        /// Has as many messages in flight as there are buffers.
+        /// Keeps as many messages in flight as there are buffers.
         Waits,
-        /// Sends while the threads give back what they can.
+        /// Sends while the threads return buffers.
         Races,
-        /// Sends until it gets the end, before which the threads return no buffer.
+        /// Sends until the end. The threads return no buffer before the end.
         Floods,
     }
     let peers = [Peer::Waits, Peer::Races, Peer::Floods];
@@ -268,7 +270,7 @@ fn siw_overrun_is_exact_with_several_threads() {
                 }
             }
             drop(closed);
-            // Refused where the kernel has ended it.
+            // If the kernel has ended the connection, this call is refused.
             let _ended = client.close(LONG);
             receiving.join().expect("thread should not panic")
         });
@@ -286,7 +288,7 @@ fn siw_overrun_is_exact_with_several_threads() {
     }
 }
 
-/// By an event loop, which the descriptor wakes for the end too.
+/// An event loop gets the overrun, and the descriptor also reports the end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_overrun_is_reported_to_event_loop() {
@@ -307,7 +309,7 @@ fn siw_overrun_is_reported_to_event_loop() {
     assert_eq!((received, error.kind()), (2 + RESERVE, &ErrorKind::ReceiveOverrun));
 }
 
-/// By a task, which keeps all that has come and waits for more.
+/// A task that holds all messages and waits for more gets the overrun.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_overrun_is_reported_to_task() {

@@ -16,7 +16,7 @@ use crate::fixtures::{DEFAULT_SEND_BUFFERS, LONG, assert_invalid, roce, siw};
 
 pub(crate) const BOTH: RemoteAccess = RemoteAccess::READ.union(RemoteAccess::WRITE);
 
-/// Sends a descriptor from one side to the other.
+/// Sends a descriptor from one side to the other, and returns the memory that it names.
 pub(crate) fn sent(from: &Connection, to: &Connection, descriptor: &[u8]) -> RemoteMemory {
     from.post_send(filled(from, descriptor)).expect("post");
     let message = to.recv_timeout(LONG).expect("receive").expect("a message");
@@ -30,7 +30,7 @@ fn read(from: &Connection, remote: &RemoteMemory, offset: u64, length: usize) ->
     from.start_read(buffer, remote, offset)?.wait_timeout(LONG)
 }
 
-/// Returns a pair whose first side has sent a message, since on iWARP that side must send first.
+/// Returns a pair whose first side has sent a message, because on iWARP this side must send first.
 pub(crate) fn begun(address: SocketAddr) -> [Connection; 2] {
     let [client, server] = pair(address, &ConnectionConfig::default());
     client.post_send(filled(&client, b"hello")).expect("post");
@@ -38,7 +38,7 @@ pub(crate) fn begun(address: SocketAddr) -> [Connection; 2] {
     [client, server]
 }
 
-/// A write of the peer's that brings a number is a message without bytes, whatever the buffer that it takes has had.
+/// A write with immediate data of the peer arrives as an empty message, whatever its buffer held before.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn write_with_immediate_is_empty_message() {
@@ -86,14 +86,15 @@ fn memory_is_written_and_read(address: SocketAddr) {
     // Requests that are known to be wrong are refused locally.
     let error = client.read(buffer, &remote, 9_995).expect_err("beyond the end");
     assert_invalid(&error, &["6 bytes at offset 9995", "10000 bytes"]);
-    let error = client.fetch_add(&remote, 0, 1).expect_err("not given");
+    let error = client.fetch_add(&remote, 0, 1).expect_err("the access should be refused");
     assert_eq!(error.errno(), libc::EACCES, "{error}");
     let small = server.export(&memory, RemoteAccess::READ).expect("export");
     let only = sent(&server, &client, &small.to_bytes());
-    let error = client.write(filled(&client, b"x"), &only, 0).expect_err("not given");
+    let error =
+        client.write(filled(&client, b"x"), &only, 0).expect_err("the access should be refused");
     assert_eq!(error.errno(), libc::EACCES, "{error}");
     drop((client, server, small));
-    // The memory outlives its connection, and the right to it.
+    // The memory and its export outlive the connection.
     export.revoke().expect("deregister");
     assert_eq!(objects_at(address), before);
     memory.read(0, &mut bytes).expect("within");
@@ -112,9 +113,9 @@ fn siw_memory_is_written_and_read() {
     memory_is_written_and_read(siw(0));
 }
 
-/// Two peers access one memory, on two devices, and one of them loses access.
+/// Two peers access one memory over two devices, and one of them loses access.
 ///
-/// The memory lives after the program has dropped it, until the last of its exports is dropped.
+/// After the program has dropped the memory, it exists until its last export is dropped.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_and_siw_peers_share_one_memory() {
@@ -138,7 +139,7 @@ fn rxe_and_siw_peers_share_one_memory() {
                 .and_then(|write| write.wait_timeout(LONG))
                 .expect("write"),
         );
-        // On iWARP it is there for certain only when something that comes behind it is.
+        // On iWARP the written bytes have certainly arrived only when a later request has completed.
         assert_eq!(*read(client, remote, 0, text.len()).expect("read"), *text);
     };
     let mut bytes = [0; 5];
@@ -188,10 +189,10 @@ fn siw_refuses_atomics() {
     let [client, server] = begun(siw(0));
     let memory = DmaMemory::new(64).expect("memory");
     let export = server.export(&memory, RemoteAccess::READ | RemoteAccess::ATOMIC);
-    // siw has no such operation, with the access flag or without.
+    // siw has no atomic operations, with or without the access flag.
     if let Ok(export) = export {
         let remote = sent(&server, &client, &export.to_bytes());
-        let error = client.fetch_add(&remote, 0, 1).expect_err("siw has none");
+        let error = client.fetch_add(&remote, 0, 1).expect_err("siw should have no atomics");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
         assert_eq!(error.operation(), "change a number over");
         let peer = client.peer_addr().expect("an IP address");
@@ -199,9 +200,9 @@ fn siw_refuses_atomics() {
     }
 }
 
-/// An operation behind a message for which the peer has no buffer times out.
+/// An operation times out if it follows a message without a receive buffer at the peer.
 ///
-/// It completes later nevertheless, and returns its buffer then.
+/// The operation completes later nevertheless, and then returns its buffer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn timed_out_operation_completes_later() {
@@ -267,7 +268,7 @@ fn timed_out_operation_completes_later() {
     let buffers = (0..DEFAULT_SEND_BUFFERS).map(|_| client.try_acquire_buffer());
     let buffers = buffers.collect::<Result<Vec<_>, _>>().expect("all are back");
     drop(buffers);
-    // And nothing of what was late is taken for what comes now.
+    // No late result is returned for a new operation.
     assert_eq!(
         client.start_fetch_add(&remote, 0, 1).and_then(|add| add.wait_timeout(LONG)).expect("add"),
         8
@@ -277,9 +278,9 @@ fn timed_out_operation_completes_later() {
     assert_eq!(*message, *b"four");
 }
 
-/// Sides that negotiated no reads refuse to issue them.
+/// If the sides have negotiated no reads, reads are refused.
 ///
-/// This holds whichever side asked for none: such reads would wait forever.
+/// This holds whichever side has disabled reads, because such reads would wait forever.
 fn without_depth(address: SocketAddr, config: &ConnectionConfig) {
     let [client, server] = pair(address, config);
     client.post_send(filled(&client, b"hello")).expect("post");
@@ -299,7 +300,7 @@ fn without_depth(address: SocketAddr, config: &ConnectionConfig) {
             .and_then(|add| add.wait_timeout(LONG));
         assert_invalid(&refused.expect_err("no depth"), &["initiator depth"]);
     }
-    // Everything else goes on.
+    // Other operations still work.
     let buffer = client
         .start_write(filled(&client, b"written"), &remote, 0)
         .and_then(|write| write.wait_timeout(LONG))
@@ -323,7 +324,7 @@ fn siw_reads_without_depth_are_refused() {
     without_depth(siw(0), &ConnectionConfig::new().initiator_depth(0));
 }
 
-/// Only the bytes of the part have a key.
+/// Only the bytes of the exported part have a key.
 fn part_is_exported_alone(address: SocketAddr) {
     let [client, server] = begun(address);
     let mut memory = DmaMemory::new(8192).expect("memory");
@@ -336,10 +337,10 @@ fn part_is_exported_alone(address: SocketAddr) {
         let error = server.export_part(&memory, part, BOTH).expect_err("not within");
         assert_invalid(&error, &["memory", "8192 bytes"]);
     }
-    // A peer that says another address reaches nothing, and ends the connection.
-    let outside =
-        RemoteMemory::new(remote.addr() - 8, remote.rkey(), 8, BOTH).expect("it may be there");
-    let error = read(&client, &outside, 0, 8).expect_err("not given");
+    // A peer that uses an address outside of the part gets no bytes, and ends the connection.
+    let outside = RemoteMemory::new(remote.addr() - 8, remote.rkey(), 8, BOTH)
+        .expect("the address should be valid");
+    let error = read(&client, &outside, 0, 8).expect_err("the access should be refused");
     assert!(
         matches!(error.kind(), ErrorKind::WorkRequestFailed(WcStatus::IB_WC_REM_ACCESS_ERR))
             || address == siw(0) && *error.kind() == ErrorKind::Disconnected,
@@ -359,7 +360,7 @@ fn siw_part_is_exported_alone() {
     part_is_exported_alone(siw(0));
 }
 
-/// The peers of two connections in one protection domain reach memory that is registered once.
+/// The peers of two connections in one protection domain access memory that is registered once.
 fn one_registration_serves_connections(address: SocketAddr) {
     let before = objects_at(address);
     let [first, ours] = begun(address);

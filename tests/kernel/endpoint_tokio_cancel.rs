@@ -1,6 +1,6 @@
 //! Each awaited call, dropped at each point at which it waits.
 //!
-//! It is dropped before it is polled, and after each poll.
+//! A call is dropped before its first poll, and after each later one.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -17,11 +17,11 @@ use crate::endpoint_tokio::{eventually_as, filled, pair, receives, send};
 use crate::executor::{self, in_time, on_each_executor};
 use crate::fixtures::{LONG, roce, siw};
 
-/// Point at which a call is dropped.
+/// A point at which a call is dropped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Point {
     pub(crate) polls: usize,
-    /// `true` if it is dropped after its wakeup, `false` if before.
+    /// `true` if the call is dropped after its wakeup, `false` if before.
     is_woken: bool,
 }
 
@@ -46,11 +46,11 @@ pub(crate) async fn until_dropped<F: Future>(future: F, point: Point) -> Option<
             Poll::Pending => Poll::Pending,
         }
     });
-    // Woken at the latest then.
+    // The future is woken within this time.
     in_time(until).await
 }
 
-/// Checks that all buffers of the connection are available, and no more.
+/// Asserts that exactly the buffers of the connection are free.
 pub(crate) async fn has_all_buffers(connection: &Connection, send_buffers: u32) {
     let mut all = Vec::new();
     for _ in 0..send_buffers {
@@ -88,11 +88,11 @@ async fn taking(address: SocketAddr) {
     let config = ConnectionConfig::new().send_buffers(1);
     let [client, server] = pair(address, &config).await;
     for point in Point::all() {
-        // It comes back by being dropped, and then by being sent.
-        let held = client.acquire_buffer().await.expect("it is there");
+        // The buffer returns when it is dropped, and then when its send has completed.
+        let held = client.acquire_buffer().await.expect("a buffer should be free");
         let dropped = executor::spawn(async move { drop(held) });
         let first = until_dropped(client.acquire_buffer(), point).await.is_some();
-        dropped.await.expect("it has dropped it");
+        dropped.await.expect("task should not panic");
         has_all_buffers(&client, 1).await;
         send(&client, b"message").await;
         let second = until_dropped(client.acquire_buffer(), point).await.is_some();
@@ -110,7 +110,7 @@ async fn sending(address: SocketAddr) {
     for (point, number) in Point::all().zip(0_u8..) {
         let buffer = filled(&client, &[number]).await;
         let sent = until_dropped(client.send(buffer), point).await;
-        // It is on its way since it was polled once, and then another one is behind it.
+        // After its first poll the message is in flight, and the next message follows it.
         send(&client, b"next").await;
         if point.polls > 0 {
             receives(&server, &[number]).await;

@@ -1,4 +1,4 @@
-//! The safe tier for tasks: datagrams, and each of their calls dropped wherever it waits.
+//! The safe tier for tasks: datagrams, and each call dropped at each point at which it waits.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::endpoint_tokio_cancel::{Point, until_dropped};
 use crate::executor::{self, Task, in_time, on_each_executor};
 use crate::fixtures::{NO_LISTENER, objects, roce, roce_v6, siw};
 
-/// Returns a multicast group of its own for each test, as all of them run in one kernel.
+/// Returns a multicast group for one test. Each test has its own groups, because all tests run on one kernel.
 fn group(number: u8) -> SocketAddr {
     ([239, 1, 6, number], 0).into()
 }
@@ -50,7 +50,7 @@ async fn receives(socket: &DatagramSocket, bytes: &[u8]) -> DatagramPeer {
     sender
 }
 
-/// Starts a task that answers each datagram with the same bytes; returns it and its address.
+/// Starts a task that answers each datagram with the same bytes. Returns the task and its address.
 async fn echoes(local: SocketAddr) -> (Task<()>, SocketAddr) {
     let server = socket(local).await;
     let at = address(&server);
@@ -63,11 +63,11 @@ async fn echoes(local: SocketAddr) -> (Task<()>, SocketAddr) {
     (executor::spawn(echo), at)
 }
 
-/// Returns two sockets, and the second one as a peer of the first.
+/// Returns two sockets, and the second socket as a peer of the first.
 async fn pair() -> (DatagramSocket, Arc<DatagramSocket>, DatagramPeer) {
     let (client, server) = (socket(roce(0)).await, Arc::new(socket(roce(0)).await));
     let at = address(&server);
-    // It answers while something is awaited of it.
+    // The server answers resolution requests while one of its calls waits.
     let serving = Arc::clone(&server);
     let mut serving = executor::spawn(async move { serving.recv_from().await.map(drop) });
     let peer = in_time(client.resolve_peer(at)).await.expect("resolve");
@@ -101,7 +101,7 @@ fn tasks_exchange_datagrams() {
     }
 }
 
-/// Peers that cannot be found, or are of no use here.
+/// iWARP, a peer without a listener, peers and buffers of other sockets, and joined groups are refused.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn invalid_task_calls_are_refused_as_on_siw() {
@@ -131,7 +131,7 @@ fn invalid_task_calls_are_refused_as_on_siw() {
     });
 }
 
-/// All waiting tasks are woken when the socket ends, in every call.
+/// The end of a socket wakes all waiting tasks, in each call.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn end_of_socket_wakes_all_tasks() {
@@ -164,7 +164,7 @@ fn end_of_socket_wakes_all_tasks() {
     });
 }
 
-/// A socket of threads becomes one of tasks, and back, with what is in it.
+/// A socket is converted from threads to tasks and back, and keeps its unread datagrams.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn socket_converts_between_tasks_and_threads() {
@@ -183,7 +183,7 @@ fn socket_converts_between_tasks_and_threads() {
     endpoint_datagrams::receives(&server, b"three");
 }
 
-/// Checks that all buffers of the socket are available, and no more.
+/// Asserts that exactly the buffers of the socket are free.
 async fn has_all_buffers(socket: &DatagramSocket) {
     let all = [filled(socket, b"").await, filled(socket, b"").await];
     let none = executor::timeout(Duration::ZERO, socket.acquire_buffer()).await;
@@ -268,9 +268,9 @@ async fn taking() {
     }
 }
 
-/// Sends, posts and flushes.
+/// Drops calls that send, post and flush.
 ///
-/// The first peer has no address handle yet, the second one has it.
+/// The first peer has no address handle yet. The second peer has one.
 async fn sending() {
     let (client, server, peer) = pair().await;
     for is_first in [true, false] {
@@ -302,7 +302,7 @@ async fn sending() {
             }
             let flushed = until_dropped(client.flush(), point).await;
             send(&client, b"end", &peer).await;
-            // Messages that were certainly sent arrive in order, and none twice.
+            // Messages whose send has completed arrive in order and once.
             let mut came = Vec::new();
             loop {
                 let (datagram, _) = in_time(server.recv_from()).await.expect("receive");
@@ -331,7 +331,7 @@ async fn joining() {
         let joined = until_dropped(member.join_multicast(group(3), Membership::Full), point).await;
         let is_joined = joined.is_some();
         assert!(joined.is_none_or(|joined| is_in(&joined.expect("join"))));
-        // The group was left, and is joined again.
+        // After the group was left, it can be joined again.
         let joined =
             in_time(member.join_multicast(group(3), Membership::Full)).await.expect("join");
         send(&member, b"to all", joined.peer()).await;

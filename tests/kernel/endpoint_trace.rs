@@ -51,7 +51,7 @@ impl Notes {
     }
 }
 
-/// Fields with their values; for numbers that vary, only that there is one.
+/// Fields with their values. The value of `id`, which varies, is replaced by "some".
 struct Fields(String);
 
 impl Visit for Fields {
@@ -131,7 +131,10 @@ fn connection_life_is_traced(address: SocketAddr) {
             let connection = incoming.accept(&config, &[], LONG).expect("accept");
             receives(&connection, b"hello");
             connection.post_send(filled(&connection, b"hello")).expect("post");
-            assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "it has closed");
+            assert!(
+                connection.recv_timeout(LONG).expect("receive").is_none(),
+                "the peer should have closed"
+            );
             connection.peer_addr().expect("an IP address")
         };
         let served = Notes::of(serves);
@@ -158,7 +161,7 @@ fn connection_life_is_traced(address: SocketAddr) {
     assert_eq!(
         answered,
         [
-            // Of the listener.
+            // This event belongs to the listener.
             &event("CONNECT_REQUEST status=0"),
             "connection: id=some",
             &format!("span: peer={peer}"),
@@ -185,7 +188,7 @@ fn siw_connection_life_is_traced() {
     connection_life_is_traced(siw(0));
 }
 
-/// A connection whose peer falls silent, and its end.
+/// A connection whose peer does not answer any more reports its failure and its end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn connection_failure_is_traced() {
@@ -223,12 +226,12 @@ fn socket_life_is_traced() {
             "socket: id=some",
             &local[1],
             &listening,
-            // Of the one that asks, and the one that is asked.
+            // These events belong to both sides of the attempt.
             &event("ADDR_RESOLVED status=0"),
             &event("ROUTE_RESOLVED status=0"),
             &event("CONNECT_REQUEST status=0"),
             &event("ESTABLISHED status=0"),
-            // Of each.
+            // Each of the two sides closes.
             &state("closed"),
             &state("closed"),
         ]
@@ -236,14 +239,14 @@ fn socket_life_is_traced() {
     drop(peer);
 }
 
-/// A listener, a connection and a socket each report it once, whichever call detects it first.
+/// A listener, a connection and a socket each report the removal once, whichever call detects it first.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn device_removal_is_traced_once_per_object() {
     let own = Own::roce();
     let ((deletion, client, ended), said) = Notes::of(|| {
         let listener = Listener::bind(own.address).expect("listen");
-        // The client is made in another thread, which has no subscriber.
+        // The client is created in another thread, which has no subscriber.
         let [client, server] = pair(own.address, &ConnectionConfig::default());
         let socket = socket(own.address);
         let deletion = own.delete();
@@ -252,7 +255,7 @@ fn device_removal_is_traced_once_per_object() {
         };
         is_gone(listener.accept_timeout(LONG).expect_err("device should be removed"));
         is_gone(socket.recv_from_timeout(LONG).expect_err("device should be removed"));
-        // The kernel may take the client's end first, and say goodbye for it.
+        // The kernel may remove the client first, and then disconnects its peer.
         let ended = match server.recv_timeout(LONG) {
             Ok(message) => usize::from(message.is_none()),
             Err(error) => {
@@ -296,7 +299,7 @@ fn attempt_failing_at_start_is_traced() {
     assert_eq!(said, ["connection: id=some".to_owned(), peer, failed]);
 }
 
-/// The id of such an attempt already exists when its descriptors cannot be made.
+/// The id of an attempt already exists when its descriptors cannot be created.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn attempt_without_descriptors_is_traced() {
@@ -339,11 +342,9 @@ fn failed_epoll_registration_is_traced() {
     assert_eq!(failed, state(&format!("failed error={error}")));
 }
 
-/// Returns the records of a request from its arrival on.
-///
-/// `with` handles the request, and its result is returned too.
+/// Returns the records of a request from its arrival on, and the result of `with`, which handles the request.
 fn trace_of_request<T>(address: SocketAddr, with: impl FnOnce(Incoming) -> T) -> (T, Vec<String>) {
-    // Its span exists only if there is a subscriber.
+    // The span of the listener exists only if there is a subscriber.
     let (listener, _) = Notes::of(|| Listener::bind(address).expect("listen"));
     let server = listener.local_addr().expect("an IP address");
     thread::scope(|scope| {
@@ -353,7 +354,7 @@ fn trace_of_request<T>(address: SocketAddr, with: impl FnOnce(Incoming) -> T) ->
             let peer = incoming.peer_addr().expect("an IP address");
             (with(incoming), peer)
         });
-        // Rejected, or ended.
+        // The client is rejected, or its connection has ended.
         drop(client.join().expect("thread should not panic"));
         let peer = format!("span: peer={peer}");
         let first = [event("CONNECT_REQUEST status=0"), "connection: id=some".to_owned(), peer];
@@ -373,7 +374,7 @@ fn rejected_request_is_traced() {
     assert_eq!(said, [state("rejected")]);
 }
 
-/// Whichever step of it is the one that fails.
+/// Each step of an accept that fails is reported.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_accept_is_traced() {
@@ -385,7 +386,7 @@ fn failed_accept_is_traced() {
         let (accepted, said) = trace_of_request(roce(0), |incoming| {
             incoming.accept(config, &vec![0; private_data], timeout).map(drop)
         });
-        let error = accepted.expect_err("it is refused");
+        let error = accepted.expect_err("the accept should be refused");
         assert_eq!(said, [state(&format!("failed error={error}"))]);
     }
 }
@@ -401,7 +402,7 @@ fn abandoned_attempt_is_traced() {
     let absent = SocketAddr::from(([10, 0, 0, 99], 7471));
     let connector = Connector::new().local_addr(roce(0));
     let (started, said) = Notes::of(|| connector.start_connect(absent).map(drop));
-    started.expect("it begins");
+    started.expect("the attempt should begin");
     let peer = format!("span: peer={absent}");
     let rest = [state("resolving"), state("given up")];
     assert_eq!(said[..2], ["connection: id=some".to_owned(), peer]);

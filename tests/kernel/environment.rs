@@ -1,4 +1,4 @@
-//! The kernel, the devices and the addresses that the test bed has promised, by each way to ask.
+//! The kernel, devices and addresses that the test bed promises, as each interface reports them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -140,9 +140,9 @@ fn verbs_of_other_abi_version_are_refused() {
     });
 }
 
-/// The version of the driver's rings is unknown.
+/// If the version of the driver's rings is unknown, the library does not use them.
 ///
-/// Everything else works, and so does a connection between queue pairs of the program's own.
+/// All other calls work, and so does a connection between queue pairs of the program.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rings_of_unknown_version_are_not_used() {
@@ -167,9 +167,9 @@ fn rings_of_unknown_version_are_not_used() {
     });
 }
 
-/// The driver needs more than the plain command to open its device.
+/// A device whose driver needs more than the plain command cannot be opened.
 ///
-/// The connection manager serves queue pairs that the program has by other means.
+/// The connection manager still serves queue pairs that the program has created by other means.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn unopenable_device_serves_external_queue_pairs() {
@@ -197,7 +197,7 @@ fn unopenable_device_serves_external_queue_pairs() {
     }
 }
 
-/// Sends a service resolution request to a peer, of which nothing is outstanding.
+/// Sends a service resolution request with `param`. Such a request has no depths.
 fn asks_where_to_send(ours: &EventChannel, theirs: &EventChannel, param: &ConnParam) {
     let [asks, listener] =
         [ours, theirs].map(|channel| CmId::new(channel, PortSpace::Udp).expect("create an id"));
@@ -213,10 +213,11 @@ fn asks_where_to_send(ours: &EventChannel, theirs: &EventChannel, param: &ConnPa
     ours.expect_event(EventType::Unreachable).expect_err("it is an error");
 }
 
-/// Has the RoCE device be one of which rdmacm knows no rings.
+/// Makes the driver report a version of its rings that rdmacm does not know.
 fn show_another_version() {
     let class = "/sys/class/infiniband_verbs";
-    let uverbs = device(roce_name()).uverbs().expect("it has verbs").name().to_owned();
+    let uverbs =
+        device(roce_name()).uverbs().expect("the device should have verbs").name().to_owned();
     let directory = format!("{class}/{uverbs}");
     let number = fs::read_to_string(format!("{directory}/dev")).expect("read");
     forbid_netlink();
@@ -238,7 +239,7 @@ fn expect_unknown(error: &Error) {
     }
 }
 
-/// Makes and ends a connection between queue pairs that only their numbers are known of.
+/// Establishes and ends a connection between queue pairs that are known only by their numbers.
 fn connect_named(ours: &EventChannel, theirs: &EventChannel, client: CmId, depths: &ConnParam) {
     let named = |qp_num| ConnParam { qp_num, ..depths.clone() };
     client.connect(&named(0x11)).expect("connect");
@@ -264,7 +265,7 @@ fn missing_netlink_and_sysfs_is_error_with_hint() {
         let error = device::list().expect_err("no source should answer");
         assert_eq!(error.errno(), libc::EPERM);
         assert!(error.to_string().contains("mount sysfs"), "{error}");
-        // The channel needs neither.
+        // The event channel needs neither source.
         channel();
     });
 }
@@ -340,7 +341,7 @@ fn ioctl_and_sysfs_gid_tables_agree_on_siw() {
     check_gids("siw0");
 }
 
-/// A table with more entries than the first read has room for.
+/// A GID table that exceeds the buffer of the first read is read completely.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn long_gid_table_is_read_whole() {

@@ -12,12 +12,12 @@ use crate::fixtures::{
 };
 use crate::io::{Io, Shape};
 
-/// Creates a queue pair on the device of `id`, unknown to the id.
+/// Creates a queue pair on the device of `id` that the id does not own.
 fn external(id: &CmId) -> Io {
     Io::with(id, Shape::default(), QueuePair::new)
 }
 
-/// Brings the queue pair to each state with what `id` knows.
+/// Moves the queue pair to each state with the attributes of `id`.
 fn go(id: &CmId, io: &Io, states: &[QpState]) {
     for state in states {
         let attributes = id.init_qp_attr(*state).expect("attributes");
@@ -37,7 +37,7 @@ fn named(io: &Io) -> ConnParam {
     ConnParam { qp_num: io.qp().number(), ..shallow() }
 }
 
-/// A connection between queue pairs that the ids do not know of.
+/// A connection between queue pairs that the ids do not own.
 struct Established {
     client: CmId,
     from: Io,
@@ -59,7 +59,7 @@ impl Established {
         let to = external(&server);
         go(&server, &to, &CONNECTED);
         server.accept(&named(&to)).expect("accept");
-        // The program has to confirm the connection.
+        // The program must confirm the connection.
         let event = ours.expect_event(EventType::ConnectResponse).expect("an answer");
         assert_eq!(event.connection().expect("a connection's").qp_num, to.qp().number());
         drop(event);
@@ -78,7 +78,7 @@ fn both_sides_connect_own_queue_pairs() {
     from.post(2, SendOperation::Send, 0..64, SendFlags::SIGNALED).expect("post a send");
     to.done(1);
     from.done(2);
-    // Ending the connection leaves the queue pairs alone.
+    // The end of the connection does not change the queue pairs.
     client.disconnect().expect("disconnect");
     theirs.expect_event(EventType::Disconnected).expect("server should get the event");
     server.disconnect().expect("disconnect");
@@ -97,7 +97,7 @@ fn establish_is_refused_with_library_queue_pair() {
     connection.close();
 }
 
-/// A client that has asked to connect with an external queue pair, and the id of its request.
+/// A client that has sent a request with an external queue pair, and the id of the request.
 struct Asked {
     client: CmId,
     from: Io,
@@ -107,9 +107,9 @@ struct Asked {
 }
 
 impl Asked {
-    /// Creates a request with `param` that no side has answered.
+    /// Creates a request with `param`, which no side has answered.
     ///
-    /// The contents of its event are returned with it.
+    /// Returns the contents of its event, too.
     fn new(param: &ConnParam, ece: Option<Ece>) -> (Self, ConnParam) {
         let (ours, theirs) = (channel(), channel());
         let (listener, address) = listen(&theirs, roce(0));
@@ -136,7 +136,7 @@ fn second_establish_is_refused() {
     let connection = Established::new();
     let client = &connection.client;
     assert_eq!(client.establish().expect_err("again").errno(), libc::EINVAL);
-    // There is a connection to end, and a peer to wait for.
+    // The connection can be ended, so the call waits for the peer.
     client.migrate_to_sync().expect("make it synchronous");
     client.set_timeout(Some(Duration::ZERO));
     let error = client.disconnect().expect_err("the peer has not answered");
@@ -155,7 +155,7 @@ fn early_data_establishes_connection() {
     server.accept(&named(&to)).expect("accept");
     ours.expect_event(EventType::ConnectResponse).expect("an answer");
     go(&client, &from, &CONNECTED);
-    // The client says nothing, but sends.
+    // The client does not confirm the connection, but sends.
     to.receive(1, 0..64).expect("post a receive");
     from.post(2, SendOperation::Send, 0..64, SendFlags::SIGNALED).expect("post a send");
     to.done(1);
@@ -181,7 +181,7 @@ fn ece_is_negotiated() {
     let (asked, _) = Asked::new(&shallow(), Some(ece));
     assert_eq!(asked.server.remote_ece().expect("external"), ece);
     assert_eq!(asked.client.remote_ece().expect("external"), Ece::default());
-    // The vendor of an answer is that of the question.
+    // An answer has the vendor of the request.
     asked.server.set_local_ece(Ece { vendor_id: 1, options: 0x8000_0000 }).expect("set");
     let to = external(&asked.server);
     go(&asked.server, &to, &CONNECTED);
@@ -191,11 +191,11 @@ fn ece_is_negotiated() {
     assert_eq!(asked.client.remote_ece().expect("external"), answer);
 }
 
-/// Options of the vendor of the emulated card, one of which the card lacks, and those that remain.
+/// The requested options: those of the emulated card's vendor, one of which the card lacks. [`AGREED`] has the rest.
 const WISHED: Ece = Ece { vendor_id: 0x15b3, options: 0x1000_0005 };
 const AGREED: Ece = Ece { options: 0x1000_0001, ..WISHED };
 
-/// Checks that the RoCE device of the tests has ECE options exactly if it is the card.
+/// Asserts that the RoCE device has ECE options exactly if it is the emulated card.
 fn check_offer(qp: &QueuePair) -> Ece {
     let offer = qp.ece();
     assert_eq!(offer.is_some(), is_card(), "{offer:?}");
@@ -205,7 +205,7 @@ fn check_offer(qp: &QueuePair) -> Ece {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn library_queue_pair_offers_ece_and_takes_answer() {
-    // Without options of the answer's vendor, the queue pair has none either.
+    // If the answer names no options of the vendor, the queue pair has no options either.
     for (wished, agreed) in [(Some(WISHED), AGREED.options), (None, 0)] {
         let (ours, theirs) = (channel(), channel());
         let (_listener, address) = listen(&theirs, roce(0));
@@ -234,7 +234,7 @@ fn library_queue_pair_offers_ece_and_takes_answer() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn library_queue_pair_answers_ece() {
     let other = Ece { vendor_id: 7, ..WISHED };
-    // A device without options answers with the vendor of the question.
+    // A device without options answers with the vendor of the request.
     for (question, options) in [(WISHED, AGREED.options), (other, 0)] {
         let (asked, _) = Asked::new(&shallow(), Some(question));
         let to = Io::new(&asked.server, Shape::default());
@@ -301,7 +301,7 @@ fn external_queue_pair_parameters_arrive() {
     let param = ConnParam { srq: true, retry_count: 200, rnr_retry_count: 200, ..shallow() };
     let (asked, said) = Asked::new(&param, None);
     assert_eq!((said.qp_num, said.srq), (asked.from.qp().number(), true));
-    // Three bits.
+    // These fields have three bits.
     assert_eq!((said.retry_count, said.rnr_retry_count), (7, 7));
     for (qp_num, part) in [(0, "no queue pair"), (0x100_0000, "0x1000000")] {
         let param = ConnParam { qp_num, ..shallow() };

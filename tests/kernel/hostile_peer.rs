@@ -23,10 +23,10 @@ use crate::io::Shape;
 use crate::rng::Rng;
 
 const ROUNDS: usize = 30;
-/// Time for which a silent peer is waited for.
+/// The time for which a test waits for a silent peer.
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Bytes that mean nothing, as many as fit.
+/// Returns random private data of random length.
 fn bytes(rng: &mut Rng) -> Vec<u8> {
     let length = rng.roll(57);
     (0..length).map(|_| u8::try_from(rng.roll(256)).expect("a byte")).collect()
@@ -37,7 +37,7 @@ fn number(rng: &mut Rng) -> u32 {
     u32::try_from(rng.roll(1 << 24)).expect("24 bits")
 }
 
-/// Returns a config that gives up early, since sends may not arrive.
+/// Returns a config with few retries, because sends may not arrive.
 fn config() -> ConnectionConfig {
     ConnectionConfig::new().retry_count(1).rnr_retry_count(1)
 }
@@ -48,9 +48,9 @@ fn act_as_hostile_client(channel: &EventChannel, server: &Listener, rng: &mut Rn
     let client = resolve(channel, server);
     let param = ConnParam { private_data: bytes(rng), ..ConnParam::default() };
     match rng.roll(5) {
-        // A queue pair that is not there; an answer is not confirmed.
+        // The queue pair does not exist, and the client does not confirm the answer.
         0 => client.connect(&ConnParam { qp_num: number(rng), ..param }).expect("ask"),
-        // A client that has left when the answer comes.
+        // This client has left before the answer arrives.
         1 => {
             let side = Side::new(client, Shape::default());
             side.id.connect(&param).expect("ask");
@@ -60,16 +60,16 @@ fn act_as_hostile_client(channel: &EventChannel, server: &Listener, rng: &mut Rn
             side.id.connect(&param).expect("ask");
             channel.expect_event(EventType::Established).expect("connected");
             match what {
-                // Ends at once.
+                // This client ends the connection at once.
                 2 => side.id.disconnect().expect("disconnect"),
-                // Writes where there is nothing.
+                // This write has no valid address or key.
                 3 => {
                     let remote_addr = u64::from(number(rng)) << 20;
                     let write = SendOperation::Write { remote_addr, rkey: number(rng) };
                     side.io.post(1, write, 0..64, SendFlags::SIGNALED).expect("post");
-                    assert!(!side.io.next().is_success(), "it was written");
+                    assert!(!side.io.next().is_success(), "the write should fail");
                 }
-                // The peer sends nothing and disconnects.
+                // The client sends nothing, and disconnects when it is dropped.
                 _ => thread::sleep(SHORT),
             }
         }
@@ -94,7 +94,7 @@ fn hostile_clients_leave_listener_usable() {
                 Ok::<_, rdmacm::Error>(())
             });
             act_as_hostile_client(&channel, &listener, &mut rng);
-            // Events about the last client do not concern the next.
+            // Events about the last client do not affect the next one.
             while channel.get_event_timeout(Duration::ZERO).expect("look").is_some() {}
             stood += usize::from(serves.join().expect("thread should not panic").is_ok());
         });
@@ -107,7 +107,7 @@ fn hostile_clients_leave_listener_usable() {
     assert_eq!(objects_at(roce(0)), before);
 }
 
-/// Checks that `listener` accepts a connection from an honest client.
+/// Checks that `listener` accepts a connection from a correct client.
 fn serves_another(listener: &Listener) {
     let server = listener.local_addr().expect("an IP address");
     thread::scope(|scope| {
@@ -117,7 +117,8 @@ fn serves_another(listener: &Listener) {
                 .start_send(filled(&client, b"sense"))
                 .and_then(|send| send.wait_timeout(LONG))
                 .expect("send");
-            // siw may leave the first message unread until more comes: a close would lose it. See `CmId::accept`.
+            // siw may leave the first message unread until another one arrives, and a close would lose it: see
+            // `CmId::accept`.
             receives(&client, b"heard");
             client.close(LONG).expect("close");
         });
@@ -131,20 +132,20 @@ fn serves_another(listener: &Listener) {
     });
 }
 
-/// Answers `request` in one of the wrong ways. The returned side stays until the client is done.
+/// Answers `request` in one of several wrong ways. The client needs the returned side until its end.
 fn answer(request: CmId, channel: &EventChannel, rng: &mut Rng) -> Option<Side> {
-    // This side posts no receive. With the default of `ConnParam` the client would repeat its message without end.
+    // This side posts no receive. With the default of `ConnParam` the client would repeat its message forever.
     let (private_data, rnr_retry_count) = (bytes(rng), 1);
     let param = ConnParam { private_data, rnr_retry_count, ..ConnParam::default() };
     match rng.roll(4) {
         0 => request.reject(&param.private_data).expect("reject"),
         1 => drop(request),
-        // A queue pair that is not there.
+        // The queue pair does not exist.
         2 => {
             request.accept(&ConnParam { qp_num: number(rng), ..param }).expect("accept");
             thread::sleep(SHORT);
         }
-        // A connection that ends at once, or gets no events.
+        // This side ends the connection at once, or reads no further events.
         _ => {
             let side = Side::new(request, Shape::default());
             side.id.accept(&param).expect("accept");
@@ -202,17 +203,17 @@ fn mpa_request(private_data: &[u8]) -> Vec<u8> {
     [b"MPA ID Req Frame", &[0, 1][..], &length, private_data].concat()
 }
 
-/// Connects by TCP, and does not keep the port afterwards from ids which the kernel gives it to.
+/// Connects by TCP. The kernel may give the same port to an id afterwards.
 fn by_tcp(server: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(server).expect("connect");
     setsockopt(&stream, ReuseAddr, &true).expect("share the port");
     stream
 }
 
-/// No client leaves before siw has taken the connection, because that would be the end of the listener.
+/// Hostile TCP clients leave the listener usable.
 ///
-/// Until then the listener's endpoint is also that of the socket, and is freed with the socket while it is still in a
-/// list.
+/// No client leaves before siw has taken its connection, because that would end the listener. Until then, siw frees the
+/// endpoint of the listener with the socket of the client while the endpoint is in a list.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn hostile_tcp_clients_leave_siw_listener_usable() {
@@ -229,7 +230,7 @@ fn hostile_tcp_clients_leave_siw_listener_usable() {
         match rng.roll(5) {
             0 => say(&bytes(&mut rng).repeat(20)),
             1 => say(&request[..rng.roll(request.len())]),
-            // A request for more than is possible.
+            // The request declares more private data than the maximum.
             2 => say(&[&request[..18], &[0xff; 600]].concat()),
             what => {
                 say(&request);
@@ -262,20 +263,21 @@ fn hostile_tcp_clients_leave_siw_listener_usable() {
     wait_until("the kernel has nothing left of it", || objects_at(siw(0)) == before);
 }
 
-/// siw does so in a race with a peer that connects and sends at once.
+/// siw may leave a message unread if the peer connects and sends at once.
 ///
-/// siw reads when bytes arrive. Bytes that arrived before siw could read are not read until more arrive.
+/// siw reads when bytes arrive. Bytes that arrive before siw can read stay unread until more bytes arrive.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_delays_message_received_during_accept() {
     const TRIES: usize = 3;
     let listener = Listener::bind(siw(0)).expect("listen");
-    // The kernel's work item that read the request may run late, and read again when the connection is established.
+    // The work item of the kernel that has read the request may run late, and read again when the connection is
+    // established.
     let seen = (0..TRIES).any(|_| message_stays_unread(&listener));
     assert!(seen, "siw has read all messages");
 }
 
-/// Returns `true` if siw leaves what comes before `listener` accepts, until more comes.
+/// Returns `true` if siw leaves a message that arrives before the accept unread until another one arrives.
 fn message_stays_unread(listener: &Listener) -> bool {
     const HEADER: usize = 20;
     let server = listener.local_addr().expect("an IP address");

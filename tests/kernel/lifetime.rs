@@ -1,4 +1,4 @@
-//! Waiting and ownership when ids and events are destroyed.
+//! Waiting for events and ownership of objects when ids and events are destroyed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -15,7 +15,7 @@ use crate::fixtures::{
 };
 use crate::io::Shape;
 
-/// An id, and the event that its address is resolved.
+/// Returns an id, and the event that its address is resolved.
 fn with_event(channel: &EventChannel) -> (CmId, Event) {
     let id = id(channel);
     id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
@@ -37,7 +37,7 @@ fn shared_context_objects_serve_several_ids() {
         assert_eq!(id.context().expect("open"), shared);
         id.create_qp(&pd, &init).expect("of the same context");
     }
-    // While one that the program opened is its own.
+    // A context that the program opens itself is another one.
     let own = Context::open(&device(roce_name())).expect("open");
     assert_ne!(own, shared);
     let pd = ProtectionDomain::new(&own).expect("protection domain");
@@ -64,15 +64,15 @@ fn waits_for(event: Event, id: CmId) {
     thread::scope(|scope| {
         let destroyer = scope.spawn(|| {
             id.destroy().expect("destroy");
-            assert!(dropped.load(Ordering::SeqCst), "it did not wait for the event");
+            assert!(dropped.load(Ordering::SeqCst), "the call should wait for the event");
         });
-        // The kernel's object goes first, then comes the wait.
+        // The kernel's object is destroyed first. Then the call waits.
         while ids() == before {
             thread::yield_now();
         }
         for _ in 0..20 {
             objects();
-            assert!(!destroyer.is_finished(), "it did not wait for the event");
+            assert!(!destroyer.is_finished(), "the call should wait for the event");
         }
         dropped.store(true, Ordering::SeqCst);
         drop(event);
@@ -95,9 +95,9 @@ fn destroy_waits_for_request_of_other_thread() {
     let (listener, address) = listen(&theirs, roce(0));
     let _client = ask(&ours, address, &ConnParam::default());
     let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
-    // The request's event is the listener's, even when the request is taken.
+    // The event of a request belongs to the listener, even after the id of the request is taken.
     let request = event.take_request().expect("an id");
-    request.destroy().expect("its own events are none");
+    request.destroy().expect("the id should have no events");
     waits_for(event, listener);
 }
 
@@ -111,7 +111,7 @@ fn destroy_with_own_event_is_refused() {
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error:?}");
     assert_eq!(error.errno(), libc::EDEADLK);
     assert!(error.subject().contains(&format!("id {}", id.token())), "{error}");
-    // The id is unharmed: it goes on to the next step.
+    // The failed call has not changed the id, which can continue with the next step.
     assert_eq!(ids(), before + 1);
     drop(event);
     id.resolve_route(LONG).expect("resolve the route");
@@ -141,9 +141,9 @@ fn drop_never_waits() {
     let (id, event) = with_event(&channel);
     drop(id);
     assert_eq!(ids(), before);
-    // The contents of the event outlive its id.
+    // The contents of an event outlive the event and its id.
     assert_eq!(event.event_type(), EventType::AddrResolved);
-    // Neither for an event that another thread holds.
+    // Dropping an id does not wait for an event that another thread holds either.
     let (id, event) = with_event(&channel);
     let (pass, take) = mpsc::channel::<Event>();
     let (end, ended) = mpsc::channel();
@@ -201,7 +201,7 @@ fn unread_events_are_destroyed_with_id() {
     for destroy in [true, false] {
         let id = id(&channel);
         id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
-        // An id that has a device has its event too.
+        // If an id has a device, its event is pending, too.
         while id.context().is_err() {
             thread::yield_now();
         }
@@ -226,7 +226,9 @@ fn event_keeps_token_after_id_slot_is_reused() {
     assert_eq!((event.token(), second.token()), (old, next.token()));
 }
 
-/// Runs `body` while two threads read `channel` and drop the events. The body gets their number.
+/// Runs `body` while two threads read `channel` and drop the events.
+///
+/// The body gets the number of events.
 fn while_drained(channel: &EventChannel, body: impl FnOnce(&AtomicUsize)) {
     let (end, seen) = (AtomicBool::new(false), AtomicUsize::new(0));
     let drain = || {
@@ -243,14 +245,14 @@ fn while_drained(channel: &EventChannel, body: impl FnOnce(&AtomicUsize)) {
     });
 }
 
-/// Waits a little longer in each round, from no time to the duration of an event.
+/// Waits longer in each round, from zero to the time until an event arrives.
 ///
-/// So in some round the event comes at the critical moment.
+/// So in some round the event arrives at the same time as the call.
 fn delay(round: usize) {
     (0..round % 100).for_each(|_| thread::yield_now());
 }
 
-/// Returns at least `least` rounds, and as many more as are needed until an event was seen.
+/// Returns at least `least` rounds, and continues until an event was seen.
 fn rounds(least: usize, seen: &AtomicUsize) -> impl Iterator<Item = usize> {
     (0..).take_while(move |round| *round < least || seen.load(Ordering::SeqCst) == 0)
 }

@@ -60,7 +60,7 @@ fn pending_and_later_events_move() {
     empty(&old);
     id.resolve_route(LONG).expect("commands go to the new channel");
     assert_eq!(next(&new, EventType::RouteResolved), id.token());
-    // Back, and to where it is already.
+    // The id moves back, and then to its own channel.
     id.migrate(&old).expect("migrate");
     id.migrate(&old).expect("migrate");
     drop(new);
@@ -68,7 +68,7 @@ fn pending_and_later_events_move() {
     side.id.destroy().expect("destroy");
 }
 
-/// A thread's way to sleep on a channel until there is an event.
+/// A call with which a thread waits for an event of a channel.
 type Sleep = fn(&EventChannel, &Sender<Pid>) -> Event;
 
 fn in_get_event(channel: &EventChannel, tx: &Sender<Pid>) -> Event {
@@ -116,7 +116,7 @@ fn until_it_would_block(channel: &EventChannel) -> Option<Event> {
     }
 }
 
-/// Checks that a thread that sleeps on the new channel gets the event that an id brings along.
+/// Checks that a thread that waits on the new channel gets the pending event of an id that moves there.
 fn is_woken(sleep: Sleep, pending: impl Fn(&EventChannel) -> CmId) {
     for _ in 0..10 {
         let (old, new) = (channel(), channel());
@@ -145,7 +145,7 @@ fn migration_wakes_reader_of_new_channel() {
 fn migration_wakes_reader_without_loopback() {
     in_child(|| {
         unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
-        // There are no addresses in it; a device there is.
+        // The network namespace has the device, but no addresses.
         let pending = |channel: &EventChannel| {
             let id = id(channel);
             id.resolve_addr(None, ([0, 0, 0, 0], 7471), LONG).expect("resolve");
@@ -191,9 +191,9 @@ fn several_readers_share_moved_events() {
     empty(&new);
 }
 
-/// Events move while one of the readers has read the wakeup of them all and does not act on it yet.
+/// Events move while one reader has read the wakeup of all readers and has not acted on it.
 ///
-/// In three runs of the test above the first commands of each thread return late.
+/// In three runs of the test above, the first commands of each thread are delayed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn readers_share_moved_events_if_one_wakes_late() {
@@ -222,7 +222,7 @@ fn unread_requests_move_with_listener() {
         listener.migrate(&newest).expect("migrate");
         drop(new);
         let late = ask(&ours, server, &ConnParam::default());
-        // Each request is on the channel that it is read from: a command elsewhere would fail.
+        // Each request is on the channel from which it was read. A command on another channel would fail.
         let servers = [(); 2].map(|()| Side::new(request(&newest), Shape::default()));
         for (client, server) in [early, late].iter().zip(&servers) {
             server.id.accept(&ConnParam::default()).expect("accept");
@@ -248,7 +248,7 @@ fn unread_requests_end_with_moved_listener() {
     assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
 }
 
-/// The kernel knows a request by no number until it is accepted.
+/// Each request moves to its own channel, although the kernel has no number for a request before the accept.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn each_request_moves_to_own_channel() {
@@ -291,7 +291,9 @@ fn connection_continues_on_new_channel() {
     Connection { client, server, client_channel: new, server_channel }.close();
 }
 
-/// The answer of the peer moves unread: the queue pair and the confirmation are the reader's.
+/// The unread answer of the peer moves with the id.
+///
+/// The thread that reads the answer moves the queue pair and confirms the connection.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn unread_answer_moves_with_id() {
@@ -320,16 +322,16 @@ fn migration_waits_for_event_of_other_thread() {
         let mover = scope.spawn(move || {
             announce(&tx);
             id.migrate(new).expect("migrate");
-            assert!(dropped.load(Ordering::SeqCst), "it did not wait for the event");
+            assert!(dropped.load(Ordering::SeqCst), "the call should wait for the event");
         });
         asleep(rx.recv().expect("thread should send its id"));
-        // The kernel has moved it already.
-        id.resolve_route(LONG).expect("commands are not kept waiting");
+        // The kernel has already moved the id.
+        id.resolve_route(LONG).expect("commands should not wait");
         assert_eq!(next(new, EventType::RouteResolved), id.token());
-        assert!(!mover.is_finished(), "it did not wait for the event");
+        assert!(!mover.is_finished(), "the call should wait for the event");
         dropped.store(true, Ordering::SeqCst);
         drop(event);
-        mover.join().expect("the mover is content");
+        mover.join().expect("thread should not panic");
     });
 }
 
@@ -343,7 +345,7 @@ fn migration_with_own_event_is_refused() {
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error:?}");
     assert!(error.subject().contains(&format!("id {}", id.token())), "{error}");
     drop(event);
-    // It is where it was.
+    // The id is still on the first channel.
     id.resolve_route(LONG).expect("resolve the route");
     assert_eq!(next(&old, EventType::RouteResolved), id.token());
     id.migrate(&new).expect("migrate");

@@ -81,7 +81,7 @@ fn immediate_data_arrives_with_send() {
         assert!(all[..8] == [0xee; 8] && all[8 + length..].iter().all(|byte| *byte == 0xee));
         assert!(all[8..8 + length] == bytes);
     }
-    // Without it there is none.
+    // A send without immediate data reports none.
     server.io.receive(3, 0..8).expect("post a receive");
     client.io.post(4, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
     assert_eq!(server.io.done(3).imm_data(), None);
@@ -98,10 +98,10 @@ fn immediate_data_arrives_with_write() {
         let bytes = pattern(length, length);
         client.io.fill(0, &bytes);
         server.io.fill(0, &[0xee; 4096]);
-        // Nothing goes into the memory of the receive.
+        // No bytes are stored into the memory of the receive.
         server.io.receive(1, 0..64).expect("post a receive");
         let SendOperation::Write { remote_addr, rkey } = server.io.written_at(101) else {
-            panic!("it is a write");
+            panic!("the operation should be a write");
         };
         let write = SendOperation::WriteWithImm { remote_addr, rkey, imm_data: u32::MAX };
         client.io.post(2, write, 0..length, SIGNALED).expect("post a write");
@@ -140,7 +140,7 @@ fn atomics_change_memory_and_return_old_value() {
         (swap(big, u64::MAX), swapped, big, u64::MAX),
         (add(2), added, u64::MAX, 1),
     ] {
-        // To an address that is no multiple of anything, in two pieces.
+        // The result goes to unaligned memory, in two scatter/gather entries.
         client.io.post_parts(1, operation, &[9..12, 33..38], SIGNALED).expect("post an atomic");
         let done = client.io.done(1);
         assert_eq!((done.opcode(), done.byte_len()), (opcode, 8));
@@ -184,7 +184,7 @@ fn invalid_atomics_are_refused_locally() {
     assert_invalid(&refused, &["registered memory"]);
     let key = SendOperation::LocalInvalidate { rkey };
     assert_invalid(&client.io.post(1, key, 0..8, SIGNALED).expect_err("payload"), &["no payload"]);
-    // None of it is in the queue.
+    // The queue holds none of the refused requests.
     assert!(client.io.polled().is_none());
     client.io.post(2, add, 0..8, SIGNALED).expect("post an atomic");
     client.io.done(2);
@@ -197,7 +197,7 @@ fn unknown_flags_are_refused_locally_also_on_siw() {
     for address in [roce(0), siw(0)] {
         let connection = Connection::to(address, Shape::default(), &ConnParam::default());
         let client = &connection.client;
-        // The next bit is the kernel's for an inline payload, which the pieces would be taken for.
+        // The kernel uses the next bit for inline data, and would take the entries for such data.
         for bit in (0..32).map(|bit| 1 << bit).filter(|bit| !SendFlags::all().bits() & bit != 0) {
             let flags = SendFlags::from_bits_retain(bit) | SIGNALED;
             let refused = client.io.post(1, SendOperation::Send, 0..4096, flags);
@@ -268,7 +268,7 @@ fn flush_works_unless_kernel_is_too_old() {
             client.io.post_bare(1, flush(length)).expect("post a flush");
             assert_eq!(client.io.done(1).opcode(), WcOpcode::IB_UVERBS_WC_FLUSH);
         }
-        // Beyond the region.
+        // The range is beyond the end of the region.
         client.io.post_bare(2, flush(Some(4097))).expect("post a flush");
         failed(client, 2, WcStatus::IB_WC_REM_ACCESS_ERR);
     } else {
@@ -277,7 +277,7 @@ fn flush_works_unless_kernel_is_too_old() {
     connection.close();
 }
 
-/// rxe would execute such a flush as a no-op.
+/// A flush without placement is refused, because rxe would execute it without effect.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn flush_without_placement_is_refused() {
@@ -362,14 +362,14 @@ fn send_with_invalidate_revokes_region_on_siw0() {
     client.io.post(3, send, 0..8, SIGNALED).expect("post a send");
     assert_eq!(server.io.done(2).byte_len(), 8);
     client.io.done(3);
-    // The key is of no use any more, which ends the connection.
+    // The use of the invalidated key ends the connection.
     server.io.receive(4, 0..64).expect("post a receive");
     client.io.post(5, SendOperation::Write { remote_addr, rkey }, 0..8, SIGNALED).expect("post");
     client.io.done(5);
     assert_eq!(server.io.next().status(), WcStatus::IB_WC_WR_FLUSH_ERR);
 }
 
-/// rxe and siw add up the bytes of a message in a signed word.
+/// Messages of two gigabytes are refused, because rxe and siw add the lengths in a signed word.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn two_gigabyte_messages_are_refused_on_rxe_and_siw() {

@@ -234,7 +234,7 @@ impl<'a> Link<'a> {
         Key::Window(window.clone())
     }
 
-    /// Returns request `number`, if the peer's memory holds `theirs`.
+    /// Returns request `number`. `theirs` are the bytes of the peer's memory.
     fn operation(
         &self,
         round: Round,

@@ -1,4 +1,4 @@
-//! Send queues, receive queues and pollers that a thread keeps: lists with one doorbell, and what others do meanwhile.
+//! Guards of send queues, receive queues and pollers: lists with one doorbell, and calls of other threads meanwhile.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +47,7 @@ fn list_arrives_in_order(connection: &Connection) {
         let mut sends = client.io.qp().lock_send_queue().expect("send queue");
         for place in 0..16_u64 {
             let bytes = (100 * round + place).to_ne_bytes();
-            // Only the last one completes here.
+            // Only the last request of the list is signaled.
             let flags = if place == 15 { SIGNALED } else { SendFlags::empty() };
             push_inline(&mut sends, place, SendOperation::Send, &bytes, flags)
                 .expect("push a send");
@@ -90,7 +90,7 @@ fn pushed_request_waits_for_doorbell() {
     server.io.receive(1, 0..8).expect("post a receive");
     let mut sends = client.io.qp().lock_send_queue().expect("send queue");
     push_inline(&mut sends, 2, SendOperation::Send, b"late", SIGNALED).expect("push");
-    // Long enough for the message, if it were on its way: one goes to the client and is answered.
+    // In the time of this exchange the pushed message would have arrived.
     client.io.receive(3, 0..8).expect("post a receive");
     server.io.post_inline(4, SendOperation::Send, b"early", SIGNALED).expect("post a send");
     client.io.done(3);
@@ -158,14 +158,14 @@ fn second_lock_by_same_thread_is_refused() {
     would_deadlock(cq.lock_poller(), "poller");
     would_deadlock(cq.poll(&mut [Completion::default()]), "poller");
     would_deadlock(cq.wait(&mut [Completion::default()]), "poller");
-    // A clone is the same queue.
+    // A clone refers to the same queue.
     would_deadlock(qp.clone().lock_send_queue(), "send queue");
     would_deadlock(cq.clone().lock_poller(), "poller");
-    // Calls that need no guard work: a change of state too.
+    // Calls that need no guard work, such as a change of state.
     qp.query().expect("query");
     client.id.disconnect().expect("disconnect");
     let posted = push_inline(&mut sends, 3, SendOperation::Send, b"x", SIGNALED);
-    posted.expect("a queue pair in ERR takes requests");
+    posted.expect("a queue pair in ERR should take requests");
     sends.ring_doorbell().expect("ring");
     let mut done = [Completion::default()];
     while poller.poll(&mut done).expect("poll") == 0 {}
@@ -184,8 +184,8 @@ fn guards_are_refused_in_child(address: SocketAddr) {
     let poller = io.cq().lock_poller().expect("poller");
     let mut kept = Some((sends, receives, poller));
     in_child(|| {
-        // Its own copy, of rings that are its parent's too.
-        let (mut sends, mut receives, mut poller) = kept.take().expect("they are kept");
+        // The child has a copy of the guards, over the rings of its parent.
+        let (mut sends, mut receives, mut poller) = kept.take().expect("the guards should exist");
         forked(push_inline(&mut sends, 1, SendOperation::Send, b"child", SIGNALED));
         forked(io.push_parts(&mut sends, 1, SendOperation::Send, &[0..8, 8..16], SIGNALED));
         forked(sends.ring_doorbell());
@@ -198,7 +198,7 @@ fn guards_are_refused_in_child(address: SocketAddr) {
         forked(io.cq().lock_poller());
         forked(qp.drain(LONG, |_| ()));
     });
-    let (mut sends, mut receives, mut poller) = kept.expect("they are kept");
+    let (mut sends, mut receives, mut poller) = kept.expect("the guards should exist");
     io.push_receive(&mut receives, 3, 0..8).expect("push a receive");
     receives.ring_doorbell().expect("ring");
     server.io.receive(4, 0..8).expect("post a receive");
@@ -230,7 +230,7 @@ fn forked_child_cannot_use_queue_guards_on_siw0() {
     guards_are_refused_in_child(siw(0));
 }
 
-/// Posts until the queue pair is in ERR, and polls until all has come back.
+/// Posts until the queue pair is in ERR, and polls until all requests have completed.
 fn post_until_it_fails(connection: &Connection, mut sends: SendQueueGuard<'_>) -> u64 {
     let io = &connection.client.io;
     let mut poller = io.cq().lock_poller().expect("poller");
@@ -268,12 +268,12 @@ fn connection_ends_amid_guards(address: SocketAddr) {
             let _receives = client.io.qp().lock_receive_queue().expect("receive queue");
             post_until_it_fails(&connection, sends)
         });
-        // It is on its way, and stops when there are no more receives.
+        // The poster posts, and stops when no receives are left.
         for wr_id in 0..16 {
             server.io.done(wr_id);
         }
         client.id.disconnect().expect("call should be pending");
-        // A poster that has slept since the last receive was taken has posted no more.
+        // A poster that slept after the last receive was taken has posted no more requests.
         assert!(poster.join().expect("poster should not panic") >= 16);
     });
     server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
@@ -317,7 +317,7 @@ fn other_threads_get_queues_in_turn() {
         for wr_id in 0..4 {
             client.io.post_inline(wr_id, SendOperation::Send, b"through", SIGNALED).expect("post");
             server.io.done(wr_id);
-            // By polling and by sleeping.
+            // The first two completions are polled, and the others are awaited.
             while wr_id < 2 && client.io.polled().is_none() {}
             if wr_id >= 2 {
                 client.io.done(wr_id);

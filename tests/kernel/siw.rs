@@ -189,8 +189,8 @@ fn armed_queue_raises_one_event() {
     // The queue is not armed.
     (0..20).for_each(deliver);
     would_block();
-    // Any completion raises the event, once. This holds for solicited events, too, because siw's kernel driver ignores
-    // that flag.
+    // Any completion raises the event, once. This holds even if the queue is armed for solicited completions, because
+    // siw's kernel driver ignores that choice.
     for solicited_only in [false, true] {
         cq.request_notify(solicited_only).expect("arm");
         would_block();

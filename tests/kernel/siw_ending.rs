@@ -21,7 +21,7 @@ const SIGNALED: SendFlags = SendFlags::SIGNALED;
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn reads_in_flight_are_flushed() {
-    // No more than others have: siw counts memory against RLIMIT_MEMLOCK even for root.
+    // The memory is no larger than in other tests, because siw enforces RLIMIT_MEMLOCK even for root.
     const LENGTH: usize = 3 << 20;
     let connection = connected(Shape { memory: LENGTH, ..Shape::default() });
     let Connection { client, server, client_channel, server_channel } = &connection;
@@ -30,7 +30,7 @@ fn reads_in_flight_are_flushed() {
         client.io.post(wr_id, server.io.read_at(0), 0..LENGTH, SIGNALED).expect("post a read");
     }
     client.id.disconnect().expect("disconnect");
-    // The call has flushed what was under way.
+    // The call has flushed the reads in flight.
     let back = (1..=17).map_while(|_| client.io.polled()).map(|completion| completion.wr_id());
     assert_eq!(back.collect::<Vec<_>>(), (1..=16).collect::<Vec<_>>());
     client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
@@ -54,7 +54,7 @@ fn reads_are_flushed_when_peer_disconnects() {
     client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
 }
 
-/// The kernel does not complete these requests: it has ended the queue pair with the connection.
+/// The kernel does not complete these requests, because it has ended the queue pair with the connection.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn sends_after_peer_left_are_flushed() {
@@ -64,7 +64,7 @@ fn sends_after_peer_left_are_flushed() {
     server.io.receive(1, 0..8).expect("post a receive");
     client.id.disconnect().expect("disconnect");
     assert_eq!(flushed(server.io.next()), 1);
-    // Both with a needed doorbell and without.
+    // The first posts ring a doorbell, and later posts need none.
     for wr_id in 2..=4 {
         server.io.post(wr_id, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
     }
@@ -124,7 +124,7 @@ fn forbidden_remote_access_ends_connection() {
         client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
         server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
         client.id.disconnect().expect("disconnect");
-        // The peer's refusal says no reason that the kernel reports, and a write is sent by then.
+        // The kernel reports no reason for the refusal by the peer. A write has completed before.
         let completion = client.io.next();
         match read {
             true => assert_eq!(flushed(completion), 1),
@@ -139,7 +139,7 @@ fn forbidden_remote_access_ends_connection() {
     }
 }
 
-/// Reading needs no right.
+/// A read needs no access flag.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn read_needs_no_access_flag() {
@@ -156,7 +156,7 @@ fn read_needs_no_access_flag() {
     connection.close();
 }
 
-/// There is no word for "not ready".
+/// A message without a receive ends the connection, because iWARP has no "receiver not ready".
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn message_without_receive_ends_connection() {
@@ -168,7 +168,7 @@ fn message_without_receive_ends_connection() {
     server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
     server.io.receive(2, 0..8).expect("a queue pair in ERR takes requests");
     assert_eq!(flushed(server.io.next()), 2);
-    // It was sent.
+    // The send succeeds, because TCP has accepted it.
     client.io.done(1);
 }
 
@@ -208,7 +208,7 @@ fn end_has_no_reason() {
     assert!(reports[0][1].ends_with("None"), "no event of the device: {reports:?}");
 }
 
-/// Its own queue pair has nothing to do with it.
+/// A disconnect ends the connection of an external queue pair, even if the id has a later queue pair of its own.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn external_queue_pair_ends_with_connection() {
@@ -230,7 +230,7 @@ fn external_queue_pair_ends_with_connection() {
     ours.expect_event(EventType::Disconnected).expect("client should get the event");
 }
 
-/// Each side disconnects repeatedly. The kernel ends the connection with the first call, and lets the others succeed.
+/// Each side disconnects repeatedly. The first call ends the connection, and the other calls succeed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn repeated_disconnects_end_connection_once() {
@@ -269,7 +269,7 @@ fn reused_queue_pair_number_loses_no_completions() {
     bring(&gone, QpState::IB_QPS_ERR);
     gone.destroy().expect("destroy");
     bring(&stays, QpState::IB_QPS_ERR);
-    // The queue pair that wakes sleepers now has the number of the destroyed one.
+    // The wakeup queue pair now has the number of the destroyed queue pair.
     cq.request_notify(false).expect("arm");
     receive_nothing(&stays, 3).expect("post a receive");
     let all: Vec<_> = (0..4).map_while(|_| connection.client.io.polled()).collect();
@@ -277,7 +277,7 @@ fn reused_queue_pair_number_loses_no_completions() {
     assert_eq!(all, [(gone_number, 1), (gone_number, 2), (number, 3)]);
 }
 
-/// Injected completions take no more room than the completion queue has; polling frees room for more.
+/// Injected completions are limited by the capacity of the completion queue. Polling makes room for further ones.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn unpolled_flushes_limit_further_posts() {

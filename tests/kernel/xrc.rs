@@ -57,7 +57,7 @@ fn go(target: &XrcTarget, states: &[QpState]) {
     }
 }
 
-/// A queue in the domain, with its completion queue.
+/// Returns a queue in the domain, and its completion queue.
 fn queue(domain: &XrcDomain, limit: u32) -> (SharedReceiveQueue, CompletionQueue) {
     let pd = ProtectionDomain::new(domain.context()).expect("protection domain");
     let cq = CompletionQueue::new(domain.context(), 16, None).expect("completion queue");
@@ -66,7 +66,7 @@ fn queue(domain: &XrcDomain, limit: u32) -> (SharedReceiveQueue, CompletionQueue
     (made.expect("shared receive queue"), cq)
 }
 
-/// As `ibv_create_xrc_rcv_qp(3)` promises, the queue pair lives until the last process closes it.
+/// As `ibv_create_xrc_rcv_qp(3)` promises, the queue pair exists until the last process closes it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn target_lives_until_last_process_closes() {
@@ -91,24 +91,25 @@ fn target_lives_until_last_process_closes() {
                 go(&target, &[QpState::IB_QPS_RTR]);
                 theirs.write_all(&[1]).expect("say that it is registered");
                 theirs.read_exact(&mut [0]).expect("wait");
-                // Its creator has closed it.
+                // The process that created the target has closed it.
                 assert_eq!(target.query().expect("query").qp_state, QpState::IB_QPS_RTR);
                 go(&target, &[QpState::IB_QPS_RTS]);
                 let (srq, cq) = queue(&domain, 0);
                 receive_shared(&srq, 5).expect("post a receive");
-                let reached = srq.number().expect("it is in a domain").to_ne_bytes();
+                let reached = srq.number().expect("the queue should be in a domain").to_ne_bytes();
                 theirs.write_all(&reached).expect("say where messages go");
                 theirs.read_exact(&mut [0]).expect("wait");
                 let done = completed(&cq);
                 assert_eq!((done[0].wr_id(), done[0].qp_num()), (5, number));
-                // It ends without a word to the kernel.
+                // This process ends without further commands.
             });
         });
         ours.read_exact(&mut [0]).expect("the other process should register");
         assert_eq!(target.query().expect("query").qp_state, QpState::IB_QPS_RTR);
         assert_eq!([kt.count("context"), kt.count("xrcd"), kt.count("qp")], [2, 1, 1]);
         receive_shared(&srq, 3).expect("post a receive");
-        kt.deliver(number, srq.number().expect("it is in a domain"), 10).expect("deliver");
+        kt.deliver(number, srq.number().expect("the queue should be in a domain"), 10)
+            .expect("deliver");
         let done = completed(&cq);
         assert_eq!((done[0].wr_id(), done[0].byte_len()), (3, 10));
         assert_eq!((done[0].qp_num(), done[0].opcode()), (number, WcOpcode::IB_WC_RECV));
@@ -134,25 +135,25 @@ fn domain_is_shared_by_file() {
     let [first, second] = [kt.context(), kt.context()];
     let [name, other] = [Name::new("one"), Name::new("other")];
     let absent = name.open(&first, XrcOpenMode::Join).expect_err("domain should be absent");
-    // No limit is why.
+    // EAGAIN does not mean a limit of the cgroup here.
     assert_eq!(*absent.kind(), ErrorKind::Os(libc::EAGAIN), "{absent}");
     let made = name.open(&first, XrcOpenMode::JoinOrCreate).expect("create");
     let joined = name.open(&second, XrcOpenMode::JoinOrCreate).expect("join");
     let twice = name.open(&second, XrcOpenMode::Join).expect("join");
     assert_eq!(kt.count("xrcd"), 1);
-    let present = name.open(&second, XrcOpenMode::Create).expect_err("it is there");
+    let present = name.open(&second, XrcOpenMode::Create).expect_err("the domain should exist");
     assert_errno(&present, Errno::EINVAL);
     let apart = other.open(&second, XrcOpenMode::Create).expect("another file");
     let private = XrcDomain::new(&second).expect("a private domain");
     assert_eq!(kt.count("xrcd"), 3);
-    // A target is found in its domain only.
+    // A target is found only in its domain.
     let target = XrcTarget::new(&made).expect("make a target");
     XrcTarget::open(&joined, target.number()).expect("the domain is the same");
     for domain in [&apart, &private] {
         let error = XrcTarget::open(domain, target.number()).expect_err("not in this domain");
         assert_errno(&error, Errno::EINVAL);
     }
-    // The file may go first.
+    // The file may be removed before the domain is closed.
     drop(name);
     drop(target);
     made.close().expect("leave");
@@ -170,7 +171,8 @@ fn domain_is_shared_by_file() {
 fn domain_without_open_file_is_refused() {
     let context = Context::open(&device(roce_name())).expect("open");
     for sharing in [XrcOpenMode::Join, XrcOpenMode::JoinOrCreate] {
-        let error = XrcDomain::open(&context, AT_FDCWD, sharing).expect_err("it is no file");
+        let error = XrcDomain::open(&context, AT_FDCWD, sharing)
+            .expect_err("the descriptor should be refused");
         assert_errno(&error, Errno::EBADF);
         assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
     }
@@ -248,7 +250,8 @@ fn queue_in_domain_is_reached_by_number() {
     let target = XrcTarget::new(&domain).expect("make a target");
     go(&target, &[QpState::IB_QPS_INIT, QpState::IB_QPS_RTR]);
     let [(first, first_cq), (second, second_cq)] = [(); 2].map(|()| queue(&domain, 1));
-    let numbers = [&first, &second].map(|srq| srq.number().expect("it is in a domain"));
+    let numbers =
+        [&first, &second].map(|srq| srq.number().expect("the queue should be in a domain"));
     assert_ne!(numbers[0], numbers[1]);
     assert_eq!(first.domain(), Some(&domain));
     assert_eq!(first.cq(), Some(&first_cq));
@@ -260,13 +263,13 @@ fn queue_in_domain_is_reached_by_number() {
     assert!(completed(&first_cq).is_empty());
     let done = completed(&second_cq);
     assert_eq!((done[0].wr_id(), done[0].byte_len(), done.len()), (10, 7, 1));
-    // The last one: below the limit.
+    // This message takes the last receive, so the number is below the limit.
     kt.deliver(target.number(), numbers[1], 7).expect("deliver");
     let event = context.async_events().get_event_timeout(LONG).expect("read").expect("an event");
     assert_eq!(event.event_type(), AsyncEventType::IB_EVENT_SRQ_LIMIT_REACHED);
     assert_eq!(event.token(), Some(second.token()));
     drop(event);
-    // Too long for it: the target breaks, and the queue does not.
+    // The message is longer than the receive: the target fails, and the queue does not.
     kt.deliver(target.number(), numbers[0], 65).expect("deliver");
     let done = completed(&first_cq);
     assert_eq!((done[0].wr_id(), done[0].status()), (0, WcStatus::IB_WC_LOC_LEN_ERR));
@@ -355,9 +358,9 @@ fn mismatched_types_and_domains_are_refused() {
     assert_eq!([kt.count("srq"), kt.count("qp"), kt.count("xrcd")], [2, 1, 1]);
 }
 
-/// The connection manager does not look at the queue pairs.
+/// The connection manager does not check queue pair numbers.
 ///
-/// Their numbers name none, on a device without XRC.
+/// On this device, which has no XRC, the numbers name no queue pair.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn initiator_connects_to_target() {
@@ -391,8 +394,10 @@ fn initiator_connects_to_target() {
     theirs.expect_event(EventType::Disconnected).expect("server should get the event");
     server.disconnect().expect("disconnect");
     ours.expect_event(EventType::Disconnected).expect("client should get the event");
-    // Only initiators reach a target.
+    // A target accepts only initiators.
     let _stranger = connect(QpType::IB_UVERBS_QPT_RC, 0x33);
-    let error = ours.expect_event(EventType::Established).expect_err("it is for initiators");
+    let error = ours
+        .expect_event(EventType::Established)
+        .expect_err("the target should reject other types");
     assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
 }

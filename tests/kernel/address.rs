@@ -1,4 +1,4 @@
-//! Binding and resolving: addresses that are there, and those that are not.
+//! Binding and resolving, with existing and absent addresses.
 
 use std::fs;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -16,7 +16,7 @@ use crate::fixtures::{
 };
 use crate::netdev::ip;
 
-/// A network device without RDMA, gone with the value.
+/// A network device without RDMA. Dropping it removes the device.
 struct Plain(&'static str);
 
 impl Plain {
@@ -73,7 +73,7 @@ fn siw_address_binds_to_siw_device() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn wildcard_listener_gets_device_per_request() {
     let (ours, theirs) = (channel(), channel());
-    // The kernel takes a loopback address for a wildcard.
+    // The kernel treats a loopback address as a wildcard.
     for wildcard in ["0.0.0.0:0", "[::]:0", "127.0.0.1:0", "[::1]:0"] {
         let (listener, bound) = listen(&theirs, address(wildcard));
         listener.context().expect_err("no device");
@@ -107,11 +107,11 @@ fn unbound_listen_takes_port_of_all_addresses() {
 fn port_in_use_is_refused() {
     let channel = channel();
     let (_listener, taken) = listen(&channel, roce(0));
-    let error = id(&channel).bind(taken).expect_err("it is taken");
+    let error = id(&channel).bind(taken).expect_err("the address should be in use");
     assert_eq!(error.errno(), libc::EADDRINUSE);
     let text = error.to_string();
     assert!(text.contains("bind id") && text.contains(&taken.to_string()), "{text}");
-    // Another address is another port.
+    // The same port of another address is free.
     id(&channel).bind(roce_v6(taken.port())).expect("bind");
 }
 
@@ -126,7 +126,7 @@ fn address_without_rdma_device_is_refused() {
     assert!(error.to_string().contains("10.7.0.1"), "{error}");
     let error = id(&channel).bind(address("10.99.0.1:0")).expect_err("address should be unused");
     assert_eq!(error.errno(), libc::EADDRNOTAVAIL, "{error}");
-    // Resolving the other way round.
+    // Resolving fails in the opposite direction, too.
     let error = failed_to_resolve(&channel, Some(plain), address("10.7.0.2:7471"));
     assert_eq!(error.errno(), libc::ENODEV, "{error}");
     let error = failed_to_resolve(&channel, None, address("10.7.0.1:7471"));
@@ -135,7 +135,7 @@ fn address_without_rdma_device_is_refused() {
     assert_eq!(error.errno(), libc::ENETUNREACH, "{error}");
 }
 
-/// Returns the error of the call, or of the event.
+/// Returns the error of the call, or that of its event.
 fn failed_to_resolve(
     channel: &EventChannel,
     source: Option<SocketAddr>,
@@ -159,7 +159,7 @@ fn unused_address_times_out() {
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error:?}");
     assert_eq!(error.errno(), libc::ETIMEDOUT);
     id.destroy().expect("destroy");
-    // As an event, and with another id.
+    // The failure arrives as an event, and concerns another id.
     let id = crate::fixtures::id(&channel);
     id.resolve_addr(Some(roce(0).into()), address("10.0.0.78:7471"), timeout).expect("start");
     let event = channel.get_event().expect("an event");
@@ -191,7 +191,7 @@ fn source_address_can_be_chosen() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn scope_selects_interface_without_source() {
-    // The address is the other end's of the cable, whose own scope is another one.
+    // The address belongs to the other end of the cable, which has another scope.
     let [end, other] = roce_ends();
     let near = if_nametoindex(end).expect("the device should exist");
     let peer = SocketAddrV6::new(link_local(other), 7471, 0, near);
@@ -218,15 +218,15 @@ fn infiniband_address_binds_service_on_each_port() {
     {
         let id = CmId::new(&channel, port_space).expect("an id");
         id.bind(IbAddress::new(Gid::default(), service, 0)).expect("bind");
-        // It has no IP address.
+        // The id has no IP address.
         assert_eq!(id.local_addr().expect("query"), None);
         let local = id.route().expect("route").local;
         assert!(local.gid.is_zero());
         assert_eq!(local.service_id >> 16, IbAddress::new(local.gid, service, 0).service_id >> 16);
         assert_ne!(local.port(), 0);
         let again = CmId::new(&channel, port_space).expect("an id");
-        let error = again.bind(local).expect_err("it is taken");
-        // So the kernel says it of a wildcard.
+        let error = again.bind(local).expect_err("the address should be in use");
+        // The kernel returns this errno for a wildcard.
         assert_eq!(error.errno(), libc::EADDRNOTAVAIL, "{error}");
     }
 }

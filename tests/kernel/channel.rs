@@ -1,4 +1,4 @@
-//! Reading events: blocking, not blocking, with deadlines, interrupted, by several threads.
+//! Reading events: blocking, non-blocking, with deadlines, interrupted and from several threads.
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use rdmacm::cm::{CmId, EventChannel, EventType};
 use crate::child::let_sigusr1_interrupt;
 use crate::fixtures::{Ending, LONG, channel, id, roce};
 
-/// Causes an event on `channel`, which is of the id.
+/// Returns an id that causes an event on `channel`.
 fn cause(channel: &EventChannel) -> CmId {
     let id = id(channel);
     id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
@@ -47,23 +47,23 @@ fn nonblocking_channel_returns_would_block() {
     assert_eq!((event.event_type(), event.token()), (EventType::AddrResolved, id.token()));
     would_block(&channel);
     assert!(!readable(&channel, PollTimeout::ZERO));
-    // A deadline works all the same, and leaves the channel as it was.
+    // A deadline also works on a non-blocking channel, and does not change the channel.
     assert!(channel.get_event_timeout(Duration::from_millis(5)).expect("wait").is_none());
     would_block(&channel);
     channel.set_nonblocking(false).expect("make it blocking");
     blocks(&channel);
 }
 
-/// Checks that `get_event` waits for an event that is caused only afterwards.
+/// Checks that `get_event` waits for a later event.
 fn blocks(channel: &EventChannel) {
     thread::scope(|scope| {
         let reader = scope.spawn(|| channel.get_event().expect("an event").token());
-        // Whatever it does instead of waiting takes less than this.
+        // If the call did not wait, it would return in the time of these calls.
         let other = crate::fixtures::channel();
         for _ in 0..5 {
             let _id = cause(&other);
             other.get_event().expect("an event");
-            assert!(!reader.is_finished(), "it did not wait");
+            assert!(!reader.is_finished(), "the call should wait");
         }
         let id = cause(channel);
         assert_eq!(reader.join().expect("reader should not panic"), id.token());
@@ -129,7 +129,7 @@ fn deadline_holds_while_other_thread_reads() {
             }
         });
         scope.spawn(|| {
-            // A dropped id takes its events along, so the last ones are kept.
+            // A dropped id drops its events, so the last ids are kept.
             let mut ids = VecDeque::new();
             while !end.load(Ordering::SeqCst) {
                 ids.push_back(cause(&channel));
@@ -184,7 +184,7 @@ fn signal_ends_wait_without_losing_events() {
                 error.expect_err("a signal comes first")
             });
             let thread = rx.recv().expect("thread should send its id");
-            // A signal that comes before the thread waits interrupts nothing, so one more.
+            // A signal before the thread waits interrupts no call. So the signals are repeated.
             while !waiter.is_finished() {
                 pthread_kill(thread, Signal::SIGUSR1).expect("signal");
                 thread::yield_now();

@@ -1,4 +1,4 @@
-//! The safe tier: connections that are kept alive.
+//! The safe tier: keep-alive probes of connections.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -21,12 +21,12 @@ use crate::fixtures::{LONG, announce, asleep, assert_invalid, roce, siw};
 use crate::modify::bring;
 use crate::netdev::{Sysctl, run};
 
-/// Often.
+/// A short interval between probes.
 const EVERY: Duration = Duration::from_millis(1);
 
-/// A connection with keep-alive detects the death of its idle peer.
+/// A connection with keep-alive detects the failure of its idle peer.
 ///
-/// It does so in a blocking call and in an event loop.
+/// A blocking call and an event loop detect it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn death_of_idle_peer_is_detected() {
@@ -63,14 +63,14 @@ fn death_of_idle_peer_is_detected() {
     assert_eq!(objects_at(roce(0)), before);
 }
 
-/// The network of the guest with itself, which loses everything until this goes.
+/// A filter on the loopback device that drops all packets, until this value is dropped.
 pub(crate) struct Cut {
     _retries: Sysctl,
 }
 
 impl Cut {
     pub(crate) fn new() -> Self {
-        // TCP gives up soon.
+        // TCP gives up after few retries.
         let cut = Self { _retries: Sysctl::new("net/ipv4/tcp_retries2", "2") };
         run("tc", &["qdisc", "add", "dev", "lo", "clsact"]);
         run("tc", &["filter", "add", "dev", "lo", "ingress", "matchall", "action", "drop"]);
@@ -84,7 +84,7 @@ impl Drop for Cut {
     }
 }
 
-/// TCP reports it when it has something to send.
+/// TCP reports the silence of a peer only if it has data to send.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_silence_of_idle_peer_is_detected() {
@@ -95,7 +95,7 @@ fn siw_silence_of_idle_peer_is_detected() {
     let end = watched[0].recv_timeout(LONG).expect("it ended");
     assert!(end.is_none(), "as if the peer had ended it");
     drop(cut);
-    // A wire that works again, in time.
+    // TCP sends again before it gives up.
     unwatched[0].post_send(filled(&unwatched[0], b"still there")).expect("post");
     receives(&unwatched[1], b"still there");
 }
@@ -106,7 +106,7 @@ fn packets() -> u64 {
     fs::read_to_string(counter).expect("read").trim().parse().expect("a number")
 }
 
-/// Probes take no buffer from messages, and the peer gets no message from them.
+/// Probes use no buffer of messages, and cause no message at the peer.
 fn probes_use_no_message_buffers(address: SocketAddr, has_looked: impl Fn()) {
     let before = objects_at(address);
     let config = ConnectionConfig::new()
@@ -154,7 +154,9 @@ fn siw_probes_use_no_message_buffers() {
     probes_use_no_message_buffers(siw(0), || {});
 }
 
-/// A timer that is not stopped would keep waking a caller that still polls the connection.
+/// Probes stop when the connection ends.
+///
+/// Otherwise the timer would keep waking a caller that still polls the connection.
 fn probes_stop_with_connection(address: SocketAddr) {
     let before = timers();
     let config = ConnectionConfig::new().keep_alive_interval(Some(Duration::from_secs(1)));
@@ -194,7 +196,9 @@ fn interval_bounds_are_checked() {
     receives(&server, b"hello");
 }
 
-/// Returns the number of timers of this process. A test of tasks on smol leaves that of its reactor behind.
+/// Returns the number of timers of this process.
+///
+/// After a test of tasks on smol, one of them belongs to its reactor.
 fn timers() -> usize {
     let links =
         fs::read_dir("/proc/self/fd").expect("the descriptors").map(|fd| fd.expect("one").path());
@@ -203,7 +207,8 @@ fn timers() -> usize {
         .count()
 }
 
-/// On iWARP the kernel of a server may overlook a first message until something else comes.
+/// On iWARP the kernel of a server may leave the first message unread until more data arrives. The client probes until
+/// the first message of the peer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_client_probes_until_first_message() {
@@ -211,7 +216,7 @@ fn siw_client_probes_until_first_message() {
     for speaks in [true, false] {
         let [client, server] = pair(siw(0), &ConnectionConfig::default());
         assert_eq!(timers(), before + 1, "the client's");
-        // Whatever the program waits for.
+        // The descriptor reports the timer for any operation.
         assert!(is_readable(&client, PollTimeout::NONE));
         assert!(now(client.try_recv()).is_none());
         if speaks {
@@ -220,7 +225,7 @@ fn siw_client_probes_until_first_message() {
             server.post_send(filled(&server, b"answer")).expect("post");
             receives(&client, b"answer");
         } else {
-            // A few times only.
+            // The client sends a limited number of probes.
             while timers() > before {
                 assert!(is_readable(&client, PollTimeout::NONE));
                 assert!(now(client.try_recv()).is_none());

@@ -15,7 +15,7 @@ use crate::endpoint_datagrams::{address, filled, found, receives, socket};
 use crate::fixtures::{LONG, assert_invalid, device, objects, roce, roce_end, roce_name};
 use crate::netdev::ip;
 
-/// Returns a multicast group of its own for each test, as all of them run in one kernel.
+/// Returns a multicast group for one test. Each test has its own groups, because all tests run on one kernel.
 fn group(number: u8) -> SocketAddr {
     ([239, 1, 3, number], 0).into()
 }
@@ -37,7 +37,7 @@ fn receives_nothing(socket: &DatagramSocket) {
     assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
 }
 
-/// Has `sender` send `text` to `group`, and waits until it is sent.
+/// Sends `text` to `group` from `sender`, and waits for the completion.
 fn send(sender: &DatagramSocket, group: &MulticastGroup, text: &[u8]) {
     drop(
         sender
@@ -63,21 +63,21 @@ fn datagrams_reach_full_members() {
         joined.check_membership().expect("it is in the group");
     }
     send(&sender, &senders, b"to all");
-    // A datagram to the group is answered to its sender alone, from the member's own address.
+    // A member answers a datagram of the group to its sender alone, from the member's own address.
     for member in [&first, &second] {
         let from = receives(member, b"to all");
         assert_eq!(from.qp_num(), sender.qp_num());
         member.post_send_to(filled(member, b"heard"), &from).expect("answer");
         assert_eq!(receives(&sender, b"heard").qp_num(), member.qp_num());
     }
-    // A sender is the same peer by either way.
+    // A sender is the same peer in a direct datagram and in one of the group.
     let directly = found(&sender, &first);
     send(&sender, &senders, b"by the group");
     let one = receives(&first, b"by the group");
     sender.post_send_to(filled(&sender, b"directly"), &directly).expect("post");
     assert_eq!(receives(&first, b"directly"), one);
     receives(&second, b"by the group");
-    // Full members receive their own datagrams. A member that left receives none, the others still do.
+    // Full members receive their own datagrams. A member that left receives no more, and the other members do.
     firsts.leave().expect("leave");
     send(&second, &seconds, b"once more");
     receives(&second, b"once more");
@@ -89,12 +89,12 @@ fn datagrams_reach_full_members() {
     for member in [&first, &second] {
         receives(member, b"back again");
     }
-    // Dropped is left.
+    // Dropping a group leaves it.
     drop(firsts);
     send(&second, &seconds, b"the last");
     receives(&second, b"the last");
     receives_nothing(&first);
-    // A group may outlive its socket.
+    // A group handle may outlive its socket.
     drop((first, second, sender, stranger));
     seconds.check_membership().expect("nothing was said");
     senders.leave().expect("it is left with the socket");
@@ -112,7 +112,7 @@ fn impossible_joins_are_refused() {
         assert_invalid(&again, &["join the multicast group 239.1.3.2:0", "is in the group"]);
         assert_eq!(again.errno(), libc::EADDRINUSE);
     }
-    // The kernel joins what is no group, and refuses to attach the queue pair to it.
+    // The kernel joins an address that is no multicast group, and then refuses to attach the queue pair to it.
     for _ in 0..2 {
         let error = member.join_multicast(roce(0), Membership::Full).expect_err("no group");
         assert_eq!(error.errno(), libc::EINVAL, "{error}");
@@ -120,11 +120,11 @@ fn impossible_joins_are_refused() {
     let v6: SocketAddr = "[ff0e::1]:0".parse().expect("an address");
     let error = member.join_multicast(v6, Membership::Full).expect_err("not on RoCE v2");
     assert_eq!(error.errno(), 524, "{error}");
-    // None of that has ended anything.
+    // The failed calls have not ended the socket.
     first.check_membership().expect("it is in the group");
     send(&member, &first, b"to all");
     receives(&member, b"to all");
-    // Another socket may be in the same.
+    // Another socket may join the same group.
     let other = socket(roce(0));
     drop(join(&other, group(2), Membership::Full));
 }
@@ -152,7 +152,7 @@ fn late_join_failure_is_error() {
     }
 }
 
-/// Groups are joined without waiting, and are left when the operation is dropped.
+/// A group is joined without waiting, and left when the operation is dropped.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn join_needs_no_blocking_call() {
@@ -187,14 +187,14 @@ fn join_needs_no_blocking_call() {
                 drop(started);
             }
         }
-        // Left in any case, so that it can be joined again.
+        // The group is left in any case, so that it can be joined again.
         drop(join(&member, group(number), Membership::SendOnly));
     }
     send(&member, &joined, b"still there");
     receives(&member, b"still there");
 }
 
-/// Threads that join, leave, send and receive on one socket.
+/// Several threads join, leave, send and receive on one socket.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn threads_join_and_leave_concurrently() {

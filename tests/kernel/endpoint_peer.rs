@@ -1,4 +1,4 @@
-//! The safe tier: a peer that leaves while a thread waits for it, in each of the calls.
+//! The safe tier: a peer that leaves while a thread waits for it, in each call.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -17,18 +17,18 @@ use crate::fixtures::{LONG, Side, announce, asleep, roce, siw};
 use crate::modify::bring;
 use crate::netdev::Sysctl;
 
-/// Returns remote memory that the peer would have to access.
+/// Returns remote memory that only the peer can access.
 fn theirs() -> RemoteMemory {
     RemoteMemory::new(0x1000, 1, 8, RemoteAccess::READ | RemoteAccess::WRITE | RemoteAccess::ATOMIC)
-        .expect("it may be")
+        .expect("the address should be valid")
 }
 
-/// A waiting call: it announces that it will wait, and returns its result.
+/// A waiting call with its name. The call announces that it will wait, and returns its result.
 pub(crate) type Call = (&'static str, fn(&Connection, &mut dyn FnMut()) -> Result<()>);
 
-/// All calls that wait, on a connection whose peer has no buffer for the first message.
+/// All waiting calls, on a connection whose peer has no buffer for the first message.
 ///
-/// Every operation that needs the peer waits behind that message. Each call announces that it will wait.
+/// Each operation that needs the peer waits behind this message. Each call announces that it will wait.
 pub(crate) const CALLS: [Call; 10] = [
     ("send", |connection, waits| {
         let buffer = connection.acquire_buffer()?;
@@ -94,13 +94,13 @@ pub(crate) const CALLS: [Call; 10] = [
     }),
 ];
 
-/// One byte.
+/// Sets the length of a buffer to one byte.
 fn one(mut buffer: Buffer) -> Buffer {
-    buffer.set_len(1).expect("it fits");
+    buffer.set_len(1).expect("the length should fit");
     buffer
 }
 
-/// Makes each of the calls wait on a connection of its own until `goes` has happened.
+/// Makes each call wait on its own connection until `goes` has returned.
 ///
 /// The peer does not receive `message`. Each call must return one of `ends`.
 fn from_every_call<'a>(
@@ -129,7 +129,7 @@ fn from_every_call<'a>(
     });
 }
 
-/// Runs [`from_every_call`] with peers of the low level that have no buffer, and passes them to `goes`.
+/// Runs [`from_every_call`] with low-level peers without receives, and passes the peers to `goes`.
 fn from_every_call_to_low_peers(goes: impl Fn(Vec<Side>) -> Vec<Side>, ends: &[ErrorKind]) {
     let before = objects_at(roce(0));
     let (connections, peers): (Vec<_>, Vec<_>) = CALLS.iter().map(|_| with_low_peer(None)).unzip();
@@ -152,7 +152,7 @@ fn disconnect_by_peer_ends_every_call() {
     from_every_call_to_low_peers(end, &[ErrorKind::Disconnected, SILENCE]);
 }
 
-/// The peer's queue pair is dead, which no event reports.
+/// The peer's queue pair has failed, and no event reports this.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn silent_peer_ends_every_call() {
@@ -163,11 +163,11 @@ fn silent_peer_ends_every_call() {
     from_every_call_to_low_peers(die, &[SILENCE]);
 }
 
-/// The wire takes nothing any more, until TCP gives up: what is sent first is more than that keeps.
+/// The wire drops all packets until TCP gives up. The first messages exceed the buffers of TCP.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_cut_wire_ends_every_call() {
-    // More than the largest packet; and siw of 6.1 lets all pairs together pin 8 MiB.
+    // A message exceeds the largest packet. On Linux 6.1, siw lets all pairs together pin 8 MiB.
     const MESSAGE: usize = 96 << 10;
     let before = objects_at(siw(0));
     let kept = Sysctl::new("net/ipv4/tcp_wmem", "4096 4096 4096");
@@ -192,7 +192,7 @@ fn siw_cut_wire_ends_every_call() {
     assert_eq!(objects_at(siw(0)), before);
 }
 
-/// A close waits for the peer's answer when all messages are sent. The end of the peer counts as an answer.
+/// After all messages are sent, a close waits for the peer's answer. The end of the peer counts as an answer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_succeeds_when_peer_leaves_unanswered() {
@@ -209,7 +209,7 @@ fn close_succeeds_when_peer_leaves_unanswered() {
     });
 }
 
-/// The last message and the end come so close together that a thread that wakes late finds both.
+/// The last message arrives before the end, even if a thread that wakes late finds both.
 fn messages_precede_end(address: SocketAddr) {
     for round in 0..10 {
         let [client, server] = pair(address, &ConnectionConfig::default());

@@ -55,7 +55,7 @@ fn siw_close_flushes_pending_sends() {
     close_flushes_pending_sends(siw(0));
 }
 
-/// The last messages of a peer come before its end.
+/// The last messages of a peer precede its end.
 fn messages_precede_end(address: SocketAddr) {
     let mut group = Group::new(address, &small());
     let listener = Listener::bind(address).expect("listen");
@@ -86,7 +86,7 @@ fn siw_messages_precede_end() {
     messages_precede_end(siw(0));
 }
 
-/// Members that are aborted with messages that the group has not polled leave their buffers to the next ones.
+/// The buffers of aborted members return, even if the group has not polled their messages.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn late_completions_are_posted_again() {
@@ -96,7 +96,7 @@ fn late_completions_are_posted_again() {
     for _ in 0..20 {
         let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
         (0..8_u8).for_each(|number| client.post_bytes(&[number]).expect("post"));
-        // Acknowledged messages have completed at the group.
+        // Acknowledged messages have completed in the group.
         client.flush_timeout(LONG).expect("flush");
         group.group.post_bytes(member, b"under way").expect("post");
         group.group.abort(member).expect("abort");
@@ -111,7 +111,7 @@ fn late_completions_are_posted_again() {
     assert_eq!(objects_at(roce(0)), before);
 }
 
-/// The member that takes too many buffers ends, and the others continue.
+/// A member that holds too many buffers ends, and the others continue.
 fn member_holding_all_buffers_ends(address: SocketAddr) {
     let config = small().max_held(3);
     let mut group = Group::new(address, &config);
@@ -131,7 +131,7 @@ fn member_holding_all_buffers_ends(address: SocketAddr) {
         assert_eq!(*group.message(other), [number]);
     }
     drop(held);
-    // A message that is dropped makes room for another one.
+    // A dropped message makes room for another one.
     let (patient, member) = group.accepts(&listener, &config);
     for number in 0..10_u8 {
         patient.post_bytes(&[number]).expect("post");
@@ -151,11 +151,11 @@ fn siw_member_holding_all_buffers_ends() {
     member_holding_all_buffers_ends(siw(0));
 }
 
-/// A message that finds no buffer ends its connection on iWARP, and the group reports that.
+/// On iWARP a message without a buffer ends its connection, and the group reports this.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_starved_member_ends_with_overrun() {
-    // With the reserve there are 10.
+    // With the reserve, the group has 10 buffers.
     let config = small().receives(8);
     let mut group = Group::new(siw(0), &config);
     let listener = Listener::bind(siw(0)).expect("listen");
@@ -172,7 +172,7 @@ fn siw_starved_member_ends_with_overrun() {
     group.is_closed_by(&client, member);
 }
 
-/// On RoCE such a message waits at the peer, and arrives when there is a buffer.
+/// On RoCE a message without a buffer waits at the peer, and arrives when a buffer is free.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_message_waits_for_buffer() {
@@ -191,7 +191,7 @@ fn rxe_message_waits_for_buffer() {
     }
 }
 
-/// Attempts fail as those of a connection do.
+/// Attempts fail with the errors of a single connection.
 fn attempts_fail_as_connections_do(address: SocketAddr) {
     let before = objects_at(address);
     let mut group = Group::new(address, &small());
@@ -219,7 +219,7 @@ fn attempts_fail_as_connections_do(address: SocketAddr) {
         other => panic!("{other:?}"),
     }
 
-    // The last member was given up before its peer has answered.
+    // The group gave up the last member before the peer answered.
     let member = group.group.connect(&connector, server).expect("connect");
     group.group.abort(member).expect("abort");
     assert!(matches!(group.end(member), End::Local));
@@ -240,7 +240,7 @@ fn siw_attempts_fail_as_connections_do() {
     attempts_fail_as_connections_do(siw(0));
 }
 
-/// A listener that accepts nothing: the deadline of the phase, and that of the whole attempt.
+/// If a listener accepts no request, the deadline of the phase or of the whole attempt applies.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn unanswered_attempt_times_out() {
@@ -254,23 +254,23 @@ fn unanswered_attempt_times_out() {
         let member = group.group.connect(&connector, server).expect("connect");
         assert_eq!(group.failure(member), ErrorKind::TimedOut);
     }
-    // A peer that is accepted and does not go on.
+    // This peer is accepted, and does not continue.
     let other = Listener::bind(roce(0)).expect("listen");
     let low = channel();
     let _client = ask(&low, other.local_addr().expect("an IP address"), &ConnParam::default());
     let incoming = other.accept_timeout(LONG).expect("a request");
     let member = group.group.add(incoming, &[], short).expect("add");
     assert_eq!(group.failure(member), ErrorKind::TimedOut);
-    // The group goes on.
+    // The group still works.
     let listener = Listener::bind(roce(0)).expect("listen");
     let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
     client.post_bytes(b"hello").expect("post");
     assert_eq!(*group.message(member), *b"hello");
 }
 
-/// A message to a peer whose queue pair is dead fails when the retries are used up.
+/// A message to a peer whose queue pair has failed fails after all retries.
 ///
-/// No event reports the death of the queue pair. The flush of the other messages is not reported as the cause.
+/// No event reports the failure of the queue pair. The flush of the other messages is not reported as the cause.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn silent_peer_ends_member_with_its_status() {
@@ -303,7 +303,7 @@ fn silent_peer_ends_member_with_its_status() {
     }
 }
 
-/// A message that is longer than the buffer of the group ends the member, and leaves the buffer to others.
+/// A message that is longer than the buffer of the group ends the member. The buffer stays usable for others.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn oversized_message_ends_member() {
@@ -318,7 +318,7 @@ fn oversized_message_ends_member() {
     }
 }
 
-/// A group that has no room refuses a member, rejects its peer, and continues.
+/// A group without room refuses a member, rejects its peer, and continues.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_full_group_refuses_member() {
@@ -339,7 +339,7 @@ fn siw_full_group_refuses_member() {
     assert!(group.group.is_empty());
 }
 
-/// rxe can resize the queue.
+/// On rxe the group resizes its completion queue for further members.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_group_grows() {
@@ -380,8 +380,8 @@ fn siw_member_of_another_device_is_refused() {
 
 /// Removal of the device ends all members, on both sides of each connection.
 ///
-/// Both sides are in one group, so that the first event in its channel is the removal. A peer with a channel of its own
-/// may disconnect a member before the kernel reports the removal to that member.
+/// Both sides are in one group, so that the first event in its channel is the removal. A peer with another channel may
+/// disconnect a member before the kernel reports the removal to that member.
 fn removal_ends_all_members(own: &Own) {
     let group = PollGroup::new(&device(own.name), &small());
     let mut group = Group { group: group.expect("poll group"), events: Default::default() };

@@ -1,4 +1,4 @@
-//! The safe tier: a device that goes while it is in use.
+//! The safe tier: removal of a device in use.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -17,16 +17,16 @@ use crate::executor::in_time;
 use crate::fixtures::{LONG, announce, asleep, is_card};
 use crate::removal::Own;
 
-/// A call in which a thread waits on a connection.
+/// A call with which a thread waits on a connection.
 type Call = fn(&Connection) -> Result<Option<()>>;
 
 fn is_removal(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::DeviceRemoved(_))
 }
 
-/// Checks that a connection has ended.
+/// Asserts that a connection has ended.
 ///
-/// The device was removed, or the other side, which uses it too, ended earlier.
+/// The device was removed, or the other side, which also uses it, ended earlier.
 #[track_caller]
 fn is_over<T>(result: Result<Option<T>>) {
     match result {
@@ -37,11 +37,11 @@ fn is_over<T>(result: Result<Option<T>>) {
     }
 }
 
-/// Checks that an attempt has failed, for one of the same reasons.
+/// Asserts that an attempt has failed for one of the same reasons.
 #[track_caller]
 fn has_failed(connecting: Connecting) {
     let error = match finish(connecting) {
-        // It stood before.
+        // The connection was established before the removal.
         Ok(connection) => return is_over(connection.recv_timeout(LONG)),
         Err(error) => error,
     };
@@ -52,7 +52,7 @@ fn has_failed(connecting: Connecting) {
     assert!(is_removal(&error) || other_was_first, "{error}");
 }
 
-/// Connections, attempts and a listener, all of them waited for.
+/// Connections, attempts and a listener, each with a waiting thread.
 fn removal_ends_every_call(own: &Own) {
     let listener = Listener::bind(own.address).expect("listen");
     let server: SocketAddr = listener.local_addr().expect("an IP address");
@@ -109,7 +109,7 @@ fn removal_ends_every_call(own: &Own) {
         has_failed(attempt);
     }
     request.accept(&config, &[], LONG).expect_err("device should be removed");
-    // Calls that did not wait report it too.
+    // Calls that do not wait report the removal, too.
     is_over(quiet.recv_timeout(LONG));
     is_over(quiet.acquire_buffer().map(Some));
     for connection in [&loops, &quiet] {
@@ -140,15 +140,15 @@ fn removal_ends_every_call_on_siw() {
     removal_ends_every_call(&Own::siw());
 }
 
-/// Calls that wait for the peer's answer to the end return when the device is removed.
+/// A close that waits for the peer's answer returns when the device is removed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_does_not_wait_for_removed_device() {
     let own = Own::roce();
-    // The peers do not look after their connections, and so do not answer.
+    // The peers make no calls, and so do not answer.
     let [waits, silent] = pair(own.address, &ConnectionConfig::default());
     let [unheard, idle] = pair(own.address, &ConnectionConfig::default());
-    // Several connections: some of their queues report posted requests after the removal of the device.
+    // With several connections, some queues report posted requests after the removal of the device.
     let (try_to, mute): (Vec<_>, Vec<_>) =
         (0..16).map(|_| <(_, _)>::from(pair(own.address, &ConnectionConfig::default()))).unzip();
     for tries in &try_to {
@@ -168,7 +168,7 @@ fn close_does_not_wait_for_removed_device() {
     for tries in &try_to {
         eventually(tries, || tries.try_close());
     }
-    // Connections that have not detected it.
+    // These connections have not detected the removal.
     unheard.close(LONG).expect("nothing was lost");
     idle.try_close().expect("nothing was lost");
     drop((waits, silent, try_to, mute, unheard, idle));
@@ -176,8 +176,9 @@ fn close_does_not_wait_for_removed_device() {
     own.comes_back();
 }
 
-/// The descriptor reports the removal of the device once. A listener that is passed from a thread to a task still knows
-/// it.
+/// The descriptor reports the removal of the device once.
+///
+/// A listener that is converted from threads to tasks still reports it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn removal_is_known_after_listener_conversion() {

@@ -1,4 +1,4 @@
-//! The safe tier for tasks: what takes its time in the kernel, while the only thread for that does something else.
+//! The safe tier for tasks: calls that block in the kernel, while the only thread for blocking work is busy.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ fn objects() -> ResourceCounts {
     objects_at(roce(0))
 }
 
-/// Runs a test in which tasks have one thread, and blocking work another one. No object may be left then.
+/// Runs a test with one thread for tasks and one for blocking work. No object may be left afterwards.
 fn with_one_thread_for_blocking_work(test: impl Future<Output = ()>) {
     let before = objects();
     let runtime = Builder::new_current_thread().max_blocking_threads(1).enable_all().build();
@@ -37,19 +37,19 @@ fn with_one_thread_for_blocking_work(test: impl Future<Output = ()>) {
     assert_eq!(objects(), before);
 }
 
-/// The thread for blocking work: it does nothing else until this is released.
+/// Keeps the thread for blocking work busy until this value is released.
 struct Held {
     releases: mpsc::Sender<()>,
     busy: JoinHandle<()>,
 }
 
 impl Held {
-    /// Holds it, when all is done that it has to do.
+    /// Occupies the thread after its earlier work is done.
     async fn new() -> Self {
         let (begins, begun) = oneshot::channel();
         let (releases, released) = mpsc::channel::<()>();
         let busy = task::spawn_blocking(move || {
-            begins.send(()).expect("it is waited for");
+            begins.send(()).expect("the caller should wait");
             released.recv().expect_err("channel should be closed");
         });
         in_time(begun).await.expect("it has begun");
@@ -62,7 +62,7 @@ impl Held {
     }
 }
 
-/// Awaits `call`, which does nothing before it has a thread for it.
+/// Awaits `call`, which must not do anything before it has a thread.
 async fn waits_for_a_thread<F: Future>(call: F) -> F::Output {
     let held = Held::new().await;
     let there = objects();
@@ -110,7 +110,7 @@ fn abort_leaves_runtime_thread() {
     });
 }
 
-/// The connection ends for every call as soon as all is sent. Meanwhile the disconnect command waits for its thread.
+/// When all messages are sent, the connection ends for each call, while the disconnect command waits for its thread.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_command_delays_no_other_call() {
@@ -121,7 +121,7 @@ fn close_command_delays_no_other_call() {
         let mut closing = pin!(client.close(LONG));
         let first = poll_fn(|context| Poll::Ready(closing.as_mut().poll(context).map(drop)));
         assert!(first.await.is_pending(), "the peer should not be told yet");
-        // No message comes between the last one and the end.
+        // No message arrives between the last one and the end.
         let post = client.post_send(buffer);
         let calls = [post, in_time(client.recv()).await.map(drop)];
         for call in calls.into_iter().chain([in_time(client.acquire_buffer()).await.map(drop)]) {
@@ -146,13 +146,15 @@ fn end_of_close_leaves_runtime_thread() {
         let held = Held::new().await;
         let there = objects();
         let closing = task::spawn(async move { client.close(Duration::ZERO).await });
-        // Its time is over before, and it has only to end.
+        // The deadline passes before the thread is free. Then the call only ends the connection.
         time::sleep(Duration::from_millis(20)).await;
         assert!(!closing.is_finished(), "call should be pending");
-        assert_eq!(objects(), there, "it has ended here");
+        assert_eq!(objects(), there, "the connection should exist");
         held.release().await;
-        let error =
-            in_time(closing).await.expect("task should not panic").expect_err("it was late");
+        let error = in_time(closing)
+            .await
+            .expect("task should not panic")
+            .expect_err("the call should be late");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
         drop(server);
     });
@@ -182,7 +184,7 @@ fn bind_and_leave_of_group_leave_runtime_thread() {
         let socket = waits_for_a_thread(DatagramSocket::bind(roce(0), &config)).await;
         let socket = socket.expect("bind");
         for _ in 0..2 {
-            // The second time it is not in the group any more.
+            // In the second round, the socket is no longer in the group.
             let group = SocketAddr::from(([239, 1, 8, 1], 0));
             let group =
                 in_time(socket.join_multicast(group, Membership::Full)).await.expect("join");
@@ -191,7 +193,7 @@ fn bind_and_leave_of_group_leave_runtime_thread() {
     });
 }
 
-/// Each kind of object is dropped with all that belongs to it.
+/// Each object is dropped on the thread for blocking work, with all objects that belong to it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn drops_leave_runtime_thread() {
@@ -209,7 +211,7 @@ fn drops_leave_runtime_thread() {
     });
 }
 
-/// A request that is dropped is rejected by the other thread.
+/// The thread for blocking work rejects a dropped request.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tokio_dropped_request_leaves_runtime_thread() {
@@ -256,7 +258,7 @@ fn tokio_without_io_or_time_is_refused() {
     assert_eq!(objects(), before);
 }
 
-/// Drops `value`, of which all is there until there is a thread.
+/// Drops `value`, whose objects must exist until the thread is free.
 async fn goes_later<T>(value: T, before: &ResourceCounts) {
     let held = Held::new().await;
     let there = objects();

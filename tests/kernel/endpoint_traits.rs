@@ -57,7 +57,7 @@ fn connect_tries_addresses_in_turn(address: SocketAddr) {
         while_accepting(&listener, || Connector::new().connect(&servers[..]).expect("connect"));
     assert_eq!(connection.peer_addr(), Some(server));
     drop(connection);
-    // The descriptor leads from one attempt to the next.
+    // The descriptor remains the same when the next address is tried.
     let connection = while_accepting(&listener, || {
         let mut connecting = Connector::new().start_connect(&servers[1..]).expect("start");
         let descriptor = connecting.as_raw_fd();
@@ -65,7 +65,7 @@ fn connect_tries_addresses_in_turn(address: SocketAddr) {
             match connecting.try_wait() {
                 Err(error) if *error.kind() == ErrorKind::WouldBlock => {
                     assert_eq!(connecting.as_raw_fd(), descriptor);
-                    // A deadline that has passed is looked at in time too.
+                    // A deadline that has passed takes effect even if the descriptor is not readable.
                     let mut descriptors = [PollFd::new(connecting.as_fd(), PollFlags::POLLIN)];
                     poll(&mut descriptors, PollTimeout::from(100_u8)).expect("poll");
                 }
@@ -97,7 +97,7 @@ fn siw_connect_tries_addresses_in_turn() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn total_timeout_covers_all_addresses() {
-    // A listener that accepts nothing: each attempt lasts until its deadline.
+    // The listener accepts no request, so each attempt lasts until its deadline.
     let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let connector = Connector::new().total_timeout(Duration::from_millis(300));
@@ -120,7 +120,7 @@ fn bind_tries_addresses_in_turn() {
     assert_eq!(socket.local_addr().map(|local| local.ip()), Some(roce(0).ip()));
     let peer =
         DatagramSocket::bind(&*format!("{}:0", roce_ip()), &DatagramConfig::new()).expect("bind");
-    // The socket chooses the address of its own family.
+    // The socket uses the address of its own family.
     let port = peer.local_addr().expect("an IP address").port();
     thread::scope(|scope| {
         let asking = scope.spawn(|| socket.resolve_peer(&[roce_v6(port), roce(port)][..]));
@@ -149,7 +149,7 @@ fn message_iterator_ends_with_connection() {
     for text in ["one", "two"] {
         client.post_bytes(text.as_bytes()).expect("post");
     }
-    // The peer answers when its program handles the end.
+    // The peer answers the close in a call of its program.
     let received: Vec<Vec<u8>> = thread::scope(|scope| {
         scope.spawn(|| client.close(LONG).expect("close"));
         server.messages().map(|message| message.expect("a message").to_vec()).collect()

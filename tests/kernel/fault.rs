@@ -1,4 +1,4 @@
-//! Requests that the device, here or there, cannot carry out.
+//! Requests that the device of this side or of the peer cannot execute.
 #![expect(unsafe_code, reason = "posts requests that name memory which is not theirs")]
 
 use std::ptr::NonNull;
@@ -28,7 +28,7 @@ pub(crate) fn failed(side: &Side, wr_id: u64, status: WcStatus) {
     assert_eq!((completion.wr_id(), completion.status()), (wr_id, status));
     assert!(!completion.is_success());
     assert_eq!(completion.qp_num(), side.io.qp().number());
-    // The completion may come first.
+    // The completion may arrive before the change of the state.
     while side.io.qp().query().expect("query").qp_state != QpState::IB_QPS_ERR {
         thread::yield_now();
     }
@@ -36,7 +36,7 @@ pub(crate) fn failed(side: &Side, wr_id: u64, status: WcStatus) {
 
 /// Returns the status of a request that failed on this side because of `cause`.
 ///
-/// rxe of kernels after 6.1 says of the request only that it was not carried out.
+/// rxe of kernels after 6.1 reports only that the request was flushed.
 pub(crate) fn reported(cause: WcStatus) -> WcStatus {
     match is_card() || promised("RDMACM_TEST_KERNEL") == "6.1" {
         true => cause,
@@ -57,7 +57,7 @@ fn wrong_key_is_remote_access_error() {
         };
         client.io.post(1, operation, 0..64, SIGNALED).expect("post");
         failed(client, 1, WcStatus::IB_WC_REM_ACCESS_ERR);
-        // Later requests come back untried.
+        // Later requests are flushed.
         client.io.post(2, server.io.written_at(0), 0..64, SIGNALED).expect("post");
         failed(client, 2, WcStatus::IB_WC_WR_FLUSH_ERR);
         connection.close();
@@ -140,7 +140,7 @@ fn sge_beyond_region_is_refused_locally() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn manual_sge_beyond_region_fails_in_device() {
-    // Sent from.
+    // The range of a send is beyond the end of the region.
     let sending = connection();
     let Connection { client, server, .. } = &sending;
     let whole = client.io.memory().sge(..).expect("all of it");
@@ -156,7 +156,7 @@ fn manual_sge_beyond_region_fails_in_device() {
     unsafe { client.io.qp().post_send(&request) }.expect("post a send");
     failed(client, 2, reported(WcStatus::IB_WC_LOC_PROT_ERR));
     sending.close();
-    // Received into.
+    // The range of a receive is beyond the end of the region.
     let receiving = connection();
     let Connection { client, server, .. } = &receiving;
     let whole = server.io.memory().sge(..).expect("all of it");
@@ -216,7 +216,7 @@ fn disconnect_flushes_posted_requests() {
     client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
     for side in [client, server] {
         (0..5).for_each(|wr_id| failed(side, wr_id, WcStatus::IB_WC_WR_FLUSH_ERR));
-        // A request posted later is flushed too, which shows that all earlier ones are.
+        // A later request is flushed, too, so all earlier ones have been flushed.
         side.io.post(6, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
         failed(side, 6, WcStatus::IB_WC_WR_FLUSH_ERR);
         side.io.receive(7, 0..8).expect("post a receive");

@@ -45,7 +45,7 @@ pub(crate) fn siw_v6(port: u16) -> SocketAddr {
     ([0xfd00, 0, 0, 0, 0, 0, 0, 2], port).into()
 }
 
-/// The major and the minor version of the kernel.
+/// The major and minor version of the kernel.
 pub(crate) fn kernel_version() -> (u32, u32) {
     let name = uname().expect("ask the kernel for its name");
     let release = name.release().to_str().expect("a text");
@@ -54,18 +54,18 @@ pub(crate) fn kernel_version() -> (u32, u32) {
     (numbers.next().expect("a major version"), numbers.next().expect("a minor version"))
 }
 
-/// The answer of a peer on whose port no program listens for datagrams.
+/// The answer of a peer that has no listener for datagrams on the port.
 pub(crate) const NO_LISTENER: UnreachableReason =
     UnreachableReason::Refused(ib_cm_sidr_status::IB_SIDR_UNSUPPORTED);
 
-/// The answer of a peer whose program rejects.
+/// The answer of a peer whose program rejects the request.
 pub(crate) const REJECTED: UnreachableReason =
     UnreachableReason::Refused(ib_cm_sidr_status::IB_SIDR_REJECT);
 
 /// The default number of send buffers, as the documentation of `ConnectionConfig` and `DatagramConfig` states it.
 pub(crate) const DEFAULT_SEND_BUFFERS: u32 = 16;
 
-/// Long enough for anything that a loaded machine does.
+/// A time limit that suffices for any call on a loaded machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Returns a device by its name.
@@ -94,9 +94,9 @@ pub(crate) fn id(channel: &EventChannel) -> CmId {
     CmId::new(channel, PortSpace::Tcp).expect("create an id")
 }
 
-/// Returns a listener on a port of the kernel's choice of `address`.
+/// Returns a listener at `address`, on a port that the kernel selects.
 ///
-/// On siw it takes another port if TCP has the first.
+/// On siw the listener takes another port if TCP uses the first one.
 pub(crate) fn listen(channel: &EventChannel, address: SocketAddr) -> (CmId, SocketAddr) {
     let listens = || {
         let listener = id(channel);
@@ -145,14 +145,14 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// Gives `id`, which has a device, what it takes to move data.
+    /// Creates the objects of `id` that move data. The id must have a device.
     pub(crate) fn new(id: CmId, shape: Shape) -> Self {
         let io = Io::new(&id, shape);
         Self { id, io }
     }
 }
 
-/// A connection within this process, each side with a channel of its own.
+/// A connection within this process. Each side has its own channel.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) client: Side,
@@ -162,25 +162,25 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects to rxe0 over IPv4.
+    /// Connects to the RoCE device over IPv4.
     pub(crate) fn new(shape: Shape) -> Self {
         Self::to(roce(0), shape, &ConnParam::default())
     }
 
-    /// Connects to `address`, both sides with the same parameters.
+    /// Connects to `address`. Both sides have the same parameters.
     pub(crate) fn to(address: SocketAddr, shape: Shape, param: &ConnParam) -> Self {
         let (client_channel, server_channel) = (channel(), channel());
         let (client, server) = connect([&client_channel, &server_channel], address, shape, param);
         Self { client, server, client_channel, server_channel }
     }
 
-    /// Ends the connection, and everything about it.
+    /// Ends the connection, and destroys all its objects.
     pub(crate) fn close(self) {
         self.client.id.disconnect().expect("disconnect");
         self.server_channel
             .expect_event(EventType::Disconnected)
             .expect("server should get the event");
-        // The client gets an event when the server answers.
+        // The client gets an event after the answer of the server.
         self.server.id.disconnect().expect("disconnect");
         self.client_channel
             .expect_event(EventType::Disconnected)
@@ -190,7 +190,7 @@ impl Connection {
     }
 }
 
-/// Connects a client and a server, by two channels or one.
+/// Connects a client and a server, over one or two channels.
 pub(crate) fn connect(
     channels: [&EventChannel; 2],
     address: SocketAddr,
@@ -209,7 +209,7 @@ pub(crate) fn connect(
     (client, server)
 }
 
-/// Checks that `error` was found before any command, and that its text has each of `parts`.
+/// Asserts that `error` was found before any command, and that its text has each of `parts`.
 #[track_caller]
 pub(crate) fn assert_invalid(error: &Error, parts: &[&str]) {
     assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error:?}");
@@ -219,7 +219,7 @@ pub(crate) fn assert_invalid(error: &Error, parts: &[&str]) {
     }
 }
 
-/// Sends the id of this thread, which will sleep next.
+/// Sends the id of this thread, which will wait next.
 pub(crate) fn announce(says: &Sender<Pid>) {
     says.send(gettid()).expect("the test listens");
 }
@@ -229,7 +229,7 @@ pub(crate) fn asleep(thread: Pid) {
     until_in(thread, 'S');
 }
 
-/// Waits until a thread of this process waits for something of the kernel's that no signal ends.
+/// Waits until a thread of this process waits in the kernel, uninterruptibly.
 pub(crate) fn stuck(thread: Pid) {
     until_in(thread, 'D');
 }
@@ -244,7 +244,9 @@ fn until_in(thread: Pid, state: char) {
     }
 }
 
-/// Sets the flag when dropped, by a panic too: a thread that waits for the flag must not wait forever.
+/// Sets the flag when it is dropped, even by a panic.
+///
+/// Otherwise a thread that waits for the flag would wait forever.
 pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Ending<'_> {

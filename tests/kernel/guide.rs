@@ -1,4 +1,4 @@
-//! The listings of the guide, run to the letter.
+//! The listings of the guide, executed without changes.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -8,7 +8,7 @@ use rdmacm::endpoint::{ConnectionConfig, Listener};
 use crate::endpoint_connect::pair;
 use crate::fixtures::{roce, siw};
 
-/// A listener at the address, on a port of the kernel's choice.
+/// Returns a listener at the address, on a port that the kernel selects.
 fn listen(address: SocketAddr) -> (Listener, SocketAddr) {
     let listener = Listener::bind(address).expect("listen");
     let address = listener.local_addr().expect("an IP address");
@@ -51,11 +51,11 @@ mod one_sided {
         let [client, server] = super::pair(address, &super::ConnectionConfig::default());
         let mut memory = DmaMemory::new(4096).expect("memory");
         memory.write(0, b"before").expect("write");
-        // The side that connected is the first to send.
+        // On iWARP the connecting side must send first.
         let _export = lend(&client, &memory).expect("lend");
         let remote = borrowed(&server).expect("receive").expect("a message");
         assert_eq!(exchange(&server, &remote, b"behind").expect("exchange"), b"before");
-        // On iWARP what was written is there before a message that comes later.
+        // On iWARP the written bytes have arrived before a later message.
         let buffer = server.acquire_buffer().expect("a buffer");
         server.post_send(buffer).expect("post");
         client.recv().expect("receive").expect("a message");
@@ -70,7 +70,7 @@ mod versions {
 
     const LENGTH: usize = 4000;
     const LAST: u8 = 40;
-    /// The owner leaves the data alone for this time, so that a reader finds one version.
+    /// The owner does not change the data for this time, so that a reader finds one version.
     const PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
 
     pub(super) fn runs(address: super::SocketAddr) {
@@ -78,7 +78,7 @@ mod versions {
 
         let [client, server] = super::pair(address, &super::ConnectionConfig::default());
         let mut memory = DmaMemory::new(VERSION + LENGTH).expect("memory");
-        // The side that connected sends first, also on iWARP.
+        // On iWARP the connecting side must send first.
         client.post_bytes(b"table").expect("post");
         server.recv().expect("receive").expect("a message");
         let export = server.export(&memory, RemoteAccess::READ).expect("export");
@@ -178,12 +178,14 @@ mod services {
             let mut client = Client { server, connection: None, last_number: 0 };
             assert_eq!(client.call(b"one", LONG).await?, b"ONE");
             assert_eq!(client.call(b"two", LONG).await?, b"TWO");
-            // On RoCE the client, which makes no call now, does not answer the close: the server waits for the grace.
+            // On RoCE the client does not answer the close, because it makes no call. So the server waits for its grace
+            // period.
             stop.send(()).expect("the server runs");
             serving.await.expect("server should not panic")?;
             let error = client.call(b"three", LONG).await.expect_err("the server has stopped");
             assert_ne!(error.kind(), io::ErrorKind::TimedOut, "{error}");
-            // A server that answers the first request when it has the second one. The client finds it when it has started.
+            // This server answers the first request after the second one. The client connects when the server has
+            // started.
             let serving = tokio::spawn(async move {
                 time::sleep(SHORT).await;
                 let connection = Listener::bind(server)?.accept().await?.await?;
@@ -222,10 +224,10 @@ fn listings_run_as_described() {
     datagrams::runs(roce(0));
 }
 
-/// Datagrams are left out, since siw has none.
+/// The listings on datagrams are not executed, because siw has no datagrams.
 ///
-/// siw may leave a message unread that arrives during the accept. It is read when the client probes the peer, as each
-/// client does at first.
+/// siw may leave a message unread that arrives during the accept. The first keep-alive probe of the client makes siw
+/// read it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_listings_run_as_described() {

@@ -1,4 +1,4 @@
-//! Dropping everything in every order leaves nothing behind.
+//! Drops of all objects in each order, which must leave no object behind.
 #![expect(unsafe_code, reason = "posts requests over memory that is dropped in any order")]
 
 use std::any::Any;
@@ -17,25 +17,25 @@ use rdmacm::verbs::{
 use crate::fixtures::{LONG, channel, id, listen, objects, roce};
 use crate::rng::Rng;
 
-/// Large enough that a region left behind by each connection shows in the sum.
+/// The size of a region. If each connection left one behind, the sum would be visible.
 const REGION: usize = 64 * 1024;
 
-/// Whatever can be dropped.
+/// An object that can be dropped.
 type Thing = Box<dyn Any + Send>;
 
-/// Resources of the process and the kernel.
+/// The resources of the process in user space and in the kernel.
 #[derive(Debug, PartialEq)]
 struct Held {
     objects: ResourceCounts,
     descriptors: Vec<String>,
-    /// Mappings of device files.
+    /// The mappings of device files.
     rings: Vec<String>,
 }
 
 /// Returns the current resources, and the bytes of address space without a file.
 fn held() -> (Held, usize) {
     let objects = objects();
-    // The directory's own descriptor is one of those listed and has no link any more.
+    // The list has the descriptor of the directory, which has no link any more.
     let entries = fs::read_dir("/proc/self/fd").expect("list the descriptors");
     let links = entries.filter_map(|entry| fs::read_link(entry.expect("an entry").path()).ok());
     let mut descriptors: Vec<_> = links.map(|link| link.display().to_string()).collect();
@@ -51,7 +51,7 @@ fn held() -> (Held, usize) {
     (Held { objects, descriptors, rings: rings.collect() }, anonymous.sum())
 }
 
-/// One side's own objects.
+/// The objects of one side.
 struct Half {
     id: CmId,
     pd: ProtectionDomain,
@@ -112,14 +112,14 @@ impl Half {
     }
 }
 
-/// Sends a message, and waits until both sides know.
+/// Sends a message, and waits until both sides have a completion.
 fn exchange(from: &mut Half, to: &Half, number: usize, things: &mut Vec<Thing>) {
     let text = number.to_ne_bytes();
     from.memory.write(0, &text).expect("write");
     to.receive();
     to.recv_cq.request_notify(false).expect("arm");
     from.send();
-    // The event is one of the things.
+    // The event is dropped with the other objects.
     things.push(Box::new(to.events.get_event().expect("an event")));
     let mut done = [Completion::default()];
     while to.recv_cq.poll(&mut done).expect("poll") == 0 {
@@ -135,10 +135,10 @@ fn exchange(from: &mut Half, to: &Half, number: usize, things: &mut Vec<Thing>) 
     assert_eq!(arrived, text);
 }
 
-/// Number of stages of a connection. Each has the objects of those before it.
+/// The number of stages of a connection. Each stage has the objects of the earlier ones.
 const STAGES: usize = 8;
 
-/// Connects up to `stage`, and returns all objects made on the way, and the channels.
+/// Connects up to `stage`. Returns all objects created on the way, and the channels.
 fn connect(number: usize, stage: usize) -> (Vec<Thing>, [EventChannel; 2]) {
     let mut things: Vec<Thing> = Vec::new();
     let channels = [channel(), channel()];
@@ -235,7 +235,7 @@ fn make_and_drop(
     keep
 }
 
-/// Returns the length of the library's table of ids: the place of the first id that gets one which no id has had before.
+/// Returns the length of the library's table of ids: the place of the first id that is new in the table.
 fn table_length(channel: &EventChannel) -> u64 {
     let mut ids = Vec::new();
     loop {
@@ -259,7 +259,7 @@ fn leaves_nothing(count: usize, seed: u64, stage: impl Fn(usize) -> usize) {
     let keeper = id(&channel);
     keeper.bind(roce(0)).expect("bind");
     let context = keeper.context().expect("context");
-    // Threads, buffers and tables come into being.
+    // The first rounds create threads, buffers and tables.
     make_and_drop(2 * STAGES, 0, &mut rng, &stage);
     let (before, anonymous) = held();
     let places = table_length(&channel);
@@ -270,7 +270,7 @@ fn leaves_nothing(count: usize, seed: u64, stage: impl Fn(usize) -> usize) {
     assert_eq!(after, before);
     let grown = now.saturating_sub(anonymous);
     assert!(grown < count * REGION / 2, "{grown} bytes more are mapped");
-    // Nor does the library's own table grow, but for what the threads had not dropped yet.
+    // The library's own table does not grow either, except for ids that the threads had not dropped yet.
     let now = table_length(&channel);
     assert!(now < places + count as u64 / 2, "the table of ids grew from {places} to {now} places");
     drop((keeper, context, channel));

@@ -1,4 +1,4 @@
-//! Regions that change: their access, their protection domain, and their memory.
+//! Changes of registered regions: access rights, protection domain and memory.
 #![expect(unsafe_code, reason = "changes regions, over which no request is outstanding")]
 
 use std::ptr::{self, NonNull};
@@ -57,7 +57,7 @@ fn access_of_region_can_be_changed() {
     };
     client.io.post(1, write(&region), 0..64, SendFlags::SIGNALED).expect("post");
     client.io.done(1);
-    // Access flags that go with others only.
+    // These access flags need others.
     let access = Some(WRITE);
     let error = change(&mut region, ReregisterOptions { access, ..ReregisterOptions::default() })
         .expect_err("writing by peers needs writing here");
@@ -94,7 +94,7 @@ fn region_moves_to_other_protection_domain() {
     }
     moved.expect("re-register");
     assert_eq!(region.pd(), server.io.qp().pd());
-    // The region is not in it any more.
+    // The region does not belong to this domain any more.
     other.destroy().expect("destroy");
     let write = SendOperation::Write { remote_addr: region.addr(), rkey: region.rkey() };
     client.io.post(1, write, 0..64, SendFlags::SIGNALED).expect("post");
@@ -119,7 +119,7 @@ fn siw_refuses_reregistration() {
     connection.close();
 }
 
-/// The memory under the region changes too, which neither rxe nor siw supports.
+/// A region can move to other memory, which neither rxe nor siw supports.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn memory_of_region_can_be_changed_on_kt0() {
@@ -143,7 +143,7 @@ fn memory_of_region_can_be_changed_on_kt0() {
     );
     pd.destroy().expect("nothing is in it any more");
     assert_eq!(kt.count("mr"), 1);
-    // Memory that there is none of, or cannot be: the region stays what it is.
+    // If the memory does not exist or is invalid, the region does not change.
     let [none, last] = [0x1000, usize::MAX].map(|address| {
         NonNull::new(ptr::without_provenance_mut(address)).expect("it is an address")
     });
@@ -157,7 +157,7 @@ fn memory_of_region_can_be_changed_on_kt0() {
         assert_eq!(error.errno(), errno, "{error}");
         assert_eq!((region.as_ptr(), region.len()), (start, 9000));
     }
-    // Attributes that it does not name stay.
+    // Attributes that the call does not name do not change.
     let access = Some(LOCAL);
     change(&mut region, ReregisterOptions { access, ..ReregisterOptions::default() })
         .expect("close");
@@ -167,14 +167,14 @@ fn memory_of_region_can_be_changed_on_kt0() {
     other.destroy().expect("nothing is in it any more");
 }
 
-/// Flags that the driver or the kernel does not know are passed on too, and refused by it.
+/// The library passes on unknown flags, and the driver or the kernel refuses them.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn all_access_flags_reach_driver_also_on_siw0() {
     use AccessFlags as A;
     const NO: i32 = libc::EOPNOTSUPP;
     const INVALID: i32 = libc::EINVAL;
-    // A bit that drivers need not know, and an unknown bit.
+    // These are an optional bit, which drivers may ignore, and an unknown bit.
     let (optional, unknown) = (A::from_bits_retain(1 << 21), A::from_bits_retain(1 << 10));
     let kt = Kt::load();
     for (name, others) in [
@@ -205,7 +205,7 @@ fn all_access_flags_reach_driver_also_on_siw0() {
         let others = match promised("RDMACM_TEST_KERNEL").as_str() {
             "6.1" => [0, INVALID, 0, INVALID, INVALID],
             "6.12" => others,
-            // Newer ones may have more.
+            // Newer kernels may support more flags.
             _ => continue,
         };
         let flags = [

@@ -1,4 +1,4 @@
-//! Completion queues that change their size.
+//! Resizing of completion queues.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -32,7 +32,7 @@ fn queued_completions_survive_resize() {
     let connection = Connection::new(shape());
     let cq = connection.server.io.cq();
     deliver(&connection, 0..10);
-    // One has been taken before.
+    // One completion has been polled before.
     connection.server.io.done(0);
     cq.resize(500).expect("larger");
     assert!(cq.capacity() >= 500, "{}", cq.capacity());
@@ -40,7 +40,7 @@ fn queued_completions_survive_resize() {
     cq.resize(45).expect("smaller");
     assert!((45..500).contains(&cq.capacity()), "{}", cq.capacity());
     deliver(&connection, 20..40);
-    // Fewer than there are.
+    // This capacity is smaller than the number of completions.
     let error = cq.resize(20).expect_err("39 are on the queue");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     let most = cq.context().query_device().expect("attributes").max_cqe;
@@ -51,7 +51,7 @@ fn queued_completions_survive_resize() {
         connection.server.io.done(number);
     }
     assert!(connection.server.io.polled().is_none());
-    // It wakes a thread that still sleeps on it.
+    // A completion wakes a thread that already waited before the resize.
     cq.request_notify(false).expect("arm");
     cq.resize(100).expect("larger");
     deliver(&connection, 30..31);

@@ -1,4 +1,4 @@
-//! The rings that are shared with the kernel: around and around, and full.
+//! Rings shared with the kernel: many rounds, and full rings.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -41,7 +41,7 @@ fn small_rings_survive_many_rounds() {
     }
 }
 
-/// Posts until the queue is full; how many went in.
+/// Posts until the queue is full. Returns the number of posted requests.
 fn fill(mut post: impl FnMut(u64) -> rdmacm::Result<()>) -> u64 {
     for number in 0..1000 {
         if let Err(error) = post(number) {
@@ -60,7 +60,7 @@ fn full_send_queue_loses_nothing() {
     let Connection { client, server, .. } = &connection;
     let wanted = u64::from(client.io.qp().caps().max_send_wr);
     for _ in 0..3 {
-        // Nothing completes as long as the peer has no receive.
+        // No request completes while the peer has no receive.
         let bytes = |number: u64| (number * 3).to_ne_bytes();
         let send =
             |number| client.io.post_inline(number, SendOperation::Send, &bytes(number), SIGNALED);
@@ -106,7 +106,7 @@ fn two_threads_post_while_two_poll() {
     const EACH: u64 = 200;
     const ALL: usize = 400;
     let mut shape = shape(12);
-    // A sender that finds no receive waits for most of a second.
+    // A sender without a receive at the peer waits for most of a second.
     shape.caps.max_recv_wr = 400;
     shape.completions = 400;
     let connection = Connection::new(shape);
@@ -154,7 +154,7 @@ fn two_threads_post_while_two_poll() {
         posters.into_iter().for_each(|poster| poster.join().expect("a poster"));
         pollers.map(|poller| poller.join().expect("a poller"))
     });
-    // Each thread's own in their order, and each exactly once.
+    // The requests of each thread complete once, in their order.
     let of = |first: u64| received.iter().filter(move |number| **number / EACH == first);
     for first in [0, 1] {
         assert!(of(first).is_sorted(), "{received:?}");

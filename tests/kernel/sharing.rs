@@ -50,7 +50,7 @@ fn two_connections_share_queues(address: SocketAddr) {
                 .expect("post a send");
         }
     }
-    // One channel serves both queues, and says which.
+    // One channel serves both queues, and its event names the queue.
     assert_eq!(events.get_event().expect("an event").token(), receives.token());
     for (cq, numbers) in [
         (&sends, sides.each_ref().map(|(client, _)| client.io.qp().number())),

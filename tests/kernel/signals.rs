@@ -1,4 +1,4 @@
-//! Signals in threads that wait: a handled signal ends no wait that the program would only repeat.
+//! Signals in waiting threads: a handled signal ends no wait that the program would only repeat.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -25,18 +25,18 @@ use crate::endpoint_peer::CALLS;
 use crate::fixtures::{Connection, LONG, asleep, channel, device, id, roce, roce_name, siw};
 use crate::io::Shape;
 
-/// A thread: its number, and its handle.
+/// The number and the handle of a thread.
 type Thread = (Pid, Pthread);
 
 fn announce(tx: &Sender<Thread>) {
-    tx.send((gettid(), pthread_self())).expect("the test listens");
+    tx.send((gettid(), pthread_self())).expect("the test should listen");
 }
 
-/// Sends a thread that sleeps signals, each when it has had the one before and sleeps again.
+/// Sends signals to a waiting thread. Each one is sent after the thread has handled the one before and waits again.
 fn hail((number, thread): Thread) {
     let is_pending = || {
         let status = fs::read_to_string(format!("/proc/self/task/{number}/status"));
-        !status.expect("it runs").contains("SigPnd:\t0000000000000000")
+        !status.expect("the thread should exist").contains("SigPnd:\t0000000000000000")
     };
     for _ in 0..20 {
         asleep(number);
@@ -137,7 +137,7 @@ fn signals_end_neither_accept_nor_connect() {
     });
 }
 
-/// A TCP port of siw0 that answers no connection: its backlog is full.
+/// A TCP port of siw0 that accepts no connection, because its backlog is full.
 struct FullBacklog {
     address: SocketAddr,
     _listener: OwnedFd,
@@ -158,7 +158,7 @@ impl FullBacklog {
         Self { address, _listener: listener, _fillers: fillers }
     }
 
-    /// Waits until the kernel has asked the port for a connection.
+    /// Waits until the kernel has sent a connection request to the port.
     fn wait_for_request(&self) {
         const SYN_SENT: &str = "02";
         let remote = format!("0200000A:{:04X}", self.address.port());
@@ -172,7 +172,7 @@ impl FullBacklog {
     }
 }
 
-/// On iWARP the kernel connects within the CONNECT command, which a signal interrupts.
+/// On iWARP the CONNECT command waits for TCP, and a signal interrupts it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_signals_do_not_end_connect() {

@@ -1,4 +1,4 @@
-//! Calls that come too early, too late or twice.
+//! Calls that are made too early, too late or twice.
 
 use std::thread;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn calls_before_resolved_address_are_refused() {
     assert_invalid(&id.reject(b"").expect_err("no request"), &["not bound to a device"]);
     assert_invalid(&id.disconnect().expect_err("no connection"), &["not bound to a device"]);
     misplaced(id.resolve_route(LONG), "resolve the route of", &id);
-    // None of it did harm.
+    // The refused calls have not changed the id.
     id.resolve_addr(None, roce(7471), LONG).expect("resolve");
     channel.expect_event(EventType::AddrResolved).expect("resolved");
 }
@@ -81,7 +81,7 @@ fn invalid_calls_on_connection_are_refused() {
         misplaced(side.id.bind(roce(0)), "bind", &side.id);
         misplaced(side.id.resolve_addr(None, roce(1), LONG), "resolve the address", &side.id);
     }
-    // None of it did harm.
+    // The refused calls have not changed the connection.
     server.io.receive(1, 0..8).expect("post a receive");
     client.io.post(2, SendOperation::Send, 0..8, SendFlags::SIGNALED).expect("post a send");
     server.io.done(1);
@@ -129,7 +129,7 @@ fn impossible_queue_pairs_are_refused() {
     assert_invalid(&error, &["create the queue pair of id", "already has a queue pair"]);
     let error = id(&channel).create_qp(pd, &init).expect_err("no device");
     assert_invalid(&error, &["not bound to a device"]);
-    // Objects of two openings of a device do not mix.
+    // Objects of two contexts of a device cannot be combined.
     let other = Context::open(&device(roce_name())).expect("open");
     let foreign = ProtectionDomain::new(&other).expect("protection domain");
     let error = resolve(&channel, address).create_qp(&foreign, &init).expect_err("foreign");
@@ -152,7 +152,7 @@ fn queue_pair_flags_are_refused_on_rxe_and_siw() {
         let cq = CompletionQueue::new(pd.context(), 1, None).expect("completion queue");
         for (create_flags, errno) in [
             (QpCreateFlags::IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK, libc::EOPNOTSUPP),
-            // Which is for the ioctl; the write command has a field of its own for it.
+            // The ioctl has this flag. The write command has a separate field.
             (QpCreateFlags::IB_UVERBS_QP_CREATE_SQ_SIG_ALL, libc::EINVAL),
         ] {
             let init = QueuePairInit { create_flags, ..QueuePairInit::new(&cq) };
@@ -199,7 +199,7 @@ fn queue_pair_can_be_replaced_before_connect() {
     let (_listener, address) = listen(&channel, roce(0));
     let id = resolve(&channel, address);
     let first = Side::new(id, Shape::default());
-    // Of what is kept nothing would go, and the second would not be in its place.
+    // Each kept handle would keep the first queue pair, and the second one would not replace it.
     let number = first.io.qp().number();
     first.id.destroy_qp();
     assert!(first.id.qp().is_none());
@@ -216,21 +216,21 @@ fn post_in_wrong_state_is_refused() {
     let channel = channel();
     let (_listener, address) = listen(&channel, roce(0));
     let side = Side::new(resolve(&channel, address), Shape::default());
-    // INIT: receives, but no sends.
+    // A queue pair in INIT accepts receives, but no sends.
     side.io.receive(1, 0..8).expect("post a receive");
     let send = |wr_id| side.io.post(wr_id, SendOperation::Send, 0..8, SendFlags::SIGNALED);
     let error = send(2).expect_err("peer should be unknown");
     assert_invalid(&error, &["post a send", "IB_QPS_INIT", "IB_QPS_RTS"]);
     assert_eq!(error.errno(), libc::EINVAL);
-    // RESET: neither.
+    // A queue pair in RESET accepts no request.
     let (pd, cq) = (side.io.qp().pd(), side.io.cq());
     let caps = QueuePairCaps::default();
     let init = QueuePairInit { caps, ..QueuePairInit::new(cq) };
     let fresh = QueuePair::new(pd, &init).expect("queue pair");
-    let error = receive_nothing(&fresh, 3).expect_err("it is in RESET");
+    let error = receive_nothing(&fresh, 3).expect_err("the queue pair should be in RESET");
     assert_invalid(&error, &["post a receive", "IB_QPS_RESET"]);
     fresh.destroy().expect("destroy");
-    // ERR: both, and both come back.
+    // A queue pair in ERR accepts both, and flushes both.
     side.id.disconnect().expect_err("there is no connection, but the queue pair is in ERR");
     send(4).expect("post a send");
     let mut flushed = [side.io.next(), side.io.next()].map(|done: Completion| {

@@ -12,10 +12,10 @@ use crate::io::Shape;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-/// Bytes kept free on either side of what moves.
+/// The number of unused bytes before and after the moved bytes.
 const GUARD: usize = 64;
 
-/// Bytes that differ from their neighbours, and from those of another `seed`.
+/// Returns bytes that differ from their neighbors, and from the bytes of another `seed`.
 pub(crate) fn pattern(seed: usize, length: usize) -> Vec<u8> {
     let byte = |place: usize| u8::try_from((seed * 89 + place * 7 + place / 251) % 251);
     (0..length).map(|place| byte(place).expect("below 251")).collect()
@@ -30,7 +30,7 @@ fn place(length: usize) -> Range<usize> {
     GUARD + 1..GUARD + 1 + length
 }
 
-/// Readies both memories: the pattern in one, and nothing but guard bytes in the other.
+/// Fills the memory of one side with the pattern, and that of the other side with guard bytes.
 fn prepare(from: &mut Side, to: &mut Side, length: usize) -> Vec<u8> {
     let bytes = pattern(length, length);
     from.io.fill(place(length).start, &bytes);
@@ -38,7 +38,7 @@ fn prepare(from: &mut Side, to: &mut Side, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Checks that the bytes have arrived, and that the bytes around them are untouched.
+/// Asserts that the bytes have arrived, and that the bytes around them are unchanged.
 #[track_caller]
 fn check(to: &Side, bytes: &[u8]) {
     let Range { start, end } = place(bytes.len());
@@ -50,7 +50,7 @@ fn check(to: &Side, bytes: &[u8]) {
 
 fn send(from: &mut Side, to: &mut Side, length: usize) {
     let bytes = prepare(from, to, length);
-    // More room than the message takes.
+    // The receive has more room than the message needs.
     let room = place(length).start..place(length).end + GUARD / 2;
     to.io.receive(7, room).expect("post a receive");
     from.io.post(8, SendOperation::Send, place(length), SIGNALED).expect("post a send");
@@ -127,7 +127,7 @@ fn inline_data_arrives_up_to_limit() {
         server.io.fill(0, &vec![0xee; limit + 8]);
         server.io.receive(1, 0..limit + 8).expect("post a receive");
         client.io.post_inline(2, SendOperation::Send, &bytes, SIGNALED).expect("post a send");
-        // They are free at once.
+        // The places are free at once.
         let sent = bytes.clone();
         bytes.fill(0);
         assert_eq!(server.io.done(1).byte_len() as usize, length);
@@ -146,7 +146,7 @@ fn inline_data_arrives_up_to_limit() {
     assert_invalid(&refused.expect_err("too long"), &["queue pair", &given, &most]);
     let read = client.io.post_inline(5, server.io.read_at(0), &[], SIGNALED);
     assert_invalid(&read.expect_err("reads are not inline"), &["read"]);
-    // Nothing of the refused ones is in the queue.
+    // The queue holds none of the refused requests.
     assert!(client.io.polled().is_none());
     let there = server.io.written_at(0);
     client.io.post_inline(6, there, b"still there", SIGNALED).expect("post a write");
@@ -161,7 +161,7 @@ fn sges_are_gathered_and_scattered_in_order() {
     let caps = QueuePairCaps { max_send_sge: 5, max_recv_sge: 6, ..QueuePairCaps::default() };
     let mut connection = Connection::new(Shape { caps, memory: 8192, ..Shape::default() });
     let Connection { client, server, .. } = &mut connection;
-    // Neither sorted nor alike on the two sides; one is empty, one crosses a page.
+    // The entries are not sorted, and differ on both sides. One is empty, and one crosses a page.
     let from = [5000..5001, 100..1400, 4000..4200, 7..7, 3000..3017];
     let to = [6000..6700, 10..11, 4090..4190, 20..517, 7000..7100, 900..1200];
     let source = pattern(1, 8192);

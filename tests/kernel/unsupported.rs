@@ -1,4 +1,4 @@
-//! Unsupported calls: on `kt0`, a driver that keeps its queues in the kernel, and on the others.
+//! Unsupported calls, on `kt0`, whose driver keeps its queues in the kernel, and on the other devices.
 //!
 //! The library refuses them before a command, or the kernel refuses the command.
 
@@ -19,7 +19,7 @@ use crate::manual_qp;
 use crate::node::{self, Node, completed, receive_shared};
 use crate::shared::receive_too_much;
 
-/// Checks that an object could not be destroyed because of others, and returns it.
+/// Asserts that an object could not be destroyed because other objects use it, and returns the object.
 #[track_caller]
 fn busy<T>(refused: Result<(), rdmacm::DestroyError<T>>) -> T {
     let Err(refused) = refused else { panic!("something needs it") };
@@ -180,7 +180,7 @@ fn overflow_is_reported_on_kt0() {
     let node = Node { qp, cq, pd };
     node.connect(node.qp.number());
     node.receive(0..3).expect("post receives");
-    // A receive and a send each.
+    // Each message completes a receive and a send.
     node.send(10..12).expect("post sends");
     let event = context.async_events().get_event_timeout(LONG).expect("read").expect("an event");
     assert_eq!(event.event_type(), AsyncEventType::IB_EVENT_CQ_ERR);
@@ -192,7 +192,7 @@ fn overflow_is_reported_on_kt0() {
     assert_eq!(node.completed().len(), 2);
 }
 
-/// Completions that fit are there, the queue accepts more, and the queue pair is drained.
+/// Completions that fit into the queue are kept. The queue accepts further ones, and the queue pair can be drained.
 fn overflowed_queue_continues(address: SocketAddr) {
     let shape = Shape { completions: 4, ..Shape::default() };
     let param = ConnParam { retry_count: 1, ..ConnParam::default() };
@@ -216,7 +216,7 @@ fn overflowed_queue_continues(address: SocketAddr) {
         &events.get_event_timeout(LONG).expect("read").expect("an event should come"),
     ) {}
     (0..capacity).for_each(|wr_id| assert_eq!(io.done(wr_id).wr_id(), wr_id));
-    // rxe has lost the last one, siw has only not completed it.
+    // rxe loses the last completion. siw does not complete the request yet.
     let mut rest = Vec::new();
     io.qp().drain(LONG, |done| rest.push((done.wr_id(), done.is_success()))).expect("drain");
     assert!(rest.is_empty() || rest == [(capacity, false)], "{rest:?}");
@@ -239,7 +239,7 @@ fn overflowed_queue_continues_on_siw0() {
     overflowed_queue_continues(siw(0));
 }
 
-/// Ports, MTUs and depths that the device does not have.
+/// Ports, MTUs and depths beyond the limits of the device are refused.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn attributes_beyond_device_limits_are_refused() {
@@ -268,14 +268,14 @@ fn attributes_beyond_device_limits_are_refused() {
         };
         [0, 2, u8::MAX].into_iter().for_each(|port| refused(init(port)));
         modify(init(1)).expect("modify");
-        // rxe takes any depth for the peer's, and kt0 any MTU and timeout.
+        // rxe accepts any depth of the peer, and kt0 any MTU and timeout.
         match is_rxe {
             true => refused(receive(Mtu(6), served)),
             false => refused(receive(Mtu::IB_MTU_1024, served + 1)),
         }
         modify(receive(Mtu::IB_MTU_1024, served)).expect("modify");
         refused(send(14, begun + 1));
-        // mlx5 takes the lower five bits.
+        // mlx5 uses the lower five bits of the value.
         if is_rxe && !is_card() {
             refused(send(32, begun));
         }

@@ -1,4 +1,4 @@
-//! Memory windows: what peers may do through them, and no longer may.
+//! Memory windows: accesses that a window grants peers, and accesses that it does not grant any more.
 
 use std::ops::Range;
 
@@ -45,7 +45,7 @@ pub(crate) fn binding<'a>(
     BindRequest { wr_id, window, region, offset, length, access, flags: SIGNALED }
 }
 
-/// Binds `window` to a part of the memory, and waits until it is.
+/// Binds `window` to a part of the memory, and waits for the completion.
 pub(crate) fn bind(side: &Side, window: &MemoryWindow, part: Range<usize>, access: AccessFlags) {
     bind_to(side, window, side.io.memory(), part, access);
 }
@@ -77,14 +77,14 @@ pub(crate) fn written_to(connection: &Connection, remote_addr: u64, rkey: u32) {
     connection.client.io.done(1);
 }
 
-/// Checks that the peer can write at an offset of the memory, where the bytes then are.
+/// Checks that the peer can write at an offset of the memory, and that the bytes arrive there.
 fn written(connection: &Connection, offset: usize, rkey: u32) {
     let server = &connection.server;
     written_to(connection, server.io.memory().addr() + offset as u64, rkey);
     assert_eq!(server.io.bytes(offset..offset + 8), [0xaa; 8]);
 }
 
-/// Checks that the peer's write is refused, and has changed nothing.
+/// Checks that the peer's write is refused, and that the memory is unchanged.
 fn refused(connection: Connection, offset: usize, rkey: u32) {
     let Connection { client, server, .. } = &connection;
     let before = server.io.bytes(0..4096);
@@ -129,8 +129,8 @@ fn access_outside_window_is_refused() {
             refused(connection, 80, window.rkey());
             continue;
         }
-        // rxe looks at the region behind the window and not at the part. Where a kernel refuses what is
-        // beside that, this test fails: the documentation of windows and SECURITY.md say what it does.
+        // rxe checks the region of a window and not the part. If a kernel refuses an access outside of the part, this
+        // test fails: change the documentation of windows and SECURITY.md then.
         written(&connection, 80, window.rkey());
         written(&connection, 4088, window.rkey());
         refused(connection, 4096, window.rkey());
@@ -166,7 +166,7 @@ fn unbound_or_destroyed_window_grants_nothing() {
     refused(destroyed, 16, rkey);
 }
 
-/// Checks that the library knows no bound window with this key: the kernel would not survive its use.
+/// Checks that the library knows no bound window with this key, because its use can crash the kernel.
 ///
 /// mlx5 checks the key, and ends the queue pair.
 fn assert_invalidated(side: &Side, rkey: u32) {
@@ -225,14 +225,14 @@ fn type_2_window_is_invalidated_by_peer() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn impossible_binds_fail_locally() {
-    // A region without the right to it.
+    // The region does not permit binding.
     let closed = Connection::new(Shape::default());
     let window_1 = window(&closed.server, MemoryWindowType::IB_MW_TYPE_1);
     let request = binding(1, &window_1, closed.server.io.memory(), 0..64, WRITE);
     post_bind(closed.server.io.qp(), &request).expect("post a bind");
     failed(&closed.server, 1, reported(WcStatus::IB_WC_MW_BIND_ERR));
     closed.close();
-    // A window of type 2 that is bound already.
+    // The window of type 2 is already bound.
     let twice = connection();
     let window_2 = window(&twice.server, MemoryWindowType::IB_MW_TYPE_2);
     bind(&twice.server, &window_2, 0..64, WRITE);
@@ -240,18 +240,18 @@ fn impossible_binds_fail_locally() {
     post_bind(twice.server.io.qp(), &request).expect("post a bind");
     failed(&twice.server, 2, reported(WcStatus::IB_WC_MW_BIND_ERR));
     twice.close();
-    // A window of another protection domain.
+    // The window belongs to another protection domain.
     let foreign = connection();
     let window_3 = window(&foreign.client, MemoryWindowType::IB_MW_TYPE_1);
     let request = binding(3, &window_3, foreign.server.io.memory(), 0..64, WRITE);
     let refused = post_bind(foreign.server.io.qp(), &request).expect_err("foreign");
     assert_invalid(&refused, &["window", "another protection domain"]);
-    // A region of another one.
+    // The region belongs to another protection domain.
     let window_4 = window(&foreign.server, MemoryWindowType::IB_MW_TYPE_1);
     let request = binding(4, &window_4, foreign.client.io.memory(), 0..64, WRITE);
     let refused = post_bind(foreign.server.io.qp(), &request).expect_err("foreign");
     assert_invalid(&refused, &["region", "another protection domain"]);
-    // A window of type 2 that is older than the queue pair, as the kernel destroys that first, which rxe does not survive.
+    // The window of type 2 is older than the queue pair. The kernel would destroy the window first, which crashes rxe.
     if !is_card() {
         let pd = foreign.server.io.qp().pd();
         let older = window(&foreign.server, MemoryWindowType::IB_MW_TYPE_2);
@@ -260,7 +260,7 @@ fn impossible_binds_fail_locally() {
         let request = binding(5, &older, foreign.server.io.memory(), 0..64, WRITE);
         assert_invalid(&post_bind(&qp, &request).expect_err("older"), &["window", "older"]);
     }
-    // A part that the region does not have.
+    // The part is not within the region.
     for (offset, length) in [(4096, 1), (0, 4097), (usize::MAX, 2)] {
         let whole = binding(5, &window_4, foreign.server.io.memory(), 0..64, WRITE);
         let part = BindRequest { offset, length, ..whole };
@@ -270,7 +270,7 @@ fn impossible_binds_fail_locally() {
     foreign.close();
 }
 
-/// The commands alone: no command binds, and no byte moves there.
+/// `kt0` executes the commands, but binds no window and moves no byte.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn windows_are_created_and_destroyed_on_kt0() {

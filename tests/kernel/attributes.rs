@@ -1,4 +1,4 @@
-//! Every attribute of a queue pair, as the kernel passes it to `kt0`, which stores the values.
+//! Each attribute of a queue pair as the kernel passes it to `kt0`, which stores the values.
 
 use rdmacm::ErrorKind;
 use rdmacm::cm::ConnParam;
@@ -80,13 +80,13 @@ fn query_returns_modified_attributes() {
     );
     assert_eq!((queried.timeout, queried.retry_cnt, queried.rnr_retry), (14, 5, 6));
     assert_eq!((queried.sq_psn, queried.max_rd_atomic), (0xab_cdef, 4));
-    // Without a step.
+    // These calls do not change the state.
     modify(&qp, Attributes::default().access(AccessFlags::empty()).min_rnr_timer(3));
     modify(&qp, Attributes::to(QpState::IB_QPS_SQD).en_sqd_async_notify(true));
     modify(&qp, Attributes::to(QpState::IB_QPS_RTS).from_state(QpState::IB_QPS_SQD));
     let queried = qp.query().expect("query");
     assert_eq!((queried.qp_access_flags, queried.min_rnr_timer), (AccessFlags::empty(), 3));
-    // Values that do not fit the state, or the device.
+    // These values do not fit the state or the device.
     for attributes in [
         Attributes::to(QpState::IB_QPS_SQD).from_state(QpState::IB_QPS_SQD),
         Attributes::to(QpState::IB_QPS_INIT),
@@ -98,7 +98,7 @@ fn query_returns_modified_attributes() {
     assert_eq!(qp.query().expect("query").qp_state, QpState::IB_QPS_RTS);
 }
 
-/// The most that `kt0` paces, in kbit/s.
+/// The maximum rate that `kt0` paces, in kbit/s.
 const MOST: u32 = 1_000_000;
 
 #[test]
@@ -115,7 +115,7 @@ fn rate_limit_reaches_pacing_driver() {
     let error = node.qp.modify(&fast).expect_err("the device is slower");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     assert_eq!(node.qp.query().expect("query").min_rnr_timer, 3);
-    // With a step, also to ERR, which the library takes apart.
+    // The rate is set together with a change of state. For a change to ERR the library sends two commands.
     modify(&node.qp, Attributes::to(QpState::IB_QPS_ERR).rate_limit(MOST));
     assert_eq!(node.qp.query().expect("query").qp_state, QpState::IB_QPS_ERR);
     let domain = XrcDomain::new(&context).expect("a domain");
@@ -132,7 +132,7 @@ fn rate_limit_is_refused_by_rxe_and_siw() {
     for address in [roce(0), siw(0)] {
         let connection = Connection::to(address, Shape::default(), &ConnParam::default());
         let qp = connection.client.io.qp();
-        // Nor do they take what no kernel knows, or the bit without the number.
+        // A flag that no kernel knows is refused, and so is a flag without its value.
         let unknown = [25, 26].map(|bit| {
             let mut attributes = *Attributes::default();
             attributes.qp_attr_mask = 1 << bit;

@@ -1,4 +1,4 @@
-//! More requests than a listener has room for.
+//! More requests than the backlog of a listener holds.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -21,17 +21,17 @@ fn requests() -> u64 {
     count.trim().parse().expect("a number")
 }
 
-/// Gives `listener` room for `room` requests, and returns its address.
+/// Makes `listener` listen with a backlog of `room` requests, and returns its address.
 fn listen(listener: &CmId, address: SocketAddr, room: u32) -> SocketAddr {
     listener.bind(address).expect("bind");
     listener.listen(room).expect("listen");
     listener.local_addr().expect("query").expect("bound")
 }
 
-/// Sends the requests of the clients by `ours`, each after the outcome of the one before is known.
+/// Sends the requests of the clients, each after the outcome of the one before is known.
 ///
-/// As many as there is `room` for reach `theirs`: `is_counted` confirms each. Those `beyond` get `answer`; the statuses
-/// of these are returned.
+/// The requests of `room` reach `theirs`, and `is_counted` confirms each. The clients `beyond` get `answer`. Returns
+/// the statuses of these answers.
 fn requests_fit_only_into_backlog(
     room: &[&CmId],
     beyond: [&CmId; 2],
@@ -49,7 +49,7 @@ fn requests_fit_only_into_backlog(
         ask(client);
         wait_until("the request is counted", || is_counted(asked));
     }
-    // There is room again when a request is read.
+    // The backlog has room again after a request is read.
     let refused = beyond.map(|client| {
         ask(client);
         answered(client)
@@ -67,7 +67,7 @@ fn requests_fit_only_into_backlog(
 fn requests_beyond_backlog_are_rejected_on_siw() {
     let (ours, theirs) = (channel(), channel());
     let listener = id(&theirs);
-    // With room for one siw may miss the next that asks: see `CmId::listen`.
+    // With a backlog of one, siw may miss the next client: see `CmId::listen`.
     let address = listen(&listener, siw(0), 2);
     let clients = [(); 4].map(|()| Side::new(resolve(&ours, address), Shape::default()));
     let ids = || objects_at(address).count("cm_id").expect("ids are counted");
@@ -130,7 +130,7 @@ fn requests_beyond_backlog_are_repeated() {
         assert_eq!(event.event_type(), EventType::Rejected);
     }
     drop(clients);
-    // A request that was sent again while its answer was under way may have come as one more.
+    // A request that was repeated while its answer was in flight may have arrived as another one.
     drop(listener);
     assert_eq!(ids(), before);
 }

@@ -1,9 +1,10 @@
-//! Child processes, and what tests do to the process or thread that they run in.
+//! Child processes, and changes of the process or thread in which a test runs.
 //!
 //! # Safety
 //!
-//! Forks, changes credentials, signals and system call filters. Each is done by the kernel's own rules and touches no memory.
-#![expect(unsafe_code, reason = "forks, and changes how a process stands with its kernel")]
+//! This module forks and changes credentials, signals and system call filters. The kernel does this, and touches no
+//! memory of the process.
+#![expect(unsafe_code, reason = "forks, and changes credentials, signals and system call filters")]
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -30,7 +31,7 @@ pub(crate) fn in_child(body: impl FnOnce()) {
     match unsafe { fork() }.expect("fork") {
         ForkResult::Child => {
             panic::set_hook(Box::new(move |panic| {
-                // The panic cannot be reported elsewhere.
+                // No other place could report the panic.
                 let _ = write!(&says, "{panic}");
             }));
             let failed = panic::catch_unwind(AssertUnwindSafe(body)).is_err();
@@ -38,7 +39,7 @@ pub(crate) fn in_child(body: impl FnOnce()) {
             unsafe { libc::_exit(i32::from(failed)) }
         }
         ForkResult::Parent { child } => {
-            // It would keep the other end from ending.
+            // The copy of this process would keep the read below from ending.
             drop(says);
             let mut text = String::new();
             said.read_to_string(&mut text).expect("listen to the child");
@@ -55,7 +56,7 @@ pub(crate) fn become_ordinary_user() {
     setresuid(user, user, user).expect("change the user");
 }
 
-/// Gives this thread, and no other, credentials of its own.
+/// Changes the credentials of this thread only.
 pub(crate) fn change_credentials_of_this_thread() {
     let group: libc::gid_t = 1;
     // SAFETY: the call takes numbers only. The C library's own function would change every thread.
@@ -95,38 +96,40 @@ fn keep_mounts_to_this_process() {
         .expect("keep mounts to this process");
 }
 
-/// Makes netlink sockets impossible for this process, which has one thread.
+/// Makes the creation of netlink sockets fail in this process, which has one thread.
 pub(crate) fn forbid_netlink() {
     refuse(libc::SYS_socket, Some((0, libc::AF_NETLINK)), libc::EPERM);
 }
 
-/// Makes every ioctl impossible for this process, which has one thread.
+/// Makes each ioctl fail in this process, which has one thread.
 pub(crate) fn forbid_ioctl() {
     refuse(libc::SYS_ioctl, None, libc::EPERM);
 }
 
-/// Has ioctls fail for this thread, and no other, as those for RDMA do before Linux 5.0.
+/// Makes ioctls of RDMA fail in this thread only, as before Linux 5.0.
 pub(crate) fn forbid_ioctl_to_this_thread() {
     refuse(libc::SYS_ioctl, None, libc::ENOTTY);
 }
 
-/// Has a system call fail for this thread, and no other.
+/// Makes a system call fail in this thread only.
 pub(crate) fn forbid_to_this_thread(call: libc::c_long, errno: i32) {
     refuse(call, None, errno);
 }
 
-/// Has what is written to the file that is opened next fail for this thread.
+/// Makes writes to the next opened file fail in this thread.
 pub(crate) fn forbid_writing_to_the_next_file(errno: i32) {
-    let next = File::open("/dev/null").expect("it has the lowest number that is free").as_raw_fd();
+    let next = File::open("/dev/null").expect("the file should open").as_raw_fd();
     refuse(libc::SYS_write, Some((0, next)), errno);
 }
 
-/// Makes each `write` of `length` bytes fail for this thread: of the commands that have this length, whichever the file.
+/// Makes each `write` of `length` bytes fail in this thread.
+///
+/// This affects the commands of this length, to any file.
 pub(crate) fn forbid_writes_of_length(length: i32, errno: i32) {
     refuse(libc::SYS_write, Some((2, length)), errno);
 }
 
-/// Makes a system call fail for this thread, if its argument with this index has this value.
+/// Makes a system call fail in this thread if its argument with this index has this value.
 fn refuse(call: libc::c_long, argument: Option<(u32, i32)>, errno: i32) {
     let statement = |code: u32, k: u32| libc::sock_filter {
         code: u16::try_from(code).expect("codes are short"),
@@ -134,7 +137,7 @@ fn refuse(call: libc::c_long, argument: Option<(u32, i32)>, errno: i32) {
         jf: 0,
         k,
     };
-    // Jumps over `jf` statements where the value is another one.
+    // The program skips `jf` statements if the value differs.
     let unless = |k: u32, jf| libc::sock_filter {
         jf,
         ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k)
@@ -169,7 +172,7 @@ fn refuse(call: libc::c_long, argument: Option<(u32, i32)>, errno: i32) {
 
 extern "C" fn nothing(_: libc::c_int) {}
 
-/// Makes SIGUSR1 interrupt what its thread waits in, and do nothing else.
+/// Makes SIGUSR1 interrupt the call in which its thread waits, without another effect.
 pub(crate) fn let_sigusr1_interrupt() {
     let handler = SigHandler::Handler(nothing);
     let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());

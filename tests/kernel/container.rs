@@ -47,7 +47,7 @@ fn device_of_other_network_namespace_is_unusable() {
     let set =
         |mode: &str| process::Command::new("rdma").args(["system", "set", "netns", mode]).status();
     let is_set = |mode| set(mode).expect("rdma").success();
-    // As long as there is another namespace, the kernel refuses: one of a test before may be on its way out.
+    // While another namespace exists, the kernel refuses this mode. The namespace of an earlier test may still exist.
     wait_until("devices belong to a namespace each", || is_set("exclusive"));
     in_child(|| {
         unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
@@ -63,7 +63,7 @@ fn device_of_other_network_namespace_is_unusable() {
     wait_until("devices are shared", || is_set("shared"));
 }
 
-/// Contexts and objects that the process's cgroup has no more of.
+/// The errors name contexts and objects whose limit in the process's cgroup is reached.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rdma_cgroup_limits_are_named_in_errors() {

@@ -1,7 +1,7 @@
-//! A device that disappears and comes back at any moment.
+//! A device that disappears and returns at random times.
 //!
-//! It is deleted, its port goes down or its address is removed. A program that uses it meanwhile gets errors, never
-//! wrong data, and can use the device again.
+//! The device is deleted, its port goes down or its address is removed. A program that uses the device meanwhile gets
+//! errors, never wrong data, and can use the device again.
 
 use std::env;
 use std::fs;
@@ -21,14 +21,14 @@ use crate::rng::Rng;
 
 /// Returns the duration of the test.
 ///
-/// It is long enough for each event to happen, or the number of seconds from the environment.
+/// The default suffices for each event to happen. The environment can set another number of seconds.
 fn time() -> Duration {
     let seconds = env::var("RDMACM_TEST_UPHEAVAL_SECONDS").unwrap_or_else(|_| "3".to_owned());
     Duration::from_secs(seconds.parse().expect("a number of seconds"))
 }
 
-/// Time for which an unresponsive peer is waited for.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// The time for which a thread waits for a peer that does not respond.
+const PEER_TIMEOUT: Duration = Duration::from_millis(300);
 const PORT: u16 = 7555;
 
 /// State shared by the threads.
@@ -55,11 +55,11 @@ impl Load {
     fn serve(&self, address: SocketAddr) -> Result<()> {
         let listener = Listener::bind(address)?;
         loop {
-            let incoming = listener.accept_timeout(PATIENCE)?;
-            let connection = incoming.accept(&config(), b"", PATIENCE)?;
+            let incoming = listener.accept_timeout(PEER_TIMEOUT)?;
+            let connection = incoming.accept(&config(), b"", PEER_TIMEOUT)?;
             self.connections.fetch_add(1, Ordering::Relaxed);
             let mut number = 0_u64;
-            while let Some(message) = connection.recv_timeout(PATIENCE)? {
+            while let Some(message) = connection.recv_timeout(PEER_TIMEOUT)? {
                 assert!(*message == number.to_ne_bytes(), "message {number}");
                 number += 1;
                 self.messages.fetch_add(1, Ordering::Relaxed);
@@ -68,14 +68,15 @@ impl Load {
     }
 
     fn send(&self, address: SocketAddr) -> Result<()> {
-        let connector = Connector::new().config(config()).ack_timeout(10).total_timeout(PATIENCE);
+        let connector =
+            Connector::new().config(config()).ack_timeout(10).total_timeout(PEER_TIMEOUT);
         let connection = connector.connect(address)?;
         for number in 0..200_u64 {
-            let mut buffer = connection.acquire_buffer_timeout(PATIENCE)?;
+            let mut buffer = connection.acquire_buffer_timeout(PEER_TIMEOUT)?;
             buffer.copy_from(&number.to_ne_bytes())?;
-            connection.start_send(buffer).and_then(|send| send.wait_timeout(PATIENCE))?;
+            connection.start_send(buffer).and_then(|send| send.wait_timeout(PEER_TIMEOUT))?;
         }
-        connection.close(PATIENCE)
+        connection.close(PEER_TIMEOUT)
     }
 }
 
@@ -83,7 +84,7 @@ fn config() -> ConnectionConfig {
     ConnectionConfig::new().retry_count(2)
 }
 
-/// Does something to the device, and undoes it a moment later.
+/// Changes the device, and restores it after a random time.
 fn upset(own: &Own, rng: &mut Rng) {
     let moment = Duration::from_millis(u64::try_from(rng.roll(60)).expect("small"));
     match rng.roll(3) {

@@ -11,18 +11,18 @@ use crate::endpoint_connect::pair;
 use crate::endpoint_messages::{filled, receives};
 use crate::fixtures::{LONG, roce, siw};
 
-/// A polling thread gets messages, deadlines and the end as a sleeping one does.
+/// A polling thread gets messages, deadlines and the end like a sleeping thread.
 ///
-/// So does another thread meanwhile.
+/// Another thread gets them meanwhile, too.
 fn busy_polling_misses_no_message(address: SocketAddr) {
     let config = |busy_poll| ConnectionConfig::new().send_buffers(1).busy_poll(busy_poll);
     let [client, server] = pair(address, &config(LONG));
-    // On iWARP the client is to be the first.
+    // On iWARP the client must send first.
     client.post_send(filled(&client, b"first")).expect("post");
     receives(&server, b"first");
     thread::scope(|scope| {
         let polls = scope.spawn(|| receives(&server, b"a question"));
-        // While that one polls.
+        // The other thread polls meanwhile.
         server.post_send(filled(&server, b"an answer")).expect("post");
         drop(server.acquire_buffer_timeout(LONG).expect("it is back"));
         receives(&client, b"an answer");

@@ -1,4 +1,4 @@
-//! The safe tier: commands that the kernel refuses, to one thread and for once, in the middle of something.
+//! The safe tier: single commands of one thread that the kernel refuses during an operation.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ fn refused<T>(result: Result<T>) -> Error {
     error
 }
 
-/// Checks that all the buffers are available, and no more.
+/// Asserts that exactly the buffers of the socket are free.
 fn has_all_buffers(socket: &DatagramSocket) {
     let all = DEFAULT_SEND_BUFFERS;
     let taken: Vec<_> =
@@ -35,7 +35,7 @@ fn has_all_buffers(socket: &DatagramSocket) {
     drop(taken);
 }
 
-/// A socket that has failed is set up again by the next call that can, and loses no buffer by those that cannot.
+/// The next call that succeeds makes a failed socket usable again. Calls that fail before lose no buffer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_socket_recovers_at_later_call() {
@@ -56,7 +56,7 @@ fn failed_socket_recovers_at_later_call() {
             refused(loop {
                 becomes_readable(&[&client]);
                 match client.try_recv_from() {
-                    // It was readable for nothing.
+                    // The descriptor may be readable without a reason.
                     Err(error) if *error.kind() == ErrorKind::WouldBlock => {}
                     other => break other,
                 }
@@ -78,9 +78,9 @@ fn has_all_of(connection: &Connection) {
     drop(taken);
 }
 
-/// A message in the queue whose doorbell was refused is sent with the next one.
+/// After a refused doorbell, the next post also sends the stored message.
 ///
-/// Its buffer returns to the connection, since no caller waits for it.
+/// The buffer of that message returns to the connection, because no caller waits for it.
 fn message_is_sent_after_refused_post(address: SocketAddr) {
     let [client, server] = pair(address, &ConnectionConfig::default());
     client.post_send(filled(&client, b"first")).expect("post");
@@ -136,7 +136,7 @@ fn refused_wakeup_is_reported() {
         drop(only);
         let error = client.try_recv().expect_err("the buffer is not reported");
         assert_eq!(*error.kind(), ErrorKind::Os(libc::EPERM), "{error}");
-        // Events that were read are not lost.
+        // A refused call loses no event that it has read.
         server.post_bytes(b"found").expect("post");
         let message = loop {
             match client.try_recv() {
@@ -149,7 +149,7 @@ fn refused_wakeup_is_reported() {
     assert!(endpoint_nonblocking::now(client.try_recv()).is_none());
     assert!(endpoint_nonblocking::is_readable(&client, PollTimeout::ZERO), "the buffer is free");
     drop(client.try_acquire_buffer().expect("a buffer"));
-    // Ending the connection reports nothing and ends it.
+    // An abort reports no error, and ends the connection.
     without(libc::SYS_epoll_ctl, || client.abort());
     let error = client.try_recv().expect_err("the end");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");

@@ -1,4 +1,4 @@
-//! The safe tier: what a connection has of the machine.
+//! The safe tier: memory and descriptors of a connection.
 
 use std::net::SocketAddr;
 use std::{fs, thread};
@@ -36,14 +36,14 @@ fn heap_of_entry() -> isize {
     if is_card() { 64 } else { 0 }
 }
 
-/// Descriptors of one connection.
+/// The number of descriptors of one connection.
 const DESCRIPTORS: usize = 3;
 
 fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
 }
 
-/// Connections, and how many bytes of the heap each of them has.
+/// Connections, and the bytes of the heap for each of them.
 type Made = (Vec<Connection>, isize);
 
 /// Connects and accepts `count` times, with `buffers` buffers in each direction.
@@ -74,9 +74,9 @@ fn connected(address: SocketAddr, count: usize, buffers: u32) -> [Made; 2] {
 }
 
 fn idle_connection_uses_little_memory(address: SocketAddr) {
-    // The side that connects over iWARP has a timer until a message of the peer has arrived.
+    // The connecting side of an iWARP connection has a timer until a message of the peer has arrived.
     let timers = if address == siw(0) { CONNECTIONS } else { 0 };
-    // Objects that are made with the first connection.
+    // The first connection creates objects that later ones share.
     let first = connected(address, 1, 1);
     let before = descriptors();
     let few = connected(address, CONNECTIONS, 1);
@@ -89,7 +89,7 @@ fn idle_connection_uses_little_memory(address: SocketAddr) {
     for ((connections, few), (_, many)) in few.into_iter().zip(&many) {
         let buffer = (many - few) / 64;
         let own = few - 2 * buffer;
-        // A task has a registration with its runtime besides.
+        // A task also has a registration with its runtime.
         let watched = |each| Task::from_blocking(each).expect("the runtime watches it");
         let (tasks, more) = kept(|| connections.into_iter().map(watched).collect::<Vec<_>>());
         let of_tasks = own + more / isize::try_from(tasks.len()).expect("they are few");
@@ -116,7 +116,9 @@ fn siw_idle_connection_uses_little_memory() {
     idle_connection_uses_little_memory(siw(0));
 }
 
-/// Besides what `endpoint_messages` does: trying, in vain too, and what goes without the peer's help.
+/// Calls that do not wait, even without success, and one-sided operations allocate nothing.
+///
+/// `endpoint_messages` tests the other calls.
 fn message_path_allocates_nothing(address: SocketAddr) {
     let [client, server] = pair(address, &ConnectionConfig::default());
     let memory = DmaMemory::new(64).expect("memory");
@@ -150,14 +152,14 @@ fn message_path_allocates_nothing(address: SocketAddr) {
                 .expect("add");
         }
     };
-    // Objects that are made for the first message only.
+    // The first message creates objects.
     round();
     assert_eq!(allocations(|| (0..50).for_each(|_| round())), 0);
 }
 
-/// Makes it 8 bytes.
+/// Sets the length of a buffer to 8 bytes.
 fn sized(mut buffer: Buffer) -> Buffer {
-    buffer.set_len(8).expect("it fits");
+    buffer.set_len(8).expect("the length should fit");
     buffer
 }
 

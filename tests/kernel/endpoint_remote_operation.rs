@@ -1,4 +1,4 @@
-//! The safe tier: reads and changes of the peer's memory in flight while the program does other work.
+//! The safe tier: operations on the peer's memory that are in flight while the program does other work.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -46,8 +46,9 @@ fn start(
     client.start_read(buffer, remote, u64::from(offset))
 }
 
-/// Sends messages for which the peer has no buffer, until the returned message is dropped. rxe executes nothing behind
-/// them.
+/// Sends messages without receive buffers at the peer, until the returned message is dropped.
+///
+/// rxe does not execute later requests meanwhile.
 fn held_up(client: &Connection, server: &Connection) -> Message {
     client.post_send(filled(client, b"first")).expect("post");
     let held = server.recv_timeout(LONG).expect("receive").expect("a message");
@@ -61,11 +62,11 @@ fn reads_run_concurrently(address: SocketAddr) {
     let remote = export.remote_memory();
     let mut pending: Vec<_> =
         (0..16).map(|number| start(&client, &remote, number * 8).expect("start")).collect();
-    assert!(now(client.try_acquire_buffer()).is_none(), "all are on their way");
-    // In any order, by calls that wait and calls that do not.
+    assert!(now(client.try_acquire_buffer()).is_none(), "all buffers should be in flight");
+    // Results can be taken in any order, by calls that wait and by calls that do not.
     let buffer = eventually(&client, || pending[9].try_wait());
     assert_eq!(*buffer, [72, 73, 74, 75]);
-    let error = pending[9].try_wait().expect_err("it is over");
+    let error = pending[9].try_wait().expect_err("the result should be returned once");
     assert_invalid(&error, &["wait for", "returned already"]);
     drop(buffer);
     for (number, read) in (0..16).zip(pending).rev().filter(|(number, _)| *number != 9) {
@@ -75,10 +76,11 @@ fn reads_run_concurrently(address: SocketAddr) {
         };
         assert_eq!(*buffer, [0, 1, 2, 3].map(|place| number * 8 + place));
     }
-    // No call needs to read its result.
+    // A program need not read the result of an operation.
     drop(start(&client, &remote, 0).expect("start"));
-    let all: Vec<_> =
-        (0..16).map(|_| client.acquire_buffer_timeout(LONG).expect("it is back")).collect();
+    let all: Vec<_> = (0..16)
+        .map(|_| client.acquire_buffer_timeout(LONG).expect("the buffer should have returned"))
+        .collect();
     assert!(all.iter().all(|buffer| buffer.len() == buffer.capacity()));
     let [mut first, ..] = <[_; 16]>::try_from(all).expect("16 of them");
     first.set_len(4).expect("it fits");
@@ -99,7 +101,7 @@ fn siw_reads_run_concurrently() {
     reads_run_concurrently(siw(0));
 }
 
-/// It makes the descriptor readable when it is done, and not before, whichever call has polled it.
+/// A completed operation makes the descriptor readable, whichever call has polled its completion.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn descriptor_reports_completed_operation() {
@@ -126,12 +128,15 @@ fn descriptor_reports_completed_operation() {
         memory.read(8, &mut before).expect("within");
         becomes_readable(&client);
         assert_eq!(eventually(&client, || swapped.try_wait()), u64::from_ne_bytes(before));
-        // Which has polled these too, as they were before it in the queue.
+        // This call has also polled the earlier operations, because their completions precede its own.
         let first = u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7]) + u64::from(polls);
         becomes_readable(&client);
         assert_eq!(now(added.try_wait()), Some(first));
         becomes_readable(&client);
-        assert_eq!(*now(read.try_wait()).expect("it is done"), [40, 41, 42, 43]);
+        assert_eq!(
+            *now(read.try_wait()).expect("the operation should have completed"),
+            [40, 41, 42, 43]
+        );
         // The descriptor does not report results for which no call has tried.
         let kept = start(&client, &remote, 44).expect("start");
         client.flush_timeout(LONG).expect("flush");
@@ -140,7 +145,7 @@ fn descriptor_reports_completed_operation() {
     }
 }
 
-/// The descriptor also reports its failure, when another call has detected the end.
+/// The descriptor also reports a failed operation, if another call has detected the end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_descriptor_reports_failed_operation() {
@@ -152,12 +157,12 @@ fn siw_descriptor_reports_failed_operation() {
     becomes_readable(&client);
     let error = read.try_wait().expect_err("no answer should have come");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
-    // The completion of the flushed read may raise its event after the end, which a later call reads.
+    // The completion of the flushed read may raise its event after the end. A later call reads this event.
     settles(&client, || assert!(client.try_recv().expect("receive").is_none(), "the end"));
     drop(cut);
 }
 
-/// A dropped operation that is done makes no descriptor readable later.
+/// A dropped operation that has completed does not make the descriptor readable later.
 ///
 /// No call has seen its result before.
 #[test]
@@ -172,9 +177,9 @@ fn descriptor_ignores_dropped_operation() {
     receives(&server, b"second");
     client.flush_timeout(LONG).expect("flush");
     assert!(now(client.try_recv()).is_none());
-    assert!(is_readable(&client, PollTimeout::ZERO), "it is done");
+    assert!(is_readable(&client, PollTimeout::ZERO), "the operation should have completed");
     drop(read);
-    // An event that the kernel reports late makes it readable without a reason, which the next call finds out.
+    // A late event of the kernel may make the descriptor readable without a result. The next call finds none.
     settles(&client, || assert!(now(client.try_recv()).is_none()));
 }
 
@@ -191,16 +196,16 @@ fn refused_operation_never_starts() {
     let last = client.try_acquire_buffer().expect("a buffer");
     assert!(now(client.start_fetch_add(&remote, 0, 1)).is_none(), "no buffer for the answer");
     drop(last);
-    // Nor is it done that was begun, where the time is over, or the connection.
+    // An operation whose deadline has passed returns no result, nor does one whose connection has ended.
     let late = client.start_compare_swap(&remote, 8, 0, 7).expect("start");
-    let error = late.wait_timeout(Duration::ZERO).expect_err("it is held up");
+    let error = late.wait_timeout(Duration::ZERO).expect_err("the operation should be delayed");
     assert_eq!(*error.kind(), ErrorKind::TimedOut);
     drop(held);
     receives(&server, b"second");
     let mut ended = start(&client, &remote, 0).expect("start");
     client.abort();
     assert_eq!(*ended.try_wait().expect_err("it has ended").kind(), ErrorKind::Disconnected);
-    let error = ended.try_wait().expect_err("it is over");
+    let error = ended.try_wait().expect_err("the result should be returned once");
     assert_invalid(&error, &["returned already"]);
     let none = ConnectionConfig::new().initiator_depth(0);
     let [client, _server] = pair(roce(0), &none);

@@ -1,4 +1,4 @@
-//! The safe tier: what a connection counts.
+//! The safe tier: statistics of a connection.
 
 use std::net::SocketAddr;
 
@@ -57,7 +57,8 @@ fn operations_are_counted(address: SocketAddr) {
     assert_eq!((there.messages_sent, there.bytes_sent, there.receives_reposted), (1, 5, 2));
     assert_eq!((there.writes, there.reads, there.atomics), (0, 0, 0), "those are the peer's");
     // Flushed requests do not count as failed, and the counts outlive the connection.
-    // On iWARP that is all.
+    //
+    // On iWARP `try_close` needs no answer, and succeeds.
     if let Err(error) = client.try_close() {
         assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
     }

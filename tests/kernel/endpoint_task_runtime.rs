@@ -1,6 +1,6 @@
 //! A runtime for an executor that the library does not know, as a program may write it.
 //!
-//! Each descriptor, each deadline and each piece of blocking work has a thread of its own.
+//! Each descriptor, each deadline and each blocking call has its own thread.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -27,7 +27,7 @@ use crate::fixtures::{LONG, roce, siw};
 #[derive(Debug)]
 struct Threads;
 
-/// Flag of an event, and the waker of the task that waits for it.
+/// The flag of an event, and the waker of the task that waits for the event.
 #[derive(Debug, Default)]
 struct Event(Mutex<(bool, Option<Waker>)>);
 
@@ -42,7 +42,7 @@ impl Event {
         }
     }
 
-    /// Returns `Ready` once for each event, or once for several.
+    /// Returns `Ready` once after one or several events.
     fn poll(&self, context: &Context<'_>) -> Poll<()> {
         let (has_happened, waker) = &mut *self.0.lock().expect("no thread panics");
         if std::mem::take(has_happened) {
@@ -175,7 +175,7 @@ fn tasks_exchange_messages(address: SocketAddr) {
                 block_on(async {
                     for number in 0..EACH {
                         client.post_bytes(&number.to_ne_bytes()).await.expect("post");
-                        // Of whichever task.
+                        // The answer may belong to any of the tasks.
                         let message = client.recv().await.expect("receive").expect("an answer");
                         assert_eq!(message.len(), 4);
                     }

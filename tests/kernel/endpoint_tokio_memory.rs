@@ -1,4 +1,4 @@
-//! The safe tier for tasks: what messages allocate.
+//! The safe tier for tasks: allocations by messages.
 
 use std::net::SocketAddr;
 
@@ -16,21 +16,21 @@ use crate::fixtures::{roce, siw};
 /// Acquires a buffer of 8 bytes.
 async fn word(connection: &Connection) -> Buffer {
     let mut buffer = connection.acquire_buffer().await.expect("a buffer");
-    buffer.set_len(8).expect("it fits");
+    buffer.set_len(8).expect("the length should fit");
     buffer
 }
 
 async fn echoes(server: Connection) {
     while let Some(message) = server.recv().await.expect("receive") {
         let mut answer = server.acquire_buffer().await.expect("a buffer");
-        answer.copy_from(&message).expect("it fits");
+        answer.copy_from(&message).expect("the length should fit");
         server.post_send(answer).expect("post");
     }
 }
 
 /// Makes all calls for messages and remote memory.
 ///
-/// Each has to wait, since one thread does all.
+/// Each call has to wait, because one thread runs both sides.
 async fn on_a_connection(address: SocketAddr) {
     let [client, server] = pair(address, &ConnectionConfig::default()).await;
     let memory = DmaMemory::new(64).expect("memory");
@@ -40,7 +40,7 @@ async fn on_a_connection(address: SocketAddr) {
     let has_atomics = address.ip() != siw(0).ip();
     let mut before = 0;
     for round in 0..60 {
-        // Objects that are made for the first messages only.
+        // The first messages create objects.
         if round == 10 {
             before = heap::count();
         }
@@ -92,7 +92,7 @@ async fn on_sockets() {
         loop {
             let (datagram, sender) = server.recv_from().await.expect("receive");
             let mut answer = server.acquire_buffer().await.expect("a buffer");
-            answer.copy_from(&datagram).expect("it fits");
+            answer.copy_from(&datagram).expect("the length should fit");
             server.post_send_to(answer, &sender).await.expect("post");
         }
     });
@@ -106,7 +106,7 @@ async fn on_sockets() {
         }
         for peer in [&peer, group.peer()] {
             let mut buffer = client.acquire_buffer().await.expect("a buffer");
-            buffer.copy_from(b"there and back").expect("it fits");
+            buffer.copy_from(b"there and back").expect("the length should fit");
             drop(client.send_to(buffer, peer).await.expect("send"));
             let (answer, _) = client.recv_from().await.expect("receive");
             assert_eq!(*answer, *b"there and back");

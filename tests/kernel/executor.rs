@@ -31,8 +31,8 @@ where
     let before = objects_at(address);
     let test = smol::spawn(test());
     smol::block_on(in_time(test));
-    // Tasks and threads that have been begun are not waited for.
-    wait_until("nothing is left", || objects_at(address) == before);
+    // This function does not wait for tasks and threads that the test has started.
+    wait_until("all objects are destroyed", || objects_at(address) == before);
 }
 
 /// Runs a test on each Tokio runtime. Nothing is left at `address` when the runtime has ended.
@@ -116,12 +116,12 @@ pub(crate) enum Task<T> {
     Aborted(Pin<Box<dyn Future<Output = Option<T>> + Send>>),
 }
 
-/// The error of a task that was aborted.
+/// The error of an aborted task.
 #[derive(Debug)]
 pub(crate) struct Aborted;
 
 impl<T: Send + 'static> Task<T> {
-    /// Drops the future of the task. Awaiting the task waits for that.
+    /// Drops the future of the task. Awaiting the task waits for the drop.
     pub(crate) fn abort(&mut self) {
         match self {
             Self::Tokio(task) => task.abort(),

@@ -1,4 +1,4 @@
-//! Many more requests than a listener has room for, at once, with honest clients among them.
+//! Many more simultaneous requests than the backlog of a listener holds, some of them from correct clients.
 
 use std::collections::HashMap;
 use std::env;
@@ -18,7 +18,7 @@ const ROOM: u32 = 8;
 /// Time limit of a client.
 ///
 /// A request that finds no room is repeated after some seconds, up to fifteen times.
-const PATIENCE: Duration = Duration::from_secs(600);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Returns the number of requests.
 ///
@@ -48,13 +48,13 @@ fn serve(channel: &EventChannel, is_over: &AtomicBool) {
             }
             Some(request) => request.reject(b"").expect("reject"),
             None if event.event_type() == EventType::Established => {}
-            // It has ended.
+            // This connection has ended.
             None => accepted.retain(|one: &CmId| one.token() != event.token()),
         }
     }
 }
 
-/// Asks as often and does not wait for an answer before all is asked.
+/// Sends `count` requests before it waits for any answer.
 fn flood(server: SocketAddr, count: usize) {
     let channel = channel();
     let clients: HashMap<_, _> = (0..count)
@@ -66,7 +66,8 @@ fn flood(server: SocketAddr, count: usize) {
         .collect();
     let mut answers = 0;
     while answers < count {
-        let event = channel.get_event_timeout(PATIENCE).expect("read").expect("each is answered");
+        let event =
+            channel.get_event_timeout(CLIENT_TIMEOUT).expect("read").expect("each is answered");
         let client = &clients[&event.token()];
         match event.event_type() {
             EventType::AddrResolved => client.resolve_route(LONG).expect("resolve the route"),
@@ -79,7 +80,7 @@ fn flood(server: SocketAddr, count: usize) {
 
 fn connect_honestly(server: SocketAddr) {
     let channel = channel();
-    let next = |wanted| channel.expect_event_timeout(wanted, PATIENCE).expect("it comes");
+    let next = |wanted| channel.expect_event_timeout(wanted, CLIENT_TIMEOUT).expect("it comes");
     for _ in 0..SERIOUS {
         let client = resolve(&channel, server);
         client.connect(&param(b"serious")).expect("ask");

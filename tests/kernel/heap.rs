@@ -1,4 +1,4 @@
-//! Connections free all of their memory on the heap.
+//! Connections free all their memory on the heap.
 
 use std::net::SocketAddr;
 

@@ -45,7 +45,7 @@ fn bytes(region: &MemoryRegion, at: usize) -> [u8; 8] {
     bytes
 }
 
-/// From 0 on, in the midst, and to the last but one page of all.
+/// The region begins at address 0, in the middle of the address space, or near its end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn peers_and_requests_use_iova() {
@@ -70,7 +70,7 @@ fn peers_and_requests_use_iova() {
         client.io.post(3, add, 72..80, SIGNALED).expect("post an atomic");
         client.io.done(3);
         assert_eq!(bytes(&region, 2000), 10_u64.to_ne_bytes());
-        // A receive, and a window.
+        // A receive and a window use these addresses, too.
         let scatter = [region.sge(3000..3008).expect("within the region")];
         // SAFETY: the region outlives the queue pair, and its memory is reached by copying only.
         unsafe { server.io.qp().post_recv(&ReceiveRequest { wr_id: 4, scatter: &scatter }) }
@@ -139,7 +139,7 @@ fn wrapping_iova_is_refused() {
     connection.close();
 }
 
-/// siw would take the region, and know it by its own addresses.
+/// siw would accept the region, and use its own addresses for it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn iova_is_refused_on_siw0() {

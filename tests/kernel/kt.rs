@@ -13,7 +13,9 @@ use verbs_abi::ib_event_type;
 
 use crate::fixtures;
 
-/// The module, loaded. It goes when this is dropped, when no context of the device may be open.
+/// The loaded module.
+///
+/// Dropping this value unloads the module. No context of the device may be open then.
 #[derive(Debug)]
 pub(crate) struct Kt {
     pub(crate) device: Device,
@@ -24,7 +26,7 @@ impl Kt {
         Self::load_with(c"")
     }
 
-    /// Loads it with parameters.
+    /// Loads the module with parameters.
     pub(crate) fn load_with(parameters: &CStr) -> Self {
         mount_debugfs();
         let module = File::open(fixtures::promised("RDMACM_TEST_MODULE")).expect("open the module");
@@ -47,21 +49,23 @@ impl Kt {
         count.parse().expect("a count is a number")
     }
 
-    /// Has the device refuse to destroy objects of a kind until the value is dropped.
+    /// Makes the device refuse to destroy objects of a kind until the value is dropped.
     #[track_caller]
     pub(crate) fn keep(&self, kind: Kept) -> Keeping<'_> {
         keep(kind as i32);
         Keeping { _kt: self }
     }
 
-    /// Raises an asynchronous event. `number` is that of a queue pair, which also stands for its send completion queue and
-    /// its shared receive queue; of an XRC shared receive queue; or of a port.
+    /// Raises an asynchronous event.
+    ///
+    /// `number` is that of a queue pair, which also stands for its send completion queue and its shared receive queue,
+    /// or that of an XRC shared receive queue or of a port.
     #[track_caller]
     pub(crate) fn raise(&self, event: ib_event_type, number: u32) {
         fs::write(file("event"), format!("{} {number}", event.0)).expect("raise an event");
     }
 
-    /// Lets a message of `length` bytes arrive, through an XRC target for an XRC shared receive queue.
+    /// Delivers a message of `length` bytes through an XRC target to an XRC shared receive queue.
     pub(crate) fn deliver(&self, target: u32, srq: u32, length: u32) -> io::Result<()> {
         fs::write(file("deliver"), format!("{target} {srq} {length}"))
     }
@@ -75,7 +79,7 @@ pub(crate) enum Kept {
     QueuePairs = 7,
 }
 
-/// While this lives, the device refuses to destroy objects of one kind.
+/// While this value exists, the device refuses to destroy objects of one kind.
 #[derive(Debug)]
 pub(crate) struct Keeping<'a> {
     _kt: &'a Kt,

@@ -1,4 +1,4 @@
-//! A process that may have too little: what it lacks is named, and nothing half-made is left.
+//! Limits of a process: each error names the missing resource, and no partial object remains.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -10,8 +10,9 @@ use rdmacm::{Error, Result};
 use crate::child::{become_ordinary_user, in_child};
 use crate::fixtures::{objects, roce};
 
-/// Raises the limit of `resource`, of which the process has `used` so much, by `step` until `make` has success. Before
-/// that each failure is one that `is_right`, and leaves nothing.
+/// Raises the limit of `resource`, of which the process has `used` this amount, by `step` until `make` succeeds.
+///
+/// Each failure before must satisfy `is_right`, and leave no object.
 fn raise<T>(
     resource: Resource,
     used: fn() -> u64,
@@ -21,7 +22,7 @@ fn raise<T>(
 ) {
     in_child(|| {
         become_ordinary_user();
-        // The allocator keeps it for the bookkeeping: without any it would end the process.
+        // The allocator keeps this memory for its bookkeeping. Without any, it would end the process.
         drop((0..1000).map(|_| Box::new([0_u8; 100])).collect::<Vec<_>>());
         let (_, most) = getrlimit(resource).expect("ask for the limit");
         let (before, used) = (objects(), used());
@@ -39,7 +40,9 @@ fn raise<T>(
     });
 }
 
-/// Returns the lowest number that no descriptor has. There may be higher ones: earlier tests leave holes.
+/// Returns the lowest free descriptor number.
+///
+/// Higher numbers may be in use, because earlier tests leave gaps.
 pub(crate) fn descriptors() -> u64 {
     let lowest = fs::File::open("/dev/null").expect("a descriptor is left");
     lowest.as_raw_fd().try_into().expect("descriptors are not negative")

@@ -28,13 +28,13 @@ use crate::io::Shape;
 /// The flag by which a processor traps after each instruction.
 const TRAP: i64 = 1 << 8;
 
-/// Held by the watching test, since the other state is one for the process.
+/// The watching test holds this mutex, because the process has one set of counters.
 static WATCHING: Mutex<()> = Mutex::new(());
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 static EXECUTED: AtomicUsize = AtomicUsize::new(0);
 static LOCKED: AtomicUsize = AtomicUsize::new(0);
 
-/// Executed instructions, and those of them that are locked, of which locks are made.
+/// The numbers of executed instructions, and of locked ones among them. Locks consist of locked instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Steps {
     executed: usize,
@@ -64,7 +64,7 @@ fn is_locked(byte: impl Fn(usize) -> u8) -> bool {
     matches!(byte(at), 0x86 | 0x87) && byte(at + 1) < 0xc0
 }
 
-/// Looks at the next instruction, and has the processor trap after it, as long as it is watched.
+/// Inspects the next instruction. Makes the processor trap after it while the thread is watched.
 extern "C" fn trapped(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel hands the handler a context, which is its own until it returns.
     let registers = unsafe { &mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs };
@@ -85,8 +85,8 @@ extern "C" fn trapped(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
 
 /// Counts the instructions that this thread executes in `what`.
 ///
-/// `what` must not panic: a panic would be watched too, for minutes. The first instruction behind a system call is not
-/// seen, as the processor traps after that one.
+/// `what` must not panic: the panic would be watched, too, for minutes. The first instruction after a system call is
+/// not counted, because the processor traps after that instruction.
 fn steps<T>(what: impl FnOnce() -> T) -> (T, Steps) {
     EXECUTED.store(0, Ordering::Relaxed);
     LOCKED.store(0, Ordering::Relaxed);
@@ -135,7 +135,7 @@ fn watch(address: SocketAddr) {
     let (sender, receiver, arrived) = (client.io.qp(), server.io.qp(), server.io.cq());
     let shared = SharedReceiveQueue::new(receiver.pd(), SharedReceiveQueueAttributes::default());
     let shared = shared.expect("shared receive queue");
-    // Work that is done the first time only. On iWARP the side that has asked is the one to send first.
+    // The first exchange does work that later ones need not repeat. On iWARP the connecting side must send first.
     server.io.receive(1, 0..64).expect("post a receive");
     client.io.post(2, SendOperation::Send, 0..64, SendFlags::SIGNALED).expect("post a send");
     server.io.done(1);
@@ -176,7 +176,7 @@ fn watch(address: SocketAddr) {
         assert!(seen.executed > nothing.executed + 10, "{what}: {seen:?}, {nothing:?}");
         assert_eq!(seen.locked, locked, "{what}: {seen:?}");
     }
-    // A lock is seen where there is one.
+    // Calls that take a lock execute locked instructions.
     // SAFETY: as above.
     let locks = steps_to(|| unsafe { receiver.post_recv(&receive) });
     assert!(locks.locked >= 2, "{locks:?}");

@@ -1,4 +1,4 @@
-//! Queue pairs of the RoCE device that are brought from state to state without the connection manager.
+//! Queue pairs of the RoCE device whose states the test changes without the connection manager.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 use crate::fixtures::{channel, device, id, roce, roce_ip, roce_name};
 use crate::io::{Io, Shape};
 
-/// Access of peers.
+/// The access that peers have.
 pub(crate) const ACCESS: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE
     .union(AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ)
     .union(AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC);
@@ -48,7 +48,7 @@ pub(crate) fn address() -> ib_uverbs_ah_attr {
     address
 }
 
-/// Takes `qp` to RTS with `peer` on the other side.
+/// Moves `qp` to RTS, with `peer` on the other side.
 pub(crate) fn connect(qp: &QueuePair, peer: &QueuePair) {
     let reliable = qp.qp_type() == QpType::IB_UVERBS_QPT_RC;
     let init = Attributes::to(QpState::IB_QPS_INIT);

@@ -6,7 +6,7 @@ use crate::fixtures::{device, roce_name};
 
 const LENGTH: usize = 64;
 
-/// At every distance from a word's border, and shorter and longer than words.
+/// Copies begin at each offset in a word, and are shorter and longer than words.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn copies_change_only_their_range() {

@@ -1,4 +1,4 @@
-//! Changing a queue pair: what others post to it meanwhile, and what the state of it is afterwards.
+//! Changes of a queue pair's state: requests that are posted meanwhile, and the state afterwards.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,15 +14,15 @@ use crate::siw::{connected, flushed};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-/// Takes `qp` to `state`, for which no other attribute is needed.
+/// Moves `qp` to `state`, which needs no other attribute.
 pub(crate) fn bring(qp: &QueuePair, state: QpState) {
     qp.modify(&QueuePairAttributes::to(state)).expect("modify");
 }
 
 /// siw refuses the doorbell of a post while it modifies the queue pair.
 ///
-/// It leaves every hundredth request of a queue pair to a thread of its own, which gives up permanently if it finds a
-/// change in progress. So each queue pair has fewer requests.
+/// siw leaves each hundredth request of a queue pair to a separate thread, which gives up permanently if a change is in
+/// progress. So each queue pair has fewer requests.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn access_changes_lose_no_post_on_siw() {
@@ -51,7 +51,7 @@ fn access_changes_lose_no_post_on_siw() {
     }
 }
 
-/// rxe gets a receive that is posted in ERR.
+/// rxe receives a request that is posted in ERR.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn late_receive_does_not_restore_err() {
@@ -67,7 +67,7 @@ fn late_receive_does_not_restore_err() {
         scope.spawn(|| {
             while !stop.load(Ordering::SeqCst) {
                 if let Err(error) = io.receive(1, 0..8) {
-                    // It is in RESET, or the queue is full.
+                    // The queue pair is in RESET, or the queue is full.
                     assert_invalid(&error, &["post a receive"]);
                 }
                 while io.polled().is_some() {}
@@ -83,7 +83,7 @@ fn late_receive_does_not_restore_err() {
     });
 }
 
-/// siw takes a step out of ERR, and stays there.
+/// siw accepts a step out of ERR, and stays in ERR.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn err_state_is_final_on_siw() {

@@ -7,14 +7,14 @@ use std::process::Command;
 use rdmacm::device::{GidType, PortState};
 use rdmacm_tests::wait_until;
 
-/// Runs a program that must have success.
+/// Runs a program, which must succeed.
 #[track_caller]
 pub(crate) fn run(program: &str, arguments: &[&str]) {
     let status = Command::new(program).args(arguments).status().expect(program);
     assert!(status.success(), "{program} {arguments:?}");
 }
 
-/// A setting of the kernel's that is another until this goes.
+/// A setting of the kernel that is changed until this value is dropped.
 pub(crate) struct Sysctl {
     path: String,
     was: String,
@@ -51,7 +51,7 @@ pub(crate) fn wait_until_usable(device: &str, address: IpAddr) {
     wait_until("the device can be used", || has_gid(device, wanted));
 }
 
-/// Waits until a device can be used whose GIDs do not matter.
+/// Waits until a device, whose GIDs are irrelevant, can be used.
 pub(crate) fn wait_until_active(device: &str) {
     let port = || crate::fixtures::device(device).port(1).expect("it has a port");
     wait_until("the port is active", || port().state() == Some(PortState::IB_PORT_ACTIVE));

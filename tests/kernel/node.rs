@@ -26,7 +26,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Makes a queue pair that holds `depth` requests each way, in the state RESET.
+    /// Creates a queue pair that holds `depth` requests in each direction, in the state RESET.
     pub(crate) fn new(context: &Context, qp_type: QpType, depth: u32) -> Self {
         let pd = ProtectionDomain::new(context).expect("protection domain");
         Self::with(&pd, qp_type, depth, None)
@@ -56,7 +56,7 @@ impl Node {
         nodes
     }
 
-    /// Brings the queue pair to RTS, with queue pair `peer` on the other side.
+    /// Moves the queue pair to RTS, with queue pair `peer` on the other side.
     pub(crate) fn connect(&self, peer: u32) {
         for state in [QpState::IB_QPS_INIT, QpState::IB_QPS_RTR, QpState::IB_QPS_RTS] {
             self.go(state, peer).expect("modify");
@@ -96,7 +96,7 @@ impl Node {
         unsafe { queue.push(&SendRequest { wr_id, operation, payload, flags }) }
     }
 
-    /// Posts sends of a byte each, by one command; their numbers are `wr_ids`.
+    /// Posts sends of one byte with the identifiers `wr_ids`, by one command.
     pub(crate) fn send(&self, wr_ids: impl IntoIterator<Item = u64>) -> Result<()> {
         let mut queue = self.qp.lock_send_queue()?;
         wr_ids
@@ -146,7 +146,7 @@ pub(crate) fn receive_shared(queue: &SharedReceiveQueue, wr_id: u64) -> Result<(
     unsafe { queue.post_recv(&ReceiveRequest { wr_id, scatter: &scatter }) }
 }
 
-/// Returns the attributes that take a queue pair of a type to the next state.
+/// Returns the attributes that move a queue pair of a type to `state`.
 pub(crate) fn attributes(qp_type: QpType, state: QpState, peer: u32) -> QueuePairAttributes {
     use ib_qp_attr_mask as M;
     let datagrams = qp_type == QpType::IB_UVERBS_QPT_UD;

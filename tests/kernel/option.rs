@@ -22,7 +22,7 @@ fn resolve_route(channel: &EventChannel, id: &CmId) {
     channel.expect_event(EventType::RouteResolved).expect("route resolved");
 }
 
-/// Connects `id`, and accepts; the two sides.
+/// Connects `id` and accepts its request. Returns both sides.
 fn connect(id: CmId, channels: [&EventChannel; 2]) -> (Side, Side) {
     let client = Side::new(id, Shape::default());
     client.id.connect(&ConnParam::default()).expect("connect");
@@ -68,7 +68,7 @@ fn one_port_serves_each_family_separately() {
     both.bind(wildcard(true, 0)).expect("bind");
     let port = both.local_addr().expect("query").expect("bound").port();
     let error = id(&channel).bind(wildcard(false, port)).expect_err("it is IPv4's too");
-    // So the kernel says it of wildcards.
+    // The kernel returns this errno for wildcards.
     assert_eq!(error.errno(), libc::EADDRNOTAVAIL, "{error}");
     both.destroy().expect("destroy");
     let only = id(&channel);
@@ -92,7 +92,7 @@ fn queue_pair_gets_ack_timeout() {
     assert_invalid(&error, &["set the ACK timeout of id", "32", "31 is the most"]);
     id.set_ack_timeout(22).expect("set");
     resolve_route(&ours, &id);
-    // Half of it each way.
+    // The timeout covers both directions, so the lifetime of a packet is half of it.
     assert_eq!(id.route().expect("route").paths[0].packet_life_time, 21);
     let client = Side::new(id, Shape::default());
     client.id.connect(&ConnParam::default()).expect("connect");

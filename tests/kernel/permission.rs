@@ -1,4 +1,4 @@
-//! Device nodes that are missing or closed, and what privilege has to do with it.
+//! Absent or inaccessible device nodes, and the effect of privileges.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -25,7 +25,7 @@ pub(crate) fn assert_hint(error: &Error, errno: i32, parts: [&str; 2]) {
     assert!(parts.iter().all(|part| text.contains(part)), "{parts:?} are not in {text:?}");
 }
 
-/// Makes a device node of this process's own.
+/// Creates a device node for this process.
 pub(crate) fn make(path: &str, number: u64, mode: u32) {
     mknod(Path::new(path), SFlag::S_IFCHR, Mode::empty(), number).expect("make a node");
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("set its mode");
@@ -55,7 +55,7 @@ fn forbidden_node_is_named_with_hint() {
         hide("/dev/infiniband");
         make(MANAGER, manager.device_number().expect("known"), 0o600);
         make(&verbs.path(), verbs.device_number().expect("known"), 0o600);
-        // Root may.
+        // Root may open the node.
         drop(channel());
         become_ordinary_user();
         let error = EventChannel::new().expect_err("closed");
@@ -72,7 +72,7 @@ fn other_device_at_node_path_is_not_used() {
     let verbs = device.uverbs().expect("a verbs node").clone();
     in_child(|| {
         hide("/dev/infiniband");
-        // The numbers of /dev/null and of /dev/zero.
+        // These are the numbers of /dev/null and /dev/zero.
         make(MANAGER, libc::makedev(1, 3), 0o666);
         make(&verbs.path(), libc::makedev(1, 5), 0o666);
         for error in [
@@ -105,7 +105,7 @@ fn privileged_port_is_not_credential_error() {
         id(&channel).bind(roce(8080)).expect("an unprivileged port should be allowed");
     });
     id(&channel()).bind(roce(80)).expect("root may");
-    // The credentials are the reason for this EACCES.
+    // This EACCES is caused by the credentials.
     let channel = channel();
     in_child(|| {
         let error = id_error(&channel);

@@ -1,4 +1,4 @@
-//! Memory whose queue pair or registration the kernel refuses to destroy: the device may write to it still.
+//! Memory whose queue pair or registration the kernel refuses to destroy. The device may still write to this memory.
 
 use std::fs;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::child::in_child;
 use crate::fixtures::device;
 use crate::kt::{Kept, Kt};
 
-/// More than the allocator takes from memory that it has, and than anything else is mapped for.
+/// The length exceeds the free memory of the allocator and all other mappings.
 const LENGTH: usize = 3 << 20;
 
 /// Returns `true` if all of `range` is mapped in this process.
@@ -37,8 +37,9 @@ fn initialized(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePair {
     qp
 }
 
-/// The buffers of a queue pair stay registered and mapped as long as the kernel has the queue pair. With the refusal, memory that
-/// is freed before the queue pair is destroyed is noticed each time.
+/// The buffers of a queue pair stay registered and mapped as long as the kernel has the queue pair.
+///
+/// The refusal makes the test detect memory that is freed before the queue pair is destroyed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn posted_buffers_outlive_refused_queue_pair() {
@@ -102,7 +103,9 @@ fn memory_outlives_refused_deregistration() {
     assert_eq!((kt.count("mr"), kt.count("context")), (0, 0));
 }
 
-/// The buffers of a poll group stay registered as long as the kernel has the shared receive queue, and go with it otherwise.
+/// The buffers of a poll group stay registered as long as the kernel has the shared receive queue.
+///
+/// If the kernel destroys the queue, the buffers are freed with it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn poll_group_buffers_outlive_refused_srq() {

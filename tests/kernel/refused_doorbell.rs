@@ -1,4 +1,4 @@
-//! Buffers whose request is in the queue, but whose doorbell the kernel refused.
+//! Buffers whose request is in the queue, although the kernel refused its doorbell.
 
 use std::net::SocketAddr;
 
@@ -29,10 +29,10 @@ fn refused(
     buffer
 }
 
-/// Waits for buffers that come back; which they are.
+/// Waits until `count` buffers return. Returns their indices.
 fn back(queues: &mut BufferedQueuePair, count: usize) -> Vec<usize> {
     let mut back = Vec::new();
-    wait_until("they come back", || {
+    wait_until("the buffers return", || {
         queues.poll(|buffer, _| back.push(buffer.index())).expect("poll");
         back.len() >= count
     });
@@ -61,8 +61,7 @@ fn connected(address: SocketAddr) -> (CmId, BufferedQueuePair, Vec<RegisteredBuf
     (id, BufferedQueuePair::new(qp).expect("queues"), buffers, server)
 }
 
-/// A request without a doorbell stays in the queue. It is sent with the next one, and its buffer returns only
-/// afterwards.
+/// A request without a doorbell stays in the queue. The next doorbell sends it, and only then its buffer returns.
 fn send_stays_queued_after_refusal(
     address: SocketAddr,
 ) -> (CmId, BufferedQueuePair, Vec<RegisteredBuffer>, Side) {
@@ -87,7 +86,7 @@ fn send_stays_queued_after_refusal(
 #[ignore = "needs the test bed: cargo xtask test"]
 fn send_stays_queued_after_refusal_on_rxe() {
     let (id, mut queues, mut buffers, server) = send_stays_queued_after_refusal(roce(0));
-    // A receive on a queue pair in ERR, for which rxe needs a doorbell.
+    // A receive on a queue pair in ERR needs a doorbell on rxe.
     id.disconnect().expect("disconnect");
     let buffer = buffers.pop().expect("a buffer");
     assert!(refused(&mut queues, |queues| queues.post_recv(buffer)).is_none());
@@ -103,7 +102,7 @@ fn send_stays_queued_after_refusal_on_siw() {
     send_stays_queued_after_refusal(siw(0));
 }
 
-/// siw is asked whether there is a connection before the first send gets into the queue.
+/// On siw the library asks the kernel for the connection before it stores the first send.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn refused_send_is_returned_on_siw() {

@@ -71,7 +71,7 @@ fn siw_route_has_no_paths() {
     let route = resolve(&ours, server).route().expect("route");
     assert_eq!(route.port_num, 1);
     assert_eq!(route.paths, []);
-    // The hardware address, with nothing after it.
+    // The text is the hardware address, without further bytes.
     assert_ne!(Ipv6Addr::from(route.local.gid).segments()[0], 0);
     assert_eq!(Ipv6Addr::from(route.local.gid).segments()[3..], [0; 5]);
 }

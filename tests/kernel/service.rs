@@ -10,7 +10,7 @@ use crate::fixtures::{
     LONG, ask, assert_invalid, channel, id, kernel_version, listen, roce, roce_ip,
 };
 
-/// Returns `true` if the kernel is of the release that brought it.
+/// Returns `true` if the kernel has the functions of Linux 6.18.
 fn is_there() -> bool {
     kernel_version() >= (6, 18)
 }
@@ -43,7 +43,7 @@ fn written_event_arrives_on_channel() {
     assert_eq!(event.status(), -7);
     assert_eq!(event.data(), &EventData::Argument(0x0102_0304_0506_0708));
     drop(event);
-    // Another thread sleeps on the channel.
+    // Another thread waits on the channel.
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| channel.get_event().map(|event| event.status()));
         id.write_event(3, 0).expect("write");
@@ -86,7 +86,7 @@ fn lookup_completes_by_event() {
         let asked = id.resolve_addrinfo(Some(roce_ip()), Some("7471"), Some(&hints));
         if !is_there() {
             assert_too_old(&asked.expect_err("too old"), "RDMA_USER_CM_CMD_WRITE_CM_EVENT");
-            // Nothing is left of it.
+            // The failed call leaves no addresses.
             id.query_addrinfo().expect_err("nothing was found");
             continue;
         }
@@ -138,7 +138,7 @@ fn service_lookup_needs_infiniband() {
         assert_too_old(&services.expect_err("too old"), "RDMA_USER_CM_QUERY_IB_SERVICE");
         return;
     }
-    // Not to be taken for an older kernel's word.
+    // This error must not be reported as that of an older kernel.
     assert_eq!(unbound.errno(), libc::EINVAL, "{unbound}");
     assert!(matches!(unbound.kind(), ErrorKind::Os(_)), "{unbound:?}");
     assert_eq!(services.expect_err("none was resolved").errno(), libc::ENODATA);

@@ -32,7 +32,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Makes them on the device of `id`, in a protection domain of their own.
+    /// Creates the objects on the device of `id`, in a separate protection domain.
     pub(crate) fn new(id: &CmId, max_wr: u32) -> Self {
         let context = id.context().expect("the id has a device");
         let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
@@ -40,7 +40,7 @@ impl Shared {
         Self::with(&context, access, |pd, _| SharedReceiveQueue::new(pd, attributes))
     }
 
-    /// Makes them in an XRC domain. Peers may access the memory.
+    /// Creates the objects in an XRC domain. Peers may access the memory.
     pub(crate) fn in_domain(domain: &XrcDomain, max_wr: u32) -> Self {
         let access = ACCESS | AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
         let attributes = SharedReceiveQueueAttributes { max_wr, max_sge: 2, ..Default::default() };
@@ -49,7 +49,7 @@ impl Shared {
         })
     }
 
-    /// Makes them for an id whose queue pair is an XRC target. Peers may access the memory.
+    /// Creates the objects for an id whose queue pair is an XRC target. Peers may access the memory.
     pub(crate) fn of_target_id(id: &CmId, max_wr: u32) -> Self {
         let context = id.context().expect("the id has a device");
         let access = ACCESS | AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
@@ -87,7 +87,7 @@ impl Shared {
         unsafe { self.queue.post_recv(&ReceiveRequest { wr_id, scatter: &scatter }) }
     }
 
-    /// Posts receives into parts of the memory as one list; how many went in.
+    /// Posts receives into parts of the memory as one list. Returns the number of posted receives, and the result.
     pub(crate) fn receive_list(&self, list: &[(u64, Range<usize>)]) -> (usize, Result<()>) {
         let mut queue = match self.queue.lock_receive_queue() {
             Ok(queue) => queue,
@@ -112,7 +112,7 @@ impl Shared {
         bytes
     }
 
-    /// Returns the next completion, slept for, which must be a success.
+    /// Waits for the next completion, which must be successful, and returns it.
     #[track_caller]
     pub(crate) fn done(&self) -> Completion {
         let mut done = [Completion::default()];
@@ -121,7 +121,7 @@ impl Shared {
         done[0]
     }
 
-    /// Gives `id` a queue pair that receives from the queue, with queues for sending of its own.
+    /// Creates a queue pair of `id` that receives from the queue and has its own send queue.
     pub(crate) fn side(&self, id: CmId) -> Side {
         let io = Io::with(&id, Shape::default(), |_, init| {
             let init = QueuePairInit { recv_cq: &self.cq, srq: Some(&self.queue), ..*init };

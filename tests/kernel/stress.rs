@@ -1,4 +1,4 @@
-//! Everything at once, and much of it.
+//! Many random operations of all kinds at the same time.
 
 use std::collections::HashSet;
 use std::env;
@@ -16,7 +16,7 @@ use crate::rng::Rng;
 
 /// Returns the duration of the random operations.
 ///
-/// It is enough for thousands of each, or the number of seconds from the environment.
+/// The default suffices for thousands of each kind. The environment can set another number of seconds.
 fn time() -> Duration {
     let seconds = env::var("RDMACM_TEST_STRESS_SECONDS").unwrap_or_else(|_| "10".to_owned());
     Duration::from_secs(seconds.parse().expect("a number of seconds"))
@@ -69,7 +69,7 @@ impl Playground {
                 self.add(id);
             }
             1 => {
-                // A thread that waits must hold nothing for which the other one may wait.
+                // A waiting thread must hold no event for which another thread may wait.
                 held.clear();
                 if let Some(id) = self.some_id(rng) {
                     migrated(&id, channel);
@@ -81,7 +81,7 @@ impl Playground {
             }
             3 => {
                 held.clear();
-                // Where the other thread is at it, the last one of the two drops it.
+                // If the other thread uses the id, the last one of both threads drops the id.
                 if let Some(id) = self.take_id(rng).and_then(Arc::into_inner) {
                     id.destroy().expect("destroy");
                 }
@@ -101,7 +101,7 @@ impl Playground {
     fn react(&self, event: &mut Event, rng: &mut Rng) {
         let param = ConnParam { qp_num: 1, ..ConnParam::default() };
         if let Some(request) = event.take_request() {
-            // Wherever the listener was when it came, it is on the channel that it was read from.
+            // The request is on the channel from which it was read, wherever its listener was before.
             request.local_addr().expect("a command reaches it");
             if rng.roll(2) == 0 {
                 misplaced_at_most(request.accept(&param));
@@ -119,7 +119,7 @@ impl Playground {
     }
 }
 
-/// Checks that a call, if it failed, failed because its id or its peer was already in another state.
+/// Asserts that a failed call failed because its id or its peer was in another state.
 fn misplaced_at_most(result: rdmacm::Result<()>) {
     if let Err(error) = result {
         assert_eq!(error.errno(), libc::EINVAL, "{error}");
@@ -169,7 +169,7 @@ fn ten_thousand_ids_leave_nothing() {
     for id in &ids {
         id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
     }
-    // The kernel looks through all that is pending for each that moves.
+    // For each moved id, the kernel searches all pending events.
     let moved = || ids.iter().step_by(MOVED);
     for id in moved() {
         id.migrate(&new).expect("migrate");

@@ -1,6 +1,6 @@
-//! Queue pairs that are connected by hand.
+//! Queue pairs whose states the test changes itself.
 //!
-//! They are unreliable connections, and the kernel reports every attribute.
+//! They are unreliable connections, and the kernel reports each attribute.
 
 use std::net::Ipv4Addr;
 use std::thread;
@@ -27,7 +27,7 @@ fn connected(qp_type: QpType) -> [Io; 2] {
 fn uc_message_without_receive_is_lost() {
     for attempt in 1.. {
         let [from, to] = connected(QpType::IB_UVERBS_QPT_UC);
-        // Without a receive the message is lost, and neither side learns of it.
+        // Without a receive the message is lost, and no side detects the loss.
         from.post(5, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
         from.done(5);
         to.receive(6, 0..8).expect("post a receive");
@@ -52,7 +52,7 @@ fn unsupported_uc_operations_are_refused() {
         let refused = from.post(1, operation, 0..8, SIGNALED).expect_err("unanswered");
         assert_invalid(&refused, &["unreliable"]);
     }
-    // The driver of mlx5 stores them, as that of rdma-core does.
+    // The driver of mlx5 stores these requests, as rdma-core's does.
     if !is_card() {
         for operation in
             [SendOperation::SendWithInvalidate { rkey }, SendOperation::LocalInvalidate { rkey }]
@@ -86,7 +86,7 @@ fn query_returns_attributes_of_connection() {
         if qp_type == QpType::IB_UVERBS_QPT_RC {
             assert_eq!((answer.timeout, answer.retry_cnt, answer.rnr_retry), (14, 5, 6));
             assert_eq!(answer.min_rnr_timer, 12);
-            // The devices have powers of two of them.
+            // The devices round these numbers up to a power of two.
             assert_eq!((answer.max_rd_atomic, answer.max_dest_rd_atomic), (2, 4));
         }
     }
@@ -97,7 +97,7 @@ fn query_returns_attributes_of_connection() {
 fn queue_pair_passes_all_states_back_to_reset() {
     let [one, other] = connected(QpType::IB_UVERBS_QPT_RC);
     let state = |io: &Io| io.qp().query().expect("query").qp_state;
-    // The send queue rests, and goes on.
+    // The send queue pauses in SQD, and continues.
     modify(one.qp(), QueuePairAttributes::to(QpState::IB_QPS_SQD));
     assert_eq!(state(&one), QpState::IB_QPS_SQD);
     while one.qp().query().expect("query").sq_draining != 0 {
@@ -107,7 +107,7 @@ fn queue_pair_passes_all_states_back_to_reset() {
     one.post(2, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
     assert!(one.polled().is_none() && other.polled().is_none());
     modify(one.qp(), QueuePairAttributes::to(QpState::IB_QPS_RTS));
-    // A doorbell for the one that rested.
+    // This post rings the doorbell for the paused request, too.
     one.post(3, other.written_at(0), 0..8, SIGNALED).expect("post a write");
     one.done(2);
     one.done(3);
@@ -122,11 +122,11 @@ fn queue_pair_passes_all_states_back_to_reset() {
     assert_invalid(&refused, &["IB_QPS_RESET"]);
     assert_invalid(&one.receive(5, 0..8).expect_err("RESET"), &["IB_QPS_RESET"]);
     one.qp().drain(crate::fixtures::LONG, |_| panic!("nothing is posted")).expect("drain");
-    // A step that is none, and attributes that are missing.
+    // An invalid step is refused, and so are missing attributes.
     let attributes = QueuePairAttributes::to(QpState::IB_QPS_RTS);
     let error = one.qp().modify(&attributes).expect_err("not from RESET");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
-    // Again, with another peer.
+    // The queue pair is connected to another peer.
     let third = io(QpType::IB_UVERBS_QPT_RC, Shape::default());
     connect(one.qp(), third.qp());
     connect(third.qp(), one.qp());

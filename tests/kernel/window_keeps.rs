@@ -48,7 +48,7 @@ fn region_lives_as_long_as_windows() {
         drop(window);
         assert_eq!(pinned(before), 0);
     }
-    // By the other order it says so.
+    // Destroying the region first is refused.
     let window = window(side, MemoryWindowType::IB_MW_TYPE_1);
     let memory = region(side);
     bind_to(side, &window, &memory, 64..128, WRITE);
@@ -73,7 +73,7 @@ fn moved_window_releases_regions() {
     let [first, second, third] = [region(side), region(side), region(side)];
     bind_to(side, &window, &first, 0..64, WRITE);
     bind_to(side, &window, &second, 0..64, WRITE);
-    // Nothing is bound to it now.
+    // No window is bound to the first region now.
     drop(first);
     assert_eq!(pinned(before), 2);
     drop(second);

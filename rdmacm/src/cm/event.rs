@@ -205,7 +205,7 @@ impl Event {
     }
 }
 
-/// Adds the hint for an address that was not resolved.
+/// Adds the hint to an error of address resolution.
 pub(super) fn with_address_hint(error: Error) -> Error {
     error
         .with_hint(Errno::ENODEV, hint::NO_DEVICE)

@@ -17,7 +17,7 @@ pub(crate) const LOCKED_MEMORY: &str = "raise RLIMIT_MEMLOCK (ulimit -l)";
 pub(crate) const LOCKED_MEMORY_OR_OBJECTS: &str =
     "raise RLIMIT_MEMLOCK (ulimit -l), or destroy other objects of the device";
 
-/// The process has as many descriptors as it may have (EMFILE).
+/// The process has reached its limit of descriptors (EMFILE).
 pub(crate) const DESCRIPTORS: &str = "raise RLIMIT_NOFILE (ulimit -n)";
 
 /// Memory of the device or of a queue cannot be mapped (ENOMEM).
@@ -30,12 +30,12 @@ pub(crate) const MAPPINGS: &str =
 pub(crate) const CONTEXTS: &str =
     "raise hca_handle of the rdma cgroup (rdma.max), or try again when the device is ready";
 
-/// Creating an object fails with EAGAIN: the cgroup has as many objects of the device as it may have.
+/// The cgroup has reached its limit of objects of the device (EAGAIN).
 pub(crate) const OBJECTS: &str = "raise hca_object of the rdma cgroup (rdma.max)";
 
 /// No RDMA device has or reaches an address (ENODEV).
 pub(crate) const NO_DEVICE: &str =
-    "no RDMA device leads there: try the address of a network device that has one";
+    "no RDMA device reaches the address: use the address of a network device with RDMA";
 
 /// The kernel has no route to an address (ENETUNREACH).
 pub(crate) const NO_ROUTE: &str = "add a route to the network of the address";
@@ -50,5 +50,5 @@ pub(crate) const CAPACITIES: &str = "compare the capacities with the limits of t
 /// Another program uses a port (EADDRINUSE).
 pub(crate) const USED_PORT: &str = "choose another port, or stop the program that uses it";
 
-/// No machine answers for an address.
+/// No machine responds to address resolution.
 pub(crate) const NO_MACHINE: &str = "check the address, and that its machine is running";

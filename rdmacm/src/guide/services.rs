@@ -58,7 +58,7 @@
 //! page on [errors](super::errors) lists all of them.
 //!
 //! No call asks whether a connection has ended: each further call returns the reason, and a pending [`recv`] returns when
-//! it ends.
+//! the connection ends.
 //!
 //! How fast a connection detects the end of its peer depends on the cause:
 //!

@@ -145,7 +145,7 @@ impl Context {
             ),
             CreateError::Map(errno) => {
                 let operation = match what {
-                    // On mlx5, a queue pair can need another page of registers.
+                    // On mlx5, a queue pair may need another page of registers.
                     QUEUE_PAIR => "map the rings or registers of",
                     _ => "map the ring of",
                 };

@@ -4,7 +4,7 @@ use std::io;
 
 use nix::errno::Errno;
 
-/// The cause if the machine has no RDMA device, and what its user can do.
+/// The cause and the hint if the machine has no RDMA device.
 pub(crate) const NO_DEVICE: &str = "there is no RDMA device; load the driver of the card, or add a software device: \
     rdmatools link add rxe0 type rxe netdev NETDEV";
 

@@ -48,7 +48,7 @@ fn binds_to(address: SocketAddr, device: &str) {
     assert_invalid(&error, &["not bound to a device"]);
     assert_eq!(error.errno(), libc::EINVAL);
     id.bind(address).expect("bind");
-    let bound = id.local_addr().expect("query").expect("it is bound");
+    let bound = id.local_addr().expect("query").expect("the id should be bound");
     assert_eq!(bound.ip(), address.ip());
     assert_ne!(bound.port(), 0);
     assert_eq!(id.peer_addr().expect("query"), None);
@@ -97,7 +97,7 @@ fn unbound_listen_takes_port_of_all_addresses() {
     let channel = channel();
     let id = id(&channel);
     id.listen(1).expect("listen");
-    let bound = id.local_addr().expect("query").expect("it is bound");
+    let bound = id.local_addr().expect("query").expect("the id should be bound");
     assert!(bound.ip().is_unspecified(), "{bound}");
     assert_ne!(bound.port(), 0);
 }

@@ -78,7 +78,7 @@ fn post_and_poll_allocate_nothing_on_siw0() {
     count_post_and_poll_allocations(siw(0));
 }
 
-/// There a list is collected for a command, in memory that stays as long as the queue: only a longer one allocates.
+/// This driver collects a list for one command. Only a list that is longer than all before allocates memory.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn post_and_poll_allocate_once_on_kt0() {

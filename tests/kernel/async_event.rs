@@ -363,7 +363,8 @@ fn waits<T: Send>(
     destroy: fn(T) -> Result<(), rdmacm::DestroyError<T>>,
     event: AsyncEvent,
 ) {
-    let (object, error) = destroy(object).expect_err("it would wait for itself").into_parts();
+    let (object, error) =
+        destroy(object).expect_err("the call would wait for this thread").into_parts();
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     let count = || objects().count(kind).unwrap_or(0);
     let before = count();

@@ -131,7 +131,7 @@ fn refused_post_returns_buffer() {
     #[track_caller]
     fn refused(result: Result<(), PostBufferError>, says: &str) -> Error {
         let PostBufferError { buffer, error } = result.expect_err("it cannot be posted");
-        assert_eq!(buffer.expect("it comes back").len(), 100);
+        assert_eq!(buffer.expect("the buffer should be returned").len(), 100);
         assert_invalid(&error, &[says]);
         error
     }
@@ -186,7 +186,7 @@ fn datagram_side() -> (Side, ib_uverbs_ah_attr) {
     let mut to = ib_uverbs_ah_attr { is_global: 1, port_num: 1, ..ib_uverbs_ah_attr::default() };
     to.grh.dgid = gid.0;
     to.grh.hop_limit = 64;
-    to.grh.sgid_index = u8::try_from(entry.expect("its own").index).expect("it fits");
+    to.grh.sgid_index = u8::try_from(entry.expect("its own").index).expect("the value should fit");
     (Side { id, queues, buffers }, to)
 }
 
@@ -235,10 +235,10 @@ fn address_handle_lives_until_datagram_is_sent() {
     let held_by_none = SendOperation::SendTo { destination, imm_data: None };
     let refused =
         sender.queues.post_send(buffer, 8, held_by_none).expect_err("nothing would hold it");
-    let buffer = refused.buffer.expect("it comes back");
+    let buffer = refused.buffer.expect("the buffer should be returned");
     let refused = sender.queues.post_send_to(buffer, 8, &address, 1, 1, None);
     let refused = refused.expect_err("the address is of another domain");
-    sender.buffers.push(refused.buffer.expect("it comes back"));
+    sender.buffers.push(refused.buffer.expect("the buffer should be returned"));
     drop(address);
     other.destroy().expect("the domain should be unused");
     // If the queue pair is destroyed first, the handle does not outlive it either: the domain can be destroyed.

@@ -250,7 +250,7 @@ fn timed_wait_ends_while_poller_is_held() {
     let poller = cq.lock_poller().expect("poller");
     let (tx, rx) = mpsc::channel();
     let wait = || cq.wait_timeout(&mut [Completion::default()], Duration::from_millis(5));
-    let error = wait().expect_err("it would wait for itself");
+    let error = wait().expect_err("the call would wait for this thread");
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     thread::scope(|scope| {
         scope.spawn(|| tx.send(wait()).expect("the test listens"));

@@ -1,4 +1,4 @@
-//! Data that two sides exchange when they connect, and the errors when they do not.
+//! Private data and parameters that two sides exchange when they connect, and errors of failed attempts.
 
 use std::thread;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn state(side: &Side) -> QpState {
     side.io.qp().query().expect("query").qp_state
 }
 
-/// Responder resources and initiator depth of the queue pair.
+/// Returns the responder resources and the initiator depth of the queue pair.
 fn depths(side: &Side) -> (u8, u8) {
     let attributes = side.io.qp().query().expect("query");
     (attributes.max_dest_rd_atomic, attributes.max_rd_atomic)
@@ -88,7 +88,7 @@ fn rejection_carries_reason_and_private_data() {
         assert_eq!(said, padded(data, 148));
         assert_eq!(state(&client), QpState::IB_QPS_ERR);
     }
-    // Read as an event.
+    // The rejection is read as an event.
     let _client = ask(&ours, address, &ConnParam::default());
     request(&theirs).reject(b"again").expect("reject");
     let event = ours.get_event().expect("an event");
@@ -102,7 +102,7 @@ fn rejection_carries_reason_and_private_data() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn connect_without_listener_is_rejected() {
     let (ours, theirs) = (channel(), channel());
-    // A port that was in use a moment ago is free now.
+    // A port that was in use shortly before is free now.
     let (listener, address) = listen(&theirs, roce(0));
     listener.destroy().expect("destroy");
     let client = ask(&ours, address, &ConnParam::default());
@@ -189,7 +189,7 @@ fn maximum_depth_is_limit_of_both_devices() {
     assert_eq!(depths(&connection.client), (most, most));
     assert_eq!(depths(&connection.server), (most, most));
     connection.close();
-    // A side that accepts with the maximum takes the depths of the request.
+    // A side that accepts with the maximum gets the depths of the request.
     let asked = ConnParam { responder_resources: 2, initiator_depth: 1, ..ConnParam::default() };
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, roce(0));
@@ -204,7 +204,7 @@ fn maximum_depth_is_limit_of_both_devices() {
 fn answer_depth_is_bounded_by_offer_of_request() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, roce(0));
-    // From the other side: the server may initiate 4, and is to respond to 1.
+    // These are the depths from the other side: the server may initiate 4 operations, and has resources for 1.
     let asked = ConnParam { responder_resources: 4, initiator_depth: 1, ..ConnParam::default() };
     let client = ask(&ours, address, &asked);
     let server = Side::new(request(&theirs), Shape::default());
@@ -214,7 +214,7 @@ fn answer_depth_is_bounded_by_offer_of_request() {
     assert_invalid(&error, &["accept", "initiator depth of 5", "request offers 4"]);
     assert_eq!(error.errno(), libc::EINVAL);
     assert_eq!(state(&server), QpState::IB_QPS_INIT);
-    // The kernel was not asked: the request can still be accepted.
+    // The library sent no command, so the request can still be accepted.
     answer.initiator_depth = 4;
     server.id.accept(&answer).expect("accept");
     ours.expect_event(EventType::Established).expect("connected");
@@ -242,7 +242,7 @@ fn values_beyond_limits_are_refused_locally() {
     assert_invalid(&error, &["responder resources of 200", most]);
     let deep = ConnParam { initiator_depth: 129, ..ConnParam::default() };
     assert_invalid(&client.id.connect(&deep).expect_err("too deep"), &["129", most]);
-    // The kernel was not asked: the id can still connect.
+    // The library sent no command, so the id can still connect.
     client.id.connect(&with_data(&[1; 56])).expect("connect");
     let server = Side::new(request(&theirs), Shape::default());
     let error = server.id.accept(&with_data(&[1; 197])).expect_err("too long");
@@ -268,7 +268,7 @@ fn private_data_limits_hold_in_infiniband_port_space() {
     let listener = of_infiniband(&theirs);
     listener.bind(roce(0)).expect("bind");
     listener.listen(0).expect("listen");
-    let address = listener.local_addr().expect("query").expect("it is bound");
+    let address = listener.local_addr().expect("query").expect("the id should be bound");
     let id = of_infiniband(&ours);
     id.resolve_addr(None, address, LONG).expect("resolve the address");
     ours.expect_event(EventType::AddrResolved).expect("address resolved");
@@ -302,7 +302,7 @@ fn both_sides_report_both_addresses() {
     assert_eq!(local(client).ip(), roce(0).ip());
     assert_ne!(local(client), local(server));
     assert_eq!(client.id.context().expect("context").device().name(), roce_name());
-    // One context for all ids of a device.
+    // All ids of a device share one context.
     assert_eq!(client.id.context().expect("open"), server.id.context().expect("open"));
     connection.close();
 }
@@ -313,14 +313,14 @@ fn failed_transition_to_rts_is_connect_error() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, roce(0));
     let client = ask(&ours, address, &ConnParam::default());
-    // From ERR there is no way to RTS.
+    // A queue pair cannot move from ERR to RTS.
     bring(client.io.qp(), QpState::IB_QPS_ERR);
     let server = Side::new(request(&theirs), Shape::default());
     server.id.accept(&ConnParam::default()).expect("accept");
     let event = ours.get_event().expect("an event");
     assert_eq!((event.event_type(), event.token()), (EventType::ConnectError, client.id.token()));
     assert_eq!(event.status(), -libc::EINVAL);
-    // The end of the peer raises no event after that.
+    // Afterwards, the end of the peer raises no event.
     server.id.destroy().expect("destroy");
     let silence = ours.get_event_timeout(Duration::from_millis(200)).expect("wait");
     assert!(silence.is_none(), "{silence:?}");
@@ -333,7 +333,7 @@ fn failed_transition_to_rts_is_connect_error() {
 fn early_destroy_of_client_id_rejects_peer() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, roce(0));
-    // The client goes before it has read the answer.
+    // The client is destroyed before it has read the answer.
     let client = ask(&ours, address, &ConnParam::default());
     let server = Side::new(request(&theirs), Shape::default());
     server.id.accept(&ConnParam::default()).expect("accept");
@@ -379,12 +379,12 @@ fn abandoned_attempt_still_ends_in_event_also_on_siw() {
         client.io.receive(1, 0..8).expect("post a receive");
         let server = Side::new(request(&theirs), Shape::default());
         thread::scope(|scope| {
-            // On iWARP it takes until the peer has answered.
+            // On iWARP the call waits for the answer of the peer.
             let given_up = scope.spawn(|| client.id.disconnect());
             assert_eq!(flushed(client.io.next()), 1);
-            // Or the server detects in time that the client has left.
+            // The server may detect in time that the client has left.
             let _ = server.id.accept(&ConnParam::default());
-            given_up.join().expect("thread should not panic").expect("there is nothing to end");
+            given_up.join().expect("thread should not panic").expect("the call should succeed");
         });
         let event = ours.get_event().expect("an event");
         assert_eq!(event.event_type(), EventType::ConnectError, "{event:?}");

@@ -95,7 +95,7 @@ fn rdma_cgroup_limits_are_named_in_errors() {
         assert_hint(&region.expect_err("nor a region"), libc::EAGAIN, ["64 bytes", "hca_object"]);
         // A destroyed object makes room.
         drop(domains.pop());
-        domains.push(ProtectionDomain::new(&context).expect("there is room"));
+        domains.push(ProtectionDomain::new(&context).expect("the cgroup should have room"));
     });
     wait_until("the group is empty", || fs::remove_dir(&group).is_ok());
     umount(ROOT).expect("unmount");

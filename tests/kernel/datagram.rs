@@ -1,4 +1,4 @@
-//! Ids for datagrams: what they are, and how two of them find each other.
+//! Ids for datagrams: their properties, and how two ids find each other.
 
 use std::net::SocketAddr;
 
@@ -48,7 +48,7 @@ fn port_space_determines_queue_pair_type() {
                     let service =
                         if datagram { ServiceType::Datagram } else { ServiceType::Connected };
                     assert_eq!((id.qp_type(), id.service()), (qp_type, service));
-                    // Over IP addresses IPoIB needs an InfiniBand link, and there is none here.
+                    // With IP addresses, IPoIB needs an InfiniBand link, which this machine lacks.
                     let is_refused = space == PortSpace::IpoIb;
                     let bound = id.bind(roce(0)).map_err(|error| error.errno());
                     assert_eq!(bound.err(), is_refused.then_some(libc::EINVAL), "{space:?}");
@@ -67,7 +67,7 @@ pub(crate) fn id(channel: &EventChannel) -> CmId {
     CmId::new(channel, PortSpace::Udp).expect("create an id")
 }
 
-/// Makes an id for datagrams listen on a port of the kernel's choice of `address`.
+/// Makes an id for datagrams listen at `address`, on a port that the kernel selects.
 fn listen(listener: &CmId, address: SocketAddr) -> SocketAddr {
     listener.bind(address).expect("bind");
     listener.listen(0).expect("listen");
@@ -153,7 +153,7 @@ fn datagrams_go_both_ways() {
             assert_eq!(pair.server.io.bytes(GRH_LENGTH..GRH_LENGTH + 100), text);
             reply(&pair, &done, &text);
         }
-        // Nothing ever comes of these ids any more.
+        // These ids get no further events.
         pair.channel.set_nonblocking(true).expect("non-blocking");
         let error = pair.channel.get_event().expect_err("no event");
         assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
@@ -173,7 +173,7 @@ fn reply(pair: &Pair, done: &Completion, text: &[u8]) {
     assert_eq!(pair.client.io.done(8).byte_len(), 104);
     assert_eq!(pair.client.io.bytes(1000 + GRH_LENGTH..1104), text[..64]);
     handle.destroy().expect("nothing is on its way");
-    // As if it had come to a group, or to an address that went.
+    // The receive looks like one from a group, or to an address that was removed.
     let mut group = header;
     group[if group[0] >> 4 == 6 { 24 } else { 36 }] = 0xff;
     AddressHandle::for_reply(pd, done, &group, 1).expect_err("no address of the port");
@@ -202,7 +202,7 @@ fn datagrams_are_answered_without_sysfs() {
     });
 }
 
-/// As the specification requires, nothing is sent and no side gets an error.
+/// As the specification requires, no datagram is sent, and no side gets an error.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn datagram_beyond_mtu_is_dropped_silently() {
@@ -210,7 +210,7 @@ fn datagram_beyond_mtu_is_dropped_silently() {
     let handle = pair.handle();
     let context = pair.client.io.qp().pd().context();
     let mtu = context.query_port(1).expect("query the port").active_mtu.bytes().expect("known");
-    let mtu = usize::try_from(mtu).expect("it fits");
+    let mtu = usize::try_from(mtu).expect("the value should fit");
     for wr_id in 1..=2 {
         pair.server.io.receive(wr_id, 0..GRH_LENGTH + mtu + 1).expect("post a receive");
     }
@@ -219,8 +219,9 @@ fn datagram_beyond_mtu_is_dropped_silently() {
         pair.client.io.post(7, to, 0..length, SendFlags::SIGNALED).expect("post a send");
         pair.client.io.done(7);
     }
-    // The second one takes the first receive.
-    let received = usize::try_from(pair.server.io.done(1).byte_len()).expect("it fits");
+    // The second datagram uses the first receive.
+    let received =
+        usize::try_from(pair.server.io.done(1).byte_len()).expect("the value should fit");
     assert_eq!(received, GRH_LENGTH + mtu);
 }
 
@@ -248,7 +249,7 @@ fn private_data_obeys_limits_of_service_resolution() {
                 resolve(&channel, &client, address);
                 let error = client.connect(&with(&full(181))).expect_err("too long");
                 assert_invalid(&error, &["connect", "181 bytes", "180"]);
-                // It needs no queue pair to ask.
+                // An id needs no queue pair to send a request.
                 client.connect(&with(&asked)).expect("ask");
                 let mut event = channel.expect_event(EventType::ConnectRequest).expect("asked");
                 assert_eq!(event.listener(), Some(listener.token()));
@@ -361,7 +362,7 @@ fn unsupported_sends_are_refused() {
     let foreign = AddressHandle::new(&other, &pair.peer.ah_attr).expect("address handle");
     let error = post(io, send_to(pair.destination(&foreign), None)).expect_err("foreign");
     assert_invalid(&error, &["post a send", "protection domain"]);
-    // Nothing of that has harmed the queue pair.
+    // The refused requests have not changed the queue pair.
     pair.server.io.receive(2, 0..100).expect("post a receive");
     post(io, send_to(destination, None)).expect("post a send");
     io.done(1);
@@ -386,7 +387,8 @@ fn datagram_with_wrong_key_or_length_is_lost() {
         pair.client.io.post(2, send, 0..8, SendFlags::SIGNALED).expect("post a send");
         pair.client.io.done(2);
     }
-    // One byte more than the port's MTU: the specification wants it to succeed, and to send nothing.
+    // The message exceeds the MTU of the port by one byte. As the specification requires, the send succeeds and sends
+    // nothing.
     let long = send_to(right, Some(50));
     pair.client.io.post(2, long, 0..1025, SendFlags::SIGNALED).expect("post a send");
     pair.client.io.done(2);
@@ -407,7 +409,7 @@ fn address_handle_keeps_protection_domain() {
     assert_eq!((error.errno(), error.operation()), (libc::EINVAL, "create"));
     let no_port = ib_uverbs_ah_attr { port_num: 7, ..pair.peer.ah_attr };
     assert_eq!(AddressHandle::new(&pd, &no_port).expect_err("no port").errno(), libc::EINVAL);
-    // The protection domain can be destroyed when all its address handles are destroyed, also the failed ones.
+    // The protection domain can be destroyed after all address handles, including the failed ones.
     let handle = AddressHandle::new(&pd, &pair.peer.ah_attr).expect("address handle");
     let clone = handle.clone();
     let (handle, error) = handle.destroy().expect_err("a clone should keep it").into_parts();

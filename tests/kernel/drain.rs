@@ -1,4 +1,4 @@
-//! Draining a queue pair: every request completes, and no completion arrives afterwards.
+//! Draining a queue pair: each request completes, and no completion arrives afterwards.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ fn drained(side: &Side) -> Vec<Completion> {
     all
 }
 
-/// Returns the numbers of the successful requests, and of the flushed ones.
+/// Returns the numbers of the successful requests, and those of the flushed ones.
 fn numbers(completions: &[Completion]) -> (Vec<u64>, Vec<u64>) {
     let (well, flushed): (Vec<Completion>, Vec<_>) =
         completions.iter().partition(|completion| completion.is_success());
@@ -47,7 +47,7 @@ fn numbers(completions: &[Completion]) -> (Vec<u64>, Vec<u64>) {
 fn full_queues_are_drained(address: SocketAddr) {
     let connection = Connection::to(address, shape(), &ConnParam::default());
     let Connection { client, server, .. } = &connection;
-    // The server's receives are taken by three sends, and the rest of either queue is flushed.
+    // Three sends take receives of the server. The other requests of both queues are flushed.
     let receives = (0..).take_while(|wr_id| server.io.receive(*wr_id, 0..8).is_ok()).count();
     assert!(receives >= 8);
     for wr_id in 100..103 {
@@ -101,7 +101,8 @@ fn drain_is_refused_while_thread_holds_queue() {
     let connection = Connection::new(shape());
     let Connection { client, server, .. } = &connection;
     let refused = || {
-        let error = client.io.qp().drain(LONG, |_| ()).expect_err("it would wait for itself");
+        let error =
+            client.io.qp().drain(LONG, |_| ()).expect_err("the call would wait for this thread");
         assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     };
     let sends = client.io.qp().lock_send_queue().expect("send queue");
@@ -165,7 +166,7 @@ fn drain_tolerates_other_poller_until_deadline() {
     connection.close();
 }
 
-/// A drain returns only the receives that the queue pair has taken, and leaves the rest for others.
+/// A drain returns only the receives that the queue pair has taken, and leaves the others in the shared queue.
 fn srq_queue_pair_drain_returns_receives(address: SocketAddr) {
     let servers = Servers::new(address, 2, 8, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
@@ -186,7 +187,7 @@ fn srq_queue_pair_drain_returns_receives(address: SocketAddr) {
     let mut taken = Vec::new();
     one.server.io.qp().drain(LONG, |completion| taken.push(completion)).expect("drain");
     assert_eq!(numbers(&taken), ((received..3).collect(), vec![]));
-    one.server.io.post(9, SendOperation::Send, 0..8, SIGNALED).expect("it comes back");
+    one.server.io.post(9, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
     assert_eq!(numbers(&drained(&one.server)), (vec![], vec![9]));
     let events = one.server.io.qp().pd().context().async_events();
     if address == roce(0) && promised("RDMACM_TEST_KERNEL") != "6.1" {
@@ -311,7 +312,7 @@ fn lost_marker_is_forgotten() {
         let node = made(QpType::IB_UVERBS_QPT_RC);
         node.connect(node.qp.number());
         node.receive([7]).expect("post a receive");
-        // It is polled for sends, then for receives, and then there are the markers.
+        // The queue is polled for the sends, then for the receives, and then for the markers.
         let mut fills = 2;
         let lost = node.qp.drain(SHORT, |completion| {
             if fills > 0 && completion.wr_id() != 0 {

@@ -24,7 +24,7 @@ fn busy_polling_misses_no_message(address: SocketAddr) {
         let polls = scope.spawn(|| receives(&server, b"a question"));
         // The other thread polls meanwhile.
         server.post_send(filled(&server, b"an answer")).expect("post");
-        drop(server.acquire_buffer_timeout(LONG).expect("it is back"));
+        drop(server.acquire_buffer_timeout(LONG).expect("the buffer should return"));
         receives(&client, b"an answer");
         client.post_send(filled(&client, b"a question")).expect("post");
         polls.join().expect("it is received");

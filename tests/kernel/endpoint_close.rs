@@ -245,7 +245,7 @@ fn end_wakes_blocked_calls(address: SocketAddr, end: impl Fn(&Connection)) {
         (0..4).for_each(|_| asleep(rx.recv().expect("a thread begins")));
         end(&client);
         for sleeper in sleepers {
-            let error = sleeper.join().expect("it comes back");
+            let error = sleeper.join().expect("thread should not panic");
             assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
         }
     });
@@ -436,7 +436,7 @@ fn abort_by_peer_during_sends_is_disconnect(address: SocketAddr) {
             });
             let sent = (0..).find_map(|_| {
                 let posted = client.acquire_buffer_timeout(LONG).map(|mut buffer| {
-                    buffer.set_len(4096).expect("it fits");
+                    buffer.set_len(4096).expect("the length should fit");
                     client.post_send(buffer)
                 });
                 posted.and_then(|posted| posted).err()

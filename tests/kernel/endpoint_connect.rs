@@ -410,7 +410,7 @@ fn forked_child_cannot_listen() {
         in_child(|| {
             alarm::set(10);
             for error in [listener.accept(), listener.try_accept()] {
-                let error = error.expect_err("it is the parent's");
+                let error = error.expect_err("the object should belong to the parent");
                 assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error}");
             }
         });

@@ -27,7 +27,7 @@ fn sleep(fd: &impl AsFd, deadline: Option<Instant>) {
     let rest = deadline.map_or(LONG, |deadline| deadline.saturating_duration_since(Instant::now()));
     let rest = (rest + Duration::from_millis(1)).min(LONG);
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
-    poll(&mut fds, PollTimeout::try_from(rest).expect("it fits")).expect("poll");
+    poll(&mut fds, PollTimeout::try_from(rest).expect("the value should fit")).expect("poll");
 }
 
 /// Returns an attempt to connect to `listener` that waits for `event`.
@@ -84,15 +84,18 @@ fn many_attempts_run_concurrently(address: SocketAddr) {
     let server = listener.local_addr().expect("an IP address");
     let epoll = Epoll::new(EpollCreateFlags::empty()).expect("epoll");
     let add = |fd: &dyn AsFd, data: usize| {
-        let data = u64::try_from(data).expect("it fits");
+        let data = u64::try_from(data).expect("the value should fit");
         epoll.add(fd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, data)).expect("add");
     };
     let wait = || {
         let mut events = [EpollEvent::empty(); 8];
-        let long = EpollTimeout::try_from(LONG).expect("it fits");
+        let long = EpollTimeout::try_from(LONG).expect("the value should fit");
         let count = epoll.wait(&mut events, long).expect("wait");
         assert!(count > 0, "descriptor should become readable");
-        events.into_iter().take(count).map(|event| usize::try_from(event.data()).expect("it fits"))
+        events
+            .into_iter()
+            .take(count)
+            .map(|event| usize::try_from(event.data()).expect("the value should fit"))
     };
     const LISTENER: usize = usize::MAX >> 1;
     add(&listener, LISTENER);

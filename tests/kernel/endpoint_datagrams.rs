@@ -74,13 +74,13 @@ pub(crate) fn is_readable(socket: &DatagramSocket) -> bool {
 pub(crate) fn becomes_readable(sockets: &[&DatagramSocket]) {
     let watched = sockets.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
     let mut fds: Vec<_> = watched.collect();
-    let long = PollTimeout::try_from(LONG).expect("it fits");
+    let long = PollTimeout::try_from(LONG).expect("the value should fit");
     assert!(poll(&mut fds, long).expect("poll") > 0, "a descriptor should become readable");
 }
 
 pub(crate) fn filled(socket: &DatagramSocket, bytes: &[u8]) -> Buffer {
     let mut buffer = socket.acquire_buffer_timeout(LONG).expect("a buffer");
-    buffer.copy_from(bytes).expect("it fits");
+    buffer.copy_from(bytes).expect("the length should fit");
     buffer
 }
 
@@ -113,7 +113,11 @@ fn datagrams_go_both_ways(bound: SocketAddr) {
             .start_send_to(buffer, &peer)
             .and_then(|send| send.wait_timeout(LONG))
             .expect("send");
-        assert_eq!((buffer.len(), &buffer[..length]), (all.len(), text), "all of it is back");
+        assert_eq!(
+            (buffer.len(), &buffer[..length]),
+            (all.len(), text),
+            "the buffer should have its full capacity"
+        );
         let (message, sender) = server.recv_from_timeout(LONG).expect("receive");
         assert_eq!((&*message, message.imm_data()), (text, imm_data));
         assert_eq!(sender.qp_num(), client.qp_num());
@@ -527,7 +531,7 @@ fn device_removal_ends_socket() {
         });
         asleep(rx.recv().expect("it begins"));
         let deletion = own.delete();
-        let error = receiver.join().expect("it comes back");
+        let error = receiver.join().expect("thread should not panic");
         assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
         deletion
     });

@@ -45,7 +45,7 @@ fn death_of_idle_peer_is_detected() {
         for peer in [&first, &second, &third] {
             bring(peer.io.qp(), QpState::IB_QPS_RESET);
         }
-        let error = waiter.join().expect("it comes back");
+        let error = waiter.join().expect("thread should not panic");
         assert_eq!(*error.kind(), failed, "{error}");
     });
     let found = eventually(&loops, || match loops.try_recv() {

@@ -19,7 +19,7 @@ use crate::process::forked;
 /// Returns a buffer with `bytes`.
 pub(crate) fn filled(connection: &Connection, bytes: &[u8]) -> Buffer {
     let mut buffer = connection.acquire_buffer_timeout(LONG).expect("a buffer");
-    buffer.copy_from(bytes).expect("it fits");
+    buffer.copy_from(bytes).expect("the length should fit");
     buffer
 }
 
@@ -39,7 +39,11 @@ fn messages_go_both_ways(address: SocketAddr) {
             .start_send(filled(&client, message))
             .and_then(|send| send.wait_timeout(LONG))
             .expect("send");
-        assert_eq!((buffer.len(), &buffer[..length]), (4096, message), "all of it is back");
+        assert_eq!(
+            (buffer.len(), &buffer[..length]),
+            (4096, message),
+            "the buffer should have its full capacity"
+        );
         receives(&server, message);
         server.post_send(filled(&server, message)).expect("post");
         receives(&client, message);
@@ -124,7 +128,7 @@ fn stream_arrives_in_order(address: SocketAddr) {
         for window in 0..WINDOWS {
             for number in window * WINDOW..(window + 1) * WINDOW {
                 let mut buffer = sends.acquire_buffer_timeout(LONG).expect("a buffer");
-                buffer.copy_from(&number.to_ne_bytes()).expect("it fits");
+                buffer.copy_from(&number.to_ne_bytes()).expect("the length should fit");
                 sends.post_send(buffer).expect("post");
             }
             let answer = answers.recv_timeout(LONG).expect("receive").expect("an answer");
@@ -181,14 +185,14 @@ fn many_threads_share_one_connection() {
         });
         let senders = [0, 1, 2].map(|which| {
             let (client, send) = (&client, ways[which]);
-            let first = u32::try_from(which).expect("it fits") * EACH;
+            let first = u32::try_from(which).expect("the value should fit") * EACH;
             scope.spawn(move || {
                 for number in first..first + EACH {
                     send(client, filled(client, &number.to_ne_bytes()));
                 }
             })
         });
-        senders.into_iter().for_each(|sender| sender.join().expect("it has sent"));
+        senders.into_iter().for_each(|sender| sender.join().expect("sender should not panic"));
         client.close(LONG).expect("close");
         receivers.map(|receiver| receiver.join().expect("it has received")).concat()
     });
@@ -251,8 +255,8 @@ fn acquire_waits_for_free_buffer() {
     };
     let mut dropped = Some(dropped);
     two_wait_for(&mut || drop(dropped.take()));
-    let other = client.acquire_buffer_timeout(LONG).expect("it is back");
-    sent.set_len(3).expect("it fits");
+    let other = client.acquire_buffer_timeout(LONG).expect("the buffer should return");
+    sent.set_len(3).expect("the length should fit");
     let mut sent = Some(sent);
     two_wait_for(&mut || client.post_send(sent.take().expect("once")).expect("post"));
     drop(other);

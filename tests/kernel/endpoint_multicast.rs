@@ -166,7 +166,7 @@ fn join_needs_no_blocking_call() {
         // The descriptor reports the event, whichever call reads it.
         receives_nothing(&member);
         let mut fds = [PollFd::new(member.as_fd(), PollFlags::POLLIN)];
-        let long = PollTimeout::try_from(LONG).expect("it fits");
+        let long = PollTimeout::try_from(LONG).expect("the value should fit");
         assert!(poll(&mut fds, long).expect("poll") > 0, "descriptor should become readable");
         receives_nothing(&member);
     };

@@ -35,7 +35,7 @@ pub(crate) fn is_readable(connection: &Connection, timeout: PollTimeout) -> bool
 /// Waits until the descriptor is readable.
 #[track_caller]
 pub(crate) fn becomes_readable(connection: &Connection) {
-    let long = PollTimeout::try_from(LONG).expect("it fits");
+    let long = PollTimeout::try_from(LONG).expect("the value should fit");
     assert!(is_readable(connection, long), "descriptor should become readable");
 }
 
@@ -312,7 +312,7 @@ impl Echo {
         }
         while let Some(message) = self.unanswered.front() {
             let Some(mut buffer) = now(self.connection.try_acquire_buffer()) else { break };
-            buffer.copy_from(message).expect("it fits");
+            buffer.copy_from(message).expect("the length should fit");
             self.connection.post_send(buffer).expect("post");
             self.unanswered.pop_front();
         }
@@ -349,7 +349,7 @@ fn one_thread_serves_many_connections(address: SocketAddr) {
         let mut ended = 0;
         while ended < CLIENTS {
             let mut events = [EpollEvent::empty(); 8];
-            let long = EpollTimeout::try_from(LONG).expect("it fits");
+            let long = EpollTimeout::try_from(LONG).expect("the value should fit");
             let count = epoll.wait(&mut events, long).expect("wait");
             assert!(count > 0, "descriptor should become readable");
             for event in &events[..count] {
@@ -360,14 +360,14 @@ fn one_thread_serves_many_connections(address: SocketAddr) {
                         let number = usize::from(connection.private_data()[0]);
                         tx[number].send(()).expect("the client waits");
                         echoes.push(None);
-                        let data = u64::try_from(echoes.len()).expect("it fits");
+                        let data = u64::try_from(echoes.len()).expect("the value should fit");
                         epoll.add(&connection, readable(data)).expect("add");
                         let unanswered = VecDeque::new();
                         *echoes.last_mut().expect("one") = Some(Echo { connection, unanswered });
                     }
                     continue;
                 };
-                let place = &mut echoes[usize::try_from(which).expect("it fits")];
+                let place = &mut echoes[usize::try_from(which).expect("the value should fit")];
                 if place.as_mut().is_some_and(Echo::serve_ready) {
                     *place = None;
                     ended += 1;

@@ -121,7 +121,7 @@ fn from_every_call<'a>(
         let waiters: Vec<_> = waiters.collect();
         goes();
         for (name, waiter) in waiters {
-            match waiter.join().expect("it comes back") {
+            match waiter.join().expect("thread should not panic") {
                 Ok(()) => assert_eq!((*name, &ends[0]), ("recv", &ErrorKind::Disconnected)),
                 Err(error) => assert!(ends.contains(error.kind()), "{name}: {error}"),
             }
@@ -205,7 +205,7 @@ fn close_succeeds_when_peer_leaves_unanswered() {
         });
         asleep(rx.recv().expect("the thread begins"));
         drop(server);
-        closes.join().expect("it comes back").expect("nothing was lost");
+        closes.join().expect("thread should not panic").expect("no message should be lost");
     });
 }
 

@@ -335,7 +335,7 @@ fn siw_full_group_refuses_member() {
         assert_invalid(&error, &["completion queue", "1 members"]);
         client.join().expect("client should not panic")
     });
-    assert_eq!(alike.expect_err("it is rejected").errno(), libc::ECONNREFUSED);
+    assert_eq!(alike.expect_err("the request should be rejected").errno(), libc::ECONNREFUSED);
     assert!(group.group.is_empty());
 }
 

@@ -1,4 +1,4 @@
-//! Poll groups: very many members, which come and go.
+//! Poll groups with very many members, which begin and end meanwhile.
 
 use std::collections::HashMap;
 use std::fs;
@@ -68,7 +68,7 @@ fn serve(group: &mut Group, listener: &Listener, is_done: &AtomicBool) {
     }
 }
 
-/// Message that a member of the requesting side expects back.
+/// The message that a member of the requesting side expects back.
 struct Asked {
     seed: u64,
     rounds: u64,
@@ -108,7 +108,7 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
         let (total, mut is_full) = (count + count / 4, false);
         let mut first_descriptors = None;
         while closed < total {
-            // Few attempts at once: each has a place in the listener's backlog.
+            // Only few attempts run at the same time, so that each has a place in the listener's backlog.
             while connecting < 16 && started < total && asked.len() < count {
                 let member = group.group.connect(&connector, server).expect("connect");
                 asked.insert(member, Asked { seed: started as u64, rounds: 0 });
@@ -124,7 +124,7 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
                     assert_eq!(*message, bytes(asked.seed << 20 | asked.rounds, 512));
                     asked.rounds += 1;
                     if !is_full {
-                        // All are there at once before the first one ends.
+                        // All members exist at the same time before the first one ends.
                         idle.push(member);
                     }
                 }
@@ -154,7 +154,7 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
             }
         }
         drop(done);
-        servers.join().expect("all was answered");
+        servers.join().expect("thread should not panic");
         assert!(
             Some(descriptors()) <= first_descriptors,
             "members have no descriptors of their own"
@@ -185,7 +185,7 @@ fn members_share_queues_and_descriptors() {
     let mut group = Group::new(roce(0), &PollGroupConfig::default());
     let (now, new) = (shared(), [2, 1, 1, 1]);
     assert!((0..4).all(|place| now[place] == before[place] + new[place]), "{before:?}, {now:?}");
-    // The device has two more, as long as it is open.
+    // The device has two more while it is open.
     assert!(descriptors() <= opened + 6, "{opened} before, {} now", descriptors());
     let mut peers = Group::new(roce(0), &PollGroupConfig::default());
     let listener = Listener::bind(roce(0)).expect("listen");
@@ -213,7 +213,9 @@ fn count(name: &str) -> u64 {
     objects_at(roce(0)).count(name).unwrap_or(0)
 }
 
-/// Bytes of the heap that one more member has at most. Its queues, which the driver maps, are not of the heap.
+/// The maximum number of bytes of the heap for one more member.
+///
+/// The queues, which the driver maps, are not on the heap.
 const HEAP: isize = 2048;
 
 #[test]
@@ -241,7 +243,7 @@ fn idle_member_uses_little_memory() {
                 group.is_established(member);
             }
         };
-        // Allocations that grow with the first members.
+        // The first members cause these allocations.
         join();
         let ((), bytes) = kept(join);
         let most = HEAP + heap_of_tables();
@@ -250,7 +252,7 @@ fn idle_member_uses_little_memory() {
     });
 }
 
-/// Plain connections as peers, which come and go at random.
+/// Plain connections are the peers, which connect and end at random times.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn plain_connections_are_served() {
@@ -283,8 +285,8 @@ fn plain_connections_are_served() {
             })
         });
         let clients: Vec<_> = clients.collect();
-        clients.into_iter().for_each(|client| client.join().expect("all was answered"));
+        clients.into_iter().for_each(|client| client.join().expect("thread should not panic"));
         drop(done);
-        servers.join().expect("all was answered");
+        servers.join().expect("thread should not panic");
     });
 }

@@ -94,14 +94,14 @@ fn siw_bytes_arrive() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn post_bytes_waits_for_free_buffer() {
     let [client, server] = pair(roce(0), &ConnectionConfig::new().send_buffers(1));
-    let held = client.acquire_buffer().expect("it is there");
+    let held = client.acquire_buffer().expect("a buffer should be free");
     assert!(now(client.try_post_bytes(b"too early")).is_none());
     assert!(!is_readable(&client, PollTimeout::ZERO), "there is none yet");
     drop(held);
     assert!(is_readable(&client, PollTimeout::ZERO), "there is one");
     client.try_post_bytes(b"by a try").expect("post");
     receives(&server, b"by a try");
-    let held = client.acquire_buffer_timeout(LONG).expect("it comes back");
+    let held = client.acquire_buffer_timeout(LONG).expect("the buffer should return");
     let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
@@ -117,7 +117,7 @@ fn post_bytes_waits_for_free_buffer() {
     assert_eq!(sent(&client), (2, 19), "the bytes of both messages, and of no refused one");
     let mut connection = Some(client);
     in_child(|| {
-        let connection = connection.take().expect("it is there");
+        let connection = connection.take().expect("the object should exist");
         forked(connection.post_bytes(b"the child's"));
         forked(connection.try_post_bytes(b"the child's"));
     });
@@ -141,7 +141,7 @@ fn posted_datagrams_arrive() {
     assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
     let error = server.post_bytes_to(b"x", &peer).expect_err("a peer of the other");
     assert_invalid(&error, &["send on", "of another socket"]);
-    let held = client.acquire_buffer_timeout(LONG).expect("it comes back");
+    let held = client.acquire_buffer_timeout(LONG).expect("the buffer should return");
     assert!(now(client.try_post_bytes_to(b"too early", &peer)).is_none());
     drop(held);
     client.try_post_bytes_to(b"in time", &peer).expect("post");
@@ -160,7 +160,7 @@ async fn dropped(address: SocketAddr) {
     let error = client.post_bytes(&vec![0; TOO_LONG]).await.expect_err("too long");
     assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
     for (point, number) in Point::all().zip(0_u8..) {
-        let held = client.acquire_buffer().await.expect("it is there");
+        let held = client.acquire_buffer().await.expect("a buffer should be free");
         let lets_go = executor::spawn(async move { drop(held) });
         let posted = until_dropped(client.post_bytes(&[number]), point).await;
         lets_go.await.expect("it has dropped it");
@@ -223,7 +223,7 @@ fn datagrams_posted_by_task_arrive() {
         let error = client.post_bytes_to(&long, &peer).await.expect_err("too long");
         assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
         in_time(client.post_bytes_to(b"question", &peer)).await.expect("post");
-        in_time(answering).await.expect("it has answered");
+        in_time(answering).await.expect("the call should return");
         let (message, sender) = in_time(client.recv_from()).await.expect("receive");
         assert_eq!((&*message, &sender), (&b"answer"[..], &peer));
         let error = in_time(server.post_bytes_to(b"x", &peer)).await.expect_err("of the other");

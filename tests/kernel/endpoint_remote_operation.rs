@@ -42,7 +42,7 @@ fn start(
     offset: u8,
 ) -> Result<RemoteOperation<Buffer>> {
     let mut buffer = client.acquire_buffer_timeout(LONG).expect("a buffer");
-    buffer.set_len(4).expect("it fits");
+    buffer.set_len(4).expect("the length should fit");
     client.start_read(buffer, remote, u64::from(offset))
 }
 
@@ -83,7 +83,7 @@ fn reads_run_concurrently(address: SocketAddr) {
         .collect();
     assert!(all.iter().all(|buffer| buffer.len() == buffer.capacity()));
     let [mut first, ..] = <[_; 16]>::try_from(all).expect("16 of them");
-    first.set_len(4).expect("it fits");
+    first.set_len(4).expect("the length should fit");
     let error = client.start_read(first, &remote, 125).expect_err("beyond the end");
     assert_invalid(&error, &["4 bytes at offset 125"]);
     drop(client.try_acquire_buffer().expect("what is refused is back"));

@@ -92,9 +92,9 @@ fn removal_ends_every_call(own: &Own) {
         (0..4).for_each(|_| asleep(rx.recv().expect("a thread begins")));
         let deletion = own.delete();
         for sleeper in sleepers {
-            is_over(sleeper.join().expect("it comes back"));
+            is_over(sleeper.join().expect("thread should not panic"));
         }
-        let error = listens.join().expect("it comes back");
+        let error = listens.join().expect("thread should not panic");
         assert!(is_removal(&error), "{error}");
         deletion
     });
@@ -113,7 +113,7 @@ fn removal_ends_every_call(own: &Own) {
     is_over(quiet.recv_timeout(LONG));
     is_over(quiet.acquire_buffer().map(Some));
     for connection in [&loops, &quiet] {
-        connection.close(LONG).expect("nothing was lost");
+        connection.close(LONG).expect("no message should be lost");
     }
     drop((listener, waits, loops, quiet));
     assert_eq!(*message, *b"kept");
@@ -162,15 +162,15 @@ fn close_does_not_wait_for_removed_device() {
         });
         asleep(rx.recv().expect("the thread begins"));
         let deletion = own.delete();
-        closing.join().expect("it comes back").expect("nothing was lost");
+        closing.join().expect("thread should not panic").expect("no message should be lost");
         deletion
     });
     for tries in &try_to {
         eventually(tries, || tries.try_close());
     }
     // These connections have not detected the removal.
-    unheard.close(LONG).expect("nothing was lost");
-    idle.try_close().expect("nothing was lost");
+    unheard.close(LONG).expect("no message should be lost");
+    idle.try_close().expect("no message should be lost");
     drop((waits, silent, try_to, mute, unheard, idle));
     deletion.finish();
     own.comes_back();

@@ -36,7 +36,7 @@ fn operations_are_counted(address: SocketAddr) {
         .start_write(filled(&client, &[2; 30]), &remote, 7)
         .and_then(|write| write.wait_timeout(LONG));
     let mut buffer = buffer.expect("write");
-    buffer.set_len(30).expect("it fits");
+    buffer.set_len(30).expect("the length should fit");
     drop(
         client
             .start_read(buffer, &remote, 0)
@@ -102,7 +102,7 @@ fn atomics_and_failures_are_counted() {
     let counted = counters(&client);
     assert_eq!((counted.atomics, counted.failures), (3, 1));
     in_child(|| {
-        let error = client.stats().expect_err("it is the parent's");
+        let error = client.stats().expect_err("the object should belong to the parent");
         assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error}");
     });
 }

@@ -67,7 +67,11 @@ fn messages_go_both_ways(address: SocketAddr) {
         for number in 0..20 {
             let text = [number; 100];
             let buffer = in_time(client.send(filled(&client, &text).await)).await.expect("send");
-            assert_eq!((buffer.len(), &buffer[..100]), (4096, &text[..]), "all of it is back");
+            assert_eq!(
+                (buffer.len(), &buffer[..100]),
+                (4096, &text[..]),
+                "the buffer should have its full capacity"
+            );
             drop(buffer);
             receives(&server, &text).await;
             send(&server, &text).await;
@@ -150,7 +154,7 @@ fn many_tasks_share_one_connection() {
             })
         });
         for sender in senders {
-            in_time(sender).await.expect("it has sent");
+            in_time(sender).await.expect("sender should not panic");
         }
         client.close(LONG).await.expect("close");
         let mut received = Vec::new();
@@ -346,7 +350,7 @@ fn tokio_close_delivers_concurrent_posts() {
                 let mut posted = 0;
                 while posts.post_bytes(b"").await.is_ok() {
                     posted += 1;
-                    // So that there are times when nothing is on its way.
+                    // The flush creates moments at which no message is in flight.
                     let _ended = posts.flush().await;
                 }
                 posted

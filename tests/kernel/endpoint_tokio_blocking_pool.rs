@@ -170,7 +170,10 @@ fn reject_leaves_runtime_thread() {
         let incoming = in_time(listener.accept()).await.expect("a request");
         let rejecting = incoming.reject(RejectReason::CONSUMER_DEFINED, b"no");
         waits_for_a_thread(rejecting).await.expect("reject");
-        let error = asking.join().expect("thread should not panic").expect_err("it is rejected");
+        let error = asking
+            .join()
+            .expect("thread should not panic")
+            .expect_err("the request should be rejected");
         let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
         assert!(rejection.private_data.starts_with(b"no"), "{error}");
     });
@@ -225,8 +228,10 @@ fn tokio_dropped_request_leaves_runtime_thread() {
         assert!(!asking.is_finished(), "it should not be rejected here");
         held.release().await;
         let asked = task::spawn_blocking(move || asking.join().expect("thread should not panic"));
-        let error =
-            in_time(asked).await.expect("task should not panic").expect_err("it is rejected");
+        let error = in_time(asked)
+            .await
+            .expect("task should not panic")
+            .expect_err("the request should be rejected");
         assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
     });
 }

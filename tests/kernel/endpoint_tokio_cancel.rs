@@ -75,7 +75,7 @@ async fn receiving(address: SocketAddr) {
             }
             None => receives(&server, &[number]).await,
         }
-        sent.await.expect("it has sent");
+        sent.await.expect("sender should not panic");
         if received.is_some() {
             break;
         }
@@ -167,7 +167,7 @@ async fn reaching_memory(address: SocketAddr) {
         let mut are_done = vec![written.is_some()];
         drop(written);
         let mut buffer = client.acquire_buffer().await.expect("a buffer");
-        buffer.set_len(1).expect("it fits");
+        buffer.set_len(1).expect("the length should fit");
         let read = until_dropped(client.read(buffer, &remote, 100), point).await;
         are_done.push(read.is_some());
         if let Some(read) = read {

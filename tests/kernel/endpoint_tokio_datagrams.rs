@@ -35,7 +35,7 @@ fn address(socket: &DatagramSocket) -> SocketAddr {
 
 async fn filled(socket: &DatagramSocket, bytes: &[u8]) -> Buffer {
     let mut buffer = in_time(socket.acquire_buffer()).await.expect("a buffer");
-    buffer.copy_from(bytes).expect("it fits");
+    buffer.copy_from(bytes).expect("the length should fit");
     buffer
 }
 

@@ -333,7 +333,7 @@ fn instead_of_answering(address: SocketAddr) {
         let closing = executor::spawn(closing);
         executor::yield_now().await;
         drop(server.into_blocking());
-        in_time(closing).await.expect("task should not panic").expect("nothing was lost");
+        in_time(closing).await.expect("task should not panic").expect("no message should be lost");
     });
 }
 

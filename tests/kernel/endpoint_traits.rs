@@ -187,11 +187,11 @@ fn buffer_implements_write() {
     let mut buffer = client.acquire_buffer().expect("a buffer");
     assert_eq!(buffer.len(), 16, "a buffer is full at first");
     buffer.clear();
-    write!(buffer, "number {}", 7).expect("it fits");
+    write!(buffer, "number {}", 7).expect("the text should fit");
     assert_eq!(buffer.as_ref(), b"number 7");
     let error = buffer.write_all(&[0; 9]).expect_err("the buffer is full");
     assert_eq!((error.kind(), buffer.len()), (std::io::ErrorKind::WriteZero, 16));
-    buffer.set_len(8).expect("it fits");
+    buffer.set_len(8).expect("the length should fit");
     buffer.as_mut()[0] = b'N';
     client.post_send(buffer).expect("post");
     receives(&server, b"Number 7");

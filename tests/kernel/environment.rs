@@ -300,7 +300,7 @@ fn siw_port_attributes_and_tables_are_read() {
 /// Checks that a port's GID table from the ioctl equals the one in sysfs.
 fn check_gids(name: &str) {
     let device = device(name);
-    let port = device.port(1).expect("it has a port");
+    let port = device.port(1).expect("port 1 should exist");
     let by_sysfs: Vec<_> = port.gids().expect("GIDs").collect();
     assert_ne!(by_sysfs, []);
     let context = Context::open(&device).expect("open");
@@ -324,7 +324,7 @@ fn check_gids(name: &str) {
         let ours = Context::open(&device).expect("open");
         forbid_ioctl();
         assert_eq!(ours.gids(1).expect("by sysfs"), by_sysfs);
-        let error = context.gids(1).expect_err("it is the parent's");
+        let error = context.gids(1).expect_err("the object should belong to the parent");
         assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error}");
     });
 }

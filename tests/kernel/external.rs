@@ -92,7 +92,7 @@ fn both_sides_connect_own_queue_pairs() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn establish_is_refused_with_library_queue_pair() {
     let connection = Connection::new(Shape::default());
-    let error = connection.client.id.establish().expect_err("it has one of its own");
+    let error = connection.client.id.establish().expect_err("the id should have a queue pair");
     assert_invalid(&error, &["establish", "queue pair of its own"]);
     connection.close();
 }
@@ -283,9 +283,10 @@ fn ece_can_be_reject_reason() {
 fn ece_is_refused_with_library_queue_pair() {
     let connection = Connection::new(Shape::default());
     let ece = Ece { vendor_id: 1, options: 0 };
-    let error = connection.client.id.set_local_ece(ece).expect_err("it has one of its own");
+    let error =
+        connection.client.id.set_local_ece(ece).expect_err("the id should have a queue pair");
     assert_invalid(&error, &["set the local ECE of id", "queue pair of its own"]);
-    let error = connection.client.id.remote_ece().expect_err("it has one of its own");
+    let error = connection.client.id.remote_ece().expect_err("the id should have a queue pair");
     assert_invalid(&error, &["queue pair of its own"]);
     connection.close();
     let id = id(&channel());

@@ -123,7 +123,10 @@ fn sge_beyond_region_is_refused_locally() {
     let connection = connection();
     let region = connection.client.io.memory();
     let length = region.len();
-    assert_eq!(region.sge(..).expect("all of it").length as usize, length);
+    assert_eq!(
+        region.sge(..).expect("the range should be within the region").length as usize,
+        length
+    );
     assert_eq!(region.sge(length..).expect("nothing, at the end").length, 0);
     for part in [0..length + 1, length + 1..length + 1, usize::MAX - 1..usize::MAX] {
         let error = region.sge(part).expect_err("beyond");
@@ -143,7 +146,7 @@ fn manual_sge_beyond_region_fails_in_device() {
     // The range of a send is beyond the end of the region.
     let sending = connection();
     let Connection { client, server, .. } = &sending;
-    let whole = client.io.memory().sge(..).expect("all of it");
+    let whole = client.io.memory().sge(..).expect("the range should be within the region");
     let beyond = [Sge { length: whole.length + 1, ..whole }];
     server.io.receive(1, 0..4096).expect("post a receive");
     let request = SendRequest {
@@ -159,7 +162,7 @@ fn manual_sge_beyond_region_fails_in_device() {
     // The range of a receive is beyond the end of the region.
     let receiving = connection();
     let Connection { client, server, .. } = &receiving;
-    let whole = server.io.memory().sge(..).expect("all of it");
+    let whole = server.io.memory().sge(..).expect("the range should be within the region");
     let beyond = [Sge { addr: (whole.addr.get() + 4090).into(), ..whole }];
     // SAFETY: as above, but for writing.
     unsafe { server.io.qp().post_recv(&ReceiveRequest { wr_id: 3, scatter: &beyond }) }

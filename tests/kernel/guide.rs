@@ -154,8 +154,10 @@ mod errors {
             let connecting = scope.spawn(|| connect(server, 1));
             let incoming = listener.accept().expect("a request");
             incoming.reject(RejectReason::CONSUMER_DEFINED, b"not you").expect("reject");
-            let refused =
-                connecting.join().expect("thread should not panic").expect_err("it is rejected");
+            let refused = connecting
+                .join()
+                .expect("thread should not panic")
+                .expect_err("the request should be rejected");
             let said = refusal(&refused).expect("a rejection");
             assert!(said.starts_with(b"not you"), "{said:?}");
         });

@@ -178,8 +178,10 @@ fn hostile_servers_are_reported() {
                 client.close(LONG)
             });
             let _side = answer(request(&channel), &channel, &mut rng);
-            let error =
-                client.join().expect("it comes back").expect_err("no program should listen");
+            let error = client
+                .join()
+                .expect("thread should not panic")
+                .expect_err("no program should listen");
             let is_expected = matches!(
                 error.kind(),
                 ErrorKind::Rejected(_)

@@ -83,7 +83,7 @@ impl Half {
     }
 
     fn receive(&self) {
-        let scatter = [self.memory.sge(..).expect("all of it")];
+        let scatter = [self.memory.sge(..).expect("the range should be within the region")];
         // SAFETY: the region lives until the queue pair is destroyed or the request has completed: `exchange` waits for
         // that, and in `abandoned` connections no message comes and no thread reads the region.
         unsafe { self.qp.post_recv(&ReceiveRequest { wr_id: 1, scatter: &scatter }) }

@@ -380,7 +380,7 @@ fn forked_child_cannot_migrate_ids() {
     let old = channel();
     let id = with_pending_event(&old);
     in_child(|| {
-        let error = id.migrate(&channel()).expect_err("it is the parent's");
+        let error = id.migrate(&channel()).expect_err("the object should belong to the parent");
         let forked = NotOwner::Forked;
         assert!(matches!(error.kind(), ErrorKind::NotOwner(how) if *how == forked), "{error}");
     });

@@ -94,7 +94,7 @@ fn err_state_is_final_on_siw() {
     io.receive(1, 0..8).expect("post a receive");
     io.post(2, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
     for (wr_id, is_receive) in [(1, true), (2, false)] {
-        let done = io.polled().expect("it comes back");
+        let done = io.polled().expect("the request should have completed");
         assert_eq!((flushed(done), done.is_receive()), (wr_id, is_receive));
     }
 }

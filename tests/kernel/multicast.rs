@@ -275,7 +275,7 @@ fn leave_and_destroy_wait_for_events() {
             heard.try_recv().expect_err("it waits");
         }
         drop(event);
-        heard.recv().expect("it has answered").expect("leave");
+        heard.recv().expect("the call should return").expect("leave");
     });
     let event = join(&channel, &member, group, Membership::Full);
     let before = ids();
@@ -288,7 +288,7 @@ fn leave_and_destroy_wait_for_events() {
             heard.try_recv().expect_err("it waits");
         }
         drop(event);
-        heard.recv().expect("it has answered").expect("destroy");
+        heard.recv().expect("the call should return").expect("destroy");
     });
 }
 
@@ -478,7 +478,7 @@ fn forked_child_cannot_leave_groups() {
             qp.detach_multicast(gid, 0),
             AddressHandle::new(qp.pd(), &attributes).map(drop),
         ] {
-            let error = refused.expect_err("it is the parent's");
+            let error = refused.expect_err("the object should belong to the parent");
             assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error:?}");
         }
         member.id.destroy_qp();

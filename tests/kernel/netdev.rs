@@ -53,12 +53,12 @@ pub(crate) fn wait_until_usable(device: &str, address: IpAddr) {
 
 /// Waits until a device, whose GIDs are irrelevant, can be used.
 pub(crate) fn wait_until_active(device: &str) {
-    let port = || crate::fixtures::device(device).port(1).expect("it has a port");
+    let port = || crate::fixtures::device(device).port(1).expect("port 1 should exist");
     wait_until("the port is active", || port().state() == Some(PortState::IB_PORT_ACTIVE));
 }
 
 fn has_gid(device: &str, wanted: Ipv6Addr) -> bool {
-    let port = crate::fixtures::device(device).port(1).expect("it has a port");
+    let port = crate::fixtures::device(device).port(1).expect("port 1 should exist");
     let mut gids = port.gids().expect("GIDs");
     port.state() == Some(PortState::IB_PORT_ACTIVE)
         && gids.any(|entry| entry.gid == wanted.into() && entry.gid_type == Some(GidType::RoceV2))

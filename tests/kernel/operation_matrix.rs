@@ -293,7 +293,8 @@ impl<'a> Link<'a> {
         let mut queue = qp.lock_send_queue().expect("send queue");
         for number in 0..count {
             let operation = self.operation(round, number, keys.get(number).map(Key::rkey), &theirs);
-            self.push(&mut queue, round, number, operation, &ours).expect("there is room");
+            self.push(&mut queue, round, number, operation, &ours)
+                .expect("the queue should have room");
             let (here, there) = (round.here(number), round.there(number));
             match operation {
                 SendOperation::Read { .. } => scatter(&mut ours, &here, &gather(&theirs, &there)),
@@ -380,7 +381,7 @@ impl<'a> Link<'a> {
             self.to.receive_into(number as u64, &round.receive(number)).expect("post a receive");
         }
         if round.count == self.to.qp().caps().max_recv_wr as usize {
-            let refused = self.to.receive_into(0, &[]).expect_err("it is full");
+            let refused = self.to.receive_into(0, &[]).expect_err("the queue should be full");
             assert_invalid(&refused, &["the queue is full"]);
         }
     }

@@ -246,7 +246,7 @@ fn destroy_in_forked_child_is_refused() {
     };
     let before = objects();
     in_child(|| {
-        forked(id.take().expect("there is one").destroy().map_err(Error::from));
+        forked(id.take().expect("the object should exist").destroy().map_err(Error::from));
         let (qp, cq, pd) = parts.take().expect("there are some");
         forked(qp.destroy().map_err(Error::from));
         forked(cq.destroy().map_err(Error::from));

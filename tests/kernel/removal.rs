@@ -453,7 +453,7 @@ fn hardware_address_change_is_reported() {
     for side in [&client, &server] {
         assert_eq!(side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_RTS);
     }
-    let address = listener.local_addr().expect("query").expect("it is bound");
+    let address = listener.local_addr().expect("query").expect("the id should be bound");
     let late = resolve(&channel, address);
     assert_eq!(late.peer_addr().expect("query"), Some(address));
     for id in [bound, listener, late] {

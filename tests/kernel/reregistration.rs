@@ -136,7 +136,7 @@ fn memory_of_region_can_be_changed_on_kt0() {
     change(&mut region, all).expect("re-register");
     assert_eq!((region.as_ptr(), region.len(), region.pd()), (start, 9000, &other));
     assert_eq!(region.addr(), start.as_ptr().expose_provenance() as u64);
-    assert_eq!(region.sge(..).expect("all of it").length, 9000);
+    assert_eq!(region.sge(..).expect("the range should be within the region").length, 9000);
     assert_invalid(
         &region.read(0, &mut [0]).expect_err("the program's"),
         &["the region does not own its memory"],

@@ -108,7 +108,7 @@ fn resize_is_refused_while_thread_polls() {
     let connection = Connection::new(shape());
     let cq = connection.server.io.cq();
     let poller = cq.lock_poller().expect("poller");
-    let error = cq.resize(10).expect_err("it would wait for itself");
+    let error = cq.resize(10).expect_err("the call would wait for this thread");
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     drop(poller);
     cq.resize(10).expect("resize");

@@ -65,7 +65,7 @@ fn signals_end_no_endpoint_call() {
         }
         drop(peers);
         for waiter in waiters {
-            if let Err(error) = waiter.join().expect("it comes back") {
+            if let Err(error) = waiter.join().expect("thread should not panic") {
                 assert_ne!(error.errno(), libc::EINTR, "{error}");
             }
         }
@@ -104,7 +104,7 @@ fn signals_end_no_datagram_call() {
         });
         client.abort();
         for waiter in waiters {
-            let error = waiter.join().expect("it comes back");
+            let error = waiter.join().expect("thread should not panic");
             assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
         }
     });
@@ -130,10 +130,10 @@ fn signals_end_neither_accept_nor_connect() {
             Connector::new().total_timeout(LONG).connect(server).expect("connect")
         });
         let client = rx.recv().expect("the thread begins");
-        let incoming = listens.join().expect("it comes back");
+        let incoming = listens.join().expect("thread should not panic");
         hail(client);
         let accepted = incoming.accept(&ConnectionConfig::default(), &[], LONG).expect("accept");
-        drop((connects.join().expect("it comes back"), accepted));
+        drop((connects.join().expect("thread should not panic"), accepted));
     });
 }
 
@@ -193,7 +193,7 @@ fn siw_signals_do_not_end_connect() {
         hail(thread);
         assert!(!connects.is_finished(), "no server has answered yet");
         drop(silent);
-        let error = connects.join().expect("it comes back");
+        let error = connects.join().expect("thread should not panic");
         assert_eq!(error.errno(), libc::ECONNREFUSED, "{error}");
     });
 }
@@ -217,7 +217,7 @@ fn siw_signals_keep_connect_deadline() {
             pthread_kill(thread, Signal::SIGUSR1).expect("signal");
             connects.is_finished()
         });
-        let error = connects.join().expect("it comes back");
+        let error = connects.join().expect("thread should not panic");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     });
 }
@@ -239,7 +239,7 @@ fn signals_end_no_destroy() {
         hail(rx.recv().expect("the thread begins"));
         assert!(!destroys.is_finished(), "this thread has an event of it");
         drop(event);
-        destroys.join().expect("it comes back");
+        destroys.join().expect("thread should not panic");
     });
 }
 
@@ -273,7 +273,7 @@ fn signals_interrupt_low_level_waits() {
                 pthread_kill(thread, Signal::SIGUSR1).expect("signal");
                 thread::yield_now();
             }
-            let error = waiter.join().expect("it comes back");
+            let error = waiter.join().expect("thread should not panic");
             assert_eq!(error.errno(), libc::EINTR, "{error}");
         });
     }

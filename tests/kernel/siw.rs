@@ -221,7 +221,7 @@ fn small_rings_survive_many_rounds() {
         assert_eq!(u64::from(server.io.qp().caps().max_recv_wr), depth);
         assert_eq!(u64::from(client.io.qp().caps().max_send_wr), depth);
         (0..depth).for_each(|wr_id| server.io.receive(wr_id, 0..16).expect("post a receive"));
-        let error = server.io.receive(99, 0..16).expect_err("it is full");
+        let error = server.io.receive(99, 0..16).expect_err("the queue should be full");
         assert_invalid(&error, &["the queue is full", &format!("{depth} requests")]);
         assert_eq!(error.errno(), libc::ENOMEM);
         for number in 0..300_u64 {

@@ -289,14 +289,14 @@ fn unpolled_flushes_limit_further_posts() {
         0 => io.receive_into(wr_id, &[]),
         _ => io.post_bare(wr_id, SendOperation::Send),
     };
-    (0..capacity).for_each(|wr_id| post(wr_id).expect("there is room"));
+    (0..capacity).for_each(|wr_id| post(wr_id).expect("the queue should have room"));
     for wr_id in [capacity, capacity + 1] {
         let error = post(wr_id).expect_err("completion queue should be full");
         assert_invalid(&error, &["the completion queue holds all the flush errors that it can"]);
         assert_eq!(error.errno(), libc::ENOMEM);
     }
     for wr_id in 0..3 * capacity {
-        let done = io.polled().expect("it is there");
+        let done = io.polled().expect("the request should have completed");
         assert_eq!((done.wr_id(), done.status()), (wr_id, WcStatus::IB_WC_WR_FLUSH_ERR));
         post(wr_id + capacity).expect("there is room again");
     }

@@ -473,7 +473,7 @@ fn list_is_posted_until_queue_is_full(address: SocketAddr) {
     let list: Vec<_> = (0..u64::from(room) + 3).map(|wr_id| (wr_id, place(wr_id))).collect();
     let (count, refused) = shared.receive_list(&list);
     assert_eq!(count, room as usize);
-    assert_invalid(&refused.expect_err("it is full"), &["the queue is full"]);
+    assert_invalid(&refused.expect_err("the queue should be full"), &["the queue is full"]);
     for (wr_id, _) in &list[..count] {
         send(&pairs[0].client, *wr_id);
         assert_eq!(shared.done().wr_id(), *wr_id);
@@ -581,7 +581,7 @@ fn forked_child_calls_are_refused() {
         forked(srq.query());
         forked(SharedReceiveQueue::new(srq.pd(), attributes));
         forked(pairs[0].server.id.create_srq(None, attributes));
-        forked(made.take().expect("there is one").destroy().map_err(Error::from));
+        forked(made.take().expect("the object should exist").destroy().map_err(Error::from));
         drop(doomed.take());
     });
     made.expect("still here").destroy().expect("destroy");

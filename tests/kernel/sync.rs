@@ -145,7 +145,7 @@ fn rejection_error_has_reason_and_private_data() {
         scope.spawn(|| {
             let unwanted = listener.get_request().expect("a request");
             // This call returns at once, because no connection exists.
-            unwanted.disconnect().expect("there is nothing to end");
+            unwanted.disconnect().expect("the call should succeed");
             unwanted.reject(b"no").expect("reject");
             unwanted.destroy().expect("destroy");
         });
@@ -156,7 +156,7 @@ fn rejection_error_has_reason_and_private_data() {
         assert_eq!(&rejection.private_data[..3], b"no\0");
         assert_eq!(error.errno(), libc::ECONNREFUSED);
         assert_last_event(&client.id, EventType::Rejected, b"no");
-        client.id.disconnect().expect("there is nothing to end");
+        client.id.disconnect().expect("the call should succeed");
         client.id.destroy().expect("destroy");
     });
     listener.destroy().expect("destroy");
@@ -392,10 +392,10 @@ fn id_moves_to_channel_and_back() {
     server.id.disconnect().expect("disconnect");
     assert_eq!(last(&server.id), EventType::Disconnected);
     ours.expect_event(EventType::Disconnected).expect("disconnected");
-    server.id.disconnect().expect("there is nothing to end");
-    client.id.disconnect().expect("there is nothing to end");
+    server.id.disconnect().expect("the call should succeed");
+    client.id.disconnect().expect("the call should succeed");
     client.id.migrate_to_sync().expect("make it synchronous");
-    client.id.disconnect().expect("there is nothing to end");
+    client.id.disconnect().expect("the call should succeed");
 }
 
 #[test]
@@ -552,7 +552,7 @@ fn create_ep_makes_needed_objects() {
         assert!(listener.qp().is_none());
         listener.set_timeout(Some(LONG));
         listener.listen(0).expect("listen");
-        let address = listener.local_addr().expect("query").expect("it is bound");
+        let address = listener.local_addr().expect("query").expect("the id should be bound");
         thread::scope(|scope| {
             let server = scope.spawn(|| {
                 let server = listener.get_request().expect("a request");

@@ -114,7 +114,7 @@ fn queue_pair_passes_all_states_back_to_reset() {
     other.done(1);
     modify(one.qp(), QueuePairAttributes::to(QpState::IB_QPS_ERR));
     assert_eq!(state(&one), QpState::IB_QPS_ERR);
-    one.post(4, SendOperation::Send, 0..8, SIGNALED).expect("it comes back");
+    one.post(4, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
     assert_eq!(one.next().status(), WcStatus::IB_WC_WR_FLUSH_ERR);
     modify(one.qp(), QueuePairAttributes::to(QpState::IB_QPS_RESET));
     assert_eq!(state(&one), QpState::IB_QPS_RESET);
@@ -136,7 +136,7 @@ fn queue_pair_passes_all_states_back_to_reset() {
     one.done(7);
 }
 
-/// The access flags of the queue pair apply besides those of the memory, which allows all of it.
+/// The access flags of the queue pair limit those of the memory, which permits all accesses.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn queue_pair_has_own_access_flags() {

@@ -111,7 +111,8 @@ fn unsupported_requests_are_refused_on_kt0() {
     let mut sends = from.qp.lock_send_queue().expect("send queue");
     let mut push =
         |operation, pieces: &[Sge]| Node::push_gathered(&mut sends, 1, operation, pieces);
-    let refused = push(SendOperation::Send, &[piece; 2]).expect_err("two pieces");
+    let refused =
+        push(SendOperation::Send, &[piece; 2]).expect_err("two entries should be refused");
     assert_invalid(&refused, &["2 scatter/gather entries", "maximum of 1"]);
     let (rkey, swap) = (7, 0);
     for remote_addr in [4097, 4100] {
@@ -127,14 +128,15 @@ fn unsupported_requests_are_refused_on_kt0() {
     push(SendOperation::Send, &[piece]).expect("no harm is done");
     drop(sends);
     let mut receives = to.qp.lock_receive_queue().expect("receive queue");
-    let refused = Node::push_scattered(&mut receives, 2, &[piece; 2]).expect_err("two pieces");
+    let refused = Node::push_scattered(&mut receives, 2, &[piece; 2])
+        .expect_err("two entries should be refused");
     assert_invalid(&refused, &["2 scatter/gather entries", "maximum of 1"]);
     Node::push_receive(&mut receives, 3).expect("no harm is done");
     drop(receives);
     assert_eq!([completed(&from.cq).len(), completed(&to.cq).len()], [1, 1]);
     let attributes = SharedReceiveQueueAttributes::default();
     let shared = SharedReceiveQueue::new(&to.pd, attributes).expect("shared receive queue");
-    let refused = receive_too_much(&shared, 2).expect_err("two pieces");
+    let refused = receive_too_much(&shared, 2).expect_err("two entries should be refused");
     assert_invalid(&refused, &["2 scatter/gather entries", "maximum of 1"]);
     receive_shared(&shared, 4).expect("no harm is done");
 }

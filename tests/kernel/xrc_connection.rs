@@ -153,7 +153,7 @@ fn endpoints_connect_and_send() {
         assert_eq!(listener.qp_type(), TARGET);
         listener.set_timeout(Some(LONG));
         listener.listen(0).expect("listen");
-        let address = listener.local_addr().expect("query").expect("it is bound");
+        let address = listener.local_addr().expect("query").expect("the id should be bound");
         thread::scope(|scope| {
             let server = scope.spawn(|| {
                 let server = listener.get_request().expect("a request");
@@ -222,7 +222,7 @@ fn objects_of_id_are_in_one_domain() {
     assert_ne!(default, own);
     assert_eq!(first.default_xrc_domain().expect("domain"), default);
     assert_eq!(third.create_xrc_target(None).expect("target").domain(), &default);
-    // The id can have another target when it has released the first.
+    // The id can have another target after it has released the first one.
     first.destroy_qp();
     assert!(first.xrc_target().is_none());
     target.unregister().expect("the id has released it");
@@ -342,7 +342,8 @@ fn target_is_only_for_target_ids() {
     let error = server.accept(&ConnParam::default()).expect_err("nothing to connect");
     assert_invalid(&error, &["there is no queue pair"]);
     server.reject(b"").expect("reject");
-    let error = ours.expect_event(EventType::Established).expect_err("it is rejected");
+    let error =
+        ours.expect_event(EventType::Established).expect_err("the request should be rejected");
     assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
     drop(listener);
 }

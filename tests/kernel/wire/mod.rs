@@ -26,14 +26,14 @@ use crate::netdev::{ip, run, wait_until_usable};
 
 /// The device on the wire.
 const DEVICE: &str = "rxe9";
-/// The addresses of the two ends: on the wire, and on another one that is never cut.
+/// The addresses of the two ends, on the wire and on another one that is never cut.
 const WIRE: [&str; 2] = ["10.9.0.1", "10.9.0.2"];
 const CONTROL: [&str; 2] = ["10.10.0.1", "10.10.0.2"];
-/// Port on which the far end accepts connections, and commands.
+/// The port on which the far end accepts connections and commands.
 const SERVER_PORT: u16 = 7471;
 const CONTROL_PORT: u16 = 7000;
 
-/// Makes this guest the end `end` of both wires.
+/// Configures this guest as the end `end` of both wires.
 fn plug_in(end: usize) {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
@@ -53,11 +53,11 @@ fn socket(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse::<IpAddr>().expect("an address"), port)
 }
 
-/// The far guest's program.
+/// The connection that carries commands to the far guest.
 struct Far(BufReader<TcpStream>);
 
 impl Far {
-    /// Waits until the far guest has started, which may take it some attempts, and plugs the wire in.
+    /// Waits until the far guest has started, which may take several attempts, and plugs the wire in.
     fn find() -> Self {
         plug_in(0);
         let address = socket(CONTROL[1], CONTROL_PORT);
@@ -95,7 +95,7 @@ impl Far {
         self.ask("plug");
     }
 
-    /// Makes the far guest stop without notice; it starts again.
+    /// Makes the far guest stop without notice. The far guest then starts again.
     fn die(mut self) {
         self.say("die");
     }
@@ -109,7 +109,7 @@ struct Talk {
     rkey: u32,
 }
 
-/// The parts of our memory that go there and come back.
+/// The parts of this side's memory that are written to the far guest and read back.
 const OUT: std::ops::Range<usize> = 0..1024;
 const BACK: std::ops::Range<usize> = 2048..3072;
 
@@ -118,7 +118,7 @@ impl Talk {
         let channel = channel();
         let id = resolve(&channel, socket(WIRE[1], SERVER_PORT));
         let side = Side::new(id, Shape::default());
-        // With the maximum, 7, rxe tries forever.
+        // With the maximum of 7, rxe repeats a request forever.
         let param = ConnParam { retry_count: 2, ..ConnParam::default() };
         side.id.connect(&param).expect("connect");
         let event = channel.expect_event(EventType::Established).expect("connected");
@@ -134,7 +134,7 @@ impl Talk {
         self.side.io.post(1, write, OUT, SendFlags::SIGNALED).expect("post a write");
     }
 
-    /// Moves bytes there and back.
+    /// Writes bytes to the far guest, and reads them back.
     fn exchanges_data(&mut self, round: u32) {
         let bytes: Vec<u8> = round.to_le_bytes().into_iter().cycle().take(OUT.len()).collect();
         self.side.io.fill(OUT.start, &bytes);
@@ -162,7 +162,7 @@ impl Talk {
         self.side.id.destroy().expect("destroy");
     }
 
-    /// Checks that no event or completion came.
+    /// Asserts that no event and no completion has arrived.
     fn is_silent(&self) {
         self.channel.set_nonblocking(true).expect("do not block");
         let error = self.channel.get_event().expect_err("nothing");
@@ -172,7 +172,7 @@ impl Talk {
     }
 }
 
-/// Checks that requests fail that are posted while nothing arrives, and those posted after them.
+/// Checks that requests fail that are posted while the wire is cut, and so do later requests.
 fn fails(talk: &Talk) {
     talk.write();
     talk.write();
@@ -181,7 +181,7 @@ fn fails(talk: &Talk) {
     assert_eq!(talk.side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_ERR);
 }
 
-/// Returns the settings for connections of the safe tier.
+/// Returns the config for connections of the safe tier.
 fn connector(keep_alive: Option<Duration>) -> Connector {
     Connector::new().config(ConnectionConfig::new().retry_count(2).keep_alive_interval(keep_alive))
 }
@@ -212,7 +212,7 @@ async fn tasks() -> [Waiters; 2] {
 async fn task_resolution_fails() {
     let connected = Connection::connect(&connector(None), socket(WIRE[1], SERVER_PORT)).await;
     let error = connected.expect_err("no peer should answer");
-    // Where the far end's network address was forgotten, that is what is asked for.
+    // If the kernel has forgotten the hardware address of the far end, it asks for this address first.
     assert!([libc::ETIMEDOUT, libc::EHOSTUNREACH].contains(&error.errno()), "{error}");
 }
 
@@ -245,7 +245,7 @@ fn ends_in_time(talk: Talk, asker: CmId) {
     let is_over = |result: rdmacm::Result<()>, id: &CmId, awaited| {
         let error = result.expect_err("no peer should answer");
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error:?}");
-        // The kernel has not given up, which is the same error.
+        // The operation is still pending in the kernel.
         assert_eq!(id.pending_event(), Some(awaited));
     };
     let Talk { side, channel, .. } = talk;
@@ -260,7 +260,7 @@ fn ends_in_time(talk: Talk, asker: CmId) {
     }
     is_over(side.id.disconnect(), &side.id, EventType::Disconnected);
     is_over(asker.id.connect(&ConnParam::default()), &asker.id, EventType::Established);
-    // The kernel is given more time.
+    // The kernel gets more time.
     let unused = socket("10.9.0.78", SERVER_PORT);
     is_over(finder.resolve_addr(None, unused, LONG), &finder, EventType::AddrResolved);
     for id in [side.id, asker.id, finder] {
@@ -282,7 +282,7 @@ fn cut_wire_fails_sends_and_works_once_replugged() {
     let [watched, unwatched] = [Some(Duration::from_millis(100)), None].map(safely);
     far.cut();
     thread::scope(|scope| {
-        // Each takes its time, so all of them take it together.
+        // Each call takes long, so all calls are made at the same time.
         scope.spawn(|| is_unreachable(asker, &asks));
         scope.spawn(is_not_resolved);
         scope.spawn(|| ends_in_time(limited, synchronous));

@@ -1,6 +1,6 @@
 //! The far guest of the wire tests.
 //!
-//! It lends memory to its clients, and obeys commands about itself and its end of the wire.
+//! The far guest exports memory to its clients, and executes commands that concern itself and its end of the wire.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +15,9 @@ use crate::fixtures::{Side, channel, listen};
 use crate::io::{Io, Shape};
 use crate::netdev::run;
 
-/// Runs until its guest ends. It is no test itself: `cargo xtask test` starts it for those of [`super`].
+/// Runs until its guest ends.
+///
+/// This is no test itself: `cargo xtask test` starts it for the tests of [`super`].
 #[test]
 #[ignore = "the far guest's part in the tests of wire: cargo xtask test wire"]
 fn serve() {
@@ -29,7 +31,7 @@ fn serve() {
 
 fn obey(stream: TcpStream) {
     let mut answers = stream.try_clone().expect("duplicate the socket");
-    // A test that fails takes its end of the connection along.
+    // A failing test drops its end of the connection.
     for command in BufReader::new(stream).lines().map_while(Result::ok) {
         match command.as_str() {
             "cut" => cut(true),
@@ -59,7 +61,7 @@ pub(super) fn cut(now: bool) {
     }
 }
 
-/// Gives each client the address and the key of memory that is its own.
+/// Gives each client the address and the key of separate memory.
 fn lend_memory() {
     let channel = channel();
     let (_listener, _) = listen(&channel, socket(WIRE[1], SERVER_PORT));
@@ -69,7 +71,7 @@ fn lend_memory() {
         match event.event_type() {
             EventType::ConnectRequest => {
                 let id = event.take_request().expect("an id");
-                // The client may give up at any time, above all if the wire has delayed its request.
+                // The client may give up at any time, especially if the wire has delayed its request.
                 let Ok(io) = Io::try_new(&id, Shape::default()) else { continue };
                 let side = Side { id, io };
                 let memory = side.io.memory();

@@ -131,7 +131,7 @@ fn dropped_request_is_rejected() {
     assert_eq!(rejected(&error).0, RejectReason::CONSUMER_DEFINED);
     client.id.destroy().expect("destroy");
     assert_eq!(ids(), before);
-    // It counts for nothing any more.
+    // The dropped event does not delay the destruction of its listener.
     listener.destroy().expect("destroy");
 }
 

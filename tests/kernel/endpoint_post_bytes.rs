@@ -22,13 +22,13 @@ use crate::executor::{self, in_time, on_each_executor};
 use crate::fixtures::{LONG, announce, asleep, assert_invalid, roce, siw};
 use crate::process::forked;
 
-/// Returns the number of messages that it has sent, and their bytes.
+/// Returns the number of messages that the connection has sent, and that of their bytes.
 fn sent(connection: &Connection) -> (u64, u64) {
     let counters = connection.stats().expect("count");
     (counters.messages_sent, counters.bytes_sent)
 }
 
-/// Posts more bytes than are copied while others wait.
+/// Posts as many bytes as the library copies under its lock, and more.
 fn many_bytes_arrive(address: SocketAddr) {
     let [client, server] =
         pair(address, &ConnectionConfig::new().send_buffer_size(8192).receive_buffer_size(8192));
@@ -168,7 +168,7 @@ async fn dropped(address: SocketAddr) {
             posted.as_ref().expect("post");
             endpoint_tokio::receives(&server, &[number]).await;
         }
-        // Nothing of the dropped tasks.
+        // The dropped tasks have posted no bytes.
         in_time(client.post_bytes(b"after it")).await.expect("post");
         endpoint_tokio::receives(&server, b"after it").await;
         has_all_buffers(&client, 1).await;

@@ -141,9 +141,9 @@ async fn flushing(address: SocketAddr) {
     }
 }
 
-/// Writes, reads and changes memory of the server, and drops the calls.
+/// Drops calls that write, read and change memory of the server.
 async fn reaching_memory(address: SocketAddr) {
-    // One for each of the calls, which may have it still when they are dropped.
+    // Each call has its own buffer, which a dropped call may keep.
     let config = ConnectionConfig::new().send_buffers(4);
     let [client, server] = pair(address, &config).await;
     let memory = DmaMemory::new(4096).expect("memory");
@@ -182,7 +182,7 @@ async fn reaching_memory(address: SocketAddr) {
         }
         in_time(client.flush()).await.expect("flush");
         has_all_buffers(&client, 4).await;
-        // siw has what was written when a message that was sent later has come.
+        // On siw the written bytes have arrived when a later message has arrived.
         send(&client, b"look").await;
         receives(&server, b"look").await;
         let mut bytes = [0; 1];
@@ -246,13 +246,13 @@ async fn aborting(address: SocketAddr) {
     }
 }
 
-/// Time for which a server waits for a client that it has accepted.
+/// The time for which a server waits for a client that it has accepted.
 ///
 /// The kernel handles arrivals on each processor separately. So the end of a client may overtake its request, and then
 /// no event reaches the server.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Accepts every request, and waits for the end of its connection.
+/// Accepts each request, and waits for the end of its connection.
 async fn serve(listener: Arc<Listener>) {
     loop {
         let incoming = listener.accept().await.expect("a request");
@@ -281,7 +281,7 @@ async fn connecting(address: SocketAddr) {
             send(&connection, b"hello").await;
             receives(&connection, b"hello").await;
         }
-        // On both sides.
+        // The objects of both sides are destroyed in the end.
         eventually_as(address, &before).await;
         if is_connected {
             break;
@@ -297,10 +297,10 @@ async fn accepting(address: SocketAddr) {
     for point in Point::all() {
         let client = executor::spawn(async move {
             let connection = Connection::connect(&Connector::new(), server).await?;
-            // The end of it, where it was accepted and dropped then.
+            // If the connection was accepted and dropped, this call returns its end.
             connection.recv().await.map(drop)
         });
-        // A dropped accept call does not lose a request.
+        // A dropped accept loses no request.
         let incoming = match until_dropped(listener.accept(), point).await {
             Some(incoming) => incoming,
             None => in_time(listener.accept()).await,
@@ -311,7 +311,7 @@ async fn accepting(address: SocketAddr) {
         let accepted = until_dropped(accepting, point).await.map(|it| it.expect("accept"));
         let is_accepted = accepted.is_some();
         drop(accepted);
-        // Rejected, or ended.
+        // The client was rejected, or its connection has ended.
         let ended = in_time(client).await.expect("task should not panic");
         assert!(ended.is_ok() || !is_accepted, "{ended:?}");
         eventually_as(address, &before).await;

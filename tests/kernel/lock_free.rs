@@ -43,8 +43,7 @@ struct Steps {
 
 /// Returns `true` if `byte` yields the bytes of a locked instruction.
 ///
-/// A fence does not count, although compilers implement it by a locked instruction that changes nothing: no thread ever
-/// waits for it.
+/// A fence does not count: compilers implement it by a locked instruction without effect, for which no thread waits.
 fn is_locked(byte: impl Fn(usize) -> u8) -> bool {
     const LOCK: u8 = 0xf0;
     const OTHERS: [u8; 10] = [0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3];
@@ -146,8 +145,9 @@ fn watch(address: SocketAddr) {
     let mut poller = arrived.lock_poller().expect("poller");
     let mut done = [Completion::default(); 4];
     let mut all = Vec::new();
-    // A doorbell of mlx5 executes one locked instruction, so that a step to RESET waits until it has been rung. A push of
-    // a receive rings it too. The queue pairs of this test have registers of their own, so the thread waits for no other one.
+    // A doorbell of mlx5 executes one locked instruction, so that a step to RESET waits until the doorbell has been
+    // rung. A push of a receive rings the doorbell, too. The queue pairs of this test have dedicated registers, so the
+    // thread waits for no other thread.
     let rings = usize::from(is_card());
     // SAFETY: the regions outlive the queue pairs, and no thread reads the bytes.
     all.push(("post a receive", rings, steps_to(|| unsafe { receives.post(&receive) })));

@@ -47,7 +47,7 @@ impl Connection {
         Self { initiator, target }
     }
 
-    /// Carries out `operation` at `srq_number`, and returns its completion.
+    /// Executes `operation` at `srq_number`, and returns its completion.
     fn carry_out(&self, srq_number: u32, operation: SendOperation<'_>) -> Completion {
         let operation = SendOperation::AtSharedQueue { srq_number, operation: &operation };
         self.initiator.post(7, operation, 0..8, SIGNALED).expect("post");
@@ -109,7 +109,7 @@ fn message_reaches_named_queue() {
     }
 }
 
-/// The protection domain of the named queue guards memory, and not that of a queue pair.
+/// The protection domain of the named queue protects memory, and that of the queue pair does not.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn named_queue_guards_remote_memory() {
@@ -170,7 +170,7 @@ fn impossible_operations_are_refused() {
         let operation = SendOperation::AtSharedQueue { srq_number, operation: &inner };
         assert_invalid(&post(operation).expect_err("not at a queue"), &["shared receive queue"]);
     }
-    // Nothing was stored.
+    // No bytes were stored.
     shared.receive(1, 0..64).expect("post a receive");
     connection.succeeds(srq_number, SendOperation::Send);
     shared.done();
@@ -211,7 +211,7 @@ fn initiator_flushes_requests() {
     connection.initiator.qp().drain(LONG, |_| {}).expect("drain");
 }
 
-/// One connection reaches each process that has joined the domain, as long as one of them has the target.
+/// One connection reaches each process that has joined the domain, while a process has the target.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn processes_share_target() {

@@ -15,7 +15,7 @@ use rdmacm_tests::{Process, promised, promised_device, wait_until};
 /// Long enough for a thousand pings on a loaded machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Long enough for the C compiler in a guest on a loaded machine.
+/// The time limit of the C compiler in a guest on a loaded machine.
 pub(crate) const COMPILER_LIMIT: Duration = Duration::from_secs(400);
 
 /// Maker of a program.

@@ -55,7 +55,7 @@ pub(super) fn check_copies(journal: &str) {
     let bytes = |line: &str| unhexed(&value(line, "bytes").unwrap_or_default());
     for (at, ring) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("ring ")) {
         let mut copy = bytes(ring);
-        let is_its = |line: &&&str| {
+        let is_same_entry = |line: &&&str| {
             let has = |name| value(line, name) == value(ring, name);
             line.starts_with("send ") && has("qpn") && has("index")
         };
@@ -67,7 +67,7 @@ pub(super) fn check_copies(journal: &str) {
         };
         let mut generation = lines[at..].iter().take_while(|line| !is_reset(line));
         // A doorbell alone has 8 bytes.
-        if let (9.., Some(send)) = (copy.len(), generation.find(is_its)) {
+        if let (9.., Some(send)) = (copy.len(), generation.find(is_same_entry)) {
             let entry = bytes(send);
             // Zeros at the end are absent.
             copy.resize(entry.len(), 0);

@@ -454,7 +454,19 @@ fn hardware_address_change_is_reported() {
         assert_eq!(side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_RTS);
     }
     let address = listener.local_addr().expect("query").expect("the id should be bound");
-    let late = resolve(&channel, address);
+    // The kernel replaces the GIDs of the device after it has reported the change.
+    let mut late = None;
+    wait_until("the address can be resolved", || {
+        let id = id(&channel);
+        let asked = id.resolve_addr(None, address, LONG);
+        let resolved = asked.and_then(|()| channel.expect_event(EventType::AddrResolved).map(drop));
+        if let Err(error) = &resolved {
+            assert_eq!(error.errno(), libc::ENODEV, "{error}");
+        }
+        late = resolved.is_ok().then_some(id);
+        late.is_some()
+    });
+    let late = late.expect("an id");
     assert_eq!(late.peer_addr().expect("query"), Some(address));
     for id in [bound, listener, late] {
         id.destroy().expect("destroy");

@@ -129,15 +129,20 @@ impl World {
                 self.take(events);
             }
             (7, Some(member)) => {
-                self.writable.remove(&member);
                 let tried = if argument & 16 == 0 {
                     group.acquire_buffer(member).map(|buffer| self.buffers.push(buffer))
                 } else {
                     let bytes = [7; LENGTH + 1];
                     group.post_bytes(member, &bytes[..place % (LENGTH + 2)])
                 };
-                if tried.is_err_and(|error| *error.kind() == ErrorKind::WouldBlock) {
-                    self.lacking.insert(member);
+                match tried {
+                    Ok(()) => drop(self.writable.remove(&member)),
+                    Err(error) if *error.kind() == ErrorKind::WouldBlock => {
+                        self.writable.remove(&member);
+                        self.lacking.insert(member);
+                    }
+                    // The buffer that the event offered stays free until the next poll.
+                    Err(_) => {}
                 }
             }
             (8, _) if !self.buffers.is_empty() => {

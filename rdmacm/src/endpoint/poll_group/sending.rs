@@ -177,6 +177,11 @@ impl PollGroup {
             let Some(member) = self.waiting.pop_front() else { break };
             let Some(link) = self.members.get_mut(member) else { continue };
             if link.lack == Lack::Buffer && link.phase == Phase::Established {
+                if !link.core.has_free_buffer() {
+                    // The member took its last place after the call that found no buffer.
+                    link.lack = Lack::Place;
+                    continue;
+                }
                 link.lack = Lack::Nothing;
                 self.lacking -= 1;
                 self.events.push_back(Event::Writable(member));

@@ -87,3 +87,29 @@ fn buffer_dropped_after_would_block_wakes_group() {
     assert_becomes_writable(&mut forged, waiter);
     drop(third);
 }
+
+/// The first member takes its last place while it waits for a buffer, so it cannot use the next free one.
+#[test]
+fn member_without_place_is_passed_over() {
+    let config = PollGroupConfig::new().receives(4).sends(3).sends_per_member(2);
+    let mut forged = ForgedGroup::new(Capabilities::default(), &config);
+    let [holder, first, second] = [1, 2, 3].map(|number| {
+        let member = forged.accept(number, false, false).expect("accept");
+        forged.deliver(member, ESTABLISHED, 0).expect("deliver");
+        member
+    });
+    assert_eq!(poll_until_idle(&mut forged).len(), 3);
+    let held = [(); 2].map(|()| forged.group.acquire_buffer(holder).expect("a buffer"));
+    let _one = forged.group.acquire_buffer(first).expect("a buffer");
+    assert_would_block(&mut forged, first);
+    assert_would_block(&mut forged, second);
+    assert_eq!(poll_until_idle(&mut forged).len(), 0);
+    let [to_first, to_second] = held;
+    forged.device.device().refuses = 1;
+    forged.group.post_send(to_first).expect_err("the device refuses it");
+    let _last = forged.group.acquire_buffer(first).expect("the free buffer");
+    forged.device.device().refuses = 1;
+    forged.group.post_send(to_second).expect_err("the device refuses it");
+    let events = poll_until_idle(&mut forged);
+    assert!(matches!(events[..], [Event::Writable(member)] if member == second), "{events:?}");
+}

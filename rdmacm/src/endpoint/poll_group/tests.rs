@@ -1,22 +1,36 @@
 //! Tests of poll groups without a kernel: calls of an event loop that free a place or a buffer wake the loop.
 
 use super::forged::{ESTABLISHED, ForgedGroup};
-use super::{Event, Member, PollGroupConfig};
+use super::{Event, Member, PollGroupConfig, SendBuffer};
 use crate::driver::Capabilities;
 use crate::error::ErrorKind;
 
-/// Returns a group with two established members and two send buffers, both of which one member may use.
-fn group_with_two_members() -> (ForgedGroup, [Member; 2]) {
-    let config = PollGroupConfig::new().receives(4).sends(2).sends_per_member(2);
+/// Returns a group with `N` established members and as many send buffers, two of which one member may use.
+fn group_with_members<const N: usize>() -> (ForgedGroup, [Member; N]) {
+    let sends = u32::try_from(N).expect("few members");
+    let config = PollGroupConfig::new().receives(4).sends(sends).sends_per_member(2);
     let mut forged = ForgedGroup::new(Capabilities::default(), &config);
-    let members = [1, 2].map(|number| {
+    let members = std::array::from_fn(|place| {
+        let number = u32::try_from(place).expect("few members") + 1;
         let member = forged.accept(number, false, false).expect("accept");
         forged.deliver(member, ESTABLISHED, 0).expect("deliver");
         member
     });
     let events = poll_until_idle(&mut forged);
-    assert!(matches!(events[..], [Event::Established(_), Event::Established(_)]), "{events:?}");
+    let are_established = events.iter().all(|event| matches!(event, Event::Established(_)));
+    assert!(are_established && events.len() == N, "{events:?}");
     (forged, members)
+}
+
+/// Takes both buffers that the member may use.
+fn acquire_two(forged: &mut ForgedGroup, member: Member) -> [SendBuffer; 2] {
+    [(); 2].map(|()| forged.group.acquire_buffer(member).expect("a place should be free"))
+}
+
+/// Posts the buffer, which the device refuses.
+fn refuse_send(forged: &mut ForgedGroup, buffer: SendBuffer) {
+    forged.device.device().refuses = 1;
+    forged.group.post_send(buffer).expect_err("the device should refuse the send");
 }
 
 /// Polls until the descriptor is not readable, as an event loop does.
@@ -46,33 +60,28 @@ fn assert_becomes_writable(forged: &mut ForgedGroup, member: Member) {
 
 #[test]
 fn refused_send_frees_place_of_waiting_member() {
-    let (mut forged, [member, _]) = group_with_two_members();
-    let [first, _second] =
-        [(); 2].map(|()| forged.group.acquire_buffer(member).expect("a place should be free"));
+    let (mut forged, [member, _]) = group_with_members();
+    let [first, _second] = acquire_two(&mut forged, member);
     assert_would_block(&mut forged, member);
     assert_eq!(poll_until_idle(&mut forged).len(), 0);
-    forged.device.device().refuses = 1;
-    forged.group.post_send(first).expect_err("the device should refuse the send");
+    refuse_send(&mut forged, first);
     assert_becomes_writable(&mut forged, member);
 }
 
 #[test]
 fn refused_send_frees_buffer_for_other_member() {
-    let (mut forged, [holder, waiter]) = group_with_two_members();
-    let [first, _second] =
-        [(); 2].map(|()| forged.group.acquire_buffer(holder).expect("a place should be free"));
+    let (mut forged, [holder, waiter]) = group_with_members();
+    let [first, _second] = acquire_two(&mut forged, holder);
     assert_would_block(&mut forged, waiter);
     assert_eq!(poll_until_idle(&mut forged).len(), 0);
-    forged.device.device().refuses = 1;
-    forged.group.post_send(first).expect_err("the device should refuse the send");
+    refuse_send(&mut forged, first);
     assert_becomes_writable(&mut forged, waiter);
 }
 
 #[test]
 fn buffer_dropped_after_would_block_wakes_group() {
-    let (mut forged, [holder, waiter]) = group_with_two_members();
-    let [first, second] =
-        [(); 2].map(|()| forged.group.acquire_buffer(holder).expect("a place should be free"));
+    let (mut forged, [holder, waiter]) = group_with_members();
+    let [first, second] = acquire_two(&mut forged, holder);
     // The last poll of the group is before a member lacks a buffer.
     assert_eq!(poll_until_idle(&mut forged).len(), 0);
     assert_would_block(&mut forged, waiter);
@@ -91,25 +100,15 @@ fn buffer_dropped_after_would_block_wakes_group() {
 /// The first member takes its last place while it waits for a buffer, so it cannot use the next free one.
 #[test]
 fn member_without_place_is_passed_over() {
-    let config = PollGroupConfig::new().receives(4).sends(3).sends_per_member(2);
-    let mut forged = ForgedGroup::new(Capabilities::default(), &config);
-    let [holder, first, second] = [1, 2, 3].map(|number| {
-        let member = forged.accept(number, false, false).expect("accept");
-        forged.deliver(member, ESTABLISHED, 0).expect("deliver");
-        member
-    });
-    assert_eq!(poll_until_idle(&mut forged).len(), 3);
-    let held = [(); 2].map(|()| forged.group.acquire_buffer(holder).expect("a buffer"));
+    let (mut forged, [holder, first, second]) = group_with_members();
+    let [to_first, to_second] = acquire_two(&mut forged, holder);
     let _one = forged.group.acquire_buffer(first).expect("a buffer");
     assert_would_block(&mut forged, first);
     assert_would_block(&mut forged, second);
     assert_eq!(poll_until_idle(&mut forged).len(), 0);
-    let [to_first, to_second] = held;
-    forged.device.device().refuses = 1;
-    forged.group.post_send(to_first).expect_err("the device refuses it");
+    refuse_send(&mut forged, to_first);
     let _last = forged.group.acquire_buffer(first).expect("the free buffer");
-    forged.device.device().refuses = 1;
-    forged.group.post_send(to_second).expect_err("the device refuses it");
+    refuse_send(&mut forged, to_second);
     let events = poll_until_idle(&mut forged);
     assert!(matches!(events[..], [Event::Writable(member)] if member == second), "{events:?}");
 }

@@ -111,7 +111,7 @@ fn port_in_use_is_refused() {
     assert_eq!(error.errno(), libc::EADDRINUSE);
     let text = error.to_string();
     assert!(text.contains("bind id") && text.contains(&taken.to_string()), "{text}");
-    // The same port of another address is free.
+    // Another address still has the port free.
     id(&channel).bind(roce_v6(taken.port())).expect("bind");
 }
 

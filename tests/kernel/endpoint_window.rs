@@ -123,17 +123,26 @@ fn abandoned_window_leaves_connection_intact() {
     assert_eq!(objects_at(roce(0)), before);
 }
 
+/// Posts a message to the server that invalidates the key of memory that the server exports.
+fn post_invalidation(
+    client: &Connection,
+    server: &Connection,
+) -> (DmaMemory, ExportedMemory, RemoteMemory) {
+    let memory = DmaMemory::new(64).expect("memory");
+    let export = server.export(&memory, BOTH).expect("export");
+    let remote = sent(server, client, &export.to_bytes());
+    let mut buffer = filled(client, b"done");
+    buffer.set_invalidated(Some(&remote));
+    client.post_send(buffer).expect("post");
+    (memory, export, remote)
+}
+
 /// siw invalidates the key of any export, and reports this to no program.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_invalidation_is_not_reported() {
     let [client, server] = begun(siw(0));
-    let memory = DmaMemory::new(64).expect("memory");
-    let export = server.export(&memory, BOTH).expect("export");
-    let remote = sent(&server, &client, &export.to_bytes());
-    let mut buffer = filled(&client, b"done");
-    buffer.set_invalidated(Some(&remote));
-    client.post_send(buffer).expect("post");
+    let (memory, export, remote) = post_invalidation(&client, &server);
     let message = server.recv_timeout(LONG).expect("receive").expect("a message should arrive");
     assert_eq!((&*message, message.invalidated_key()), (&b"done"[..], None));
     assert!(!export.is_invalidated());
@@ -154,12 +163,7 @@ fn siw_invalidation_is_not_reported() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_invalidation_of_region_is_refused() {
     let [client, server] = pair(roce(0), &ConnectionConfig::default());
-    let memory = DmaMemory::new(64).expect("memory");
-    let export = server.export(&memory, BOTH).expect("export");
-    let remote = sent(&server, &client, &export.to_bytes());
-    let mut buffer = filled(&client, b"done");
-    buffer.set_invalidated(Some(&remote));
-    client.post_send(buffer).expect("post");
+    let (_memory, export, _) = post_invalidation(&client, &server);
     let error = server.recv_timeout(LONG).expect_err("the connection should have failed");
     match is_card() {
         true => assert_eq!(

@@ -1,0 +1,48 @@
+use super::super::id::tests::fake_connection;
+use super::*;
+use crate::verbs::{
+    CompletionQueue, Context, ProtectionDomain, QpState, QueuePair, QueuePairAttributes,
+    QueuePairInit,
+};
+
+/// Creates a queue pair of the null device, which has the options 3 of vendor 7.
+fn qp() -> OwnQp {
+    let context = Context::null();
+    let pd = ProtectionDomain::new(&context).expect("protection domain");
+    let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
+    OwnQp::Queues(QueuePair::new(&pd, &QueuePairInit::new(&cq)).expect("queue pair"))
+}
+
+fn changed(qp: &OwnQp) -> Option<Ece> {
+    qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_INIT)).expect("modify");
+    qp.ece()
+}
+
+#[test]
+fn answer_of_other_vendor_is_refused() {
+    let (id, _channel, _kernel) = fake_connection();
+    let qp = qp();
+    id.inner.state().offer_ece(&qp).expect("offer");
+    assert_eq!(id.inner.state().local_ece, Ece { vendor_id: 7, options: 3 });
+    let other = Ece { vendor_id: 8, options: 1 };
+    let error = id.inner.take_ece_answer(&qp, other).expect_err("another vendor");
+    assert_eq!(error.errno(), libc::EINVAL, "{error}");
+    for (answer, options) in [((7, 2), 2), ((7, 6), 2), ((0, 0), 0)] {
+        let answer = Ece { vendor_id: answer.0, options: answer.1 };
+        id.inner.take_ece_answer(&qp, answer).expect("take the answer");
+        assert_eq!(changed(&qp), Some(Ece { vendor_id: 7, options }));
+    }
+}
+
+#[test]
+fn request_of_other_vendor_leaves_no_options() {
+    for (request, options) in [((7, 5), 1), ((8, 5), 0)] {
+        let (id, _channel, _kernel) = fake_connection();
+        let (qp, mut state) = (qp(), id.inner.state());
+        state.remote_ece = Ece { vendor_id: request.0, options: request.1 };
+        state.offer_ece(&qp).expect("offer");
+        changed(&qp);
+        state.note_ece(&qp);
+        assert_eq!(state.answer_ece(), Ece { vendor_id: request.0, options });
+    }
+}

@@ -1,0 +1,97 @@
+use super::super::golden;
+use super::*;
+use crate::sys::netlink::fake::{acknowledgement, done, error, hex, message};
+use crate::sys::sysfs::fake::Tree;
+
+#[test]
+fn bad_names_are_refused_without_command() {
+    let (mut sources, kernel) = Sources::netlink_only(&[]);
+    let long = "x".repeat(64);
+    let names = [
+        ("", "v0", "empty"),
+        (&long, "v0", "63 bytes"),
+        ("rxe%d", "v0", "'%'"),
+        ("r\0", "v0", "NUL"),
+        ("rxe0", "", "empty"),
+        ("rxe0", "sixteen-bytes-xx", "15 bytes"),
+        ("rxe0", "v\0", "NUL"),
+    ];
+    for (name, netdev, reason) in names {
+        let error = add_by(&mut sources, name, LinkType::Rxe, netdev).unwrap_err();
+        assert_eq!(error.errno(), libc::EINVAL);
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+    assert!(kernel.requests().is_empty());
+}
+
+#[test]
+#[cfg(target_endian = "little")]
+fn add_requests_acknowledgement() {
+    let (mut sources, kernel) = Sources::netlink_only(&[acknowledgement(1)]);
+    add_by(&mut sources, "siw0", LinkType::Siw, "v1").unwrap();
+    let expected = hex("2c000000 0314 0500 01000000 00000000  | NEWLINK, NLM_F_REQUEST | NLM_F_ACK
+             0900 0200 73697730 00 000000          | DEV_NAME
+             0800 4100 736977 00                   | LINK_TYPE
+             0700 3300 7631 00 00                  | NDEV_NAME");
+    assert_eq!(kernel.requests(), [expected]);
+}
+
+#[test]
+fn errors_of_add_have_hints() {
+    let cases = [
+        (libc::ENODEV, "no network device"),
+        (libc::EEXIST, "has a link"),
+        (libc::ENFILE, "has that name"),
+        (libc::EPERM, "CAP_NET_ADMIN"),
+        (libc::EINVAL, "modprobe siw"),
+        (libc::ENOMEM, "siw0 (siw on v1)"),
+    ];
+    for (errno, text) in cases {
+        let (mut sources, _kernel) = Sources::netlink_only(&[error(1, -errno)]);
+        let error = add_by(&mut sources, "siw0", LinkType::Siw, "v1").unwrap_err();
+        assert_eq!(error.errno(), errno);
+        assert!(error.to_string().contains(text), "{error}");
+    }
+}
+
+#[test]
+fn add_without_netlink_fails() {
+    let tree = Tree::new(golden::SYSFS);
+    let mut sources = Sources::sysfs_only(&tree);
+    let error = add_by(&mut sources, "rxe1", LinkType::Rxe, "v0").unwrap_err();
+    assert_eq!(error.errno(), libc::EPROTONOSUPPORT);
+    let error = delete_by(&mut sources, "rxe0").unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+}
+
+#[test]
+#[cfg(target_endian = "little")]
+fn delete_uses_device_index() {
+    let listed = |sequence| message(0x1401, sequence, &hex(golden::DEVICE));
+    let (mut sources, kernel) = Sources::netlink_only(&[
+        listed(1),
+        done(1, 0),
+        acknowledgement(2),
+        listed(3),
+        done(3, 0),
+        error(4, -libc::EINVAL),
+        listed(5),
+        done(5, 0),
+    ]);
+    delete_by(&mut sources, "rxe0").unwrap();
+    let request = kernel.requests().remove(1);
+    assert_eq!(request[4..8], hex("0414 0500"));
+    assert_eq!(request[16..], hex("0800 0100 00000000"));
+    let error = delete_by(&mut sources, "rxe0").unwrap_err();
+    assert!(error.to_string().contains("software devices"), "{error}");
+    let error = delete_by(&mut sources, "rxe1").unwrap_err();
+    assert_eq!((error.errno(), error.subject()), (libc::ENODEV, "rxe1"));
+}
+
+#[test]
+fn kinds_by_name() {
+    for kind in [LinkType::Rxe, LinkType::Siw] {
+        assert_eq!(kind.to_string().parse(), Ok(kind));
+    }
+    assert_eq!("mlx5".parse::<LinkType>(), Err(ParseLinkKindError));
+}

@@ -1,0 +1,44 @@
+use super::*;
+
+#[test]
+fn default_fits_linux_limit_of_locked_memory() {
+    let config = PollGroupConfig::default();
+    let bytes = |count: u32, size: usize| size * usize::try_from(count).expect("32 bits fit");
+    let receives = bytes(config.posted_receives(true), config.receive_buffer_size);
+    let sends = bytes(config.sends, config.send_buffer_size);
+    assert!(receives + sends <= 7 << 20, "{} bytes of the 8 MiB", receives + sends);
+}
+
+#[test]
+fn impossible_parameters_are_refused() {
+    let config = PollGroupConfig::default;
+    config().check().expect("the default is possible");
+    for refused in [
+        config().receives(0),
+        config().sends(0),
+        config().receive_buffer_size(0),
+        config().send_buffer_size(0),
+        config().sends_per_member(0),
+        config().max_held(0),
+        config().retry_count(8),
+        config().rnr_retry_count(8),
+        config().keep_alive_interval(Some(Duration::ZERO)),
+    ] {
+        refused.check().expect_err("no group has this");
+    }
+}
+
+#[test]
+fn iwarp_group_has_reserve() {
+    let posted =
+        |receives, is_iwarp| PollGroupConfig::new().receives(receives).posted_receives(is_iwarp);
+    assert_eq!([posted(1, true), posted(80, true), posted(80, false)], [3, 90, 80]);
+    assert_eq!(posted(u32::MAX, true), u32::MAX);
+}
+
+#[test]
+fn completion_queue_has_room_for_all_sends() {
+    let config = PollGroupConfig::new().sends(10);
+    assert_eq!([config.send_completions(0), config.send_completions(5)], [10, 15]);
+    assert_eq!(config.send_completions(u32::MAX), u32::MAX);
+}

@@ -1,0 +1,119 @@
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::mpsc;
+use std::task::{Context, Wake};
+use std::thread::ThreadId;
+use std::time::Instant;
+
+use super::*;
+use crate::endpoint::task::runtime::{BlockingWork, Descriptor, RegisteredFd, Sleep};
+
+/// A runtime that treats all blocking work alike.
+#[derive(Debug, Clone, Copy)]
+enum Pool {
+    Runs,
+    Refuses,
+    Drops,
+}
+
+impl Runtime for Pool {
+    fn register(&self, _: Descriptor) -> io::Result<Box<dyn RegisteredFd>> {
+        unreachable!("nothing is registered")
+    }
+
+    fn sleep_until(&self, _: Instant) -> io::Result<Sleep> {
+        unreachable!("no task sleeps")
+    }
+
+    fn run_blocking(&self, work: BlockingWork) -> Result<(), BlockingWork> {
+        match self {
+            Self::Runs => drop(thread::spawn(work)),
+            Self::Refuses => return Err(work),
+            Self::Drops => drop(work),
+        }
+        Ok(())
+    }
+}
+
+fn pool(pool: Pool) -> Arc<dyn Runtime> {
+    Arc::new(pool)
+}
+
+struct Unparks(thread::Thread);
+
+impl Wake for Unparks {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unparks(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Reports the thread that drops it.
+struct Reports(mpsc::Sender<ThreadId>);
+
+impl Drop for Reports {
+    fn drop(&mut self) {
+        let _ = self.0.send(thread::current().id());
+    }
+}
+
+#[test]
+fn work_runs_here_only_if_runtime_refuses() {
+    let here = thread::current().id();
+    for (kind, is_here) in [(Pool::Runs, false), (Pool::Refuses, true)] {
+        let done = block_on(run_blocking(&pool(kind), || thread::current().id()));
+        assert_eq!(done.expect("the work should be done") == here, is_here, "{kind:?}");
+    }
+    assert_eq!(block_on(run_blocking(&pool(Pool::Drops), || 1)), None);
+}
+
+#[test]
+fn value_drops_here_only_if_runtime_does_not_run() {
+    let here = thread::current().id();
+    for (kind, is_here) in [(Pool::Runs, false), (Pool::Refuses, true), (Pool::Drops, true)] {
+        let (reports, dropped) = mpsc::channel();
+        drop(DropOnBlockingPool::new(Reports(reports), &pool(kind)));
+        let dropped = dropped.recv().expect("the value should be dropped");
+        assert_eq!(dropped == here, is_here, "{kind:?}");
+    }
+}
+
+#[test]
+fn panic_of_work_resumes_in_waiting_task() {
+    for kind in [Pool::Runs, Pool::Refuses] {
+        let work = || -> u8 { panic::resume_unwind(Box::new("of the work")) };
+        let panics = || block_on(run_blocking(&pool(kind), work));
+        let payload = panic::catch_unwind(panics).expect_err("the work panics");
+        assert_eq!(payload.downcast_ref(), Some(&"of the work"));
+    }
+}
+
+#[test]
+fn result_without_waiting_task_is_dropped_there() {
+    let (reports, dropped) = mpsc::channel();
+    let (goes_on, waits) = mpsc::channel::<()>();
+    let pool = pool(Pool::Runs);
+    let work = move || {
+        let _ = waits.recv();
+        Reports(reports)
+    };
+    {
+        let mut running = pin!(run_blocking(&pool, work));
+        let polled = running.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+    }
+    drop(goes_on);
+    let dropped = dropped.recv().expect("the result should be dropped");
+    assert_ne!(dropped, thread::current().id());
+}

@@ -1,0 +1,60 @@
+use std::sync::mpsc;
+use std::thread;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags};
+use tokio::runtime::Builder;
+
+use super::*;
+
+fn descriptor() -> Descriptor {
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("an epoll instance");
+    Descriptor::new(Arc::new(epoll))
+}
+
+#[test]
+fn runtime_without_io_or_time_is_refused() {
+    let mut builders = [(); 3].map(|()| Builder::new_current_thread());
+    builders[1].enable_io();
+    builders[2].enable_time();
+    for builder in &mut builders {
+        let runtime = builder.build().expect("a runtime");
+        let _inside = runtime.enter();
+        let error = TokioRuntime.register(descriptor()).expect_err("something is missing");
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        assert!(error.to_string().contains("enable_all"), "{error}");
+    }
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let _inside = runtime.enter();
+    TokioRuntime.register(descriptor()).expect("nothing is missing");
+}
+
+#[test]
+fn call_outside_of_runtime_is_refused() {
+    let errors =
+        [TokioRuntime.register(descriptor()).err(), TokioRuntime.sleep_until(Instant::now()).err()];
+    for error in errors {
+        assert_eq!(error.expect("no runtime").kind(), io::ErrorKind::Unsupported);
+    }
+    assert!(TokioRuntime.run_blocking(Box::new(|| {})).is_err());
+}
+
+/// Requests a stack that is larger than any process can have.
+#[test]
+fn work_is_returned_if_system_has_no_thread() {
+    for (stack, has_threads) in [(1 << 20, true), (1 << 46, false)] {
+        let runtime = Builder::new_current_thread().thread_stack_size(stack).build();
+        let runtime = runtime.expect("a runtime");
+        let _inside = runtime.enter();
+        let (reports, ran) = mpsc::channel();
+        let work = move || reports.send(thread::current().id()).expect("the test waits");
+        match TokioRuntime.run_blocking(Box::new(work)) {
+            Ok(()) => assert!(has_threads),
+            Err(work) => {
+                assert!(!has_threads);
+                work();
+            }
+        }
+        let ran = ran.recv().expect("the work should run");
+        assert_eq!(ran == thread::current().id(), !has_threads);
+    }
+}

@@ -1,0 +1,54 @@
+use super::*;
+
+#[test]
+fn says_operation_subject_and_errno() {
+    let error = Error::os("resolve the address", "10.0.0.9:7471 of id 3", Errno::ENODEV);
+    assert_eq!(
+        error.to_string(),
+        "cannot resolve the address 10.0.0.9:7471 of id 3: No such device (ENODEV)"
+    );
+    assert_eq!(error.errno(), libc::ENODEV);
+}
+
+#[test]
+fn hint_is_for_its_errno_only() {
+    let error = || Error::os("bind", "id 1", Errno::ENODEV);
+    let with = error().with_hint(Errno::ENODEV, "buy a device");
+    assert_eq!(with.to_string(), "cannot bind id 1: No such device (ENODEV); buy a device");
+    assert_eq!((with.errno(), with.hint()), (libc::ENODEV, Some("buy a device")));
+    assert_eq!(*with.kind(), ErrorKind::Os(libc::ENODEV));
+    let second = with.with_hint(Errno::ENODEV, "try again");
+    assert_eq!(second.hint(), Some("buy a device"));
+    let without = error().with_hint(Errno::EINVAL, "try again");
+    assert_eq!(without.to_string(), "cannot bind id 1: No such device (ENODEV)");
+    assert_eq!(format!("{without:?}"), without.to_string());
+}
+
+#[test]
+fn peer_is_named_once() {
+    let error = |subject| Error::new("wait for", subject, ErrorKind::TimedOut);
+    for (subject, named) in [
+        ("", "for the connection to 10.0.0.9:7471"),
+        ("it on id 1", "it on id 1, for the connection to 10.0.0.9:7471"),
+        ("10.0.0.9:7471 of id 1", "10.0.0.9:7471 of id 1"),
+        ("110.0.0.9:7471", "110.0.0.9:7471, for the connection to 10.0.0.9:7471"),
+    ] {
+        assert_eq!(error(subject).with_peer("10.0.0.9:7471").subject(), named);
+    }
+}
+
+#[test]
+fn unknown_errno_is_kept() {
+    let error = Error::new("connect", "", ErrorKind::Os(4095));
+    assert_eq!(error.to_string(), "cannot connect: errno 4095");
+    assert_eq!(error.errno(), 4095);
+}
+
+#[test]
+fn io_error_keeps_kind_and_text() {
+    let error = Error::os("listen", "id 1", Errno::EADDRINUSE);
+    assert_eq!(error.io_kind(), std::io::ErrorKind::AddrInUse);
+    let io = std::io::Error::from(error);
+    assert_eq!(io.kind(), std::io::ErrorKind::AddrInUse);
+    assert!(io.to_string().contains("cannot listen id 1"));
+}

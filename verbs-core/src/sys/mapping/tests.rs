@@ -1,0 +1,94 @@
+use super::*;
+
+use std::ffi::CStr;
+use std::fs;
+use std::os::fd::OwnedFd;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::ftruncate;
+
+/// Returns a file to map.
+fn file(name: &CStr) -> OwnedFd {
+    let file = memfd_create(name, MFdFlags::MFD_CLOEXEC).expect("a file in memory");
+    ftruncate(&file, 1 << 20).expect("as long as it must be");
+    file
+}
+
+/// Returns the number of mappings of the file in the process.
+fn mapped(name: &CStr) -> usize {
+    let name = format!("memfd:{} ", name.to_str().expect("text"));
+    let maps = fs::read_to_string("/proc/self/maps").expect("the process's mappings");
+    maps.lines().filter(|line| line.contains(&name)).count()
+}
+
+/// Returns a mapping and its neighbour, of which the upper one is the first.
+///
+/// The kernel may put the mapping at a place without room below. Such mappings are kept meanwhile, so that it
+/// chooses another place for the next.
+fn neighbours(file: &OwnedFd) -> [Mapping; 2] {
+    let mut apart = Vec::new();
+    for _ in 0..100 {
+        let mut upper = Mapping::shared(file, 0, 100, None).expect("map the file");
+        let lower = Mapping::shared(file, 1 << 16, 5000, Some(&mut upper));
+        let lower = lower.expect("map the file");
+        if Arc::ptr_eq(&upper.range, &lower.range) {
+            return [upper, lower];
+        }
+        apart.push([upper, lower]);
+    }
+    panic!("there is room below one of {}", apart.len());
+}
+
+#[test]
+fn neighbours_are_unmapped_together() {
+    for place in 0..2 {
+        let name = [c"upper-goes-first", c"lower-goes-first"][place];
+        let file = file(name);
+        let [upper, lower] = neighbours(&file);
+        assert!(lower.start() < upper.start());
+        assert_eq!((upper.len(), lower.len()), (100, 5000));
+        assert_eq!(mapped(name), 2);
+        let (goes, stays) = if place == 0 { (upper, lower) } else { (lower, upper) };
+        drop(goes);
+        assert_eq!(mapped(name), 2, "one of them is left");
+        drop(stays);
+        assert_eq!(mapped(name), 0);
+    }
+}
+
+#[test]
+fn mapping_has_at_most_one_neighbor() {
+    let name = c"no-third";
+    let file = file(name);
+    let [mut upper, lower] = neighbours(&file);
+    let third = Mapping::shared(&file, 1 << 17, 100, Some(&mut upper)).expect("map the file");
+    assert_eq!(mapped(name), 3);
+    drop((upper, lower));
+    assert_eq!(mapped(name), 1);
+    drop(third);
+    assert_eq!(mapped(name), 0);
+}
+
+#[test]
+fn only_mapping_ending_in_previous_page_adjoins() {
+    for (start, length, next, adjoins) in [
+        (0x1000, 1, 0x2000, true),
+        (0x1000, 0x1000, 0x2000, true),
+        (0x1000, 0x1001, 0x3000, true),
+        (0x1000, 0x1000, 0x3000, false),
+        (0x1000, 0x1001, 0x2000, false),
+        (0x2000, 1, 0x1000, false),
+        (0x1000, usize::MAX, 0x2000, false),
+    ] {
+        assert_eq!(adjoin(start, length, next), adjoins, "{length:#x} from {start:#x}, {next:#x}");
+    }
+}
+
+#[test]
+fn failed_mapping_is_error() {
+    let file = file(c"nothing");
+    let map = |offset, length| Mapping::shared(&file, offset, length, None).expect_err("wrong");
+    assert_eq!(map(0, 0), Errno::EINVAL);
+    assert_eq!(map(u64::MAX, 1), Errno::EOVERFLOW);
+    assert_eq!(map(1, 1), Errno::EINVAL, "not at a page");
+}

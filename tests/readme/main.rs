@@ -1,4 +1,5 @@
-//! Checks of the documents: the README and the programs that `docs` shows, and the tests that the semantics name.
+//! Checks of the documents: the README and the programs that `docs` shows, the tests that the semantics name, and the
+//! lengths of source files.
 
 #[expect(
     dead_code,
@@ -162,6 +163,43 @@ fn module(module: &str) -> Option<String> {
 /// Returns every Rust file under a folder of the workspace: its path in that folder, and its text.
 fn files(folder: &str) -> Vec<(String, String)> {
     files_with(folder, "rs")
+}
+
+/// Returns the number of lines of the unit tests that a source file has in itself.
+fn inline_test_lines(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().collect();
+    let start = lines.windows(2).position(|pair| {
+        let tests = pair[0].starts_with("#[cfg(test") || pair[0].starts_with("#[cfg(all(test");
+        tests && pair[1].starts_with("mod ") && pair[1].ends_with('{')
+    });
+    start.map_or(0, |start| lines.len() - start)
+}
+
+/// CONTRIBUTING.md has the reason of each limit.
+#[test]
+fn source_files_are_short() {
+    let mut lengths = Vec::new();
+    for folder in ["rdmacm/src", "verbs-core", "tools"] {
+        for (path, text) in files_with(folder, "rs") {
+            let lines = text.lines().count();
+            assert!(lines < 600, "{folder}/{path} has {lines} lines: split it by purpose");
+            let tests = inline_test_lines(&text);
+            assert!(tests <= 35, "{folder}/{path} has {tests} lines of tests: give them a file");
+            lengths.push(lines);
+        }
+    }
+    lengths.sort_unstable();
+    assert!(lengths.len() > 400, "{} files", lengths.len());
+    let median = lengths[lengths.len() / 2];
+    assert!(median < 120, "half of the source files have {median} lines or more");
+}
+
+#[test]
+fn long_inline_tests_are_found() {
+    let code = "fn f() {}\n";
+    let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "    fn g() {}\n".repeat(40));
+    assert_eq!(inline_test_lines(&format!("{code}{tests}")), 43);
+    assert_eq!(inline_test_lines(&format!("{code}#[cfg(test)]\nmod tests;\n")), 0);
 }
 
 /// Returns every file with this extension under a folder, like [`files`].

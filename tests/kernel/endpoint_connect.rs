@@ -291,7 +291,7 @@ fn unanswered_connect_ends_at_deadline() {
             let error = with(deadline).connect(server).expect_err("no peer should answer");
             assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
             assert_eq!(error.subject().matches(&server.to_string()).count(), 1, "{error}");
-            if error.subject().contains("ESTABLISHED") {
+            if error.operation() == "connect" {
                 break;
             }
             deadline *= 2;
@@ -316,8 +316,8 @@ fn unanswered_connect_ends_at_deadline() {
     let connector = Connector::new().local_addr(roce(0)).resolve_addr_timeout(short);
     let error = connector.connect(unused).expect_err("no peer should answer");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
-    assert!(error.subject().contains("ADDR_RESOLVED"), "{error}");
-    assert!(error.subject().contains(&unused.to_string()), "{error}");
+    assert_eq!(error.operation(), "resolve the address");
+    assert_eq!(error.subject(), unused.to_string());
     let error = listener.accept_timeout(short).expect_err("no request should come");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
     let error = listener.try_accept().expect_err("no request should come");
@@ -354,7 +354,7 @@ fn siw_unanswered_connect_reports_deadline() {
             .expect("client should not panic")
             .expect_err("no answer should have come");
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
-        assert!(error.subject().contains("ESTABLISHED"), "{error}");
+        assert_eq!(error.operation(), "connect", "{error}");
     });
     let error = listener.accept_timeout(short).expect_err("no request should come");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");

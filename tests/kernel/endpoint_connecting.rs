@@ -30,29 +30,34 @@ fn sleep(fd: &impl AsFd, deadline: Option<Instant>) {
     poll(&mut fds, PollTimeout::try_from(rest).expect("the value should fit")).expect("poll");
 }
 
-/// Returns an attempt to connect to `listener` that waits for `event`.
-pub(crate) fn waiting_for(connector: &Connector, listener: &Listener, event: &str) -> Connecting {
+/// The operation of each phase of an attempt to connect.
+const ADDRESS: &str = "resolve the address";
+const ROUTE: &str = "resolve the route";
+pub(crate) const ANSWER: &str = "connect";
+
+/// Returns an attempt to connect to `listener` that is in `phase`.
+pub(crate) fn waiting_for(connector: &Connector, listener: &Listener, phase: &str) -> Connecting {
     let server = listener.local_addr().expect("an IP address");
     for _ in 0..100 {
         let mut connecting = connector.start_connect(server).expect("start");
-        if event == "ADDR_RESOLVED" {
+        if phase == ADDRESS {
             return connecting;
         }
         loop {
             sleep(&connecting, connecting.deadline());
             let later = connecting.try_wait().expect_err("no answer should have come");
             assert_eq!(*later.kind(), ErrorKind::WouldBlock, "{later}");
-            if later.subject().contains(event) {
+            if later.operation() == phase {
                 return connecting;
             }
-            if later.subject().contains("ESTABLISHED") {
+            if later.operation() == ANSWER {
                 break;
             }
         }
-        // The awaited event has arrived before the check.
+        // The phase was over before the check.
         give_up(connecting, listener);
     }
-    panic!("the attempt never waits for {event}")
+    panic!("the attempt should {phase}")
 }
 
 /// Drops a connection attempt whose request no thread has read.
@@ -170,15 +175,15 @@ fn attempt_may_be_dropped_in_every_phase(address: SocketAddr) {
     let listener = Listener::bind(address).expect("listen");
     let connector = Connector::new().total_timeout(LONG);
     let objects = objects_at(address);
-    for event in ["ADDR_RESOLVED", "ROUTE_RESOLVED"] {
-        drop(waiting_for(&connector, &listener, event));
-        assert_eq!(objects_at(address), objects, "{event}");
+    for phase in [ADDRESS, ROUTE] {
+        drop(waiting_for(&connector, &listener, phase));
+        assert_eq!(objects_at(address), objects, "{phase}");
     }
-    give_up(waiting_for(&connector, &listener, "ESTABLISHED"), &listener);
+    give_up(waiting_for(&connector, &listener, ANSWER), &listener);
     assert_eq!(objects_at(address), objects);
     // One side leaves before it gets the event that the connection is established.
     for accepter_goes in [true, false] {
-        let connecting = waiting_for(&connector, &listener, "ESTABLISHED");
+        let connecting = waiting_for(&connector, &listener, ANSWER);
         let incoming = listener.accept_timeout(LONG).expect("a request");
         let accepting =
             incoming.start_accept(&ConnectionConfig::default(), &[], LONG).expect("accept");
@@ -215,24 +220,24 @@ fn every_phase_ends_at_deadline() {
     let server = listener.local_addr().expect("an IP address");
     let unused = SocketAddr::from(([10, 0, 0, 99], 7471));
     let short = Duration::from_millis(20);
-    let times_out = |connecting: Connecting, event: &str| {
+    let times_out = |connecting: Connecting, operation: &str| {
         assert!(connecting.deadline().is_some());
         let error = finish(connecting).expect_err("no peer should answer");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
-        assert!(error.subject().contains(event), "{error}");
+        assert_eq!(error.operation(), operation, "{error}");
     };
     for connector in
         [Connector::new().resolve_addr_timeout(short), Connector::new().total_timeout(short)]
     {
         let connector = connector.local_addr(roce(0));
-        times_out(connector.start_connect(unused).expect("start"), "ADDR_RESOLVED");
+        times_out(connector.start_connect(unused).expect("start"), ADDRESS);
     }
     // The kernel finds the route at once, but a timeout of zero can be shorter.
     let connector = Connector::new().resolve_route_timeout(Duration::ZERO).response_timeout(short);
     let late = (0..100).find_map(|_| {
         let connecting = connector.start_connect(server).expect("start");
         let error = finish(connecting).expect_err("no peer should answer");
-        let is_late = error.subject().contains("ROUTE_RESOLVED");
+        let is_late = error.operation() == ROUTE;
         if !is_late {
             drop(listener.accept_timeout(LONG).expect("its request"));
         }
@@ -247,16 +252,16 @@ fn every_phase_ends_at_deadline() {
     }
     let error = late.try_wait().expect_err("it is late");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
-    assert!(error.subject().contains("ADDR_RESOLVED"), "{error}");
+    assert_eq!(error.operation(), ADDRESS, "{error}");
     let connector = Connector::new().response_timeout(short);
-    times_out(connector.start_connect(server).expect("start"), "ESTABLISHED");
+    times_out(connector.start_connect(server).expect("start"), ANSWER);
     drop(listener.accept_timeout(LONG).expect("its request"));
     // The accepting side waits for a peer that does not continue.
-    let connecting = waiting_for(&Connector::new(), &listener, "ESTABLISHED");
+    let connecting = waiting_for(&Connector::new(), &listener, ANSWER);
     let incoming = listener.accept_timeout(LONG).expect("a request");
     times_out(
         incoming.start_accept(&ConnectionConfig::default(), &[], short).expect("start"),
-        "ESTABLISHED",
+        "wait for",
     );
     drop((connecting, listener));
     assert_eq!(objects_at(roce(0)), before);
@@ -273,20 +278,18 @@ fn earlier_deadline_applies() {
         .resolve_route_timeout(minutes(20))
         .response_timeout(minutes(60))
         .total_timeout(minutes(40));
-    for (event, least, most) in
-        [("ADDR_RESOLVED", 9, 10), ("ROUTE_RESOLVED", 19, 20), ("ESTABLISHED", 39, 40)]
-    {
-        let connecting = waiting_for(&connector, &listener, event);
+    for (phase, least, most) in [(ADDRESS, 9, 10), (ROUTE, 19, 20), (ANSWER, 39, 40)] {
+        let connecting = waiting_for(&connector, &listener, phase);
         let deadline = connecting.deadline().expect("there is one");
         let now = Instant::now();
-        assert!(deadline > now + minutes(least) && deadline <= now + minutes(most), "{event}");
+        assert!(deadline > now + minutes(least) && deadline <= now + minutes(most), "{phase}");
     }
 }
 
 /// Returns the error of an attempt to connect to `address` whose request `answer` has handled.
 fn answered(address: SocketAddr, answer: impl FnOnce(Incoming)) -> Error {
     let listener = Listener::bind(address).expect("listen");
-    let connecting = waiting_for(&Connector::new(), &listener, "ESTABLISHED");
+    let connecting = waiting_for(&Connector::new(), &listener, ANSWER);
     answer(listener.accept_timeout(LONG).expect("a request"));
     finish(connecting).expect_err("no connection")
 }
@@ -302,16 +305,16 @@ fn attempt_fails_when_peer_leaves(address: SocketAddr) {
     assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
 
     // The listener is dropped before its address and route are resolved, and while its request is unread.
-    for event in ["ADDR_RESOLVED", "ROUTE_RESOLVED", "ESTABLISHED"] {
+    for phase in [ADDRESS, ROUTE, ANSWER] {
         let listener = Listener::bind(address).expect("listen");
-        let connecting = waiting_for(&Connector::new(), &listener, event);
-        if event == "ESTABLISHED" {
+        let connecting = waiting_for(&Connector::new(), &listener, phase);
+        if phase == ANSWER {
             sleep(&listener, None);
         }
         drop(listener);
         let error = finish(connecting).expect_err("no program should listen");
         let is_refused = error.errno() == libc::ECONNREFUSED;
-        assert!(is_refused || matches!(error.kind(), ErrorKind::Rejected(_)), "{event}: {error}");
+        assert!(is_refused || matches!(error.kind(), ErrorKind::Rejected(_)), "{phase}: {error}");
     }
     assert_eq!(objects_at(address), before);
 }

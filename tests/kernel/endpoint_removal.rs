@@ -10,7 +10,7 @@ use rdmacm::endpoint::{Connecting, Connection, ConnectionConfig, Connector, List
 use rdmacm::{Error, ErrorKind, Result};
 
 use crate::endpoint_connect::pair;
-use crate::endpoint_connecting::{finish, waiting_for};
+use crate::endpoint_connecting::{ANSWER, finish, waiting_for};
 use crate::endpoint_messages::{filled, receives};
 use crate::endpoint_nonblocking::{eventually, now};
 use crate::executor::in_time;
@@ -63,9 +63,9 @@ fn removal_ends_every_call(own: &Own) {
     let message = waits[1].recv_timeout(LONG).expect("receive").expect("a message");
     let buffer = waits[1].acquire_buffer().expect("the only one");
     let connector = Connector::new().total_timeout(LONG);
-    let unanswered = waiting_for(&connector, &listener, "ESTABLISHED");
+    let unanswered = waiting_for(&connector, &listener, ANSWER);
     let request = listener.accept_timeout(LONG).expect("a request");
-    let unfinished = waiting_for(&connector, &listener, "ESTABLISHED");
+    let unfinished = waiting_for(&connector, &listener, ANSWER);
     let incoming = listener.accept_timeout(LONG).expect("a request");
     let accepting = incoming.start_accept(&config, &[], LONG).expect("start");
     let resolving = connector.start_connect(server).expect("start");

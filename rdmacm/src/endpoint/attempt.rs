@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::connect_attempt::ConnectAttempt;
+use super::connect_attempt::{ConnectAttempt, step_error};
 use super::core::FIRST;
 use super::deadline::{earlier, has_passed, within};
 use super::kernel_objects::NewEndpoint;
@@ -54,14 +54,20 @@ pub(super) enum Step {
 /// On iWARP the kernel connects by TCP within the command, and a signal interrupts that. The kernel has
 /// then taken the attempt back, so the command is repeated, as the kernel does if the signal's handler
 /// was installed with `SA_RESTART`.
-pub(super) fn connect(id: &CmId, param: &ConnParam, until: Option<Instant>) -> Result<()> {
+pub(super) fn connect(
+    id: &CmId,
+    param: &ConnParam,
+    server: Option<Address>,
+    until: Option<Instant>,
+) -> Result<()> {
     loop {
         match id.connect(param) {
             Err(error) if error.errno() == libc::EINTR => {
                 if has_passed(until) {
                     let awaited = EventType::Established;
                     let subject = format!("{awaited} on id {}", id.token());
-                    return Err(Error::new(WAIT_FOR, subject, ErrorKind::TimedOut));
+                    let late = Error::new(WAIT_FOR, subject, ErrorKind::TimedOut);
+                    return Err(step_error(late, awaited, server));
                 }
             }
             connected => return connected,
@@ -141,10 +147,10 @@ impl Attempt {
                 }
                 let until = phase_within(connector.connect_timeout);
                 let param = config.param(&connector.private_data);
-                match connect(&endpoint.objects.id, &param, until) {
+                let server = Some(attempt.server);
+                match connect(&endpoint.objects.id, &param, server, until) {
                     Ok(()) => {
                         trace.is("connecting");
-                        let server = Some(attempt.server);
                         let handshake = Handshake { endpoint, request_data: None, server };
                         (Phase::Answer(Box::new(handshake)), until)
                     }
@@ -175,39 +181,15 @@ impl Attempt {
 
     pub(super) fn error(&self, kind: ErrorKind) -> Error {
         let (id, wanted) = self.awaited();
-        Error::new(WAIT_FOR, format!("{wanted} on id {}", id.token()), kind)
+        self.named(Error::new(WAIT_FOR, format!("{wanted} on id {}", id.token()), kind))
     }
 
-    /// Returns the error of an event, which names the server in place of the event that did not arrive.
+    /// Returns `error` as the failure of the phase.
     fn named(&self, error: Error) -> Error {
-        match &self.phase {
-            Phase::Answer(handshake) => connect_error(error, handshake.server),
-            Phase::Address(..) | Phase::Route(..) => error,
-        }
-    }
-}
-
-/// Returns `error` as the failure to connect to `server`, if there is one.
-fn connect_error(error: Error, server: Option<Address>) -> Error {
-    match server {
-        Some(server) => error.of("connect", format!("to {server}")),
-        None => error,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use nix::errno::Errno;
-
-    use super::*;
-
-    #[test]
-    fn connect_error_names_server() {
-        let failed = || Error::os(WAIT_FOR, "RDMA_CM_EVENT_ESTABLISHED on id 1", Errno::EINVAL);
-        let server = std::net::SocketAddr::from(([10, 0, 0, 2], 7474));
-        let error = connect_error(failed(), Some(server.into())).with_peer(server);
-        let expected = "cannot connect to 10.0.0.2:7474: Invalid argument (EINVAL)";
-        assert_eq!(error.to_string(), expected);
-        assert_eq!(connect_error(failed(), None).to_string(), failed().to_string());
+        let server = match &self.phase {
+            Phase::Answer(handshake) => handshake.server,
+            Phase::Address(_, attempt) | Phase::Route(_, attempt) => Some(attempt.server),
+        };
+        step_error(error, self.awaited().1, server)
     }
 }

@@ -6,8 +6,8 @@ use super::connector::Connector;
 use super::deadline::within;
 use super::port::PortRetry;
 use crate::addr::Address;
-use crate::cm::{CmId, EventChannel, PortSpace};
-use crate::error::{Error, Result};
+use crate::cm::{CmId, EventChannel, EventType, PortSpace};
+use crate::error::{Error, ErrorKind, Result, hint};
 
 /// An attempt to connect to a server, which may begin again with another port of this side.
 #[derive(Debug)]
@@ -41,5 +41,43 @@ impl ConnectAttempt {
         });
         // The first error explains more than the error of beginning again.
         resolving.map(|id| (id, until)).map_err(|_| error)
+    }
+}
+
+/// Returns `error` as the failure of the step to `server` that the event `awaited` ends.
+///
+/// The user of the safe tier knows the server, and no event or id.
+pub(super) fn step_error(error: Error, awaited: EventType, server: Option<Address>) -> Error {
+    let Some(server) = server else { return error };
+    match awaited {
+        EventType::AddrResolved => error
+            .of("resolve the address", server.to_string())
+            .with_hint_for(&ErrorKind::TimedOut, hint::NO_MACHINE),
+        EventType::RouteResolved => error.of("resolve the route", format!("to {server}")),
+        _ => error.of("connect", format!("to {server}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+
+    #[test]
+    fn error_of_step_names_server() {
+        let failed = || Error::os("wait for", "an event on id 1", Errno::EINVAL);
+        let server = std::net::SocketAddr::from(([10, 0, 0, 2], 7474));
+        for (awaited, step) in [
+            (EventType::AddrResolved, "resolve the address"),
+            (EventType::RouteResolved, "resolve the route to"),
+            (EventType::Established, "connect to"),
+        ] {
+            let error = step_error(failed(), awaited, Some(server.into())).with_peer(server);
+            let expected = format!("cannot {step} 10.0.0.2:7474: Invalid argument (EINVAL)");
+            assert_eq!(error.to_string(), expected);
+            let error = step_error(failed(), awaited, None);
+            assert_eq!(error.to_string(), failed().to_string());
+        }
     }
 }

@@ -174,8 +174,7 @@ impl Resolution {
     }
 
     fn fails(&mut self, error: &Error) {
-        let subject = self.address.to_string();
-        self.outcome = Some(Err(Error::new("resolve", subject, error.kind().clone())));
+        self.outcome = Some(Err(error.clone().of("resolve", self.address.to_string())));
     }
 }
 

@@ -116,9 +116,8 @@ impl PollGroup {
     /// Ends a member for which connecting has failed.
     pub(super) fn fail(&mut self, member: Member, error: Error) {
         let Some(link) = self.members.get_mut(member) else { return };
-        let asking = link.attempt.as_ref().and_then(|attempt| attempt.asking.as_ref());
-        let error = match asking {
-            Some(asking) => error.with_peer(asking.server),
+        let error = match link.server() {
+            Some(server) => error.with_peer(server),
             None => error,
         };
         link.failure.get_or_insert(error);

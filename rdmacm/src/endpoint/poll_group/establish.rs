@@ -8,6 +8,7 @@ use super::link::{Attempt, Link, Phase};
 use super::member_table::Member;
 use crate::cm::{CmId, Event as CmEvent};
 use crate::endpoint::attempt::connect;
+use crate::endpoint::connect_attempt::step_error;
 use crate::endpoint::connector::Connector;
 use crate::endpoint::core::FIRST;
 use crate::endpoint::deadline::{earlier, has_passed, within};
@@ -178,12 +179,11 @@ impl PollGroup {
 
     /// Handles an event of a member that is not established.
     pub(super) fn on_attempt_event(&mut self, member: Member, event: &CmEvent) {
-        let phase = self.members.get(member).map(|link| link.phase);
-        let Some((phase, awaited)) = phase.and_then(|phase| Some((phase, phase.awaited()?))) else {
-            return;
-        };
+        let Some(link) = self.members.get(member) else { return };
+        let (phase, server) = (link.phase, link.server());
+        let Some(awaited) = phase.awaited() else { return };
         let advanced = match (event.error_for(awaited), phase) {
-            (Some(error), _) => Err(error),
+            (Some(error), _) => Err(step_error(error, awaited, server)),
             (None, Phase::Address) => self.resolve_route(member),
             (None, Phase::Route) => self.ask(member),
             (None, _) => self.on_established(member, event),
@@ -213,7 +213,7 @@ impl PollGroup {
         let Some(attempt) = &link.attempt else { return Ok(()) };
         let private_data = attempt.asking.as_ref().map(|asking| &asking.connector.private_data[..]);
         let param = config.param(private_data.unwrap_or_default());
-        match connect(&link.id, &param, attempt.until) {
+        match connect(&link.id, &param, link.server(), attempt.until) {
             Ok(()) => {
                 link.trace.is("connecting");
                 Ok(())

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::config::PollGroupConfig;
 use super::resources::{MemberBuffer, MemberIo, Resources};
+use crate::addr::Address;
 use crate::cm::{CmId, EventType};
-use crate::endpoint::connect_attempt::ConnectAttempt;
+use crate::endpoint::connect_attempt::{ConnectAttempt, step_error};
 use crate::endpoint::connector::Connector;
 use crate::endpoint::core::{Core, Effects, EndReason, Messages, Protocol, Queue};
 use crate::endpoint::deadline::{earlier, has_passed, within};
@@ -210,7 +211,13 @@ impl Link {
     pub(super) fn late(&self) -> Error {
         let awaited = self.phase.awaited().unwrap_or(EventType::Established);
         let subject = format!("{awaited} on id {}", self.id.token());
-        Error::new("wait for", subject, ErrorKind::TimedOut)
+        let late = Error::new("wait for", subject, ErrorKind::TimedOut);
+        step_error(late, awaited, self.server())
+    }
+
+    /// Returns the server of an attempt to connect.
+    pub(super) fn server(&self) -> Option<Address> {
+        self.attempt.as_ref()?.asking.as_ref().map(|asking| asking.server)
     }
 
     /// Handles the time of a keep-alive write, or of a first write.

@@ -12,11 +12,12 @@ use crate::SIW;
 use crate::rping::{Program, port};
 
 /// Checks of the commands, in the order of the report.
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "open the device",
     "port and GIDs",
     "memory region",
     "completion queue",
+    "resized completion queue",
     "shared receive queue",
     "queue pair",
     "queue pairs of other types",
@@ -41,7 +42,8 @@ const CONNECTION: [&str; 12] = [
 ];
 
 /// Checks of features that siw does not have.
-const NOT_ON_SIW: [&str; 7] = [
+const NOT_ON_SIW: [&str; 8] = [
+    "resized completion queue",
     "immediate data",
     "queue pairs of other types",
     "memory windows",

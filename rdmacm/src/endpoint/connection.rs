@@ -97,16 +97,23 @@ use crate::error::{ErrorKind, Result};
 /// for all handles, whose further calls return [`ErrorKind::Disconnected`]. Dropping a handle has no effect while there
 /// is another one.
 ///
-/// # The end
+/// # Closing and failures
 ///
 /// [`close`](Self::close) waits until all posted requests are sent, and then disconnects. [`abort`](Self::abort)
 /// disconnects at once, and so does dropping the last handle. If the peer has closed the connection,
 /// [`recv`](Self::recv) returns `None` after the last message. A program that must know that the peer has handled its
 /// last message waits for a response before it closes the connection: see [services](crate::guide::services#reconnecting).
 ///
-/// After the end all calls fail with one reason: [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`],
-/// [`ErrorKind::PeerRequestFailed`], [`ErrorKind::UnreportedCause`], [`ErrorKind::MalformedResponse`],
-/// [`ErrorKind::DeviceRemoved`] or, if messages of the peer may be lost on iWARP, [`ErrorKind::ReceiveOverrun`].
+/// Then all further calls fail, and report one of these reasons:
+///
+/// - [`ErrorKind::Disconnected`]: one of the two sides has closed or dropped the connection.
+/// - [`ErrorKind::WorkRequestFailed`]: a posted request failed, for example because the peer does not answer.
+/// - [`ErrorKind::PeerRequestFailed`]: the device refused an access of the peer to memory of this side.
+/// - [`ErrorKind::ReceiveOverrun`]: messages of the peer found no buffer and may be lost (on iWARP).
+/// - [`ErrorKind::DeviceRemoved`]: the device was removed.
+/// - [`ErrorKind::MalformedResponse`]: a completion of the device does not follow the ABI.
+/// - [`ErrorKind::UnreportedCause`]: an error ended the connection, and the device reports no cause.
+///
 /// [`flush`](Self::flush) and [`close`](Self::close) fail only if a posted request, which is a message, a write, a read
 /// or an atomic operation, was not completed.
 ///

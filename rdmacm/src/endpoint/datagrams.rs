@@ -119,7 +119,7 @@ use crate::error::Result;
 /// As with a [`Connection`](Connection#waiting). Use [`recv_from_timeout`](Self::recv_from_timeout) for an answer that
 /// may be lost.
 ///
-/// # The end
+/// # Closing
 ///
 /// Dropping the socket is [`abort`](Self::abort). Posted datagrams that are not sent yet are lost, unless the program
 /// calls [`flush`](Self::flush) before.

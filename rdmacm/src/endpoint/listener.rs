@@ -64,7 +64,7 @@ const WAIT_FOR: &str = "wait for";
 /// The descriptor ([`AsFd`]) is readable when [`try_accept`](Self::try_accept) may find a request. A signal does not end
 /// a call that waits.
 ///
-/// # The end
+/// # Closing
 ///
 /// Dropping the listener rejects the requests that were not taken. Connections and [`Incoming`] requests that it has
 /// returned are not affected. No call ends the wait of another thread in [`accept`](Self::accept): a server that is to

@@ -58,7 +58,7 @@
 //! or from which it received a datagram, and to a [`MulticastGroup`]. Its buffers work as those of a connection, but a
 //! datagram has at most the length of a packet, and is lost if no buffer is posted.
 //!
-//! # The end
+//! # Closing
 //!
 //! Dropping the last handle of a [`Connection`] ends it at once without waiting: the peer is notified, the kernel
 //! objects are destroyed, and posted requests are flushed. [`Connection::close`] waits instead. Memory that the device

@@ -71,7 +71,7 @@
 //! each of [`members`](PollGroupConfig::members) members. A further member makes it grow; if the driver cannot resize it (siw),
 //! [`PollGroup::add`] and [`PollGroup::connect`] fail, and nothing is left of the attempt.
 //!
-//! # The end of a member
+//! # When a member ends
 //!
 //! Each member ends with exactly one [`Event::Ended`], whatever ends it: the peer, its kernel, this program, a failure, or the
 //! removal of the device. The reason is the one that a `Connection` would give; a request that was merely flushed is none. When

@@ -79,12 +79,12 @@ use crate::error::{ErrorKind, Result};
 /// A call without a deadline waits until it has a result. Dropping its future ends the wait; the section "Cancel
 /// safety" of each call describes the effect, and the [module](super#waiting) describes the rules.
 ///
-/// # The end
+/// # Closing and failures
 ///
 /// [`close`](Self::close) waits until all posted requests are sent, and then disconnects. [`abort`](Self::abort)
 /// disconnects at once, and dropping the last handle is [`abort`](Self::abort) without waiting for it. If the peer has
 /// closed the connection, [`recv`](Self::recv) returns `None` after the last message. After the end all calls fail with
-/// one reason: see [`endpoint::Connection`](endpoint::Connection#the-end).
+/// one reason: see [`endpoint::Connection`](endpoint::Connection#closing-and-failures).
 ///
 /// # Clones
 ///

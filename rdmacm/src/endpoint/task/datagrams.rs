@@ -77,7 +77,7 @@ use crate::error::Result;
 /// Dropping the future of a call ends its wait; the section "Cancel safety" of each call describes the effect. Peers that
 /// resolve the socket are answered while a task waits in one of its calls, for example in [`recv_from`](Self::recv_from).
 ///
-/// # The end
+/// # Closing
 ///
 /// Dropping the socket is [`abort`](Self::abort) without waiting for it. Posted datagrams that are not sent yet are lost,
 /// unless the program awaits [`flush`](Self::flush) before.

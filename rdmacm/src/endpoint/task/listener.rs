@@ -67,7 +67,7 @@ use crate::lock::ignore_poison;
 /// }
 /// ```
 ///
-/// # The end
+/// # Closing
 ///
 /// Dropping the listener rejects the requests that were not taken, and does not wait until it has stopped listening.
 /// Connections and [`Incoming`] requests that it has returned are not affected.

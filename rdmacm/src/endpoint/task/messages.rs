@@ -27,7 +27,7 @@ impl Connection {
     /// # Errors
     ///
     /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed a [buffer](ConnectionConfig::send_buffer_size).
-    /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has [ended](Self#the-end).
+    /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has [ended](Self#closing-and-failures).
     /// - The other errors of [`endpoint::Connection::post_bytes`].
     ///
     /// # Cancel safety

@@ -36,6 +36,26 @@ impl CompletionQueue {
     ///
     /// On siw, a sleeping thread does not wake for requests that the library completes if [no
     /// event](Self::request_notify) can be raised for them. The next call returns them.
+    ///
+    /// # Examples
+    ///
+    /// A function that waits until a number of posted requests is completed:
+    ///
+    /// ```no_run
+    /// use rdmacm::verbs::{Completion, CompletionQueue};
+    ///
+    /// fn complete(cq: &CompletionQueue, mut posted: usize) -> rdmacm::Result<()> {
+    ///     let mut done = [Completion::default(); 16];
+    ///     while posted > 0 {
+    ///         let count = cq.wait(&mut done)?;
+    ///         for failed in done[..count].iter().filter(|completion| !completion.is_success()) {
+    ///             eprintln!("request {}: {:?}", failed.wr_id(), failed.status());
+    ///         }
+    ///         posted = posted.saturating_sub(count);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     #[doc(alias = "rdma_get_send_comp")]
     #[doc(alias = "rdma_get_recv_comp")]
     pub fn wait(&self, into: &mut [Completion]) -> Result<usize> {

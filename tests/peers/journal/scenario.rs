@@ -60,34 +60,32 @@
 #![expect(unsafe_code, reason = "re-registers memory that no request names")]
 
 mod buffered;
+mod completions;
 mod kept;
 mod posts;
+mod queue_pair;
+mod words;
 
 use std::alloc::{self, Layout};
 use std::env;
-use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::Ipv6Addr;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::thread;
 
 use rdmacm::device::{Device, Gid};
 use rdmacm::verbs::{
-    AccessFlags, AddressHandle, BufferedQueuePair, Completion, CompletionChannel, CompletionQueue,
-    Context, Ece, MemoryRegion, MemoryWindow, MemoryWindowType, Mtu, ProtectionDomain, QpState,
-    QpType, QueuePair, QueuePairAttributes, QueuePairCaps, QueuePairInit, ReregisterOptions,
-    SendFlags, Sge, SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, XrcDomain,
-    XrcTarget,
+    AddressHandle, CompletionChannel, CompletionQueue, Context, Ece, MemoryRegion, MemoryWindow,
+    MemoryWindowType, ProtectionDomain, QpState, QueuePair, QueuePairAttributes, ReregisterOptions,
+    Sge, SharedReceiveQueue, SharedReceiveQueueAttributes, XrcDomain, XrcTarget,
 };
 use rdmacm::verbs_abi::ib_uverbs_ah_attr;
 
 use self::buffered::Buffers;
 use self::kept::KeptQueues;
-
-const QKEY: u32 = 0x1357;
-const PSN: u32 = 0x100;
+use self::queue_pair::{Qp, to_datagrams};
+use self::words::{number, rights};
 
 /// GID of an IPv4 multicast group on RoCE, and below it the LID that every group has on Ethernet.
 const GROUP: [u8; 16] = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
@@ -143,52 +141,6 @@ struct Opened {
     context: Context,
     pd: usize,
     region: usize,
-}
-
-/// A queue pair.
-enum Qp {
-    WithQueues(QueuePair),
-    Buffered(Box<BufferedQueuePair>),
-    Target(XrcTarget),
-}
-
-impl Qp {
-    fn number(&self) -> u32 {
-        match self {
-            Self::WithQueues(qp) => qp.number(),
-            Self::Buffered(queues) => queues.qp().number(),
-            Self::Target(target) => target.number(),
-        }
-    }
-
-    fn qp_type(&self) -> QpType {
-        match self {
-            Self::WithQueues(qp) => qp.qp_type(),
-            Self::Buffered(queues) => queues.qp().qp_type(),
-            Self::Target(_) => QpType::IB_UVERBS_QPT_XRC_TGT,
-        }
-    }
-
-    fn modify(&self, attributes: QueuePairAttributes) {
-        match self {
-            Self::WithQueues(qp) => qp.modify(&attributes),
-            Self::Buffered(queues) => queues.qp().modify(&attributes),
-            Self::Target(target) => target.modify(&attributes),
-        }
-        .expect("modify");
-    }
-
-    fn destroy(self) {
-        match self {
-            Self::WithQueues(qp) => qp.destroy().expect("destroy"),
-            Self::Buffered(queues) => {
-                let qp = queues.qp().clone();
-                drop(queues);
-                qp.destroy().expect("destroy");
-            }
-            Self::Target(target) => target.unregister().expect("destroy"),
-        }
-    }
 }
 
 /// The memory of a request.
@@ -286,14 +238,6 @@ fn at<T>(objects: &[Option<T>], number: usize) -> &T {
 /// Takes the object with this number, so that it can be destroyed.
 fn take<T>(objects: &mut [Option<T>], number: usize) -> T {
     objects[number].take().expect("object should exist")
-}
-
-fn number<T: TryFrom<u64>>(text: &str) -> T {
-    let number = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    T::try_from(number.expect("a number")).ok().expect("number should fit")
 }
 
 impl Run {
@@ -584,163 +528,12 @@ impl Run {
         unsafe { region.reregister(&options) }.expect("re-register");
     }
 
-    fn try_qp(&mut self, qp_type: &str, cq: usize, caps: &[&str]) {
-        let caps = capacities(caps);
-        let init = QueuePairInit { caps, ..QueuePairInit::new(at(&self.cqs, cq)) };
-        let line = match QueuePair::with_type(self.pd(), qp_type_of(qp_type), &init) {
-            Ok(qp) => {
-                qp.destroy().expect("destroy");
-                "created".to_owned()
-            }
-            Err(error) => format!("refused {}", error.errno()),
-        };
-        self.print(&line);
-    }
-
-    fn create_qp(&mut self, qp_type: &str, rest: &[&str]) {
-        let &[send_cq, recv_cq, srq, ref caps @ .., signaled] = rest else {
-            panic!("a queue pair has nine properties: {rest:?}");
-        };
-        let caps = capacities(caps);
-        let send_cq = at(&self.cqs, number(send_cq));
-        let init = QueuePairInit {
-            recv_cq: at(&self.cqs, number(recv_cq)),
-            srq: (srq != "-").then(|| at(&self.srqs, number(srq))),
-            caps,
-            signal_all: signaled == "all",
-            ..QueuePairInit::new(send_cq)
-        };
-        let qp = QueuePair::with_type(self.pd(), qp_type_of(qp_type), &init).expect("qp");
-        let caps = qp.caps();
-        let line = format!(
-            "qp {} {} {} {} {}",
-            caps.max_send_wr,
-            caps.max_recv_wr,
-            caps.max_send_sge,
-            caps.max_recv_sge,
-            caps.max_inline_data
-        );
-        self.print(&line);
-        self.qps.push(Some(Qp::WithQueues(qp)));
-    }
-
     fn address_of_device(&self) -> ib_uverbs_ah_attr {
         let mut address = ib_uverbs_ah_attr { is_global: 1, port_num: 1, ..Default::default() };
         address.grh.dgid = self.address.gid.octets();
         address.grh.sgid_index = self.address.index;
         address.grh.hop_limit = 64;
         address
-    }
-
-    fn connect(&self, qp: &Qp, peer: &Qp) {
-        to_init(qp);
-        let receive = QueuePairAttributes::to(QpState::IB_QPS_RTR)
-            .address(self.address_of_device())
-            .path_mtu(Mtu::IB_MTU_1024)
-            .dest_qp_num(peer.number())
-            .rq_psn(PSN);
-        let send = QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(PSN);
-        let (receive, send) = match qp.qp_type() {
-            QpType::IB_UVERBS_QPT_RC => (
-                receive.max_dest_rd_atomic(3).min_rnr_timer(12),
-                send.timeout(14).retry_cnt(5).rnr_retry(6).max_rd_atomic(2),
-            ),
-            QpType::IB_UVERBS_QPT_XRC_INI => {
-                (receive, send.timeout(14).retry_cnt(5).rnr_retry(6).max_rd_atomic(2))
-            }
-            QpType::IB_UVERBS_QPT_XRC_TGT => {
-                (receive.max_dest_rd_atomic(3).min_rnr_timer(12), send.timeout(14))
-            }
-            _ => (receive, send),
-        };
-        qp.modify(receive);
-        qp.modify(send);
-    }
-
-    fn poll(&mut self, cq: usize, most: usize) {
-        let polled = self.polled(cq, most);
-        self.print(&format!("polled {}", polled.len()));
-        for (wr_id, completion) in &polled {
-            let line = self.shown(*wr_id, completion);
-            self.print(&line);
-        }
-    }
-
-    /// Polls once, for at most `most` completions. Returns each with the identifier that the script gave to its request.
-    fn polled(&mut self, cq: usize, most: usize) -> Vec<(u64, Completion)> {
-        if let Some(polled) = self.poll_buffered(cq) {
-            assert!(polled.len() <= most, "a buffered queue pair polls all completions");
-            return polled;
-        }
-        let mut completions = vec![Completion::default(); most];
-        let queue = at(&self.cqs, cq);
-        let count = match self.queues {
-            Queues::Plain => queue.poll(&mut completions),
-            Queues::Kept => self.kept.poller(cq, queue).poll(&mut completions),
-        };
-        completions.truncate(count.expect("poll"));
-        completions.into_iter().map(|completion| (completion.wr_id(), completion)).collect()
-    }
-
-    /// Polls until `count` completions have arrived. The time limit of the test bounds the wait.
-    fn wait_for(&mut self, cq: usize, mut count: u32) {
-        while count > 0 {
-            let polled = self.polled(cq, 1);
-            let Some((wr_id, completion)) = polled.first() else {
-                self.sweep(1);
-                thread::yield_now();
-                continue;
-            };
-            let line = self.shown(*wr_id, completion);
-            self.print(&line);
-            count -= 1;
-        }
-    }
-
-    fn qp_of(&self, qp_num: u32) -> i64 {
-        let has = |qp: &Option<Qp>| qp.as_ref().is_some_and(|qp| qp.number() == qp_num);
-        self.qps.iter().position(has).map_or(-1, |at| i64::try_from(at).expect("a small number"))
-    }
-
-    /// Returns the line of a completion, with the fields that its operation defines.
-    fn shown(&self, wr_id: u64, completion: &Completion) -> String {
-        let (status, qp) = (completion.status().0, self.qp_of(completion.qp_num()));
-        let mut line = format!("completion id={wr_id} status={status} qp={qp}");
-        let mut add = |name: &str, value: i64| write!(line, " {name}={value}").expect("a string");
-        if !completion.is_success() {
-            add("vendor", completion.vendor_err().into());
-            return line;
-        }
-        let opcode = completion.opcode();
-        add("opcode", opcode.0.into());
-        let has_length = matches!(
-            opcode,
-            WcOpcode::IB_UVERBS_WC_RDMA_READ
-                | WcOpcode::IB_UVERBS_WC_COMP_SWAP
-                | WcOpcode::IB_UVERBS_WC_FETCH_ADD
-        );
-        if completion.is_receive() || has_length {
-            add("length", completion.byte_len().into());
-        }
-        if completion.is_receive() {
-            let invalidated = if completion.invalidated_rkey().is_some() { 4 } else { 0 };
-            let immediate = if completion.imm_data().is_some() { 2 } else { 0 };
-            add("flags", i64::from(completion.has_grh()) | immediate | invalidated);
-        }
-        if let Some(immediate) = completion.imm_data() {
-            add("immediate", immediate.into());
-        }
-        if let Some(rkey) = completion.invalidated_rkey() {
-            add("invalidated", (rkey == self.region().rkey()).into());
-        }
-        let is_datagram = self.qps.iter().flatten().any(|qp| {
-            qp.number() == completion.qp_num() && qp.qp_type() == QpType::IB_UVERBS_QPT_UD
-        });
-        if completion.is_receive() && is_datagram {
-            add("source", self.qp_of(completion.src_qp()));
-            add("sl", completion.sl().into());
-        }
-        line
     }
 
     fn release_kept(&mut self) {
@@ -782,69 +575,4 @@ pub(super) fn with_variable(name: &str, value: &str, run: impl FnOnce()) {
     unsafe { env::set_var(name, value) };
     let _removed = Removed(name);
     run();
-}
-
-/// Reads the numbers of requests, the numbers of pieces, and the length of inline data.
-fn capacities(words: &[&str]) -> QueuePairCaps {
-    let &[sends, receives, send_sge, recv_sge, inline] = words else {
-        panic!("there are five capacities: {words:?}");
-    };
-    QueuePairCaps {
-        max_send_wr: number(sends),
-        max_recv_wr: number(receives),
-        max_send_sge: number(send_sge),
-        max_recv_sge: number(recv_sge),
-        max_inline_data: number(inline),
-        ..QueuePairCaps::default()
-    }
-}
-
-fn qp_type_of(name: &str) -> QpType {
-    match name {
-        "rc" => QpType::IB_UVERBS_QPT_RC,
-        "uc" => QpType::IB_UVERBS_QPT_UC,
-        "initiator" => QpType::IB_UVERBS_QPT_XRC_INI,
-        _ => QpType::IB_UVERBS_QPT_UD,
-    }
-}
-
-/// Returns the access rights that `letters` name.
-fn rights(letters: &str) -> AccessFlags {
-    [
-        ('l', AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE),
-        ('w', AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE),
-        ('r', AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ),
-        ('a', AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC),
-        ('b', AccessFlags::IB_UVERBS_ACCESS_MW_BIND),
-    ]
-    .into_iter()
-    .filter_map(|(letter, right)| letters.contains(letter).then_some(right))
-    .collect()
-}
-
-/// Returns the flags of a send that `letters` name.
-fn send_flags(letters: &str) -> SendFlags {
-    [('s', SendFlags::SIGNALED), ('e', SendFlags::SOLICITED), ('f', SendFlags::FENCE)]
-        .into_iter()
-        .filter_map(|(letter, flag)| letters.contains(letter).then_some(flag))
-        .collect()
-}
-
-fn to_init(qp: &Qp) {
-    let init = QueuePairAttributes::to(QpState::IB_QPS_INIT).pkey_index(0).port(1);
-    let write = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
-    let rest =
-        AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ | AccessFlags::IB_UVERBS_ACCESS_REMOTE_ATOMIC;
-    let init = match qp.qp_type() {
-        QpType::IB_UVERBS_QPT_UD => init.qkey(QKEY),
-        QpType::IB_UVERBS_QPT_UC => init.access(write),
-        _ => init.access(write | rest),
-    };
-    qp.modify(init);
-}
-
-fn to_datagrams(qp: &Qp) {
-    to_init(qp);
-    qp.modify(QueuePairAttributes::to(QpState::IB_QPS_RTR));
-    qp.modify(QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(PSN));
 }

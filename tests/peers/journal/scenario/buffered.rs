@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use rdmacm::verbs::{BufferedQueuePair, Completion, RegisteredBuffer};
 
-use super::{Memory, QKEY, Qp, Receive, Run, Send, at, number, take};
+use super::queue_pair::{QKEY, Qp};
+use super::words::number;
+use super::{Memory, Receive, Run, Send, at, take};
 
 /// The buffers of a script, by their numbers.
 #[derive(Default)]

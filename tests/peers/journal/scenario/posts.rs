@@ -12,7 +12,9 @@ use rdmacm::verbs::{
     SendOperation, SendQueueGuard, SendRequest, Sge, SharedReceiveQueueGuard,
 };
 
-use super::{Memory, QKEY, Qp, Queues, Receive, Run, Send, at, number, rights, send_flags};
+use super::queue_pair::{QKEY, Qp};
+use super::words::{number, rights, send_flags};
+use super::{Memory, Queues, Receive, Run, Send, at};
 
 fn request_of(receive: &Receive) -> ReceiveRequest<'_> {
     ReceiveRequest { wr_id: receive.wr_id, scatter: receive.memory.pieces() }

@@ -54,11 +54,16 @@ impl Connection {
         Self::connect_with(connector, server, default_runtime()?).await
     }
 
-    /// Connects to a listener at `server`, on `runtime`: see [`Connector::connect`].
+    /// Connects to a listener at `server`, on `runtime`.
+    ///
+    /// Otherwise as [`connect`](Self::connect).
     ///
     /// # Errors
     ///
-    /// - The errors of [`Connector::connect`].
+    /// - [`ErrorKind::Rejected`] if the peer's program or device rejects, with its reason and private data.
+    /// - [`ErrorKind::TimedOut`] if one of the timeouts of `connector` elapses.
+    /// - [`ErrorKind::Unreachable`] if the peer does not answer.
+    /// - The other errors of [`Connector::connect`].
     /// - The errors of [`from_blocking_with`](Self::from_blocking_with).
     /// - ECANCELED if the runtime ends.
     ///

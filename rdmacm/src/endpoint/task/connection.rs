@@ -13,6 +13,8 @@ use super::failure::{cancelled, refused};
 use super::runtime::Runtime;
 use super::waiting::until;
 use super::watch::Watch;
+#[cfg(doc)]
+use crate::endpoint::ConnectionConfig;
 use crate::endpoint::core::EndReason;
 use crate::endpoint::deadline::within;
 use crate::endpoint::shared::{Operation, Shared};
@@ -106,17 +108,23 @@ struct Handle {
 impl Connection {
     /// Waits until all posted requests are sent, disconnects, and waits for the peer's answer.
     ///
-    /// It waits at most `timeout` in total.
+    /// All of these waits end after `timeout`. When the call returns, also with an error, the connection has ended:
+    /// messages that this side has not received are discarded, and the kernel objects are destroyed, except for the
+    /// memory of buffers and messages that the program holds.
     ///
-    /// Then the connection ends: see [`endpoint::Connection::close`].
+    /// The peer answers in its next call that waits, or when it closes or drops the connection. If it does neither, the
+    /// call times out on InfiniBand and RoCE, although all messages were sent. On iWARP the peer does not answer,
+    /// and messages arrive as far as TCP delivers them. See [`endpoint::Connection::close`] for details.
     ///
     /// # Errors
     ///
-    /// - The errors of [`endpoint::Connection::close`].
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses, also if only the peer's answer is missing.
+    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`] and other [reasons](Self#closing-and-failures)
+    ///   if the connection ended before all posted requests were sent.
     /// - [`ErrorKind::Unsupported`] if it is awaited in a context without timers: for example outside of Tokio's
     ///   runtime.
-    ///
-    /// The connection has ended in these cases too.
+    /// - [`ErrorKind::NotOwner`] after a fork.
+    /// - ECANCELED if the runtime ends.
     ///
     /// # Cancel safety
     ///
@@ -124,6 +132,22 @@ impl Connection {
     /// or for the peer, the peer is or will be disconnected. Messages are still received, but none can be posted. The
     /// connection may be closed again, or aborted. If the future is dropped later, the [abort](Self::abort) at the end
     /// continues.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use rdmacm::{ErrorKind, endpoint::task::Connection};
+    ///
+    /// # async fn f(connection: Connection) -> rdmacm::Result<()> {
+    /// match connection.close(Duration::from_secs(5)).await {
+    ///     Err(error) if *error.kind() == ErrorKind::TimedOut => println!("the peer does not answer"),
+    ///     closed => closed?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "rdma_disconnect")]
     #[doc(alias = "rdma_destroy_ep")]
     pub async fn close(&self, timeout: Duration) -> Result<()> {
@@ -149,7 +173,9 @@ impl Connection {
 
     /// Ends the connection at once and waits until its kernel objects are destroyed.
     ///
-    /// See [`endpoint::Connection::abort`].
+    /// Posted messages that are not sent yet and messages that were not received are discarded. The peer is notified.
+    /// Other calls that wait return [`ErrorKind::Disconnected`]. The memory of buffers and messages that the program
+    /// holds remains.
     ///
     /// # Cancel safety
     ///
@@ -171,26 +197,30 @@ impl Connection {
         self.blocking().peer_addr()
     }
 
-    /// Returns the private data of the peer: see [`endpoint::Connection::private_data`].
+    /// Returns the private data that the peer's program sent when it connected or accepted.
+    ///
+    /// On InfiniBand and RoCE the data is padded with zeros to the length of the message's field: 56 bytes in a
+    /// request, 196 in an answer. On iWARP it has the length that was sent.
     pub fn private_data(&self) -> &[u8] {
         self.blocking().private_data()
     }
 
-    /// Returns the number of reads and atomics that this side may have in flight.
+    /// Returns the negotiated number of reads and atomics of this side that may be in flight.
     ///
-    /// See [`endpoint::Connection::initiator_depth`].
+    /// It is at most [`ConnectionConfig::initiator_depth`]. Further operations wait in the send queue. `None` on iWARP,
+    /// where the driver does not report it.
     pub fn initiator_depth(&self) -> Option<u8> {
         self.handle.connection.initiator_depth()
     }
 
-    /// Returns the number of reads and atomics of the peer that this side serves at a time.
+    /// Returns the negotiated number of reads and atomics of the peer that this side serves at a time.
     ///
-    /// See [`endpoint::Connection::responder_resources`].
+    /// It is at most [`ConnectionConfig::responder_resources`]. `None` on iWARP, where the driver does not report it.
     pub fn responder_resources(&self) -> Option<u8> {
         self.handle.connection.responder_resources()
     }
 
-    /// Returns the statistics of the connection: see [`endpoint::Connection::stats`].
+    /// Returns the numbers of messages and operations so far, also after the end.
     ///
     /// # Errors
     ///
@@ -203,8 +233,22 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
+    /// In addition to the errors of [`from_blocking_with`](Self::from_blocking_with):
     /// - [`ErrorKind::Unsupported`] if there is no default runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{self, task};
+    ///
+    /// # async fn f(connection: endpoint::Connection) -> rdmacm::Result<()> {
+    /// let connection = task::Connection::from_blocking(connection)?;
+    /// connection.post_bytes(b"sent by a task").await?;
+    /// // The connection can be used by threads again.
+    /// let connection: endpoint::Connection = connection.into_blocking();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn from_blocking(connection: endpoint::Connection) -> Result<Self> {
         Self::from_blocking_with(connection, default_runtime()?)
     }
@@ -213,7 +257,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The errors of [`Runtime::register`]. Of Tokio and smol:
+    /// The errors of [`Runtime::register`]. Tokio and smol return:
     /// - EEXIST if the runtime watches another clone of `connection` already.
     /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
     /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.

@@ -11,6 +11,8 @@ use super::runtime::Runtime;
 use super::waiting::until;
 use super::watch::Watch;
 use crate::addr::Address;
+#[cfg(doc)]
+use crate::cm::CmId;
 use crate::cm::Membership;
 use crate::endpoint::buffer::{Buffer, Message};
 use crate::endpoint::core::EndReason;
@@ -91,16 +93,18 @@ pub struct DatagramSocket {
 impl DatagramSocket {
     /// Binds a socket to a local address, on the [default runtime](super#runtimes).
     ///
-    /// The address selects the device, so it cannot be the unspecified one. With port 0 the kernel chooses a port. See
-    /// [`endpoint::DatagramSocket::bind`] for details.
+    /// The address selects the device, so it cannot be the unspecified one. With port 0 the kernel chooses a port,
+    /// which [`local_addr`](Self::local_addr) returns. If `address` names several addresses, the first that the socket
+    /// can be bound to is used. The socket answers peers that [resolve](Self::resolve_peer) its address.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Unsupported`] on iWARP, which has no datagrams, and if there is no default runtime.
     /// - [`ErrorKind::InvalidInput`] for the unspecified address, and if `config` has no buffer.
-    /// - ENODEV, EADDRNOTAVAIL and the other errors of [`endpoint::DatagramSocket::bind`].
-    /// - The errors of [`from_blocking`](Self::from_blocking).
-    /// - ECANCELED if the runtime ends.
+    /// - ENODEV if no device has the address, EADDRNOTAVAIL if this machine does not have it.
+    /// - EADDRINUSE if the port is in use.
+    /// - EINVAL or ENOMEM if `config` exceeds the limits of the device.
+    /// - The errors of [`from_blocking_with`](Self::from_blocking_with), and ECANCELED if the runtime ends.
     ///
     /// # Cancel safety
     ///
@@ -121,19 +125,34 @@ impl DatagramSocket {
 
     /// Asks the program that listens at `address` for its queue pair, and waits for the answer.
     ///
-    /// One answer is enough for any number of datagrams. See [`endpoint::DatagramSocket::start_resolve_peer`] for the use of
-    /// several addresses. A name is looked up on a thread that may block.
+    /// One answer is enough for any number of datagrams. Resolve a peer again if it may have been restarted. If
+    /// `address` names several addresses, the first of the socket's family is used. A name is looked up on a thread
+    /// that may block.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Unreachable`] if no program listens at `address`, or if the peer refuses or does not answer within a
-    ///   minute.
+    /// - [`ErrorKind::Unreachable`] if no program listens at `address`, or if the peer refuses or does not answer
+    ///   within a minute.
     /// - [`ErrorKind::TimedOut`] if the address or the route is not resolved within two seconds.
-    /// - The other errors of [`endpoint::DatagramSocket::resolve_peer`].
+    /// - [`ErrorKind::InvalidInput`] if `address` is of another family than the socket's.
+    /// - [`ErrorKind::NameResolution`] if a name is not found.
+    /// - The other errors of [`endpoint::DatagramSocket::start_resolve_peer`].
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the resolution is canceled.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn f(socket: &rdmacm::endpoint::task::DatagramSocket) -> rdmacm::Result<()> {
+    /// let peer = socket.resolve_peer("10.0.0.7:7174").await?;
+    /// for text in ["first", "second"] {
+    ///     socket.post_bytes_to(text.as_bytes(), &peer).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "rdma_connect")]
     pub async fn resolve_peer(&self, address: impl ToAddresses) -> Result<DatagramPeer> {
         let target = address.to_target();
@@ -152,14 +171,14 @@ impl DatagramSocket {
 
     /// Posts a copy of `bytes` to `peer` as a datagram, waiting until a buffer is free.
     ///
-    /// It does not wait until the datagram is sent: [`flush`](Self::flush) does. For the first datagram to a peer it waits
-    /// as [`post_send_to`](Self::post_send_to) does. See [`endpoint::DatagramSocket::post_bytes_to`].
+    /// The call does not wait until the datagram is sent: [`flush`](Self::flush) does. For the first datagram to a peer
+    /// it waits until the kernel has created an address handle, as [`post_send_to`](Self::post_send_to) does.
     ///
     /// # Errors
     ///
+    /// Nothing is sent then. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
+    /// [`post_send_to`](Self::post_send_to):
     /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed [`mtu`](Self::mtu).
-    /// - The other errors of [`endpoint::DatagramSocket::post_bytes_to`].
-    /// - ECANCELED if the runtime ends.
     ///
     /// # Cancel safety
     ///
@@ -173,13 +192,16 @@ impl DatagramSocket {
 
     /// Waits for the next datagram and returns it with its sender.
     ///
-    /// Dropping the message posts its buffer again. A datagram to the sender is an answer. See
-    /// [`endpoint::DatagramSocket::recv_from`] for the errors of groups.
+    /// Dropping the message posts its buffer again; a datagram that finds no posted buffer is lost. A datagram to the
+    /// sender is an answer, also if the datagram was sent to a group.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Disconnected`] if this side has [ended](Self::abort) the socket.
-    /// - The other errors of [`endpoint::DatagramSocket::recv_from`].
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - The error of [`MulticastGroup::check_membership`](endpoint::MulticastGroup::check_membership), once for each
+    ///   group from which the network has removed the socket.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     ///
     /// # Cancel safety
     ///
@@ -201,15 +223,35 @@ impl DatagramSocket {
         Ok(self.socket.received(arrived))
     }
 
-    /// Takes a send buffer, waiting until one is free: see [`endpoint::DatagramSocket::acquire_buffer`].
+    /// Takes a send buffer, waiting until one is free.
+    ///
+    /// There are [`DatagramConfig::send_buffers`] of them, each of [`mtu`](Self::mtu) bytes. A buffer is free again
+    /// when its datagram is sent, or when it is dropped. It holds the bytes of its last use, or zeros, and its length
+    /// is its capacity until [`Buffer::set_len`] or [`Buffer::copy_from`] changes it. After a failed send the call
+    /// waits until the queue pair is reset.
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::DatagramSocket::acquire_buffer`].
+    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket has ended.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: if the future is dropped, no buffer was taken.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{DatagramPeer, task::DatagramSocket};
+    ///
+    /// # async fn f(socket: &DatagramSocket, peer: &DatagramPeer) -> rdmacm::Result<()> {
+    /// let mut buffer = socket.acquire_buffer().await?;
+    /// buffer.set_len(8)?;
+    /// buffer.copy_from_slice(&7_u64.to_be_bytes());
+    /// socket.post_send_to(buffer, peer).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire_buffer(&self) -> Result<Buffer> {
         let memory = self.until(Operation::Take, State::buffer).await?;
         Ok(Buffer::new(memory, self.shared()))
@@ -217,14 +259,18 @@ impl DatagramSocket {
 
     /// Posts the datagram in `buffer` to `peer` without waiting until it is sent.
     ///
-    /// See [`endpoint::DatagramSocket::post_send_to`].
-    ///
     /// It waits only for the first datagram to a peer, for which the kernel creates an address handle and, on RoCE,
-    /// resolves the route.
+    /// resolves the route. The buffer returns to the socket when the datagram is sent. If the datagram cannot be sent,
+    /// the next [`flush`](Self::flush) returns the error.
     ///
     /// # Errors
     ///
-    /// - The errors of [`endpoint::DatagramSocket::post_send_to`].
+    /// The buffer returns to the socket also then.
+    /// - [`ErrorKind::InvalidInput`] if `buffer` or `peer` belongs to another socket.
+    /// - [`ErrorKind::WorkRequestFailed`] if a send has failed since the buffer was taken, and the queue pair is not
+    ///   reset yet.
+    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket has ended.
+    /// - The other errors of [`endpoint::DatagramSocket::post_send_to`], for the address handle.
     /// - ECANCELED if the runtime ends.
     ///
     /// # Cancel safety
@@ -235,14 +281,15 @@ impl DatagramSocket {
         self.socket.post_send_to(buffer, peer)
     }
 
-    /// Sends the datagram in `buffer` to `peer`, waits until it is sent, and returns the buffer.
+    /// Sends the datagram in `buffer` to `peer`, waits until the device has sent it, and returns the buffer at full
+    /// length.
     ///
-    /// See [`endpoint::DatagramSocket::send_to`].
+    /// The datagram may be lost after that.
     ///
     /// # Errors
     ///
-    /// - The errors of [`endpoint::DatagramSocket::send_to`].
-    /// - ECANCELED if the runtime ends.
+    /// In addition to the errors of [`post_send_to`](Self::post_send_to):
+    /// - [`ErrorKind::WorkRequestFailed`] if the device cannot send the datagram. The socket does not end.
     ///
     /// # Cancel safety
     ///
@@ -269,11 +316,15 @@ impl DatagramSocket {
         created.ok_or_else(|| cancelled(OPERATION, self.shared().name.clone()))?
     }
 
-    /// Waits until all posted datagrams are sent: see [`endpoint::DatagramSocket::flush`].
+    /// Waits until every posted datagram is sent.
+    ///
+    /// A datagram that the device has sent may still be lost.
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::DatagramSocket::flush`].
+    /// - [`ErrorKind::WorkRequestFailed`], once, if a datagram that was posted since the last call was not sent.
+    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket ended before.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     ///
     /// # Cancel safety
     ///
@@ -282,15 +333,35 @@ impl DatagramSocket {
         self.until(Operation::Flush, State::flushed).await
     }
 
-    /// Joins a multicast group: see [`endpoint::DatagramSocket::join_multicast`].
+    /// Joins a multicast group, and waits until the socket is a member.
+    ///
+    /// The socket is a member until the [`MulticastGroup`] is dropped. See
+    /// [`CmId::join_multicast`] for memberships.
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::DatagramSocket::join_multicast`].
+    /// - [`ErrorKind::InvalidInput`] with EADDRINUSE if the socket is in the group already, or joins it.
+    /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket has ended.
+    /// - The errors of [`CmId::join_multicast`] and of its event.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the group is left if it was joined.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::net::{Ipv4Addr, SocketAddrV4};
+    ///
+    /// use rdmacm::endpoint::{Membership, task::DatagramSocket};
+    ///
+    /// # async fn f(socket: &DatagramSocket) -> rdmacm::Result<()> {
+    /// let address = SocketAddrV4::new(Ipv4Addr::new(239, 1, 1, 1), 0);
+    /// let group = socket.join_multicast(address, Membership::Full).await?;
+    /// socket.post_bytes_to(b"hello, all", group.peer()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "rdma_join_multicast")]
     pub async fn join_multicast(
         &self,
@@ -305,7 +376,9 @@ impl DatagramSocket {
 
     /// Ends the socket at once and waits until its kernel objects are destroyed.
     ///
-    /// See [`endpoint::DatagramSocket::abort`].
+    /// Posted datagrams that are not sent yet and datagrams that were not received are discarded, and the socket leaves
+    /// its groups. Other calls that wait return [`ErrorKind::Disconnected`]. Objects that buffers, messages and peers
+    /// of the program use remain.
     ///
     /// # Cancel safety
     ///
@@ -327,12 +400,15 @@ impl DatagramSocket {
         self.socket.qp_num()
     }
 
-    /// Returns the length of the longest datagram in bytes: see [`endpoint::DatagramSocket::mtu`].
+    /// Returns the maximum length of a datagram, in bytes.
+    ///
+    /// It is the MTU of the port when the socket was bound, from 256 to 4096. See [`endpoint::DatagramSocket::mtu`] for
+    /// RoCE.
     pub fn mtu(&self) -> usize {
         self.socket.mtu()
     }
 
-    /// Returns the statistics of the socket: see [`endpoint::DatagramSocket::stats`].
+    /// Returns the numbers of datagrams so far.
     ///
     /// # Errors
     ///
@@ -345,7 +421,7 @@ impl DatagramSocket {
     ///
     /// # Errors
     ///
-    /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
+    /// In addition to the errors of [`from_blocking_with`](Self::from_blocking_with):
     /// - [`ErrorKind::Unsupported`] if there is no default runtime.
     pub fn from_blocking(socket: endpoint::DatagramSocket) -> Result<Self> {
         Self::from_blocking_with(socket, default_runtime()?)
@@ -355,7 +431,7 @@ impl DatagramSocket {
     ///
     /// # Errors
     ///
-    /// The errors of [`Runtime::register`]. Of Tokio and smol:
+    /// The errors of [`Runtime::register`]. Tokio and smol return:
     /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
     /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.
     pub fn from_blocking_with(

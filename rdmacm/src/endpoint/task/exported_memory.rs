@@ -9,14 +9,17 @@ use super::connection::Connection;
 use super::failure::cancelled;
 use super::runtime::Runtime;
 use crate::endpoint;
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::error::Result;
 
-/// Memory of this side that the peer of a connection may reach, for tasks.
+/// Memory of this side that the peer of a connection may access, for tasks.
 ///
-/// Created by [`Connection::export`]. It dereferences to an [`endpoint::ExportedMemory`], which is documented in more detail.
+/// Created by [`Connection::export`], which has an example. It dereferences to an [`endpoint::ExportedMemory`], whose
+/// [`to_bytes`](endpoint::ExportedMemory::to_bytes) returns the descriptor that the peer needs.
 ///
-/// The thread that drops it revokes it, with a command to the kernel: the peer has no access any more afterwards.
-/// [`revoke`](Self::revoke) does that on another thread and waits for it.
+/// Dropping it revokes the access by a command that the dropping thread sends: the peer has no access any more
+/// afterwards. [`revoke`](Self::revoke) does that on another thread and waits for it.
 #[derive(Debug)]
 pub struct ExportedMemory {
     export: endpoint::ExportedMemory,
@@ -28,12 +31,16 @@ impl ExportedMemory {
         Self { export, runtime }
     }
 
-    /// Revokes the peer's access to the memory: see [`endpoint::ExportedMemory::revoke`].
+    /// Revokes the peer's access, and waits until it has ended.
+    ///
+    /// An access that the peer tries later fails, and ends the connection.
     ///
     /// # Errors
     ///
-    /// - The errors of [`endpoint::ExportedMemory::revoke`].
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     /// - ECANCELED if the runtime ends, with which the access is revoked too.
+    /// - The other errors of [`endpoint::ExportedMemory::revoke`].
     ///
     /// # Cancel safety
     ///

@@ -58,15 +58,18 @@ impl Incoming {
     /// Accepts the request, and waits at most `timeout` until the connection is established.
     ///
     /// `config` sets the buffers of this side: a message of the peer must fit into one. `private_data` go to the peer's
-    /// program. The connection belongs to the runtime of the listener. See [`endpoint::Incoming::accept`] for the steps,
-    /// and for the rules for iWARP.
+    /// program: at most 196 bytes on InfiniBand and RoCE, 251 on iWARP. On iWARP this side must not send before it has
+    /// received a message. The connection belongs to the runtime of the listener. After an error no object remains, and
+    /// the peer is rejected if it was not accepted yet. See [`endpoint::Incoming::accept`] for the steps.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
     /// - [`ErrorKind::Unreachable`], [`ErrorKind::Disconnected`], ECONNREFUSED and others if the peer does not complete
     ///   the connection.
-    /// - The other errors of [`endpoint::Incoming::accept`].
+    /// - EINVAL, on siw ECONNRESET, if the peer gave up before.
+    /// - [`ErrorKind::InvalidInput`] if `private_data` are too long, or if `config` has no buffer.
+    /// - EINVAL or ENOMEM if `config` exceeds the limits of the device.
     /// - The errors of [`Connection::from_blocking_with`].
     /// - ECANCELED if the runtime ends.
     ///
@@ -74,6 +77,20 @@ impl Incoming {
     ///
     /// If the future is dropped, the attempt ends and its objects are destroyed. A peer that was not accepted yet is
     /// rejected.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use rdmacm::endpoint::{ConnectionConfig, task::Incoming};
+    ///
+    /// # async fn f(incoming: Incoming) -> rdmacm::Result<()> {
+    /// let config = ConnectionConfig::new().receive_buffers(64);
+    /// let connection = incoming.accept(&config, b"welcome", Duration::from_secs(5)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "rdma_accept")]
     pub async fn accept(
         self,
@@ -89,17 +106,23 @@ impl Incoming {
         Connection::established(establish(&runtime, start).await?)
     }
 
-    /// Rejects the request with a reason and private data: see [`endpoint::Incoming::reject`].
+    /// Rejects the request. The peer gets `reason` and `private_data` with [`ErrorKind::Rejected`].
+    ///
+    /// `private_data` are at most 148 bytes on InfiniBand and RoCE, 251 on iWARP. `reason` is
+    /// [`RejectReason::CONSUMER_DEFINED`] or [`RejectReason::VENDOR_OPTION_NOT_SUPPORTED`]; the kernel uses the others
+    /// itself. iWARP carries no reason: the peer gets an errno.
     ///
     /// # Errors
     ///
-    /// - The errors of [`endpoint::Incoming::reject`].
-    /// - ECANCELED if the runtime ends, with which the request is rejected too.
+    /// The request is rejected in any case.
+    /// - [`ErrorKind::InvalidInput`] if `reason` is another one, or if `private_data` are too long.
+    /// - EINVAL if the peer gave up before.
+    /// - ECANCELED if the runtime ends.
     ///
     /// # Cancel safety
     ///
-    /// The request is rejected in any case. If the future is dropped before it is polled, the peer gets neither the reason
-    /// nor the data.
+    /// The request is rejected in any case. If the future is dropped before it is polled, the peer gets neither the
+    /// reason nor the data.
     ///
     /// # Examples
     ///
@@ -123,7 +146,7 @@ impl Incoming {
         rejected.ok_or_else(|| cancelled("reject", "a connection request"))?
     }
 
-    /// Converts this into an [`endpoint::Incoming`].
+    /// Converts this into an [`endpoint::Incoming`], which a thread accepts or rejects.
     pub fn into_blocking(self) -> endpoint::Incoming {
         self.0.into_inner()
     }

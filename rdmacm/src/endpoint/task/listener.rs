@@ -87,8 +87,9 @@ const WATCH: (&str, &str) = ("watch", "a listener");
 impl Listener {
     /// Listens on a local address, on the [default runtime](super#runtimes).
     ///
-    /// The unspecified address means all addresses. With port 0 the kernel chooses a port, which
-    /// [`local_addr`](Self::local_addr) returns. See [`endpoint::Listener::bind`] for details. The lookup of a name blocks.
+    /// The unspecified address means all addresses, and so does a loopback address, which no RDMA device owns. With
+    /// port 0 the kernel chooses a port, which [`local_addr`](Self::local_addr) returns. If `address` names several
+    /// addresses, the first that can be listened on is used. The lookup of a name blocks.
     ///
     /// # Errors
     ///
@@ -103,9 +104,11 @@ impl Listener {
     /// ```no_run
     /// use rdmacm::endpoint::task::Listener;
     ///
+    /// # fn f() -> rdmacm::Result<()> {
     /// let listener = Listener::bind("10.0.0.1:0")?;
     /// println!("listening on {:?}", listener.local_addr());
-    /// # Ok::<(), rdmacm::Error>(())
+    /// # Ok(())
+    /// # }
     /// ```
     #[doc(alias = "rdma_listen")]
     pub fn bind(address: impl ToAddresses) -> Result<Self> {
@@ -202,7 +205,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// The errors of [`from_blocking_with`](Self::from_blocking_with), and:
+    /// In addition to the errors of [`from_blocking_with`](Self::from_blocking_with):
     /// - [`ErrorKind::Unsupported`] if there is no default runtime.
     pub fn from_blocking(listener: endpoint::Listener) -> Result<Self> {
         Self::from_blocking_with(listener, default_runtime()?)

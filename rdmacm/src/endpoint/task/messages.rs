@@ -21,14 +21,18 @@ use crate::verbs::SendOperation;
 impl Connection {
     /// Posts a copy of `bytes` as a message, waiting until a buffer is free.
     ///
-    /// It does not wait until the message is sent: [`flush`](Self::flush) does. If the message cannot be sent, the
-    /// connection ends, and later calls return the reason. See [`endpoint::Connection::post_bytes`].
+    /// `bytes` must fit into a send buffer of this side, and into a receive buffer of the peer. The call does not wait
+    /// until the message is sent: [`flush`](Self::flush) does. If the message cannot be sent, the connection ends, and
+    /// later calls return the reason.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed a [buffer](ConnectionConfig::send_buffer_size).
-    /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has [ended](Self#closing-and-failures).
-    /// - The other errors of [`endpoint::Connection::post_bytes`].
+    /// Nothing is sent then.
+    /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed a [send
+    ///   buffer](ConnectionConfig::send_buffer_size).
+    /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has
+    ///   [ended](Self#closing-and-failures).
+    /// - [`ErrorKind::NotOwner`] after a fork.
     ///
     /// # Cancel safety
     ///
@@ -59,12 +63,18 @@ impl Connection {
 
     /// Waits for the next message and returns it, or `None` if the peer has ended the connection.
     ///
-    /// A message is delivered in the buffer to which the device has written it. Dropping it posts the buffer again.
+    /// A message is delivered in the buffer to which the device has written it. Dropping it posts the buffer again. A
+    /// program that holds as many messages as there are [receive buffers](ConnectionConfig::receive_buffers) receives
+    /// no more.
     ///
     /// # Errors
     ///
+    /// - [`ErrorKind::WorkRequestFailed`] if the connection failed: with EMSGSIZE if the peer has sent a message longer
+    ///   than a [receive buffer](ConnectionConfig::receive_buffer_size).
+    /// - [`ErrorKind::ReceiveOverrun`] on iWARP if there may have been no buffer for a message, after the messages for
+    ///   which there was one.
     /// - [`ErrorKind::Disconnected`] if this side has closed the connection first.
-    /// - The other errors of [`endpoint::Connection::recv`], which describes them.
+    /// - The other errors of [`endpoint::Connection::recv`], for a device that fails or was removed.
     ///
     /// # Cancel safety
     ///
@@ -117,11 +127,17 @@ impl Connection {
         Repeat::new(|| async { self.recv().await.transpose() })
     }
 
-    /// Takes a send buffer, waiting until one is free: see [`endpoint::Connection::acquire_buffer`].
+    /// Takes a send buffer, waiting until one is free.
+    ///
+    /// There are [`ConnectionConfig::send_buffers`] of them, each of [`ConnectionConfig::send_buffer_size`] bytes. A
+    /// buffer is free again when its message is sent, or when it is dropped. It holds the bytes of its last use, or
+    /// zeros, and its length is its capacity until [`Buffer::set_len`] or [`Buffer::copy_from`] changes it.
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::Connection::acquire_buffer`].
+    /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has
+    ///   [ended](Self#closing-and-failures).
+    /// - [`ErrorKind::NotOwner`] after a fork.
     ///
     /// # Cancel safety
     ///
@@ -145,28 +161,52 @@ impl Connection {
 
     /// Posts the message in `buffer` without waiting until it is sent.
     ///
-    /// See [`endpoint::Connection::post_send`].
+    /// The buffer returns to the connection when the message is sent. There is always room in the send queue, which has
+    /// an entry for each buffer. If the message cannot be sent, the connection ends, and later calls return the reason;
+    /// [`flush`](Self::flush) waits until it is known.
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::Connection::post_send`].
+    /// The buffer returns to the connection also then.
+    /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has
+    ///   [ended](Self#closing-and-failures).
+    /// - [`ErrorKind::InvalidInput`] if `buffer` belongs to another connection.
+    /// - [`ErrorKind::Unsupported`] if `buffer` has [immediate data](Buffer::set_imm_data) and the connection is over
+    ///   iWARP.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     #[doc(alias = "rdma_post_send")]
     pub fn post_send(&self, buffer: Buffer) -> Result<()> {
         self.blocking().post_send(buffer)
     }
 
-    /// Sends the message in `buffer`, waits until it is sent, and returns the buffer.
+    /// Sends the message in `buffer`, waits until it is sent, and returns the buffer at full length.
     ///
-    /// See [`endpoint::Connection::send`].
+    /// On InfiniBand and RoCE the peer's device has received the message then; on iWARP, TCP on this side has accepted
+    /// it. [`post_send`](Self::post_send) does less work, if the caller does not need the buffer back.
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::Connection::send`].
+    /// In addition to the errors of [`post_send`](Self::post_send):
+    /// - [`ErrorKind::WorkRequestFailed`] or another [reason](Self#closing-and-failures) if the connection ends before
+    ///   the message is sent.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is polled, nothing is sent. If it is dropped later, the message is in flight, as
-    /// one that was [posted](Self::post_send). The buffer returns to the connection in both cases.
+    /// If the future is dropped before it is polled, nothing is sent. If it is dropped later, the message is in flight,
+    /// as one that was [posted](Self::post_send). The buffer returns to the connection in both cases.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn f(connection: &rdmacm::endpoint::task::Connection) -> rdmacm::Result<()> {
+    /// let mut buffer = connection.acquire_buffer().await?;
+    /// for part in ["one", "two"] {
+    ///     buffer.copy_from(part.as_bytes())?;
+    ///     buffer = connection.send(buffer).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn send(&self, buffer: Buffer) -> Result<Buffer> {
         let operation = buffer.operation();
         self.post_and_wait(Operation::Send, buffer, operation).await
@@ -188,11 +228,16 @@ impl Connection {
         Ok(wanted.back(memory))
     }
 
-    /// Waits until all posted requests are completed: see [`endpoint::Connection::flush`].
+    /// Waits until all posted requests are completed: messages, writes, reads and atomic operations.
+    ///
+    /// A message is completed when it is sent: on InfiniBand and RoCE the peer's device has received it; on iWARP, TCP
+    /// on this side has accepted it. Only a response shows that the peer's program has handled it.
     ///
     /// # Errors
     ///
-    /// The errors of [`endpoint::Connection::flush`].
+    /// - [`ErrorKind::WorkRequestFailed`], [`ErrorKind::Disconnected`] or another [reason](Self#closing-and-failures)
+    ///   if the connection ended before the requests were completed.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     ///
     /// # Cancel safety
     ///

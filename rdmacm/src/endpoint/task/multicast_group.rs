@@ -9,15 +9,18 @@ use super::datagrams::DatagramSocket;
 use super::failure::cancelled;
 use super::runtime::Runtime;
 use crate::endpoint;
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::error::Result;
 
-/// A multicast group that a socket has joined, for tasks.
+/// A membership of a socket in a multicast group, which ends when this is dropped, for tasks.
 ///
-/// Created by [`DatagramSocket::join_multicast`]. It dereferences to an [`endpoint::MulticastGroup`], which is documented in more
-/// detail.
+/// Created by [`DatagramSocket::join_multicast`], which has an example. It dereferences to an
+/// [`endpoint::MulticastGroup`]. A datagram to its [`peer`](endpoint::MulticastGroup::peer) reaches all members;
+/// [`check_membership`](endpoint::MulticastGroup::check_membership) reports that the network has removed the socket.
 ///
-/// The thread that drops it leaves the group, with a command to the kernel. [`leave`](Self::leave) does that on another
-/// thread and waits for it.
+/// Dropping it leaves the group by a command that the dropping thread sends. [`leave`](Self::leave) does that on
+/// another thread and waits for it.
 #[derive(Debug)]
 pub struct MulticastGroup {
     group: endpoint::MulticastGroup,
@@ -29,12 +32,16 @@ impl MulticastGroup {
         Self { group, runtime }
     }
 
-    /// Leaves the group: see [`endpoint::MulticastGroup::leave`].
+    /// Leaves the group, and waits until the socket is no longer a member.
+    ///
+    /// Datagrams that arrived before are still received.
     ///
     /// # Errors
     ///
-    /// - The errors of [`endpoint::MulticastGroup::leave`].
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     /// - ECANCELED if the runtime ends, with which the group is left too.
+    /// - The other errors of [`endpoint::MulticastGroup::leave`].
     ///
     /// # Cancel safety
     ///

@@ -237,7 +237,7 @@ fn left_nothing(before: &[ResourceCounts]) -> Result<(), String> {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(format!("it leaves {now:?}, and {before:?} were there before"));
+            return Err(format!("the program leaves {now:?}; before it there were {before:?}"));
         }
         thread::sleep(LOOK);
     }

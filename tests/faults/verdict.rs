@@ -68,7 +68,7 @@ pub(crate) fn of(
         Err(format!("{what}\n  {call}\n  {}, {}", ended.status, ended.errors.trim_end()))
     };
     if ended.is_overdue {
-        return wrong("it did not end");
+        return wrong("the program did not end");
     }
     if fault == Fault::Kill {
         return Ok(Fine::Killed);
@@ -83,8 +83,8 @@ pub(crate) fn of(
         _ if aborted && ended.errors.contains(NO_STACK) => Ok(Fine::NotStarted),
         Some(1) if names_operation(name, &ended.errors) => Ok(Fine::Said),
         Some(1) if injected.is_some_and(|injected| injected.is_silenced) => Ok(Fine::Said),
-        Some(1) => wrong("it does not say what could not be done"),
-        _ => wrong("it did not end as programs do"),
+        Some(1) => wrong("the error of the program does not name the operation"),
+        _ => wrong("the program did not end with status 0 or 1"),
     }
 }
 

@@ -144,7 +144,9 @@ fn failed_to_resolve(
     let id = id(channel);
     match id.resolve_addr(source.map(Into::into), destination, LONG) {
         Err(error) => error,
-        Ok(()) => channel.expect_event(EventType::AddrResolved).expect_err("it cannot succeed"),
+        Ok(()) => {
+            channel.expect_event(EventType::AddrResolved).expect_err("resolution should fail")
+        }
     }
 }
 

@@ -62,7 +62,10 @@ fn count_post_and_poll_allocations(address: std::net::SocketAddr) {
         }
     });
     assert_eq!(count, 0);
-    assert!(allocations(|| drop(black_box(Box::new(count)))) > 0, "it counts");
+    assert!(
+        allocations(|| drop(black_box(Box::new(count)))) > 0,
+        "the counter should count an allocation"
+    );
     connection.close();
 }
 

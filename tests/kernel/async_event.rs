@@ -376,7 +376,7 @@ fn waits<T: Send>(
         }
         for _ in 0..20 {
             objects();
-            assert!(!waiter.is_finished(), "it did not wait for the event");
+            assert!(!waiter.is_finished(), "the thread should wait for the event");
         }
         drop(event);
         waiter.join().expect("waiter should not panic").expect("destroy");

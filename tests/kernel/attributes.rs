@@ -92,7 +92,7 @@ fn query_returns_modified_attributes() {
         Attributes::to(QpState::IB_QPS_INIT),
         Attributes::to(QpState(9)),
     ] {
-        let error = qp.modify(&attributes).expect_err("it is in RTS");
+        let error = qp.modify(&attributes).expect_err("the queue pair is in RTS");
         assert_eq!(error.errno(), libc::EINVAL, "{error}");
     }
     assert_eq!(qp.query().expect("query").qp_state, QpState::IB_QPS_RTS);
@@ -139,7 +139,7 @@ fn rate_limit_is_refused_by_rxe_and_siw() {
             attributes.into()
         });
         for attributes in unknown.into_iter().chain([Attributes::default().rate_limit(1000)]) {
-            let error = qp.modify(&attributes).expect_err("it does not");
+            let error = qp.modify(&attributes).expect_err("the driver should refuse the attribute");
             assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
             assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
         }

@@ -80,7 +80,7 @@ fn posted_buffers_come_back(address: SocketAddr) {
     for (from, to) in [(0, 1), (1, 0)] {
         let sides = [&mut client, &mut server];
         let mut buffer = sides[from].buffer();
-        assert!(buffer.iter().all(|byte| *byte == 0), "it is fresh");
+        assert!(buffer.iter().all(|byte| *byte == 0), "a new buffer should contain zeros");
         let index = buffer.index();
         buffer[..5].copy_from_slice(b"hello");
         sides[from].queues.post_send(buffer, 5, SendOperation::Send).expect("post");
@@ -130,7 +130,7 @@ fn refused_post_returns_buffer() {
     let [mut client, _server] = connected(roce(0));
     #[track_caller]
     fn refused(result: Result<(), PostBufferError>, says: &str) -> Error {
-        let PostBufferError { buffer, error } = result.expect_err("it cannot be posted");
+        let PostBufferError { buffer, error } = result.expect_err("posting should fail");
         assert_eq!(buffer.expect("the buffer should be returned").len(), 100);
         assert_invalid(&error, &[says]);
         error
@@ -262,9 +262,9 @@ fn queue_pair_keeps_posted_buffers(address: SocketAddr) {
     let Side { id, queues, buffers } = client;
     let qp = queues.qp().clone();
     drop((queues, buffers));
-    assert_eq!(regions(), with_all, "the id and this have the queue pair");
+    assert_eq!(regions(), with_all, "the id and the clone should keep the queue pair");
     drop(id);
-    assert_eq!(regions(), with_all, "this has the queue pair");
+    assert_eq!(regions(), with_all, "the clone should keep the queue pair");
     qp.destroy().expect("queue pair should have no other owner");
     assert_eq!(regions(), with_all.map(|count| count - 1));
     drop(server);

@@ -256,7 +256,7 @@ fn readers_block_beside_timed_readers() {
             let _ending = Ending(&end);
             for _ in 0..20_000 {
                 channel.get_event_timeout(Duration::ZERO).expect("look");
-                channel.set_nonblocking(false).expect("it is blocking, and stays so");
+                channel.set_nonblocking(false).expect("the channel should stay blocking");
             }
         });
         while !readers.iter().all(ScopedJoinHandle::is_finished) {

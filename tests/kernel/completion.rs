@@ -194,7 +194,12 @@ fn channel_event_names_its_queue() {
     assert_invalid(&error, &["other queues"]);
     id.destroy_qp();
     drop((qp, recv_cq));
-    assert_eq!(send_cq.wait_timeout(&mut done, Duration::ZERO).expect("it is alone now"), 0);
+    assert_eq!(
+        send_cq
+            .wait_timeout(&mut done, Duration::ZERO)
+            .expect("a queue without queue pairs can be waited for"),
+        0
+    );
 }
 
 #[test]
@@ -256,7 +261,7 @@ fn timed_wait_ends_while_poller_is_held() {
         scope.spawn(|| tx.send(wait()).expect("the test listens"));
         let waited = rx.recv_timeout(LONG);
         drop(poller);
-        assert_eq!(waited.expect("it ends").expect("wait"), 0);
+        assert_eq!(waited.expect("the wait should end").expect("wait"), 0);
     });
     connection.close();
 }

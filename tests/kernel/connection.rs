@@ -93,7 +93,7 @@ fn rejection_carries_reason_and_private_data() {
     request(&theirs).reject(b"again").expect("reject");
     let event = ours.get_event().expect("an event");
     assert_eq!((event.event_type(), event.status()), (EventType::Rejected, 28));
-    let rejection = event.rejection().expect("it is one");
+    let rejection = event.rejection().expect("the event is a rejection");
     assert_eq!(rejection.private_data, padded(b"again", 148));
     assert_eq!(event.private_data(), rejection.private_data);
 }
@@ -295,8 +295,10 @@ fn private_data_limits_hold_in_infiniband_port_space() {
 fn both_sides_report_both_addresses() {
     let connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &connection;
-    let local = |side: &Side| side.id.local_addr().expect("query").expect("it has one");
-    let peer = |side: &Side| side.id.peer_addr().expect("query").expect("it has one");
+    let local =
+        |side: &Side| side.id.local_addr().expect("query").expect("the id has a local address");
+    let peer =
+        |side: &Side| side.id.peer_addr().expect("query").expect("the id has a peer address");
     assert_eq!(local(client), peer(server));
     assert_eq!(peer(client), local(server));
     assert_eq!(local(client).ip(), roce(0).ip());
@@ -400,7 +402,7 @@ fn timewait_exit_is_reported() {
     server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
     server.id.disconnect().expect("answer");
     client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
-    let event = client_channel.expect_event(EventType::TimewaitExit).expect("it is over");
+    let event = client_channel.expect_event(EventType::TimewaitExit).expect("timewait should end");
     assert_eq!(event.token(), client.id.token());
     assert_eq!(event.data(), &EventData::None);
 }

@@ -34,7 +34,7 @@ fn user_connects_with_read_only_sysfs() {
         read_only("/sys");
         become_ordinary_user();
         fs::write(format!("/sys/class/infiniband/{}/node_desc", roce_name()), "x")
-            .expect_err("it is read-only");
+            .expect_err("/sys is read-only");
         Connection::new(Shape::default()).close();
     });
 }
@@ -52,7 +52,7 @@ fn device_of_other_network_namespace_is_unusable() {
     in_child(|| {
         unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
         assert_eq!(device::list().expect("list"), []);
-        let error = Context::open(&known).expect_err("it is another namespace's");
+        let error = Context::open(&known).expect_err("the device is in another namespace");
         let node = known.uverbs().expect("a verbs node").path();
         assert_hint(&error, libc::EPERM, [&node, "another network namespace"]);
         let channel = EventChannel::new().expect("there is one connection manager");

@@ -324,9 +324,11 @@ fn datagram_ids_refuse_connection_calls() {
         assert_invalid(&error, &["establish", "datagrams"]);
         assert_eq!(side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_RTS);
     }
-    let error = pair.client.id.connect(&ConnParam::default()).expect_err("it has asked already");
+    let error =
+        pair.client.id.connect(&ConnParam::default()).expect_err("the client has asked already");
     assert_eq!(error.errno(), libc::EINVAL);
-    let error = pair.server.id.accept(&ConnParam::default()).expect_err("it has answered");
+    let error =
+        pair.server.id.accept(&ConnParam::default()).expect_err("the server has answered already");
     assert_eq!(error.errno(), libc::EINVAL);
 }
 
@@ -336,7 +338,7 @@ fn siw_refuses_datagrams() {
     let channel = channel();
     let client = id(&channel);
     resolve(&channel, &client, siw(7199));
-    let error = client.connect(&ConnParam::default()).expect_err("it would connect by TCP");
+    let error = client.connect(&ConnParam::default()).expect_err("iWARP has no datagrams");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
     let pd = ProtectionDomain::new(&client.context().expect("context")).expect("domain");
     let error = AddressHandle::new(&pd, &ib_uverbs_ah_attr::default()).expect_err("no handles");
@@ -414,7 +416,7 @@ fn address_handle_keeps_protection_domain() {
     let clone = handle.clone();
     let (handle, error) = handle.destroy().expect_err("a clone should keep it").into_parts();
     assert_eq!(error.errno(), libc::EBUSY);
-    let (pd, error) = pd.destroy().expect_err("it is in use").into_parts();
+    let (pd, error) = pd.destroy().expect_err("the protection domain is in use").into_parts();
     assert_eq!(error.errno(), libc::EBUSY);
     drop(clone);
     handle.destroy().expect("destroy");

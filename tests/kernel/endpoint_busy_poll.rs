@@ -27,7 +27,7 @@ fn busy_polling_misses_no_message(address: SocketAddr) {
         drop(server.acquire_buffer_timeout(LONG).expect("the buffer should return"));
         receives(&client, b"an answer");
         client.post_send(filled(&client, b"a question")).expect("post");
-        polls.join().expect("it is received");
+        polls.join().expect("receiver should not panic");
     });
     let error = server.recv_timeout(Duration::from_millis(2)).expect_err("there is nothing");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");

@@ -112,7 +112,7 @@ fn clones_share_connection(address: SocketAddr) {
             assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
             ended.join().expect("the thread should not panic");
         });
-        second.close(LONG).expect("it is closed already");
+        second.close(LONG).expect("closing again should succeed");
         assert_eq!(parts_at(address), before, "the handles are there still");
     }
     let [client, server] = pair(address, &ConnectionConfig::default());
@@ -352,7 +352,7 @@ fn close_delivers_concurrent_posts() {
                 let next = || server.recv_timeout(LONG).expect("receive");
                 iter::from_fn(next).count()
             });
-            rx.recv().expect("it has begun");
+            rx.recv().expect("receiver should begin");
             client.close(LONG).expect("nothing is lost");
             drop(rx);
             let posted = posting.join().expect("thread should not panic");

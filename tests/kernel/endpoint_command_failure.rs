@@ -20,7 +20,7 @@ use crate::fixtures::{DEFAULT_SEND_BUFFERS, LONG, device, roce, roce_name, siw};
 /// Returns the error of a call whose command was refused.
 #[track_caller]
 fn refused<T>(result: Result<T>) -> Error {
-    let Err(error) = result else { panic!("it had success") };
+    let Err(error) = result else { panic!("the call should fail") };
     let how = NotOwner::Credentials;
     assert_eq!(*error.kind(), ErrorKind::NotOwner(how), "{error}");
     error

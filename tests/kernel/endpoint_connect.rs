@@ -229,7 +229,11 @@ fn rxe_rejection_carries_reason_and_private_data() {
         assert_invalid(&refused, &["reject", "the kernel's own"]);
     });
     let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
-    assert_eq!(rejection.reason, RejectReason::CONSUMER_DEFINED, "it was dropped");
+    assert_eq!(
+        rejection.reason,
+        RejectReason::CONSUMER_DEFINED,
+        "a dropped request should be rejected"
+    );
 }
 
 #[test]
@@ -414,7 +418,7 @@ fn forked_child_cannot_listen() {
                 assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error}");
             }
         });
-        Connector::new().connect(server).expect_err("it is not accepted");
+        Connector::new().connect(server).expect_err("the request should not be accepted");
         waiter.join().expect("thread should not panic");
     });
 }

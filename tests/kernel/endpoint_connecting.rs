@@ -129,9 +129,14 @@ fn many_attempts_run_concurrently(address: SocketAddr) {
             } else if let Side::Coming(connecting) = &mut sides[which] {
                 let fd = connecting.as_fd().as_raw_fd();
                 if let Some(connection) = now(connecting.try_wait()) {
-                    assert_eq!(connection.as_fd().as_raw_fd(), fd, "it is in the poll already");
+                    assert_eq!(
+                        connection.as_fd().as_raw_fd(),
+                        fd,
+                        "the descriptor should stay the same"
+                    );
                     assert_eq!(connecting.deadline(), None);
-                    let over = connecting.try_wait().expect_err("it is over");
+                    let over =
+                        connecting.try_wait().expect_err("the connection was returned already");
                     assert_invalid(&over, &["is over"]);
                     sides[which] = Side::Stands(connection);
                 }
@@ -243,14 +248,14 @@ fn every_phase_ends_at_deadline() {
         }
         is_late.then_some(error)
     });
-    assert_eq!(*late.expect("it is late once").kind(), ErrorKind::TimedOut);
+    assert_eq!(*late.expect("the attempt should time out").kind(), ErrorKind::TimedOut);
     // After the total timeout, the attempt does not continue, whatever events have arrived.
     let mut late = Connector::new().total_timeout(short).start_connect(server).expect("start");
     sleep(&late, None);
     while late.deadline().is_some_and(|deadline| Instant::now() < deadline) {
         thread::sleep(short);
     }
-    let error = late.try_wait().expect_err("it is late");
+    let error = late.try_wait().expect_err("the deadline has passed");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     assert_eq!(error.operation(), ADDRESS, "{error}");
     let connector = Connector::new().response_timeout(short);

@@ -192,7 +192,7 @@ fn unresolvable_peers_are_reported() {
     let error = socket
         .start_resolve_peer(address(&silent))
         .and_then(|resolution| resolution.wait_timeout(timeout))
-        .expect_err("it is silent");
+        .expect_err("the peer does not answer");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     assert!(now(silent.try_recv_from()).is_none());
     let peer = found(&socket, &silent);
@@ -252,7 +252,7 @@ fn datagram_without_receive_buffer_is_lost() {
     });
     let error = server.recv_from_timeout(Duration::from_millis(20)).expect_err("lost");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
-    assert_eq!((&*both[0], &*both[1]), (&[0][..], &[1][..]), "they are as they came");
+    assert_eq!((&*both[0], &*both[1]), (&[0][..], &[1][..]), "held messages should not change");
     drop(both);
     client.post_send_to(filled(&client, &[9]), &peer).expect("post");
     receives(&server, &[9]);
@@ -387,7 +387,7 @@ fn sender_cache_keeps_configured_count() {
         );
         let mut sender = None;
         let made = allocations(|| sender = Some(receives(&server, b"x")));
-        (sender.expect("it has one"), made)
+        (sender.expect("the datagram has a sender"), made)
     };
     exchange(0);
     assert_eq!(exchange(0).1, 0, "the first is remembered");
@@ -509,7 +509,7 @@ fn forked_child_cannot_use_socket() {
     let (client, server, group, ..) = all.expect("only the child's are gone");
     client.post_send_to(buffer, &peer).expect("post");
     receives(&server, b"the parent's");
-    group.check_membership().expect("it is in the group");
+    group.check_membership().expect("socket should be in the group");
     server.post_send_to(filled(&server, b"and back"), &sender).expect("post");
     receives(&client, b"and back");
 }
@@ -529,7 +529,7 @@ fn device_removal_ends_socket() {
             announce(&tx);
             server.recv_from_timeout(LONG).expect_err("the device goes")
         });
-        asleep(rx.recv().expect("it begins"));
+        asleep(rx.recv().expect("the thread should begin"));
         let deletion = own.delete();
         let error = receiver.join().expect("thread should not panic");
         assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");

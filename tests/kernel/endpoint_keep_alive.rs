@@ -53,7 +53,10 @@ fn death_of_idle_peer_is_detected() {
         other => other.map(|message| panic!("{message:?}")),
     });
     assert_eq!(*found.kind(), failed, "{found}");
-    assert!(now(without.try_recv()).is_none(), "it does not look");
+    assert!(
+        now(without.try_recv()).is_none(),
+        "a connection without keep-alive should report no end"
+    );
     // No message was lost.
     for ended in [&waits, &loops] {
         ended.flush().expect("nothing was posted");
@@ -92,7 +95,7 @@ fn siw_silence_of_idle_peer_is_detected() {
     let watched = pair(siw(0), &config);
     let unwatched = pair(siw(0), &ConnectionConfig::default());
     let cut = Cut::new();
-    let end = watched[0].recv_timeout(LONG).expect("it ended");
+    let end = watched[0].recv_timeout(LONG).expect("the connection should end without an error");
     assert!(end.is_none(), "as if the peer had ended it");
     drop(cut);
     // TCP sends again before it gives up.
@@ -119,7 +122,7 @@ fn probes_use_no_message_buffers(address: SocketAddr, has_looked: impl Fn()) {
         let waiter = scope.spawn(|| receives(server, b"at last"));
         has_looked();
         client.post_send(filled(client, b"at last")).expect("post");
-        waiter.join().expect("it comes");
+        waiter.join().expect("receiver should get the message");
     });
     for round in 0..100_u8 {
         let kept = filled(client, &[round; 4096]);
@@ -144,7 +147,7 @@ fn probes_use_no_message_buffers(address: SocketAddr, has_looked: impl Fn()) {
 fn rxe_probes_use_no_message_buffers() {
     probes_use_no_message_buffers(roce(0), || {
         let first = packets();
-        wait_until("it looks after its peer", || packets() > first + 20);
+        wait_until("the connection probes its peer", || packets() > first + 20);
     });
 }
 

@@ -62,7 +62,7 @@ fn connected(address: SocketAddr, count: usize, buffers: u32) -> [Made; 2] {
     };
     let each = |(connections, bytes): (Vec<Connection>, isize)| {
         let sent: usize = connections.iter().map(|each| each.private_data().len()).sum();
-        let number = |count| isize::try_from(count).expect("it is small");
+        let number = |count| isize::try_from(count).expect("the count fits");
         let bytes = (bytes - number(sent)) / number(connections.len());
         (connections, bytes)
     };
@@ -92,7 +92,7 @@ fn idle_connection_uses_little_memory(address: SocketAddr) {
         // A task also has a registration with its runtime.
         let watched = |each| Task::from_blocking(each).expect("the runtime watches it");
         let (tasks, more) = kept(|| connections.into_iter().map(watched).collect::<Vec<_>>());
-        let of_tasks = own + more / isize::try_from(tasks.len()).expect("they are few");
+        let of_tasks = own + more / isize::try_from(tasks.len()).expect("the count fits");
         let text = format!(
             "{own} bytes of the heap for a connection, {buffer} for a buffer, {of_tasks} of tasks"
         );

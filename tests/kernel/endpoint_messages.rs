@@ -88,7 +88,7 @@ fn completion_events_are_read_in_batches(address: SocketAddr) {
             (reads() - before - 2 * of_counting, server)
         });
         for number in 0..COUNT {
-            asleep(rx.recv().expect("it should not panic"));
+            asleep(rx.recv().expect("receiver should not panic"));
             client.post_send(filled(&client, &number.to_ne_bytes())).expect("post");
         }
         let (made, _server) = reader.join().expect("thread should not panic");
@@ -194,7 +194,7 @@ fn many_threads_share_one_connection() {
         });
         senders.into_iter().for_each(|sender| sender.join().expect("sender should not panic"));
         client.close(LONG).expect("close");
-        receivers.map(|receiver| receiver.join().expect("it has received")).concat()
+        receivers.map(|receiver| receiver.join().expect("receiver should not panic")).concat()
     });
     received.sort_unstable();
     assert!(received.into_iter().eq(0..3 * EACH), "each number once");
@@ -202,7 +202,7 @@ fn many_threads_share_one_connection() {
 
 #[track_caller]
 fn assert_kind<T>(result: rdmacm::Result<T>, kind: &ErrorKind) {
-    let Err(error) = result else { panic!("it had success") };
+    let Err(error) = result else { panic!("the call should fail") };
     assert_eq!(error.kind(), kind, "{error}");
 }
 
@@ -223,7 +223,11 @@ fn sender_waits_for_receive_buffers() {
     client.post_send(filled(&client, &[3])).expect("post");
     assert_kind(client.flush_timeout(Duration::from_millis(50)), &ErrorKind::TimedOut);
     assert_kind(server.try_recv(), &ErrorKind::WouldBlock);
-    assert_eq!((&*messages[0], &*messages[1]), (&[1][..], &[2][..]), "they are as they came");
+    assert_eq!(
+        (&*messages[0], &*messages[1]),
+        (&[1][..], &[2][..]),
+        "held messages should not change"
+    );
     drop(messages);
     receives(&server, &[3]);
     client.flush_timeout(LONG).expect("flush");
@@ -250,7 +254,9 @@ fn acquire_waits_for_free_buffer() {
             });
             (0..2).for_each(|_| asleep(rx.recv().expect("a thread begins")));
             comes_back();
-            waiting.into_iter().for_each(|thread| thread.join().expect("it has had a buffer"));
+            waiting
+                .into_iter()
+                .for_each(|thread| thread.join().expect("every thread should get a buffer"));
         });
     };
     let mut dropped = Some(dropped);
@@ -269,13 +275,16 @@ fn acquire_waits_for_free_buffer() {
 fn oversized_and_foreign_buffers_are_refused() {
     let [client, server] = pair(roce(0), &ConnectionConfig::new().send_buffer_size(100));
     let mut buffer = client.acquire_buffer().expect("a buffer");
-    let error = buffer.copy_from(&[1; 101]).expect_err("it has room for less");
+    let error = buffer.copy_from(&[1; 101]).expect_err("the buffer has room for less");
     assert_invalid(&error, &["101 bytes", "room for 100"]);
     assert_eq!(error.errno(), libc::EMSGSIZE);
-    assert_invalid(&buffer.set_len(101).expect_err("it has room for less"), &["100"]);
+    assert_invalid(&buffer.set_len(101).expect_err("the buffer has room for less"), &["100"]);
     assert_eq!(buffer.len(), 100, "as before");
     assert_invalid(&server.post_send(buffer).expect_err("another's"), &["another connection"]);
-    assert_eq!(client.acquire_buffer().expect("it went home").capacity(), 100);
+    assert_eq!(
+        client.acquire_buffer().expect("the buffer should return to its connection").capacity(),
+        100
+    );
 }
 
 /// One side sends short messages and receives long ones, and the other side does the reverse.
@@ -327,7 +336,7 @@ fn oversized_message_ends_connection(address: SocketAddr) {
         client
             .start_send(filled(&client, &[1; 64]))
             .and_then(|send| send.wait_timeout(LONG))
-            .expect("this fits"),
+            .expect("the message should fit"),
     );
     client.post_send(filled(&client, &[2; 65])).expect("post");
     receives(&server, &[1; 64]);

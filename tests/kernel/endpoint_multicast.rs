@@ -60,7 +60,7 @@ fn datagrams_reach_full_members() {
         assert_eq!((joined.address(), joined.peer().qp_num()), (address.into(), 0xff_ffff));
         let gid = joined.peer().gid().map(Ipv6Addr::from);
         assert_eq!(gid, Some(Ipv4Addr::new(239, 1, 3, 1).to_ipv6_mapped()));
-        joined.check_membership().expect("it is in the group");
+        joined.check_membership().expect("socket should be in the group");
     }
     send(&sender, &senders, b"to all");
     // A member answers a datagram of the group to its sender alone, from the member's own address.
@@ -97,7 +97,7 @@ fn datagrams_reach_full_members() {
     // A group handle may outlive its socket.
     drop((first, second, sender, stranger));
     seconds.check_membership().expect("nothing was said");
-    senders.leave().expect("it is left with the socket");
+    senders.leave().expect("leaving after the end of the socket should succeed");
     drop((seconds, one, directly));
     assert_eq!(objects(), before);
 }
@@ -108,7 +108,9 @@ fn impossible_joins_are_refused() {
     let member = socket(roce(0));
     let first = join(&member, group(2), Membership::Full);
     for membership in [Membership::Full, Membership::SendOnly] {
-        let again = member.join_multicast(group(2), membership).expect_err("it is in the group");
+        let again = member
+            .join_multicast(group(2), membership)
+            .expect_err("socket is in the group already");
         assert_invalid(&again, &["join the multicast group 239.1.3.2:0", "is in the group"]);
         assert_eq!(again.errno(), libc::EADDRINUSE);
     }
@@ -121,7 +123,7 @@ fn impossible_joins_are_refused() {
     let error = member.join_multicast(v6, Membership::Full).expect_err("not on RoCE v2");
     assert_eq!(error.errno(), 524, "{error}");
     // The failed calls have not ended the socket.
-    first.check_membership().expect("it is in the group");
+    first.check_membership().expect("socket should be in the group");
     send(&member, &first, b"to all");
     receives(&member, b"to all");
     // Another socket may join the same group.
@@ -178,7 +180,10 @@ fn join_needs_no_blocking_call() {
             0 => drop(started.wait_timeout(LONG).expect("join")),
             1 => {
                 let other = member.join_multicast(group(number), Membership::SendOnly);
-                assert_eq!(other.expect_err("it joins").errno(), libc::EADDRINUSE);
+                assert_eq!(
+                    other.expect_err("socket joins the group already").errno(),
+                    libc::EADDRINUSE
+                );
                 drop(started);
             }
             2 => drop(started.wait_timeout(Duration::ZERO)),
@@ -219,7 +224,7 @@ fn threads_join_and_leave_concurrently() {
             send(&other, &others, &[number]);
             receives(&member, &[number]);
         }
-        joiners.into_iter().for_each(|joiner| joiner.join().expect("it has left"));
+        joiners.into_iter().for_each(|joiner| joiner.join().expect("joiner should not panic"));
     });
     assert_eq!(address(&member).ip(), roce(0).ip());
     drop((keeper, others, member, other));

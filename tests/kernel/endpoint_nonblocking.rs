@@ -150,7 +150,7 @@ fn descriptor_reports_events_read_by_other_call() {
     drop(held);
     let held = next();
     becomes_readable(&client);
-    assert!(now(client.try_recv()).is_none(), "that has polled the first");
+    assert!(now(client.try_recv()).is_none(), "the client should get no message");
     drop(held);
     receives(&server, b"second");
     becomes_readable(&client);
@@ -198,7 +198,7 @@ fn blocked_call_wakes_despite_try_calls() {
             let only = client.acquire_buffer_timeout(LONG).expect("the only one");
             let sleeper = scope.spawn(|| {
                 announce(&tx);
-                drop(client.acquire_buffer().expect("it is given back"));
+                drop(client.acquire_buffer().expect("a buffer should be free"));
                 wakes.send(()).expect("the test listens");
             });
             asleep(rx.recv().expect("the thread should begin"));

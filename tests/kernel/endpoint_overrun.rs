@@ -47,7 +47,7 @@ fn assert_overrun(connection: &Connection) {
         "{error}"
     );
     assert!(error.to_string().contains("no buffer"), "{error}");
-    let error = connection.post_bytes(b"late").expect_err("it has ended");
+    let error = connection.post_bytes(b"late").expect_err("the connection has ended");
     assert_eq!(*error.kind(), ErrorKind::ReceiveOverrun, "{error}");
 }
 
@@ -299,7 +299,7 @@ fn siw_overrun_is_reported_to_event_loop() {
     let error = loop {
         match server.try_recv() {
             Ok(message) => {
-                message.expect("that would be an end in good order");
+                message.expect("the connection should end with an error");
                 received += 1;
             }
             Err(error) if *error.kind() == ErrorKind::WouldBlock => becomes_readable(&server),
@@ -319,7 +319,9 @@ fn siw_overrun_is_reported_to_task() {
             let mut kept = Vec::new();
             loop {
                 match in_time(server.recv()).await {
-                    Ok(message) => kept.push(message.expect("that would be an end in good order")),
+                    Ok(message) => {
+                        kept.push(message.expect("the connection should end with an error"))
+                    }
                     Err(error) => return (kept.len(), error),
                 }
             }

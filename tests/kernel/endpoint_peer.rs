@@ -42,7 +42,7 @@ pub(crate) const CALLS: [Call; 10] = [
     ("recv", |connection, waits| {
         waits();
         let message = connection.recv_timeout(LONG)?;
-        assert!(message.is_none(), "it has sent nothing");
+        assert!(message.is_none(), "the peer has sent no message");
         Ok(())
     }),
     ("write", |connection, waits| {
@@ -224,7 +224,7 @@ fn messages_precede_end(address: SocketAddr) {
             asleep(rx.recv().expect("the thread begins"));
             client.post_send(filled(&client, &[round])).expect("post");
             client.close(LONG).expect("close");
-            receiver.join().expect("it receives");
+            receiver.join().expect("receiver should not panic");
         });
     }
 }

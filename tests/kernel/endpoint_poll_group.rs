@@ -200,7 +200,7 @@ fn messages_go_both_ways(address: SocketAddr) {
     group.group.flush(one).expect("flush");
     let event = group.next();
     assert!(matches!(&event, Event::Sent(member) if *member == one), "{event:?}");
-    let counters = group.group.stats(one).expect("it has not ended");
+    let counters = group.group.stats(one).expect("member should not have ended");
     assert_eq!((counters.messages_received, counters.messages_sent), (1, 2));
     group.is_closed_by(&first, one);
     assert_eq!((group.group.len(), group.group.stats(one)), (1, None));

@@ -198,7 +198,7 @@ fn members_share_queues_and_descriptors() {
             let incoming = listener.accept_timeout(LONG).expect("a request");
             let member = group.group.add(incoming, &[], LONG).expect("add");
             group.is_established(member);
-            peers.join().expect("it connects");
+            peers.join().expect("the peer should connect");
             member
         });
         peers.group.post_bytes(client, b"hello").expect("post");

@@ -70,9 +70,9 @@ fn bytes_arrive(address: SocketAddr) {
     [b"1", b"2"].iter().for_each(|bytes| receives(&server, *bytes));
     server.abort();
     assert!(receiver.recv_timeout(LONG).expect("receive").is_none());
-    let error = sender.post_bytes(b"late").expect_err("it has ended");
+    let error = sender.post_bytes(b"late").expect_err("the connection has ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
-    let error = server.try_post_bytes(b"nor here").expect_err("it has ended");
+    let error = server.try_post_bytes(b"nor here").expect_err("the connection has ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
 }
 
@@ -148,7 +148,7 @@ fn posted_datagrams_arrive() {
     endpoint_datagrams::receives(&server, b"in time");
     assert_eq!(client.stats().expect("count").messages_sent, 4);
     client.abort();
-    let error = client.post_bytes_to(b"x", &peer).expect_err("it has ended");
+    let error = client.post_bytes_to(b"x", &peer).expect_err("the socket has ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
 }
 
@@ -163,7 +163,7 @@ async fn dropped(address: SocketAddr) {
         let held = client.acquire_buffer().await.expect("a buffer should be free");
         let lets_go = executor::spawn(async move { drop(held) });
         let posted = until_dropped(client.post_bytes(&[number]), point).await;
-        lets_go.await.expect("it has dropped it");
+        lets_go.await.expect("the task should drop the buffer");
         if let Some(posted) = &posted {
             posted.as_ref().expect("post");
             endpoint_tokio::receives(&server, &[number]).await;
@@ -186,7 +186,7 @@ async fn dropped(address: SocketAddr) {
     drop((sender, receiver));
     assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
     let ended = in_time(Task::post_bytes(&server, b"late")).await;
-    assert_eq!(*ended.expect_err("it has ended").kind(), ErrorKind::Disconnected);
+    assert_eq!(*ended.expect_err("the connection has ended").kind(), ErrorKind::Disconnected);
 }
 
 #[test]

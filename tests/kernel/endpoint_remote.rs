@@ -167,7 +167,11 @@ fn atomics_change_remote_memory() {
         client.start_fetch_add(&remote, 8, 3).and_then(|add| add.wait_timeout(LONG)).expect("add"),
         5
     );
-    assert_eq!(client.compare_swap(&remote, 8, 7, 1).expect("compare"), 8, "they differ");
+    assert_eq!(
+        client.compare_swap(&remote, 8, 7, 1).expect("compare"),
+        8,
+        "the numbers should differ"
+    );
     assert_eq!(
         client
             .start_compare_swap(&remote, 8, 8, 100)
@@ -296,7 +300,7 @@ fn without_depth(address: SocketAddr, config: &ConnectionConfig) {
         let all =
             RemoteMemory::new(remote.addr(), remote.rkey(), remote.len(), RemoteAccess::all());
         let refused = client
-            .start_fetch_add(&all.expect("it is there"), 0, 1)
+            .start_fetch_add(&all.expect("the description should be valid"), 0, 1)
             .and_then(|add| add.wait_timeout(LONG));
         assert_invalid(&refused.expect_err("no depth"), &["initiator depth"]);
     }
@@ -364,12 +368,12 @@ fn siw_part_is_exported_alone() {
 fn one_registration_serves_connections(address: SocketAddr) {
     let before = objects_at(address);
     let [first, ours] = begun(address);
-    let pd = ours.protection_domain().expect("it is connected");
+    let pd = ours.protection_domain().expect("the connection has a protection domain");
     let config = ConnectionConfig::new().protection_domain(Some(pd.clone()));
     let [second, theirs] = pair_of(address, [&ConnectionConfig::default(), &config]);
     second.post_send(filled(&second, b"hello")).expect("post");
     drop(theirs.recv_timeout(LONG).expect("receive").expect("a message"));
-    assert_eq!(theirs.protection_domain().expect("it is connected"), pd);
+    assert_eq!(theirs.protection_domain().expect("the connection has a protection domain"), pd);
     let mut memory = DmaMemory::new(200).expect("memory");
     let registered = RegisteredMemory::new(&pd, &memory, RemoteAccess::READ).expect("register");
     for (start, [client, server]) in [(0, [&first, &ours]), (100, [&second, &theirs])] {

@@ -204,7 +204,10 @@ fn refused_operation_never_starts() {
     receives(&server, b"second");
     let mut ended = start(&client, &remote, 0).expect("start");
     client.abort();
-    assert_eq!(*ended.try_wait().expect_err("it has ended").kind(), ErrorKind::Disconnected);
+    assert_eq!(
+        *ended.try_wait().expect_err("the connection has ended").kind(),
+        ErrorKind::Disconnected
+    );
     let error = ended.try_wait().expect_err("the result should be returned once");
     assert_invalid(&error, &["returned already"]);
     let none = ConnectionConfig::new().initiator_depth(0);

@@ -43,7 +43,11 @@ fn operations_are_counted(address: SocketAddr) {
             .and_then(|read| read.wait_timeout(LONG))
             .expect("read"),
     );
-    drop(client.read(filled(&client, &[0; 8]), &remote, 4090).expect_err("it is not within"));
+    drop(
+        client
+            .read(filled(&client, &[0; 8]), &remote, 4090)
+            .expect_err("the bytes are not within the memory"),
+    );
     server
         .start_send(filled(&server, b"five!"))
         .and_then(|send| send.wait_timeout(LONG))

@@ -154,7 +154,7 @@ fn tasks_exchange_messages(address: SocketAddr) {
     let connector = Connector::new().config(config).total_timeout(LONG);
     let client = block_on(Connection::connect_with(&connector, server, Arc::new(Threads)));
     let client = client.expect("connect");
-    let server = accepting.join().expect("it has accepted").expect("accept");
+    let server = accepting.join().expect("server should not panic").expect("accept");
     let export = block_on(async {
         let memory = DmaMemory::new(64).expect("memory");
         server.export(&memory, RemoteAccess::READ).await.expect("export")

@@ -159,7 +159,7 @@ fn many_tasks_share_one_connection() {
         client.close(LONG).await.expect("close");
         let mut received = Vec::new();
         for receiver in receivers {
-            received.extend(in_time(receiver).await.expect("it has received"));
+            received.extend(in_time(receiver).await.expect("receiver should not panic"));
         }
         received.sort_unstable();
         assert!(received.into_iter().eq(0..3 * EACH), "each number once");
@@ -246,7 +246,7 @@ fn end_wakes_all_tasks(address: SocketAddr) {
                     in_time(waiting).await.expect("task should not panic").expect_err("no buffer");
                 assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
             }
-            client.close(LONG).await.expect("it has ended");
+            client.close(LONG).await.expect("closing an ended connection should succeed");
             drop((client, held));
         }
     });

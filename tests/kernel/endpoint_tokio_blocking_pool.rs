@@ -52,13 +52,13 @@ impl Held {
             begins.send(()).expect("the caller should wait");
             released.recv().expect_err("channel should be closed");
         });
-        in_time(begun).await.expect("it has begun");
+        in_time(begun).await.expect("the blocking task should begin");
         Self { releases, busy }
     }
 
     async fn release(self) {
         drop(self.releases);
-        in_time(self.busy).await.expect("it ends");
+        in_time(self.busy).await.expect("the blocking task should end");
     }
 }
 
@@ -69,7 +69,7 @@ async fn waits_for_a_thread<F: Future>(call: F) -> F::Output {
     let mut call = pin!(call);
     let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context).map(drop)));
     assert!(first.await.is_pending(), "call should be pending");
-    assert_eq!(objects(), there, "it has been done here");
+    assert_eq!(objects(), there, "this thread should send no command");
     held.release().await;
     in_time(call).await
 }
@@ -89,7 +89,7 @@ fn export_and_revoke_leave_runtime_thread() {
         let export = export.expect("export");
         assert_ne!(objects(), without);
         waits_for_a_thread(export.revoke()).await.expect("revoke");
-        assert_eq!(objects(), without, "it is revoked");
+        assert_eq!(objects(), without, "the export should be revoked");
         drop((client, server));
     });
 }
@@ -101,11 +101,11 @@ fn abort_leaves_runtime_thread() {
         let [client, server] = pair(roce(0), &ConnectionConfig::default()).await;
         let there = objects();
         waits_for_a_thread(client.abort()).await;
-        assert_ne!(objects(), there, "it has ended");
+        assert_ne!(objects(), there, "the connection should have ended");
         let socket = socket().await;
         let there = objects();
         waits_for_a_thread(socket.abort()).await;
-        assert_ne!(objects(), there, "it has ended");
+        assert_ne!(objects(), there, "the socket should have ended");
         drop(server);
     });
 }
@@ -134,7 +134,7 @@ fn close_command_delays_no_other_call() {
             server.abort().await;
         });
         in_time(closing).await.expect("close");
-        in_time(peer).await.expect("it should learn of the end");
+        in_time(peer).await.expect("the peer should get the end");
     });
 }
 
@@ -225,7 +225,7 @@ fn tokio_dropped_request_leaves_runtime_thread() {
         let incoming = in_time(listener.accept()).await.expect("a request");
         let held = Held::new().await;
         drop(incoming);
-        assert!(!asking.is_finished(), "it should not be rejected here");
+        assert!(!asking.is_finished(), "this thread should not reject the request");
         held.release().await;
         let asked = task::spawn_blocking(move || asking.join().expect("thread should not panic"));
         let error = in_time(asked)

@@ -123,7 +123,7 @@ fn invalid_task_calls_are_refused_as_on_siw() {
         let again = client
             .join_multicast(group(1), Membership::Full)
             .await
-            .expect_err("it is in the group");
+            .expect_err("socket is in the group already");
         assert_eq!(again.errno(), libc::EADDRINUSE, "{again}");
         drop(joined);
         has_all_buffers(&client).await;
@@ -153,8 +153,10 @@ fn end_of_socket_wakes_all_tasks() {
         executor::sleep(Duration::from_millis(5)).await;
         client.abort().await;
         for call in calls {
-            let error =
-                in_time(call).await.expect("task should not panic").expect_err("it has ended");
+            let error = in_time(call)
+                .await
+                .expect("task should not panic")
+                .expect_err("the socket has ended");
             assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
         }
         let error =
@@ -255,7 +257,7 @@ async fn taking() {
         let taken = {
             let dropped = executor::spawn(async move { drop(held) });
             let taken = until_dropped(client.acquire_buffer(), point).await;
-            dropped.await.expect("it has dropped them");
+            dropped.await.expect("the task should drop the buffers");
             taken.is_some()
         };
         has_all_buffers(&client).await;

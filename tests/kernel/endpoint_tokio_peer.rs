@@ -178,7 +178,10 @@ async fn with_low_peers() -> (Vec<Connection>, Vec<Side>) {
     let (connections, peers): (Vec<_>, Vec<_>) =
         executor::spawn_blocking(make).await.expect("blocking task should not panic");
     let connections = connections.into_iter().map(Connection::from_blocking);
-    (connections.map(|made| made.expect("it is watched")).collect(), peers)
+    (
+        connections.map(|made| made.expect("the runtime should watch the connection")).collect(),
+        peers,
+    )
 }
 
 #[test]
@@ -186,7 +189,11 @@ async fn with_low_peers() -> (Vec<Connection>, Vec<Side>) {
 fn disconnect_by_peer_ends_every_task() {
     on_each_executor(roce(0), || async {
         let (connections, peers) = with_low_peers().await;
-        let goes = async { executor::spawn_blocking(|| drop(peers)).await.expect("they go") };
+        let goes = async {
+            executor::spawn_blocking(|| drop(peers))
+                .await
+                .expect("dropping the peers should not panic")
+        };
         let ends = [ErrorKind::Disconnected, SILENCE];
         from_every_call(&CALLS, connections, true, &ends, goes).await;
     });

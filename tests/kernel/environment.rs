@@ -151,7 +151,7 @@ fn rings_of_unknown_version_are_not_used() {
         let (ours, theirs) = (channel(), channel());
         let (_listener, address) = listen(&theirs, roce(0));
         let client = resolve(&ours, address);
-        let context = client.context().expect("it has a device");
+        let context = client.context().expect("the id should have a device");
         assert!(context.query_device().expect("query the device").max_qp > 0);
         let pd = ProtectionDomain::new(&context).expect("protection domain");
         let memory = MemoryRegion::alloc(&pd, 4096, AccessFlags::empty()).expect("memory region");
@@ -189,7 +189,8 @@ fn unopenable_device_serves_external_queue_pairs() {
             let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..most.clone() };
             rejected.connect(&depths).expect("connect");
             request(&theirs).reject(b"no").expect("reject");
-            let event = ours.expect_event(EventType::Rejected).expect_err("it is an error");
+            let event =
+                ours.expect_event(EventType::Rejected).expect_err("a rejection should be an error");
             assert!(matches!(event.kind(), ErrorKind::Rejected(_)), "{event}");
             connect_named(&ours, &theirs, client, &depths);
             asks_where_to_send(&ours, &theirs, &most);
@@ -210,7 +211,7 @@ fn asks_where_to_send(ours: &EventChannel, theirs: &EventChannel, param: &ConnPa
     ours.expect_event(EventType::RouteResolved).expect("route resolved");
     asks.connect(param).expect("ask");
     request(theirs).reject(b"no").expect("reject");
-    ours.expect_event(EventType::Unreachable).expect_err("it is an error");
+    ours.expect_event(EventType::Unreachable).expect_err("a rejection should be an error");
 }
 
 /// Makes the driver report a version of its rings that rdmacm does not know.

@@ -146,7 +146,7 @@ impl<T> Future for Task<T> {
                 })
             }),
             Self::Smol(task) => {
-                let task = task.as_mut().expect("it is taken when this is dropped");
+                let task = task.as_mut().expect("the task is present until drop");
                 Pin::new(task).poll(context).map(Ok)
             }
             Self::Aborted(ended) => ended.as_mut().poll(context).map(|ended| ended.ok_or(Aborted)),

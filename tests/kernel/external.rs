@@ -163,7 +163,9 @@ fn early_data_establishes_connection() {
     let event = theirs.expect_event(EventType::Established).expect("the server is connected");
     assert_eq!(event.token(), server.token());
     drop(event);
-    let error = server.notify(ib_event_type::IB_EVENT_COMM_EST).expect_err("it stands");
+    let error = server
+        .notify(ib_event_type::IB_EVENT_COMM_EST)
+        .expect_err("the connection is established already");
     assert_eq!(error.errno(), libc::EISCONN, "{error}");
     let text = error.to_string();
     assert!(text.contains("notify id") && text.contains("IB_EVENT_COMM_EST"), "{text}");

@@ -133,7 +133,7 @@ fn sge_beyond_region_is_refused_locally() {
         assert_invalid(&error, &["memory region", &format!("has {length} bytes")]);
     }
     #[expect(clippy::reversed_empty_ranges, reason = "that is what is tested")]
-    region.sge(5..3).expect_err("it ends before it begins");
+    region.sge(5..3).expect_err("the range ends before it begins");
     region.sge(..=usize::MAX).expect_err("beyond");
     region.sge(..=length).expect_err("one beyond");
     assert_invalid(&region.read(length - 3, &mut [0; 4]).expect_err("beyond"), &["4 bytes"]);

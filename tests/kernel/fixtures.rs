@@ -236,7 +236,8 @@ pub(crate) fn stuck(thread: Pid) {
 
 fn until_in(thread: Pid, state: char) {
     let is_in = || {
-        let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).expect("it runs");
+        let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat"))
+            .expect("the thread should exist");
         stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(state))
     };
     while !is_in() {

@@ -80,7 +80,9 @@ fn flood(server: SocketAddr, count: usize) {
 
 fn connect_honestly(server: SocketAddr) {
     let channel = channel();
-    let next = |wanted| channel.expect_event_timeout(wanted, CLIENT_TIMEOUT).expect("it comes");
+    let next = |wanted| {
+        channel.expect_event_timeout(wanted, CLIENT_TIMEOUT).expect("the event should arrive")
+    };
     for _ in 0..SERIOUS {
         let client = resolve(&channel, server);
         client.connect(&param(b"serious")).expect("ask");

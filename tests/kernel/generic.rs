@@ -265,7 +265,7 @@ fn failed_send_leaves_unreliable_queue_pair_in_sqe() {
         let back = QueuePairAttributes::to(QpState::IB_QPS_RTS).from_state(QpState::IB_QPS_SQE);
         from.qp.modify(&back).expect("modify");
         assert_eq!(state(&from), QpState::IB_QPS_RTS);
-        from.qp.modify(&back).expect_err("it is in RTS");
+        from.qp.modify(&back).expect_err("the queue pair is in RTS already");
         send(&from, &to, &[5], 0);
         assert_eq!(from.completed(), with(SUCCESS, [5]));
         assert_eq!(to.completed(), with(SUCCESS, [30]));
@@ -319,7 +319,10 @@ fn shared_receive_queue_posts_by_command() {
     let from = Node::new(&context, QpType::IB_UVERBS_QPT_RC, 16);
     from.connect(to.qp.number());
     to.connect(from.qp.number());
-    assert_invalid(&to.receive([1]).expect_err("it shares"), &["a shared one"]);
+    assert_invalid(
+        &to.receive([1]).expect_err("the queue pair uses a shared receive queue"),
+        &["a shared one"],
+    );
     for wr_id in 0..16 {
         receive_shared(&shared, wr_id).expect("post a receive");
     }
@@ -399,7 +402,7 @@ fn queues_are_drained() {
     assert_eq!(drained(&initiator).expect("drain"), []);
     let datagrams = Node::new(&context, QpType::IB_UVERBS_QPT_UD, 16);
     datagrams.connect(0);
-    let error = drained(&datagrams).expect_err("it would take an address handle");
+    let error = drained(&datagrams).expect_err("a datagram queue pair cannot be drained");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     let known = format!("{:?}", datagrams.cq);
     assert!(!known.contains("Marker"), "nothing is to come: {known}");
@@ -524,11 +527,13 @@ fn driver_with_unknown_rings_is_detected() {
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let memory = MemoryRegion::alloc(&pd, 4096, AccessFlags::empty()).expect("memory region");
     assert_eq!([kt.count("pd"), kt.count("mr")], [1, 1]);
-    let error = CompletionQueue::new(&context, 1, None).expect_err("it has rings");
+    let error = CompletionQueue::new(&context, 1, None)
+        .expect_err("the driver has rings of an unknown format");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     assert!(error.to_string().contains("RDMA_DRIVER_UNKNOWN"), "{error}");
     let attributes = SharedReceiveQueueAttributes::default();
-    let error = SharedReceiveQueue::new(&pd, attributes).expect_err("it has rings");
+    let error = SharedReceiveQueue::new(&pd, attributes)
+        .expect_err("the driver has rings of an unknown format");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     let error = AddressHandle::new(&pd, &address()).expect_err("sends would name it");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");

@@ -126,9 +126,12 @@ fn serves_another(listener: &Listener) {
         let served = incoming.accept(&config(), b"", LONG).expect("accept");
         receives(&served, b"sense");
         served.post_send(filled(&served, b"heard")).expect("post");
-        assert!(served.recv_timeout(LONG).expect("receive").is_none(), "it has ended");
+        assert!(
+            served.recv_timeout(LONG).expect("receive").is_none(),
+            "the client should end the connection"
+        );
         drop(served);
-        client.join().expect("it is content");
+        client.join().expect("client should not panic");
     });
 }
 
@@ -201,7 +204,8 @@ fn hostile_servers_are_reported() {
 ///
 /// The layout is `struct mpa_rr` of `drivers/infiniband/sw/siw/iwarp.h`, revision 1, with private data.
 fn mpa_request(private_data: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(private_data.len()).expect("it is short").to_be_bytes();
+    let length =
+        u16::try_from(private_data.len()).expect("the private data is short").to_be_bytes();
     [b"MPA ID Req Frame", &[0, 1][..], &length, private_data].concat()
 }
 

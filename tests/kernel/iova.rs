@@ -132,8 +132,8 @@ fn wrapping_iova_is_refused() {
     for (iova, length) in
         [(u64::MAX - 4095, 4096), (u64::MAX - 4095, 5000), (u64::MAX - 8191, 8192)]
     {
-        let error =
-            MemoryRegion::alloc_with_iova(pd, length, iova, access()).expect_err("it wraps");
+        let error = MemoryRegion::alloc_with_iova(pd, length, iova, access())
+            .expect_err("the addresses wrap around");
         assert_invalid(&error, &["register", &format!("{length} bytes"), "wrap around"]);
     }
     connection.close();

@@ -30,7 +30,7 @@ fn removal_event_follows_last_context(own: &Own) {
         "no event should come"
     );
     bound.local_addr().expect("the id has a device still");
-    let context = connection.client.id.context().expect("it has a device");
+    let context = connection.client.id.context().expect("the id should have a device");
     assert!(!context.is_device_removed(), "removal should be unknown");
     drop(context);
     assert!(deletion.waits(), "the driver cannot take a context from its user");
@@ -70,7 +70,7 @@ fn connection_survives_late_removal(own: &Own) {
         let closing = scope.spawn(|| client.close(LONG).expect("close"));
         assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
         server.close(LONG).expect("close");
-        closing.join().expect("it closes");
+        closing.join().expect("close should not panic");
     });
     drop((client, server));
     assert!(deletion.waits(), "there is memory of it");

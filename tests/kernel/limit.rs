@@ -36,7 +36,7 @@ fn raise<T>(
                 Err(error) => assert!(is_right(&error), "{error}"),
             }
         }
-        panic!("it never has success");
+        panic!("the call never succeeds");
     });
 }
 

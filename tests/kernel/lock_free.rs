@@ -103,7 +103,7 @@ fn steps<T>(what: impl FnOnce() -> T) -> (T, Steps) {
 #[track_caller]
 fn steps_to<T>(what: impl FnOnce() -> Result<T>) -> Steps {
     let (done, steps) = steps(what);
-    done.expect("it goes well");
+    done.expect("the call should succeed");
     steps
 }
 

@@ -40,7 +40,9 @@ pub(crate) fn address() -> ib_uverbs_ah_attr {
     let port = device(roce_name()).port(1).expect("a port");
     let dgid = roce_ip().parse::<Ipv4Addr>().expect("an address").to_ipv6_mapped();
     let mut gids = port.gids().expect("GIDs");
-    let gid = gids.find(|entry| Ipv6Addr::from(entry.gid) == dgid).expect("it has the address");
+    let gid = gids
+        .find(|entry| Ipv6Addr::from(entry.gid) == dgid)
+        .expect("the port should have the address");
     let mut address = ib_uverbs_ah_attr { is_global: 1, port_num: 1, ..Default::default() };
     address.grh.dgid = dgid.octets();
     address.grh.sgid_index = u8::try_from(gid.index).expect("one of the first");

@@ -368,7 +368,7 @@ fn ids_move_to_channel_with_new_credentials() {
             );
             let new = channel();
             id.migrate(&new).expect("migrate");
-            let error = id.resolve_route(LONG).expect_err("it is resolved already");
+            let error = id.resolve_route(LONG).expect_err("the route is resolved already");
             assert_eq!(error.errno(), libc::EINVAL, "{error}");
         });
     });

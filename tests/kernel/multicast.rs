@@ -130,7 +130,7 @@ fn group_needs_one_leave_per_join() {
     member.id.leave_multicast(once).expect("leave");
     member.id.leave_multicast(twice).expect("leave");
     send(&member.io, &to, 7);
-    assert_eq!(received(&member.io), 7, "it is in the group still");
+    assert_eq!(received(&member.io), 7, "the member should still be in the group");
     member.id.leave_multicast(twice).expect("leave");
     let error = member.io.qp().detach_multicast(gid(twice), 0).expect_err("not attached");
     assert_eq!(error.errno(), libc::EINVAL);
@@ -194,7 +194,7 @@ fn external_queue_pair_is_attached_by_program() {
     id.destroy_qp();
     let qp = io.qp().clone();
     drop(io);
-    let (qp, error) = qp.destroy().expect_err("it is attached").into_parts();
+    let (qp, error) = qp.destroy().expect_err("the queue pair is attached").into_parts();
     assert_eq!(error.errno(), libc::EBUSY);
     let error = qp.attach_multicast(gid(roce(0)), 0).expect_err("no group");
     assert_eq!(error.errno(), libc::EINVAL);
@@ -272,7 +272,7 @@ fn leave_and_destroy_wait_for_events() {
         });
         for _ in 0..20 {
             objects();
-            heard.try_recv().expect_err("it waits");
+            heard.try_recv().expect_err("the call should wait");
         }
         drop(event);
         heard.recv().expect("the call should return").expect("leave");
@@ -285,7 +285,7 @@ fn leave_and_destroy_wait_for_events() {
         wait_until("the id is being destroyed", || ids() < before);
         for _ in 0..20 {
             objects();
-            heard.try_recv().expect_err("it waits");
+            heard.try_recv().expect_err("the call should wait");
         }
         drop(event);
         heard.recv().expect("the call should return").expect("destroy");
@@ -393,7 +393,7 @@ fn leave_and_join_of_same_group_may_overlap() {
             reader.join().expect("reader should not panic");
         });
         last.leave_multicast(group).expect("leave");
-        member.io.qp().detach_multicast(gid(group), 0).expect("it was attached");
+        member.io.qp().detach_multicast(gid(group), 0).expect("the queue pair should be attached");
         member.id.leave_multicast(group).expect("leave");
     }
 }

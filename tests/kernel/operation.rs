@@ -76,7 +76,7 @@ fn immediate_data_arrives_with_send() {
         assert_eq!((received.imm_data(), received.invalidated_rkey()), (Some(imm_data), None));
         let sent = client.io.done(2);
         assert_eq!((sent.opcode(), sent.is_receive()), (WcOpcode::IB_UVERBS_WC_SEND, false));
-        assert_eq!(sent.imm_data(), None, "it is the peer's");
+        assert_eq!(sent.imm_data(), None, "only the receiver should get immediate data");
         let all = server.io.bytes(0..4096);
         assert!(all[..8] == [0xee; 8] && all[8 + length..].iter().all(|byte| *byte == 0xee));
         assert!(all[8..8 + length] == bytes);
@@ -245,7 +245,10 @@ fn atomic_write_works_unless_kernel_is_too_old() {
         assert_eq!(client.io.done(1).opcode(), WcOpcode::IB_UVERBS_WC_ATOMIC_WRITE);
         let all = server.io.bytes(0..64);
         assert!(all[..8] == [0xee; 8] && all[8..16] == bytes && all[16..] == [0xee; 48]);
-        let refused = client.io.post(2, write, 0..8, SIGNALED).expect_err("it has its own");
+        let refused = client
+            .io
+            .post(2, write, 0..8, SIGNALED)
+            .expect_err("an atomic write takes its bytes from the request");
         assert_invalid(&refused, &["no payload"]);
     } else {
         unsupported(client.io.post_bare(1, write), lacks_flush());
@@ -287,7 +290,10 @@ fn flush_without_placement_is_refused() {
     for bits in [0, 4, 5] {
         let placement = FlushPlacement::from_bits_retain(bits);
         let flush = SendOperation::Flush { remote_addr, rkey, length: Some(8), placement };
-        let error = client.io.post_bare(1, flush).expect_err("it brings nothing about");
+        let error = client
+            .io
+            .post_bare(1, flush)
+            .expect_err("a flush without a placement should be refused");
         assert_invalid(&error, &["post a send", "placement"]);
     }
     connection.close();

@@ -41,18 +41,18 @@ fn ids_share_address_until_one_listens() {
     first.set_reuseaddr(true).expect("set");
     first.bind(roce(0)).expect("bind");
     let shared = first.local_addr().expect("query").expect("bound");
-    let error = third.bind(shared).expect_err("it does not want to share");
+    let error = third.bind(shared).expect_err("an id without reuse should not share the address");
     assert_eq!(error.errno(), libc::EADDRINUSE, "{error}");
     second.set_reuseaddr(true).expect("set");
     second.bind(shared).expect("both want to share");
     let error = first.listen(0).expect_err("a listener is alone");
     assert_eq!(error.errno(), libc::EADDRINUSE, "{error}");
-    let error = first.set_reuseaddr(false).expect_err("it is bound");
+    let error = first.set_reuseaddr(false).expect_err("reuse should be fixed on a bound id");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     assert!(error.to_string().contains("set the reuse of the address of id"), "{error}");
     second.destroy().expect("destroy");
     first.listen(0).expect("alone now");
-    first.set_reuseaddr(true).expect_err("it listens");
+    first.set_reuseaddr(true).expect_err("reuse should be fixed on a listening id");
 }
 
 #[test]
@@ -67,7 +67,9 @@ fn one_port_serves_each_family_separately() {
     both.set_afonly(false).expect("set");
     both.bind(wildcard(true, 0)).expect("bind");
     let port = both.local_addr().expect("query").expect("bound").port();
-    let error = id(&channel).bind(wildcard(false, port)).expect_err("it is IPv4's too");
+    let error = id(&channel)
+        .bind(wildcard(false, port))
+        .expect_err("the port should be in use for IPv4 too");
     // The kernel returns this errno for wildcards.
     assert_eq!(error.errno(), libc::EADDRNOTAVAIL, "{error}");
     both.destroy().expect("destroy");
@@ -154,7 +156,7 @@ fn path_record_replaces_route_resolution() {
     id.set_ib_path(&[useless, path]).expect("set");
     ours.expect_event(EventType::RouteResolved).expect("the event comes");
     assert_eq!(id.route().expect("route").paths, known);
-    id.set_ib_path(&[path]).expect_err("it has one");
+    id.set_ib_path(&[path]).expect_err("the id should have a route already");
     connect(id, [&ours, &theirs]);
 }
 

@@ -28,7 +28,7 @@ const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
 #[track_caller]
 fn wrong_process<T>(result: Result<T, Error>, how: NotOwner) {
-    let Err(error) = result else { panic!("it had success") };
+    let Err(error) = result else { panic!("the call should fail") };
     match error.kind() {
         ErrorKind::NotOwner(found) => assert_eq!(*found, how, "{error}"),
         _ => panic!("{error:?}"),
@@ -191,7 +191,7 @@ fn forked_child_skips_lock_of_srq_creation() {
         for _ in 0..20 {
             in_child(|| {
                 alarm::set(10);
-                assert!(id.srq().is_none() && id.qp().is_none(), "they are the parent's");
+                assert!(id.srq().is_none() && id.qp().is_none(), "both belong to the parent");
                 id.destroy_srq();
                 forked(id.create_srq(None, attributes));
             });
@@ -221,7 +221,7 @@ fn drop_in_forked_child_is_noop() {
     exchange(&connection);
     connection.close();
     drop(event);
-    id.resolve_route(LONG).expect("it is as it was");
+    id.resolve_route(LONG).expect("the id should be unchanged");
     channel.expect_event(EventType::RouteResolved).expect("resolved");
     id.destroy().expect("destroy");
     request.take_request().expect("an id").reject(b"").expect("reject");
@@ -276,12 +276,12 @@ fn forked_child_cannot_change_blocking_mode() {
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             wait.send(()).expect("the test listens");
-            channel.get_event().expect("it waits until there is one").token()
+            channel.get_event().expect("the call should wait for an event").token()
         });
         end.recv().expect("the reader starts");
         for _ in 0..20 {
             objects();
-            assert!(!reader.is_finished(), "it did not wait");
+            assert!(!reader.is_finished(), "the reader should wait");
         }
         let id = id(&channel);
         id.resolve_addr(None, roce(1), LONG).expect("resolve the address");
@@ -383,8 +383,8 @@ fn destroy_with_other_credentials_returns_id() {
         wrong_process(Err::<(), _>(error), NotOwner::Credentials);
         back = Some(id);
     });
-    let id = back.expect("it came back");
-    assert!(id.local_addr().expect("it is as it was").is_some());
+    let id = back.expect("the failed call should return the id");
+    assert!(id.local_addr().expect("the id should be unchanged").is_some());
     id.destroy().expect("destroy");
     assert_eq!(ids(), before);
 }

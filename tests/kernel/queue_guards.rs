@@ -29,7 +29,7 @@ fn shape(requests: u32) -> Shape {
 
 #[track_caller]
 fn would_deadlock<T>(result: rdmacm::Result<T>, says: &str) {
-    let Err(error) = result else { panic!("it did not wait for itself") };
+    let Err(error) = result else { panic!("the call should fail") };
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     assert!(error.to_string().contains(says), "{error}");
 }
@@ -171,7 +171,7 @@ fn second_lock_by_same_thread_is_refused() {
     while poller.poll(&mut done).expect("poll") == 0 {}
     assert_eq!((done[0].wr_id(), done[0].status()), (3, WcStatus::IB_WC_WR_FLUSH_ERR));
     drop((sends, receives, poller));
-    client.io.receive(4, 0..8).expect("it is free again");
+    client.io.receive(4, 0..8).expect("the queue should be unlocked");
     assert_eq!(client.io.next().wr_id(), 4);
 }
 

@@ -78,7 +78,7 @@ fn posted_buffers_are_freed_with_queue_pair() {
     queues.post_recv(buffer).expect("post a receive");
     drop(queues);
     assert_eq!((kt.count("qp"), kt.count("mr")), (0, 0));
-    assert!(!is_mapped(&(start..start + LENGTH)), "it is freed");
+    assert!(!is_mapped(&(start..start + LENGTH)), "the memory should be freed");
 }
 
 /// Memory of the library stays mapped as long as the kernel has its registration.

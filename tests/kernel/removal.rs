@@ -108,7 +108,7 @@ fn assert_removed<T>(result: Result<T, Error>) {
 
 #[track_caller]
 fn assert_removed_with<T>(errno: i32, result: Result<T, Error>) {
-    let Err(error) = result else { panic!("it had success") };
+    let Err(error) = result else { panic!("the call should fail") };
     assert!(
         matches!(error.kind(), ErrorKind::DeviceRemoved(found) if *found == errno),
         "{error:?}"
@@ -281,7 +281,7 @@ fn queue_pair_in_group_is_destroyed_after_removal() {
     let deletion = own.delete();
     removal_error(&channel);
     id.destroy().expect("destroy");
-    qp.destroy().expect("it is in no group any more");
+    qp.destroy().expect("the queue pair should be in no group");
     deletion.finish();
 }
 

@@ -145,7 +145,7 @@ fn memory_of_region_can_be_changed_on_kt0() {
     assert_eq!(kt.count("mr"), 1);
     // If the memory does not exist or is invalid, the region does not change.
     let [none, last] = [0x1000, usize::MAX].map(|address| {
-        NonNull::new(ptr::without_provenance_mut(address)).expect("it is an address")
+        NonNull::new(ptr::without_provenance_mut(address)).expect("the address is not null")
     });
     for (memory, errno) in
         [((none, 4096), libc::EFAULT), ((last, 4096), libc::EINVAL), ((start, 0), libc::EINVAL)]

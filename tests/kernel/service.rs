@@ -61,7 +61,7 @@ fn write_event_on_request_is_refused() {
     let (_listener, server) = listen(&theirs, roce(0));
     let _client = ask(&ours, server, &rdmacm::cm::ConnParam::default());
     let request = crate::fixtures::request(&theirs);
-    let error = request.write_event(0, 9).expect_err("it is not accepted");
+    let error = request.write_event(0, 9).expect_err("the request is not accepted");
     if is_there() {
         assert_eq!(error.errno(), libc::EINVAL, "{error}");
     } else {
@@ -80,7 +80,7 @@ fn lookup_completes_by_event() {
     let port_space = Some(PortSpace::Tcp);
     let hints = AddrInfoHints { flags, port_space, ..AddrInfoHints::default() };
     let bad = id.resolve_addrinfo(Some("no.such.host"), None, Some(&hints));
-    let error = bad.expect_err("it is not a number");
+    let error = bad.expect_err("the name is not a number");
     assert!(matches!(error.kind(), ErrorKind::NameResolution { .. }), "{error:?}");
     for _ in 0..2 {
         let asked = id.resolve_addrinfo(Some(roce_ip()), Some("7471"), Some(&hints));
@@ -98,7 +98,7 @@ fn lookup_completes_by_event() {
         let found = id.query_addrinfo().expect("the result");
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].dst_addr, Some(Address::from(roce(7471))));
-        id.query_addrinfo().expect_err("it comes once");
+        id.query_addrinfo().expect_err("the result can be taken once");
     }
 }
 
@@ -131,7 +131,7 @@ fn service_lookup_needs_infiniband() {
     let error = node.expect_err("a node");
     assert!(error.to_string().contains("not for nodes"), "{error}");
     assert_eq!(error.errno(), libc::EOPNOTSUPP);
-    let unbound = ask("storage").expect_err("it is not bound");
+    let unbound = ask("storage").expect_err("the service is not bound");
     let services = id.ib_services();
     if !is_there() {
         assert_too_old(&unbound, "RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE");

@@ -587,7 +587,7 @@ fn invalid_queue_pair_sizes_are_refused() {
     let init = QueuePairInit { caps, ..QueuePairInit::new(cq) };
     let qp = QueuePair::new(pd, &init).expect("a queue pair for sending only");
     assert_eq!(qp.caps().max_recv_wr, 0);
-    let error = crate::io::receive_nothing(&qp, 1).expect_err("it is in RESET");
+    let error = crate::io::receive_nothing(&qp, 1).expect_err("the queue pair is in RESET");
     assert_invalid(&error, &[&QpState::IB_QPS_RESET.to_string()]);
     connection.close();
 }

@@ -192,7 +192,7 @@ fn end_has_no_reason() {
             side.io.receive(2, 0..8).expect("a queue pair in ERR takes requests");
             let mut flush = side.io.next();
             if flush.wr_id() == 1 {
-                assert!(flush.is_success(), "it was sent");
+                assert!(flush.is_success(), "the request should have been sent");
                 flush = side.io.next();
             }
             assert_eq!(flushed(flush), 2);
@@ -224,7 +224,7 @@ fn external_queue_pair_ends_with_connection() {
     ours.expect_event(EventType::Established).expect("the client is connected");
     theirs.expect_event(EventType::Established).expect("the server is connected");
     let _later = Io::new(&client, Shape::default());
-    client.connect(&ConnParam::default()).expect_err("it is connected");
+    client.connect(&ConnParam::default()).expect_err("the client is connected already");
     client.disconnect().expect("disconnect");
     theirs.expect_event(EventType::Disconnected).expect("server should get the event");
     ours.expect_event(EventType::Disconnected).expect("client should get the event");

@@ -345,7 +345,7 @@ fn impossible_resize_is_refused(address: SocketAddr) {
         ErrorKind::Unsupported(_) => assert_eq!(address, siw(0), "{error}"),
         _ => panic!("{error:?}"),
     }
-    receive_nothing(&srq, 1).expect("it is as it was");
+    receive_nothing(&srq, 1).expect("the queue should be unchanged");
     assert_eq!(srq.query().expect("query"), srq.attributes());
 }
 

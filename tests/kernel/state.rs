@@ -110,7 +110,10 @@ fn calls_after_rejection_are_refused() {
     let unwanted = Side::new(request(&theirs), Shape::default());
     unwanted.id.reject(b"").expect("reject");
     misplaced(unwanted.id.reject(b""), "reject", &unwanted.id);
-    let error = unwanted.id.accept(&ConnParam::default()).expect_err("it is too late");
+    let error = unwanted
+        .id
+        .accept(&ConnParam::default())
+        .expect_err("a rejected request cannot be accepted");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     ours.expect_event(EventType::Established).expect_err("rejected");
     misplaced(client.id.connect(&ConnParam::default()), "connect", &client.id);

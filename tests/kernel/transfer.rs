@@ -107,7 +107,7 @@ fn transfers_work_over_link_local_address() {
     let Connection { client, server, .. } = &mut connection;
     let SocketAddr::V6(peer) = client.id.peer_addr().expect("query").expect("there is a peer")
     else {
-        panic!("it has another family");
+        panic!("the peer address should be IPv6");
     };
     assert_eq!((peer.ip(), peer.scope_id()), (address.ip(), scope));
     send(client, server, 5000);

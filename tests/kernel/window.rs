@@ -174,7 +174,10 @@ fn assert_invalidated(side: &Side, rkey: u32) {
         return;
     }
     let again = side.io.post_bare(9, SendOperation::LocalInvalidate { rkey });
-    assert_invalid(&again.expect_err("it is not bound"), &["no memory window", "taken back"]);
+    assert_invalid(
+        &again.expect_err("the window is not bound"),
+        &["no memory window", "taken back"],
+    );
 }
 
 #[test]

@@ -294,7 +294,10 @@ fn initiator_only_sends() {
         target.modify(&attributes(TARGET, state, node.qp.number())).expect("modify");
     }
     assert_eq!(target.query().expect("query").dest_qp_num, node.qp.number());
-    assert_invalid(&node.receive([1]).expect_err("it only sends"), &["only sends"]);
+    assert_invalid(
+        &node.receive([1]).expect_err("an XRC initiator receives nothing"),
+        &["only sends"],
+    );
     let mut queue = node.qp.lock_send_queue().expect("send queue");
     let (remote_addr, rkey, imm_data) = (0, 1, 2);
     for operation in [
@@ -325,7 +328,7 @@ fn mismatched_types_and_domains_are_refused() {
     let init = QueuePairInit::new(&cq);
     let with = |qp_type, srq| {
         let made = QueuePair::with_type(pd, qp_type, &QueuePairInit { srq, ..init });
-        made.expect_err("it does not go together")
+        made.expect_err("type and attributes should not match")
     };
     let rc = QpType::IB_UVERBS_QPT_RC;
     assert_invalid(&with(rc, Some(&srq)), &["XRC domain"]);

@@ -178,7 +178,7 @@ fn endpoints_connect_and_send() {
             let target = server.xrc_target().expect("an endpoint has a target");
             let default = server.default_xrc_domain().expect("domain");
             assert_eq!(target.domain(), xrc_domain.as_ref().unwrap_or(&default));
-            let srq = server.srq().expect("it was created");
+            let srq = server.srq().expect("the server has a shared receive queue");
             assert_eq!(srq.domain(), Some(target.domain()));
             let qp = client.qp().expect("a queue pair was made");
             assert_eq!(qp.send_cq(), qp.recv_cq());
@@ -214,7 +214,7 @@ fn objects_of_id_are_in_one_domain() {
     first.create_xrc_srq(None, None, None, attributes).expect("shared receive queue");
     second.create_xrc_srq(Some(&own), None, None, attributes).expect("shared receive queue");
     for srq in [first.srq(), second.srq()] {
-        assert_eq!(srq.expect("it was created").domain(), Some(&own));
+        assert_eq!(srq.expect("both have a shared receive queue").domain(), Some(&own));
     }
     assert_eq!(target.domain(), &own);
     assert_eq!(second.create_xrc_target(None).expect("target").domain(), &own);

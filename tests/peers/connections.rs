@@ -171,7 +171,7 @@ fn killed_server_is_reported(address: &str) {
     let port = port();
     let mut server = listening(cmatose(&["-b", address, "-p", &port, "-c", "2"]));
     let mut client = cmatose(&["-s", address, "-p", &port]);
-    while client.next_line().expect("it waits") != "receiving data transfers" {}
+    while client.next_line().expect("the client should wait") != "receiving data transfers" {}
     server.kill();
     assert_failed(&client.finish(), "");
 }
@@ -205,7 +205,7 @@ fn watched(injection: &[&str]) -> (Vec<String>, [Ended; 2]) {
     let client = cmatose(&["-s", roce_ip(), "-p", &port, "-C", "0"]).finish();
     let ended = [server.finish(), client];
     let text = fs::read_to_string(&trace).expect("strace has written it");
-    fs::remove_file(trace).expect("it is there");
+    fs::remove_file(trace).expect("the trace should exist");
     (text.lines().filter(|line| line.contains(" write(")).map(str::to_owned).collect(), ended)
 }
 
@@ -217,7 +217,7 @@ fn refused_disconnect_is_reported_by_cmatose_server() {
     assert!(ended.iter().all(|ended| ended.status.success()), "{ended:?}");
     // The command has number 10.
     let disconnect = writes.iter().position(|line| line.contains(r#", "\n\0\0\0"#));
-    let number = disconnect.expect("it disconnects") + 1;
+    let number = disconnect.expect("the client should disconnect") + 1;
     let injection = format!("inject=write:error=EIO:when={number}");
     let (writes, [server, client]) = watched(&["-e", &injection]);
     assert!(writes.iter().any(|line| line.contains("(INJECTED)")), "{writes:?}");

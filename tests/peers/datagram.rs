@@ -82,7 +82,7 @@ fn mckeys(receiver: Program, sender: Program) {
     let mut receiving = start(receiver, &format!("mckey {options} -c 2"));
     let mut members = 0;
     while members < 2 {
-        members += usize::from(receiving.next_line().expect("it joins") == joined);
+        members += usize::from(receiving.next_line().expect("the receiver should join") == joined);
     }
     let sent = start(sender, &format!("mckey -s -o {options}")).finish();
     let end = ["data transfers complete", "test complete", "return status 0"];

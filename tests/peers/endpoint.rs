@@ -113,8 +113,11 @@ fn siw_endpoint_server_serves_c_client() {
 fn stop_for_a_moment(process: &Process) {
     let pid = Pid::from_raw(i32::try_from(process.id()).expect("a process id"));
     kill(pid, Signal::SIGSTOP).expect("stop it");
-    let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).expect("it is there");
-    wait_until("it is stopped", || stat().rsplit(") ").next().expect("a state").starts_with('T'));
+    let stat =
+        || fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process should exist");
+    wait_until("the process is stopped", || {
+        stat().rsplit(") ").next().expect("a state").starts_with('T')
+    });
     kill(pid, Signal::SIGCONT).expect("continue it");
 }
 

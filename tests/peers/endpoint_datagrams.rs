@@ -23,7 +23,7 @@ fn socket(address: &str, port: u16) -> DatagramSocket {
 /// Sends `length` bytes, and with them, as C does, the number of the queue pair to answer.
 fn send(socket: &DatagramSocket, length: usize, peer: &DatagramPeer) {
     let mut buffer = socket.acquire_buffer_timeout(LONG).expect("a buffer");
-    buffer.set_len(length).expect("it fits");
+    buffer.set_len(length).expect("the length fits into a buffer");
     buffer.set_imm_data(Some(socket.qp_num()));
     socket.post_send_to(buffer, peer).expect("post");
 }
@@ -84,7 +84,7 @@ fn c_udaddy_serves_tasks() {
         let peer = socket.resolve_peer(SocketAddr::new(local.ip(), 7174)).await.expect("resolve");
         for _ in 0..5 {
             let mut buffer = socket.acquire_buffer().await.expect("a buffer");
-            buffer.set_len(100).expect("it fits");
+            buffer.set_len(100).expect("the length fits into a buffer");
             buffer.set_imm_data(Some(socket.qp_num()));
             drop(socket.send_to(buffer, &peer).await.expect("send"));
         }
@@ -143,7 +143,7 @@ fn c_mckeys_send_and_receive() {
     let options = format!("-b {} -C 5 -S 500", roce_ip());
     let sender = start(Program::C, &format!("mckey -s -o -m 239.1.4.1 {options}"));
     let mut receiver = start(Program::C, &format!("mckey -m 239.1.4.2 {options}"));
-    while !receiver.next_line().expect("it joins").starts_with("mckey: joined") {}
+    while !receiver.next_line().expect("the receiver should join").starts_with("mckey: joined") {}
     for _ in 0..5 {
         send(&socket, 500, to_c.peer());
     }

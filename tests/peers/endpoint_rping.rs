@@ -43,7 +43,8 @@ pub(crate) fn named(message: &[u8]) -> RemoteMemory {
     let [addr, rkey, length] = [0..8, 8..12, 12..16]
         .map(|part| message[part].iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
     let rkey = u32::try_from(rkey).expect("four bytes");
-    RemoteMemory::new(addr, rkey, length, RemoteAccess::all()).expect("it may be there")
+    RemoteMemory::new(addr, rkey, length, RemoteAccess::all())
+        .expect("the description should be valid")
 }
 
 /// Returns the message that names the exported memory of this side.
@@ -67,7 +68,9 @@ fn serves_c(address: &str, size: usize) {
         }
         let source = named(&message);
         let mut buffer = connection.acquire_buffer_timeout(LONG).expect("a buffer");
-        buffer.set_len(usize::try_from(source.len()).expect("short")).expect("it fits");
+        buffer
+            .set_len(usize::try_from(source.len()).expect("short"))
+            .expect("the length fits into a buffer");
         let read = connection
             .start_read(buffer, &source, 0)
             .and_then(|read| read.wait_timeout(LONG))
@@ -100,9 +103,9 @@ fn is_served_by_c(address: &str, size: usize) {
     for number in 0..COUNT {
         source.write(0, &ping(number, size)).expect("within");
         send_bytes(&connection, &naming(&given));
-        drop(receive_bytes(&connection).expect("it has read"));
+        drop(receive_bytes(&connection).expect("the peer should have read"));
         send_bytes(&connection, &naming(&taken));
-        drop(receive_bytes(&connection).expect("it has written"));
+        drop(receive_bytes(&connection).expect("the peer should have written"));
         let mut back = vec![0; size];
         sink.read(0, &mut back).expect("within");
         assert!(back == ping(number, size), "ping {number}");

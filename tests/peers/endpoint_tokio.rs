@@ -121,7 +121,9 @@ fn tasks_serve_c_rping(address: &str, size: usize) {
             }
             let source = named(&message);
             let mut buffer = connection.acquire_buffer().await.expect("a buffer");
-            buffer.set_len(usize::try_from(source.len()).expect("short")).expect("it fits");
+            buffer
+                .set_len(usize::try_from(source.len()).expect("short"))
+                .expect("the length fits into a buffer");
             let read = connection.read(buffer, &source, 0).await.expect("read");
             assert!(*read == ping(number, size), "{number}: {}", String::from_utf8_lossy(&read));
             send_bytes(&connection, &[0; 16]).await;
@@ -149,9 +151,9 @@ fn tasks_reach_c_rping(address: &str, size: usize) {
         for number in 0..COUNT {
             source.write(0, &ping(number, size)).expect("within");
             send_bytes(&connection, &naming(&given)).await;
-            drop(receive_bytes(&connection).await.expect("it has read"));
+            drop(receive_bytes(&connection).await.expect("the peer should have read"));
             send_bytes(&connection, &naming(&taken)).await;
-            drop(receive_bytes(&connection).await.expect("it has written"));
+            drop(receive_bytes(&connection).await.expect("the peer should have written"));
             let mut back = vec![0; size];
             sink.read(0, &mut back).expect("within");
             assert!(back == ping(number, size), "ping {number}");

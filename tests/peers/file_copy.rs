@@ -125,7 +125,7 @@ fn failure_is_reported(address: &str) {
     umount(&full).expect("unmount");
     assert_failed(&sender, &["the receiver says: ", "full/copy.part: No space left"]);
     assert_failed(&receiver, &["full/copy.part: No space left"]);
-    assert_eq!(left, 0, "it is no copy");
+    assert_eq!(left, 0, "an incomplete copy should be removed");
     // The file is opened before the connection, and a directory is no file.
     let missing = directory.file("missing");
     let [sender, mut receiver] = start(address, &missing, &copy);

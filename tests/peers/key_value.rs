@@ -149,7 +149,7 @@ fn torn_entry_is_read_again() {
     assert!(connection.recv_timeout(LONG).expect("receive").expect("a question").is_empty());
     connection.post_bytes(&export.to_bytes()).expect("post");
     let before = sent_packets();
-    wait_until("it reads again and again", || sent_packets() > before + 100);
+    wait_until("the client reads repeatedly", || sent_packets() > before + 100);
     table.write(0, &new.repeat(1024)).expect("as long");
     assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "the client closes");
     assert_printed(client, &[&"new".repeat(80)]);

@@ -215,7 +215,7 @@ fn files_with(folder: &str, extension: &str) -> Vec<(String, String)> {
                 directories.extend((!path.ends_with("fuzz/target")).then_some(path));
             } else if path.extension().is_some_and(|found| found == extension) {
                 let text = fs::read_to_string(&path).expect("read a file");
-                let path = path.strip_prefix(&source).expect("it is in there");
+                let path = path.strip_prefix(&source).expect("the path is below the folder");
                 files.push((path.to_str().expect("a plain name").to_owned(), text));
             }
         }

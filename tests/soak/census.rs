@@ -150,7 +150,11 @@ mod tests {
     fn growing_count_is_fault() {
         let resident = |sample: &mut Sample, value| sample.resident_kib = value;
         assert_eq!(faults_of(&[1000, 5000, 5200, 5100], resident), 0);
-        assert_eq!(faults_of(&[1000, 5000, 5100], resident), 0, "it was before anything");
+        assert_eq!(
+            faults_of(&[1000, 5000, 5100], resident),
+            0,
+            "the sample before any connection does not count"
+        );
         assert_eq!(faults_of(&[1000, 5000, 5000, 5300], resident), 1);
         assert_eq!(faults_of(&[1000, 5000], resident), 1, "one sample says nothing");
         let blocks = |sample: &mut Sample, value| sample.heap.blocks = value;

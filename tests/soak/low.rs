@@ -44,7 +44,7 @@ impl Server for Listener {
         let id = CmId::new(&channel, PortSpace::Tcp)?;
         id.bind(SocketAddr::new(address, 0))?;
         id.listen(0)?;
-        let address = id.local_addr()?.ok_or("it does not listen on an IP address")?;
+        let address = id.local_addr()?.ok_or("the listener has no IP address")?;
         Ok(Self { address, _id: id, channel })
     }
 

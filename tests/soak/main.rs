@@ -155,7 +155,7 @@ pub(crate) fn is_late(error: &(dyn Error + Send + Sync + 'static)) -> bool {
 
 /// Combines the outcomes of two ends: success if both succeeded, otherwise their errors.
 pub(crate) fn joined(client: Outcome, server: thread::Result<Outcome>) -> Outcome {
-    let server = server.unwrap_or_else(|_| Err("it panicked".into()));
+    let server = server.unwrap_or_else(|_| Err("the server thread panicked".into()));
     match (client, server) {
         (Ok(()), Ok(())) => Ok(()),
         // The server gets the end of the client.

@@ -45,7 +45,7 @@ fn connector() -> Connector {
 }
 
 fn address(listener: &Listener) -> Outcome<std::net::SocketAddr> {
-    listener.local_addr().ok_or_else(|| "it does not listen on an IP address".into())
+    listener.local_addr().ok_or_else(|| "the listener has no IP address".into())
 }
 
 fn connect(listener: &Listener, round: &Round) -> Outcome {

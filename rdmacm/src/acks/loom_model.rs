@@ -42,7 +42,7 @@ fn loom_destroy_follows_every_event() {
         // The number of events that the kernel has reported.
         acks.wait(2);
         object.is_freed();
-        users.into_iter().for_each(|user| user.join().expect("it does not panic"));
+        users.into_iter().for_each(|user| user.join().expect("user should not panic"));
     });
 }
 
@@ -62,7 +62,7 @@ fn loom_destroy_waits_for_event_not_yet_handed_out() {
         });
         acks.wait(2);
         object.is_freed();
-        reader.join().expect("it does not panic");
+        reader.join().expect("reader should not panic");
     });
 }
 
@@ -81,7 +81,7 @@ fn loom_event_holder_is_known_to_its_thread() {
         assert!(acks.held_by_this_thread());
         drop(own);
         assert!(!acks.held_by_this_thread());
-        other.join().expect("it does not panic");
+        other.join().expect("the other thread should not panic");
     });
 }
 
@@ -95,6 +95,6 @@ fn loom_move_waits_for_earlier_events() {
         drop(acks.hand_out(true));
         acks.wait_for_earlier(1);
         object.is_freed();
-        user.join().expect("it does not panic");
+        user.join().expect("user should not panic");
     });
 }

@@ -12,7 +12,7 @@ fn waits_for_another_thread_to_acknowledge() {
         let waiter = scope.spawn(|| {
             assert!(!acks.held_by_this_thread());
             acks.wait(1);
-            assert!(dropped.load(Ordering::SeqCst), "it did not wait");
+            assert!(dropped.load(Ordering::SeqCst), "the call should wait for the acknowledgement");
         });
         while acks.lock().waiting == 0 && !waiter.is_finished() {
             thread::yield_now();

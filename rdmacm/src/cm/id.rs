@@ -321,7 +321,7 @@ pub(super) mod tests {
             read.discard_event(&channel.inner);
             tx.send(())
         });
-        rx.recv_timeout(Duration::from_secs(10)).expect("it does not wait");
+        rx.recv_timeout(Duration::from_secs(10)).expect("discarding the event should not wait");
         drop(binding);
         inner.acks.wait(1);
     }

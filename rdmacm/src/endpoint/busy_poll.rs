@@ -55,7 +55,7 @@ mod tests {
         while spin.should_poll(period, deadline) {
             polls += 1;
         }
-        assert!(!spin.should_poll(period, deadline), "it is over for good");
+        assert!(!spin.should_poll(period, deadline), "polling should not begin again");
         polls
     }
 

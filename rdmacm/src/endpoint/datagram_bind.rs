@@ -84,7 +84,8 @@ impl DatagramSocket {
         id.bind(source)?;
         let route = id.route()?;
         let port = context.query_port(route.port_num)?;
-        let bytes = |mtu: Mtu| usize::try_from(mtu.bytes().unwrap_or(256)).expect("it fits");
+        let bytes =
+            |mtu: Mtu| usize::try_from(mtu.bytes().unwrap_or(256)).expect("an MTU fits into usize");
         let mtu = bytes(port.active_mtu);
         // As long as a datagram may ever be: the port's MTU can grow.
         let send_buffer_size = bytes(port.max_mtu).max(mtu);

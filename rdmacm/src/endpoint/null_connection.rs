@@ -163,7 +163,7 @@ fn kept_messages_hold_their_receive_buffers() {
     own.send(9);
     assert!(would_block(own.connection.try_recv()).is_none());
     kept.clear();
-    assert_eq!(reposted(), u64::try_from(RECEIVES).expect("it fits"));
+    assert_eq!(reposted(), u64::try_from(RECEIVES).expect("the count fits"));
     own.send(10);
     assert_eq!(own.lengths().last(), Some(&10));
 }
@@ -203,7 +203,7 @@ fn flush_and_statistics_follow_completions() {
     assert_eq!(own.lengths(), [7, LENGTH]);
     let stats = own.connection.stats().expect("this process");
     assert_eq!((stats.messages_sent, stats.messages_received), (2, 2));
-    let bytes = u64::try_from(7 + LENGTH).expect("it fits");
+    let bytes = u64::try_from(7 + LENGTH).expect("the count fits");
     assert_eq!((stats.bytes_sent, stats.bytes_received), (bytes, bytes));
     assert_eq!(stats.failures, 0);
 }
@@ -216,12 +216,15 @@ fn abort_ends_every_handle_and_wakes_threads() {
     thread::scope(|scope| {
         let waiting = scope.spawn(|| clone.recv());
         own.connection.abort();
-        assert_eq!(kind(waiting.join().expect("it lives")), ErrorKind::Disconnected);
+        assert_eq!(
+            kind(waiting.join().expect("the thread should not panic")),
+            ErrorKind::Disconnected
+        );
     });
     assert_eq!(kind(clone.acquire_buffer()), ErrorKind::Disconnected);
     assert_eq!(kind(clone.post_send(kept)), ErrorKind::Disconnected);
     clone.flush().expect("all was sent");
-    clone.close(LONG).expect("it has ended already");
+    clone.close(LONG).expect("closing an ended connection should succeed");
 }
 
 #[test]
@@ -243,7 +246,11 @@ fn completion_event_wakes_blocked_thread() {
         let waiting = scope.spawn(|| own.connection.recv_timeout(LONG));
         own.send(5);
         own.raise_event();
-        let message = waiting.join().expect("it lives").expect("receive").expect("a message");
+        let message = waiting
+            .join()
+            .expect("the thread should not panic")
+            .expect("receive")
+            .expect("a message");
         assert_eq!(message.len(), 5);
     });
 }
@@ -255,7 +262,7 @@ fn completion_event_makes_descriptor_readable() {
     assert!(!own.is_readable(PollTimeout::ZERO));
     own.send(5);
     own.raise_event();
-    assert!(own.is_readable(PollTimeout::try_from(LONG).expect("it fits")));
+    assert!(own.is_readable(PollTimeout::try_from(LONG).expect("the timeout fits")));
     assert_eq!(own.lengths(), [5]);
     assert!(!own.is_readable(PollTimeout::ZERO), "the event was consumed");
 }

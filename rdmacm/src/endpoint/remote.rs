@@ -373,5 +373,5 @@ impl Connection {
 
 /// Returns the previous value of a number that an atomic operation has changed.
 pub(super) fn number(answer: &[u8]) -> u64 {
-    u64::from_ne_bytes(*answer.first_chunk().expect("it was long enough before"))
+    u64::from_ne_bytes(*answer.first_chunk().expect("the answer has at least 8 bytes"))
 }

@@ -16,7 +16,7 @@ use crate::verbs::{self, WcStatus};
 /// Other callers wait for the lock meanwhile.
 pub(super) const AT_ONCE: usize = 4096;
 
-const AWAY: &str = "it is taken out only when the memory is back";
+const AWAY: &str = "the buffer is taken out only when the memory is back";
 
 /// A buffer that was posted, and that a caller waits for until this is dropped.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ fn token_finds_object_until_removal() {
     let registry = Registry::default();
     let token = registry.reserve();
     assert!(registry.get(token.get()).is_none(), "nothing is there yet");
-    assert!(token.get() > u64::from(u32::MAX), "it is no port's number");
+    assert!(token.get() > u64::from(u32::MAX), "a token should be larger than any port");
     let object = Arc::new(5);
     registry.set(token, &object);
     assert_eq!(registry.get(token.get()).as_deref(), Some(&5));

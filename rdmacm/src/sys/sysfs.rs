@@ -109,7 +109,7 @@ pub(crate) mod fake {
             let tree = Self { root: std::env::temp_dir().join(name) };
             for (path, content) in files {
                 let path = tree.root.join(path);
-                let parent = path.parent().expect("it is below the root");
+                let parent = path.parent().expect("the path is below the root");
                 std::fs::create_dir_all(parent).expect("make a directory");
                 std::fs::write(path, format!("{content}\n")).expect("write a file");
             }

@@ -494,7 +494,7 @@ fn range(operation: &'static str, start: NonNull<u8>, length: usize) -> Result<[
         return Err(Error::invalid(operation, "memory", "it has no bytes"));
     }
     let [start, bytes] = [start.as_ptr().expose_provenance(), length]
-        .map(|number| u64::try_from(number).expect("it has at most 64 bits"));
+        .map(|number| u64::try_from(number).expect("an address has at most 64 bits"));
     match start.checked_add(bytes) {
         Some(_) => Ok([start.into(), bytes.into()]),
         None => Err(wraps(operation, start, length)),

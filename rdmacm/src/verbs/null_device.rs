@@ -95,7 +95,7 @@ fn ece_options_are_requested_by_next_change() {
     qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS)).expect("modify");
     assert_eq!(options(), 0b10, "the device has only one of them");
     qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
-    assert_eq!(options(), 0b10, "they are requested once");
+    assert_eq!(options(), 0b10, "options should be requested once");
     let error = qp.set_ece(Ece { vendor_id: 8, ..ece }).expect_err("another vendor");
     assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
     assert_eq!(options(), 0b10);
@@ -126,7 +126,8 @@ fn full_send_queue_refuses_request() {
         unsafe { queue.push(&send(wr_id, SendOperation::Send)) }.expect("push");
     }
     // SAFETY: as above.
-    let error = unsafe { queue.push(&send(99, SendOperation::Send)) }.expect_err("it is full");
+    let error =
+        unsafe { queue.push(&send(99, SendOperation::Send)) }.expect_err("the send queue is full");
     assert!(matches!(error.kind(), ErrorKind::InvalidInput { errno: libc::ENOMEM, .. }), "{error}");
 }
 
@@ -220,7 +221,7 @@ fn owned_sends_refuse_unfit_requests() {
     let mut sends = OwnedSends::new(side.qp(QpType::IB_UVERBS_QPT_RC));
     let swap = SendOperation::CompareSwap { remote_addr: 0, rkey: 0, compare: 0, swap: 0 };
     for (length, operation) in [(1, SendOperation::Send), (0, swap)] {
-        let refused = sends.post(1, None, length, operation).expect_err("it does not fit");
+        let refused = sends.post(1, None, length, operation).expect_err("the request does not fit");
         assert!(matches!(refused.buffer, Some(None)), "the request is not posted");
         assert!(
             matches!(refused.error.kind(), ErrorKind::InvalidInput { .. }),

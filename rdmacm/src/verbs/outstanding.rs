@@ -79,7 +79,7 @@ impl<T> InFlightTable<T> {
         self.next = if next % (1 << RUN_BITS) == 0 { run() } else { next };
         let Place::Free(before) = mem::replace(&mut self.places[index], Place::Taken(id, what))
         else {
-            unreachable!("it is free")
+            unreachable!("the place is free")
         };
         self.free = before;
         self.count += 1;

@@ -252,8 +252,8 @@ mod tests {
     #[test]
     fn failed_program_error_contains_output() {
         let program = Program::new("sh").args(["-c", "echo this; echo that >&2; exit 3"]);
-        let error = output(&program).expect_err("it exits with 3").to_string();
+        let error = output(&program).expect_err("the program exits with 3").to_string();
         assert!(error.contains("this") && error.contains("that") && error.contains('3'), "{error}");
-        assert_eq!(output(&Program::new("echo").arg("x")).expect("it runs"), "x\n");
+        assert_eq!(output(&Program::new("echo").arg("x")).expect("the program should run"), "x\n");
     }
 }

@@ -66,7 +66,7 @@ fn listener(address: IpAddr) -> Result<Listener> {
 
 /// Returns a client and its server.
 fn connected(listener: &Listener, config: &ConnectionConfig) -> Outcome<[Connection; 2]> {
-    let server = listener.local_addr().ok_or("it does not listen on an IP address")?;
+    let server = listener.local_addr().ok_or("the listener has no IP address")?;
     let connector = Connector::new().config(config.clone()).total_timeout(PATIENCE);
     thread::scope(|scope| {
         let client = scope.spawn(|| connector.connect(server));
@@ -102,7 +102,7 @@ impl Member for Connection {
     }
 
     fn send_now(&mut self) -> Outcome {
-        let bytes = short(many::SIZE).ok_or("they are long")?;
+        let bytes = short(many::SIZE).ok_or("the messages do not fit into post_bytes")?;
         Ok(self.try_post_bytes(bytes)?)
     }
 }

@@ -325,7 +325,7 @@ fn lost_host_can_be_abandoned_and_reconnected() {
                 rounds.fetch_add(1, Ordering::SeqCst);
             }
         });
-        wait_until("it transfers", || rounds.load(Ordering::SeqCst) > 10);
+        wait_until("the connection transfers messages", || rounds.load(Ordering::SeqCst) > 10);
         far.die();
     });
     talk.ends_alone();
@@ -349,7 +349,7 @@ fn cut_wire_ends_every_task_call() {
                 runtime.block_on(async {
                     end(busy, &[SILENCE]).await;
                     end(idle, &[SILENCE]).await;
-                    in_time(asking).await.expect("it ends well");
+                    in_time(asking).await.expect("the task should not panic");
                 });
             });
         }

@@ -550,7 +550,10 @@ mod tests {
     fn fields_not_stored_by_kernel_are_zero() {
         let request = verbs_abi::ib_uverbs_alloc_pd { response: AlignedU64::default() };
         assert_eq!(
-            UverbsFile::silent().command(request).expect("it takes everything").pd_handle,
+            UverbsFile::silent()
+                .command(request)
+                .expect("the silent file takes every command")
+                .pd_handle,
             0
         );
     }

@@ -54,7 +54,8 @@ impl AddressVector {
     #[inline]
     pub fn get<T: FromBytes>(&self) -> T {
         const { assert!(size_of::<T>() <= size_of::<[u64; Self::WORDS]>(), "WORDS is too small") };
-        let (address, _) = T::read_from_prefix(self.words.as_bytes()).expect("it is long enough");
+        let (address, _) =
+            T::read_from_prefix(self.words.as_bytes()).expect("the words hold every address type");
         address
     }
 }

@@ -58,7 +58,8 @@ fn port_space_and_queue_pair_type_go_together() {
         assert_eq!((alone.port_space, alone.qp_type), expected);
     }
     let hints = AddrInfoHints { port_space: Some(S::Udp), qp_type: Some(rc), ..numeric() };
-    let error = getaddrinfo(Some("10.0.0.1"), None, Some(&hints)).expect_err("they do not");
+    let error = getaddrinfo(Some("10.0.0.1"), None, Some(&hints))
+        .expect_err("the port space and the type do not match");
     assert!(error.to_string().contains("port space Udp has no queue pairs of"), "{error}");
 }
 

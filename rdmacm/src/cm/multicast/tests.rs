@@ -42,7 +42,7 @@ fn holds_the_groups(
                 read => drop(read.expect("read what was sent")),
             }
         }
-        assert!(held, "it does not hold them");
+        assert!(held, "the call should hold the events");
         caller.join().expect("the caller lives").expect("success");
     });
 }

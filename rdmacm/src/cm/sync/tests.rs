@@ -14,7 +14,7 @@ fn synchronous() -> (CmId, Arc<SyncMode>, UnixStream) {
 
 #[track_caller]
 fn busy<T>(result: Result<T>) {
-    assert_eq!(result.map(drop).expect_err("it is busy").errno(), libc::EBUSY);
+    assert_eq!(result.map(drop).expect_err("the id should be busy").errno(), libc::EBUSY);
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn oversize_message_has_one_status() {
 #[test]
 fn length_beyond_buffer_is_cut() {
     let mut endpoint = Endpoint::roce();
-    endpoint.queues.receive(SUCCESS, usize::try_from(u32::MAX).expect("it fits"), None);
+    endpoint.queues.receive(SUCCESS, usize::try_from(u32::MAX).expect("u32 fits into usize"), None);
     endpoint.poll();
     assert_eq!(endpoint.core.next_message().expect("a message").length, BYTES);
 }
@@ -161,7 +161,10 @@ fn completions_in_wrong_queue_change_no_counts() {
         while endpoint.queues.send(SUCCESS) {}
         endpoint.queues.completed.swap(0, 1);
         if receives_first {
-            endpoint.core.poll(&mut endpoint.queues, Interest::Messages).expect("it polls");
+            endpoint
+                .core
+                .poll(&mut endpoint.queues, Interest::Messages)
+                .expect("test queues do not fail");
         }
         endpoint.poll();
         assert_eq!(endpoint.core.next_message().expect("a message").length, 3);
@@ -179,14 +182,14 @@ fn awaited_buffer_goes_to_its_caller() {
     endpoint.queues.send(SUCCESS);
     endpoint.poll();
     assert!(endpoint.core.has_outcome(slot));
-    let buffer = endpoint.core.completed_send(slot).expect("it has completed");
+    let buffer = endpoint.core.completed_send(slot).expect("the send should have completed");
     assert_eq!(buffer.expect("without an error").index(), slot);
     assert!(!endpoint.core.has_outcome(slot));
     // A caller that stops waiting leaves the buffer to the endpoint.
     let buffer = TestBuffer::new(slot);
     endpoint.core.give_back(buffer);
     let slot = endpoint.post(true).expect("a buffer should be free");
-    assert!(endpoint.core.detach_send(slot).is_none(), "it is in flight");
+    assert!(endpoint.core.detach_send(slot).is_none(), "the send should be in flight");
     endpoint.queues.send(SUCCESS);
     endpoint.poll();
     assert_eq!(endpoint.buffers(), SENDS + RECEIVES);
@@ -279,7 +282,7 @@ fn keep_alive_has_one_write_in_flight() {
         endpoint.core.on_timer(&mut endpoint.queues).expect("test queues do not fail");
         assert_eq!(endpoint.queues.sends.len(), 1);
     }
-    assert!(endpoint.core.has_sent_all(), "it is no message");
+    assert!(endpoint.core.has_sent_all(), "a keep-alive probe is no message");
     endpoint.queues.send(NO_ACK);
     endpoint.poll();
     assert_eq!(endpoint.core.end(), Some(EndReason::Failed(NO_ACK)));
@@ -314,11 +317,11 @@ fn interest_in_one_queue_leaves_other() {
     endpoint.queues.receive(SUCCESS, 1, None);
     endpoint.queues.send(SUCCESS);
     let mut poll = |interest| endpoint.core.poll(&mut endpoint.queues, interest);
-    assert!(poll(Interest::Sends).expect("it polls"));
+    assert!(poll(Interest::Sends).expect("test queues do not fail"));
     assert!(!endpoint.core.has_message(), "a caller that waits for it is woken by its event");
     // With nothing in flight, only a receive would show that the queue pair has failed.
     let mut poll = |interest| endpoint.core.poll(&mut endpoint.queues, interest);
-    assert!(poll(Interest::Sends).expect("it polls"));
+    assert!(poll(Interest::Sends).expect("test queues do not fail"));
     assert!(endpoint.core.has_message());
 }
 
@@ -446,7 +449,7 @@ fn refused_recovery_is_repeated() {
     let mut endpoint = Endpoint::datagrams();
     endpoint.post(false).expect("a buffer should be free");
     endpoint.queues.send(NO_ACK);
-    endpoint.core.poll(&mut endpoint.queues, Interest::All).expect("it polls");
+    endpoint.core.poll(&mut endpoint.queues, Interest::All).expect("test queues do not fail");
     for step in [RecoveryAction::SetToError, RecoveryAction::ResetToRts] {
         for is_done in [false, true] {
             assert_eq!(endpoint.core.next_recovery(&endpoint.queues), Some(step));
@@ -456,7 +459,7 @@ fn refused_recovery_is_repeated() {
         }
         endpoint.queues.flush();
         endpoint.queues.is_error = false;
-        endpoint.core.poll(&mut endpoint.queues, Interest::All).expect("it polls");
+        endpoint.core.poll(&mut endpoint.queues, Interest::All).expect("test queues do not fail");
     }
     assert!(!endpoint.core.qp_failed());
     endpoint.post(false).expect("a buffer should be free");

@@ -30,12 +30,12 @@ fn lost_group_is_reported_once() {
     let error = groups.answer(address(1)).expect("an answer").expect_err("a failure");
     assert_eq!(*error.kind(), ErrorKind::TimedOut);
     assert!(groups.answer(address(1)).is_none(), "once");
-    groups.check(address(1)).expect("it is not lost");
+    groups.check(address(1)).expect("the group should not be lost");
     for lost in [ErrorKind::Os(libc::ENETRESET), ErrorKind::Os(libc::EIO)] {
         assert!(!groups.has_loss());
         lose(&mut groups, lost.clone());
         assert!(groups.has_loss());
-        let loss = groups.loss().expect("it is lost");
+        let loss = groups.loss().expect("the group should be lost");
         assert_eq!(*loss.kind(), lost);
         assert!(loss.to_string().contains("stay in the multicast group 239.0.0.1:0"), "{loss}");
         assert!(groups.loss().is_none(), "once");
@@ -80,7 +80,7 @@ fn answer_is_known_by_number() {
     lose(&mut groups, ErrorKind::TimedOut);
     assert!(groups.is_answered(first) && !groups.is_answered(second));
     assert!(groups.answer(address(1)).is_some());
-    assert!(!groups.is_answered(first), "it was taken");
+    assert!(!groups.is_answered(first), "the answer was taken");
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn descriptor() -> [u8; RemoteMemory::ENCODED_LEN] {
 
 #[test]
 fn descriptor_is_read() {
-    let remote = RemoteMemory::from_bytes(&descriptor()).expect("it is one");
+    let remote = RemoteMemory::from_bytes(&descriptor()).expect("the descriptor is valid");
     assert_eq!((remote.len(), remote.access()), (100, RemoteAccess::READ | RemoteAccess::WRITE));
     let part = |offset, length| remote.part("read", RemoteAccess::READ, offset, length);
     assert_eq!(part(0, 100).expect("all of it"), (0x7f00_0000_1000, 0x102));
@@ -21,7 +21,7 @@ fn descriptor_is_read() {
 
 #[test]
 fn access_beyond_range_or_grant_is_refused() {
-    let remote = RemoteMemory::from_bytes(&descriptor()).expect("it is one");
+    let remote = RemoteMemory::from_bytes(&descriptor()).expect("the descriptor is valid");
     for (offset, length) in [(0, 101), (100, 1), (u64::MAX, 1), (u64::MAX, 0), (1, usize::MAX)] {
         let error = remote.part("write", RemoteAccess::WRITE, offset, length);
         assert_eq!(error.expect_err("outside").errno(), libc::EINVAL, "{offset}, {length}");
@@ -33,7 +33,8 @@ fn access_beyond_range_or_grant_is_refused() {
 
 #[test]
 fn memory_that_is_named_otherwise_is_named_in_full() {
-    let remote = RemoteMemory::new(0x1000, 7, 16, RemoteAccess::all()).expect("it may be there");
+    let remote =
+        RemoteMemory::new(0x1000, 7, 16, RemoteAccess::all()).expect("the description is valid");
     assert_eq!((remote.addr(), remote.rkey(), remote.len()), (0x1000, 7, 16));
     assert_eq!(remote.part("change", RemoteAccess::ATOMIC, 8, 8).ok(), Some((0x1008, 7)));
     for (addr, length) in [(0, 0), (u64::MAX, 1), (1, u64::MAX)] {
@@ -46,7 +47,7 @@ fn memory_that_is_named_otherwise_is_named_in_full() {
 #[cfg(feature = "serde")]
 #[test]
 fn serialized_memory_is_checked() {
-    let remote = RemoteMemory::from_bytes(&descriptor()).expect("it is one");
+    let remote = RemoteMemory::from_bytes(&descriptor()).expect("the descriptor is valid");
     let text = serde_json::to_string(&remote).expect("serialize");
     assert_eq!(text, r#"{"addr":139637976731648,"rkey":258,"length":100,"access":3}"#);
     assert_eq!(serde_json::from_str::<RemoteMemory>(&text).expect("deserialize"), remote);

@@ -37,7 +37,7 @@ where
             Some(pending) => pending,
             None => {
                 future.set(Some(make()));
-                future.as_mut().as_pin_mut().expect("it was set")
+                future.as_mut().as_pin_mut().expect("the future was set")
             }
         };
         let item = ready!(pending.poll(context));

@@ -38,7 +38,7 @@ fn timed_read_does_not_wait_in_blocking_read() {
             byte(&from)
         };
         let reader = scope.spawn(move || waiting.read(fd, says_and_reads));
-        rx.recv().expect("it finds nothing");
+        rx.recv().expect("reader should find nothing to read");
         nix::unistd::write(&to, &[1]).expect("write");
         assert_eq!(reader.join().expect("the reader lives"), Ok(1));
     });

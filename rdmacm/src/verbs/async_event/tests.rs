@@ -35,7 +35,7 @@ fn every_event_type_names_its_element() {
             _ => AsyncElement::Unknown(number),
         };
         let about = if element == AsyncElement::Port(1) { 1 } else { number };
-        let event = read(about, event_type).expect("it lives");
+        let event = read(about, event_type).expect("the object exists");
         assert_eq!((event.event_type().0, event.element()), (event_type, element));
         let object = !matches!(event_type, 8..=13 | 17..=20);
         assert_eq!(event.token(), object.then_some(token), "{event_type}");
@@ -51,7 +51,7 @@ fn late_events_are_dropped_and_unknown_returned() {
     assert_eq!(event.element(), AsyncElement::Unknown(number));
     reporter.check(String::new).expect_err("an event is out");
     drop(event);
-    reporter.check(String::new).expect("it is acknowledged");
+    reporter.check(String::new).expect("the event is acknowledged");
     drop(reporter);
     for event_type in [0, 1, 14] {
         assert!(read(number, event_type).is_none());
@@ -144,7 +144,7 @@ fn unknown_port_event_belongs_to_no_object() {
         let event = read(port, 1000).expect("an event");
         assert_eq!(event.element(), AsyncElement::Unknown(port));
         for reporter in &reporters {
-            reporter.check(String::new).expect("it has no event");
+            reporter.check(String::new).expect("the object has no event");
         }
     }
 }

@@ -83,7 +83,7 @@ fn each_completion_queue_is_polled_alone() {
     assert_eq!(
         shared.queues.poll_send(|_, _| ()).expect("poll"),
         0,
-        "it is polled by the other call"
+        "the other call should poll the completion"
     );
     assert_eq!(shared.queues.poll_recv(|_, _| ()).expect("poll"), 1);
 }

@@ -50,7 +50,7 @@ fn table_holds_exactly_its_capacity() {
         assert!(ids.len() == most as usize && ids.len() == table.len());
         // The free slots are those in between.
         for id in ids.iter().step_by(2) {
-            table.take(*id).expect("it is there");
+            table.take(*id).expect("the request is outstanding");
             table.put(()).expect("there is room");
         }
         assert_eq!(table.len(), ids.len());
@@ -70,7 +70,7 @@ fn tables_have_no_identifier_in_common() {
         for table in &mut tables {
             let id = table.put(()).expect("there is room");
             assert!(all.insert(id), "{id} was another's");
-            table.take(id).expect("it is there");
+            table.take(id).expect("the request is outstanding");
         }
     }
     let runs: HashSet<_> = all.iter().map(|id| id >> RUN_BITS).collect();

@@ -32,7 +32,7 @@ fn unexpected_result_is_failure() {
         (2, 2, 1),
         "the program reported success despite a failure"
     );
-    assert_eq!(added(Some(3), ended(0, 0, false)), (0, 2, 2), "it ended before any test");
+    assert_eq!(added(Some(3), ended(0, 0, false)), (0, 2, 2), "the program ended before any test");
     assert_eq!(added(Some(3), Err(Error::new("no report"))), (0, 1, 1));
     let complaints = vec!["WARNING: at".to_owned()];
     let complained = ended(3, 0, true).map(|ended| ProgramResult { complaints, ..ended });

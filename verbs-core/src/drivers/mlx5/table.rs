@@ -85,7 +85,7 @@ impl Table {
 
     /// Returns an empty table for the next generation of the queue pair.
     pub(super) fn emptied(&self) -> Self {
-        let count = |length: usize| u32::try_from(length).expect("it was made of 32 bits");
+        let count = |length: usize| u32::try_from(length).expect("the length was made of 32 bits");
         let (blocks, receives) = (count(self.blocks.len()), count(self.receives.len()));
         Self::new(self.qp_num, blocks, receives, self.srq.clone(), Arc::clone(&self.user_index))
     }

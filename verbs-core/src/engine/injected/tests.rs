@@ -59,8 +59,8 @@ fn polled(most: usize, ring: &[Option<u64>], added: &[Option<u64>]) -> Vec<u64> 
     let mut all = Vec::new();
     loop {
         let mut into = vec![Completion::default(); most];
-        let count = poll(&mut into).expect("it is in order");
-        let count = injected.merge(&mut into, count, &mut poll).expect("it is in order");
+        let count = poll(&mut into).expect("polling should succeed");
+        let count = injected.merge(&mut into, count, &mut poll).expect("polling should succeed");
         if count == 0 {
             assert!(injected.is_empty(), "nothing is left behind");
             return all;
@@ -143,7 +143,7 @@ fn left(markers: &[&DrainMarker], ring: &[&DrainMarker]) -> Vec<u64> {
         Ok::<_, ()>(taken.map(|(place, completion)| *place = completion).count())
     };
     let mut into = [Completion::default(); 4];
-    assert_eq!(injected.merge(&mut into, 0, poll), Ok(0), "they are internal");
+    assert_eq!(injected.merge(&mut into, 0, poll), Ok(0), "internal completions should be hidden");
     injected.markers.iter().map(DrainMarker::wr_id).collect()
 }
 

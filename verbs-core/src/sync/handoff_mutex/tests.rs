@@ -73,7 +73,7 @@ fn yield_lets_all_waiters_in() {
         guard.yield_to_waiter();
         assert_eq!(*guard, 2, "both came before this thread");
         assert!(!guard.is_waited_for());
-        mutex.lock().expect_err("it should be this thread's again");
+        mutex.lock().expect_err("this thread should hold the mutex again");
     });
 }
 
@@ -135,7 +135,7 @@ fn unlock_before_deadline_ends_wait() {
             let mutex = &mutex;
             scope.spawn(move || {
                 let locked = mutex.lock_until(deadline).expect("another thread");
-                *locked.expect("it should be unlocked in time") += 1;
+                *locked.expect("the mutex should be unlocked in time") += 1;
             });
         }
         await_waiters(&mutex, 2);

@@ -13,7 +13,7 @@ fn unnamed_errno_keeps_its_number() {
     for (raw, refused) in [(524, CommandError::Unnamed(524)), (22, CommandError::Os(Errno::EINVAL))]
     {
         Errno::set_raw(raw);
-        let errno = Errno::result(-1).expect_err("it failed");
+        let errno = Errno::result(-1).expect_err("-1 is an error");
         let why = CommandError::last_os_error(errno);
         assert_eq!(why, refused);
     }

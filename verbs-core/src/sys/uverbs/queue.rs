@@ -196,7 +196,7 @@ mod tests {
         polled.header.count = 3;
         let stored = UverbsFile::silent()
             .poll_cq(0, Polled::MOST, &mut polled)
-            .expect("it takes everything");
+            .expect("the silent file takes every command");
         assert_eq!(stored.map(<[_]>::len), Ok(0));
     }
 }

@@ -186,7 +186,8 @@ impl Endpoint {
     pub(super) fn poll(&mut self) -> bool {
         let mut polled = false;
         loop {
-            polled |= self.core.poll(&mut self.queues, Interest::All).expect("it polls");
+            polled |=
+                self.core.poll(&mut self.queues, Interest::All).expect("test queues do not fail");
             if !self.recover() {
                 return polled;
             }

@@ -253,7 +253,7 @@ fn loom_reader_hands_descriptor_over() {
         );
         endpoint.interrupt();
         endpoint.arrive();
-        assert!(receiver.join().expect("no thread panics"), "it has the message");
+        assert!(receiver.join().expect("no thread panics"), "receiver should get the message");
         endpoint.end();
         assert!(!leaver.join().expect("no thread panics"));
     });
@@ -269,7 +269,7 @@ fn loom_reader_wakes_other_operation() {
             thread::spawn(move || endpoint.wait_for(WaiterKind::Thread, operation, None))
         });
         endpoint.arrive();
-        assert!(receiver.join().expect("no thread panics"), "it has the message");
+        assert!(receiver.join().expect("no thread panics"), "receiver should get the message");
         endpoint.end();
         assert!(!other.join().expect("no thread panics"));
     });
@@ -291,7 +291,7 @@ fn loom_sleeper_relies_on_other_arming() {
                 },
             );
         endpoint.arrive();
-        assert!(receiver.join().expect("no thread panics"), "it has the message");
+        assert!(receiver.join().expect("no thread panics"), "receiver should get the message");
         endpoint.end();
         assert!(!other.join().expect("no thread panics"));
     });

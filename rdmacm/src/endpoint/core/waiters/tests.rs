@@ -85,7 +85,7 @@ fn threads_without_reader_get_successor() {
     list.sleeps(task, 7);
     assert_eq!(successor(&mut list, false, false), None);
     assert_eq!(successor(&mut list, false, true), Some(7));
-    assert_eq!(successor(&mut list, false, true), None, "it is awake");
+    assert_eq!(successor(&mut list, false, true), None, "the task is awake already");
 }
 
 #[test]

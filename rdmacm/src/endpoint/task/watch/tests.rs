@@ -226,7 +226,9 @@ impl Runtime for OwnRuntime {
             fires.fire();
         });
         Ok(Box::pin(async move {
-            poll_fn(|context| is_over.poll_readable(context)).await.expect("it does not fail");
+            poll_fn(|context| is_over.poll_readable(context))
+                .await
+                .expect("waiting for the timer should not fail");
         }))
     }
 
@@ -245,7 +247,7 @@ impl RegisteredFd for OwnRegistered {
 impl Drop for OwnRegistered {
     fn drop(&mut self) {
         self.stop.write(1).expect("the eventfd is open");
-        let reactor = self.reactor.take().expect("it is taken once");
+        let reactor = self.reactor.take().expect("the reactor is taken only on drop");
         reactor.join().expect("the reactor should not panic");
     }
 }

@@ -106,7 +106,7 @@ fn sends_complete_in_all_rounds_of_ring() {
             assert!(device.poll().expect("poll").is_none());
             let block = number % 4;
             qp.post_send(block, number, u64::from(number) + 5);
-            let counter = u16::try_from(block).expect("it fits").to_be_bytes();
+            let counter = u16::try_from(block).expect("the number fits").to_be_bytes();
             device.complete(&qp, opcode::REQUEST, &[(at::COUNTER, &counter)]);
             let completion = device.polls();
             assert_eq!(completion.wr_id.get(), u64::from(number) + 5);
@@ -130,9 +130,9 @@ fn read_and_atomic_have_lengths() {
     .into_iter()
     .enumerate()
     {
-        let number = u32::try_from(number).expect("it fits");
+        let number = u32::try_from(number).expect("the number fits");
         qp.post_send(number, number, 0);
-        let counter = u16::try_from(number).expect("it fits").to_be_bytes();
+        let counter = u16::try_from(number).expect("the number fits").to_be_bytes();
         let word = (operation << 24 | 17_u32).to_be_bytes();
         let fields: [Field<'_>; 3] = [
             (at::COUNTER, &counter),
@@ -342,7 +342,7 @@ fn end_lies_behind_entries_that_were_overwritten() {
 fn complete_sends(device: &mut Device, qp: &Table, numbers: std::ops::Range<u32>) {
     for number in numbers {
         qp.post_send(number % 4, number, number.into());
-        let counter = u16::try_from(number % 4).expect("it fits").to_be_bytes();
+        let counter = u16::try_from(number % 4).expect("the number fits").to_be_bytes();
         device.complete(qp, opcode::REQUEST, &[(at::COUNTER, &counter)]);
     }
 }

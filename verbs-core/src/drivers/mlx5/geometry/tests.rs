@@ -52,7 +52,7 @@ fn shared_receive_queue_is_doubled_within_limit() {
     let size = |requests, sge| ReceiveSize::shared(&LIMITS, requests, sge);
     let four = ReceiveSize { entries: 16, shift: 5, max_sge: 1 };
     assert_eq!(size(5, 1), Some((four, 8)));
-    let large = size(20_000, 1).expect("it is within the limit");
+    let large = size(20_000, 1).expect("the size is within the limit");
     assert_eq!((large.0.entries, large.1), (1 << 15, 1 << 15));
     assert_eq!(size(1 << 16, 1), None);
     assert_eq!(size((1 << 15) + 1, 1), None);

@@ -10,7 +10,7 @@ fn doorbell_of_ended_generation_is_not_stored() {
     let table = Table::new(7, 4, 0, None, Arc::new(UserIndex::NONE));
     let current = Current::new(table, memory.record.clone());
     let page = Arc::new(Mapping::private(4096).expect("memory"));
-    let slot = Slot::new(&page, 0x800, 512, Use::Dedicated).expect("it fits");
+    let slot = Slot::new(&page, 0x800, 512, Use::Dedicated).expect("the slot fits into the page");
     let register = Register::new(slot, true);
     let [ring] = memory.rings;
     let (record, size) = (memory.record, SendSize { blocks: 4, requests: 4, max_inline: 0 });

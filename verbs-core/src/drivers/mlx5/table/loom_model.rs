@@ -34,7 +34,7 @@ fn loom_send_has_identifier_of_its_post() {
             while posted.load(Ordering::Acquire) <= number {
                 thread::yield_now();
             }
-            let index = u16::try_from(block(number)).expect("it fits");
+            let index = u16::try_from(block(number)).expect("the number fits");
             assert_eq!(table.complete_send(index), Some(u64::from(number) + 10));
         }
         poster.join().expect("the poster should not panic");

@@ -121,7 +121,11 @@ fn check_doorbells_send_all(slots: u32, lists: &[u32]) {
         }
     }
     joined(kernel);
-    assert_eq!(sender.state.lock().expect("whole").taken, stored, "it sleeps on one");
+    assert_eq!(
+        sender.state.lock().expect("whole").taken,
+        stored,
+        "the kernel should send all requests"
+    );
 }
 
 #[test]

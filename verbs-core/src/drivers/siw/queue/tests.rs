@@ -193,7 +193,11 @@ fn single_completion_is_taken_without_loop() {
     assert_eq!((ring.try_take(&mut into, tried), into), (Some(1), [10, 0, 0]));
     complete(&ring, 1, &completion(11));
     let untranslated = |_: &siw_cqe| None;
-    assert_eq!(ring.try_take(&mut into, untranslated), None, "it stays");
+    assert_eq!(
+        ring.try_take(&mut into, untranslated),
+        None,
+        "the completion should stay in the ring"
+    );
     (1..5).for_each(|count| complete(&ring, count, &completion(10 + u64::from(count))));
     assert_eq!(ring.try_take(&mut into, tried), None, "there are several");
     assert_eq!((ring.take(&mut into, odd, made), into), (3, [11, 12, 13]));

@@ -66,11 +66,11 @@ fn work_requests(context: &Context, pd: &ProtectionDomain, count: usize) -> Outc
     let [send_cq, recv_cq] = &completion_queues(context, count)?;
     let memory = MemoryRegion::alloc(pd, MESSAGE, AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE)?;
     let qp = queue_pair(pd, [send_cq, recv_cq], count)?;
-    let pieces = [memory.sge(..)?];
-    let request = ReceiveRequest { wr_id: 1, scatter: &pieces };
+    let sges = [memory.sge(..)?];
+    let request = ReceiveRequest { wr_id: 1, scatter: &sges };
     receive(&qp, &request, count)?;
     receive_kept(&qp, &request, count)?;
-    let message = message(&pieces);
+    let message = message(&sges);
     send(&qp, &message, count)?;
     send_kept(&qp, &message, count)?;
     poll(recv_cq, count)?;
@@ -79,8 +79,8 @@ fn work_requests(context: &Context, pd: &ProtectionDomain, count: usize) -> Outc
     poll_empty_kept(recv_cq, count)
 }
 
-fn message(pieces: &[Sge]) -> SendRequest<'_> {
-    let payload = Payload::Gather(pieces);
+fn message(sges: &[Sge]) -> SendRequest<'_> {
+    let payload = Payload::Gather(sges);
     SendRequest { wr_id: 1, operation: SendOperation::Send, payload, flags: SendFlags::SIGNALED }
 }
 
@@ -265,8 +265,8 @@ fn driver_receive(ring: &mut NullRecvRing, count: usize) -> Outcome {
 
 #[inline(never)]
 fn driver_send(ring: &mut NullSendRing, doorbell: Doorbell<'_>, count: usize) -> Outcome {
-    let pieces = [NOWHERE];
-    let request = message(&pieces);
+    let sges = [NOWHERE];
+    let request = message(&sges);
     for _ in 0..count {
         // SAFETY: the driver accesses no memory.
         if !unsafe { ring.try_store(QpState::IB_QPS_RTS, &request) } {

@@ -113,8 +113,8 @@ impl Sender {
     fn post_read(&self, flags: SendFlags) -> Outcome {
         let remote_addr = self.remote_addr + MESSAGE as u64;
         let operation = SendOperation::Read { remote_addr, rkey: self.rkey };
-        let pieces = [self.local.sge(MESSAGE..)?];
-        let request = SendRequest { flags, ..request(operation, Payload::Gather(&pieces)) };
+        let sges = [self.local.sge(MESSAGE..)?];
+        let request = SendRequest { flags, ..request(operation, Payload::Gather(&sges)) };
         // SAFETY: the memory stays registered, and the program reads it only by copying.
         Ok(unsafe { self.qp.post_send(&request) }?)
     }
@@ -156,15 +156,15 @@ fn wait_for_arrival(memory: &MemoryRegion, offset: usize) -> Outcome {
 fn send_all(sender: &mut Sender, count: usize) -> Outcome {
     let Sender { qp, local, remote_addr, rkey } = &*sender;
     let to = SendOperation::Write { remote_addr: *remote_addr, rkey: *rkey };
-    let (pieces, bytes) = ([local.sge(..MESSAGE)?], [1; INLINE]);
-    send(qp, &pieces, count)?;
-    send_kept(qp, &pieces, count)?;
+    let (sges, bytes) = ([local.sge(..MESSAGE)?], [1; INLINE]);
+    send(qp, &sges, count)?;
+    send_kept(qp, &sges, count)?;
     sender.settle()?;
     send_inline(qp, bytes, count)?;
     send_inline_kept(qp, bytes, count)?;
     sender.settle()?;
-    write(qp, to, &pieces, count)?;
-    write_kept(qp, to, &pieces, count)?;
+    write(qp, to, &sges, count)?;
+    write_kept(qp, to, &sges, count)?;
     sender.settle()?;
     write_inline(qp, to, bytes, count)?;
     write_inline_kept(qp, to, bytes, count)?;
@@ -172,7 +172,7 @@ fn send_all(sender: &mut Sender, count: usize) -> Outcome {
     write_list(qp, to, count)?;
     write_list_kept(qp, to, count)?;
     sender.settle()?;
-    let signaled = request(to, Payload::Gather(&pieces));
+    let signaled = request(to, Payload::Gather(&sges));
     let signaled = SendRequest { flags: SendFlags::SIGNALED, ..signaled };
     for _ in 0..2 * count {
         // SAFETY: no thread writes the memory, which stays registered.
@@ -241,12 +241,12 @@ macro_rules! posts {
     };
 }
 
-posts!(send, send_kept, |pieces: &[Sge]| request(SendOperation::Send, Payload::Gather(pieces)));
+posts!(send, send_kept, |sges: &[Sge]| request(SendOperation::Send, Payload::Gather(sges)));
 posts!(send_inline, send_inline_kept, |bytes: [u8; INLINE]| {
     request(SendOperation::Send, Payload::Inline(&bytes))
 });
-posts!(write, write_kept, |to: SendOperation<'_>, pieces: &[Sge]| {
-    request(to, Payload::Gather(pieces))
+posts!(write, write_kept, |to: SendOperation<'_>, sges: &[Sge]| {
+    request(to, Payload::Gather(sges))
 });
 posts!(write_inline, write_inline_kept, |to: SendOperation<'_>, bytes: [u8; INLINE]| {
     request(to, Payload::Inline(&bytes))

@@ -244,8 +244,8 @@ fn failed_send_leaves_unreliable_queue_pair_in_sqe() {
             };
             let mut queue = node.qp.lock_send_queue().expect("send queue");
             for wr_id in wr_ids {
-                let piece = Sge { addr: 0.into(), length: 8, lkey };
-                Node::push_gathered(&mut queue, *wr_id, operation, &[piece]).expect("push");
+                let sge = Sge { addr: 0.into(), length: 8, lkey };
+                Node::push_gathered(&mut queue, *wr_id, operation, &[sge]).expect("push");
             }
             queue.ring_doorbell().expect("ring");
         };
@@ -280,8 +280,8 @@ fn failed_send_leaves_unreliable_queue_pair_in_sqe() {
     let [from, to] = Node::pair(&context, 16);
     from.receive([20]).expect("post a receive");
     let mut queue = from.qp.lock_send_queue().expect("send queue");
-    let piece = Sge { addr: 0.into(), length: 8, lkey: FOREIGN };
-    Node::push_gathered(&mut queue, 1, SendOperation::Send, &[piece]).expect("push");
+    let sge = Sge { addr: 0.into(), length: 8, lkey: FOREIGN };
+    Node::push_gathered(&mut queue, 1, SendOperation::Send, &[sge]).expect("push");
     queue.ring_doorbell().expect("ring");
     assert_eq!(from.completed(), [(1, WcStatus::IB_WC_LOC_PROT_ERR), (20, FLUSHED)]);
     assert_eq!(from.qp.query().expect("query").qp_state, QpState::IB_QPS_ERR);

@@ -164,16 +164,16 @@ impl Io {
         self.with_send(wr_id, operation, parts, flags, post)
     }
 
-    /// Posts a send of pieces that are as long as `lengths`, which is more than there is.
+    /// Posts a send of scatter/gather entries that are as long as `lengths`, which is more than there is.
     pub(crate) fn post_too_much(&self, wr_id: u64, lengths: &[u32]) -> Result<()> {
-        let pieces = self.too_much(lengths);
+        let sges = self.too_much(lengths);
         let (operation, flags) = (SendOperation::Send, SendFlags::SIGNALED);
-        let payload = Payload::Gather(&pieces);
+        let payload = Payload::Gather(&sges);
         // SAFETY: as in `receive_into`; what is not registered the device refuses.
         unsafe { self.qp.post_send(&SendRequest { wr_id, operation, payload, flags }) }
     }
 
-    /// Posts a receive into such pieces.
+    /// Posts a receive into such entries.
     pub(crate) fn receive_too_much(&self, wr_id: u64, lengths: &[u32]) -> Result<()> {
         // SAFETY: as above.
         unsafe { self.qp.post_recv(&ReceiveRequest { wr_id, scatter: &self.too_much(lengths) }) }
@@ -235,8 +235,8 @@ impl Io {
         flags: SendFlags,
         post: impl FnOnce(&SendRequest<'_>) -> Result<()>,
     ) -> Result<()> {
-        let pieces = self.pieces(parts);
-        post(&SendRequest { wr_id, operation, payload: Payload::Gather(&pieces), flags })
+        let sges = self.sges(parts);
+        post(&SendRequest { wr_id, operation, payload: Payload::Gather(&sges), flags })
     }
 
     /// Gives `post` a receive into parts of the memory.
@@ -246,12 +246,12 @@ impl Io {
         parts: &[Range<usize>],
         post: impl FnOnce(&ReceiveRequest<'_>) -> Result<()>,
     ) -> Result<()> {
-        post(&ReceiveRequest { wr_id, scatter: &self.pieces(parts) })
+        post(&ReceiveRequest { wr_id, scatter: &self.sges(parts) })
     }
 
-    fn pieces(&self, parts: &[Range<usize>]) -> Vec<Sge> {
-        let piece = |part: &Range<usize>| self.memory.sge(part.clone()).expect("within the memory");
-        parts.iter().map(piece).collect()
+    fn sges(&self, parts: &[Range<usize>]) -> Vec<Sge> {
+        let sge = |part: &Range<usize>| self.memory.sge(part.clone()).expect("within the memory");
+        parts.iter().map(sge).collect()
     }
 
     /// Sleeps for the next completion, and returns it.

@@ -89,9 +89,9 @@ impl Node {
         queue: &mut SendQueueGuard<'_>,
         wr_id: u64,
         operation: SendOperation<'_>,
-        pieces: &[Sge],
+        sges: &[Sge],
     ) -> Result<()> {
-        let (payload, flags) = (Payload::Gather(pieces), SendFlags::SIGNALED);
+        let (payload, flags) = (Payload::Gather(sges), SendFlags::SIGNALED);
         // SAFETY: kt0 looks at the length only.
         unsafe { queue.push(&SendRequest { wr_id, operation, payload, flags }) }
     }

@@ -109,7 +109,7 @@ struct Round {
     movement: Movement,
     count: usize,
     length: usize,
-    pieces: usize,
+    sges: usize,
     /// The number of requests for each signaled one. The last request is signaled, too.
     every: usize,
     inline: bool,
@@ -118,14 +118,14 @@ struct Round {
 impl Round {
     /// Returns the number of bytes of memory for one request.
     fn slot(&self) -> usize {
-        (FRONT + self.length + (self.pieces + 1) * GAP).next_multiple_of(8)
+        (FRONT + self.length + (self.sges + 1) * GAP).next_multiple_of(8)
     }
 
     fn apart(&self, number: usize) -> Vec<Range<usize>> {
         let first = number * self.slot() + FRONT;
-        let cut = |piece| self.length * piece / self.pieces;
-        let piece = |piece| first + piece * GAP + cut(piece)..first + piece * GAP + cut(piece + 1);
-        (0..self.pieces).map(piece).collect()
+        let cut = |sge| self.length * sge / self.sges;
+        let sge = |sge| first + sge * GAP + cut(sge)..first + sge * GAP + cut(sge + 1);
+        (0..self.sges).map(sge).collect()
     }
 
     /// Returns the local memory ranges of a request.
@@ -149,14 +149,14 @@ impl Round {
 
     /// Returns the memory ranges of the receive, with additional room at the end.
     fn receive(&self, number: usize) -> Vec<Range<usize>> {
-        let mut pieces = if self.movement.is_received() { self.there(number) } else { vec![] };
-        if let Some(last) = pieces.last_mut() {
+        let mut sges = if self.movement.is_received() { self.there(number) } else { vec![] };
+        if let Some(last) = sges.last_mut() {
             last.end += GAP / 2;
         }
         if self.movement == M::SendTo {
-            pieces[0].start -= GRH_LENGTH;
+            sges[0].start -= GRH_LENGTH;
         }
-        pieces
+        sges
     }
 
     fn is_signalled(&self, number: usize) -> bool {
@@ -164,21 +164,21 @@ impl Round {
     }
 }
 
-fn gather(memory: &[u8], pieces: &[Range<usize>]) -> Vec<u8> {
-    pieces.iter().map(|piece| &memory[piece.clone()]).collect::<Vec<_>>().concat()
+fn gather(memory: &[u8], sges: &[Range<usize>]) -> Vec<u8> {
+    sges.iter().map(|sge| &memory[sge.clone()]).collect::<Vec<_>>().concat()
 }
 
-fn scatter(memory: &mut [u8], pieces: &[Range<usize>], mut bytes: &[u8]) {
-    for piece in pieces {
-        let (now, later) = bytes.split_at(piece.len());
-        memory[piece.clone()].copy_from_slice(now);
+fn scatter(memory: &mut [u8], sges: &[Range<usize>], mut bytes: &[u8]) {
+    for sge in sges {
+        let (now, later) = bytes.split_at(sge.len());
+        memory[sge.clone()].copy_from_slice(now);
         bytes = later;
     }
     assert!(bytes.is_empty());
 }
 
-fn number_at(memory: &[u8], pieces: &[Range<usize>]) -> u64 {
-    u64::from_ne_bytes(gather(memory, pieces).try_into().expect("eight bytes"))
+fn number_at(memory: &[u8], sges: &[Range<usize>]) -> u64 {
+    u64::from_ne_bytes(gather(memory, sges).try_into().expect("eight bytes"))
 }
 
 /// The owner of a key that the peer invalidates.
@@ -449,18 +449,18 @@ impl<'a> Link<'a> {
         for movement in self.transport.movements() {
             let depth = if movement.completes_receive() { depth.min(receives) } else { depth };
             let is_one = movement == M::Read && self.transport == Transport::Iwarp;
-            let pieces = |pieces| if is_one { 1 } else { pieces };
-            let mut run = |count, length, pieces, every, inline| {
-                self.run(Round { movement, count, length, pieces, every, inline });
+            let sges = |sges| if is_one { 1 } else { sges };
+            let mut run = |count, length, sges, every, inline| {
+                self.run(Round { movement, count, length, sges, every, inline });
             };
             if !movement.is_atomic() {
-                let several = [1, 2, 3, most].map(pieces).into_iter().cycle();
+                let several = [1, 2, 3, most].map(sges).into_iter().cycle();
                 let lengths = LENGTHS.into_iter().filter(|length| *length <= longest);
-                lengths.zip(several).for_each(|(length, pieces)| run(1, length, pieces, 1, false));
+                lengths.zip(several).for_each(|(length, sges)| run(1, length, sges, 1, false));
             }
             for (several, every) in [(1, 1), (2, 3), (most, depth), (most, 1)] {
                 let length = if movement.is_atomic() { 8 } else { longest.min(41 * several) };
-                run(depth, length, pieces(several), every, false);
+                run(depth, length, sges(several), every, false);
             }
             if movement.is_inline() {
                 for length in [0, 1, inline - 1, inline] {

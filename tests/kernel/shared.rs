@@ -83,7 +83,7 @@ impl Shared {
     /// Posts a receive into a part of the memory.
     pub(crate) fn receive(&self, wr_id: u64, part: Range<usize>) -> Result<()> {
         let scatter = [self.memory.sge(part).expect("within the memory")];
-        // SAFETY: the piece is of the memory, which lives until the queue is destroyed and is reached by copying only.
+        // SAFETY: the entry refers to the memory, which lives until the queue is destroyed and is reached by copying only.
         unsafe { self.queue.post_recv(&ReceiveRequest { wr_id, scatter: &scatter }) }
     }
 
@@ -148,10 +148,10 @@ pub(crate) fn receive_nothing(queue: &SharedReceiveQueue, wr_id: u64) -> Result<
     unsafe { queue.post_recv(&ReceiveRequest { wr_id, scatter: &[] }) }
 }
 
-/// Tries to post a receive of more pieces than the queue takes.
-pub(crate) fn receive_too_much(queue: &SharedReceiveQueue, pieces: usize) -> Result<()> {
-    let scatter = vec![Sge { addr: 0.into(), length: 0, lkey: 0 }; pieces];
-    // SAFETY: the pieces are empty, and the queue refuses their number.
+/// Tries to post a receive of more scatter/gather entries than the queue takes.
+pub(crate) fn receive_too_much(queue: &SharedReceiveQueue, sges: usize) -> Result<()> {
+    let scatter = vec![Sge { addr: 0.into(), length: 0, lkey: 0 }; sges];
+    // SAFETY: the entries are empty, and the queue refuses their number.
     unsafe { queue.post_recv(&ReceiveRequest { wr_id: 0, scatter: &scatter }) }
 }
 

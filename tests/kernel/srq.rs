@@ -119,9 +119,9 @@ fn full_queue_loses_nothing(address: SocketAddr) {
             assert_eq!(shared.bytes(place(number)), (number * 3).to_ne_bytes());
         }
     }
-    let pieces = attributes.max_sge as usize + 1;
-    let error = receive_too_much(shared.queue(), pieces).expect_err("too many pieces");
-    assert_invalid(&error, &["shared receive queue", &format!("{pieces} scatter/gather entries")]);
+    let sges = attributes.max_sge as usize + 1;
+    let error = receive_too_much(shared.queue(), sges).expect_err("too many sges");
+    assert_invalid(&error, &["shared receive queue", &format!("{sges} scatter/gather entries")]);
     servers.close();
 }
 

@@ -190,13 +190,13 @@ fn sges_are_gathered_and_scattered_in_order() {
     assert!(read == source[300..300 + length]);
 
     let (send, receive) = (client.io.qp().caps(), server.io.qp().caps());
-    let pieces = vec![0..1; send.max_send_sge as usize + 1];
-    let refused = client.io.post_parts(5, SendOperation::Send, &pieces, SIGNALED);
+    let sges = vec![0..1; send.max_send_sge as usize + 1];
+    let refused = client.io.post_parts(5, SendOperation::Send, &sges, SIGNALED);
     let most = send.max_send_sge.to_string();
-    assert_invalid(&refused.expect_err("too many"), &[&pieces.len().to_string(), &most]);
-    let pieces = vec![0..1; receive.max_recv_sge as usize + 1];
-    let refused = server.io.receive_into(6, &pieces).expect_err("too many");
-    assert_invalid(&refused, &[&pieces.len().to_string(), &receive.max_recv_sge.to_string()]);
+    assert_invalid(&refused.expect_err("too many"), &[&sges.len().to_string(), &most]);
+    let sges = vec![0..1; receive.max_recv_sge as usize + 1];
+    let refused = server.io.receive_into(6, &sges).expect_err("too many");
+    assert_invalid(&refused, &[&sges.len().to_string(), &receive.max_recv_sge.to_string()]);
     assert_eq!(refused.errno(), libc::EINVAL);
     connection.close();
 }

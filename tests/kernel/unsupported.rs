@@ -107,12 +107,10 @@ fn ids_have_no_xrc_on_siw() {
 fn unsupported_requests_are_refused_on_kt0() {
     let kt = Kt::load();
     let [from, to] = Node::pair(&kt.context(), 16);
-    let piece = Sge { addr: 0.into(), length: 8, lkey: 0 };
+    let sge = Sge { addr: 0.into(), length: 8, lkey: 0 };
     let mut sends = from.qp.lock_send_queue().expect("send queue");
-    let mut push =
-        |operation, pieces: &[Sge]| Node::push_gathered(&mut sends, 1, operation, pieces);
-    let refused =
-        push(SendOperation::Send, &[piece; 2]).expect_err("two entries should be refused");
+    let mut push = |operation, sges: &[Sge]| Node::push_gathered(&mut sends, 1, operation, sges);
+    let refused = push(SendOperation::Send, &[sge; 2]).expect_err("two entries should be refused");
     assert_invalid(&refused, &["2 scatter/gather entries", "maximum of 1"]);
     let (rkey, swap) = (7, 0);
     for remote_addr in [4097, 4100] {
@@ -121,14 +119,14 @@ fn unsupported_requests_are_refused_on_kt0() {
             SendOperation::CompareSwap { remote_addr, rkey, compare: 0, swap },
         ];
         for operation in operations {
-            let refused = push(operation, &[piece]).expect_err("unaligned");
+            let refused = push(operation, &[sge]).expect_err("unaligned");
             assert_invalid(&refused, &["multiple of 8"]);
         }
     }
-    push(SendOperation::Send, &[piece]).expect("no harm is done");
+    push(SendOperation::Send, &[sge]).expect("no harm is done");
     drop(sends);
     let mut receives = to.qp.lock_receive_queue().expect("receive queue");
-    let refused = Node::push_scattered(&mut receives, 2, &[piece; 2])
+    let refused = Node::push_scattered(&mut receives, 2, &[sge; 2])
         .expect_err("two entries should be refused");
     assert_invalid(&refused, &["2 scatter/gather entries", "maximum of 1"]);
     Node::push_receive(&mut receives, 3).expect("no harm is done");

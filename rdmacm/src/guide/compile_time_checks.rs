@@ -144,8 +144,8 @@
 //! # fn program(region: &MemoryRegion) -> rdmacm::Result<u64> {
 //! let request;
 //! {
-//!     let pieces = [region.sge(..)?];
-//!     request = ReceiveRequest { wr_id: 1, scatter: &pieces };
+//!     let sges = [region.sge(..)?];
+//!     request = ReceiveRequest { wr_id: 1, scatter: &sges };
 //! }
 //! Ok(request.wr_id)
 //! # }
@@ -155,9 +155,9 @@
 //! # use rdmacm::verbs::{MemoryRegion, ReceiveRequest};
 //! # fn program(region: &MemoryRegion) -> rdmacm::Result<u64> {
 //! let request;
-//! let pieces = [region.sge(..)?];
+//! let sges = [region.sge(..)?];
 //! {
-//!     request = ReceiveRequest { wr_id: 1, scatter: &pieces };
+//!     request = ReceiveRequest { wr_id: 1, scatter: &sges };
 //! }
 //! Ok(request.wr_id)
 //! # }

@@ -155,8 +155,8 @@ impl BufferedQueuePair {
             let reason = "the operation is not one over a buffer alone";
             return Err(self.unfit(buffer, libc::EINVAL, reason));
         }
-        let (wr_id, piece) = self.put(buffer, length)?;
-        self.post(wr_id, piece, operation)
+        let (wr_id, sge) = self.put(buffer, length)?;
+        self.post(wr_id, sge, operation)
     }
 
     /// Posts a request that sends the first `length` bytes of `buffer` as a datagram.
@@ -180,10 +180,10 @@ impl BufferedQueuePair {
         qkey: u32,
         imm_data: Option<u32>,
     ) -> Result<(), PostBufferError> {
-        let (wr_id, piece) = self.put(buffer, length)?;
+        let (wr_id, sge) = self.put(buffer, length)?;
         self.companions.in_use.push_back((wr_id, Companion::Address(address.clone())));
         let destination = Destination { address, qp_num, qkey };
-        self.post(wr_id, piece, SendOperation::SendTo { destination, imm_data })
+        self.post(wr_id, sge, SendOperation::SendTo { destination, imm_data })
     }
 
     /// Posts a request that binds a memory window.
@@ -221,17 +221,17 @@ impl BufferedQueuePair {
         posted.map_err(|failure| self.refused(wr_id, failure))
     }
 
-    /// Posts request `wr_id` over `piece` of the buffer that [`put`](Self::put) has stored.
+    /// Posts request `wr_id` over `sge` of the buffer that [`put`](Self::put) has stored.
     #[inline(always)]
     fn post(
         &mut self,
         wr_id: u64,
-        piece: Sge,
+        sge: Sge,
         operation: SendOperation<'_>,
     ) -> Result<(), PostBufferError> {
-        let payload = Payload::Gather(slice::from_ref(&piece));
+        let payload = Payload::Gather(slice::from_ref(&sge));
         let request = SendRequest { wr_id, operation, payload, flags: SendFlags::SIGNALED };
-        let tried = match piece.length {
+        let tried = match sge.length {
             0 => None,
             // SAFETY: the request names no memory except the buffer's. `put` has moved the buffer
             // into a table. It stays there until the request has completed or the queue pair is
@@ -261,13 +261,13 @@ impl BufferedQueuePair {
     #[inline(always)]
     pub fn post_recv(&mut self, buffer: RegisteredBuffer) -> Result<(), PostBufferError> {
         let length = buffer.len();
-        let (wr_id, piece) = self.put(buffer, length)?;
-        let request = ReceiveRequest { wr_id, scatter: &[piece] };
+        let (wr_id, sge) = self.put(buffer, length)?;
+        let request = ReceiveRequest { wr_id, scatter: &[sge] };
         // SAFETY: as in `post`.
         let posted = match unsafe { self.rings.try_post_recv(&request) } {
             Some(rung) => rung.map_err(Failure::of_doorbell),
             // SAFETY: as in `post`.
-            None => unsafe { receive_slow(&mut self.rings, wr_id, piece) },
+            None => unsafe { receive_slow(&mut self.rings, wr_id, sge) },
         };
         posted.map_err(|failure| self.refused(wr_id, failure))
     }
@@ -284,11 +284,11 @@ impl BufferedQueuePair {
         if buffer.pd() != self.qp().pd() {
             return Err(self.unfit(buffer, libc::EINVAL, "it is of another protection domain"));
         }
-        let Some(piece) = buffer.sge(length) else {
+        let Some(sge) = buffer.sge(length) else {
             return Err(self.unfit(buffer, libc::EINVAL, "it has fewer bytes"));
         };
         match self.posted.put(buffer) {
-            Ok(wr_id) => Ok((wr_id, piece)),
+            Ok(wr_id) => Ok((wr_id, sge)),
             Err(buffer) => Err(self.unfit(buffer, libc::ENOMEM, "the queues are full")),
         }
     }
@@ -359,7 +359,7 @@ impl BufferedQueuePair {
     }
 }
 
-/// Posts a request of any kind, in any state of the queue pair. Its payload may be a piece without bytes.
+/// Posts a request of any kind, in any state of the queue pair. Its payload may be a scatter/gather entry without bytes.
 ///
 /// # Safety
 ///
@@ -394,8 +394,8 @@ unsafe fn bind_slow(rings: &mut OwnedRings, request: &BindRequest<'_>) -> Result
 ///
 /// The caller fulfills the contract of [`ReceiveQueueGuard::push`](super::ReceiveQueueGuard::push).
 #[cold]
-unsafe fn receive_slow(rings: &mut OwnedRings, wr_id: u64, piece: Sge) -> Result<(), Failure> {
-    let request = ReceiveRequest { wr_id, scatter: &[piece] };
+unsafe fn receive_slow(rings: &mut OwnedRings, wr_id: u64, sge: Sge) -> Result<(), Failure> {
+    let request = ReceiveRequest { wr_id, scatter: &[sge] };
     // SAFETY: the contract of this function is the contract of the callee.
     unsafe { rings.store_recv(&request) }.map_err(Failure::unposted)?;
     rings.ring_recv().map_err(Failure::of_doorbell)

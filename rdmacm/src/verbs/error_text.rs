@@ -83,7 +83,7 @@ impl Context {
                 invalid(Errno::ENOMEM, reason.into())
             }
             PostError::Invalid(reason) => invalid(Errno::EINVAL, reason.into()),
-            PostError::ManyPieces { given, most } => {
+            PostError::ManySges { given, most } => {
                 let reason = format!("{given} scatter/gather entries exceed the maximum of {most}");
                 invalid(Errno::EINVAL, reason.into())
             }

@@ -35,7 +35,7 @@ pub(crate) struct Low {
     qp: QueuePair,
     /// Memory in which messages arrive, and which the peer reads and writes. Never dropped.
     memory: ManuallyDrop<MemoryRegion>,
-    pieces: [Sge; 1],
+    sges: [Sge; 1],
     /// Memory from which messages are sent. Never dropped.
     message: ManuallyDrop<MemoryRegion>,
     sent_from: [Sge; 1],
@@ -113,7 +113,7 @@ impl Low {
             | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
         let memory = ManuallyDrop::new(MemoryRegion::alloc(qp.pd(), size, access)?);
         let message = ManuallyDrop::new(MemoryRegion::alloc(qp.pd(), size, access)?);
-        let (pieces, sent_from) = ([memory.sge(..)?], [message.sge(..)?]);
+        let (sges, sent_from) = ([memory.sge(..)?], [message.sge(..)?]);
         let room = usize::try_from(depth)?;
         let (done, remote) = ([Completion::default(); 16], (0, 0));
         let events = EventChannel::new()?;
@@ -124,7 +124,7 @@ impl Low {
             waiting,
             qp,
             memory,
-            pieces,
+            sges,
             message,
             sent_from,
             remote,
@@ -137,7 +137,7 @@ impl Low {
     }
 
     fn post_receive(&self) -> Result<()> {
-        let request = ReceiveRequest { wr_id: 1, scatter: &self.pieces };
+        let request = ReceiveRequest { wr_id: 1, scatter: &self.sges };
         // SAFETY: the memory is never deregistered, and no thread reads it.
         unsafe { self.qp.post_recv(&request) }
     }

@@ -186,7 +186,7 @@ scripts! {
     lists_of_requests
     send_ring_wraps
     receive_ring_wraps
-    receives_with_fewer_pieces
+    receives_with_fewer_sges
     shared_receives
     datagrams
     unreliable_connection

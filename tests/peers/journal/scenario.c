@@ -52,7 +52,7 @@ static const char *line;
 
 static struct ibv_send_wr sends[MANY];
 static struct ibv_recv_wr receives[MANY];
-static struct ibv_sge send_pieces[MANY][MANY], receive_pieces[MANY][MANY];
+static struct ibv_sge send_sges[MANY][MANY], receive_sges[MANY][MANY];
 static int send_count, receive_count;
 static uint64_t next_id;
 
@@ -131,18 +131,18 @@ static int qp_of(uint32_t qp_num)
 /* Reads `OFFSET+LENGTH,...`, `#BUFFER+LENGTH` or `-` as scatter/gather entries. Returns their number. */
 static int gather(char *text, struct ibv_sge *into)
 {
-	char *piece;
+	char *sge;
 	int count = 0;
 
 	if (!strcmp(text, "-"))
 		return 0;
-	while ((piece = strsep(&text, ","))) {
-		char *length = strchr(piece, '+');
-		int wrong = *piece == '!', is_buffer = *piece == '#';
+	while ((sge = strsep(&text, ","))) {
+		char *length = strchr(sge, '+');
+		int wrong = *sge == '!', is_buffer = *sge == '#';
 		struct ibv_mr *mr = is_buffer ? buffers : region();
 
-		piece += wrong || is_buffer;
-		into[count].addr = (uintptr_t)mr->addr + strtoul(piece, NULL, 0) * (is_buffer ? buffer_length : 1);
+		sge += wrong || is_buffer;
+		into[count].addr = (uintptr_t)mr->addr + strtoul(sge, NULL, 0) * (is_buffer ? buffer_length : 1);
 		into[count].length = length ? strtoul(length + 1, NULL, 0) : 0;
 		into[count].lkey = mr->lkey + wrong;
 		count++;
@@ -440,7 +440,7 @@ static void add_receive(void)
 
 	memset(wr, 0, sizeof(*wr));
 	wr->wr_id = next_id++;
-	wr->sg_list = receive_pieces[receive_count];
+	wr->sg_list = receive_sges[receive_count];
 	wr->num_sge = gather(word(), wr->sg_list);
 	if (receive_count++)
 		receives[receive_count - 2].next = wr;
@@ -511,7 +511,7 @@ static void add_send(void)
 	wr->wr_id = next_id++;
 	set_operation(wr, word());
 	wr->send_flags = flags_of(word());
-	wr->sg_list = send_pieces[send_count];
+	wr->sg_list = send_sges[send_count];
 	wr->num_sge = gather(word(), wr->sg_list);
 	if (send_count++)
 		sends[send_count - 2].next = wr;
@@ -524,12 +524,12 @@ static void bind_window(void)
 	struct ibv_mw *window = windows[number()];
 	struct ibv_send_wr wr = { .wr_id = next_id++, .opcode = IBV_WR_BIND_MW }, *bad;
 	struct ibv_mw_bind request = { .wr_id = wr.wr_id };
-	struct ibv_sge piece[MANY];
+	struct ibv_sge sge[MANY];
 
 	request.bind_info.mr = region();
-	if (gather(word(), piece)) {
-		request.bind_info.addr = piece->addr;
-		request.bind_info.length = piece->length;
+	if (gather(word(), sge)) {
+		request.bind_info.addr = sge->addr;
+		request.bind_info.length = sge->length;
 	}
 	request.bind_info.mw_access_flags = access_of(word());
 	request.send_flags = wr.send_flags = flags_of(word());

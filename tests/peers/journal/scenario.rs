@@ -14,16 +14,16 @@
 //! | `replace BYTES` | registers the first region again, over other memory with the pattern |
 //! | `domain PD` | moves the first region to another protection domain |
 //! | `window TYPE` | creates a memory window of type 1 or 2 |
-//! | `bind QP WINDOW PIECES RIGHTS FLAGS` | posts a bind of a window to a piece of the first region, or to nothing |
+//! | `bind QP WINDOW SGES RIGHTS FLAGS` | posts a bind of a window to a part of the first region, or to nothing |
 //! | `channel` | creates a completion channel |
 //! | `cq CAPACITY CHANNEL` | creates a completion queue; `-` for no channel |
 //! | `resize CQ CAPACITY` | changes the capacity of a completion queue |
-//! | `srq RECEIVES PIECES` | creates a shared receive queue |
+//! | `srq RECEIVES SGES` | creates a shared receive queue |
 //! | `xrcd` | creates an XRC domain |
-//! | `xrc_srq CQ RECEIVES PIECES` | creates a shared receive queue in the XRC domain |
+//! | `xrc_srq CQ RECEIVES SGES` | creates a shared receive queue in the XRC domain |
 //! | `target` | creates an XRC target, which counts as a queue pair |
-//! | `qp TYPE SEND_CQ RECV_CQ SRQ SENDS RECEIVES SEND_PIECES RECEIVE_PIECES INLINE SIGNALED` | creates a queue pair, whose type is `rc`, `uc`, `ud` or `initiator`; with `all`, every send is signaled |
-//! | `try_qp TYPE CQ SENDS RECEIVES SEND_PIECES RECEIVE_PIECES INLINE` | creates a queue pair and destroys it, or prints the error number |
+//! | `qp TYPE SEND_CQ RECV_CQ SRQ SENDS RECEIVES SEND_SGES RECEIVE_SGES INLINE SIGNALED` | creates a queue pair, whose type is `rc`, `uc`, `ud` or `initiator`; with `all`, every send is signaled |
+//! | `try_qp TYPE CQ SENDS RECEIVES SEND_SGES RECEIVE_SGES INLINE` | creates a queue pair and destroys it, or prints the error number |
 //! | `ah FLOW_LABEL TRAFFIC_CLASS HOP_LIMIT SERVICE_LEVEL RATE` | creates an address handle for the device itself |
 //! | `connect QP PEER`, `datagrams QP` | moves a queue pair from RESET to RTS |
 //! | `reset QP`, `error QP`, `suspend QP`, `resume QP` | moves a queue pair to RESET, ERR, SQD or RTS |
@@ -33,7 +33,7 @@
 //! | `group` | creates an address handle for a multicast group |
 //! | `join QP`, `leave QP` | attaches a queue pair to the multicast group, or detaches it |
 //! | `ece QP OPTIONS`, `show_ece QP` | requests options of enhanced connection establishment, or prints them |
-//! | `receive PIECES`, `send OPERATION FLAGS PIECES` | adds a request to the list of the next post |
+//! | `receive SGES`, `send OPERATION FLAGS SGES` | adds a request to the list of the next post |
 //! | `post_receives QP`, `post_shared SRQ`, `post_sends QP` | posts the list |
 //! | `post_too_many QP` | posts the list, whose last send is refused |
 //! | `poll CQ COUNT` | polls once, for at most this number of completions |
@@ -44,8 +44,8 @@
 //! | `memory OFFSET LENGTH` | prints bytes of the first region, or with `#BUFFER` in the place of the offset those of a buffer |
 //! | `destroy KIND NUMBER` | destroys an object |
 //!
-//! Pieces are scatter/gather entries `OFFSET+LENGTH,...` in the first region, or `-` for none; a `!` before a piece gives it a
-//! key that no region has. A request of a buffered queue pair is signaled and has the piece `#BUFFER+LENGTH`, which begins a
+//! SGES are scatter/gather entries `OFFSET+LENGTH,...` in the first region, or `-` for none; a `!` before an entry gives it a
+//! key that no region has. A request of a buffered queue pair is signaled and has the entry `#BUFFER+LENGTH`, which begins a
 //! buffer. Flags are `s`ignaled, solicited `e`vent, `f`ence and `i`nline, or `-`. Rights are `l`ocal write,
 //! remote `w`rite, remote `r`ead, remote `a`tomics and `b`ind, or `-`. Operations are
 //! `send`, `send_imm:IMMEDIATE`, `send_inv` (of the first region's key), `send_inv:WINDOW`, `invalidate:WINDOW`, `datagram:AH:QP`,
@@ -145,7 +145,7 @@ struct Opened {
 
 /// The memory of a request.
 enum Memory {
-    Pieces(Vec<Sge>),
+    Sges(Vec<Sge>),
     /// The first `length` bytes of a buffer.
     Buffer {
         buffer: usize,
@@ -154,10 +154,10 @@ enum Memory {
 }
 
 impl Memory {
-    /// Returns the pieces of a request that is posted without a buffer.
-    fn pieces(&self) -> &[Sge] {
+    /// Returns the scatter/gather entries of a request that is posted without a buffer.
+    fn sges(&self) -> &[Sge] {
         match self {
-            Self::Pieces(pieces) => pieces,
+            Self::Sges(sges) => sges,
             Self::Buffer { buffer, .. } => {
                 panic!("buffer {buffer} does not belong to this queue pair")
             }
@@ -322,16 +322,16 @@ impl Run {
             ["xrcd"] => {
                 self.domain = Some(XrcDomain::new(self.context()).expect("an XRC domain"));
             }
-            ["xrc_srq", cq, receives, pieces] => {
+            ["xrc_srq", cq, receives, sges] => {
                 let cq = Some(at(&self.cqs, number(cq)).clone());
-                self.create_srq(cq, number(receives), number(pieces));
+                self.create_srq(cq, number(receives), number(sges));
             }
             ["target"] => {
                 let domain = self.domain.as_ref().expect("an XRC domain");
                 let target = XrcTarget::new(domain).expect("an XRC target");
                 self.qps.push(Some(Qp::Target(target)));
             }
-            ["srq", receives, pieces] => self.create_srq(None, number(receives), number(pieces)),
+            ["srq", receives, sges] => self.create_srq(None, number(receives), number(sges)),
             ["qp", qp_type, ref rest @ ..] => self.create_qp(qp_type, rest),
             ["access", letters] => {
                 let options =
@@ -353,9 +353,9 @@ impl Run {
                 let window = MemoryWindow::new(self.pd(), MemoryWindowType(number(mw_type)));
                 self.windows.push(Some(window.expect("window")));
             }
-            ["bind", qp, window, pieces, letters, flags] => {
+            ["bind", qp, window, sges, letters, flags] => {
                 let wr_id = self.next_id();
-                self.bind(wr_id, number(qp), [window, pieces, letters, flags]);
+                self.bind(wr_id, number(qp), [window, sges, letters, flags]);
             }
             ["ah", flow_label, traffic_class, hop_limit, sl, rate] => {
                 let mut address = self.address_of_device();
@@ -418,13 +418,13 @@ impl Run {
                 let ece = self.queues(qp).ece().expect("the card has options");
                 self.print(&format!("ece {} {}", ece.vendor_id, ece.options));
             }
-            ["receive", pieces] => {
-                let (wr_id, memory) = (self.next_id(), self.memory(pieces));
+            ["receive", sges] => {
+                let (wr_id, memory) = (self.next_id(), self.memory(sges));
                 self.receives.push(Receive { wr_id, memory });
             }
-            ["send", operation, flags, pieces] => {
+            ["send", operation, flags, sges] => {
                 let (operation, flags) = (operation.to_owned(), flags.to_owned());
-                let (wr_id, memory) = (self.next_id(), self.memory(pieces));
+                let (wr_id, memory) = (self.next_id(), self.memory(sges));
                 self.sends.push(Send { wr_id, operation, flags, memory });
             }
             ["post_receives", qp] => {

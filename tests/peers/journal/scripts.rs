@@ -89,8 +89,8 @@ impl Script {
         self.verb(format!("connect {other} {one}"));
     }
 
-    fn receive(&mut self, qp: u32, pieces: &str) {
-        self.verb(format!("receive {pieces}"));
+    fn receive(&mut self, qp: u32, sges: &str) {
+        self.verb(format!("receive {sges}"));
         self.verb(format!("post_receives {qp}"));
     }
 
@@ -136,8 +136,8 @@ pub(super) fn inline_sends() -> String {
 
 pub(super) fn gathered_sends() -> String {
     let mut script = Script::connection("rc", PLAIN);
-    for pieces in ["-", "0+10", "0+0", "0+10,20+0,40+30", "0+0,20+7,40+0", "0+1,20+2,40+3,60+4"] {
-        script.exchange(&format!("send s {pieces}"));
+    for sges in ["-", "0+10", "0+0", "0+10,20+0,40+30", "0+0,20+7,40+0", "0+1,20+2,40+3,60+4"] {
+        script.exchange(&format!("send s {sges}"));
     }
     script.exchange("send s 0+1024");
     script.end()
@@ -245,16 +245,16 @@ pub(super) fn receive_ring_wraps() -> String {
     script.end()
 }
 
-pub(super) fn receives_with_fewer_pieces() -> String {
+pub(super) fn receives_with_fewer_sges() -> String {
     let mut script = Script::connection("rc", PLAIN);
-    for pieces in [
+    for sges in [
         format!("{RECEIVED}+64"),
         format!("{RECEIVED}+8,{}+64", RECEIVED + 64),
         format!("{RECEIVED}+8,{}+0,{}+64", RECEIVED + 64, RECEIVED + 128),
         format!("{RECEIVED}+0,{}+64", RECEIVED + 64),
         format!("{RECEIVED}+1,{0}+2,{0}+3,{0}+64", RECEIVED + 64),
     ] {
-        script.receive(1, &pieces);
+        script.receive(1, &sges);
         script.send(0, "send s 0+20");
         script.poll();
         script.verb(format!("memory {RECEIVED} 192"));
@@ -275,14 +275,14 @@ pub(super) fn shared_receives() -> String {
     for round in 0..4 {
         for at in 0..5 {
             let offset = RECEIVED + 128 * at;
-            let pieces = match at {
+            let sges = match at {
                 0 => format!("{offset}+64"),
                 1 => format!("{offset}+8,{}+64", offset + 16),
-                // No piece is empty: rdma-core stores the length 0, which means 2 GiB to the device.
+                // No entry is empty: rdma-core stores the length 0, which means 2 GiB to the device.
                 2 => format!("{offset}+8,{}+5,{}+64", offset + 16, offset + 32),
                 _ => format!("{offset}+{}", 100 + at),
             };
-            script.verb(format!("receive {pieces}"));
+            script.verb(format!("receive {sges}"));
             // Even rounds post receives one by one, odd rounds in a list.
             if round % 2 == 0 {
                 script.verb("post_shared 0");
@@ -529,10 +529,10 @@ pub(super) fn memory_windows() -> String {
         script.poll();
         script.verb(format!("memory {offset} 32"));
     };
-    for (pieces, rights) in [("8192+256", "w"), ("8448+64", "wr"), ("8192+4096", "wra")] {
-        script.verb(format!("bind 1 0 {pieces} {rights} s"));
+    for (sges, rights) in [("8192+256", "w"), ("8448+64", "wr"), ("8192+4096", "wra")] {
+        script.verb(format!("bind 1 0 {sges} {rights} s"));
         script.poll();
-        write(&mut script, 0, pieces[..4].parse().expect("an offset"));
+        write(&mut script, 0, sges[..4].parse().expect("an offset"));
     }
     script.verb("bind 1 0 0+0 - s");
     script.poll();

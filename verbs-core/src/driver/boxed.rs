@@ -79,9 +79,9 @@ impl<T: RecvOps + ?Sized> RecvOps for Box<T> {
     }
 
     #[inline(always)]
-    unsafe fn try_store(&mut self, wr_id: u64, piece: Sge) -> bool {
+    unsafe fn try_store(&mut self, wr_id: u64, sge: Sge) -> bool {
         // SAFETY: the contract of this function is that of the callee.
-        unsafe { (**self).try_store(wr_id, piece) }
+        unsafe { (**self).try_store(wr_id, sge) }
     }
 
     #[inline]

@@ -5,8 +5,8 @@ use crate::work::{QpState, Sge};
 
 /// Returns the total length of the scatter/gather entries.
 #[inline(never)]
-pub fn total(pieces: &[Sge]) -> u64 {
-    pieces.iter().map(|piece| u64::from(piece.length)).sum()
+pub fn total(sges: &[Sge]) -> u64 {
+    sges.iter().map(|sge| u64::from(sge.length)).sum()
 }
 
 /// Returns the length of a message of `bytes`.
@@ -29,9 +29,9 @@ pub const TOO_LONG: u32 = 1 << 31;
 
 /// Returns the number of scatter/gather entries, if the queue takes as many.
 #[inline]
-pub fn count(pieces: &[Sge], most: u32) -> Posted<u32> {
-    let given = pieces.len();
-    within(given, most).ok_or(PostError::ManyPieces { given, most })
+pub fn count(sges: &[Sge], most: u32) -> Posted<u32> {
+    let given = sges.len();
+    within(given, most).ok_or(PostError::ManySges { given, most })
 }
 
 /// Returns the number of inline bytes of a request, if the queue takes as many.

@@ -51,7 +51,7 @@ pub enum PostError {
     /// The queue cannot hold the request.
     Invalid(&'static str),
     /// The request has more scatter/gather entries than the queue takes.
-    ManyPieces {
+    ManySges {
         /// The number of entries of the request.
         given: usize,
         /// The number of entries that the queue takes.

@@ -372,7 +372,7 @@ pub trait RecvOps: Debug + Send + 'static {
     /// - is neither written nor read, except in ways that cope with a device that writes to it.
     unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted;
 
-    /// Stores a request for `piece`, a non-empty scatter/gather entry, if that is quick and needs no doorbell.
+    /// Stores a request for `sge`, a non-empty scatter/gather entry, if that is quick and needs no doorbell.
     ///
     /// Returns `false`, and stores nothing, if it is not or if it fails.
     ///
@@ -380,7 +380,7 @@ pub trait RecvOps: Debug + Send + 'static {
     ///
     /// The caller keeps the contract of [`store`](Self::store).
     #[inline(always)]
-    unsafe fn try_store(&mut self, _wr_id: u64, _piece: Sge) -> bool {
+    unsafe fn try_store(&mut self, _wr_id: u64, _sge: Sge) -> bool {
         false
     }
 

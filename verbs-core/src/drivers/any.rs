@@ -425,11 +425,11 @@ macro_rules! drivers {
             }
 
             #[inline(always)]
-            unsafe fn try_store(&mut self, wr_id: u64, piece: Sge) -> bool {
+            unsafe fn try_store(&mut self, wr_id: u64, sge: Sge) -> bool {
                 match self {
                     // SAFETY: the contract of this function is that of the callee.
                     $($(#[$fast_attribute])* Self::$fast(ring) => unsafe {
-                        ring.try_store(wr_id, piece)
+                        ring.try_store(wr_id, sge)
                     },)+
                     _ => false,
                 }

@@ -36,7 +36,7 @@ use crate::work::{
 };
 
 /// Maximum number of scatter/gather entries of a request, so that a request fits into a command.
-const MOST_PIECES: u32 = 1024;
+const MOST_SGES: u32 = 1024;
 
 /// The reason why an XRC initiator sends nothing.
 const NO_SRQ_NUMBER: &str =
@@ -179,7 +179,7 @@ struct Batch<W> {
     /// Number of scatter/gather entries of each request.
     counts: Vec<u32>,
     /// The scatter/gather entries of all requests.
-    pieces: Vec<Sge>,
+    sges: Vec<Sge>,
     frame: Vec<u8>,
     max_wr: u32,
     max_sge: u32,
@@ -187,25 +187,25 @@ struct Batch<W> {
 
 impl<W: IntoBytes + Immutable> Batch<W> {
     fn new(max_wr: u32, max_sge: u32) -> Self {
-        let max_sge = max_sge.min(MOST_PIECES);
-        let (requests, counts, pieces, frame) = Default::default();
-        Self { requests, counts, pieces, frame, max_wr, max_sge }
+        let max_sge = max_sge.min(MOST_SGES);
+        let (requests, counts, sges, frame) = Default::default();
+        Self { requests, counts, sges, frame, max_wr, max_sge }
     }
 
     /// Returns the number of scatter/gather entries, if there is room for a request with these.
-    fn room_for(&self, pieces: &[Sge]) -> Posted<u32> {
-        let count = count(pieces, self.max_sge)?;
-        length(total(pieces))?;
+    fn room_for(&self, sges: &[Sge]) -> Posted<u32> {
+        let count = count(sges, self.max_sge)?;
+        length(total(sges))?;
         match self.requests.len() < self.max_wr as usize {
             true => Ok(count),
             false => Err(PostError::Full(self.max_wr)),
         }
     }
 
-    fn store(&mut self, request: W, pieces: &[Sge]) {
+    fn store(&mut self, request: W, sges: &[Sge]) {
         self.requests.push(request);
-        self.counts.push(u32::try_from(pieces.len()).expect("at most 1024"));
-        self.pieces.extend_from_slice(pieces);
+        self.counts.push(u32::try_from(sges.len()).expect("at most 1024"));
+        self.sges.extend_from_slice(sges);
     }
 
     /// Posts the collected requests by a command.
@@ -224,16 +224,16 @@ impl<W: IntoBytes + Immutable> Batch<W> {
         request: impl Fn(u32, u32, u32) -> C,
         bad_wr: fn(C::Response) -> u32,
     ) -> Posted {
-        let (mut first, mut first_piece) = (0, 0);
+        let (mut first, mut first_sge) = (0, 0);
         let mut outcome = Ok(());
         while first < self.requests.len() && outcome.is_ok() {
-            let (count, pieces) = self.fitting(first);
+            let (count, sges) = self.fitting(first);
             let behind = [
                 self.requests[first..first + count].as_bytes(),
-                self.pieces[first_piece..first_piece + pieces].as_bytes(),
+                self.sges[first_sge..first_sge + sges].as_bytes(),
             ];
             let number = |length: usize| u32::try_from(length).expect("a command is short");
-            let request = request(number(count), number(pieces), number(size_of::<W>()));
+            let request = request(number(count), number(sges), number(size_of::<W>()));
             // SAFETY: the contract of this function is that of the callee.
             let (response, posted) = unsafe { file.post(request, behind, &mut self.frame) };
             outcome = posted.map_err(|refused| {
@@ -243,26 +243,26 @@ impl<W: IntoBytes + Immutable> Batch<W> {
                 (refused, self.requests.len() - first - posted)
             });
             first += count;
-            first_piece += pieces;
+            first_sge += sges;
         }
         self.requests.clear();
         self.counts.clear();
-        self.pieces.clear();
+        self.sges.clear();
         outcome.map_err(|(refused, unposted)| PostError::Unposted { refused, unposted })
     }
 
     /// Returns the number of requests from `first` on that fit into one command, and of their entries.
     fn fitting(&self, first: usize) -> (usize, usize) {
-        let (mut count, mut pieces, mut length) = (0, 0, 0);
+        let (mut count, mut sges, mut length) = (0, 0, 0);
         for more in self.counts[first..].iter().map(|more| *more as usize) {
             length += size_of::<W>() + more * size_of::<Sge>();
             if length > MOST_POSTED {
                 break;
             }
             count += 1;
-            pieces += more;
+            sges += more;
         }
-        (count, pieces)
+        (count, sges)
     }
 }
 
@@ -370,16 +370,16 @@ impl SendOps for SendRing {
         request: &SendRequest<'_>,
     ) -> Posted {
         check_send(state)?;
-        let pieces = match request.payload {
-            Payload::Gather(pieces) => pieces,
+        let sges = match request.payload {
+            Payload::Gather(sges) => sges,
             Payload::Inline(bytes) => {
                 inline(bytes, 0)?;
                 &[]
             }
         };
         let mut element = self.element(request)?;
-        element.num_sge = self.batch.room_for(pieces)?;
-        self.batch.store(element, pieces);
+        element.num_sge = self.batch.room_for(sges)?;
+        self.batch.store(element, sges);
         Ok(())
     }
 

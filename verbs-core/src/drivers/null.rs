@@ -312,7 +312,7 @@ impl NullSendRing {
             return Err(PostError::Full(self.max));
         }
         let length = match request.payload {
-            Payload::Gather(pieces) => total(pieces),
+            Payload::Gather(sges) => total(sges),
             Payload::Inline(bytes) => bytes.len() as u64,
         };
         let place = self.next;

@@ -66,6 +66,6 @@ impl OtherEnd {
 }
 
 /// Returns a scatter/gather entry of memory that does not exist.
-pub(super) fn piece(input: &mut Input<'_>) -> Sge {
+pub(super) fn sge(input: &mut Input<'_>) -> Sge {
     Sge { addr: input.value::<u64>().into(), length: input.value(), lkey: input.value() }
 }

@@ -319,8 +319,8 @@ impl SendRequest<'_> {
             SendOperation::CompareSwap { remote_addr, .. }
             | SendOperation::FetchAdd { remote_addr, .. } => match self.payload {
                 _ if !aligned(remote_addr) => Err(UNALIGNED),
-                Payload::Gather(pieces)
-                    if pieces.iter().map(|piece| u64::from(piece.length)).sum::<u64>() == 8 =>
+                Payload::Gather(sges)
+                    if sges.iter().map(|sge| u64::from(sge.length)).sum::<u64>() == 8 =>
                 {
                     Ok(())
                 }

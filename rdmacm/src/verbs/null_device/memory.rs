@@ -89,14 +89,14 @@ fn refused_deregistration_leaves_memory_mapped() {
 fn region_has_its_bounds() {
     let (pd, _recorder) = recorded();
     let mut region = MemoryRegion::alloc(&pd, 8, LOCAL).expect("memory region");
-    let pieces = [region.sge(..), region.sge(2..), region.sge(3..=4), region.sge(8..)];
+    let sges = [region.sge(..), region.sge(2..), region.sge(3..=4), region.sge(8..)];
     let start = region.addr();
-    let pieces = pieces.map(|piece| {
-        let piece = piece.expect("within the region");
-        (piece.addr.get() - start, piece.length, piece.lkey)
+    let sges = sges.map(|sge| {
+        let sge = sge.expect("within the region");
+        (sge.addr.get() - start, sge.length, sge.lkey)
     });
     let lkey = region.lkey();
-    assert_eq!(pieces, [(0, 8, lkey), (2, 6, lkey), (3, 2, lkey), (8, 0, lkey)]);
+    assert_eq!(sges, [(0, 8, lkey), (2, 6, lkey), (3, 2, lkey), (8, 0, lkey)]);
     let refused = [(0, 9), (8, 9), (9, 9), (5, 4), (0, usize::MAX)];
     for (from, to) in refused {
         region.sge(from..to).expect_err("beyond the region");
@@ -154,8 +154,8 @@ fn buffers_share_memory_without_overlap() {
     for (index, buffer) in buffers.iter().enumerate() {
         assert!(buffer.iter().all(|byte| usize::from(*byte) == index + 1), "buffer {index}");
         let (length, first) = (u32::try_from(buffer.len()).expect("short"), buffer.as_ptr() as u64);
-        let piece = buffer.sge(buffer.len()).expect("all of it");
-        assert_eq!((piece.addr.get(), piece.length), (first, length));
+        let sge = buffer.sge(buffer.len()).expect("all of it");
+        assert_eq!((sge.addr.get(), sge.length), (first, length));
         assert!(buffer.sge(buffer.len() + 1).is_none());
     }
     buffers[0][..MARK.len()].copy_from_slice(&MARK);

@@ -17,7 +17,7 @@ use super::words::{number, rights, send_flags};
 use super::{Memory, Queues, Receive, Run, Send, at};
 
 fn request_of(receive: &Receive) -> ReceiveRequest<'_> {
-    ReceiveRequest { wr_id: receive.wr_id, scatter: receive.memory.pieces() }
+    ReceiveRequest { wr_id: receive.wr_id, scatter: receive.memory.sges() }
 }
 
 fn push_receives(queue: &mut ReceiveQueueGuard<'_>, receives: &[Receive]) {
@@ -38,27 +38,27 @@ fn push_shared(queue: &mut SharedReceiveQueueGuard<'_>, receives: &[Receive]) {
 
 impl Run {
     /// Reads scatter/gather entries in the first region.
-    pub(super) fn pieces(&self, text: &str) -> Vec<Sge> {
+    pub(super) fn sges(&self, text: &str) -> Vec<Sge> {
         if text == "-" {
             return Vec::new();
         }
-        let piece = |piece: &str| {
-            let (wrong, piece) = match piece.strip_prefix('!') {
-                Some(piece) => (1, piece),
-                None => (0, piece),
+        let sge = |sge: &str| {
+            let (wrong, sge) = match sge.strip_prefix('!') {
+                Some(sge) => (1, sge),
+                None => (0, sge),
             };
-            let (offset, length) = piece.split_once('+').expect("an offset and a length");
+            let (offset, length) = sge.split_once('+').expect("an offset and a length");
             let (offset, length): (u64, u32) = (number(offset), number(length));
             let region = self.region();
             Sge { addr: (region.addr() + offset).into(), length, lkey: region.lkey() + wrong }
         };
-        text.split(',').map(piece).collect()
+        text.split(',').map(sge).collect()
     }
 
     /// Reads the memory of a request.
     pub(super) fn memory(&self, text: &str) -> Memory {
         let Some(buffer) = text.strip_prefix('#') else {
-            return Memory::Pieces(self.pieces(text));
+            return Memory::Sges(self.sges(text));
         };
         let (buffer, length) = buffer.split_once('+').expect("a buffer and a length");
         Memory::Buffer { buffer: number(buffer), length: number(length) }
@@ -157,7 +157,7 @@ impl Run {
         self.queues(&qp.to_string())
     }
 
-    /// Posts a bind of a window. The words are the window, the piece, the rights and the flags.
+    /// Posts a bind of a window. The words are the window, the scatter/gather entry, the rights and the flags.
     pub(super) fn bind(&mut self, wr_id: u64, qp: usize, words: [&str; 4]) {
         match (&self.qps[qp], self.queues) {
             (Some(Qp::Buffered(_)), _) => self.bind_buffered(wr_id, qp, words),
@@ -179,15 +179,15 @@ impl Run {
     pub(super) fn with_bind(
         &self,
         wr_id: u64,
-        [window, pieces, letters, flags]: [&str; 4],
+        [window, sges, letters, flags]: [&str; 4],
         post: impl FnOnce(&BindRequest<'_>),
     ) {
         let region = self.region();
-        let pieces = self.pieces(pieces);
-        let (offset, length) = pieces.first().map_or((0, 0), |piece| {
+        let sges = self.sges(sges);
+        let (offset, length) = sges.first().map_or((0, 0), |sge| {
             (
-                usize::try_from(piece.addr.get() - region.addr()).expect("an offset"),
-                piece.length as usize,
+                usize::try_from(sge.addr.get() - region.addr()).expect("an offset"),
+                sge.length as usize,
             )
         });
         let (window, access) = (at(&self.windows, number(window)), rights(letters));
@@ -197,10 +197,10 @@ impl Run {
 
     /// Builds the request of `send`, and passes it to `post`.
     fn with_request(&self, send: &Send, post: impl FnOnce(&SendRequest<'_>)) {
-        let (wr_id, pieces) = (send.wr_id, send.memory.pieces());
+        let (wr_id, sges) = (send.wr_id, send.memory.sges());
         let flags = send_flags(&send.flags);
-        let bytes = send.flags.contains('i').then(|| self.bytes(pieces));
-        let payload = bytes.as_deref().map_or(Payload::Gather(pieces), Payload::Inline);
+        let bytes = send.flags.contains('i').then(|| self.bytes(sges));
+        let payload = bytes.as_deref().map_or(Payload::Gather(sges), Payload::Inline);
         self.with_operation(&send.operation, |operation| {
             post(&SendRequest { wr_id, operation, payload, flags });
         });
@@ -281,15 +281,15 @@ impl Run {
         post(operation);
     }
 
-    /// Returns the bytes to which `pieces` of the first region refer.
-    fn bytes(&self, pieces: &[Sge]) -> Vec<u8> {
+    /// Returns the bytes to which `sges` of the first region refer.
+    fn bytes(&self, sges: &[Sge]) -> Vec<u8> {
         let region = self.region();
-        let read = |piece: &Sge| {
-            let mut bytes = vec![0; piece.length as usize];
-            let offset = usize::try_from(piece.addr.get() - region.addr()).expect("an offset");
+        let read = |sge: &Sge| {
+            let mut bytes = vec![0; sge.length as usize];
+            let offset = usize::try_from(sge.addr.get() - region.addr()).expect("an offset");
             region.read(offset, &mut bytes).expect("within the memory");
             bytes
         };
-        pieces.iter().flat_map(read).collect()
+        sges.iter().flat_map(read).collect()
     }
 }

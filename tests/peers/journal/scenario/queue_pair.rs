@@ -148,7 +148,7 @@ pub(super) fn to_datagrams(qp: &Qp) {
     qp.modify(QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(PSN));
 }
 
-/// Reads the numbers of requests, the numbers of pieces, and the length of inline data.
+/// Reads the numbers of requests, the numbers of scatter/gather entries, and the length of inline data.
 fn capacities(words: &[&str]) -> QueuePairCaps {
     let &[sends, receives, send_sge, recv_sge, inline] = words else {
         panic!("there are five capacities: {words:?}");

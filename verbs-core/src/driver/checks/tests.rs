@@ -25,7 +25,7 @@ fn length_is_limited_by_its_word() {
 #[test]
 fn entries_and_inline_bytes_are_limited_by_queue() {
     assert_eq!(count(&[sge(1); 3], 3).ok(), Some(3));
-    assert!(matches!(count(&[sge(1); 3], 2), Err(PostError::ManyPieces { given: 3, most: 2 })));
+    assert!(matches!(count(&[sge(1); 3], 2), Err(PostError::ManySges { given: 3, most: 2 })));
     assert_eq!(inline(&[0; 8], 8).ok(), Some(8));
     assert!(matches!(inline(&[0; 9], 8), Err(PostError::ManyBytes { given: 9, most: 8 })));
 }

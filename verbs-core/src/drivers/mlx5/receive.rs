@@ -76,8 +76,8 @@ impl RecvRing {
     /// The caller keeps the contract of [`RecvOps::store`].
     unsafe fn put(&mut self, request: &ReceiveRequest<'_>) -> Posted {
         count(request.scatter, self.size.max_sge)?;
-        for piece in request.scatter {
-            signed_length(piece.length.into())?;
+        for sge in request.scatter {
+            signed_length(sge.length.into())?;
         }
         match &mut self.entries {
             Entries::Own { current, generation, table } => {
@@ -127,9 +127,9 @@ impl RecvRing {
 ///
 /// Empty ones are left out: the device takes a length of zero for 2 GiB.
 #[inline(always)]
-fn scatter(ring: &mut Ring, start: usize, pieces: &[Sge], max_sge: u32) {
+fn scatter(ring: &mut Ring, start: usize, sges: &[Sge], max_sge: u32) {
     let mut stored = 0;
-    for Sge { addr, length, lkey } in pieces.iter().copied().filter(|piece| piece.length > 0) {
+    for Sge { addr, length, lkey } in sges.iter().copied().filter(|sge| sge.length > 0) {
         ring.put(start + stored as usize * UNIT, [pair(length, lkey), addr.get().to_be()]);
         stored += 1;
     }
@@ -146,21 +146,21 @@ impl RecvOps for RecvRing {
     }
 
     #[inline(always)]
-    unsafe fn try_store(&mut self, wr_id: u64, piece: Sge) -> bool {
+    unsafe fn try_store(&mut self, wr_id: u64, sge: Sge) -> bool {
         let Entries::Own { current, generation, table } = &self.entries else {
             // SAFETY: the contract of this function is that of the callee.
-            let stored = unsafe { self.put(&ReceiveRequest { wr_id, scatter: &[piece] }) };
+            let stored = unsafe { self.put(&ReceiveRequest { wr_id, scatter: &[sge] }) };
             if stored.is_ok() {
                 self.ring_doorbell();
             }
             return stored.is_ok();
         };
         let has_room = self.requests.wrapping_sub(table.receives_done()) < self.size.entries;
-        if current.recv.has_ended(*generation) || !has_room || piece.length >= TOO_LONG {
+        if current.recv.has_ended(*generation) || !has_room || sge.length >= TOO_LONG {
             return false;
         }
         let start = ((self.requests & (self.size.entries - 1)) as usize) << self.size.shift;
-        self.ring.put(start, [pair(piece.length, piece.lkey), piece.addr.get().to_be()]);
+        self.ring.put(start, [pair(sge.length, sge.lkey), sge.addr.get().to_be()]);
         if self.size.max_sge > 1 {
             self.ring.put(start + UNIT, [pair(0, END), 0]);
         }

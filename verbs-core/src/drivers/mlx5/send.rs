@@ -128,10 +128,10 @@ impl Entry<'_> {
 
 /// Stores pointers to data at `offset`. Empty ones are left out.
 ///
-/// Returns the offset behind them, or the length of a piece that is too long.
+/// Returns the offset behind them, or the length of an entry that is too long.
 #[inline(always)]
-fn gather(ring: &mut Ring, mut offset: usize, pieces: &[Sge]) -> Result<usize, u32> {
-    for Sge { addr, length, lkey } in pieces.iter().copied() {
+fn gather(ring: &mut Ring, mut offset: usize, sges: &[Sge]) -> Result<usize, u32> {
+    for Sge { addr, length, lkey } in sges.iter().copied() {
         if length >= TOO_LONG {
             return Err(length);
         }
@@ -234,11 +234,11 @@ impl SendRing {
         let stored = put_frequent(&mut self.ring, start + UNIT, &request.operation);
         let Some((control, end)) = stored else { return false };
         match request.payload {
-            Payload::Gather(pieces) => {
-                if pieces.len() > self.max_sge as usize {
+            Payload::Gather(sges) => {
+                if sges.len() > self.max_sge as usize {
                     return false;
                 }
-                let Ok(end) = gather(&mut self.ring, end, pieces) else { return false };
+                let Ok(end) = gather(&mut self.ring, end, sges) else { return false };
                 self.finish(request, &control, 0, index, end);
             }
             Payload::Inline(bytes) => {
@@ -306,9 +306,9 @@ impl SendRing {
         let control = put_operation(&mut entry, operation, self.table.qp_num)?;
         let Entry { ring, end } = entry;
         let end = match request.payload {
-            Payload::Gather(pieces) => {
-                count(pieces, self.max_sge)?;
-                gather(ring, end, pieces).map_err(|length| PostError::Long(length.into()))?
+            Payload::Gather(sges) => {
+                count(sges, self.max_sge)?;
+                gather(ring, end, sges).map_err(|length| PostError::Long(length.into()))?
             }
             Payload::Inline(bytes) => {
                 let length = inline(bytes, self.size.max_inline)?;

@@ -1,9 +1,9 @@
 //! Rings of rxe over arbitrary memory.
 
-use super::queue::{Queue, pieces};
+use super::queue::{Queue, sges_len};
 use super::{CqRing, RecvRing};
 use crate::driver::RecvOps as _;
-use crate::drivers::other_end::{OtherEnd, piece};
+use crate::drivers::other_end::{OtherEnd, sge};
 use crate::testing::Input;
 use crate::work::{Completion, ReceiveRequest, Sge};
 use verbs_abi::rxe::rxe_send_wqe;
@@ -17,7 +17,7 @@ pub fn ring(bytes: &[u8]) {
         0 => Queue::over(mapping, 0).map(|queue| poll(&mut CqRing { queue }, &other, &mut input)),
         1 => {
             let max_sge = u32::from(input.byte() & 31);
-            Queue::over(mapping, pieces(max_sge))
+            Queue::over(mapping, sges_len(max_sge))
                 .map(|queue| receive(&mut RecvRing { queue, max_sge }, &other, &mut input))
         }
         _ => {
@@ -41,7 +41,7 @@ fn poll(ring: &mut CqRing, other: &OtherEnd, input: &mut Input<'_>) {
 
 fn receive(ring: &mut RecvRing, other: &OtherEnd, input: &mut Input<'_>) {
     while !input.is_empty() {
-        let scatter: Vec<Sge> = (0..input.byte() & 31).map(|_| piece(input)).collect();
+        let scatter: Vec<Sge> = (0..input.byte() & 31).map(|_| sge(input)).collect();
         let request = ReceiveRequest { wr_id: 1, scatter: &scatter };
         // SAFETY: no device accesses the memory.
         let _ = unsafe { ring.store(&request) };

@@ -26,7 +26,7 @@ use verbs_abi::{
     rdma_driver_id,
 };
 
-use self::queue::{Queue, pieces};
+use self::queue::{Queue, sges_len};
 use self::send::SendRing;
 use crate::driver::checks::{count, signed_length};
 use crate::driver::commands::{
@@ -222,7 +222,7 @@ impl RecvRing {
         max_sge: u32,
         neighbour: Option<&mut Mapping>,
     ) -> Result<Self, Errno> {
-        Ok(Self { queue: Queue::map(file, info, pieces(max_sge), neighbour)?, max_sge })
+        Ok(Self { queue: Queue::map(file, info, sges_len(max_sge), neighbour)?, max_sge })
     }
 }
 
@@ -232,7 +232,7 @@ impl RecvOps for RecvRing {
     unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
         let num_sge = count(request.scatter, self.max_sge)?;
         let mut slot = self.queue.free_slot()?;
-        let length = signed_length(slot.append_pieces(request.scatter))?;
+        let length = signed_length(slot.append_sges(request.scatter))?;
         let dma = rxe_dma_info { length, resid: length, num_sge, ..rxe_dma_info::default() };
         let wr_id = request.wr_id.into();
         slot.put(0, &rxe_recv_wqe { wr_id, dma, ..rxe_recv_wqe::default() });
@@ -241,9 +241,9 @@ impl RecvOps for RecvRing {
     }
 
     #[inline(always)]
-    unsafe fn try_store(&mut self, wr_id: u64, piece: Sge) -> bool {
+    unsafe fn try_store(&mut self, wr_id: u64, sge: Sge) -> bool {
         // SAFETY: the contract of this function is that of the callee.
-        unsafe { self.store(&ReceiveRequest { wr_id, scatter: &[piece] }) }.is_ok()
+        unsafe { self.store(&ReceiveRequest { wr_id, scatter: &[sge] }) }.is_ok()
     }
 
     fn resize(

@@ -31,7 +31,7 @@ use crate::work::Sge;
 const DATA: usize = size_of::<rxe_queue_buf>();
 
 /// Returns the length of `count` scatter/gather entries in an element.
-pub(super) fn pieces(count: u32) -> usize {
+pub(super) fn sges_len(count: u32) -> usize {
     (count as usize).saturating_mul(size_of::<Sge>())
 }
 
@@ -307,16 +307,16 @@ impl<E> Slot<'_, E> {
     ///
     /// Panics if there is no room for them.
     #[inline(always)]
-    pub(super) fn append_pieces(&mut self, pieces: &[Sge]) -> u64 {
+    pub(super) fn append_sges(&mut self, sges: &[Sge]) -> u64 {
         // Most have one. A loop over one is longer than the rest.
-        if let [piece] = pieces {
+        if let [sge] = sges {
             let into = self.behind(size_of::<Sge>()).cast();
             // SAFETY: `into` is valid for writes of an entry, as was checked. No alignment is required.
-            unsafe { into.write_unaligned(*piece) };
-            return u64::from(piece.length);
+            unsafe { into.write_unaligned(*sge) };
+            return u64::from(sge.length);
         }
-        self.append(pieces.as_bytes());
-        total(pieces)
+        self.append(sges.as_bytes());
+        total(sges)
     }
 
     /// Passes the slot to the other side, with its written contents.

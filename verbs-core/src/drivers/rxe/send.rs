@@ -19,7 +19,7 @@ use verbs_abi::{
     ib_uverbs_wr_opcode as Opcode,
 };
 
-use super::queue::{Queue, Slot, pieces};
+use super::queue::{Queue, Slot, sges_len};
 use crate::driver::checks::{TOO_LONG, check_send, count, inline, signed_length};
 use crate::driver::{Doorbell, PostError, Posted, SendOps};
 use crate::sys::mapping::Mapping;
@@ -55,7 +55,7 @@ impl SendRing {
         response: &ib_uverbs_create_qp_resp,
     ) -> Result<Self, Errno> {
         let (max_sge, max_inline) = (response.max_send_sge, response.max_inline_data);
-        let payload = pieces(max_sge).max(max_inline.max(ATOMIC) as usize);
+        let payload = sges_len(max_sge).max(max_inline.max(ATOMIC) as usize);
         let queue = Queue::map(file, info, payload, None)?;
         let too_long = if max_sge == 0 { 0 } else { TOO_LONG };
         Ok(Self {
@@ -107,9 +107,9 @@ impl SendRing {
         slot.clear();
         let mut flags = ib_send_flags::from_bits_retain(request.flags.bits());
         let (carried, num_sge) = match request.payload {
-            Payload::Gather(pieces) => {
-                let num_sge = count(pieces, self.max_sge)?;
-                (signed_length(slot.append_pieces(pieces))?, num_sge)
+            Payload::Gather(sges) => {
+                let num_sge = count(sges, self.max_sge)?;
+                (signed_length(slot.append_sges(sges))?, num_sge)
             }
             Payload::Inline(bytes) => {
                 let carried = inline(bytes, self.max_inline)?;
@@ -168,7 +168,7 @@ impl SendOps for SendRing {
         let mut flags = ib_send_flags::from_bits_retain(request.flags.bits());
         let (length, num_sge) = match request.payload {
             Payload::Gather(&[Sge { addr, length, lkey }]) if length < self.too_long => {
-                slot.append_pieces(&[Sge { addr, length, lkey }]);
+                slot.append_sges(&[Sge { addr, length, lkey }]);
                 (length, 1)
             }
             Payload::Inline(bytes) => match inline(bytes, self.max_inline) {

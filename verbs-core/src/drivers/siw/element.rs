@@ -27,20 +27,20 @@ pub(super) fn check_state(state: QpState) -> Posted {
 pub(super) fn gather<E>(
     element: &mut Free<'_, E>,
     offset: usize,
-    pieces: &[Sge],
+    sges: &[Sge],
     most: u32,
 ) -> Posted<u8> {
-    count(pieces, most)?;
-    let (number, length) = match pieces {
+    count(sges, most)?;
+    let (number, length) = match sges {
         // Most have one. A loop over one is longer than the rest.
-        [piece] if piece.length > 0 => {
-            element.put(offset, &translated_piece(piece));
-            (1, u64::from(piece.length))
+        [sge] if sge.length > 0 => {
+            element.put(offset, &translated_sge(sge));
+            (1, u64::from(sge.length))
         }
-        pieces => {
-            let (list, number) = filled(pieces);
+        sges => {
+            let (list, number) = filled(sges);
             element.put(offset, &list);
-            (number, total(pieces))
+            (number, total(sges))
         }
     };
     signed_length(length).map(|_| number)
@@ -50,18 +50,18 @@ pub(super) fn gather<E>(
 ///
 /// The remaining entries are empty: for a read, the kernel uses the first entry and ignores the number.
 #[inline(never)]
-fn filled(pieces: &[Sge]) -> ([siw_sge; SIW_MAX_SGE], u8) {
+fn filled(sges: &[Sge]) -> ([siw_sge; SIW_MAX_SGE], u8) {
     let mut list = [siw_sge::default(); SIW_MAX_SGE];
     let mut number = 0;
-    let filled = pieces.iter().filter(|piece| piece.length > 0);
-    for (place, piece) in list.iter_mut().zip(filled) {
-        *place = translated_piece(piece);
+    let filled = sges.iter().filter(|sge| sge.length > 0);
+    for (place, sge) in list.iter_mut().zip(filled) {
+        *place = translated_sge(sge);
         number += 1;
     }
     (list, number)
 }
 
 #[inline]
-pub(super) fn translated_piece(piece: &Sge) -> siw_sge {
-    siw_sge { laddr: piece.addr, length: piece.length, lkey: piece.lkey }
+pub(super) fn translated_sge(sge: &Sge) -> siw_sge {
+    siw_sge { laddr: sge.addr, length: sge.length, lkey: sge.lkey }
 }

@@ -5,7 +5,7 @@ use super::queue::Ring;
 use super::send::SendRing;
 use super::{CqRing, RecvRing};
 use crate::driver::{CqOps as _, RecvOps as _};
-use crate::drivers::other_end::{OtherEnd, piece};
+use crate::drivers::other_end::{OtherEnd, sge};
 use crate::testing::Input;
 use crate::work::{
     Completion, Payload, ReceiveRequest, SendFlags, SendOperation, SendRequest, Sge,
@@ -63,7 +63,7 @@ fn receive(ring: &mut RecvRing, other: &OtherEnd, input: &mut Input<'_>) {
     let elements = ring.ring.as_ref().map(Ring::capacity).expect("there is a ring");
     while !input.is_empty() {
         let choice = input.byte();
-        let scatter: Vec<Sge> = (0..choice & 7).map(|_| piece(input)).collect();
+        let scatter: Vec<Sge> = (0..choice & 7).map(|_| sge(input)).collect();
         // SAFETY: no device accesses the memory.
         let _ = unsafe { ring.store(&ReceiveRequest { wr_id: 1, scatter: &scatter }) };
         if choice & 0x80 != 0 {
@@ -85,10 +85,10 @@ fn send(ring: &mut SendRing, other: &OtherEnd, input: &mut Input<'_>) {
             2 => SendOperation::SendWithInvalidate { rkey: 4 },
             _ => SendOperation::SendWithImm { imm_data: 5 },
         };
-        let pieces: Vec<Sge> = (0..choice >> 2 & 7).map(|_| piece(input)).collect();
+        let sges: Vec<Sge> = (0..choice >> 2 & 7).map(|_| sge(input)).collect();
         let inline = [0xff; 81];
         let payload = match choice & 0x20 {
-            0 => Payload::Gather(&pieces),
+            0 => Payload::Gather(&sges),
             _ => Payload::Inline(&inline[..usize::from(input.byte()).min(inline.len())]),
         };
         // SAFETY: no device accesses the memory.

@@ -253,9 +253,9 @@ impl RecvOps for RecvRing {
     }
 
     #[inline(always)]
-    unsafe fn try_store(&mut self, wr_id: u64, piece: Sge) -> bool {
+    unsafe fn try_store(&mut self, wr_id: u64, sge: Sge) -> bool {
         // SAFETY: the contract of this function is that of the callee.
-        unsafe { self.store(&ReceiveRequest { wr_id, scatter: &[piece] }) }.is_ok()
+        unsafe { self.store(&ReceiveRequest { wr_id, scatter: &[sge] }) }.is_ok()
     }
 
     fn orphans(&self) -> Option<Box<dyn OrphanedRequests>> {

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use verbs_abi::AlignedU64;
 use verbs_abi::siw::{SIW_MAX_INLINE, siw_opcode, siw_sge, siw_sqe, siw_wqe_flags};
 
-use super::element::{check_state, gather, translated_piece};
+use super::element::{check_state, gather, translated_sge};
 use super::queue::{Free, Ring};
 use crate::driver::checks::{TOO_LONG, inline};
 use crate::driver::{Doorbell, OrphanedRequests, PostError, Posted, SendOps};
@@ -140,9 +140,9 @@ impl SendRing {
         let mut flags = flags(self.flags, request.flags);
         let mut element = self.ring.free()?;
         let num_sge = match request.payload {
-            Payload::Gather(pieces) => {
+            Payload::Gather(sges) => {
                 let most = if is_read { self.max_sge.min(1) } else { self.max_sge };
-                gather(&mut element, offset_of!(siw_sqe, sge), pieces, most)?
+                gather(&mut element, offset_of!(siw_sqe, sge), sges, most)?
             }
             Payload::Inline(bytes) => {
                 if opcode == siw_opcode::SIW_OP_SEND_REMOTE_INV {
@@ -246,8 +246,8 @@ impl SendOps for SendRing {
         store_operation(&mut element, request.wr_id, opcode, raddr, rkey);
         let mut flags = flags(self.flags, request.flags);
         match request.payload {
-            Payload::Gather(&[piece]) if piece.length > 0 && piece.length < self.too_long => {
-                element.put(offset_of!(siw_sqe, sge), &translated_piece(&piece));
+            Payload::Gather(&[sge]) if sge.length > 0 && sge.length < self.too_long => {
+                element.put(offset_of!(siw_sqe, sge), &translated_sge(&sge));
             }
             Payload::Inline(bytes) => match inline(bytes, self.max_inline) {
                 Ok(length) if element.write_if_short(INLINE, bytes) => {

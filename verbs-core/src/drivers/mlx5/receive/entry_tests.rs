@@ -101,7 +101,7 @@ fn refused_receive_takes_no_place() {
     let (mut queue, _table) = own(4);
     let long = sge(1, TOO_LONG);
     assert!(matches!(store(&mut queue, 1, &[long]), Err(PostError::Long(_))));
-    assert!(matches!(store(&mut queue, 1, &[sge(1, 1); 2]), Err(PostError::ManyPieces { .. })));
+    assert!(matches!(store(&mut queue, 1, &[sge(1, 1); 2]), Err(PostError::ManySges { .. })));
     assert!(!try_store(&mut queue, 1, long));
     assert_eq!((queue.requests, units(&queue, 64)), (0, vec![[0; 16]; 4]));
     assert!(try_store(&mut queue, 1, sge(1, 255)));

@@ -51,8 +51,8 @@ fn appended_bytes_follow_within_slot() {
     slot.append(&[1; 24]);
     slot.pass_on();
     let mut slot = queue.free_slot().expect("not full");
-    let piece = Sge { addr: u64::MAX.into(), length: u32::MAX, lkey: 0x0101_0101 };
-    assert_eq!(slot.append_pieces(&[piece]), u64::from(u32::MAX));
+    let sge = Sge { addr: u64::MAX.into(), length: u32::MAX, lkey: 0x0101_0101 };
+    assert_eq!(slot.append_sges(&[sge]), u64::from(u32::MAX));
     slot.pass_on();
     let first = bytes(&queue, 0);
     assert_eq!((&first[..40], &first[40..]), (&[0; 40][..], &[1; 24][..]));

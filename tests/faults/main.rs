@@ -1,4 +1,4 @@
-//! Makes the kernel fail a program once, at each of its system calls by turns, on this machine.
+//! Runs programs again and again, each time with another one of their system calls failing, on this machine.
 //!
 //! Usage: `fault-driver TOOLS devices|all [WORD...]`, with the path of `rdmatools`. Words select: `cmatose`, `client`,
 //! `ENODEV` and `KILL` together are the client of that scenario with these two faults. A category without a word is

@@ -4,12 +4,12 @@ use std::fmt;
 
 use rdmacm_tests::roce::roce_ip;
 
-/// Which calls of a run are visited.
+/// The calls of a run that are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// Calls on device nodes.
     Devices,
-    /// Every one.
+    /// All calls.
     All,
 }
 
@@ -30,7 +30,7 @@ impl Extent {
         }
     }
 
-    /// Returns the scenarios that are walked by default.
+    /// Returns the scenarios that are visited by default.
     fn scenarios(self) -> &'static [Scenario] {
         match self {
             Self::Devices => &SCENARIOS[..1],
@@ -95,9 +95,9 @@ fn take<T: Copy>(words: &mut Vec<String>, all: &[T], name: impl Fn(&T) -> String
 /// A fault injected at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It is not made, and returns this.
+    /// The call is not made, and returns this error.
     Errno(&'static str),
-    /// SIGKILL comes.
+    /// The program gets SIGKILL instead of making the call.
     Kill,
 }
 
@@ -149,7 +149,7 @@ impl fmt::Display for Side {
 /// Two applets that talk to each other.
 #[derive(Debug)]
 pub(crate) struct Scenario {
-    /// The applet.
+    /// The name of the applet.
     pub(crate) name: &'static str,
     /// The server's arguments and the client's, without the port.
     arguments: [&'static [&'static str]; 2],
@@ -157,9 +157,9 @@ pub(crate) struct Scenario {
     port: Option<&'static str>,
     /// Line that the server prints when it accepts clients.
     ///
-    /// Without it the server is ready as soon as it, with an id on the device, sleeps.
+    /// Without this line, the server is ready when it has an id on the device and sleeps.
     pub(crate) ready: Option<&'static str>,
-    /// `true` if it waits for a time, in which nothing happens.
+    /// `true` if the programs wait for a fixed time without an event.
     pub(crate) pauses: bool,
     /// `true` if each side detects the end of the other.
     pub(crate) is_connected: bool,
@@ -203,7 +203,7 @@ const SCENARIOS: [Scenario; 4] = [
     },
 ];
 
-/// Stands for the address of the RoCE device.
+/// Placeholder for the address of the RoCE device.
 const ADDRESS: &str = "ADDRESS";
 const GROUP: &str = "239.1.1.1";
 
@@ -230,7 +230,7 @@ impl Scenario {
 mod tests {
     use super::*;
 
-    /// Returns the scenarios, sides and faults that are walked.
+    /// Returns the scenarios, sides and faults that are visited.
     fn walked(extent: Extent, words: &str) -> Result<[String; 3], String> {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
         let Plan { scenarios, sides, faults } = Plan::new(extent, &words)?;

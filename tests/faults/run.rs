@@ -1,4 +1,4 @@
-//! One run of two programs, of which one is made to fail.
+//! One run of two programs, with a failing call in one of them.
 
 use std::env;
 use std::error::Error;
@@ -17,14 +17,14 @@ use crate::plan::{Fault, Scenario, Side};
 use crate::trace;
 use crate::verdict::{self, Ended, Verdict};
 
-/// Time limit of a program: some hundred times what it needs.
+/// Time limit of a program, some hundred times its usual duration.
 const LIMIT: Duration = Duration::from_secs(40);
-/// Time for which a program is waited for that cannot detect the end of its peer.
+/// Time limit of a program that cannot detect the end of its peer.
 const GRACE: Duration = Duration::from_millis(500);
 /// Interval between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(3);
 
-/// A call to let fail.
+/// The call that fails.
 #[derive(Debug)]
 pub(crate) struct Walk<'a> {
     pub(crate) tools: &'a Path,
@@ -60,7 +60,7 @@ impl Walk<'_> {
         }
         let mut others = Vec::new();
         if self.side == Side::Client && server.is_running()? {
-            // A client that came to nothing is none: the server waits for another one, or has had enough.
+            // The server does not count a client that failed: it waits for another one, or ends.
             let mut another = Program::start(self, Side::Client, None, nodes)?;
             self.attend(&mut server, &mut another)?;
             others.push(another.end()?);
@@ -81,7 +81,7 @@ impl Walk<'_> {
             Fault::Kill => faulty.is_killed(),
         };
         if !hit && !faulty.is_overdue {
-            // Otherwise the walk would end here, without results for the later calls.
+            // Otherwise the visits of this side would end here, without results for the later calls.
             return match faulty.status.success() {
                 true => Ok(None),
                 false => {
@@ -107,7 +107,7 @@ impl Walk<'_> {
             Side::Client => (client, server),
         };
         if self.scenario.is_connected {
-            // A server may be right to wait for another client.
+            // A server may correctly wait for another client.
             let first = if self.side == Side::Client { faulty } else { peer };
             return first.wait(LIMIT);
         }
@@ -141,14 +141,14 @@ impl Program {
             _ => trace::command(walk.tools, fault, nodes),
         };
         command.args(walk.scenario.arguments(side, walk.port));
-        // Without what this process has inherited, of which cargo's LD_LIBRARY_PATH makes the loader look in every directory.
+        // The environment is not inherited, because cargo's LD_LIBRARY_PATH makes the loader search every directory.
         command.env_clear().envs(env::var_os("PATH").map(|path| ("PATH", path)));
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(errors.try_clone()?);
         let child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
         Ok(Self { child, output, errors })
     }
 
-    /// Waits until a client can come, which may never be.
+    /// Waits until the server accepts clients, or has ended.
     fn waits_for_clients(
         &mut self,
         scenario: &Scenario,

@@ -8,7 +8,7 @@ use std::process::{self, Command};
 
 use crate::plan::Fault;
 
-/// Call with which the programs only pass time. It is excluded, since it would make up most of the walk.
+/// The call by which the programs only pass time. It is excluded, because most visited calls would be of this kind.
 const PAUSE: &str = "clock_nanosleep";
 /// The last call that the language's runtime makes before a program's own `main`, and how it is made then.
 const START: &str = "sigaltstack";
@@ -25,9 +25,9 @@ pub(crate) fn command(
     nodes: &[PathBuf],
 ) -> Command {
     let mut strace = Command::new("strace");
-    // A run without a fault has no result, and may follow a run that has: its trace is discarded.
+    // A run without a fault has no result, and may follow a run that has one. So its trace is discarded.
     strace.args(["-D", "-f", "-o"]).arg(fault.map_or_else(|| "/dev/null".into(), |_| file()));
-    // Signals go with stops that this does without.
+    // A signal is injected at a stop of the program that `--seccomp-bpf` omits.
     if !matches!(fault, Some((_, Fault::Kill, _))) {
         strace.arg("--seccomp-bpf");
     }
@@ -49,9 +49,9 @@ pub(crate) fn command(
 pub(crate) struct Injected {
     /// Line of strace about the call.
     pub(crate) call: String,
-    /// `true` if it was the program's own, and not one of its start.
+    /// `true` if the program's own code made the call, and not its start.
     pub(crate) is_own: bool,
-    /// `true` if it, or the same call of another thread, was to say what is wrong.
+    /// `true` if this call, or the same call of another thread, writes the error message.
     pub(crate) is_silenced: bool,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Injected {
 pub(crate) fn injected(nodes: &[PathBuf]) -> io::Result<Option<Injected>> {
     let trace = fs::read_to_string(file())?;
     fs::remove_file(file())?;
-    // Of the start, nothing is on a node, neither is its last call.
+    // No call of the start is on a node, and the last call of the start is not either.
     Ok(first(&trace, !nodes.is_empty()))
 }
 

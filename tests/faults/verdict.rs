@@ -14,9 +14,9 @@ use crate::trace::Injected;
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
-    /// Its standard error.
+    /// The standard error of the program.
     pub(crate) errors: String,
-    /// It did not end by itself within its limit.
+    /// `true` if the program did not end by itself within its limit.
     pub(crate) is_overdue: bool,
 }
 
@@ -26,13 +26,13 @@ impl Ended {
     }
 }
 
-/// A good end, or what was wrong.
+/// A permitted end of a program, or the text of its fault.
 pub(crate) type Verdict = Result<Fine, String>;
 
-/// The good ends.
+/// The permitted ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fine {
-    /// It went on, and did what it was to do.
+    /// The program continued and succeeded.
     WentOn,
     /// The program reported the operation that failed.
     Said,
@@ -40,11 +40,11 @@ pub(crate) enum Fine {
     NotStarted,
     /// The allocator had no memory, and ended the program with a message.
     NoMemory,
-    /// It was killed.
+    /// The program was killed.
     Killed,
 }
 
-/// The calls that wait, of those that are visited.
+/// The visited calls that wait.
 const WAITS: [&str; 2] = [READ, POLL];
 
 /// Beginning of the message of the allocator.
@@ -78,7 +78,7 @@ pub(crate) fn of(
     match ended.status.code() {
         Some(0) => Ok(Fine::WentOn),
         _ if !is_own => Ok(Fine::NotStarted),
-        _ if goes_on => wrong("a signal ended what it only had to wait for again"),
+        _ if goes_on => wrong("a signal ended a wait that the program should have repeated"),
         _ if aborted && ended.errors.contains(NO_MEMORY) => Ok(Fine::NoMemory),
         _ if aborted && ended.errors.contains(NO_STACK) => Ok(Fine::NotStarted),
         Some(1) if names_operation(name, &ended.errors) => Ok(Fine::Said),

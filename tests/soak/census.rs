@@ -36,7 +36,7 @@ impl Held {
     }
 }
 
-/// One sample. If all is well, it has nothing on the heap that the next sample would count.
+/// One sample. Without a fault it allocates nothing that the next sample would count.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sample {
     pub(crate) at: Duration,
@@ -47,15 +47,15 @@ pub(crate) struct Sample {
     left: Option<Held>,
     /// Heap that the process has allocated and not freed.
     pub(crate) heap: Live,
-    /// Its address space, and how much of that is resident.
+    /// The address space of the process, and its resident part, in KiB.
     pub(crate) mapped_kib: u64,
     pub(crate) resident_kib: u64,
-    /// Memory of the kernel's own that it cannot reclaim.
+    /// Memory that the kernel uses itself and cannot reclaim.
     pub(crate) slab_kib: u64,
 }
 
 impl Sample {
-    /// Looks, when everything is as it was `before`, or does not become so.
+    /// Takes a sample when the counts are as `before`, or after the time limit for that.
     pub(crate) fn take(
         at: Duration,
         done: Done,
@@ -71,7 +71,7 @@ impl Sample {
         let (descriptors, objects) = (held.descriptors, held.count());
         let left = Some(held).filter(|held| held != before);
         let mapped_kib = kib("/proc/self/status", "VmSize:")?;
-        // Each page is counted for this one; the sum that `status` has is some hundred KiB off.
+        // The kernel counts each page for this file. The sum in `status` is inexact by some hundred KiB.
         let resident_kib = kib("/proc/self/smaps_rollup", "Rss:")?;
         let slab_kib = kib("/proc/meminfo", "SUnreclaim:")?;
         let heap = live();
@@ -87,7 +87,7 @@ fn kib(file: &str, name: &str) -> Outcome<u64> {
     Ok(number.ok_or_else(|| format!("{file} has no {name}"))?.parse()?)
 }
 
-/// Something that must not grow.
+/// A count that must not grow.
 struct Flat {
     name: &'static str,
     value: fn(&Sample) -> u64,
@@ -96,13 +96,13 @@ struct Flat {
 }
 
 const FLAT: [Flat; 4] = [
-    // A thread that ends frees its last ones when it has been waited for.
+    // The last blocks of a thread are freed when it was joined.
     Flat { name: "blocks on its heap", value: |sample| sample.heap.blocks, leeway: 8 },
-    // Tables that are made for the greatest number of objects at a time.
+    // Tables have room for the largest number of objects at a time.
     Flat { name: "bytes on its heap", value: |sample| sample.heap.bytes, leeway: 8 << 10 },
-    // Two threads more at a time than before, whose stacks are 2 MiB each.
+    // Up to two more threads may exist at a time, with stacks of 2 MiB each.
     Flat { name: "KiB of address space", value: |sample| sample.mapped_kib, leeway: 5 << 10 },
-    // The holes between what is on the heap, and the depth to which 25 stacks are used.
+    // The heap has unused space between its blocks, and 25 stacks are used to different depths.
     Flat { name: "KiB of resident memory", value: |sample| sample.resident_kib, leeway: 256 },
 ];
 

@@ -1,4 +1,4 @@
-//! Threads that make connections and break them, and the gate that stops them.
+//! Threads that create and end connections, and the gate that stops them.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use rdmacm_tests::rng::Rng;
 use crate::round::{Fate, Round};
 use crate::{Outcome, is_late};
 
-/// A listener that plays both ends of a connection.
+/// A listener, of which a round uses both ends of a connection.
 pub(crate) trait Server: Sized {
     fn listen(address: IpAddr) -> Outcome<Self>;
     fn play(&self, round: &Round) -> Outcome;
@@ -19,10 +19,10 @@ pub(crate) trait Server: Sized {
 /// State shared by the threads.
 #[derive(Debug, Default)]
 pub(crate) struct Yard {
-    /// Lock that players take for reading, and a census for writing.
+    /// A lock that each round holds for reading, and a census for writing.
     gate: RwLock<()>,
     over: AtomicBool,
-    /// So far: connections that carried data, those that did not come about, bytes.
+    /// Numbers so far of connections that carried data, of failed attempts, and of bytes.
     connected: AtomicU64,
     broken_off: AtomicU64,
     /// Connections that the kernel reported as too slow.
@@ -40,12 +40,12 @@ pub(crate) struct Done {
 }
 
 impl Yard {
-    /// Waits until no thread plays. None starts again until the returned guard is dropped.
+    /// Waits until no thread is in a round. No round begins until the returned guard is dropped.
     pub(crate) fn still(&self) -> RwLockWriteGuard<'_, ()> {
         self.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the threads end.
+    /// Requests the end of the threads.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -60,7 +60,7 @@ impl Yard {
         }
     }
 
-    /// Plays rounds on the device of `address` until it is over, a few with each listener.
+    /// Runs rounds on the device of `address` until the end is requested, a few with each listener.
     pub(crate) fn play<S: Server>(&self, address: IpAddr, seed: u64) -> Outcome {
         let mut rng = Rng(seed);
         loop {

@@ -68,7 +68,7 @@ impl Listener {
         let id = request.take_request().ok_or("a request without an id")?;
         drop(request);
         if round.fate == Fate::Rejected {
-            // Otherwise it goes unanswered, which rejects it too.
+            // Otherwise the request is dropped without an answer, which rejects it too.
             if round.rng.clone().roll(2) == 0 {
                 id.reject(b"no")?;
             }
@@ -132,7 +132,7 @@ impl Listener {
         };
         let place = established.private_data().to_vec();
         drop(established);
-        // An error is what it waits for.
+        // The server signals by closing the channel, which is an error here.
         let _ = stands.recv();
         for number in 0..round.messages {
             let bytes = round.bytes(Part::ToServer(number));
@@ -158,7 +158,7 @@ impl Listener {
     }
 }
 
-/// One side of a connection, with everything of its own. A receive is always posted.
+/// One side of a connection, with its own queues and memory. A receive is always posted.
 struct Half {
     // Before the region: fields are dropped in this order.
     qp: QueuePair,
@@ -166,7 +166,7 @@ struct Half {
     memory: MemoryRegion,
     id: CmId,
     channel: EventChannel,
-    /// Lengths of messages that have come and were not looked at: one at most, as the peers take turns.
+    /// Lengths of messages that have arrived and were not taken: at most one, because the peers take turns.
     arrived: Option<usize>,
     /// `true` if the last message was sent, for which no thread waits.
     has_sent_last: bool,
@@ -207,7 +207,7 @@ impl Half {
         Ok(unsafe { self.qp.post_recv(&ReceiveRequest { wr_id: RECEIVE, scatter: &scatter }) }?)
     }
 
-    /// Posts it for `length` bytes at `place` of the memory.
+    /// Posts a receive of `length` bytes at `place` of the memory.
     fn post(&self, operation: SendOperation<'_>, place: usize, length: usize) -> Outcome {
         let gather = [self.memory.sge(place..place + length)?];
         let (payload, flags) = (Payload::Gather(&gather), SendFlags::SIGNALED);
@@ -216,7 +216,7 @@ impl Half {
         Ok(unsafe { self.qp.post_send(&request) }?)
     }
 
-    /// Posts a request, and waits until it is done.
+    /// Posts a request, and waits until it has completed.
     fn carry_out(&mut self, operation: SendOperation<'_>, place: usize, length: usize) -> Outcome {
         self.post(operation, place, length)?;
         while self.complete()? != SEND {}
@@ -228,8 +228,9 @@ impl Half {
         self.carry_out(SendOperation::Send, OUTBOX, bytes.len())
     }
 
-    /// Sends what the peer may answer by ending the connection: rxe may leave it unacknowledged then, and siw may call it
-    /// failed. That it has arrived, the peer sees.
+    /// Sends a message that the peer may answer by ending the connection.
+    ///
+    /// Then rxe may leave the message unacknowledged, and siw may report a failure. The peer checks that it has arrived.
     fn send_last(&mut self, round: &Round, side: Side, bytes: &[u8]) -> Outcome {
         if round.ender == side {
             return self.send(bytes);

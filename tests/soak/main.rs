@@ -1,4 +1,4 @@
-//! Connections made and broken at random by many threads.
+//! Many threads create and end connections at random.
 //!
 //! They use both levels of the library and every device, and their data is checked. From time to time all threads stop,
 //! and the remaining objects are counted: see the [usage](USAGE).
@@ -38,7 +38,7 @@ Prints a table, a verdict and, as the last thing, a picture: SVG.";
 
 /// Threads of each level on each device; each has one more while it makes a connection.
 const THREADS: usize = 3;
-/// Into how many parts looks cut the time, and what a part takes at least: before each all have to come to an end.
+/// Number of samples, and the minimum time between two of them. All rounds end before each sample.
 const PARTS: u32 = 30;
 const PART: Duration = Duration::from_secs(2);
 
@@ -57,7 +57,7 @@ fn main() -> Outcome<ExitCode> {
     )?;
     let yard = Yard::default();
     let (failures, failed) = mpsc::channel();
-    // Of their full size, as they are on the heap that is looked at.
+    // The samples have their full size from the beginning, because they are on the measured heap.
     let mut samples = Vec::with_capacity(PARTS as usize + 2);
     let mut faults = thread::scope(|scope| -> Outcome<Vec<String>> {
         let start = Instant::now();

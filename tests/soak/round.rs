@@ -6,10 +6,10 @@ use rdmacm_tests::rng::Rng;
 
 use crate::Outcome;
 
-/// Long enough for anything that a loaded machine does.
+/// A time limit that is long enough on a loaded machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// No message is longer.
+/// The maximum length of a message in bytes.
 pub(crate) const LONGEST: usize = 8192;
 
 /// Outcome of a connection.
@@ -19,7 +19,7 @@ pub(crate) enum Fate {
     Abandoned,
     /// The server rejects the request.
     Rejected,
-    /// It carries data.
+    /// The connection carries data.
     Connected,
 }
 
@@ -30,13 +30,13 @@ pub(crate) enum Side {
     Server,
 }
 
-/// A connection to be.
+/// The plan of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Round {
     pub(crate) fate: Fate,
     /// Side that ends the connection when all data has arrived; the other side waits for the end.
     pub(crate) ender: Side,
-    /// `true` if it is disconnected, or just dropped.
+    /// `true` if the side disconnects, and `false` if it drops the connection.
     pub(crate) in_order: bool,
     /// Number of messages in each direction, in turn. The client begins, as iWARP demands.
     pub(crate) messages: usize,
@@ -78,7 +78,7 @@ impl Round {
             Part::Remote => (3, 0),
         };
         let mut rng = Rng(self.seed.rotate_left(kind) ^ (number as u64 + 1) << 32 | 1);
-        // Seeds that differ little have numbers that do, at first.
+        // Similar seeds produce similar numbers at first.
         for _ in 0..8 {
             rng.number();
         }

@@ -26,7 +26,7 @@ impl Server for Listener {
         thread::scope(|scope| {
             let server = scope.spawn(|| serve(self.accept_timeout(LONG)?, round));
             let client = connect(self, round);
-            // Both, as one alone says little.
+            // Both errors are reported, because one of them alone does not show the cause.
             joined(client, server.join())
         })
     }
@@ -77,7 +77,7 @@ fn connect(listener: &Listener, round: &Round) -> Outcome {
 
 fn serve(incoming: Incoming, round: &Round) -> Outcome {
     if round.fate == Fate::Rejected {
-        // Otherwise it goes unanswered, which rejects it too.
+        // Otherwise the request is dropped without an answer, which rejects it too.
         if round.rng.clone().roll(2) == 0 {
             incoming.reject(RejectReason::CONSUMER_DEFINED, b"no")?;
         }
@@ -91,7 +91,7 @@ fn serve(incoming: Incoming, round: &Round) -> Outcome {
     if round.remote {
         let memory = DmaMemory::new(round.size)?;
         let export = connection.export(&memory, RemoteAccess::READ | RemoteAccess::WRITE)?;
-        // Not waited for: the client may have ended the connection when the acknowledgement is due.
+        // The message is not waited for: the client may have ended the connection before the acknowledgement.
         connection.post_send(filled(&connection, &export.to_bytes())?)?;
         message(&connection)?;
         let mut found = vec![0; round.size];
@@ -127,7 +127,7 @@ fn end(connection: &Connection, round: &Round, side: Side) -> Outcome {
             Some(_) => Err("a message too many".into()),
         };
     }
-    // Dropped without being closed, it would not wait for what is on its way.
+    // Dropping it without closing would not wait for requests in flight.
     let ended =
         if round.in_order { connection.close(LONG) } else { connection.flush_timeout(LONG) };
     Ok(ended?)

@@ -1,6 +1,6 @@
 //! Size of one static program beside the C programs with their libraries.
 //!
-//! The program also runs where no other file is.
+//! The program also runs in a root directory without any other file.
 
 use std::error::Error;
 use std::fs;
@@ -16,10 +16,10 @@ use crate::trace;
 
 const NAME: &str = "rdmatools";
 
-/// 1.5 MB.
+/// The limit is 1.5 MB.
 const SIZE_GOAL: f64 = 1500.0;
 const CALLS_GOAL: f64 = 100.0;
-/// 2 MB, as the kernel counts: in units of 1,024 bytes.
+/// The limit is 2 MB, in the kernel's units of 1,024 bytes.
 const MEMORY_GOAL: f64 = 1953.0;
 
 /// Measures on the device, with the static program of the directory.

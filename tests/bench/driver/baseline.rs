@@ -5,7 +5,7 @@
 //! it only has to be present. A `#` begins a comment.
 //!
 //! A new baseline has two figures of a row of exact counts, ours and the one beside it. If the second leaves its band,
-//! the C library or the test bed has changed. Of a row of times it has the ratio.
+//! the C library or the test bed has changed. A row of times has the ratio alone.
 
 use std::collections::BTreeMap;
 use std::error::Error;

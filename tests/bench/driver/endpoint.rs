@@ -1,13 +1,13 @@
 //! Cost of messages on the safe tier, beside the low level and perftest.
 //!
-//! Asleep: each side sleeps until a completion arrives or the connection ends. perftest with `-e` sleeps for
-//! completions only and does not detect the end, which saves a system call. So the low level is measured both ways. In
-//! perftest's bandwidth tests every hundredth message completes, in the others each message does; perftest has no
+//! In the mode "asleep", each side sleeps until a completion arrives or the connection ends. perftest with `-e` sleeps
+//! for completions only and does not detect the end, which saves a system call. So the low level is measured both ways.
+//! In perftest's bandwidth tests every hundredth message completes, in the others each message does; perftest has no
 //! answers to a window of messages. If both programs of perftest share one processor, they stall in the latency of
 //! sends and the bandwidth of writes. Those rows are left out, and so is siw.
 //!
-//! Polling: both ends are in one thread that never sleeps, so that neither end polls while the other one works.
-//! perftest has no such mode.
+//! In the mode "polling", both ends are in one thread that never sleeps, so that neither end polls while the other one
+//! works. perftest has no such mode.
 
 use std::error::Error;
 use std::path::Path;
@@ -156,7 +156,7 @@ impl Bench<'_> {
         Ok(load.row(format!("{name}, by the low level"), rounds))
     }
 
-    /// Measures a message of many connections in one thread: by few, and by as many of the low level.
+    /// Compares messages of many connections in one thread with those of few, and with as many on the low level.
     fn many(&self) -> Result<Vec<Row>, Box<dyn Error>> {
         let [few, more, most] = CONNECTIONS;
         let sides = [("safe", few), ("safe", more), ("safe", most), ("low", few), ("low", most)];

@@ -14,14 +14,14 @@ use crate::run::{self, Program, Watch};
 /// Time within which a server must start: ten times the duration on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that listens. Killed when dropped.
+/// A server that listens. Dropping it kills the program.
 pub(crate) struct Peer {
     child: Child,
     program: String,
 }
 
 impl Peer {
-    /// Starts the server and waits until it listens on an address of `device`: the device has one
+    /// Starts the server and waits until it listens on an address of `device`. Then the device has one
     /// id more, and the server sleeps.
     pub(crate) fn start(device: &Device, program: &Program) -> Result<Self, Box<dyn Error>> {
         let before = ids(device)?;
@@ -72,7 +72,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may have ended, and then neither matters.
+        // The program may have ended already. Then both errors are irrelevant.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Running programs: their output, how long they take, how much memory they touch.
+//! Runs programs, and returns their output, their time and their peak memory.
 
 use std::env;
 use std::error::Error;
@@ -148,12 +148,12 @@ pub(crate) fn made_again() -> usize {
     USELESS.load(Ordering::Relaxed)
 }
 
-/// Says what is being done, on standard error: standard output belongs to results.
+/// Prints the current step on standard error, because standard output is for results.
 pub(crate) fn progress(text: &str) {
     eprintln!("bench: {text}");
 }
 
-/// Runs the program to its end, which must be a good one; what it printed.
+/// Runs the program, which must succeed, and returns its output.
 pub(crate) fn output(program: &Program) -> Result<String, Box<dyn Error>> {
     let mut command = program.command();
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();

@@ -26,7 +26,7 @@ impl Stores {
     ) -> Result<Self, Box<dyn Error>> {
         let file = env::temp_dir().join("register-stores");
         progress(&format!("finding the stores to registers of {name}"));
-        // The library appends.
+        // The library appends to the file.
         match fs::remove_file(&file) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// One measure of ours and the C program's, or whatever else it is compared with.
+/// A figure of our program and of the one that it is compared with, mostly the C program.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) unit: &'static str,
     pub(crate) ours: f64,
     pub(crate) c: f64,
-    /// Ours by the C program's.
+    /// The ratio of our figure to that of the C program.
     pub(crate) ratio: f64,
     /// Interval of the ratio with a confidence of at least 95 %, if it varies.
     pub(crate) interval: Option<[f64; 2]>,
@@ -34,7 +34,7 @@ impl fmt::Display for Goal {
             Self::OursBelow(limit) => ("<", limit),
         };
         write!(f, "{sign} ")?;
-        // With as many digits as are asked for.
+        // The requested number of digits is kept.
         fmt::Display::fmt(limit, f)
     }
 }
@@ -107,7 +107,7 @@ impl Row {
     }
 }
 
-/// For people.
+/// Prints the row as a line of the table for people.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let separator = if self.unit.is_empty() { "" } else { ", " };
@@ -174,7 +174,7 @@ fn count(values: usize) -> f64 {
     u32::try_from(values).map_or(f64::INFINITY, f64::from)
 }
 
-/// The rows for people, then the same for programs: tab-separated lines that begin with `bench`.
+/// Returns the rows as a table, and again as tab-separated lines that begin with `bench`, for programs.
 pub(crate) struct Table<'a> {
     /// Names of the measured program and of the one beside it.
     pub(crate) names: [&'static str; 2],
@@ -217,11 +217,11 @@ mod tests {
     #[test]
     fn interval_matches_sign_test() {
         let interval = |length: u32| sorted((1..=length).map(f64::from)).median_interval();
-        // As tables of it have them: the smallest and the largest up to eight values ...
+        // Printed tables of this interval have the smallest and the largest of up to eight values,
         assert_eq!(interval(5), [1.0, 5.0]);
         assert_eq!(interval(6), [1.0, 6.0]);
         assert_eq!(interval(8), [1.0, 8.0]);
-        // ... and further in with more.
+        // and values closer to the middle if there are more.
         assert_eq!(interval(9), [2.0, 8.0]);
         assert_eq!(interval(15), [4.0, 12.0]);
         assert_eq!(interval(25), [8.0, 18.0]);

@@ -14,13 +14,13 @@ use crate::run::{self, Program};
 /// Numbers of system calls of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
-    /// From the execve to the end, those of all threads.
+    /// Calls of all threads from the execve to the end.
     pub(crate) all: u32,
     /// Calls after the one that opens rdma_cm for the first time.
     pub(crate) after_open: u32,
     /// Writes and ioctls on rdma_cm and uverbs.
     pub(crate) commands: u32,
-    /// Mappings of uverbs, and calls that take such away.
+    /// Calls that map memory of uverbs, and calls that unmap it.
     pub(crate) mappings: u32,
     pub(crate) unmappings: u32,
     /// Reads of the time. They need a system call only if the kernel's clock cannot be read without one.
@@ -66,14 +66,14 @@ pub(crate) fn count(program: &Program) -> Result<Counts, Box<dyn Error>> {
     Ok(counts)
 }
 
-/// strace of a program that runs already.
+/// An strace that is attached to a running program.
 pub(crate) struct Tracer {
     strace: Child,
     file: PathBuf,
 }
 
 impl Tracer {
-    /// Sees what the process asks for from now on.
+    /// Attaches to the process, and traces its calls from now on.
     pub(crate) fn attach(process: u32) -> Result<Self, Box<dyn Error>> {
         let file = file(process);
         let strace = strace(&file).args(["-p", &process.to_string()]);
@@ -173,7 +173,7 @@ impl<'a> Mapped<'a> {
         }
     }
 
-    /// Returns `true` if a call with these `arguments` takes some away.
+    /// Returns `true` if a call with these `arguments` removes such a mapping.
     fn unmap(&mut self, arguments: &str) -> bool {
         let mut words = arguments.split([',', ')', ' ']).filter(|word| !word.is_empty());
         let (start, length) = (words.next().and_then(address), words.next());

@@ -31,7 +31,7 @@ impl Test {
     }
 }
 
-/// Messages of one kind, one run's worth.
+/// The messages of one run, which are of one kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     pub(super) test: Test,
@@ -40,9 +40,9 @@ pub(super) struct Load {
     /// Bytes of a message.
     pub(super) size: u32,
     pub(super) messages: u32,
-    /// So many are posted at once.
+    /// Number of messages that are posted at once.
     pub(super) list: u32,
-    /// The programs sleep until they have something to do. (Ours always poll.)
+    /// `true` if the programs sleep until an event arrives. Otherwise they poll, as ours always do.
     pub(super) asleep: bool,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Load {
     }
 }
 
-/// Messages of one run, of sizes up to the given one. Of larger ones as many bytes.
+/// Messages of one run up to the given size. A run of larger messages has the same number of bytes.
 const LATENCY_MESSAGES: u32 = 1000;
 const BANDWIDTH_MESSAGES: u32 = 4000;
 const FULL_SIZE: u32 = 4096;
@@ -90,7 +90,7 @@ impl Load {
             Maker::Ours => Program::new(directory.join("rdmatools"))
                 .args([test.name(), "-o", operation, "--json"])
                 .args(["-I", &self.inline().to_string()]),
-            // It connects by rdma_cm, and goes on where the processor's clock is not what it expects.
+            // perftest connects by rdma_cm, and continues if the processor's clock is not the one that it expects.
             Maker::C => Program::new(format!("ib_{operation}_{}", test.name())).args([
                 "-R",
                 "-F",
@@ -101,16 +101,16 @@ impl Load {
         let mut program = program.args(["-p", port]).args(self.options());
         if maker == Maker::C {
             program = program.arg(match test {
-                // In cycles of the processor.
+                // The program prints cycles of the processor.
                 Test::Latency => "-C",
-                // Without looking at the time for every message.
+                // The program does not read the time for every message.
                 Test::Bandwidth => "-N",
             });
             if self.asleep {
                 program = program.arg("-e");
             }
             if device.driver() == Some(DriverId::RDMA_DRIVER_SIW) {
-                // The driver has no other way.
+                // siw has only the classic functions for posting.
                 program = program.arg("--use_old_post_send");
             }
         }
@@ -159,7 +159,7 @@ pub(super) enum Side {
 /// Device, address and directory of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// With our programs.
+    /// The directory of our programs.
     pub(super) directory: &'a Path,
     pub(super) device: &'a Device,
     pub(super) address: &'a str,

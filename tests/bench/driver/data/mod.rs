@@ -34,11 +34,11 @@ const SIZES: [u32; 8] = [2, 16, 64, 256, 1024, 4096, 16_384, 65_536];
 const LATENCY: [&str; 3] = ["send", "write", "read"];
 const BANDWIDTH: [&str; 2] = ["send", "write"];
 
-/// Above which no latency's ratio may be, and below which no bandwidth's.
+/// Maximum ratio of a latency, and minimum ratio of a bandwidth.
 const LATENCY_GOAL: f64 = 1.05;
 const BANDWIDTH_GOAL: f64 = 0.95;
 
-/// Small messages in lists, beside the C program's one by one.
+/// Our small messages in lists, compared with single messages of the C program.
 const LIST: u32 = 16;
 const LISTED_SIZE: u32 = 16;
 const LIST_GOAL: f64 = 1.2;
@@ -48,10 +48,10 @@ const LIST_GOAL: f64 = 1.2;
 /// They are the shortest messages, and the longest of those whose completions are requested differently.
 const TRACED_SIZES: [u32; 3] = [2, 4096, 65_536];
 
-/// Messages of two runs under strace: each costs what the longer one makes more calls for.
+/// Numbers of messages of two runs under strace. The difference of their calls is the cost of the additional messages.
 const TRACED: [u32; 2] = [100, 1100];
 
-/// Measures on the device, with our programs in the directory, what every message asks of the kernel.
+/// Counts the system calls of each message on the device, with our programs in the directory.
 pub(crate) fn calls(
     device: &Device,
     address: &str,
@@ -91,7 +91,7 @@ pub(crate) fn rates(
     Ok(rows)
 }
 
-/// The programs of perftest that sleep until they have something to do.
+/// The programs of perftest that sleep until an event arrives.
 pub(crate) struct Asleep<'a>(Bench<'a>);
 
 impl<'a> Asleep<'a> {
@@ -148,12 +148,12 @@ impl Bench<'_> {
         loads.flat_map(sized).map(|load| self.figures(load)).collect()
     }
 
-    /// Ours beside the C program under the same load.
+    /// Compares our program with the C program under the same load.
     fn figures(&self, load: Load) -> Result<Row, Box<dyn Error>> {
         let name = format!("{load}, {} bytes", load.size);
         let (unit, scale) = match load.test {
             Test::Latency => ("us", 1.0),
-            // Of large messages what it comes to in millions of bytes.
+            // A rate of large messages is shown in millions of bytes.
             Test::Bandwidth if load.size >= 1024 => ("MB/s", f64::from(load.size) / 1e3),
             Test::Bandwidth => ("1000/s", 1.0),
         };
@@ -222,7 +222,7 @@ impl Bench<'_> {
                 fewest_calls(|| self.trace(maker, &load))
             });
             let each = (f64::from(many?) - f64::from(few?)) / f64::from(TRACED[1] - TRACED[0]);
-            // To hundredths: some calls more or less are those of a connection's events.
+            // Rounded to hundredths, because a few calls belong to the connection's events and vary.
             Ok((each * 100.0).round() / 100.0)
         };
         Ok(Row::exact(name, "", each(Maker::Ours)?, each(Maker::C)?).at_most(1.0))
@@ -256,9 +256,9 @@ impl Bench<'_> {
 
 /// Results of one run.
 struct Run {
-    /// Figure that the client printed.
+    /// The figure that the client printed.
     figure: f64,
-    /// From its start to its end.
+    /// The time from the start of the client to its end.
     seconds: f64,
 }
 

@@ -65,7 +65,7 @@ fn perftest(load: &Load, text: &str) -> Option<f64> {
     let numbers: Option<Vec<f64>> = line[2..].iter().map(|word| word.parse().ok()).collect();
     match (load.test, &numbers?[..]) {
         (Test::Latency, [_, _, _, mean, _, _, _]) => Some(*mean),
-        // The rate has six digits behind the point, the bandwidth two: the one with more of them counts.
+        // The rate has six digits after the point, and the bandwidth has two. The more exact one of them is used.
         (Test::Bandwidth, [_, mean, millions]) if mean * 1e2 > millions * 1e6 => {
             Some(mean * 1_048_576.0 / f64::from(load.size) / 1e3)
         }

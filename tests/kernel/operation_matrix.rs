@@ -494,21 +494,21 @@ fn shape(device_name: &str) -> Shape {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn matrix_holds_on_reliable_connections() {
+fn operations_work_on_reliable_connections() {
     let [mut from, mut to] = manual_qp::connected(QpType::IB_UVERBS_QPT_RC, shape(roce_name()));
     Link::new(Transport::Reliable, [&mut from, &mut to], None).sweep();
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn matrix_holds_on_unreliable_connections() {
+fn operations_work_on_unreliable_connections() {
     let [mut from, mut to] = manual_qp::connected(QpType::IB_UVERBS_QPT_UC, shape(roce_name()));
     Link::new(Transport::Unreliable, [&mut from, &mut to], None).sweep();
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn matrix_holds_for_datagrams() {
+fn operations_work_for_datagrams() {
     let [mut from, mut to] = [(); 2].map(|()| manual_qp::datagrams(shape(roce_name())));
     let handle = AddressHandle::new(from.qp().pd(), &manual_qp::address()).expect("address handle");
     let destination = Destination { address: &handle, qp_num: to.qp().number(), qkey: QKEY };
@@ -517,7 +517,7 @@ fn matrix_holds_for_datagrams() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn matrix_holds_on_siw0() {
+fn operations_work_on_siw0() {
     let param = ConnParam { responder_resources: 4, initiator_depth: 4, ..ConnParam::default() };
     let mut connection = Connection::to(siw(0), shape("siw0"), &param);
     let Connection { client, server, .. } = &mut connection;

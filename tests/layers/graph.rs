@@ -77,9 +77,9 @@ impl Graph {
             let base = [module, within].concat();
             let Some(path) = self.absolute(&base, segments) else { continue };
             targets.extend(self.resolve(&base, &path, MAX_REEXPORTS));
-            // A room that re-exports what is below it is imported as well.
+            // A module that re-exports what is below it is imported as well.
             let named = &self.modules[self.deepest(&path)].file;
-            targets.extend((room(named) != room(file)).then(|| named.clone()));
+            targets.extend((top_module(named) != top_module(file)).then(|| named.clone()));
         }
         targets.remove("lib.rs");
         targets.remove(file);
@@ -157,14 +157,16 @@ impl Graph {
         self.imports.keys().map(String::as_str)
     }
 
-    /// Returns the files that import from themselves through other files of their room.
+    /// Returns the files that import from themselves through other files of their top-level module.
     pub(crate) fn circular(&self) -> BTreeSet<&str> {
         let reaches_itself = |start: &&str| {
             let mut reached = BTreeSet::new();
             let mut pending = vec![*start];
             while let Some(file) = pending.pop() {
                 let targets = self.imports[file].iter().map(String::as_str);
-                pending.extend(targets.filter(|to| room(to) == room(start) && reached.insert(*to)));
+                pending.extend(
+                    targets.filter(|to| top_module(to) == top_module(start) && reached.insert(*to)),
+                );
             }
             reached.contains(start)
         };
@@ -172,8 +174,8 @@ impl Graph {
     }
 }
 
-/// Returns the room of a file: its outermost folder, or its own name.
-pub(crate) fn room(file: &str) -> &str {
+/// Returns the top-level module of a file: its outermost folder, or its own name.
+pub(crate) fn top_module(file: &str) -> &str {
     file.split(['/', '.']).next().unwrap_or(file)
 }
 
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn file_cycle_is_found_and_room_cycle_is_not() {
+    fn file_cycle_is_found_and_module_cycle_is_not() {
         let files: &[_] = &[
             ("lib.rs", "mod a; mod b;"),
             ("a/mod.rs", "mod x; mod y; mod z; mod w;"),

@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use graph::{Graph, room};
+use graph::{Graph, top_module};
 
-/// The rooms of `verbs-core/src`, its folders and single files, from the lowest layer to the highest. A
-/// room imports from itself and from the layers above its line.
+/// The top-level modules of `verbs-core/src`, folders and single files, from the lowest layer to the highest. A
+/// module imports from itself and from the layers above its line.
 const CORE_LAYERS: &[&[&str]] = &[
     &["lock", "testing"],
     &["sync"],
@@ -26,7 +26,7 @@ const CORE_LAYERS: &[&[&str]] = &[
     &["lib"],
 ];
 
-/// The rooms of `rdmacm/src`.
+/// The modules of `rdmacm/src`.
 const LAYERS: &[&[&str]] = &[
     &["non_exhaustive"],
     &["sys"],
@@ -41,23 +41,23 @@ const LAYERS: &[&[&str]] = &[
     &["lib"],
 ];
 
-/// Files that import from a room which is not below their own.
+/// Files that import from a module which is not below their own.
 const UPWARD: &[(&str, &str)] = &[];
 
-/// Files that are part of a circle of imports within their room.
+/// Files that are part of a circle of imports within their module.
 const CIRCULAR: &[&str] = &[];
 
-/// Returns the imports that [`LAYERS`] forbids: the file, and the room from which it imports.
+/// Returns the imports that [`LAYERS`] forbids: the file, and the module from which it imports.
 fn upward(graph: &Graph, layers: &[&[&str]]) -> BTreeSet<(String, String)> {
-    let layer = |room: &str| {
-        let layer = layers.iter().position(|rooms| rooms.contains(&room));
-        layer.unwrap_or_else(|| panic!("{room} should have a line in LAYERS of tests/layers"))
+    let layer = |module: &str| {
+        let layer = layers.iter().position(|modules| modules.contains(&module));
+        layer.unwrap_or_else(|| panic!("{module} should have a line in LAYERS of tests/layers"))
     };
-    let placed = graph.files().map(|file| layer(room(file)));
+    let placed = graph.files().map(|file| layer(top_module(file)));
     assert!(placed.max() < Some(layers.len()));
     graph
         .edges()
-        .map(|(from, to)| (from, room(from), room(to)))
+        .map(|(from, to)| (from, top_module(from), top_module(to)))
         .filter(|(_, from, to)| from != to && layer(from) <= layer(to))
         .map(|(file, _, to)| (file.to_owned(), to.to_owned()))
         .collect()
@@ -78,14 +78,14 @@ fn library(package: &str) -> Graph {
 }
 
 #[test]
-fn room_imports_only_from_lower_rooms() {
-    let listed = UPWARD.iter().map(|(file, room)| ((*file).to_owned(), (*room).to_owned()));
+fn module_imports_only_from_lower_modules() {
+    let listed = UPWARD.iter().map(|(file, module)| ((*file).to_owned(), (*module).to_owned()));
     compare(&upward(&library("rdmacm"), LAYERS), &listed.collect(), "UPWARD");
     assert_eq!(upward(&library("verbs-core"), CORE_LAYERS), BTreeSet::new());
 }
 
 #[test]
-fn files_of_one_room_do_not_import_in_circles() {
+fn files_of_module_do_not_import_in_circles() {
     assert_eq!(library("verbs-core").circular(), BTreeSet::new());
     compare(&library("rdmacm").circular(), &CIRCULAR.iter().copied().collect(), "CIRCULAR");
 }
@@ -107,7 +107,7 @@ fn graph_has_all_library_files() {
 mod planted {
     use super::*;
 
-    const ROOMS: &[&[&str]] = &[&["low"], &["left", "right"], &["lib"]];
+    const MODULES: &[&[&str]] = &[&["low"], &["left", "right"], &["lib"]];
 
     fn found(low: &'static str, left: &'static str) -> Vec<String> {
         let graph = Graph::read(|file| {
@@ -122,9 +122,9 @@ mod planted {
             Some(text.to_owned())
         });
         let circles = graph.circular().into_iter().map(str::to_owned);
-        upward(&graph, ROOMS)
+        upward(&graph, MODULES)
             .into_iter()
-            .map(|(file, room)| file + " " + &room)
+            .map(|(file, module)| file + " " + &module)
             .chain(circles)
             .collect()
     }
@@ -153,7 +153,7 @@ mod planted {
 
     #[test]
     #[should_panic(expected = "right should have a line in LAYERS")]
-    fn room_without_layer_is_refused() {
+    fn module_without_layer_is_refused() {
         let graph = Graph::read(|file| {
             let text = if file == "lib.rs" { "mod right;" } else { "" };
             (file != "right/mod.rs").then(|| text.to_owned())

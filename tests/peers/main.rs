@@ -135,7 +135,7 @@ fn siw_pings(server: Program, client: Program) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_ipv6() {
+fn siw_programs_connect_over_ipv6() {
     run(Program::Ours, Program::C, SIW_V6, 64, 10);
     run(Program::C, Program::Ours, SIW_V6, 64, 10);
 }
@@ -150,7 +150,7 @@ fn eight_clients(server: Program, client: Program) {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_eight_clients() {
+fn siw_server_serves_eight_clients() {
     serves_eight(Program::Ours, Program::C, SIW);
 }
 

@@ -12,13 +12,13 @@ use crate::rping::{Program, port};
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn perf_programs_measure() {
+fn perf_programs_print_results() {
     measure(roce_ip(), roce_name());
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn siw_perf_programs_measure() {
+fn siw_perf_programs_print_results() {
     measure(SIW, "siw0");
 }
 

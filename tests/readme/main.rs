@@ -51,7 +51,7 @@ fn crate_page_names_each_feature() {
 const RIDDLES: [&str; 4] = ["What ", "The same", "Those of ", "Whether "];
 
 #[test]
-fn documentation_names_its_subjects() {
+fn summary_lines_name_their_subjects() {
     let mut riddles = Vec::new();
     for folder in ["rdmacm", "tests", "tools", "ucma-abi", "verbs-abi", "verbs-core"] {
         let sources = ["rs", "c", "h"].map(|extension| files_with(folder, extension));

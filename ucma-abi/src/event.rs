@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn head_and_tail() {
+    fn fields_around_union_are_read() {
         let event = event(&[]);
         assert_eq!(event.uid.get(), 7);
         assert_eq!(event.id, 3);

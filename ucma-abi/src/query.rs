@@ -206,7 +206,7 @@ mod tests {
     use crate::Command;
 
     #[test]
-    fn floors() {
+    fn responses_have_minimum_sizes() {
         assert_eq!(rdma_ucm_query_route_resp::MIN_SIZE, 200);
         assert_eq!(rdma_ucm_query_addr_resp::MIN_SIZE, 272);
     }

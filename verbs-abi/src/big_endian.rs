@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn network_byte_order() {
+    fn value_is_stored_in_network_byte_order() {
         assert_eq!(Be16::new(0x1234).as_bytes(), [0x12, 0x34]);
         assert_eq!(Be32::new(0x1234_5678).as_bytes(), [0x12, 0x34, 0x56, 0x78]);
         assert_eq!(Be64::new(1).as_bytes(), [0, 0, 0, 0, 0, 0, 0, 1]);

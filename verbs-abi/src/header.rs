@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_words_cannot_say_are_refused() {
+    fn lengths_not_countable_in_words_are_refused() {
         assert_eq!(ib_uverbs_cmd_hdr::plain(0, 6, 0), None);
         assert_eq!(ib_uverbs_cmd_hdr::plain(0, 8, 3), None);
         assert_eq!(ib_uverbs_cmd_hdr::plain(0, 4 * 0xffff, 0), None);

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn message_types() {
+    fn message_type_has_client_and_command() {
         let message = rdma_nl_get_type(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET_CHARDEV);
         assert_eq!(message, 0x140f);
         assert_eq!(rdma_nl_get_client(message), RDMA_NL_NLDEV);

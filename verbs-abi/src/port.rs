@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mtu_in_bytes() {
+    fn mtu_is_converted_to_bytes() {
         assert_eq!(ib_mtu::IB_MTU_256.bytes(), Some(256));
         assert_eq!(ib_mtu::IB_MTU_4096.bytes(), Some(4096));
         assert_eq!(ib_mtu(0).bytes(), None);

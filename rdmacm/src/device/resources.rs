@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn counts_by_name() {
+    fn count_is_found_by_name() {
         let (mut sources, _kernel) = Sources::netlink_only(&[
             message(0x1401, 1, &hex(golden::DEVICE)),
             done(1, 0),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn sysfs_does_not_count() {
+    fn counts_need_netlink() {
         let tree = Tree::new(golden::SYSFS);
         let mut sources = Sources::sysfs_only(&tree);
         let device = discovery::devices(&mut sources).unwrap().remove(0);

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn panicking_waker_keeps_no_other_asleep() {
+    fn panicking_waker_does_not_stop_other_wakeups() {
         let wakers = [false, true, true, false]
             .map(|panics| Arc::new(CountingWaker { wakeups: AtomicUsize::new(0), panics }));
         let wake =

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_can_be_said() {
+    fn every_reason_has_text() {
         assert_eq!(RejectReason(28).to_string(), "rejected by the peer application (reason 28)");
         assert_eq!(RejectReason(34).to_string(), "reason 34");
         assert_eq!(RejectReason(-111).to_string(), "Connection refused (ECONNREFUSED)");

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn says_operation_subject_and_errno() {
+fn error_names_operation_subject_and_errno() {
     let error = Error::os("resolve the address", "10.0.0.9:7471 of id 3", Errno::ENODEV);
     assert_eq!(
         error.to_string(),

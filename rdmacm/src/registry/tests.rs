@@ -37,7 +37,7 @@ fn old_token_does_not_find_next_object_in_slot() {
 }
 
 #[test]
-fn numbers_that_were_never_given_lead_nowhere() {
+fn unknown_number_finds_no_object() {
     let registry = Registry::<u8>::default();
     for number in [0, 1, u64::MAX, 0xffff_ffff, 1 << 32] {
         assert!(registry.get(number).is_none(), "{number:#x}");

@@ -203,7 +203,7 @@ ratio     0.970      1.030  send latency, 2 bytes
     }
 
     #[test]
-    fn rows_inside_their_bands_deviate_in_nothing() {
+    fn rows_within_bands_are_not_reported() {
         assert_eq!(deviations(&[send(98.0), latency(1.0)]), [""; 0]);
         assert_eq!(deviations(&[send(102.0), latency(0.96)]), [""; 0], "the interval overlaps");
     }
@@ -254,7 +254,7 @@ ratio     0.970      1.030  send latency, 2 bytes
     }
 
     #[test]
-    fn unmeasured_row_only_has_to_be_there() {
+    fn unmeasured_row_must_be_present() {
         let baseline = Baseline::parse("unmeasured  a send").expect("a valid baseline");
         assert_eq!(baseline.unmeasured(), 1);
         assert_eq!(baseline.deviations(&[send(1.0)]), [""; 0]);

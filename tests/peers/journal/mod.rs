@@ -254,7 +254,7 @@ fn with_parameter(name: &str, value: &str, run: impl FnOnce()) {
 /// Compares the scripts whose requests a [`BufferedQueuePair`](rdmacm::verbs::BufferedQueuePair) of this library posts.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn buffered_queue_pairs() {
+fn buffered_queue_pairs_match_c() {
     let compare_all = || {
         for script in [
             scripts::buffered_connection(),
@@ -296,7 +296,7 @@ fn by_queue_pair(printed: &str) -> Vec<&str> {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn streams_of_requests() {
+fn request_streams_match_c() {
     let compare_all = || {
         compare_free(&scripts::streams_of_requests(), Queues::Plain);
         compare_free(&scripts::streams_of_requests(), Queues::Kept);
@@ -308,7 +308,7 @@ fn streams_of_requests() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn streams_in_shared_registers() {
+fn shared_register_streams_match_c() {
     compare_free(&scripts::streams_in_shared_registers(), Queues::Plain);
     compare_free(&scripts::streams_in_shared_registers(), Queues::Kept);
     with_parameter("dynamic", "Y", || {
@@ -348,7 +348,7 @@ fn assert_noticed<T: Debug>(
 /// Tests of scripts with addresses, over the device's IPv6 address.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn ipv6_addresses() {
+fn ipv6_addresses_match_c() {
     for script in [
         scripts::inline_sends(),
         scripts::datagrams(),
@@ -364,7 +364,7 @@ fn ipv6_addresses() {
 /// Version 0 of completions is not tested, because the card then has no options, like the first devices.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn options_of_connections() {
+fn connection_options_match_c() {
     compare(&scripts::options_of_connections());
     with_parameter("dynamic", "Y", || drop(compare(&scripts::options_of_connections())));
 }
@@ -372,7 +372,7 @@ fn options_of_connections() {
 /// Checks contexts with the properties of older kernels and other devices.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn other_contexts() {
+fn other_contexts_match_c() {
     for (request, answer) in [("31", "72"), ("24", "56"), ("16", "48")] {
         with_parameter("request_length", request, || {
             with_parameter("answer_length", answer, || {
@@ -400,7 +400,7 @@ fn other_contexts() {
 /// Checks environment variables that both libraries read.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn variables_of_environment() {
+fn environment_variables_match_c() {
     let compare_all = || {
         compare(&scripts::one_sided_operations());
         compare(&scripts::lists_of_requests());

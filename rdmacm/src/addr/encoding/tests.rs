@@ -2,7 +2,7 @@ use super::super::port_space::PortSpace;
 use super::*;
 
 #[test]
-fn ipv4_as_sockaddr_in() {
+fn ipv4_is_encoded_as_sockaddr_in() {
     let address = Address::from(([10, 0, 0, 1], 7174));
     let encoded = encode(&address);
     assert_eq!(encoded.length, 16);
@@ -25,7 +25,7 @@ fn ipv6_keeps_its_scope() {
 }
 
 #[test]
-fn ib_as_sockaddr_ib() {
+fn ib_is_encoded_as_sockaddr_ib() {
     let gid = Gid::from("fe80::5".parse::<Ipv6Addr>().expect("a GID"));
     let mut ib = IbAddress::new(gid, PortSpace::Tcp, 7174);
     ib.flowinfo = 0x000a_bcde;
@@ -48,7 +48,7 @@ fn ib_as_sockaddr_ib() {
 }
 
 #[test]
-fn no_bytes_make_decode_fail_worse_than_none() {
+fn malformed_bytes_decode_to_none() {
     for length in 0..60 {
         for family in [0, 2, 10, 27, 28, 0xffff_u16] {
             let mut bytes = vec![0xa5; length];

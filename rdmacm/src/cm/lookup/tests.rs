@@ -38,7 +38,7 @@ fn lookup_returns_each_kind_open_in_hints() {
 }
 
 #[test]
-fn port_space_and_queue_pair_type_go_together() {
+fn port_space_and_type_complete_each_other() {
     use PortSpace as S;
     use QpType as Q;
     let (rc, ud, xrc) = (Q::IB_UVERBS_QPT_RC, Q::IB_UVERBS_QPT_UD, Q::IB_UVERBS_QPT_XRC_INI);

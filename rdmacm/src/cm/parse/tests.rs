@@ -90,7 +90,7 @@ fn plain(event: u32, status: i32, argument: u64) -> RawEvent {
 }
 
 #[test]
-fn events_that_are_hard_to_come_by() {
+fn rare_events_are_parsed() {
     use EventType as T;
     for (number, status, event_type) in [
         (3, -libc::ETIMEDOUT, T::RouteError),

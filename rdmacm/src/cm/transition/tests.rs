@@ -5,7 +5,7 @@ fn states(steps: &[Step]) -> Vec<QpState> {
 }
 
 #[test]
-fn datagrams_go_through_init_rtr_rts_at_once() {
+fn datagram_queue_pair_reaches_rts_at_once() {
     let steps = created(ServiceType::Datagram);
     assert_eq!(states(steps), [QpState::IB_QPS_INIT, QpState::IB_QPS_RTR, QpState::IB_QPS_RTS]);
     assert_eq!(steps[2].attributes, Attributes::PacketsFromZero);
@@ -18,7 +18,7 @@ fn connection_passes_init_rtr_rts() {
 }
 
 #[test]
-fn depths_and_access_go_to_their_transitions() {
+fn depths_and_access_are_set_in_their_transitions() {
     let asked = |responder_resources, initiator_depth, refreshed| Attributes::Asked {
         responder_resources,
         initiator_depth,

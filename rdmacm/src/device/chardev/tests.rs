@@ -4,7 +4,7 @@ use crate::sys::netlink::fake::{error, hex, message};
 use crate::sys::sysfs::fake::Tree;
 
 #[test]
-fn device_numbers() {
+fn device_number_is_decoded() {
     assert_eq!(decode_device_number(0xe7c0), Some(libc::makedev(231, 192)));
     assert_eq!(decode_device_number(0x0010_0a7c), Some(libc::makedev(10, 0x17c)));
     assert_eq!(decode_device_number(0xffff_ffff), Some(libc::makedev(0xfff, 0xf_ffff)));
@@ -13,7 +13,7 @@ fn device_numbers() {
 
 #[test]
 #[cfg(target_endian = "little")]
-fn rdma_cm_by_netlink() {
+fn rdma_cm_is_found_by_netlink() {
     let (mut sources, _kernel) =
         Sources::netlink_only(&[message(0x140f, 1, &hex(golden::RDMA_CM))]);
     let chardev = rdma_cm_from(&mut sources);
@@ -23,7 +23,7 @@ fn rdma_cm_by_netlink() {
 }
 
 #[test]
-fn rdma_cm_by_sysfs() {
+fn rdma_cm_is_found_by_sysfs() {
     let tree = Tree::new(golden::SYSFS);
     let chardev = rdma_cm_from(&mut Sources::sysfs_only(&tree));
     assert_eq!((chardev.name(), chardev.abi_version()), ("rdma_cm", Some(4)));
@@ -31,7 +31,7 @@ fn rdma_cm_by_sysfs() {
 }
 
 #[test]
-fn rdma_cm_without_either() {
+fn missing_sources_yield_default_path() {
     let (mut sources, _kernel) = Sources::netlink_only(&[error(1, -libc::EOPNOTSUPP)]);
     let chardev = rdma_cm_from(&mut sources);
     assert_eq!(chardev.path(), "/dev/infiniband/rdma_cm");
@@ -39,7 +39,7 @@ fn rdma_cm_without_either() {
 }
 
 #[test]
-fn abi_versions() {
+fn other_abi_version_is_refused() {
     assert!(check_abi("/dev/infiniband/rdma_cm", 4, 4).is_ok());
     let error = check_abi("/dev/infiniband/rdma_cm", 3, 4).unwrap_err();
     assert_eq!(

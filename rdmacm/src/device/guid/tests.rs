@@ -27,7 +27,7 @@ fn serialized_form_is_text() {
 }
 
 #[test]
-fn gid_text() {
+fn gid_text_round_trips() {
     let gid = Gid::from("::ffff:10.0.0.1".parse::<Ipv6Addr>().unwrap());
     assert_eq!(gid.to_string(), "0000:0000:0000:0000:0000:ffff:0a00:0001");
     assert_eq!(gid.to_string().parse::<Ipv6Addr>().unwrap(), Ipv6Addr::from(gid));

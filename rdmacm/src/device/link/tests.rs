@@ -89,7 +89,7 @@ fn delete_uses_device_index() {
 }
 
 #[test]
-fn kinds_by_name() {
+fn link_type_text_round_trips() {
     for kind in [LinkType::Rxe, LinkType::Siw] {
         assert_eq!(kind.to_string().parse(), Ok(kind));
     }

@@ -12,7 +12,7 @@ fn device() -> Device {
 
 #[test]
 #[cfg(target_endian = "little")]
-fn by_netlink_alone() {
+fn port_is_read_by_netlink_alone() {
     let (mut sources, _kernel) = Sources::netlink_only(&[message(0x1401, 1, &hex(golden::PORT))]);
     let port = Port::read(&mut sources, &device(), 1).unwrap();
     assert_eq!((port.device_name(), port.number()), ("rxe0", 1));
@@ -36,7 +36,7 @@ fn port_with_lid_is_infiniband() {
 }
 
 #[test]
-fn by_sysfs_alone() {
+fn port_is_read_by_sysfs_alone() {
     let tree = Tree::new(golden::SYSFS);
     let port = Port::read(&mut Sources::sysfs_only(&tree), &device(), 1).unwrap();
     assert_eq!(port.state(), Some(PortState::IB_PORT_ACTIVE));

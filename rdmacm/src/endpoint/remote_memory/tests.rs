@@ -32,7 +32,7 @@ fn access_beyond_range_or_grant_is_refused() {
 }
 
 #[test]
-fn memory_that_is_named_otherwise_is_named_in_full() {
+fn memory_of_other_library_is_checked() {
     let remote =
         RemoteMemory::new(0x1000, 7, 16, RemoteAccess::all()).expect("the description is valid");
     assert_eq!((remote.addr(), remote.rkey(), remote.len()), (0x1000, 7, 16));
@@ -61,7 +61,7 @@ fn serialized_memory_is_checked() {
 }
 
 #[test]
-fn other_bytes_are_no_descriptor() {
+fn malformed_descriptor_is_refused() {
     let whole = descriptor();
     for length in 0..whole.len() {
         RemoteMemory::from_bytes(&whole[..length]).expect_err("truncated");

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn task_that_never_waits_pauses_now_and_then() {
+    fn task_that_never_waits_yields_regularly() {
         let context = Context::from_waker(Waker::noop());
         end_turn();
         for _ in 0..3 {

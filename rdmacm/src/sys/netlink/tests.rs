@@ -130,7 +130,7 @@ fn oversized_answer_is_not_read_partially() {
 }
 
 #[test]
-fn two_are_asked_at_once_and_each_has_its_answer() {
+fn concurrent_requests_get_their_own_answers() {
     let both = |socket: &mut Socket| {
         let read = |answer: Attributes<'_>| answer.u32(INDEX);
         socket.get_both((request(), read), (request(), read))

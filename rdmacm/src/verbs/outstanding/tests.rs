@@ -3,7 +3,7 @@ use super::*;
 use std::collections::HashSet;
 
 #[test]
-fn memory_is_had_before_for_as_many_as_there_may_be() {
+fn reserve_allocates_at_most_capacity() {
     for (count, room) in [(0, 0), (2, 2), (3, 3), (usize::MAX, 3)] {
         let mut table = InFlightTable::new(3);
         table.reserve(count);
@@ -16,7 +16,7 @@ fn memory_is_had_before_for_as_many_as_there_may_be() {
 }
 
 #[test]
-fn each_is_found_by_its_identifier_once() {
+fn request_is_found_once_by_its_identifier() {
     let mut table = InFlightTable::new(3);
     let ids = ["a", "b", "c"].map(|what| table.put(what).expect("there is room"));
     assert_eq!((table.take(ids[1]), table.take(ids[1])), (Some("b"), None));

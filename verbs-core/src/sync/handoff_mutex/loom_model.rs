@@ -65,7 +65,7 @@ fn loom_yield_lets_waiter_in_and_returns() {
 }
 
 #[test]
-fn loom_threads_that_yield_to_each_other_go_on() {
+fn loom_threads_that_yield_to_each_other_continue() {
     check(|| {
         let counter = Counter::default();
         let yields = |counter: &Counter| {

@@ -234,7 +234,7 @@ fn loom_task_that_leaves_passes_wakeup_on() {
 }
 
 #[test]
-fn loom_loop_that_leaves_takes_no_wakeup_along() {
+fn loom_loop_that_leaves_passes_wakeup_on() {
     one_of_three_leaves([WaiterKind::Thread, WaiterKind::Task], WaiterKind::EventLoop);
 }
 

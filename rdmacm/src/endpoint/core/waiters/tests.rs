@@ -113,7 +113,7 @@ fn message_for_loop_wakes_thread_too() {
 }
 
 #[test]
-fn loop_without_message_rests() {
+fn loop_without_message_is_not_awake() {
     let mut list = WaiterList::default();
     let id = list.add(RECEIVE.into(), WaiterKind::EventLoop);
     assert_eq!(list.find_loop(RECEIVE.into()), Some(id));
@@ -174,7 +174,7 @@ fn loop_is_last_successor() {
 ///
 /// If that thread has left, it does not.
 #[test]
-fn woken_thread_spares_others_watching() {
+fn awake_thread_is_known_to_others() {
     let (mut list, ids) = sleeping(&[RECEIVE; 2]);
     assert!(!list.has_other_awake_thread(None), "both sleep");
     list.is_awake(ids[0]);

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn ended_member_is_found_no_more() {
+fn ended_member_is_not_found() {
     let mut table = MemberTable::default();
     let old = table.insert("old");
     table.set_qp(old, 17);

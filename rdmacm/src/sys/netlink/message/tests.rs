@@ -72,7 +72,7 @@ fn damaged_answer_is_read_without_panic() {
 }
 
 #[test]
-fn reads_attributes_of_every_type() {
+fn attributes_of_every_type_are_read() {
     let sample = sample();
     let first = messages(&sample).next().unwrap().unwrap();
     let Ok(Some(Body::Answer(answer))) = first.body() else { panic!("{first:?}") };

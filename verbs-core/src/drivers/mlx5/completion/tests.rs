@@ -218,7 +218,7 @@ fn malformed_completion_is_reported_once() {
 }
 
 #[test]
-fn completions_of_ended_lives_are_dropped() {
+fn completions_of_ended_generations_are_dropped() {
     for names_user_index in [true, false] {
         let mut device = Device::new(names_user_index);
         let qp = device.qp(17, None);
@@ -326,7 +326,7 @@ fn unpolled_receive_frees_entry_of_shared_queue() {
 }
 
 #[test]
-fn end_lies_behind_entries_that_were_overwritten() {
+fn end_is_found_after_overwritten_entries() {
     let mut device = Device::new(true);
     let qp = device.qp(17, None);
     for number in 0..6 {
@@ -373,7 +373,7 @@ fn unpolled_completions_move_to_new_ring() {
 }
 
 #[test]
-fn ended_lives_end_one_later_in_new_ring() {
+fn ended_generations_end_one_later_in_new_ring() {
     let mut device = Device::new(true);
     let (qp, other) = (device.qp(17, None), device.qp(18, None));
     complete_sends(&mut device, &qp, 0..1);

@@ -269,7 +269,6 @@ fn semantics_name_existing_tests() {
         let shown_by = row.split('|').nth(4).expect("a last column");
         for test in shown_by.split('`').skip(1).step_by(2) {
             let is_there = match test.split_once("::") {
-                Some(("addr", "info")) => continue,
                 Some((file, name)) => module(file).is_some_and(|source| has_test(&source, name)),
                 None => has_test(&library, test),
             };

@@ -1,6 +1,6 @@
 //! Members of the kernel's unions.
 //!
-//! A union is bytes here, as large as its largest member: to read a union of the language is unsafe.
+//! Reading a Rust union is unsafe, so a union is bytes here, as large as its largest member.
 
 /// Converts members of a union into its bytes; the bytes beyond the member are zero.
 macro_rules! union_members {

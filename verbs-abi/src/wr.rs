@@ -1,7 +1,7 @@
 //! Work requests that are posted by way of the kernel.
 //!
 //! Drivers with a user-space data path do not take them: there POST_SEND with `wr_count` 0 is the doorbell of the
-//! software devices. Opcodes and flags are the same on every way.
+//! software devices. Opcodes and flags are the same in both cases.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -1,6 +1,6 @@
 //! Links: ports, and software devices over network devices.
 //!
-//! The functions of iproute2's `rdma link`, so that a machine without it can have an rxe or siw device.
+//! The module replaces iproute2's `rdma link`: a machine without iproute2 can have an rxe or siw device.
 
 use std::fmt;
 use std::str::FromStr;

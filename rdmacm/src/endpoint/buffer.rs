@@ -1,4 +1,4 @@
-//! [`Buffer`] and [`Message`]: registered memory in the hands of the program.
+//! [`Buffer`] and [`Message`]: registered memory that the program owns.
 
 use std::fmt;
 use std::io;

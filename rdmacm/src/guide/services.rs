@@ -86,7 +86,7 @@
 //! When the server stops, the task of each connection answers the request that it has taken, and closes the connection.
 //! The call [`recv`] is cancel safe: a request is either answered or was not taken. The client of a request that was not
 //! taken gets an error. On RoCE and InfiniBand, [`close`] waits until the client answers, so a client that makes no call
-//! uses up the grace. All responses were sent before that.
+//! delays the end by `grace`. All responses were sent before that.
 //!
 //! A client can have several requests in flight. It posts each with its number, receives in one task, and keeps the
 //! waiting callers in a map by the number. The peer's

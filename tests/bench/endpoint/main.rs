@@ -23,7 +23,7 @@ pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 const USAGE: &str = "usage: bench-endpoint group|low|safe ADDRESS asleep|data|polling LOAD SIZE COUNT
 LOAD: latency, rate, read or write, of COUNT messages of SIZE bytes;
       many: there and back on SIZE connections in one thread, asleep; alone with `group`, which is a poll group;
-      waiters: there and back on a connection of the safe level, on whose server SIZE threads wait, asleep
+      waiters: there and back on a connection of the safe tier, on whose server SIZE threads wait, asleep
 data: asleep until data arrives, without detection of the connection's end; only with `low`";
 
 /// Maximum number of sends, and of receives, in flight.

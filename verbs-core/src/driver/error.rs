@@ -1,4 +1,4 @@
-//! Errors of drivers. The layers above put them into words.
+//! Errors of drivers. The layers above convert them into texts.
 
 use nix::errno::Errno;
 

@@ -1,4 +1,4 @@
-//! Drivers of other crates, as trait objects, at the price of an indirect call.
+//! Drivers of other crates, as trait objects, which cost an indirect call.
 //!
 //! # Safety
 //!

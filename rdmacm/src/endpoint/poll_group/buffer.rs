@@ -1,4 +1,4 @@
-//! Buffers and messages of a poll group in the hands of the program.
+//! Buffers and messages of a poll group that the program owns.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

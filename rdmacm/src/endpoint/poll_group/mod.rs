@@ -32,8 +32,8 @@
 //! # Ok::<(), rdmacm::Error>(())
 //! ```
 //!
-//! In this program, an error of one member ends all. The example `poll_group` accepts further clients in the same loop, and
-//! a client that has ended or that has no free buffer does not affect the others:
+//! In this program, an error of one member ends all. The example `poll_group` accepts further clients in the same loop,
+//! and a client that has ended or that has no free buffer does not affect the others:
 //!
 //! ```no_run
 #![doc = include_str!("../../../examples/poll_group.rs")]
@@ -41,60 +41,61 @@
 //!
 //! # Ownership
 //!
-//! The group belongs to one thread or task at a time: all calls take `&mut self`, and there is no lock around the group. A
-//! program with several processors has one group for each. [`Message`] and [`SendBuffer`] are `Send`, and may be filled, read
-//! and dropped by other threads: they return to the group through a list, whose lock is held for a few instructions.
-//! Messages that were dropped are received into again when the group makes progress: in [`PollGroup::wait`] and
+//! The group belongs to one thread or task at a time: all calls take `&mut self`, and there is no lock around the
+//! group. A program with several processors has one group for each. [`Message`] and [`SendBuffer`] are `Send`, and may
+//! be filled, read and dropped by other threads: they return to the group through a list, whose lock is held for a few
+//! instructions. Buffers of dropped messages are posted again when the group makes progress: in [`PollGroup::wait`] and
 //! [`PollGroup::poll`]. Between those calls nothing is polled, reposted or answered.
 //!
 //! # Buffers and fairness
 //!
-//! Any member may use any receive buffer. A member of which the program holds [`max_held`](PollGroupConfig::max_held) messages
-//! ends when another one comes ([`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun)), so that one peer cannot take all buffers
-//! while the program is slow with its messages. Several peers together still can: choose `receives` for the number of
-//! messages that may be in flight and held in all.
+//! Any member may use any receive buffer. A member of which the program holds [`max_held`](PollGroupConfig::max_held)
+//! messages ends when another one arrives ([`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun)), so that
+//! one peer cannot take all buffers while the program is slow with its messages. Several peers together still can:
+//! choose `receives` for the number of messages that may be in flight and held in all.
 //!
 //! - On InfiniBand and RoCE a message that finds no buffer waits at its peer, which tries again after 0.64 ms
 //!   (`min_rnr_timer`), as often as [`rnr_retry_count`](PollGroupConfig::rnr_retry_count) permits.
 //! - On iWARP such a message ends its connection. So the group has a reserve of an eighth of `receives`, at least two
 //!   buffers, and the peers must be told how many messages they may send. A member that ends after the queue may have
-//!   been empty ends with [`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun), although no message may be lost.
+//!   been empty ends with [`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun), although no message may be
+//!   lost.
 //!
 //! Sending is bounded twice: by [`sends_per_member`](PollGroupConfig::sends_per_member) for each member and by
 //! [`sends`](PollGroupConfig::sends) for all. A call that finds no room fails with
-//! [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock), and [`Event::Writable`] follows. Members that wait for a buffer
-//! get this event in the order of their calls.
+//! [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock), and [`Event::Writable`] follows. Members that wait for a
+//! buffer get this event in the order of their calls.
 //!
 //! # Admission
 //!
-//! The completion queue for receives has room for all receives. That for sends has room for `sends` requests and one more for
-//! each of [`members`](PollGroupConfig::members) members. A further member makes it grow; if the driver cannot resize it (siw),
-//! [`PollGroup::add`] and [`PollGroup::connect`] fail, and nothing is left of the attempt.
+//! The completion queue for receives has room for all receives. That for sends has room for `sends` requests and one
+//! more for each of [`members`](PollGroupConfig::members) members. A further member makes it grow; if the driver cannot
+//! resize it (siw), [`PollGroup::add`] and [`PollGroup::connect`] fail, and nothing is left of the attempt.
 //!
 //! # When a member ends
 //!
-//! Each member ends with exactly one [`Event::Ended`], whatever ends it: the peer, its kernel, this program, a failure, or the
-//! removal of the device. The reason is the one that a `Connection` would give; a request that was merely flushed is none. When
-//! the event is there, the kernel objects of the member are destroyed.
-//! Completions that the queue pair has left are polled before another member gets a queue pair, so that a message is never
-//! taken for one of a later member with the same queue pair number.
+//! Each member ends with exactly one [`Event::Ended`], whatever ends it: the peer, its kernel, this program, a failure,
+//! or the removal of the device. The reason is the one that a `Connection` would give; a flushed request is no reason.
+//! When the event is returned, the kernel objects of the member are destroyed. Completions that the queue pair has left
+//! are polled before another member gets a queue pair, so that a message is never taken for one of a later member with
+//! the same queue pair number.
 //!
 //! # Costs
 //!
-//! - All members have one protection domain. Memory that is exported under a key in that domain would be in reach of the peers
-//!   of all members. A group exports none.
-//! - A member has no reads, writes, atomics, exports or memory windows, and no SEND with invalidate: use a `Connection` for
-//!   them.
+//! - All members have one protection domain. The peers of all members could access memory that is exported in that
+//!   domain. So a group exports no memory.
+//! - A member has no reads, writes, atomics, exports or memory windows, and no SEND with invalidate: use a `Connection`
+//!   for them.
 //! - Destroying a queue pair and an id are commands that the thread of the group waits for. On iWARP, connecting TCP and
-//!   giving up an attempt hold up all members (siw: up to about 10 s).
+//!   canceling an attempt delay all members (siw: up to about 10 s).
 //!
 //! # Driver notes
 //!
 //! rxe (Linux 6.12) loses the receive of a message of several packets whose connection ends in the middle: its buffer
-//! comes back when the group is dropped.
+//! returns when the group is dropped.
 //!
-//! The kernel reports the removal of an rxe or siw device to connections, and to nothing else: a group without members does
-//! not learn of it, and the removal waits until the program drops the group.
+//! The kernel reports the removal of an rxe or siw device to connections, and to nothing else: a group without members is
+//! not notified, and the removal waits until the program drops the group.
 
 mod buffer;
 mod completions;

@@ -1,4 +1,4 @@
-//! Buffers that the program has dropped, on their way back to their group.
+//! Buffers that the program has dropped and their group has not taken back yet.
 
 use std::mem;
 use std::sync::{Arc, Mutex};

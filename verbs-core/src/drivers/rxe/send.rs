@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! See [`driver`](crate::driver). Unsafe is only storing a request, which gives memory to the
+//! See [`driver`](crate::driver). Storing a request is unsafe, because it gives memory to the
 //! device.
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 

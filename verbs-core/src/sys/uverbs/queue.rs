@@ -4,8 +4,8 @@
 //!
 //! # Safety
 //!
-//! As in the module above: the address that a command holds is that of its response, which this module sets. Posting
-//! gives memory to the device.
+//! A command holds the address of its response, which this module sets, as in the module above. Posting gives memory to
+//! the device.
 
 use std::os::fd::AsFd;
 use std::ptr;

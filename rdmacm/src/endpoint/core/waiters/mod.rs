@@ -6,8 +6,8 @@
 //! the comparison wakes another waiter for the same resource. So no order of wakeups and departures loses a wakeup.
 //!
 //! An event loop is a waiter for each operation that returned `WouldBlock`. It is asleep as long as the operation would
-//! fail again; awake, its descriptor is readable. It may never try again, so it does not count as a receiver: a message
-//! for which an event loop is woken wakes a thread or a task too.
+//! fail again. While it is awake, its descriptor is readable. It may never try again, so it does not count as a
+//! receiver: a message for which an event loop is woken wakes a thread or a task too.
 //!
 //! The kernel's events wake only a thread that sleeps on the descriptors, or tasks and event loops that watch them. The
 //! waiters therefore need [a successor](WaiterList::wake_successor) when a thread stops sleeping there.

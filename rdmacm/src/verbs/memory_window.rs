@@ -9,8 +9,8 @@ use verbs_abi::{
 };
 
 use super::completion::CompletionQueue;
+use super::creation_order::CreationOrder;
 use super::memory::MemoryRegion;
-use super::moment::CreationOrder;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::queue_pair::QueuePair;

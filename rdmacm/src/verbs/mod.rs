@@ -34,6 +34,7 @@ mod completion;
 mod completion_channel;
 mod context;
 mod copied_memory;
+mod creation_order;
 mod depths;
 mod drain;
 mod ece;
@@ -45,7 +46,6 @@ mod global_route;
 mod membership;
 mod memory;
 mod memory_window;
-mod moment;
 mod multicast;
 #[cfg(test)]
 mod null_device;

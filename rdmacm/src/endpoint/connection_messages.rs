@@ -28,6 +28,7 @@ impl Connection {
     /// Nothing is sent then. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
     /// [`post_send`](Self::post_send):
     /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed a [buffer](ConnectionConfig::send_buffer_size).
+    ///
     /// # Examples
     ///
     /// ```no_run
@@ -99,6 +100,7 @@ impl Connection {
     ///
     /// In addition to the errors of [`recv`](Self::recv):
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    ///
     /// # Examples
     ///
     /// ```no_run
@@ -126,6 +128,7 @@ impl Connection {
     ///
     /// In addition to the errors of [`recv`](Self::recv):
     /// - [`ErrorKind::WouldBlock`] if no message has arrived.
+    ///
     /// # Examples
     ///
     /// ```no_run
@@ -187,6 +190,7 @@ impl Connection {
     /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
     ///   [`ErrorKind::DeviceRemoved`] if the connection has ended.
     /// - [`ErrorKind::NotOwner`] after a fork.
+    ///
     /// # Examples
     ///
     /// ```no_run
@@ -250,6 +254,7 @@ impl Connection {
     /// # Errors
     ///
     /// The errors of [`start_send`](Self::start_send) and [`RemoteOperation::wait`].
+    ///
     /// # Examples
     ///
     /// ```no_run

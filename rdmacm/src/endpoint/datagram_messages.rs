@@ -34,6 +34,7 @@ impl DatagramSocket {
     /// # Errors
     ///
     /// The errors of [`start_resolve_peer`](Self::start_resolve_peer) and [`RemoteOperation::wait`].
+    ///
     /// # Examples
     ///
     /// ```no_run
@@ -93,6 +94,7 @@ impl DatagramSocket {
     /// Nothing is sent then. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
     /// [`post_send_to`](Self::post_send_to):
     /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed [`mtu`](Self::mtu).
+    ///
     /// # Examples
     ///
     /// ```no_run
@@ -133,6 +135,7 @@ impl DatagramSocket {
     /// - [`ErrorKind::Disconnected`] if this side has [ended](Self::abort) the socket.
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
     /// - [`ErrorKind::NotOwner`] after a fork.
+    ///
     /// # Examples
     ///
     /// ```no_run
@@ -154,6 +157,7 @@ impl DatagramSocket {
     ///
     /// In addition to the errors of [`recv_from`](Self::recv_from):
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
+    ///
     /// # Examples
     ///
     /// ```no_run
@@ -211,6 +215,7 @@ impl DatagramSocket {
     ///
     /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket has ended.
     /// - [`ErrorKind::NotOwner`] after a fork.
+    ///
     /// # Examples
     ///
     /// ```no_run

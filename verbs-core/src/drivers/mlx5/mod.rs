@@ -394,3 +394,6 @@ unsafe impl Driver for Mlx5 {
         qp.end(&distinct(cqs.send, cqs.recv));
     }
 }
+
+#[cfg(test)]
+mod tests;

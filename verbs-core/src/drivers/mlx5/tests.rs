@@ -1,11 +1,12 @@
 use std::sync::atomic::AtomicBool;
 
-use verbs_abi::IB_USER_VERBS_CMD_QUERY_PORT;
+use verbs_abi::{IB_USER_VERBS_CMD_QUERY_PORT, ib_uverbs_create_srq};
 
-use super::registers::Registers;
+use super::registers::{RegisterFacts, Registers};
 use super::*;
+use crate::sys::mapping::Mapping;
 
-/// Returns the driver of a device without registers.
+/// Returns the driver of a device whose registers are memory of this process.
 fn driver() -> Mlx5 {
     let limits = Limits {
         send_entry: 1024,
@@ -14,9 +15,18 @@ fn driver() -> Mlx5 {
         receives: 1 << 15,
         shared_receives: 1 << 15,
     };
+    let facts = RegisterFacts {
+        total: 2,
+        dedicated: 1,
+        shared: 1,
+        size: 512,
+        per_kernel_page: 1,
+        copies_nothing: false,
+    };
+    let registers = Registers::map_static(facts, |_, length| Mapping::private(length));
     let facts = Facts {
         limits,
-        registers: Registers::absent(),
+        registers: Arc::new(registers.expect("registers")),
         copies_inline_only: false,
         user_indices: None,
         completion_shift: 6,
@@ -78,4 +88,45 @@ fn link_layer_of_each_port_is_queried_once() {
     ignore_poison(driver.link_layers.lock())[1].1 = rdma_link_layer::IB_LINK_LAYER_ETHERNET;
     assert_eq!(driver.link_layer(cx, 1), Ok(rdma_link_layer::IB_LINK_LAYER_INFINIBAND));
     assert_eq!(driver.link_layer(cx, 2), Ok(rdma_link_layer::IB_LINK_LAYER_ETHERNET));
+}
+
+/// The kernel answers with the capacities that were requested. Those of the rings are larger.
+#[test]
+fn queues_have_capacities_of_their_rings() {
+    let driver = driver();
+    let (file, is_removed) = (UverbsFile::silent(), AtomicBool::new(false));
+    let cx = CommandContext::new(&file, &is_removed);
+    let cq = driver.create_cq(cx, ib_uverbs_create_cq { cqe: 10, ..Default::default() });
+    let cq = cq.expect("a completion queue").control;
+    let create = |qp_type, is_srq, srq_handle| {
+        let request = ib_uverbs_ex_create_qp {
+            qp_type,
+            max_send_wr: 10,
+            max_recv_wr: 10,
+            max_send_sge: 1,
+            max_recv_sge: 3,
+            max_inline_data: 20,
+            is_srq,
+            srq_handle,
+            ..Default::default()
+        };
+        driver.create_qp(cx, request, CqControls { send: &cq, recv: &cq })
+    };
+    let qp = create(QpType::IB_UVERBS_QPT_RC, 0, 0).expect("a queue pair");
+    // An entry of the send queue has 256 bytes: 192 for other segments and 4 for the length of inline data.
+    let held = qp.response;
+    assert_eq!((held.max_send_wr, held.max_send_sge, held.max_inline_data), (16, 1, 60));
+    assert_eq!((held.max_recv_wr, held.max_recv_sge), (16, 4));
+    assert!(qp.recv.is_some());
+    let (max_wr, max_sge) = (10, 2);
+    let request = ib_uverbs_create_srq { max_wr, max_sge, ..Default::default() };
+    let srq = driver.create_srq(cx, CreateSrq::Plain(request), None).expect("a shared queue");
+    // One entry of the list stays unused, and an entry of 64 bytes begins with the link.
+    assert_eq!((srq.response.max_wr, srq.response.max_sge), (15, 3));
+    // These queue pairs have no receive queue of their own.
+    for (qp_type, is_srq) in [(QpType::IB_UVERBS_QPT_RC, 1), (QpType::IB_UVERBS_QPT_XRC_INI, 0)] {
+        let qp = create(qp_type, is_srq, srq.response.srq_handle).expect("a queue pair");
+        assert!(qp.recv.is_none());
+        assert_eq!((qp.response.max_recv_wr, qp.response.max_recv_sge), (0, 0));
+    }
 }

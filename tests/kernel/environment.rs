@@ -14,6 +14,10 @@ use rdmacm::verbs::{
 };
 use rdmacm::{Error, ErrorKind};
 use rdmacm_tests::wait_until;
+use verbs_core::driver::DeviceInfo;
+use verbs_core::engine::DeviceContext;
+use verbs_core::sys::uverbs::UverbsFile;
+use zerocopy::IntoBytes;
 
 use crate::child::{forbid_ioctl, forbid_netlink, forbid_writing_to_the_next_file, hide, in_child};
 use crate::fixtures::{
@@ -296,6 +300,25 @@ fn siw_port_attributes_and_tables_are_read() {
     assert_eq!(port.state(), Some(PortState::IB_PORT_ACTIVE));
     assert_eq!(port.netdev(), Some("v1"));
     assert!(port.pkeys().expect("P_Keys").is_empty());
+}
+
+/// Drivers ask for a single entry, and continue without it if the kernel refuses the query.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn single_gid_entries_agree_with_table() {
+    let device = device(roce_name());
+    let node = device.uverbs().expect("the device should have a verbs node");
+    let driver = device.driver().expect("the driver should be known");
+    let file = UverbsFile::open(&node.path(), node.device_number(), driver).expect("open the node");
+    let info = DeviceInfo { driver: Some(driver), abi_version: node.abi_version() };
+    let (context, _opened) = DeviceContext::open(file, &info).expect("open the device");
+    let table = context.file().gid_table(256).expect("the table");
+    assert!(!table.is_empty());
+    for entry in &table {
+        let single = context.file().gid_entry(entry.port_num, entry.gid_index).expect("the entry");
+        assert_eq!(single.as_bytes(), entry.as_bytes(), "index {}", entry.gid_index);
+    }
+    context.file().gid_entry(2, 0).expect_err("there is one port");
 }
 
 /// Checks that a port's GID table from the ioctl equals the one in sysfs.

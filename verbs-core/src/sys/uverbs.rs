@@ -406,6 +406,8 @@ impl UverbsFile {
     pub fn gid_entry(&self, port: u32, index: u32) -> Result<ib_uverbs_gid_entry, CommandError> {
         let mut entry = ib_uverbs_gid_entry::default();
         let mut call = Call::new(UVERBS_METHOD_QUERY_GID_ENTRY, self.driver);
+        // The kernel takes both numbers as constants, which have 64 bits.
+        let (port, index) = (u64::from(port), u64::from(index));
         call.input(UVERBS_ATTR_QUERY_GID_ENTRY_PORT, port.as_bytes());
         call.input(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, index.as_bytes());
         call.input(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0_u32.as_bytes());

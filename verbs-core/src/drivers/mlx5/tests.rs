@@ -130,3 +130,21 @@ fn queues_have_capacities_of_their_rings() {
         assert_eq!((qp.response.max_recv_wr, qp.response.max_recv_sge), (0, 0));
     }
 }
+
+#[test]
+fn destroyed_queue_pair_ends_on_both_queues() {
+    let driver = driver();
+    let (file, is_removed) = (UverbsFile::silent(), AtomicBool::new(false));
+    let cx = CommandContext::new(&file, &is_removed);
+    let cq = || driver.create_cq(cx, ib_uverbs_create_cq { cqe: 10, ..Default::default() });
+    let [send, recv] = [cq(), cq()].map(|cq| cq.expect("a completion queue").control);
+    let request =
+        ib_uverbs_ex_create_qp { qp_type: QpType::IB_UVERBS_QPT_RC, ..Default::default() };
+    let cqs = || CqControls { send: &send, recv: &recv };
+    let qp = driver.create_qp(cx, request, cqs()).expect("a queue pair").data;
+    let (_, table) = qp.get();
+    // This function, the queue pair and both completion queues have the table.
+    assert_eq!(Arc::strong_count(&table), 4);
+    driver.on_destroyed(&qp, cqs());
+    assert_eq!(Arc::strong_count(&table), 2);
+}

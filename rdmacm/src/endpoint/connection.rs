@@ -246,7 +246,7 @@ impl Connection {
 
     /// Ends the connection at once.
     ///
-    /// Posted messages are flushed, and messages that were not received are discarded.
+    /// Posted messages that are not sent yet and messages that were not received are discarded.
     ///
     /// The peer is notified. When this returns, the kernel objects are destroyed, except for the memory of [`Buffer`]s
     /// and [`Message`]s that the program holds. Threads that wait in other calls return with

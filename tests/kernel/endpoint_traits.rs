@@ -138,7 +138,7 @@ fn malformed_address_is_refused() {
     let error = Connector::new().connect("10.0.0.1").expect_err("no port");
     assert_eq!(
         error.to_string(),
-        "cannot use the address \"10.0.0.1\": it is not of the form HOST:PORT (EINVAL)"
+        "cannot use the address \"10.0.0.1\": an address has the form HOST:PORT (EINVAL)"
     );
 }
 

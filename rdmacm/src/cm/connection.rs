@@ -487,7 +487,7 @@ impl Inner {
         match self.service() {
             ServiceType::Connected => Ok(()),
             ServiceType::Datagram => {
-                let reason = "it is for datagrams, which have no connection";
+                let reason = "the id is for datagrams, which have no connection";
                 Err(Error::invalid(operation, self.to_string(), reason))
             }
         }

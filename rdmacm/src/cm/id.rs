@@ -181,7 +181,9 @@ impl CmId {
             return Err(DestroyError::new(self, error));
         }
         if self.inner.acks.held_by_this_thread() {
-            let kind = ErrorKind::WouldDeadlock("it holds an event of the id; drop it first");
+            let kind = ErrorKind::WouldDeadlock(
+                "this thread holds an event of the id; drop the event first",
+            );
             let error = Error::new(OPERATION, self.inner.to_string(), kind);
             return Err(DestroyError::new(self, error));
         }

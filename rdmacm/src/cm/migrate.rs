@@ -76,7 +76,9 @@ impl Inner {
         const OPERATION: &str = "migrate";
         self.check_process(OPERATION)?;
         if self.acks.held_by_this_thread() {
-            let kind = ErrorKind::WouldDeadlock("it holds an event of the id; drop it first");
+            let kind = ErrorKind::WouldDeadlock(
+                "this thread holds an event of the id; drop the event first",
+            );
             return Err(Error::new(OPERATION, self.to_string(), kind));
         }
         let _alone = ignore_poison(self.migration.lock());

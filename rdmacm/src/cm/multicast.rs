@@ -94,7 +94,9 @@ impl CmId {
         };
         let GroupEntry { handle, ref group, .. } = groups[place];
         if group.acks.held_by_this_thread() {
-            let kind = ErrorKind::WouldDeadlock("it holds an event of the group; drop it first");
+            let kind = ErrorKind::WouldDeadlock(
+                "this thread holds an event of the group; drop the event first",
+            );
             return Err(Error::new(OPERATION, subject(), kind));
         }
         let request = rdma_ucm_leave_mcast::new(handle);

@@ -85,7 +85,7 @@ impl CmId {
     pub fn migrate_to_sync(&self) -> Result<()> {
         self.inner.check_process("migrate")?;
         if self.is_sync() {
-            let reason = "it is synchronous already";
+            let reason = "the id is synchronous already";
             return Err(Error::invalid("migrate", self.inner.to_string(), reason));
         }
         let channel = EventChannel::new()?;
@@ -270,7 +270,7 @@ impl SyncMode {
         let reader = match self.request_reader.lock_until(deadline) {
             Ok(reader) => reader,
             Err(HeldByThisThread) => {
-                return failed(ErrorKind::WouldDeadlock("this thread waits on it already"));
+                return failed(ErrorKind::WouldDeadlock("this thread waits on the id already"));
             }
         };
         let Some(_reader) = reader else { return failed(ErrorKind::TimedOut) };

@@ -122,9 +122,9 @@ fn add_by(sources: &mut Sources, name: &str, kind: LinkType, netdev: &str) -> Re
             (Errno::EEXIST, _) => Some("the network device has a link of this kind already"),
             (Errno::ENFILE, _) => Some("another RDMA device has that name"),
             (Errno::EPERM, LinkType::Siw | LinkType::Other(_)) => Some(NEEDS_ADMIN),
-            (Errno::EPERM, LinkType::Rxe) => {
-                Some("it needs CAP_NET_ADMIN in the initial user namespace, and no VLAN device")
-            }
+            (Errno::EPERM, LinkType::Rxe) => Some(
+                "the command needs CAP_NET_ADMIN in the initial user namespace, and no VLAN device",
+            ),
             (Errno::EINVAL, LinkType::Rxe) => {
                 Some("the kernel has no rxe (modprobe rdma_rxe), or not for such a network device")
             }
@@ -178,7 +178,7 @@ fn delete_by(sources: &mut Sources, name: &str) -> Result<()> {
     })
 }
 
-const NEEDS_ADMIN: &str = "it needs CAP_NET_ADMIN in the initial user namespace";
+const NEEDS_ADMIN: &str = "the command needs CAP_NET_ADMIN in the initial user namespace";
 
 /// Returns the reason for which a name cannot be sent, if any.
 ///

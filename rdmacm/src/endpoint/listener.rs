@@ -283,7 +283,7 @@ impl Listener {
         here.map_err(|refused| refused.into_error(WAIT_FOR, self.subject()))?;
         let reader = self.reader.lock_until(deadline);
         reader.map_err(|HeldByThisThread| {
-            self.failed(ErrorKind::WouldDeadlock("this thread waits on it already"))
+            self.failed(ErrorKind::WouldDeadlock("this thread waits on the listener already"))
         })
     }
 

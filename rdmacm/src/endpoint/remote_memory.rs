@@ -76,10 +76,10 @@ impl RemoteMemory {
             ));
         };
         let [version, rights, 0, 0, rest @ ..] = bytes else {
-            return Err(invalid("it has bits that are not known"));
+            return Err(invalid("the descriptor has unknown bits"));
         };
         if *version != VERSION {
-            return Err(invalid("it is of another version"));
+            return Err(invalid("the descriptor has another version"));
         }
         let rights = RemoteAccess::from_bits(*rights).ok_or_else(|| invalid("unknown rights"))?;
         let (rkey, rest) = rest.split_first_chunk().expect("20 bytes are left");

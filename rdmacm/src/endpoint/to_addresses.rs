@@ -70,7 +70,11 @@ impl Target {
                 Some((host, port)) => (host.to_owned(), port),
                 None => {
                     let subject = format!("the address {text:?}");
-                    return Err(Error::invalid("use", subject, "it is not of the form HOST:PORT"));
+                    return Err(Error::invalid(
+                        "use",
+                        subject,
+                        "an address has the form HOST:PORT",
+                    ));
                 }
             },
         };

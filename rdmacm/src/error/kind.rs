@@ -164,7 +164,7 @@ impl fmt::Display for ErrorKind {
             Self::Unsupported(reason) => write!(f, "not supported: {reason}"),
             Self::NotOwner(reason) => write!(
                 f,
-                "it was opened {reason}, and the kernel takes commands only from the credentials that opened it"
+                "the object was opened {reason}, and the kernel takes commands only from the credentials that opened it"
             ),
             Self::MalformedResponse(reason) => write!(f, "malformed response: {reason}"),
         }

@@ -282,10 +282,14 @@ impl BufferedQueuePair {
         length: usize,
     ) -> Result<(u64, Sge), PostBufferError> {
         if buffer.pd() != self.qp().pd() {
-            return Err(self.unfit(buffer, libc::EINVAL, "it is of another protection domain"));
+            return Err(self.unfit(
+                buffer,
+                libc::EINVAL,
+                "the buffer belongs to another protection domain",
+            ));
         }
         let Some(sge) = buffer.sge(length) else {
-            return Err(self.unfit(buffer, libc::EINVAL, "it has fewer bytes"));
+            return Err(self.unfit(buffer, libc::EINVAL, "the buffer has fewer bytes"));
         };
         match self.posted.put(buffer) {
             Ok(wr_id) => Ok((wr_id, sge)),

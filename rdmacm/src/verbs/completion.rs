@@ -38,7 +38,7 @@ const POLL: &str = "poll";
 /// Reason in errors about a queue that a [`BufferedQueuePair`](super::BufferedQueuePair) polls.
 const POLLED_BY_BUFFERS: &str =
     "its completions are polled by the `BufferedQueuePair` of a queue pair";
-const POLLED_HERE: &str = "it has the queue's poller; drop that first";
+const POLLED_HERE: &str = "this thread holds the poller of the queue; drop the poller first";
 
 /// A completion queue, which reports the work requests that queue pairs have completed.
 ///

@@ -92,7 +92,7 @@ impl Context {
         const OPERATION: &str = "open the device";
         let subject = || device.name().to_owned();
         let Some(node) = device.uverbs() else {
-            let reason = format!("it has no verbs node; {}", hint::MODULES);
+            let reason = format!("the device has no verbs node; {}", hint::MODULES);
             let kind =
                 ErrorKind::InvalidInput { errno: Errno::ENODEV as i32, reason: reason.into() };
             return Err(Error::new(OPERATION, subject(), kind));

@@ -144,7 +144,11 @@ impl DmaMemory {
     ) -> Result<(&[AtomicU8], &[AtomicUsize], &[AtomicU8])> {
         if offset.checked_add(length).is_none_or(|end| end > self.len()) {
             let subject = format!("{length} bytes at offset {offset} of memory");
-            return Err(Error::invalid(operation, subject, format!("it has {}", self.len())));
+            return Err(Error::invalid(
+                operation,
+                subject,
+                format!("the memory has {} bytes", self.len()),
+            ));
         }
         // SAFETY: `offset` is within the mapping, as checked above, and the mapping exists while
         // `self` is borrowed.

@@ -114,7 +114,9 @@ impl QueuePair {
         self.context().check_process(DRAIN, || self.subject())?;
         let (send_cq, recv_cq) = (self.send_cq(), self.recv_cq());
         if self.holds_a_queue() || send_cq.is_polled_here() || recv_cq.is_polled_here() {
-            let kind = ErrorKind::WouldDeadlock("it has a queue or a poller; drop that first");
+            let kind = ErrorKind::WouldDeadlock(
+                "this thread holds the guard of a queue or a poller; drop the guard or the poller first",
+            );
             return Err(Error::new(DRAIN, self.subject(), kind));
         }
         self.check_has_rings(DRAIN)?;

@@ -491,7 +491,7 @@ impl MemoryRegion {
 /// checks the length.
 fn range(operation: &'static str, start: NonNull<u8>, length: usize) -> Result<[AlignedU64; 2]> {
     if length == 0 {
-        return Err(Error::invalid(operation, "memory", "it has no bytes"));
+        return Err(Error::invalid(operation, "memory", "the memory has no bytes"));
     }
     let [start, bytes] = [start.as_ptr().expose_provenance(), length]
         .map(|number| u64::try_from(number).expect("an address has at most 64 bits"));

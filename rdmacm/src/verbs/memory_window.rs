@@ -149,7 +149,7 @@ impl<'a> BindRequest<'a> {
     pub(super) fn check(&self, qp: &QueuePair) -> Result<(), &'static str> {
         let Self { window, region, .. } = *self;
         if qp.qp_type() == QpType::IB_UVERBS_QPT_UD {
-            return Err("it is for datagrams, which need a destination");
+            return Err("the queue pair is for datagrams, which need a destination");
         }
         if window.pd() != qp.pd() {
             return Err("the memory window is of another protection domain");

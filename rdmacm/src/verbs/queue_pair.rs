@@ -34,7 +34,7 @@ use crate::sync::HandoffMutex;
 const MODIFY: &str = "modify";
 
 /// Reason in errors about the receive queue of a queue pair that uses a shared receive queue.
-const SHARES: &str = "it has no receive queue of its own, but a shared one";
+const SHARES: &str = "the queue pair has no receive queue of its own, but a shared one";
 
 /// Reason in errors about the receive queue of an XRC initiator.
 const INITIATES: &str = "an XRC initiator only sends";

@@ -97,7 +97,9 @@ impl EventSource {
         if !asynchronous.held_by_this_thread() && !has_completion {
             return Ok(());
         }
-        let kind = ErrorKind::WouldDeadlock("it holds an event of the object; drop it first");
+        let kind = ErrorKind::WouldDeadlock(
+            "this thread holds an event of the object; drop the event first",
+        );
         Err(Error::new(DESTROY, subject(), kind))
     }
 

@@ -322,7 +322,9 @@ impl SharedReceiveQueue {
     /// Locks the ring for `operation`, which fails if the calling thread already holds the ring.
     pub(super) fn lock(&self, operation: &'static str) -> Result<HandoffGuard<'_, AnyRecvRing>> {
         self.inner.receive.lock().map_err(|HeldByThisThread| {
-            let kind = ErrorKind::WouldDeadlock("it has the queue; drop that first");
+            let kind = ErrorKind::WouldDeadlock(
+                "this thread holds the guard of the queue; drop the guard first",
+            );
             Error::new(operation, self.subject(), kind)
         })
     }

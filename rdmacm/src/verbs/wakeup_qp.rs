@@ -55,7 +55,8 @@ impl WakeupQp {
         let created = Qp::create(context.engine(), pd.number(), request, cqs)?;
         let NewQp { qp, recv, memory, .. } = created;
         let object = Object::with_memory(context, qp.handle(), memory);
-        let receive = recv.ok_or(CreateError::Unsupported("it has no receive queue"))?;
+        let receive =
+            recv.ok_or(CreateError::Unsupported("the queue pair has no receive queue"))?;
         let queue_pair = KernelQp { object, _pd: pd.clone(), receive };
         let wr_id = NEXT_WR_ID.fetch_sub(1, Ordering::Relaxed);
         Ok(Self { qp, wr_id, queue_pair: Some(queue_pair) })

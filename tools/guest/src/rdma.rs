@@ -27,7 +27,7 @@ pub(crate) fn set_up(devices: &[Device]) -> Result<()> {
         while let Some(missing) = missing(*device).context("read the state of an RDMA device")? {
             if Instant::now() > deadline {
                 return Err(Error::new(format!(
-                    "cannot set up {}: it has no {missing}",
+                    "cannot set up {}: the device has no {missing}",
                     device.name()
                 )));
             }

@@ -229,8 +229,12 @@ impl Qp {
                     false => Err("the address handle is of another protection domain"),
                 }
             }
-            (QpType::IB_UVERBS_QPT_UD, _) => Err("it is for datagrams, which need a destination"),
-            (_, SendOperation::SendTo { .. }) => Err("it is connected, and sends to its peer only"),
+            (QpType::IB_UVERBS_QPT_UD, _) => {
+                Err("the queue pair is for datagrams, which need a destination")
+            }
+            (_, SendOperation::SendTo { .. }) => {
+                Err("the queue pair is connected, and sends to its peer only")
+            }
             (QpType::IB_UVERBS_QPT_XRC_INI, _) => Ok(()),
             (_, SendOperation::AtSharedQueue { .. }) => {
                 Err("only a send of an XRC initiator names a shared receive queue")

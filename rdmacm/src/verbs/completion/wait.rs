@@ -82,7 +82,7 @@ impl CompletionQueue {
             |reason: &'static str| Error::invalid(OPERATION, self.inner.subject(), reason);
         self.context().check_process(OPERATION, || self.inner.name())?;
         let Some(channel) = &self.inner.channel else {
-            return Err(invalid("it has no completion channel"));
+            return Err(invalid("the queue has no completion channel"));
         };
         if into.is_empty() {
             return Err(invalid("there is no place for a completion"));
@@ -90,7 +90,7 @@ impl CompletionQueue {
         let mut poll = || self.poll_by(into, deadline);
         let sleeper = self.inner.sleeper.lock_until(deadline);
         let sleeper = sleeper.map_err(|HeldByThisThread| {
-            let kind = ErrorKind::WouldDeadlock("this thread waits on it already");
+            let kind = ErrorKind::WouldDeadlock("this thread waits on the queue already");
             Error::new(OPERATION, self.inner.subject(), kind)
         })?;
         let Some(_sleeper) = sleeper else { return Ok(poll()?.unwrap_or(0)) };

@@ -197,7 +197,9 @@ fn poll(
 impl QueuePair {
     /// Takes the rings of the work queues.
     fn take_work_rings(&self) -> Result<(AnySendRing, AnyRecvRing)> {
-        let held = |HeldByThisThread| self.held(TAKE, "it has a queue; drop that first");
+        let held = |HeldByThisThread| {
+            self.held(TAKE, "this thread holds the guard of a queue; drop the guard first")
+        };
         let mut send = self.inner.send.lock().map_err(held)?;
         let mut recv = self.inner.receive.lock().map_err(held)?;
         if let AnySendRing::Absent(why) = &*send {

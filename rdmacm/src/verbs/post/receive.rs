@@ -43,9 +43,8 @@ impl QueuePair {
                 AnyRecvRing::Absent(why) => Err(Error::invalid(POST_RECV, self.subject(), why)),
                 _ => Ok(ReceiveQueueGuard { qp: self, ring, pushed: false }),
             },
-            Err(HeldByThisThread) => {
-                Err(self.held(POST_RECV, "it has the receive queue; drop that first"))
-            }
+            Err(HeldByThisThread) => Err(self
+                .held(POST_RECV, "this thread holds the guard of the queue; drop the guard first")),
         }
     }
 

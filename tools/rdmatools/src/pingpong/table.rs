@@ -124,7 +124,7 @@ impl<'a> QueuePairSet<'a> {
         let port = context.query_port(options.ib_port)?;
         let is_ethernet = port.link_layer == LinkLayer::IB_LINK_LAYER_ETHERNET;
         if !is_ethernet && port.lid == 0 {
-            return Err(Failure::new("cannot use the port: it has no LID"));
+            return Err(Failure::new("cannot use the port: the port has no LID"));
         }
         let gid = match options.gid_index {
             None if is_ethernet => {

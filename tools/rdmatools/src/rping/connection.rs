@@ -203,7 +203,7 @@ impl<'a, 'out> Connection<'a, 'out> {
             if work == Work::Receive && completion.byte_len() != MESSAGE_LENGTH {
                 let length = completion.byte_len();
                 let message = format!(
-                    "cannot read a message: it has {length} bytes instead of {MESSAGE_LENGTH}"
+                    "cannot read a message: the message has {length} bytes instead of {MESSAGE_LENGTH}"
                 );
                 return Err(Failure::new(message));
             }

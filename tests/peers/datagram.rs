@@ -12,7 +12,7 @@ every_pair! {
     mckeys
 }
 
-/// Starts `line`, which begins with the tool's name. What it prints comes line by line.
+/// Starts `line`, which begins with the tool's name. Its output arrives line by line.
 pub(crate) fn start(program: Program, line: &str) -> Process {
     let (tool, arguments) = line.split_once(' ').expect("a tool and its arguments");
     let mut command = match program {

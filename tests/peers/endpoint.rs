@@ -169,7 +169,7 @@ fn siw_poll_group_example_echoes() {
     echoes(&["poll_group"], SIW);
 }
 
-/// Messages to a peer that is killed: what waits comes to an end, and closing ends.
+/// After the peer is killed, calls that wait return, and closing ends.
 fn peer_death_is_reported(address: &str) {
     let address = format!("{address}:{}", port());
     let mut server = listening(example("echo", &["server", &address]));

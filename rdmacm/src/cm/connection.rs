@@ -450,7 +450,7 @@ impl Inner {
         }
     }
 
-    /// Moves `qp` to ERR, unless it is in ERR for good.
+    /// Moves `qp` to ERR, unless it is in ERR and cannot leave it.
     pub(super) fn flush(&self, qp: &OwnQp) -> Result<()> {
         if qp.has_ended() { Ok(()) } else { self.carry_out(&transition::ended(), qp) }
     }

@@ -36,7 +36,7 @@ impl OwnQp {
 
     /// Returns `true` if messages arrive in a shared receive queue.
     ///
-    /// For a target, the kernel tells the peer so in any case.
+    /// For a target, the kernel reports a shared receive queue to the peer in any case.
     pub(super) fn has_srq(&self) -> bool {
         match self {
             Self::Queues(qp) => qp.srq().is_some(),

@@ -30,7 +30,7 @@ impl CmId {
     ///
     /// Without `domain`, the target is in the domain of the id's [shared receive queue](Self::create_xrc_srq), or else
     /// in [the default domain](Self::default_xrc_domain). The target is brought to INIT; [`accept`](Self::accept) moves
-    /// it to the later states and tells the peer its number. The id holds the target until
+    /// it to the later states and sends its number to the peer. The id holds the target until
     /// [`destroy_qp`](Self::destroy_qp) or its own end.
     ///
     /// # Errors

@@ -382,8 +382,8 @@ impl QueuePair {
     /// # Driver notes
     ///
     /// On siw, change nothing but the state while requests are in flight. The kernel passes some
-    /// requests to a thread of its own. That thread drops a request for good if it finds a change
-    /// in progress.
+    /// requests to a thread of its own. That thread skips a request, and does not try again, if it
+    /// finds a change in progress.
     ///
     /// Kernel command: `IB_USER_VERBS_CMD_MODIFY_QP`, or `IB_USER_VERBS_EX_CMD_MODIFY_QP` (Linux
     /// 4.10) if there is a [rate limit](QueuePairAttributes::rate_limit), or options that

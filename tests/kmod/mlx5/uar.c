@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Pages of registers as objects, which programs allocate by ioctl if the kernel has told them that it has no static ones. */
+/* Pages of registers as objects, which programs allocate by ioctl if the kernel has reported that it has no static ones. */
 #include <linux/mm.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>

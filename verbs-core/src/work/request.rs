@@ -77,7 +77,7 @@ pub enum SendOperation<'a> {
     #[doc(alias = "remote_srqn")]
     #[doc(alias = "ibv_wr_set_xrc_srqn")]
     AtSharedQueue {
-        /// The number of the queue, which the peer tells.
+        /// The number of the queue, as the peer reports it.
         srq_number: u32,
         /// The operation.
         operation: &'a Self,

@@ -57,9 +57,9 @@
 //! - On InfiniBand and RoCE a message that finds no buffer waits at its peer, which tries again after 0.64 ms
 //!   (`min_rnr_timer`), as often as [`rnr_retry_count`](PollGroupConfig::rnr_retry_count) permits.
 //! - On iWARP such a message ends its connection. So the group has a reserve of an eighth of `receives`, at least two
-//!   buffers, and the peers must be told how many messages they may send. A member that ends after the queue may have
-//!   been empty ends with [`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun), although no message may be
-//!   lost.
+//!   buffers, and the protocol must limit the number of messages that the peers send. A member that ends after the queue
+//!   may have been empty ends with [`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun), although no message
+//!   may be lost.
 //!
 //! Sending is bounded twice: by [`sends_per_member`](PollGroupConfig::sends_per_member) for each member and by
 //! [`sends`](PollGroupConfig::sends) for all. A call that finds no room fails with

@@ -35,7 +35,7 @@ pub struct SendRing {
     flags: siw_wqe_flags,
     /// The kernel has moved the queue pair to RTS, which only the kernel knows.
     pub(super) connected: bool,
-    /// The kernel may not know of an element that it was to be told of.
+    /// A stored element may still need a doorbell.
     owes_doorbell: bool,
     /// Number of elements that were stored since a doorbell was last rung or found not to be needed.
     stored: u32,

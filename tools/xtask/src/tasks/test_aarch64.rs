@@ -121,19 +121,4 @@ fn build() -> Result<Vec<Artifact>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[test]
-    fn every_listed_prefix_runs_example() {
-        for prefix in EXAMPLE_TESTS {
-            let (module, test) = prefix.split_once("::").expect("the prefix should name a module");
-            let file = host::workspace().join(format!("tests/peers/{module}.rs"));
-            let text = fs::read_to_string(file).expect("the module should be a file of the peers");
-            assert!(text.contains(&format!("fn {test}")), "no test begins with {prefix}");
-            assert!(text.contains("example"), "{module} runs no example");
-        }
-    }
-}
+mod tests;

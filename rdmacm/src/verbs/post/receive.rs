@@ -43,8 +43,10 @@ impl QueuePair {
                 AnyRecvRing::Absent(why) => Err(Error::invalid(POST_RECV, self.subject(), why)),
                 _ => Ok(ReceiveQueueGuard { qp: self, ring, pushed: false }),
             },
-            Err(HeldByThisThread) => Err(self
-                .held(POST_RECV, "this thread holds the guard of the queue; drop the guard first")),
+            Err(HeldByThisThread) => Err(self.held(
+                POST_RECV,
+                "this thread holds the guard of the receive queue; drop the guard first",
+            )),
         }
     }
 

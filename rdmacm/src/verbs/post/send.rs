@@ -58,8 +58,10 @@ impl QueuePair {
                 AnySendRing::Absent(why) => Err(Error::invalid(POST_SEND, self.subject(), why)),
                 _ => Ok(SendQueueGuard { qp: self, ring }),
             },
-            Err(HeldByThisThread) => Err(self
-                .held(POST_SEND, "this thread holds the guard of the queue; drop the guard first")),
+            Err(HeldByThisThread) => Err(self.held(
+                POST_SEND,
+                "this thread holds the guard of the send queue; drop the guard first",
+            )),
         }
     }
 

@@ -73,6 +73,8 @@ mod multicast_group;
 pub(super) mod runtime;
 #[cfg(feature = "futures-core")]
 mod stream;
+#[cfg(test)]
+mod test_executor;
 mod turn;
 mod waiting;
 mod watch;

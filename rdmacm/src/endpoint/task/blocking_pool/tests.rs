@@ -2,12 +2,13 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::mpsc;
-use std::task::{Context, Wake};
+use std::task::Context;
 use std::thread::ThreadId;
 use std::time::Instant;
 
 use super::*;
 use crate::endpoint::task::runtime::{BlockingWork, Descriptor, RegisteredFd, Sleep};
+use crate::endpoint::task::test_executor::block_on;
 
 /// A runtime that treats all blocking work alike.
 #[derive(Debug, Clone, Copy)]
@@ -38,25 +39,6 @@ impl Runtime for Pool {
 
 fn pool(pool: Pool) -> Arc<dyn Runtime> {
     Arc::new(pool)
-}
-
-struct Unparks(thread::Thread);
-
-impl Wake for Unparks {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unparks(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
 }
 
 /// Reports the thread that drops it.

@@ -8,7 +8,7 @@ use std::pin::{Pin, pin};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::ready;
-use std::thread::{self, JoinHandle, Thread};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -17,6 +17,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::*;
 use crate::endpoint::task::runtime::{BlockingWork, Sleep};
+use crate::endpoint::task::test_executor::block_on;
 
 /// A registration that behaves as one of Tokio: it remembers readiness until it is consumed.
 #[derive(Debug, Default)]
@@ -249,25 +250,6 @@ impl Drop for OwnRegistered {
         self.stop.write(1).expect("the eventfd is open");
         let reactor = self.reactor.take().expect("the reactor is taken only on drop");
         reactor.join().expect("the reactor should not panic");
-    }
-}
-
-struct Unparks(Thread);
-
-impl Wake for Unparks {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unparks(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
     }
 }
 

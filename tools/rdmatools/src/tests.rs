@@ -1,4 +1,13 @@
+use clap::{Args, Command};
+
 use super::*;
+
+/// Parses the options of a tool from a line without its name.
+pub(crate) fn options<T: Args>(name: &'static str, line: &str) -> Result<T, clap::Error> {
+    let command = T::augment_args(Command::new(name).no_binary_name(true));
+    let matches = command.try_get_matches_from(line.split_whitespace())?;
+    T::from_arg_matches(&matches)
+}
 
 /// Returns status, output and errors of a call.
 fn call(line: &str) -> (u8, String, String) {

@@ -1,11 +1,7 @@
-use clap::{Command, FromArgMatches};
-
 use super::*;
 
 fn options(line: &str) -> Result<Options, clap::Error> {
-    let command = Options::augment_args(Command::new("rping").no_binary_name(true));
-    let matches = command.try_get_matches_from(line.split_whitespace())?;
-    Options::from_arg_matches(&matches)
+    crate::tests::options("rping", line)
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Locks, and a check that no command is issued under them.
 //!
-//! Other callers wait for the lock of an endpoint, so no kernel command is issued under it, except those of the data
-//! path. [`NoCommands`] is a part of the guard of such a lock. The code that issues a command asserts that
+//! Other callers wait for the lock of an endpoint, so no kernel command is issued under it, except those that post and
+//! poll. [`NoCommands`] is a part of the guard of such a lock. The code that issues a command asserts that
 //! `forbids_commands` is `false`. Both exist in builds with debug assertions, such as the tests, and cost nothing in
 //! others.
 
@@ -52,17 +52,6 @@ pub(crate) fn forbids_commands() -> bool {
     HELD.get() > 0
 }
 
-/// Calls `data_path`, whose commands are issued under the lock of an endpoint.
-#[inline(always)]
-pub fn with_commands<T>(data_path: impl FnOnce() -> T) -> T {
-    #[cfg(debug_assertions)]
-    let held = HELD.take();
-    let done = data_path();
-    #[cfg(debug_assertions)]
-    HELD.set(held);
-    done
-}
-
 #[cfg(all(test, debug_assertions))]
 mod tests {
     use super::*;
@@ -72,7 +61,6 @@ mod tests {
         assert!(!forbids_commands());
         let guards = [NoCommands::begin(), NoCommands::begin()];
         assert!(forbids_commands());
-        assert!(!with_commands(forbids_commands), "of the data path");
         let [first, second] = guards;
         drop(first);
         assert!(forbids_commands());

@@ -52,6 +52,22 @@ impl Shared {
         Ok((guarded, true))
     }
 
+    /// Completes requests that were posted while the queue pair was in ERR.
+    ///
+    /// Their completions raise an event if the queue is armed, as all others do.
+    #[cold]
+    pub(super) fn flush_posted(&self) {
+        let guarded = self.lock_here();
+        let Some(qp) = guarded.state.qp() else { return };
+        let running = guarded.begin_command();
+        let flushed = qp.flush_deferred();
+        drop(qp);
+        let mut guarded = running.finish();
+        // After another error the requests complete when the queue pair is destroyed, which follows the end that has set
+        // the queue pair to ERR.
+        let _ = flushed.or_else(|error| guarded.state.unless_gone(error));
+    }
+
     /// Takes the next step of recovering a failed queue pair.
     ///
     /// Returns `true` if there was a step; the caller then polls.
@@ -106,13 +122,13 @@ impl Shared {
         let mut guarded = self.lock_here();
         let (applied, command) = guarded.state.on_cm_event(&mut event, failure);
         // The waiters are woken when all events were read: see `RunningCommand`.
-        guarded.unlock_unchanged();
+        guarded.unlock_within_command();
         // It may have a request, whose id goes with it. An id of which a command is issued waits for its events.
         drop(event);
         if let Some((token, error)) = command.and_then(|command| command.issue()) {
             let mut guarded = self.lock_here();
             guarded.state.on_cm_command_failed(token, &error);
-            guarded.unlock_unchanged();
+            guarded.unlock_within_command();
         }
         applied.map(|()| true)
     }
@@ -145,7 +161,7 @@ impl Shared {
     fn read_failure(&self, has_disconnected: bool) -> Option<AsyncEventType> {
         let guarded = self.lock_here();
         let qp = guarded.state.qp();
-        guarded.unlock_unchanged();
+        guarded.unlock_within_command();
         let qp = qp.filter(|qp| !has_disconnected || qp.ends_with_connection())?;
         qp.peer_failure()
     }
@@ -176,7 +192,7 @@ impl Shared {
         if let Some(cm) = &mut guarded.state.cm {
             each(cm);
         }
-        guarded.unlock_unchanged();
+        guarded.unlock_within_command();
     }
 }
 

@@ -13,7 +13,6 @@ use super::timer::Timer;
 use crate::cm::CmId;
 use crate::device::Transport;
 use crate::error::Result;
-use crate::lock;
 use crate::verbs::{
     BufferedQueuePair, Completion, CompletionChannel, CompletionQueue, PostBufferError, QpState,
     QueuePair, QueuePairAttributes, QueuePairInit, RegisteredBuffer,
@@ -67,7 +66,7 @@ impl NewEndpoint {
             ..QueuePairInit::new(&recv_cq)
         };
         let mut queues = BufferedQueuePair::new(id.create_qp(&pd, &init)?)?;
-        queues.defer_destruction();
+        queues.defer_commands();
         let count = |number| usize::try_from(number).expect("32 bits fit");
         let sends = count(config.send_buffers);
         let receives = count(receives);
@@ -233,21 +232,19 @@ impl QueueIo for KernelObjects {
         length: usize,
         outgoing: Outgoing<'_>,
     ) -> Result<(), NotPosted<RegisteredBuffer>> {
-        // As below.
-        let posted = lock::with_commands(|| match outgoing {
+        let posted = match outgoing {
             Outgoing::Operation(operation) => self.queues.post_send(buffer, length, operation),
             Outgoing::Datagram { address, qp_num, qkey, imm_data } => {
                 self.queues.post_send_to(buffer, length, address, qp_num, qkey, imm_data)
             }
             Outgoing::Bind(request) => self.queues.bind_window(buffer, request),
-        });
+        };
         Ok(posted?)
     }
 
     #[inline(always)]
     fn post_recv(&mut self, buffer: RegisteredBuffer) -> Result<(), NotPosted<RegisteredBuffer>> {
-        // A queue pair may be in ERR already. There the doorbell of rxe is a MODIFY_QP, and siw's requests are flushed here.
-        Ok(lock::with_commands(|| self.queues.post_recv(buffer))?)
+        Ok(self.queues.post_recv(buffer)?)
     }
 
     #[inline(always)]

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use verbs_abi::{AlignedU64, ib_uverbs_comp_event_desc};
+use verbs_abi::{AlignedU64, IB_USER_VERBS_CMD_MODIFY_QP, ib_uverbs_comp_event_desc};
 use zerocopy::IntoBytes;
 
 use super::connection::Connection;
@@ -23,7 +23,10 @@ use super::shared::Shared;
 use super::state::State;
 use super::{Buffer, Message};
 use crate::cm::fake_connection;
+use crate::drivers::any::AnyDriver;
+use crate::drivers::null::Null;
 use crate::error::{ErrorKind, Result};
+use crate::sys::uverbs::UverbsFile;
 use crate::verbs::{
     BufferedQueuePair, CompletionChannel, CompletionQueue, Context, ProtectionDomain, QpState,
     QueuePair, QueuePairAttributes, QueuePairCaps, QueuePairInit, RegisteredBuffer, WcStatus,
@@ -45,18 +48,21 @@ struct Loopback {
 
 impl Loopback {
     fn new() -> Self {
-        let context = Context::null();
-        let pd = ProtectionDomain::new(&context).expect("protection domain");
-        let (completions, device) = CompletionChannel::on_socket(&context);
+        Self::on(&Context::null())
+    }
+
+    fn on(context: &Context) -> Self {
+        let pd = ProtectionDomain::new(context).expect("protection domain");
+        let (completions, device) = CompletionChannel::on_socket(context);
         completions.set_nonblocking(true).expect("a socket");
-        let cq = || CompletionQueue::new(&context, 16, Some(&completions)).expect("a queue");
+        let cq = || CompletionQueue::new(context, 16, Some(&completions)).expect("a queue");
         let (recv_cq, send_cq) = (cq(), cq());
         let caps = QueuePairCaps { max_send_wr: 4, max_recv_wr: 4, ..QueuePairCaps::default() };
         let init = QueuePairInit { caps, send_cq: &send_cq, ..QueuePairInit::new(&recv_cq) };
         let qp = QueuePair::new(&pd, &init).expect("queue pair");
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS)).expect("modify");
         let mut queues = BufferedQueuePair::new(qp).expect("queues");
-        queues.defer_destruction();
+        queues.defer_commands();
         let groups = [(SENDS, LENGTH), (RECEIVES, LENGTH)];
         let mut free = RegisteredBuffer::alloc_groups(&pd, groups, 0).expect("buffers");
         queues.reserve(free.len());
@@ -265,4 +271,28 @@ fn completion_event_makes_descriptor_readable() {
     assert!(own.is_readable(PollTimeout::try_from(LONG).expect("the timeout fits")));
     assert_eq!(own.lengths(), [5]);
     assert!(!own.is_readable(PollTimeout::ZERO), "the event was consumed");
+}
+
+/// The device completes a receive that is posted in ERR only after a command. Builds with debug assertions panic if a
+/// command is issued while the state is locked.
+#[test]
+fn receive_in_err_is_flushed_after_unlock() {
+    let (file, recorder) = UverbsFile::recording();
+    let context = Context::on_file(file, AnyDriver::Null(Null::flushing_on_request()));
+    let own = Loopback::on(&context);
+    own.send(8);
+    let message = own.connection.try_recv().expect("not the end").expect("a message");
+    let qp = own.connection.shared.lock_here().state.qp().expect("a queue pair");
+    qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
+    let changes = || {
+        let commands = recorder.commands();
+        commands.iter().filter(|command| **command == IB_USER_VERBS_CMD_MODIFY_QP).count()
+    };
+    let before = changes();
+    own.send(8);
+    assert_eq!(changes(), before, "the doorbell flushes a send");
+    drop(message);
+    assert_eq!(changes(), before + 1);
+    own.connection.stats().expect("this process");
+    assert_eq!(changes(), before + 1, "it was flushed once");
 }

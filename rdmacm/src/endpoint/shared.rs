@@ -8,6 +8,7 @@
 //!   state. It issues the command, and locks the state again to record the result: see [`commands`](super::commands).
 //! - [Waking waiters and disconnecting the peer](Deferred) is deferred until the state is unlocked.
 //! - Objects are dropped after the state is unlocked, also objects whose last handle a request had.
+//! - A request that is posted in ERR may need a command to complete, which is deferred too.
 //!
 //! An abort waits until no command runs, before it destroys the kernel objects. So a command may share an object, and
 //! the objects are destroyed when the abort returns. No waker is called between the beginning and the end of a command:
@@ -15,7 +16,8 @@
 //!
 //! Posting and polling are the data path and stay under the lock. This holds even if they are commands: the doorbell of
 //! rxe, and the queues of drivers that keep them in the kernel. Two callers that posted unlocked would need a second
-//! lock to keep the order. `epoll_ctl` of the wakeup stays under the lock too. It waits for no device, and two changes
+//! lock to keep the order. If siw refuses a doorbell because another thread changes the queue pair, the caller waits for
+//! that change. `epoll_ctl` of the wakeup stays under the lock too. It waits for no device, and two changes
 //! by two threads must have the order of the states that cause them. Builds with debug assertions check the rule: see
 //! [`lock`](crate::lock).
 
@@ -106,6 +108,8 @@ pub(super) struct SharedStateGuard<'a> {
     pub(super) after: AfterUnlock<'a>,
     /// There is no change for a waiter.
     pub(super) is_unchanged: bool,
+    /// A command runs, whose end has the changes for waiters.
+    pub(super) is_within_command: bool,
 }
 
 /// Actions for the time after the state is unlocked, which are carried out when this is dropped.
@@ -119,6 +123,8 @@ enum Deferred<'a> {
     Wake(Wake),
     /// Destroys an object that no request uses any more.
     Destroy(Released),
+    /// Completes requests that were posted in ERR.
+    Flush(&'a Shared),
     /// Confirms the end of the connection to the peer.
     Disconnect(&'a Shared),
 }
@@ -135,7 +141,7 @@ impl Drop for AfterUnlock<'_> {
 impl AfterUnlock<'_> {
     #[inline(never)]
     fn carry_out(&mut self) {
-        let (mut disconnects, mut panicked) = (None, None);
+        let (mut flushes, mut disconnects, mut panicked) = (None, None, None);
         for action in self.0.drain(..) {
             match action {
                 // A waker belongs to an executor. Its panic must not keep the other waiters asleep.
@@ -145,8 +151,12 @@ impl AfterUnlock<'_> {
                 }
                 // After the wakeups: the kernel takes its time.
                 Deferred::Destroy(object) => drop(object),
+                Deferred::Flush(shared) => flushes = Some(shared),
                 Deferred::Disconnect(shared) => disconnects = Some(shared),
             }
+        }
+        if let Some(shared) = flushes {
+            shared.flush_posted();
         }
         if let Some(shared) = disconnects {
             // If that fails, the connection has ended all the same.
@@ -177,10 +187,17 @@ impl DerefMut for SharedStateGuard<'_> {
 impl Drop for SharedStateGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
+        if self.is_within_command {
+            return;
+        }
         let SharedState { waiters, is_wakeup_enabled, state, .. } = &*self.guard;
+        let owes_flush = state.owes_flush();
         let has_work = !waiters.is_empty() || *is_wakeup_enabled || state.has_released;
         if has_work && !self.is_unchanged {
             self.settle();
+        }
+        if owes_flush {
+            self.after.0.push(Deferred::Flush(self.shared));
         }
     }
 }
@@ -199,10 +216,16 @@ impl<'a> SharedStateGuard<'a> {
         self.is_unchanged = true;
     }
 
+    /// Unlocks the state during a command, whose end has the changes for waiters.
+    #[inline(always)]
+    pub(super) fn unlock_within_command(mut self) {
+        self.is_within_command = true;
+    }
+
     /// Unlocks the state. Dropping the returned value wakes the waiters.
     pub(super) fn unlock(mut self) -> AfterUnlock<'a> {
         self.settle();
-        self.is_unchanged = true;
+        self.is_within_command = true;
         mem::take(&mut self.after)
     }
 
@@ -302,6 +325,7 @@ impl Shared {
             _no_commands: NoCommands::begin(),
             after: AfterUnlock::default(),
             is_unchanged: false,
+            is_within_command: false,
         }
     }
 

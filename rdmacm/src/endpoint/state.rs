@@ -334,6 +334,12 @@ impl State {
         mem::take(&mut self.must_disconnect)
     }
 
+    /// Returns `true` if requests were posted in ERR that only a command completes.
+    #[inline(always)]
+    pub(super) fn owes_flush(&self) -> bool {
+        self.parts.as_ref().is_some_and(|parts| parts.queues.owes_flush())
+    }
+
     /// Takes the objects that no request uses any more. They are dropped when the state is unlocked.
     pub(super) fn take_released(&mut self) -> Vec<Released> {
         self.has_released = false;

@@ -96,11 +96,24 @@ impl BufferedQueuePair {
         self.rings.qp()
     }
 
-    /// Leaves the destruction of objects whose last handles belong to requests to the caller.
+    /// Leaves all commands to the caller, except those that post and poll.
     ///
-    /// Polls then issue no commands. See [`take_released`](Self::take_released).
-    pub(crate) fn defer_destruction(&mut self) {
+    /// These are the destruction of objects whose last handles belong to requests
+    /// ([`take_released`](Self::take_released)), and the flush of requests that are posted in ERR
+    /// ([`owes_flush`](Self::owes_flush)).
+    pub(crate) fn defer_commands(&mut self) {
         self.companions.released = Some(Vec::new());
+        let qp = self.qp();
+        qp.engine().defer_flush();
+        qp.recv_cq().engine().defer_commands();
+        qp.send_cq().engine().defer_commands();
+    }
+
+    /// Returns `true` if a request was posted in ERR and
+    /// [`flush_deferred`](QueuePair::flush_deferred) was not called since.
+    #[inline(always)]
+    pub(crate) fn owes_flush(&self) -> bool {
+        self.qp().engine().owes_flush()
     }
 
     /// Returns `true` if [`take_released`](Self::take_released) returns objects.

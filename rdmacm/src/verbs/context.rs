@@ -149,7 +149,7 @@ impl Context {
     ///
     /// Other commands go to `file`.
     #[cfg(any(test, fuzzing, feature = "null"))]
-    pub(super) fn on_file(file: UverbsFile, driver: AnyDriver) -> Self {
+    pub(crate) fn on_file(file: UverbsFile, driver: AnyDriver) -> Self {
         let async_events = std::fs::File::open("/dev/null").expect("/dev/null").into();
         Self::on_file_with_events(file, driver, async_events)
     }

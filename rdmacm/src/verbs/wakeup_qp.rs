@@ -3,6 +3,7 @@
 //! The kernel raises the event of an armed queue only for its own completions. The library
 //! therefore flushes a receive on the private queue pair.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use verbs_abi::{ib_uverbs_destroy_qp, ib_uverbs_ex_create_qp};
@@ -13,6 +14,7 @@ use super::{Completion, QpType, WcStatus};
 use crate::driver::{CqControls, CreateError};
 use crate::drivers::any::AnyRecvRing;
 use crate::engine::{Cq, NewQp, Qp, WakeupRequest};
+use crate::lock::ignore_poison;
 
 /// The identifier of the next wakeup.
 ///
@@ -26,7 +28,7 @@ pub(super) struct WakeupQp {
     qp: Qp,
     wr_id: u64,
     /// `None` once the queue pair is destroyed.
-    queue_pair: Option<KernelQp>,
+    queue_pair: Mutex<Option<KernelQp>>,
 }
 
 /// The queue pair in the kernel.
@@ -59,17 +61,7 @@ impl WakeupQp {
             recv.ok_or(CreateError::Unsupported("the queue pair has no receive queue"))?;
         let queue_pair = KernelQp { object, _pd: pd.clone(), receive };
         let wr_id = NEXT_WR_ID.fetch_sub(1, Ordering::Relaxed);
-        Ok(Self { qp, wr_id, queue_pair: Some(queue_pair) })
-    }
-
-    /// Makes the kernel complete the request and raise the event.
-    pub(super) fn raise_event(&mut self) {
-        let Some(KernelQp { object, receive, .. }) = &mut self.queue_pair else { return };
-        // Refused only if the kernel has damaged the ring.
-        let _ = receive.store_nothing(self.wr_id);
-        // If either is refused, no event is raised. A sleeping thread then wakes at the next
-        // completion of another request.
-        let _ = self.qp.command_error(object.context().engine());
+        Ok(Self { qp, wr_id, queue_pair: Mutex::new(Some(queue_pair)) })
     }
 }
 
@@ -80,11 +72,22 @@ impl WakeupRequest for WakeupQp {
             && completion.status() == WcStatus::IB_WC_WR_FLUSH_ERR
     }
 
-    fn destroy_qp(&mut self) {
-        self.queue_pair = None;
+    fn raise_event(&self) {
+        let mut queue_pair = ignore_poison(self.queue_pair.lock());
+        let Some(KernelQp { object, receive, .. }) = &mut *queue_pair else { return };
+        // Refused only if the kernel has damaged the ring.
+        let _ = receive.store_nothing(self.wr_id);
+        // If either is refused, no event is raised. A sleeping thread then wakes at the next
+        // completion of another request.
+        let _ = self.qp.command_error(object.context().engine());
+    }
+
+    fn destroy_qp(&self) {
+        *ignore_poison(self.queue_pair.lock()) = None;
     }
 
     fn is_destroyed(&self) -> bool {
-        self.queue_pair.is_none()
+        // A thread that raises the event has it locked, so the queue pair exists.
+        self.queue_pair.try_lock().is_ok_and(|queue_pair| queue_pair.is_none())
     }
 }

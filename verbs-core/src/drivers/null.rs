@@ -11,7 +11,7 @@
 #![expect(unsafe_code, reason = "a driver promises what its completions mean")]
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use verbs_abi::{
@@ -40,6 +40,14 @@ pub struct Null {
     last_number: AtomicU32,
     /// The doorbell page of the device, which its queue pairs share.
     doorbells: Arc<Mutex<u64>>,
+    flushes_on_request: bool,
+}
+
+impl Null {
+    /// Creates a driver of a device that completes receives which are posted in ERR only after another command, as rxe does.
+    pub fn flushing_on_request() -> Self {
+        Self { flushes_on_request: true, ..Self::default() }
+    }
 }
 
 /// A completion as the device writes it.
@@ -94,6 +102,7 @@ pub struct NullCqControl {
     cq: Arc<DeviceCq>,
     /// The doorbell record: the number of events that were read when the queue was last armed.
     arm_record: AtomicU32,
+    was_armed: AtomicBool,
 }
 
 /// A send queue.
@@ -136,8 +145,11 @@ unsafe impl Driver for Null {
     type QpData = u32;
 
     fn capabilities(&self) -> Capabilities {
-        let ece_vendor = Some(ECE_VENDOR);
-        Capabilities { flush: FlushMode::Device, ece_vendor, ..Capabilities::default() }
+        let flush = match self.flushes_on_request {
+            true => FlushMode::OnRequest,
+            false => FlushMode::Device,
+        };
+        Capabilities { flush, ece_vendor: Some(ECE_VENDOR), ..Capabilities::default() }
     }
 
     fn create_cq(
@@ -148,7 +160,8 @@ unsafe impl Driver for Null {
         let response = ib_uverbs_create_cq_resp { cqe: request.cqe, ..Default::default() };
         let entries = Mutex::new(VecDeque::with_capacity(request.cqe as usize));
         let cq = Arc::new(DeviceCq { entries, ..DeviceCq::default() });
-        let control = NullCqControl { cq: Arc::clone(&cq), arm_record: AtomicU32::new(0) };
+        let (arm_record, was_armed) = (AtomicU32::new(0), AtomicBool::new(false));
+        let control = NullCqControl { cq: Arc::clone(&cq), arm_record, was_armed };
         let memory = Some(Arc::new(Mapping::private(4096).map_err(CreateError::Map)?));
         Ok(CreatedCq { response, ring: NullCqRing(cq), control, memory })
     }
@@ -267,7 +280,12 @@ impl NullCqRing {
 impl CqControlOps for NullCqControl {
     fn arm(&self, _: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), CommandError> {
         self.arm_record.store(arm.events_read.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.was_armed.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn is_armed(&self) -> bool {
+        self.was_armed.load(Ordering::Relaxed)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Completion queues.
 
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -30,6 +31,8 @@ pub struct Cq {
     injected: Mutex<Option<Box<InjectedCompletions>>>,
     /// There may be injected completions.
     has_injected: AtomicBool,
+    /// Polls issue no commands.
+    defers_commands: AtomicBool,
 }
 
 /// A new completion queue.
@@ -57,6 +60,7 @@ impl Cq {
             control,
             injected: Mutex::default(),
             has_injected: AtomicBool::new(false),
+            defers_commands: AtomicBool::new(false),
         };
         Ok(NewCq { cq, ring, memory })
     }
@@ -151,11 +155,23 @@ impl Cq {
         into: &mut [Completion],
         count: usize,
     ) -> Result<usize, PollError> {
-        let mut injected = self.injected();
-        let Some(injected) = &mut *injected else { return Ok(count) };
-        let count = injected.merge(into, count, |rest| ring.poll(device.file(), rest))?;
+        let mut locked = self.injected();
+        let Some(injected) = &mut *locked else { return Ok(count) };
+        let merged = injected.merge(into, count, |rest| ring.poll(device.file(), rest));
+        let polled_wakeups = match self.defers_commands.load(Ordering::Relaxed) {
+            true => Vec::new(),
+            false => mem::take(&mut injected.polled_wakeups),
+        };
         self.has_injected.store(!injected.is_empty(), Ordering::Relaxed);
-        Ok(count)
+        drop(locked);
+        // This destroys their queue pairs, so it happens while no other thread waits for the lock.
+        drop(polled_wakeups);
+        merged
+    }
+
+    /// Makes polls issue no commands: the queue pairs of polled wakeup requests exist until the queue is armed or destroyed.
+    pub fn defer_commands(&self) {
+        self.defers_commands.store(true, Ordering::Relaxed);
     }
 
     /// Makes the next completion raise an event.
@@ -169,8 +185,18 @@ impl Cq {
         solicited_only: bool,
         events_read: &AtomicU32,
     ) -> Result<(), CommandError> {
+        if self.has_injected.load(Ordering::Acquire) {
+            self.destroy_polled_wakeups();
+        }
         let arm = Arm { cq_handle: self.handle, solicited_only, events_read };
         self.control.arm(device.commands(), &arm)
+    }
+
+    #[cold]
+    fn destroy_polled_wakeups(&self) {
+        let polled =
+            self.injected().as_mut().map(|injected| mem::take(&mut injected.polled_wakeups));
+        drop(polled);
     }
 
     /// Changes the capacity. `IB_USER_VERBS_CMD_RESIZE_CQ`.
@@ -197,12 +223,14 @@ impl Cq {
     ///
     /// `opcode` determines whether they are receives; the operation of a send is not known. If a thread may wait for an
     /// event, `wakeup` creates a request that raises one. Without it, the thread wakes when another request completes.
+    ///
+    /// `wakeup` and the request issue commands, during which other threads may poll.
     pub fn inject_flushed(
         &self,
         qp_num: u32,
         opcode: WcOpcode,
         wr_ids: &[u64],
-        wakeup: impl FnOnce() -> Option<Box<dyn WakeupRequest>>,
+        wakeup: impl FnOnce() -> Option<Arc<dyn WakeupRequest>>,
     ) {
         if wr_ids.is_empty() {
             return;
@@ -211,12 +239,14 @@ impl Cq {
             let (wr_id, status) = ((*wr_id).into(), WcStatus::IB_WC_WR_FLUSH_ERR);
             Completion(ib_uverbs_wc { wr_id, status, opcode, qp_num, ..ib_uverbs_wc::default() })
         };
-        self.inject(|injected| {
-            injected.flushed.extend(wr_ids.iter().map(flushed));
-            if self.control.is_armed() {
-                injected.wakeups.extend(wakeup());
-            }
-        });
+        self.inject(|injected| injected.flushed.extend(wr_ids.iter().map(flushed)));
+        if !self.control.is_armed() {
+            return;
+        }
+        if let Some(wakeup) = wakeup() {
+            self.inject(|injected| injected.wakeups.push(Arc::clone(&wakeup)));
+            wakeup.raise_event();
+        }
     }
 
     /// Returns `true` if fewer injected flush errors are on the queue than it has room for.
@@ -231,7 +261,8 @@ impl Cq {
     /// Their completions stay on the queue, and are hidden if it lives on.
     pub fn destroy_wakeups(&self) {
         if let Some(injected) = &mut *self.injected() {
-            injected.wakeups.iter_mut().for_each(|wakeup| wakeup.destroy_qp());
+            let InjectedCompletions { wakeups, polled_wakeups, .. } = &**injected;
+            wakeups.iter().chain(polled_wakeups).for_each(|wakeup| wakeup.destroy_qp());
         }
     }
 
@@ -282,3 +313,6 @@ impl Cq {
         change(injected.get_or_insert_default());
     }
 }
+
+#[cfg(test)]
+mod tests;

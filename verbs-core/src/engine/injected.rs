@@ -3,20 +3,25 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::iter;
+use std::sync::Arc;
 
 use super::drain_marker::DrainMarker;
-use crate::lock;
 use crate::work::Completion;
 
 /// A queue pair of the library that completes one request, to raise an event for injected completions.
 ///
 /// Its number stays in use until that completion was polled.
-pub trait WakeupRequest: Debug + Send {
+pub trait WakeupRequest: Debug + Send + Sync {
     /// Returns `true` if `completion` is that of the request.
     fn completes_with(&self, completion: &Completion) -> bool;
 
+    /// Makes the kernel complete the request and raise the event.
+    ///
+    /// The completion queue hides the completion from now on.
+    fn raise_event(&self);
+
     /// Destroys the queue pair. Its completion may still be on the queue.
-    fn destroy_qp(&mut self);
+    fn destroy_qp(&self);
 
     /// Returns `true` if the queue pair was destroyed: its completion is not added after that.
     fn is_destroyed(&self) -> bool;
@@ -32,7 +37,9 @@ pub(super) struct InjectedCompletions {
     /// They follow the requests that the driver has completed.
     pub(super) flushed: VecDeque<Completion>,
     /// Requests that raised an event for those, and whose own completions were not polled.
-    pub(super) wakeups: Vec<Box<dyn WakeupRequest>>,
+    pub(super) wakeups: Vec<Arc<dyn WakeupRequest>>,
+    /// Requests whose completions were polled, and whose queue pairs exist: dropping one issues a command.
+    pub(super) polled_wakeups: Vec<Arc<dyn WakeupRequest>>,
     /// Markers whose completions were not polled. One may be lost if the queue overruns.
     pub(super) markers: Vec<DrainMarker>,
     /// Keys of bound memory windows that messages may invalidate which complete here.
@@ -43,6 +50,7 @@ impl InjectedCompletions {
     pub(super) fn is_empty(&self) -> bool {
         self.flushed.is_empty()
             && self.wakeups.is_empty()
+            && self.polled_wakeups.is_empty()
             && self.markers.is_empty()
             && self.bound_keys.is_empty()
     }
@@ -118,10 +126,7 @@ impl InjectedCompletions {
     fn is_internal(&mut self, completion: &Completion) -> bool {
         let wakeup = self.wakeups.iter().position(|wakeup| wakeup.completes_with(completion));
         if let Some(index) = wakeup {
-            let done = self.wakeups.swap_remove(index);
-            // This destroys its queue pair, also for a caller that polls under the lock of an endpoint: once, after the
-            // end.
-            lock::with_commands(|| drop(done));
+            self.polled_wakeups.push(self.wakeups.swap_remove(index));
             return true;
         }
         let is_own = |marker: &DrainMarker| marker.completes_with(completion);

@@ -6,7 +6,7 @@
 //! driver: see [`SendOps::store`] and [`RecvOps::store`].
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use verbs_abi::{
@@ -49,6 +49,10 @@ pub struct Qp {
     /// A thread that holds it waits for no ring, because a thread that holds a ring may wait for this lock, or for the
     /// completions of the change.
     changing: Mutex<()>,
+    /// The owner of the queues flushes at a time of its choice.
+    defers_flush: AtomicBool,
+    /// A request was posted in ERR and not flushed yet.
+    owes_flush: AtomicBool,
     data: AnyQpData,
     /// The options of enhanced connection establishment (ECE) that the device uses, or offers.
     ece_options: AtomicU32,
@@ -112,6 +116,8 @@ impl Qp {
             state: AtomicU8::new(QpState::IB_QPS_RESET.0),
             flush: device.capabilities().flush,
             changing: Mutex::default(),
+            defers_flush: AtomicBool::new(false),
+            owes_flush: AtomicBool::new(false),
             data,
             ece_options: AtomicU32::new(ece_options),
             ece_request: AtomicU32::new(0),
@@ -454,6 +460,8 @@ impl Qp {
     ///
     /// Call this after storing, regardless of the state at that time.
     ///
+    /// After [`defer_flush`](Self::defer_flush), the call only records that the requests must complete.
+    ///
     /// If the command is refused, the requests stay in the queue: [`PostError::Command`].
     #[inline]
     pub fn flush_if_error(&self, device: &DeviceContext, owner: &impl QpOwner) -> Posted {
@@ -463,12 +471,55 @@ impl Qp {
         // The request is stored before the state is read: see `move_to_error`.
         fence(Ordering::SeqCst);
         match self.state() {
-            QpState::IB_QPS_ERR => self.flush_in_error(device, owner).map_err(PostError::Command),
+            QpState::IB_QPS_ERR => self.flush_or_defer(device, owner).map_err(PostError::Command),
             _ => Ok(()),
         }
     }
 
+    /// Leaves the flush of requests that are posted in ERR to the caller, because it issues commands and waits for
+    /// changes of the state by other threads.
+    ///
+    /// After a post, the caller asks [`owes_flush`](Self::owes_flush).
+    pub fn defer_flush(&self) {
+        self.defers_flush.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if requests were posted in ERR since the last [`flush_deferred`](Self::flush_deferred).
+    #[inline(always)]
+    pub fn owes_flush(&self) -> bool {
+        self.owes_flush.load(Ordering::Relaxed)
+    }
+
+    /// Makes the requests complete that were posted in ERR since the last call.
+    ///
+    /// # Errors
+    ///
+    /// If the command is refused, the requests stay in the queue.
+    pub fn flush_deferred(
+        &self,
+        device: &DeviceContext,
+        owner: &impl QpOwner,
+    ) -> Result<(), CommandError> {
+        // Cleared first: the command also flushes a request that is posted before it is issued.
+        match self.owes_flush.swap(false, Ordering::AcqRel) {
+            true => self.flush_in_error(device, owner),
+            false => Ok(()),
+        }
+    }
+
     #[cold]
+    fn flush_or_defer(
+        &self,
+        device: &DeviceContext,
+        owner: &impl QpOwner,
+    ) -> Result<(), CommandError> {
+        if self.defers_flush.load(Ordering::Relaxed) {
+            self.owes_flush.store(true, Ordering::Release);
+            return Ok(());
+        }
+        self.flush_in_error(device, owner)
+    }
+
     fn flush_in_error(
         &self,
         device: &DeviceContext,

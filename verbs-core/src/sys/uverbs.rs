@@ -43,6 +43,8 @@ use super::command::{self, CommandError, Joined, address};
 use super::node::{NodeFailure, open_node};
 use super::ownership::NotOwner;
 use super::process::Process;
+#[cfg(debug_assertions)]
+use crate::lock;
 
 /// The value of each byte of a response before the command.
 ///
@@ -461,6 +463,13 @@ impl UverbsFile {
     /// Inputs of `call` must be valid for reads and outputs for writes while it lasts. The contents of the inputs must
     /// be as the method requires.
     unsafe fn call(&self, call: &mut Call) -> Result<(), CommandError> {
+        // A command that posts or polls was refused as a write before, which has asserted the rule.
+        #[cfg(debug_assertions)]
+        assert!(
+            call.header.method_id == UVERBS_METHOD_INVOKE_WRITE || !lock::forbids_commands(),
+            "method {} should not be called under the lock of an endpoint",
+            call.header.method_id
+        );
         let fd = self.fd.as_raw_fd();
         // The C libraries disagree on the type's size and sign. The kernel uses 32 bits.
         let request = RDMA_VERBS_IOCTL as libc::Ioctl;

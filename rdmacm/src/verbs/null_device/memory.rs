@@ -239,7 +239,7 @@ fn datagram_holds_its_address() {
         let (pd, recorder) = recorded();
         let (mut queues, buffer, address) = datagrams(&pd);
         if is_deferred {
-            queues.defer_destruction();
+            queues.defer_commands();
         }
         let destroyed = || count(&recorder, IB_USER_VERBS_CMD_DESTROY_AH);
         queues.post_send_to(buffer, 8, &address, 1, 1, None).expect("post a datagram");

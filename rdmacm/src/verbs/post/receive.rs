@@ -5,7 +5,7 @@ use std::mem;
 #[cfg(doc)]
 use super::SendQueueGuard;
 use super::refusal::POST_RECV;
-use crate::driver::Posted;
+use crate::driver::{PostError, Posted};
 use crate::drivers::any::AnyRecvRing;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -148,6 +148,12 @@ impl QueuePair {
     #[inline]
     pub(in crate::verbs) fn flush_if_error(&self) -> Posted {
         self.engine().flush_if_error(self.context().engine(), &*self.inner)
+    }
+
+    /// Completes the requests that were posted in ERR to queues that defer commands.
+    pub(crate) fn flush_deferred(&self) -> Result<()> {
+        let flushed = self.engine().flush_deferred(self.context().engine(), &*self.inner);
+        flushed.map_err(|refused| self.refused("flush", PostError::Command(refused)))
     }
 }
 

@@ -24,7 +24,9 @@ impl WakeupRequest for PastWakeup {
         completion.wr_id() == self.0
     }
 
-    fn destroy_qp(&mut self) {}
+    fn raise_event(&self) {}
+
+    fn destroy_qp(&self) {}
 
     fn is_destroyed(&self) -> bool {
         true
@@ -104,12 +106,14 @@ fn merge_error_loses_no_completion() {
 fn destroyed_wakeup_completion_is_hidden() {
     let (wakeup, made) = PastWakeup::new();
     let mut injected =
-        InjectedCompletions { wakeups: vec![Box::new(wakeup)], ..InjectedCompletions::default() };
+        InjectedCompletions { wakeups: vec![Arc::new(wakeup)], ..InjectedCompletions::default() };
     let mut into = [flushed(1), made];
     assert_eq!(injected.merge(&mut into, 2, |_| Ok::<_, ()>(0)), Ok(1));
     assert_eq!(into[0].wr_id(), 1);
+    assert_eq!(injected.polled_wakeups.len(), 1, "the caller drops it");
+    injected.polled_wakeups.clear();
     let (never_completed, _) = PastWakeup::new();
-    injected.wakeups.push(Box::new(never_completed));
+    injected.wakeups.push(Arc::new(never_completed));
     assert_eq!(injected.merge(&mut into, 0, |_| Ok::<_, ()>(0)), Ok(0));
     assert!(injected.is_empty(), "nothing more is on the queue");
 }

@@ -114,11 +114,12 @@ impl Groups {
             (JoinState::Begun | JoinState::Answered(_), outcome) => {
                 entry.state = JoinState::Answered(outcome);
             }
-            (JoinState::Told | JoinState::Lost { .. }, Err(error)) => {
+            (state @ (JoinState::Told | JoinState::Lost { .. }), Err(error)) => {
+                let is_reported = matches!(state, JoinState::Lost { is_reported: true, .. });
                 let subject = address.to_string();
                 let error =
                     Error::new("stay in the multicast group", subject, error.kind().clone());
-                entry.state = JoinState::Lost { error, is_reported: false };
+                entry.state = JoinState::Lost { error, is_reported };
             }
             (JoinState::Told | JoinState::Lost { .. }, Ok(_)) | (JoinState::Leaving, _) => {}
         }

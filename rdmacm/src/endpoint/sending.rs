@@ -9,12 +9,7 @@ use super::shared::{Shared, SharedStateGuard};
 use super::state::State;
 use super::wait::WaitMode;
 use crate::error::{Error, ErrorKind, Result};
-use crate::verbs::{self, WcStatus};
-
-/// Maximum number of bytes that are copied while the state is locked.
-///
-/// Other callers wait for the lock meanwhile.
-pub(super) const AT_ONCE: usize = 4096;
+use crate::verbs::{RegisteredBuffer, WcStatus};
 
 const AWAY: &str = "the buffer is taken out only when the memory is back";
 
@@ -46,7 +41,7 @@ impl Wanted {
     }
 
     /// Returns the buffer, whose memory is back.
-    pub(super) fn back(&mut self, memory: verbs::RegisteredBuffer) -> Buffer {
+    pub(super) fn back(&mut self, memory: RegisteredBuffer) -> Buffer {
         self.emptied.take().expect(AWAY).refilled(memory)
     }
 }
@@ -145,18 +140,33 @@ impl Shared {
     ) -> Result<()> {
         self.check_length(bytes.len())?;
         let outgoing = operation.into();
-        if bytes.len() > AT_ONCE {
-            let mut buffer = self.take(mode)?;
-            buffer.copy_from(bytes)?;
-            return self.start(Operation::Send, buffer, outgoing);
+        let taken = |state: &mut State| state.post_or_take(bytes, outgoing);
+        let taken = self.wait_for(Operation::Take, mode, taken)?;
+        self.post_copy(taken, bytes, outgoing)
+    }
+
+    /// Posts `bytes` in the buffer that [`State::post_or_take`] has taken, unless that has posted them.
+    #[inline(always)]
+    pub(super) fn post_copy(
+        self: &Arc<Self>,
+        taken: Result<Option<RegisteredBuffer>>,
+        bytes: &[u8],
+        outgoing: Outgoing<'_>,
+    ) -> Result<()> {
+        match taken {
+            Ok(None) => Ok(()),
+            Ok(Some(memory)) => {
+                let mut buffer = Buffer::new(memory, self);
+                buffer.copy_from(bytes)?;
+                self.start(Operation::Send, buffer, outgoing)
+            }
+            Err(error) => Err(self.not_posted(Operation::Send, error)),
         }
-        self.wait_for(Operation::Take, mode, |state| state.post_bytes(bytes, outgoing))?
-            .map_err(|error| self.not_posted(Operation::Send, error))
     }
 
     /// Returns the error of a request that the driver or the kernel has refused.
     #[cold]
-    pub(super) fn not_posted(&self, what: Operation, error: Error) -> Error {
+    fn not_posted(&self, what: Operation, error: Error) -> Error {
         error.of(what.name(), self.name.clone())
     }
 

@@ -186,8 +186,10 @@ impl DatagramSocket {
     pub async fn post_bytes_to(&self, bytes: &[u8], peer: &DatagramPeer) -> Result<()> {
         self.shared().check_length(bytes.len())?;
         self.prepare(peer).await?;
-        let operation = self.socket.send_to_peer(peer, None)?;
-        self.until(Operation::Take, |state| state.post_bytes(bytes, operation)).await?
+        let outgoing = self.socket.send_to_peer(peer, None)?;
+        let taken = |state: &mut State| state.post_or_take(bytes, outgoing);
+        let taken = self.until(Operation::Take, taken).await?;
+        self.shared().post_copy(taken, bytes, outgoing)
     }
 
     /// Waits for the next datagram and returns it with its sender.

@@ -7,7 +7,6 @@ use super::connection::Connection;
 #[cfg(feature = "futures-core")]
 use super::stream::Repeat;
 use crate::endpoint::buffer::{Buffer, Message};
-use crate::endpoint::sending::AT_ONCE;
 use crate::endpoint::shared::Operation;
 use crate::endpoint::state::State;
 #[cfg(doc)]
@@ -51,14 +50,10 @@ impl Connection {
     /// ```
     pub async fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.shared().check_length(bytes.len())?;
-        if bytes.len() > AT_ONCE {
-            let mut buffer = self.acquire_buffer().await?;
-            buffer.copy_from(bytes)?;
-            return self.post_send(buffer);
-        }
-        self.until(Operation::Take, |state| state.post_bytes(bytes, SendOperation::Send.into()))
-            .await?
-            .map_err(|error| self.shared().not_posted(Operation::Send, error))
+        let outgoing = SendOperation::Send.into();
+        let taken = |state: &mut State| state.post_or_take(bytes, outgoing);
+        let taken = self.until(Operation::Take, taken).await?;
+        self.shared().post_copy(taken, bytes, outgoing)
     }
 
     /// Waits for the next message and returns it, or `None` if the peer has ended the connection.

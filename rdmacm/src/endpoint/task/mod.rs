@@ -54,9 +54,7 @@
 //! - In [`DatagramSocket::resolve_peer`], which creates an id and destroys it with the answer or the future.
 //! - In [`DatagramSocket::join_multicast`], which joins the group, and leaves it if the future is dropped.
 //! - When a waiting socket answers peers that resolve it.
-//!
-//! While a connection disconnects, or a socket leaves a group, other calls of the same connection or socket wait for
-//! that.
+//! - In the call that finds that the peer has ended the connection: it disconnects this side.
 #[cfg(doc)]
 use super::{Buffer, Connector, DatagramPeer, Message};
 

@@ -93,7 +93,7 @@
 // - the queues that members of a poll group share (`OwnedReceives`, `OwnedSends`);
 // - a second handle of memory that a thread registers for a task (`DmaMemory::clone_handle`), which would let two owners
 //   write to the memory at once if it were public;
-// - objects whose last handle belonged to a request (`BufferedQueuePair::take_released`);
+// - commands that a `BufferedQueuePair` leaves to its owner (`defer_commands`);
 // - Tokio's reactor, which identifies a descriptor by its number.
 mod access;
 mod attempt;

@@ -6,9 +6,12 @@
 //! driver, which owns it.
 #![expect(unsafe_code, reason = "creates queues in memory of this process")]
 
+use std::mem;
+use std::sync::Arc;
+
 use nix::errno::Errno;
 use verbs_abi::{
-    AlignedU64, ib_uverbs_create_qp, ib_uverbs_create_qp_resp, ib_uverbs_create_srq_resp,
+    AlignedU64, Command, ib_uverbs_create_qp, ib_uverbs_create_qp_resp, ib_uverbs_create_srq_resp,
     ib_uverbs_destroy_cq, ib_uverbs_destroy_qp, ib_uverbs_destroy_srq, ib_uverbs_ex_create_qp,
     ib_uverbs_ex_create_qp_resp, ib_uverbs_req_notify_cq,
 };
@@ -18,6 +21,7 @@ use super::context::CommandContext;
 use super::error::CreateError;
 use super::interface::{Arm, CqControlOps, CreateSrq, Opened};
 use crate::sys::command::CommandError;
+use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 
 /// Makes `file` a context; the driver's part of the answer is an `O`.
@@ -128,25 +132,57 @@ where
     })
 }
 
-/// Destroys a completion queue whose ring could not be mapped. Returns the error.
-pub fn discard_cq(cx: CommandContext<'_>, cq_handle: u32, errno: Errno) -> CreateError {
+/// Destroys a completion queue whose creation cannot be finished. Returns the error.
+///
+/// `memory` is the memory of this process that the queue was created in. If the kernel refuses to destroy the queue, the
+/// memory stays mapped.
+pub fn discard_cq(
+    cx: CommandContext<'_>,
+    cq_handle: u32,
+    memory: Option<Arc<Mapping>>,
+    errno: Errno,
+) -> CreateError {
     let response = AlignedU64::default();
-    let _ = cx.file().command(ib_uverbs_destroy_cq { response, cq_handle, reserved: 0 });
+    discard(cx, ib_uverbs_destroy_cq { response, cq_handle, reserved: 0 }, memory);
     CreateError::Map(errno)
 }
 
-/// Destroys a queue pair whose rings could not be mapped. Returns the error.
-pub fn discard_qp(cx: CommandContext<'_>, qp_handle: u32, errno: Errno) -> CreateError {
+/// Destroys a queue pair whose creation cannot be finished. Returns the error.
+///
+/// `memory` is the memory of this process that the queue pair was created in. If the kernel refuses to destroy the queue
+/// pair, the memory stays mapped.
+pub fn discard_qp(
+    cx: CommandContext<'_>,
+    qp_handle: u32,
+    memory: Option<Arc<Mapping>>,
+    errno: Errno,
+) -> CreateError {
     let response = AlignedU64::default();
-    let _ = cx.file().command(ib_uverbs_destroy_qp { response, qp_handle, reserved: 0 });
+    discard(cx, ib_uverbs_destroy_qp { response, qp_handle, reserved: 0 }, memory);
     CreateError::Map(errno)
 }
 
-/// Destroys a shared receive queue whose ring could not be mapped. Returns the error.
-pub fn discard_srq(cx: CommandContext<'_>, srq_handle: u32, errno: Errno) -> CreateError {
+/// Destroys a shared receive queue whose creation cannot be finished. Returns the error.
+///
+/// `memory` is the memory of this process that the queue was created in. If the kernel refuses to destroy the queue, the
+/// memory stays mapped.
+pub fn discard_srq(
+    cx: CommandContext<'_>,
+    srq_handle: u32,
+    memory: Option<Arc<Mapping>>,
+    errno: Errno,
+) -> CreateError {
     let response = AlignedU64::default();
-    let _ = cx.file().command(ib_uverbs_destroy_srq { response, srq_handle, reserved: 0 });
+    discard(cx, ib_uverbs_destroy_srq { response, srq_handle, reserved: 0 }, memory);
     CreateError::Map(errno)
+}
+
+/// Sends a command that destroys a queue, and releases the `memory` of the queue if the kernel has destroyed it.
+fn discard<C: Command>(cx: CommandContext<'_>, request: C, memory: Option<Arc<Mapping>>) {
+    if cx.file().command(request).is_err() {
+        // The device may use the memory as long as the kernel's queue exists.
+        mem::forget(memory);
+    }
 }
 
 /// The shared part of a completion queue that is armed by a command.
@@ -161,3 +197,6 @@ impl CqControlOps for ArmedByCommand {
         cx.command(request).map(|((), ())| ())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -270,12 +270,14 @@ unsafe impl Driver for Mlx5 {
             ..mlx5_ib_create_qp::default()
         };
         // SAFETY: the rings and the record are parts of the mapping, which the owner keeps until the queue pair is destroyed.
-        // The device only reads the rings.
+        // If a later step fails, `discard_qp` keeps it unless the kernel destroys the queue pair. The device only reads the rings.
         let created = unsafe { create_qp_in_memory(cx, request, driver_request) };
         let (mut response, driver): (_, mlx5_ib_create_qp_resp) = created?;
         let register = match registers.take(chosen, driver.bfreg_index) {
             Ok(register) => register,
-            Err(errno) => return Err(discard_qp(cx, response.qp_handle, errno)),
+            Err(errno) => {
+                return Err(discard_qp(cx, response.qp_handle, Some(memory.mapping), errno));
+            }
         };
         response.max_send_wr = send_size.requests;
         response.max_inline_data = send_size.max_inline;

@@ -1,6 +1,12 @@
+use std::fs::File;
+use std::mem::offset_of;
+use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::AtomicBool;
 
-use verbs_abi::{IB_USER_VERBS_CMD_QUERY_PORT, ib_uverbs_create_srq};
+use verbs_abi::{
+    IB_USER_VERBS_CMD_CREATE_QP, IB_USER_VERBS_CMD_DESTROY_QP, IB_USER_VERBS_CMD_QUERY_PORT,
+    ib_uverbs_cmd_hdr, ib_uverbs_create_qp, ib_uverbs_create_srq,
+};
 
 use super::registers::{RegisterFacts, Registers};
 use super::*;
@@ -147,4 +153,56 @@ fn destroyed_queue_pair_ends_on_both_queues() {
     assert_eq!(Arc::strong_count(&table), 4);
     driver.on_destroyed(&qp, cqs());
     assert_eq!(Arc::strong_count(&table), 2);
+}
+
+/// Bytes of CREATE_QP before the driver's part, and with it.
+const CREATE_QP_CORE: usize = size_of::<ib_uverbs_cmd_hdr>() + size_of::<ib_uverbs_create_qp>();
+const CREATE_QP: usize = CREATE_QP_CORE + size_of::<mlx5_ib_create_qp>();
+
+/// Fails to create a queue pair, because the kernel's answer names register 0 of a device that has none.
+///
+/// If `is_refused`, the kernel does not destroy the queue pair. Returns the issued commands, and the address of the memory in
+/// which the queue pair was created.
+fn create_without_register(is_refused: bool) -> (Vec<u32>, u64) {
+    let mut driver = driver();
+    driver.facts.registers = Registers::absent();
+    let cq_request = ib_uverbs_create_cq { cqe: 1, ..Default::default() };
+    let ((file, recorder), is_removed) = (UverbsFile::recording(), AtomicBool::new(false));
+    let silent = UverbsFile::silent();
+    let cq = driver.create_cq(CommandContext::new(&silent, &is_removed), cq_request);
+    let cq = cq.expect("a completion queue").control;
+    if is_refused {
+        recorder.refuse_after(CREATE_QP);
+    }
+    let request =
+        ib_uverbs_ex_create_qp { qp_type: QpType::IB_UVERBS_QPT_RC, ..Default::default() };
+    let cx = CommandContext::new(&file, &is_removed);
+    let created = driver.create_qp(cx, request, CqControls { send: &cq, recv: &cq });
+    assert_eq!(created.map(drop), Err(CreateError::Map(Errno::EPROTO)));
+    let place = CREATE_QP_CORE + offset_of!(mlx5_ib_create_qp, buf_addr);
+    let address = recorder.bytes()[place..].first_chunk().copied().expect("an address");
+    (recorder.commands(), u64::from_ne_bytes(address))
+}
+
+/// Returns `true` if memory is mapped at `address`.
+fn is_mapped(address: u64) -> bool {
+    let memory = File::open("/proc/self/mem").expect("this process's memory");
+    memory.read_exact_at(&mut [0], address).is_ok()
+}
+
+/// Another thread may map memory at the address of unmapped memory, so both cases are repeated.
+#[test]
+fn memory_is_kept_if_queue_pair_is_not_destroyed() {
+    let kept = (0..100).all(|_| {
+        let (commands, address) = create_without_register(true);
+        assert_eq!(commands, [IB_USER_VERBS_CMD_CREATE_QP]);
+        is_mapped(address)
+    });
+    assert!(kept, "the device may still access the memory");
+    let is_unmapped = (0..1000).any(|_| {
+        let (commands, address) = create_without_register(false);
+        assert_eq!(commands, [IB_USER_VERBS_CMD_CREATE_QP, IB_USER_VERBS_CMD_DESTROY_QP]);
+        !is_mapped(address)
+    });
+    assert!(is_unmapped, "the queue pair was destroyed");
 }

@@ -87,7 +87,7 @@ unsafe impl Driver for Rxe {
                 control: ArmedByCommand,
                 memory: None,
             }),
-            Err(errno) => Err(discard_cq(cx, response.cq_handle, errno)),
+            Err(errno) => Err(discard_cq(cx, response.cq_handle, None, errno)),
         }
     }
 
@@ -108,7 +108,7 @@ unsafe impl Driver for Rxe {
         });
         let (send, recv) = match rings {
             Ok(rings) => rings,
-            Err(errno) => return Err(discard_qp(cx, response.qp_handle, errno)),
+            Err(errno) => return Err(discard_qp(cx, response.qp_handle, None, errno)),
         };
         // Linux 6.1 returns the requested number.
         response.max_send_wr = send.capacity();
@@ -131,7 +131,7 @@ unsafe impl Driver for Rxe {
                 let ring = Box::new(ring);
                 Ok(CreatedSrq { response, ring, on_destroyed: None, memory: None })
             }
-            Err(errno) => Err(discard_srq(cx, response.srq_handle, errno)),
+            Err(errno) => Err(discard_srq(cx, response.srq_handle, None, errno)),
         }
     }
 

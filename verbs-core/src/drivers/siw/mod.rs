@@ -109,7 +109,7 @@ unsafe impl Driver for Siw {
             Ok((control, ring)) => {
                 Ok(CreatedCq { response, ring: CqRing { ring }, control, memory: None })
             }
-            Err(errno) => Err(discard_cq(cx, response.cq_handle, errno)),
+            Err(errno) => Err(discard_cq(cx, response.cq_handle, None, errno)),
         }
     }
 
@@ -132,7 +132,7 @@ unsafe impl Driver for Siw {
         });
         let (send, recv) = match rings {
             Ok(rings) => rings,
-            Err(errno) => return Err(discard_qp(cx, response.qp_handle, errno)),
+            Err(errno) => return Err(discard_qp(cx, response.qp_handle, None, errno)),
         };
         // The kernel returns the requested numbers, but uses these.
         response.max_send_wr = driver.num_sqe;
@@ -162,7 +162,7 @@ unsafe impl Driver for Siw {
                 let ring = RecvRing { ring: Some(ring), max_sge };
                 Ok(CreatedSrq { response, ring, on_destroyed: None, memory: None })
             }
-            Err(errno) => Err(discard_srq(cx, response.srq_handle, errno)),
+            Err(errno) => Err(discard_srq(cx, response.srq_handle, None, errno)),
         }
     }
 

@@ -42,9 +42,7 @@ impl Recorder {
     ///
     /// Panics if the file has other contents than commands.
     pub fn commands(&self) -> Vec<u32> {
-        let mut bytes =
-            vec![0; self.file.metadata().expect("a length").len().try_into().expect("64 bits")];
-        self.file.read_exact_at(&mut bytes, 0).expect("the records");
+        let bytes = self.bytes();
         let mut rest = &bytes[..];
         let mut commands = Vec::new();
         while !rest.is_empty() {
@@ -61,6 +59,21 @@ impl Recorder {
             rest = &rest[length..];
         }
         commands
+    }
+
+    /// Returns the bytes of the commands so far, in their order.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let length = self.file.metadata().expect("a length").len();
+        let mut bytes = vec![0; length.try_into().expect("64 bits")];
+        self.file.read_exact_at(&mut bytes, 0).expect("the records");
+        bytes
+    }
+
+    /// Makes a file without commands accept commands of `length` bytes together, and refuse all further ones with EPERM.
+    #[cfg(test)]
+    pub(crate) fn refuse_after(&self, length: usize) {
+        self.file.set_len(length.try_into().expect("64 bits")).expect("set the length");
+        fcntl(&self.file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW)).expect("seal the length");
     }
 
     /// Makes the file refuse all further commands with EPERM.

@@ -3,8 +3,10 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
 use verbs_abi::ib_uverbs_ah_attr;
+use verbs_abi::ioctl::{IB_UVERBS_GID_TYPE_ROCE_V2, ib_uverbs_gid_entry};
 
 use super::memory::{Unit, pair};
+use crate::sys::command::CommandError;
 
 /// The kind of network that an address is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +17,21 @@ pub(super) enum Network {
         mac: [u8; 6],
         has_source_port: bool,
     },
+}
+
+impl Network {
+    /// Returns the network of a destination with the MAC address `mac`. `source` is the answer to the query for the source GID.
+    ///
+    /// If the kernel lacks this query, the GID is taken for one of RoCE v2: packets of RoCE v1 have no source port, so a wrong
+    /// guess changes nothing.
+    pub(super) fn ethernet(
+        mac: [u8; 6],
+        source: Result<ib_uverbs_gid_entry, CommandError>,
+    ) -> Self {
+        let has_source_port =
+            source.map_or(true, |entry| entry.gid_type == IB_UVERBS_GID_TYPE_ROCE_V2);
+        Self::Ethernet { mac, has_source_port }
+    }
 }
 
 /// The bit of the word with the flow label that says that there is a global route on InfiniBand.

@@ -31,7 +31,6 @@ mod window;
 use std::sync::{Arc, Mutex, Weak};
 
 use nix::errno::Errno;
-use verbs_abi::ioctl::IB_UVERBS_GID_TYPE_ROCE_V2;
 use verbs_abi::mlx5::{
     MLX5_IB_UVERBS_ABI_VERSION, mlx5_ib_alloc_pd_resp, mlx5_ib_create_ah_resp, mlx5_ib_create_cq,
     mlx5_ib_create_cq_flags, mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_resp,
@@ -143,13 +142,8 @@ impl Mlx5 {
             let what = "a kernel that does not resolve the addresses of datagrams";
             return Err(CreateError::Unsupported(what));
         }
-        // If the kernel lacks this query, the GID is taken for one of RoCE v2: packets of RoCE v1 have no source port, so a wrong
-        // guess changes nothing.
         let (port, index) = (attributes.port_num.into(), attributes.grh.sgid_index.into());
-        let source = cx.file().gid_entry(port, index);
-        let has_source_port =
-            source.map_or(true, |entry| entry.gid_type == IB_UVERBS_GID_TYPE_ROCE_V2);
-        Ok(Network::Ethernet { mac, has_source_port })
+        Ok(Network::ethernet(mac, cx.file().gid_entry(port, index)))
     }
 }
 

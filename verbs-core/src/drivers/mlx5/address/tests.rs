@@ -1,4 +1,6 @@
 use super::*;
+use nix::errno::Errno;
+use verbs_abi::ioctl::IB_UVERBS_GID_TYPE_ROCE_V1;
 use zerocopy::IntoBytes as _;
 
 fn attributes() -> ib_uverbs_ah_attr {
@@ -38,6 +40,22 @@ fn addresses_without_flow_label_have_several_ports() {
 fn first_version_of_roce_has_no_source_port() {
     let network = Network::Ethernet { mac: [0; 6], has_source_port: false };
     assert_eq!(vector(&attributes(), network).as_bytes()[12..16], [0x7a, 0, 0, 0]);
+}
+
+/// As in libmlx5, only an address of RoCE v2 has a source port. If the query fails, libmlx5 creates no address.
+#[test]
+fn source_port_depends_on_type_of_gid() {
+    let of_type = |gid_type| Ok(ib_uverbs_gid_entry { gid_type, ..Default::default() });
+    for (source, port) in [
+        (of_type(IB_UVERBS_GID_TYPE_ROCE_V1), [0, 0]),
+        (of_type(IB_UVERBS_GID_TYPE_ROCE_V2), [0xe3, 0x41]),
+        (Err(CommandError::Os(Errno::EPROTONOSUPPORT)), [0xe3, 0x41]),
+    ] {
+        let network = Network::ethernet([1, 2, 3, 4, 5, 6], source);
+        let vector = vector(&attributes(), network);
+        assert_eq!(vector.as_bytes()[14..16], port, "{source:?}");
+        assert_eq!(vector.as_bytes()[20..26], [1, 2, 3, 4, 5, 6]);
+    }
 }
 
 #[test]

@@ -70,9 +70,19 @@ pub(super) fn connect(
                     return Err(step_error(late, awaited, server));
                 }
             }
-            connected => return connected,
+            connected => {
+                return connected
+                    .map_err(|error| step_error(error, EventType::Established, server));
+            }
         }
     }
+}
+
+/// Starts to resolve the route of `id` to `server`.
+pub(super) fn resolve_route(id: &CmId, timeout: Duration, server: Option<Address>) -> Result<()> {
+    // The kernel refuses to look for no time.
+    let started = id.resolve_route(timeout.max(Duration::from_millis(1)));
+    started.map_err(|error| step_error(error, EventType::RouteResolved, server))
 }
 
 impl Attempt {
@@ -130,8 +140,7 @@ impl Attempt {
             Phase::Address(id, attempt) => {
                 let timeout = attempt.connector.route_timeout;
                 let until = phase_within(timeout);
-                // The kernel refuses to look for no time.
-                id.resolve_route(timeout.max(Duration::from_millis(1)))?;
+                resolve_route(&id, timeout, Some(attempt.server))?;
                 (Phase::Route(id, attempt), until)
             }
             Phase::Route(id, mut attempt) => {

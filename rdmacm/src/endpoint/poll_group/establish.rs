@@ -7,7 +7,7 @@ use super::group::PollGroup;
 use super::link::{Attempt, Link, Phase};
 use super::member_table::Member;
 use crate::cm::{CmId, Event as CmEvent};
-use crate::endpoint::attempt::connect;
+use crate::endpoint::attempt::{connect, resolve_route};
 use crate::endpoint::connect_attempt::step_error;
 use crate::endpoint::connector::Connector;
 use crate::endpoint::core::FIRST;
@@ -196,8 +196,7 @@ impl PollGroup {
     fn resolve_route(&mut self, member: Member) -> Result<()> {
         let Some(link) = self.members.get_mut(member) else { return Ok(()) };
         let timeout = link.begin(Phase::Route, |connector| connector.route_timeout)?;
-        // The kernel refuses a timeout of 0.
-        link.id.resolve_route(timeout.max(Duration::from_millis(1)))
+        resolve_route(&link.id, timeout, link.server())
     }
 
     /// Creates the queue pair of a member that connects, and asks the peer.

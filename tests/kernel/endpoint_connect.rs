@@ -273,6 +273,8 @@ fn connect_without_listener_is_refused() {
 fn siw_connect_without_listener_is_refused() {
     let error = Connector::new().connect(siw(7198)).expect_err("no program should listen");
     assert_eq!(error.errno(), libc::ECONNREFUSED, "{error}");
+    let step = format!("cannot connect to {}: ", siw(7198));
+    assert!(error.to_string().starts_with(&step), "{error}");
     assert!(error.hint().is_some_and(|hint| hint.contains("the server listens")), "{error}");
 }
 

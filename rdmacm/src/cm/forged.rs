@@ -1,4 +1,4 @@
-//! Event channels and events without a kernel, for fuzz targets and tests of the layers above.
+//! Event channels and events without a kernel, for fuzz targets, tests and benchmarks of the layers above.
 
 use std::os::fd::OwnedFd;
 
@@ -19,6 +19,7 @@ pub(crate) fn channel_on(fd: OwnedFd) -> EventChannel {
 /// Delivers an event of `id`, whose type is a number of the kernel.
 ///
 /// Returns `None` if the library reports no event to the program.
+#[cfg_attr(not(any(fuzzing, test)), expect(dead_code, reason = "no benchmark delivers an event"))]
 pub(crate) fn deliver(
     channel: &EventChannel,
     id: &CmId,

@@ -271,7 +271,7 @@ pub(super) mod tests {
 
     /// Returns the id of a fake connection, its channel, and the socket that replaces the kernel.
     #[cfg(all(test, feature = "null", not(loom)))]
-    pub(crate) fn fake_connection() -> (CmId, EventChannel, UnixStream) {
+    pub(in crate::cm) fn fake_connection() -> (CmId, EventChannel, UnixStream) {
         let (channel, kernel) = fake_channel();
         let id = CmId::from_inner(fake_id(&channel, PortSpace::Tcp));
         (id, channel, kernel)

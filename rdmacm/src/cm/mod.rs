@@ -70,7 +70,7 @@ mod endpoint_qp;
 mod event;
 mod event_facts;
 mod external;
-#[cfg(any(fuzzing, all(test, feature = "null", not(loom))))]
+#[cfg(any(fuzzing, all(feature = "null", not(loom))))]
 pub(crate) mod forged;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
@@ -105,8 +105,6 @@ pub use endpoint_qp::EndpointQpInit;
 pub use event::Event;
 pub use group::Membership;
 pub use id::CmId;
-#[cfg(all(test, feature = "null", not(loom)))]
-pub(crate) use id::tests::fake_connection;
 pub use lookup::getaddrinfo;
 pub use param::{ConnParam, DatagramParam};
 pub use parse::{EventData, EventType, RawEvent};

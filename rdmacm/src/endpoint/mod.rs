@@ -122,7 +122,7 @@ mod incoming;
 mod kernel_objects;
 mod listener;
 mod multicast_group;
-#[cfg(all(test, feature = "null", not(loom)))]
+#[cfg(all(feature = "null", not(loom)))]
 mod null_connection;
 mod operation;
 pub mod poll_group;

@@ -1,19 +1,9 @@
-//! Tests of the safe tier on the null driver: without a kernel.
-//!
-//! The device copies no bytes. When the doorbell rings, it completes a send, and also the next receive of the same
-//! queue pair with the length of the message. So a connection receives its own messages.
+//! A connection on the null driver, without a kernel: for unit tests and benchmarks.
 
-use std::io::Write;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
-
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use verbs_abi::{AlignedU64, IB_USER_VERBS_CMD_MODIFY_QP, ib_uverbs_comp_event_desc};
-use zerocopy::IntoBytes;
 
 use super::connection::Connection;
 use super::core::{Core, Messages, Protocol};
@@ -21,278 +11,98 @@ use super::kernel_objects::{KernelObjects, NewEndpoint};
 use super::readiness::Readiness;
 use super::shared::Shared;
 use super::state::State;
-use super::{Buffer, Message};
-use crate::cm::fake_connection;
-use crate::drivers::any::AnyDriver;
-use crate::drivers::null::Null;
-use crate::error::{ErrorKind, Result};
-use crate::sys::uverbs::UverbsFile;
+use crate::cm::forged::channel_on;
+use crate::cm::{CmId, PortSpace};
+use crate::error::Result;
 use crate::verbs::{
     BufferedQueuePair, CompletionChannel, CompletionQueue, Context, ProtectionDomain, QpState,
     QueuePair, QueuePairAttributes, QueuePairCaps, QueuePairInit, RegisteredBuffer, WcStatus,
 };
 
-const SENDS: usize = 3;
-const RECEIVES: usize = 4;
-const LENGTH: usize = 64;
-const LONG: Duration = Duration::from_secs(60);
-
 /// A connection to itself.
-struct Loopback {
-    connection: Connection,
+///
+/// The device copies no bytes. When the doorbell rings, it completes a send, and also the next receive of the same
+/// queue pair with the length of the message. So the connection receives its own messages.
+#[derive(Debug)]
+pub(super) struct Loopback {
+    pub(super) connection: Connection,
+    /// The end of the kernel of the event channel.
     _kernel: UnixStream,
     /// The end of the kernel of the completion channel.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only kept open, outside of tests"))]
     events: UnixStream,
+    #[cfg_attr(not(test), expect(dead_code, reason = "names the queue in events of tests"))]
     recv_cq: CompletionQueue,
 }
 
 impl Loopback {
-    fn new() -> Self {
-        Self::on(&Context::null())
-    }
-
-    fn on(context: &Context) -> Self {
-        let pd = ProtectionDomain::new(context).expect("protection domain");
+    /// Creates a connection on `context` with `sends` and `receives` buffers of `length` bytes.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the process has no descriptors left.
+    pub(super) fn new(context: &Context, sends: u32, receives: u32, length: usize) -> Result<Self> {
+        let pd = ProtectionDomain::new(context)?;
         let (completions, device) = CompletionChannel::on_socket(context);
-        completions.set_nonblocking(true).expect("a socket");
-        let cq = || CompletionQueue::new(context, 16, Some(&completions)).expect("a queue");
-        let (recv_cq, send_cq) = (cq(), cq());
-        let caps = QueuePairCaps { max_send_wr: 4, max_recv_wr: 4, ..QueuePairCaps::default() };
+        completions.set_nonblocking(true)?;
+        let cq = |capacity| CompletionQueue::new(context, capacity, Some(&completions));
+        let (recv_cq, send_cq) = (cq(receives)?, cq(sends)?);
+        let caps =
+            QueuePairCaps { max_send_wr: sends, max_recv_wr: receives, ..QueuePairCaps::default() };
         let init = QueuePairInit { caps, send_cq: &send_cq, ..QueuePairInit::new(&recv_cq) };
-        let qp = QueuePair::new(&pd, &init).expect("queue pair");
-        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS)).expect("modify");
-        let mut queues = BufferedQueuePair::new(qp).expect("queues");
+        let qp = QueuePair::new(&pd, &init)?;
+        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS))?;
+        let mut queues = BufferedQueuePair::new(qp)?;
         queues.defer_commands();
-        let groups = [(SENDS, LENGTH), (RECEIVES, LENGTH)];
-        let mut free = RegisteredBuffer::alloc_groups(&pd, groups, 0).expect("buffers");
+        let [sends, receives] =
+            [sends, receives].map(|count| usize::try_from(count).expect("32 bits fit"));
+        let groups = [(sends, length), (receives, length)];
+        let mut free = RegisteredBuffer::alloc_groups(&pd, groups, 0)?;
         queues.reserve(free.len());
-        for buffer in free.drain(SENDS..) {
-            queues.post_recv(buffer).expect("post a receive");
+        for buffer in free.drain(sends..) {
+            queues.post_recv(buffer)?;
         }
-        let (id, channel, kernel) = fake_connection();
-        channel.set_nonblocking(true).expect("a socket");
+        let (commands, kernel) = UnixStream::pair().expect("a pair of sockets");
+        let channel = channel_on(commands.into());
+        channel.set_nonblocking(true)?;
+        let id = CmId::new(&channel, PortSpace::Tcp)?;
         let too_long = WcStatus::IB_WC_LOC_LEN_ERR;
-        let messages = Messages::new(false, RECEIVES, too_long, too_long, None);
+        let messages = Messages::new(false, receives, too_long, too_long, None);
         let objects = KernelObjects {
             id: Arc::new(id),
             queues,
             completions,
             senders: None,
-            send_buffer_size: LENGTH,
+            send_buffer_size: length,
             busy_poll: Duration::ZERO,
         };
-        let core = Core::new(free, RECEIVES, Protocol::Messages(messages));
+        let core = Core::new(free, receives, Protocol::Messages(messages));
         let state = State::new(NewEndpoint { objects, core, timer: None }, None);
-        let readiness = Arc::new(Readiness::new(&channel).expect("epoll"));
+        let readiness = Arc::new(Readiness::new(&channel)?);
         let name = "the connection to itself".to_owned();
-        let shared = Shared::new(state, channel, readiness, name, LENGTH).expect("shared");
+        let shared = Shared::new(state, channel, readiness, name, length)?;
         let addresses: [Option<SocketAddr>; 2] = [None, None];
         let connection = Connection::of(Arc::new(shared), addresses, Box::default(), None);
-        Self { connection, _kernel: kernel, events: device, recv_cq }
-    }
-
-    /// Raises a completion event of the receive queue.
-    fn raise_event(&self) {
-        let cq_handle = AlignedU64::from(self.recv_cq.token().get());
-        let event = ib_uverbs_comp_event_desc { cq_handle };
-        (&self.events).write_all(event.as_bytes()).expect("an event");
-    }
-
-    /// Returns `true` if the descriptor of the connection becomes readable.
-    fn is_readable(&self, timeout: PollTimeout) -> bool {
-        let mut descriptors = [PollFd::new(self.connection.as_fd(), PollFlags::POLLIN)];
-        poll(&mut descriptors, timeout).expect("poll") > 0
-    }
-
-    /// Sends a message of `length` bytes.
-    fn send(&self, length: usize) {
-        self.connection.post_bytes(&vec![1; length]).expect("post");
-    }
-
-    fn lengths(&self) -> Vec<usize> {
-        let received = std::iter::from_fn(|| would_block(self.connection.try_recv()));
-        received.map(|message| message.expect("not the end").len()).collect()
+        Ok(Self { connection, _kernel: kernel, events: device, recv_cq })
     }
 }
 
-/// Returns the value, or `None` if the call would block.
-fn would_block<T>(result: Result<T>) -> Option<T> {
-    match result {
-        Ok(value) => Some(value),
-        Err(error) => {
-            assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
-            None
-        }
+impl Connection {
+    /// Creates a connection to itself on the null driver, which needs no kernel.
+    ///
+    /// For tests, and for benchmarks of the library's own overhead. The connection has `sends` and `receives` buffers
+    /// of `length` bytes, and receives its own messages. No data is transferred.
+    ///
+    /// The second value imitates the kernel. The caller keeps it as long as the connection.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the objects of a connection, for example if the process has too many descriptors.
+    pub fn null(sends: u32, receives: u32, length: usize) -> Result<(Self, impl Sized)> {
+        let own = Loopback::new(&Context::null(), sends, receives, length)?;
+        Ok((own.connection.clone(), own))
     }
 }
 
-fn kind<T>(result: Result<T>) -> ErrorKind {
-    result.map(drop).expect_err("a failure").kind().clone()
-}
-
-#[test]
-fn messages_arrive_in_order() {
-    let own = Loopback::new();
-    for length in [5, 0, LENGTH] {
-        own.send(length);
-    }
-    assert_eq!(own.lengths(), [5, 0, LENGTH]);
-    assert!(would_block(own.connection.try_recv()).is_none());
-}
-
-#[test]
-fn send_buffers_are_limited_and_return() {
-    let own = Loopback::new();
-    let take = || would_block(own.connection.try_acquire_buffer());
-    let mut held: Vec<Buffer> = std::iter::from_fn(take).collect();
-    assert_eq!(held.len(), SENDS);
-    assert_eq!(kind(own.connection.try_post_bytes(b"x")), ErrorKind::WouldBlock);
-    drop(held.pop());
-    own.connection.post_send(take().expect("the dropped buffer")).expect("post");
-    let returned = take().expect("the buffer of the message that was sent");
-    assert_eq!(returned.len(), LENGTH, "a buffer is full at first");
-    drop(held);
-    assert_eq!(own.lengths(), [LENGTH]);
-}
-
-#[test]
-fn kept_messages_hold_their_receive_buffers() {
-    let own = Loopback::new();
-    let mut kept: Vec<Message> = Vec::new();
-    for length in 0..RECEIVES {
-        own.send(length);
-        kept.push(own.connection.recv().expect("receive").expect("a message"));
-    }
-    let reposted = || own.connection.stats().expect("this process").receives_reposted;
-    assert_eq!(reposted(), 0);
-    // The device has no receive for it.
-    own.send(9);
-    assert!(would_block(own.connection.try_recv()).is_none());
-    kept.clear();
-    assert_eq!(reposted(), u64::try_from(RECEIVES).expect("the count fits"));
-    own.send(10);
-    assert_eq!(own.lengths().last(), Some(&10));
-}
-
-#[test]
-fn long_message_is_refused_without_loss() {
-    let own = Loopback::new();
-    let error = own.connection.post_bytes(&[0; LENGTH + 1]).expect_err("too long");
-    assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
-    assert!(error.to_string().contains("65"), "{error}");
-    let mut buffer = own.connection.acquire_buffer().expect("a buffer");
-    assert_eq!(buffer.set_len(LENGTH + 1).expect_err("too long").errno(), libc::EMSGSIZE);
-    assert_eq!(buffer.len(), LENGTH);
-    drop(buffer);
-    (0..SENDS).for_each(|_| own.send(1));
-    assert_eq!(own.lengths(), [1; SENDS]);
-}
-
-#[test]
-fn buffer_of_another_connection_is_refused() {
-    let (own, other) = (Loopback::new(), Loopback::new());
-    let buffer = other.connection.acquire_buffer().expect("a buffer");
-    let error = own.connection.post_send(buffer).expect_err("not its own");
-    assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
-    let take = || would_block(other.connection.try_acquire_buffer());
-    let held: Vec<Buffer> = std::iter::from_fn(take).collect();
-    assert_eq!(held.len(), SENDS, "the buffer has returned to its connection");
-}
-
-#[test]
-fn flush_and_statistics_follow_completions() {
-    let own = Loopback::new();
-    own.send(7);
-    let operation = own.connection.start_send(own.connection.acquire_buffer().expect("a buffer"));
-    own.connection.flush_timeout(LONG).expect("flush");
-    operation.expect("post").wait_timeout(LONG).expect("sent");
-    assert_eq!(own.lengths(), [7, LENGTH]);
-    let stats = own.connection.stats().expect("this process");
-    assert_eq!((stats.messages_sent, stats.messages_received), (2, 2));
-    let bytes = u64::try_from(7 + LENGTH).expect("the count fits");
-    assert_eq!((stats.bytes_sent, stats.bytes_received), (bytes, bytes));
-    assert_eq!(stats.failures, 0);
-}
-
-#[test]
-fn abort_ends_every_handle_and_wakes_threads() {
-    let own = Loopback::new();
-    let clone = own.connection.clone();
-    let kept = own.connection.acquire_buffer().expect("a buffer");
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| clone.recv());
-        own.connection.abort();
-        assert_eq!(
-            kind(waiting.join().expect("the thread should not panic")),
-            ErrorKind::Disconnected
-        );
-    });
-    assert_eq!(kind(clone.acquire_buffer()), ErrorKind::Disconnected);
-    assert_eq!(kind(clone.post_send(kept)), ErrorKind::Disconnected);
-    clone.flush().expect("all was sent");
-    clone.close(LONG).expect("closing an ended connection should succeed");
-}
-
-#[test]
-fn dropped_handle_leaves_connection_to_its_clones() {
-    let Loopback { connection, .. } = Loopback::new();
-    let clone = connection.clone();
-    drop(connection);
-    clone.post_bytes(b"one").expect("post");
-    let message = clone.recv().expect("receive").expect("a message");
-    // A message outlives the last handle.
-    drop(clone);
-    assert_eq!(message.len(), 3);
-}
-
-#[test]
-fn completion_event_wakes_blocked_thread() {
-    let own = Loopback::new();
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| own.connection.recv_timeout(LONG));
-        own.send(5);
-        own.raise_event();
-        let message = waiting
-            .join()
-            .expect("the thread should not panic")
-            .expect("receive")
-            .expect("a message");
-        assert_eq!(message.len(), 5);
-    });
-}
-
-#[test]
-fn completion_event_makes_descriptor_readable() {
-    let own = Loopback::new();
-    assert!(would_block(own.connection.try_recv()).is_none());
-    assert!(!own.is_readable(PollTimeout::ZERO));
-    own.send(5);
-    own.raise_event();
-    assert!(own.is_readable(PollTimeout::try_from(LONG).expect("the timeout fits")));
-    assert_eq!(own.lengths(), [5]);
-    assert!(!own.is_readable(PollTimeout::ZERO), "the event was consumed");
-}
-
-/// The device completes a receive that is posted in ERR only after a command. Builds with debug assertions panic if a
-/// command is issued while the state is locked.
-#[test]
-fn receive_in_err_is_flushed_after_unlock() {
-    let (file, recorder) = UverbsFile::recording();
-    let context = Context::on_file(file, AnyDriver::Null(Null::flushing_on_request()));
-    let own = Loopback::on(&context);
-    own.send(8);
-    let message = own.connection.try_recv().expect("not the end").expect("a message");
-    let qp = own.connection.shared.lock_here().state.qp().expect("a queue pair");
-    qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
-    let changes = || {
-        let commands = recorder.commands();
-        commands.iter().filter(|command| **command == IB_USER_VERBS_CMD_MODIFY_QP).count()
-    };
-    let before = changes();
-    own.send(8);
-    assert_eq!(changes(), before, "the doorbell flushes a send");
-    drop(message);
-    assert_eq!(changes(), before + 1);
-    own.connection.stats().expect("this process");
-    assert_eq!(changes(), before + 1, "it was flushed once");
-}
+#[cfg(test)]
+mod tests;

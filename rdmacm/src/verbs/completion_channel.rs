@@ -63,7 +63,7 @@ impl CompletionChannel {
     }
 
     /// Creates a channel whose events the test or the fuzz target writes to the socket.
-    #[cfg(any(fuzzing, all(test, feature = "null", not(loom))))]
+    #[cfg(any(fuzzing, all(feature = "null", not(loom))))]
     pub(crate) fn on_socket(context: &Context) -> (Self, std::os::unix::net::UnixStream) {
         let (events, device) = std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
         let file = EventFile::new(events.into(), &WAIT);

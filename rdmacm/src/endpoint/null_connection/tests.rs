@@ -1,0 +1,241 @@
+//! Tests of the safe tier on the null driver: without a kernel.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use verbs_abi::{AlignedU64, IB_USER_VERBS_CMD_MODIFY_QP, ib_uverbs_comp_event_desc};
+use zerocopy::IntoBytes;
+
+use super::Loopback;
+use crate::drivers::any::AnyDriver;
+use crate::drivers::null::Null;
+use crate::endpoint::{Buffer, Message};
+use crate::error::{ErrorKind, Result};
+use crate::sys::uverbs::UverbsFile;
+use crate::verbs::{Context, QpState, QueuePairAttributes};
+
+const SENDS: usize = 3;
+const RECEIVES: usize = 4;
+const LENGTH: usize = 64;
+const LONG: Duration = Duration::from_secs(60);
+
+/// Creates a connection to itself, with few buffers.
+fn loopback() -> Loopback {
+    loopback_on(&Context::null())
+}
+
+fn loopback_on(context: &Context) -> Loopback {
+    let [sends, receives] =
+        [SENDS, RECEIVES].map(|count| u32::try_from(count).expect("the count fits"));
+    Loopback::new(context, sends, receives, LENGTH).expect("a connection")
+}
+
+impl Loopback {
+    /// Raises a completion event of the receive queue.
+    fn raise_event(&self) {
+        let cq_handle = AlignedU64::from(self.recv_cq.token().get());
+        let event = ib_uverbs_comp_event_desc { cq_handle };
+        (&self.events).write_all(event.as_bytes()).expect("an event");
+    }
+
+    /// Returns `true` if the descriptor of the connection becomes readable.
+    fn is_readable(&self, timeout: PollTimeout) -> bool {
+        let mut descriptors = [PollFd::new(self.connection.as_fd(), PollFlags::POLLIN)];
+        poll(&mut descriptors, timeout).expect("poll") > 0
+    }
+
+    /// Sends a message of `length` bytes.
+    fn send(&self, length: usize) {
+        self.connection.post_bytes(&vec![1; length]).expect("post");
+    }
+
+    fn lengths(&self) -> Vec<usize> {
+        let received = std::iter::from_fn(|| would_block(self.connection.try_recv()));
+        received.map(|message| message.expect("not the end").len()).collect()
+    }
+}
+
+/// Returns the value, or `None` if the call would block.
+fn would_block<T>(result: Result<T>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) => {
+            assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
+            None
+        }
+    }
+}
+
+fn kind<T>(result: Result<T>) -> ErrorKind {
+    result.map(drop).expect_err("a failure").kind().clone()
+}
+
+#[test]
+fn messages_arrive_in_order() {
+    let own = loopback();
+    for length in [5, 0, LENGTH] {
+        own.send(length);
+    }
+    assert_eq!(own.lengths(), [5, 0, LENGTH]);
+    assert!(would_block(own.connection.try_recv()).is_none());
+}
+
+#[test]
+fn send_buffers_are_limited_and_return() {
+    let own = loopback();
+    let take = || would_block(own.connection.try_acquire_buffer());
+    let mut held: Vec<Buffer> = std::iter::from_fn(take).collect();
+    assert_eq!(held.len(), SENDS);
+    assert_eq!(kind(own.connection.try_post_bytes(b"x")), ErrorKind::WouldBlock);
+    drop(held.pop());
+    own.connection.post_send(take().expect("the dropped buffer")).expect("post");
+    let returned = take().expect("the buffer of the message that was sent");
+    assert_eq!(returned.len(), LENGTH, "a buffer is full at first");
+    drop(held);
+    assert_eq!(own.lengths(), [LENGTH]);
+}
+
+#[test]
+fn kept_messages_hold_their_receive_buffers() {
+    let own = loopback();
+    let mut kept: Vec<Message> = Vec::new();
+    for length in 0..RECEIVES {
+        own.send(length);
+        kept.push(own.connection.recv().expect("receive").expect("a message"));
+    }
+    let reposted = || own.connection.stats().expect("this process").receives_reposted;
+    assert_eq!(reposted(), 0);
+    // The device has no receive for it.
+    own.send(9);
+    assert!(would_block(own.connection.try_recv()).is_none());
+    kept.clear();
+    assert_eq!(reposted(), u64::try_from(RECEIVES).expect("the count fits"));
+    own.send(10);
+    assert_eq!(own.lengths().last(), Some(&10));
+}
+
+#[test]
+fn long_message_is_refused_without_loss() {
+    let own = loopback();
+    let error = own.connection.post_bytes(&[0; LENGTH + 1]).expect_err("too long");
+    assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
+    assert!(error.to_string().contains("65"), "{error}");
+    let mut buffer = own.connection.acquire_buffer().expect("a buffer");
+    assert_eq!(buffer.set_len(LENGTH + 1).expect_err("too long").errno(), libc::EMSGSIZE);
+    assert_eq!(buffer.len(), LENGTH);
+    drop(buffer);
+    (0..SENDS).for_each(|_| own.send(1));
+    assert_eq!(own.lengths(), [1; SENDS]);
+}
+
+#[test]
+fn buffer_of_another_connection_is_refused() {
+    let (own, other) = (loopback(), loopback());
+    let buffer = other.connection.acquire_buffer().expect("a buffer");
+    let error = own.connection.post_send(buffer).expect_err("not its own");
+    assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
+    let take = || would_block(other.connection.try_acquire_buffer());
+    let held: Vec<Buffer> = std::iter::from_fn(take).collect();
+    assert_eq!(held.len(), SENDS, "the buffer has returned to its connection");
+}
+
+#[test]
+fn flush_and_statistics_follow_completions() {
+    let own = loopback();
+    own.send(7);
+    let operation = own.connection.start_send(own.connection.acquire_buffer().expect("a buffer"));
+    own.connection.flush_timeout(LONG).expect("flush");
+    operation.expect("post").wait_timeout(LONG).expect("sent");
+    assert_eq!(own.lengths(), [7, LENGTH]);
+    let stats = own.connection.stats().expect("this process");
+    assert_eq!((stats.messages_sent, stats.messages_received), (2, 2));
+    let bytes = u64::try_from(7 + LENGTH).expect("the count fits");
+    assert_eq!((stats.bytes_sent, stats.bytes_received), (bytes, bytes));
+    assert_eq!(stats.failures, 0);
+}
+
+#[test]
+fn abort_ends_every_handle_and_wakes_threads() {
+    let own = loopback();
+    let clone = own.connection.clone();
+    let kept = own.connection.acquire_buffer().expect("a buffer");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| clone.recv());
+        own.connection.abort();
+        assert_eq!(
+            kind(waiting.join().expect("the thread should not panic")),
+            ErrorKind::Disconnected
+        );
+    });
+    assert_eq!(kind(clone.acquire_buffer()), ErrorKind::Disconnected);
+    assert_eq!(kind(clone.post_send(kept)), ErrorKind::Disconnected);
+    clone.flush().expect("all was sent");
+    clone.close(LONG).expect("closing an ended connection should succeed");
+}
+
+#[test]
+fn dropped_handle_leaves_connection_to_its_clones() {
+    let Loopback { connection, .. } = loopback();
+    let clone = connection.clone();
+    drop(connection);
+    clone.post_bytes(b"one").expect("post");
+    let message = clone.recv().expect("receive").expect("a message");
+    // A message outlives the last handle.
+    drop(clone);
+    assert_eq!(message.len(), 3);
+}
+
+#[test]
+fn completion_event_wakes_blocked_thread() {
+    let own = loopback();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| own.connection.recv_timeout(LONG));
+        own.send(5);
+        own.raise_event();
+        let message = waiting
+            .join()
+            .expect("the thread should not panic")
+            .expect("receive")
+            .expect("a message");
+        assert_eq!(message.len(), 5);
+    });
+}
+
+#[test]
+fn completion_event_makes_descriptor_readable() {
+    let own = loopback();
+    assert!(would_block(own.connection.try_recv()).is_none());
+    assert!(!own.is_readable(PollTimeout::ZERO));
+    own.send(5);
+    own.raise_event();
+    assert!(own.is_readable(PollTimeout::try_from(LONG).expect("the timeout fits")));
+    assert_eq!(own.lengths(), [5]);
+    assert!(!own.is_readable(PollTimeout::ZERO), "the event was consumed");
+}
+
+/// The device completes a receive that is posted in ERR only after a command. Builds with debug assertions panic if a
+/// command is issued while the state is locked.
+#[test]
+fn receive_in_err_is_flushed_after_unlock() {
+    let (file, recorder) = UverbsFile::recording();
+    let context = Context::on_file(file, AnyDriver::Null(Null::flushing_on_request()));
+    let own = loopback_on(&context);
+    own.send(8);
+    let message = own.connection.try_recv().expect("not the end").expect("a message");
+    let qp = own.connection.shared.lock_here().state.qp().expect("a queue pair");
+    qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
+    let changes = || {
+        let commands = recorder.commands();
+        commands.iter().filter(|command| **command == IB_USER_VERBS_CMD_MODIFY_QP).count()
+    };
+    let before = changes();
+    own.send(8);
+    assert_eq!(changes(), before, "the doorbell flushes a send");
+    drop(message);
+    assert_eq!(changes(), before + 1);
+    own.connection.stats().expect("this process");
+    assert_eq!(changes(), before + 1, "it was flushed once");
+}

@@ -2,11 +2,14 @@
  * Posts and polls like `bench-posts`, with the C library. Each kind of post and poll has a separate function, for a profiler
  * that counts the instructions of functions.
  *
- * usage: bench-posts-c ADDRESS COUNT
+ * usage: bench-posts-c ADDRESS COUNT [idle]
+ *
+ * With `idle`, it waits after each post to a send queue until the device is idle, in functions of other names.
  */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <rdma/rdma_cma.h>
@@ -40,19 +43,41 @@ KIND receive(struct ibv_qp *qp, struct ibv_recv_wr *request, int count)
 		check(ibv_post_recv(qp, request, &bad), "post a receive");
 }
 
-#define POSTS(name, what)                                                           \
+/* Waits until the device has executed the last requests, so that it is idle. The profiler does not count this. */
+KIND wait_until_idle(struct ibv_qp *qp, int count)
+{
+	struct ibv_wc done;
+
+	while (count--) {
+		while (!ibv_poll_cq(qp->send_cq, 1, &done))
+			;
+		check(done.status != IBV_WC_SUCCESS, "wait for a request");
+	}
+}
+
+#define POSTS(name, idle, what)                                                     \
 	KIND name(struct ibv_qp *qp, struct ibv_send_wr *request, int count)         \
 	{                                                                            \
 		struct ibv_send_wr *bad;                                             \
                                                                                      \
 		while (count--)                                                      \
 			check(ibv_post_send(qp, request, &bad), "post " what);       \
+	}                                                                            \
+                                                                                     \
+	KIND idle(struct ibv_qp *qp, struct ibv_send_wr *request, int count)         \
+	{                                                                            \
+		struct ibv_send_wr *bad;                                             \
+                                                                                     \
+		while (count--) {                                                    \
+			check(ibv_post_send(qp, request, &bad), "post " what);       \
+			wait_until_idle(qp, 1);                                      \
+		}                                                                    \
 	}
 
-POSTS(send_, "a send")
-POSTS(send_inline, "an inline send")
-POSTS(write_, "a write")
-POSTS(write_inline, "an inline write")
+POSTS(send_, send_idle, "a send")
+POSTS(send_inline, send_inline_idle, "an inline send")
+POSTS(write_, write_idle, "a write")
+POSTS(write_inline, write_inline_idle, "an inline write")
 
 /* The list has LIST requests. */
 KIND write_list(struct ibv_qp *qp, struct ibv_send_wr *list, int count)
@@ -61,6 +86,16 @@ KIND write_list(struct ibv_qp *qp, struct ibv_send_wr *list, int count)
 
 	for (; count; count -= LIST)
 		check(ibv_post_send(qp, list, &bad), "post a list");
+}
+
+KIND write_list_idle(struct ibv_qp *qp, struct ibv_send_wr *list, int count)
+{
+	struct ibv_send_wr *bad;
+
+	for (; count; count -= LIST) {
+		check(ibv_post_send(qp, list, &bad), "post a list");
+		wait_until_idle(qp, LIST);
+	}
 }
 
 KIND poll_sends(struct ibv_cq *cq, int count)
@@ -151,10 +186,12 @@ int main(int argc, char **argv)
 	struct ibv_recv_wr request = { .num_sge = 1 };
 	struct ibv_mr *ours, *theirs;
 	pthread_t connecting;
-	int place, count = argc == 3 ? atoi(argv[2]) / LIST * LIST : 0;
+	int waits = argc == 4 && !strcmp(argv[3], "idle");
+	int place, flags = waits ? IBV_SEND_SIGNALED : 0;
+	int count = argc == 3 + waits ? atoi(argv[2]) / LIST * LIST : 0;
 
 	if (!count) {
-		fputs("usage: bench-posts-c ADDRESS COUNT\n", stderr);
+		fputs("usage: bench-posts-c ADDRESS COUNT [idle]\n", stderr);
 		return 1;
 	}
 	listener = endpoint(argv[1], RAI_PASSIVE, 2 * count);
@@ -172,13 +209,14 @@ int main(int argc, char **argv)
 	check(rdma_accept(server, NULL), "accept");
 	pthread_join(connecting, NULL);
 	send.sg_list = &(struct ibv_sge){ (uintptr_t)outgoing, MESSAGE, ours->lkey };
+	send.send_flags = flags;
 	write = send;
 	write.opcode = IBV_WR_RDMA_WRITE;
 	write.wr.rdma.remote_addr = (uintptr_t)incoming;
 	write.wr.rdma.rkey = theirs->rkey;
-	send_(client->qp, &send, count);
+	(waits ? send_idle : send_)(client->qp, &send, count);
 	settle(client, &write, ours->lkey);
-	write_(client->qp, &write, count);
+	(waits ? write_idle : write_)(client->qp, &write, count);
 	settle(client, &write, ours->lkey);
 	/* Signaled writes, whose completions are in the queue when the byte of the read has arrived. */
 	write.send_flags = IBV_SEND_SIGNALED;
@@ -193,16 +231,16 @@ int main(int argc, char **argv)
 	alarm(0);
 	poll_sends(client->send_cq, count);
 	send.sg_list->length = INLINE;
-	send.send_flags = write.send_flags = IBV_SEND_INLINE;
-	send_inline(client->qp, &send, count);
+	send.send_flags = write.send_flags = IBV_SEND_INLINE | flags;
+	(waits ? send_inline_idle : send_inline)(client->qp, &send, count);
 	settle(client, &write, ours->lkey);
-	write_inline(client->qp, &write, count);
+	(waits ? write_inline_idle : write_inline)(client->qp, &write, count);
 	settle(client, &write, ours->lkey);
 	for (place = 0; place < LIST; place++) {
 		list[place] = write;
 		list[place].next = place + 1 < LIST ? &list[place + 1] : NULL;
 	}
-	write_list(client->qp, list, count);
+	(waits ? write_list_idle : write_list)(client->qp, list, count);
 	settle(client, &write, ours->lkey);
 	poll_(server->recv_cq, count);
 	poll_list(server->recv_cq, count);

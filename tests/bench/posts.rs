@@ -3,7 +3,9 @@
 //! `valgrind --tool=callgrind` reports the cost of each function without the kernel: `COUNT` times the cost of one
 //! request or poll. `cargo xtask bench posts` runs it beside `posts.c`.
 //!
-//! Connects to itself at ADDRESS, which chooses the device.
+//! Connects to itself at ADDRESS, which chooses the device. With a third argument, `idle`, it waits after each post to a
+//! send queue until the device is idle, in functions of other names (`send_idle` instead of `send`). siw rings the
+//! doorbell of an idle queue, and otherwise depending on the timing of the kernel.
 #![expect(unsafe_code, reason = "posts requests over memory that outlives them")]
 
 use std::env;
@@ -33,11 +35,16 @@ const MESSAGE: usize = 64;
 const INLINE: usize = 32;
 
 fn main() -> Outcome {
-    let usage = "usage: bench-posts ADDRESS COUNT";
+    let usage = "usage: bench-posts ADDRESS COUNT [idle]";
     let mut arguments = env::args().skip(1);
     let address = arguments.next().ok_or(usage)?;
     let count: usize = arguments.next().ok_or(usage)?.parse()?;
     let count = count.next_multiple_of(LIST);
+    let waits = match arguments.next().as_deref() {
+        None => false,
+        Some("idle") => true,
+        Some(_) => return Err(usage.into()),
+    };
     // Four kinds of messages are received, and nothing is polled meanwhile.
     let most = u32::try_from(4 * count)?;
     let caps = QueuePairCaps {
@@ -73,7 +80,7 @@ fn main() -> Outcome {
         server.accept(&ConnParam::default())?;
         connecting.join().map_err(|_| "the client panicked")??;
         let mut sender = Sender::new(client.qp().ok_or("no queue pair")?, &memory)?;
-        send_all(&mut sender, count)?;
+        send_all(&mut sender, count, waits)?;
         poll(receiver.recv_cq(), count)?;
         poll_kept(receiver.recv_cq(), count)?;
         poll_list(receiver.recv_cq(), count)?;
@@ -153,24 +160,19 @@ fn wait_for_arrival(memory: &MemoryRegion, offset: usize) -> Outcome {
     Ok(())
 }
 
-fn send_all(sender: &mut Sender, count: usize) -> Outcome {
+fn send_all(sender: &mut Sender, count: usize, waits: bool) -> Outcome {
     let Sender { qp, local, remote_addr, rkey } = &*sender;
     let to = SendOperation::Write { remote_addr: *remote_addr, rkey: *rkey };
     let (sges, bytes) = ([local.sge(..MESSAGE)?], [1; INLINE]);
-    send(qp, &sges, count)?;
-    send_kept(qp, &sges, count)?;
+    sends(qp, &sges, count, waits)?;
     sender.settle()?;
-    send_inline(qp, bytes, count)?;
-    send_inline_kept(qp, bytes, count)?;
+    inline_sends(qp, bytes, count, waits)?;
     sender.settle()?;
-    write(qp, to, &sges, count)?;
-    write_kept(qp, to, &sges, count)?;
+    writes(qp, to, &sges, count, waits)?;
     sender.settle()?;
-    write_inline(qp, to, bytes, count)?;
-    write_inline_kept(qp, to, bytes, count)?;
+    inline_writes(qp, to, bytes, count, waits)?;
     sender.settle()?;
-    write_list(qp, to, count)?;
-    write_list_kept(qp, to, count)?;
+    lists(qp, to, count, waits)?;
     sender.settle()?;
     let signaled = request(to, Payload::Gather(&sges));
     let signaled = SendRequest { flags: SendFlags::SIGNALED, ..signaled };
@@ -215,73 +217,143 @@ fn receive_list(qp: &QueuePair, request: &ReceiveRequest<'_>, count: usize) -> O
     Ok(())
 }
 
-/// Defines a function that posts a request `count` times, and one that does so on a queue that it keeps.
+/// Waits until the device has executed the last `count` requests, so that it is idle.
+///
+/// The profiler does not count the instructions of this function.
+///
+/// # Panics
+///
+/// Panics if a request fails.
+#[inline(never)]
+fn wait_until_idle(qp: &QueuePair, count: usize) {
+    let mut done = [Completion::default()];
+    for _ in 0..count {
+        while qp.send_cq().poll(&mut done).expect("the queue should be polled") == 0 {}
+        assert!(done[0].is_success(), "a request failed: {}", done[0].status());
+    }
+}
+
+/// Defines a function `all` that posts a request `count` times in each of two ways, with functions for the profiler.
+///
+/// The first function makes a call for each request, and the second one keeps the queue. If `waits` is `true`, two other
+/// functions do the same, and wait until the device is idle after each request.
 macro_rules! posts {
-    ($plain:ident, $kept:ident, |$($argument:ident: $type:ty),*| $request:expr) => {
+    ($all:ident, [$plain:ident, $kept:ident], [$idle:ident, $idle_kept:ident],
+     |$($argument:ident: $type:ty),*| $request:expr) => {
+        posts!($plain, $kept, SendFlags::empty(), |_, _| (), |$($argument: $type),*| $request);
+        posts!($idle, $idle_kept, SendFlags::SIGNALED, wait_until_idle,
+               |$($argument: $type),*| $request);
+
+        fn $all(qp: &QueuePair, $($argument: $type,)* count: usize, waits: bool) -> Outcome {
+            if waits {
+                $idle(qp, $($argument,)* count)?;
+                return $idle_kept(qp, $($argument,)* count);
+            }
+            $plain(qp, $($argument,)* count)?;
+            $kept(qp, $($argument,)* count)
+        }
+    };
+    ($plain:ident, $kept:ident, $flags:expr, $after:expr,
+     |$($argument:ident: $type:ty),*| $request:expr) => {
         #[inline(never)]
         fn $plain(qp: &QueuePair, $($argument: $type,)* count: usize) -> Outcome {
-            let request = $request;
+            let request = SendRequest { flags: $flags, ..$request };
             for _ in 0..count {
                 // SAFETY: no thread writes the memory, which stays registered.
                 unsafe { qp.post_send(&request) }?;
+                $after(qp, 1);
             }
             Ok(())
         }
 
         #[inline(never)]
         fn $kept(qp: &QueuePair, $($argument: $type,)* count: usize) -> Outcome {
-            let request = $request;
+            let request = SendRequest { flags: $flags, ..$request };
             let mut queue = qp.lock_send_queue()?;
             for _ in 0..count {
                 // SAFETY: as above.
                 unsafe { queue.post(&request) }?;
+                $after(qp, 1);
             }
             Ok(())
         }
     };
 }
 
-posts!(send, send_kept, |sges: &[Sge]| request(SendOperation::Send, Payload::Gather(sges)));
-posts!(send_inline, send_inline_kept, |bytes: [u8; INLINE]| {
-    request(SendOperation::Send, Payload::Inline(&bytes))
+posts!(sends, [send, send_kept], [send_idle, send_idle_kept], |sges: &[Sge]| {
+    request(SendOperation::Send, Payload::Gather(sges))
 });
-posts!(write, write_kept, |to: SendOperation<'_>, sges: &[Sge]| {
-    request(to, Payload::Gather(sges))
-});
-posts!(write_inline, write_inline_kept, |to: SendOperation<'_>, bytes: [u8; INLINE]| {
-    request(to, Payload::Inline(&bytes))
-});
+posts!(
+    inline_sends,
+    [send_inline, send_inline_kept],
+    [send_inline_idle, send_inline_idle_kept],
+    |bytes: [u8; INLINE]| request(SendOperation::Send, Payload::Inline(&bytes))
+);
+posts!(
+    writes,
+    [write, write_kept],
+    [write_idle, write_idle_kept],
+    |to: SendOperation<'_>, sges: &[Sge]| request(to, Payload::Gather(sges))
+);
+posts!(
+    inline_writes,
+    [write_inline, write_inline_kept],
+    [write_inline_idle, write_inline_idle_kept],
+    |to: SendOperation<'_>, bytes: [u8; INLINE]| request(to, Payload::Inline(&bytes))
+);
 
 fn request<'a>(operation: SendOperation<'a>, payload: Payload<'a>) -> SendRequest<'a> {
     SendRequest { wr_id: 1, operation, payload, flags: SendFlags::empty() }
 }
 
-#[inline(never)]
-fn write_list(qp: &QueuePair, to: SendOperation<'_>, count: usize) -> Outcome {
-    let request = request(to, Payload::Inline(&[1; INLINE]));
-    for _ in 0..count / LIST {
-        let mut queue = qp.lock_send_queue()?;
-        for _ in 0..LIST {
-            // SAFETY: as above.
-            unsafe { queue.push(&request) }?;
+/// Defines two functions that write in lists: one locks the queue for each list, and one keeps it.
+macro_rules! lists {
+    ($plain:ident, $kept:ident, $flags:expr, $after:expr) => {
+        #[inline(never)]
+        fn $plain(qp: &QueuePair, to: SendOperation<'_>, count: usize) -> Outcome {
+            let request =
+                SendRequest { flags: $flags, ..request(to, Payload::Inline(&[1; INLINE])) };
+            for _ in 0..count / LIST {
+                let mut queue = qp.lock_send_queue()?;
+                for _ in 0..LIST {
+                    // SAFETY: as above.
+                    unsafe { queue.push(&request) }?;
+                }
+                queue.ring_doorbell()?;
+                drop(queue);
+                $after(qp, LIST);
+            }
+            Ok(())
         }
-        queue.ring_doorbell()?;
-    }
-    Ok(())
+
+        #[inline(never)]
+        fn $kept(qp: &QueuePair, to: SendOperation<'_>, count: usize) -> Outcome {
+            let request =
+                SendRequest { flags: $flags, ..request(to, Payload::Inline(&[1; INLINE])) };
+            let mut queue = qp.lock_send_queue()?;
+            for _ in 0..count / LIST {
+                for _ in 0..LIST {
+                    // SAFETY: as above.
+                    unsafe { queue.push(&request) }?;
+                }
+                queue.ring_doorbell()?;
+                $after(qp, LIST);
+            }
+            Ok(())
+        }
+    };
 }
 
-#[inline(never)]
-fn write_list_kept(qp: &QueuePair, to: SendOperation<'_>, count: usize) -> Outcome {
-    let request = request(to, Payload::Inline(&[1; INLINE]));
-    let mut queue = qp.lock_send_queue()?;
-    for _ in 0..count / LIST {
-        for _ in 0..LIST {
-            // SAFETY: as above.
-            unsafe { queue.push(&request) }?;
-        }
-        queue.ring_doorbell()?;
+lists!(write_list, write_list_kept, SendFlags::empty(), |_, _| ());
+lists!(write_list_idle, write_list_idle_kept, SendFlags::SIGNALED, wait_until_idle);
+
+fn lists(qp: &QueuePair, to: SendOperation<'_>, count: usize, waits: bool) -> Outcome {
+    if waits {
+        write_list_idle(qp, to, count)?;
+        return write_list_idle_kept(qp, to, count);
     }
-    Ok(())
+    write_list(qp, to, count)?;
+    write_list_kept(qp, to, count)
 }
 
 /// Defines a function that polls up to `room` completions, `count / room` times, and one that does so with a poller that it

@@ -27,7 +27,7 @@ const KINDS: [(&str, &str, &str); 12] = [
 
 /// Counts with the program in `directory`.
 pub(crate) fn rows(directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
-    let profile = profile_with(&directory.join("bench-null"), &[&COUNT.to_string()])?;
+    let profile = profile_with(&[], &directory.join("bench-null"), &[&COUNT.to_string()])?;
     let each = |function: &str| -> Result<f64, Box<dyn Error>> {
         let total = instructions(&profile, &format!("bench_null::{function}"));
         let total = total.ok_or_else(|| format!("the profiler does not know {function}"))?;

@@ -75,10 +75,15 @@ impl Kept {
 /// Beginnings of the names of posts to a send queue.
 const POSTS: [&str; 3] = ["a send", "a write", "an inline write"];
 
-/// Permitted change of the count of a send on siw.
+/// Argument of the programs that makes them wait after each post to a send queue, and the end of the names of the
+/// functions that do so.
 ///
-/// Our sends ring the doorbell only if the kernel may be asleep, which depends on timing.
-const SIW_SEND_SPREAD: f64 = 60.0;
+/// siw rings the doorbell only if the kernel may be idle, which depends on timing. If the kernel is idle at each post,
+/// the numbers of instructions are the same in each run.
+const IDLE: &str = "idle";
+
+/// Function of both programs that waits, whose instructions are not counted.
+const WAITING: &str = "*wait_until_idle*";
 
 /// Permitted change of the number of fences of an operation.
 const FENCES_SPREAD: f64 = 0.01;
@@ -89,8 +94,9 @@ pub(crate) fn rows(
     address: &str,
     directory: &Path,
 ) -> Result<Vec<Row>, Box<dyn Error>> {
-    let ours = profile(address, &directory.join("bench-posts"))?;
-    let c = profile(address, &directory.join("bench-posts-c"))?;
+    let waits = device.driver() == Some(DriverId::RDMA_DRIVER_SIW);
+    let ours = profile(address, &directory.join("bench-posts"), waits)?;
+    let c = profile(address, &directory.join("bench-posts-c"), waits)?;
     let each = |profile: &str, function: &str, times| -> Result<f64, Box<dyn Error>> {
         let total = instructions(profile, function);
         let total = total.ok_or_else(|| format!("the profiler does not know {function}"))?;
@@ -98,7 +104,11 @@ pub(crate) fn rows(
     };
     let mut rows = Vec::new();
     for (name, kept, our, (its, times)) in KINDS {
-        let of_c = each(&c, its, times)?;
+        let (mut our, mut its) = (our.to_owned(), its.to_owned());
+        if waits && is_post(name) {
+            (our, its) = (format!("{our}_{IDLE}"), format!("{}_{IDLE}", its.trim_end_matches('_')));
+        }
+        let of_c = each(&c, &its, times)?;
         let row = |name: String, suffix| -> Result<Row, Box<dyn Error>> {
             let of_ours = each(&ours, &format!("bench_posts::{our}{suffix}"), 1)?;
             Ok(Row::exact(name, "instructions", of_ours, of_c))
@@ -106,9 +116,6 @@ pub(crate) fn rows(
         let plain = row(name.to_owned(), "")?;
         let kept = row(format!("{name}{}", kept.suffix()), "_kept")?;
         rows.extend(match device.driver() {
-            Some(DriverId::RDMA_DRIVER_SIW) if is_post(name) => {
-                [plain, kept].map(|row| Row { spread: Some(SIW_SEND_SPREAD), ..row })
-            }
             Some(DriverId::RDMA_DRIVER_MLX5) => [plain.at_most(1.0), kept.at_most(MLX5_GOAL)],
             _ => {
                 let limit = kept.ours + LOCK_GOAL;
@@ -201,14 +208,26 @@ fn mean_of_kept(rows: &[Row]) -> Row {
 }
 
 /// Returns the profiler's report on the program's functions, including their callees.
-fn profile(address: &str, program: &Path) -> Result<String, Box<dyn Error>> {
-    profile_with(program, &[address, &COUNT.to_string()])
+///
+/// If it `waits`, it does so after each post to a send queue.
+fn profile(address: &str, program: &Path, waits: bool) -> Result<String, Box<dyn Error>> {
+    let count = COUNT.to_string();
+    if !waits {
+        return profile_with(&[], program, &[address, &count]);
+    }
+    // The first option alone would make the profiler count nothing before the function is called.
+    let options = [format!("--toggle-collect={WAITING}"), "--collect-atstart=yes".to_owned()];
+    profile_with(&options, program, &[address, &count, IDLE])
 }
 
-/// Returns the profile of a run of `program`.
-pub(crate) fn profile_with(program: &Path, arguments: &[&str]) -> Result<String, Box<dyn Error>> {
+/// Returns the profile of a run of `program` under the profiler with these options.
+pub(crate) fn profile_with(
+    options: &[String],
+    program: &Path,
+    arguments: &[&str],
+) -> Result<String, Box<dyn Error>> {
     progress(&format!("counting the instructions of {}", program.display()));
-    let file = callgrind(&[], program, arguments)?;
+    let file = callgrind(options, program, arguments)?;
     let shown = Program::new("callgrind_annotate").args(["--inclusive=yes", "--threshold=100"]);
     run::output(&shown.arg(&file))
 }

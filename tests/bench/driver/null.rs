@@ -9,6 +9,9 @@ use crate::table::Row;
 /// The number of requests of each kind.
 const COUNT: u32 = 320;
 
+/// Permitted ratio of the instructions for a message of the safe tier to those of the low level with kept queues.
+const SAFE_GOAL: f64 = 1.15;
+
 /// The functions of `bench-null`: that of the library, and that of the driver alone.
 const KINDS: [(&str, &str, &str); 12] = [
     ("a receive", "receive", "driver_receive"),
@@ -25,16 +28,24 @@ const KINDS: [(&str, &str, &str); 12] = [
     ("a poll of buffers that finds nothing", "poll_buffers_empty", "driver_poll_empty"),
 ];
 
-/// Counts with the program in `directory`.
+/// Counts with the programs in `directory`.
 pub(crate) fn rows(directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
-    let profile = profile_with(&[], &directory.join("bench-null"), &[&COUNT.to_string()])?;
-    let each = |function: &str| -> Result<f64, Box<dyn Error>> {
-        let total = instructions(&profile, &format!("bench_null::{function}"));
+    let profile = |program| profile_with(&[], &directory.join(program), &[&COUNT.to_string()]);
+    let each = |profile: &str, function: &str| -> Result<f64, Box<dyn Error>> {
+        let total = instructions(profile, function);
         let total = total.ok_or_else(|| format!("the profiler does not know {function}"))?;
         Ok(total / f64::from(COUNT))
     };
+    let calls = profile("bench-null")?;
     let row = |(what, library, driver): (&str, &str, &str)| {
-        Ok(Row::exact(what, "instructions", each(library)?, each(driver)?))
+        let of = |function| each(&calls, &format!("bench_null::{function}"));
+        Ok(Row::exact(what, "instructions", of(library)?, of(driver)?))
     };
-    KINDS.into_iter().map(row).collect()
+    let mut rows = KINDS.into_iter().map(row).collect::<Result<Vec<_>, Box<dyn Error>>>()?;
+    let messages = profile("bench-null-message")?;
+    let of = |function| each(&messages, &format!("bench_null_message::{function}"));
+    let name = "a message of 16 bytes of the safe tier, beside the low level on kept queues";
+    let row = Row::exact(name, "instructions", of("safe_message")?, of("low_message")?);
+    rows.push(row.at_most(SAFE_GOAL));
+    Ok(rows)
 }

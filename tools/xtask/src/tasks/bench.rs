@@ -203,7 +203,7 @@ pub(crate) fn run_null(renew: bool) -> Result<ExitCode> {
     progress("building the programs");
     let mut cargo = host::cargo();
     cargo.args(["build", "--quiet", "--release", "--package", PACKAGE, "--features", "null"]);
-    cargo.args(["--bin", DRIVER, "--bin", "bench-null"]);
+    cargo.args(["--bin", DRIVER, "--bin", "bench-null", "--bin", "bench-null-message"]);
     host::run(&mut cargo, "build the programs")?;
     let release = host::build_directory().join("release");
     let baseline = host::workspace().join(BASELINES).join("null.txt");

@@ -11,6 +11,9 @@ use super::wait::WaitMode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{RegisteredBuffer, WcStatus};
 
+/// Maximum number of bytes that are copied to a buffer while the state is locked, for which other callers wait.
+pub(super) const MAX_COPY_WHILE_LOCKED: usize = 4096;
+
 const AWAY: &str = "the buffer is taken out only when the memory is back";
 
 /// A buffer that was posted, and that a caller waits for until this is dropped.
@@ -140,33 +143,29 @@ impl Shared {
     ) -> Result<()> {
         self.check_length(bytes.len())?;
         let outgoing = operation.into();
-        let taken = |state: &mut State| state.post_or_take(bytes, outgoing);
-        let taken = self.wait_for(Operation::Take, mode, taken)?;
-        self.post_copy(taken, bytes, outgoing)
+        if bytes.len() > MAX_COPY_WHILE_LOCKED {
+            let memory = self.wait_for(Operation::Take, mode, State::buffer)?;
+            return self.post_copy(memory, bytes, outgoing);
+        }
+        self.wait_for(Operation::Take, mode, |state| state.post_bytes(bytes, outgoing))?
+            .map_err(|error| self.not_posted(Operation::Send, error))
     }
 
-    /// Posts `bytes` in the buffer that [`State::post_or_take`] has taken, unless that has posted them.
-    #[inline(always)]
+    /// Copies `bytes` into `memory`, which was taken, and posts it.
     pub(super) fn post_copy(
         self: &Arc<Self>,
-        taken: Result<Option<RegisteredBuffer>>,
+        memory: RegisteredBuffer,
         bytes: &[u8],
         outgoing: Outgoing<'_>,
     ) -> Result<()> {
-        match taken {
-            Ok(None) => Ok(()),
-            Ok(Some(memory)) => {
-                let mut buffer = Buffer::new(memory, self);
-                buffer.copy_from(bytes)?;
-                self.start(Operation::Send, buffer, outgoing)
-            }
-            Err(error) => Err(self.not_posted(Operation::Send, error)),
-        }
+        let mut buffer = Buffer::new(memory, self);
+        buffer.copy_from(bytes)?;
+        self.start(Operation::Send, buffer, outgoing)
     }
 
     /// Returns the error of a request that the driver or the kernel has refused.
     #[cold]
-    fn not_posted(&self, what: Operation, error: Error) -> Error {
+    pub(super) fn not_posted(&self, what: Operation, error: Error) -> Error {
         error.of(what.name(), self.name.clone())
     }
 

@@ -191,13 +191,11 @@ impl Drop for SharedStateGuard<'_> {
             return;
         }
         let SharedState { waiters, is_wakeup_enabled, state, .. } = &*self.guard;
-        let owes_flush = state.owes_flush();
         let has_work = !waiters.is_empty() || *is_wakeup_enabled || state.has_released;
         if has_work && !self.is_unchanged {
             self.settle();
-        }
-        if owes_flush {
-            self.after.0.push(Deferred::Flush(self.shared));
+        } else if state.owes_flush() {
+            self.defer_flush();
         }
     }
 }
@@ -246,6 +244,14 @@ impl<'a> SharedStateGuard<'a> {
         if guard.state.has_released {
             after.0.extend(guard.state.take_released().into_iter().map(Deferred::Destroy));
         }
+        if guard.state.owes_flush() {
+            self.defer_flush();
+        }
+    }
+
+    #[cold]
+    fn defer_flush(&mut self) {
+        self.after.0.push(Deferred::Flush(self.shared));
     }
 }
 

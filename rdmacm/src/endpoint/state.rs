@@ -20,9 +20,6 @@ use crate::verbs::{AsyncEventType, CompletionChannel, QueuePair, RegisteredBuffe
 /// A message that was received into a buffer of the endpoint.
 pub(super) type Arrived = ReceivedMessage<RegisteredBuffer, Sender>;
 
-/// Maximum number of bytes that are copied to a buffer while the state is locked, for which other callers wait.
-const MAX_COPY_WHILE_LOCKED: usize = 4096;
-
 /// The state of an endpoint.
 #[derive(Debug)]
 pub(super) struct State {
@@ -111,21 +108,16 @@ impl State {
         self.core.acquire_buffer()
     }
 
-    /// Posts `bytes` in a free buffer, or takes the buffer if `bytes` are too many to be copied while the state is locked.
-    #[inline(always)]
-    pub(super) fn post_or_take(
+    /// Posts `bytes` in a free buffer.
+    pub(super) fn post_bytes(
         &mut self,
         bytes: &[u8],
         outgoing: Outgoing<'_>,
-    ) -> Option<Result<Result<Option<RegisteredBuffer>>, EndReason>> {
-        if bytes.len() > MAX_COPY_WHILE_LOCKED {
-            return self.buffer().map(|taken| taken.map(|memory| Ok(Some(memory))));
-        }
-        let posted = match &mut self.parts {
+    ) -> Option<Result<Result<()>, EndReason>> {
+        match &mut self.parts {
             Some(io) => self.core.post_bytes(io, bytes, outgoing),
             None => Some(Err(self.core.end().unwrap_or(EndReason::Local))),
-        };
-        posted.map(|posted| posted.map(|posted| posted.map(|()| None)))
+        }
     }
 
     /// Takes the buffer for sending in slot `index`, if its request has completed.

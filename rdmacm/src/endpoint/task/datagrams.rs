@@ -18,6 +18,7 @@ use crate::endpoint::buffer::{Buffer, Message};
 use crate::endpoint::core::EndReason;
 use crate::endpoint::multicast_group::Joining;
 use crate::endpoint::resolving::Resolving;
+use crate::endpoint::sending::MAX_COPY_WHILE_LOCKED;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
 use crate::endpoint::to_addresses::ToAddresses;
@@ -187,9 +188,13 @@ impl DatagramSocket {
         self.shared().check_length(bytes.len())?;
         self.prepare(peer).await?;
         let outgoing = self.socket.send_to_peer(peer, None)?;
-        let taken = |state: &mut State| state.post_or_take(bytes, outgoing);
-        let taken = self.until(Operation::Take, taken).await?;
-        self.shared().post_copy(taken, bytes, outgoing)
+        if bytes.len() > MAX_COPY_WHILE_LOCKED {
+            let memory = self.until(Operation::Take, State::buffer).await?;
+            return self.shared().post_copy(memory, bytes, outgoing);
+        }
+        self.until(Operation::Take, |state| state.post_bytes(bytes, outgoing))
+            .await?
+            .map_err(|error| self.shared().not_posted(Operation::Send, error))
     }
 
     /// Waits for the next datagram and returns it with its sender.

@@ -28,10 +28,10 @@ const MLX5_GOAL: f64 = 0.9;
 /// Permitted geometric mean of these ratios.
 const MLX5_MEAN_GOAL: f64 = 0.8;
 
-/// Permitted ratio of the instructions for a message on mlx5, of the safe tier to the low level with kept queues.
+/// Permitted ratio of the instructions for a message on mlx5, by `BufferedQueuePair` to the low level with kept queues.
 const SAFE_GOAL: f64 = 1.2;
 
-/// Functions that transfer a message together, on the safe tier and below it on the low level.
+/// Functions that transfer a message together, by `BufferedQueuePair` and on the low level.
 const SAFE: [&str; 4] =
     ["receive_buffers", "send_buffers", "poll_received_buffers", "poll_sent_buffers"];
 const LOW: [&str; 4] = ["receive_kept", "send_kept", "poll_kept", "poll_sends_kept"];
@@ -129,7 +129,7 @@ pub(crate) fn rows(
             let of = |function| each(&ours, &format!("bench_posts::{function}"), 1);
             functions.into_iter().map(of).sum()
         };
-        let name = "a message of the safe tier, beside the low level on kept queues".to_owned();
+        let name = "a message by BufferedQueuePair, beside the low level on kept queues".to_owned();
         let row = Row::exact(name, "instructions", sum(SAFE)?, sum(LOW)?);
         rows.push(row.at_most(SAFE_GOAL));
         rows.extend(rows_of_fences(address, directory)?);

@@ -18,6 +18,9 @@ use crate::endpoint_memory::heap_of_tables;
 use crate::endpoint_poll_group::{Group, bytes, receives_bytes};
 use crate::fixtures::{LONG, roce, siw};
 
+/// The maximum number of descriptors of a group, for any number of members.
+const MOST_DESCRIPTORS: usize = 10;
+
 fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
 }
@@ -78,7 +81,7 @@ struct Asked {
 ///
 /// Some of the members end, and others connect.
 fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
-    let before = objects_at(address);
+    let (before, opened) = (objects_at(address), descriptors());
     let config = PollGroupConfig::new()
         .receives(4096)
         .sends(2048)
@@ -140,6 +143,8 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
                 (false, true) => {
                     is_full = true;
                     assert_eq!(group.group.len(), count);
+                    let most = opened + 1 + 2 * MOST_DESCRIPTORS;
+                    assert!(descriptors() <= most, "{opened} before, {} now", descriptors());
                     std::mem::take(&mut idle)
                 }
                 (false, false) => Vec::new(),

@@ -54,7 +54,9 @@ impl Connection {
         self.shared.post_bytes(bytes, SendOperation::Send, WaitMode::NonBlocking)
     }
 
-    /// Waits for the next message, and returns `None` if the peer has closed the connection.
+    /// Waits for the next message, and returns `None` if the peer has ended the connection.
+    ///
+    /// The peer ends it if it closes or drops the connection, or if its process dies.
     ///
     /// A message is delivered in the buffer to which the device has written it. Dropping it posts the buffer again.
     ///

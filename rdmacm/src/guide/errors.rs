@@ -17,7 +17,7 @@
 //! | `Os(ECONNREFUSED)` | No program listens (iWARP). | |
 //! | `Unreachable`, `TimedOut` | The peer does not answer. | a route, a firewall that lets UDP port 4791 pass, a server that accepts |
 //! | `Os(ENODEV)` | No RDMA device has the address, or a kernel module is missing. | the hint in the message |
-//! | `Disconnected` | The connection was closed by one of the two sides. On siw also: a message of this side found no buffer at the peer, was too long, or accessed memory that the peer has not exported. | a response that confirms the received messages |
+//! | `Disconnected` | This side has ended the connection; or the peer has, and the call is another one than `recv`, which returns `None`. On siw also: a message of this side found no buffer at the peer, was too long, or accessed memory that the peer has not exported. | a response that confirms the received messages |
 //! | `ReceiveOverrun` | iWARP: messages of the peer may be lost, because this side had no buffer for them. | more [buffers](crate::endpoint::ConnectionConfig::receive_buffers), or a peer that waits for responses |
 //! | `WorkRequestFailed` | A work request failed, and the connection with it. The status is the reason. | `IB_WC_RETRY_EXC_ERR`: the peer does not answer any more; `IB_WC_REM_ACCESS_ERR`: the peer has revoked the memory, or never exported it |
 //! | `PeerRequestFailed` | The device refused an access of the peer to memory of this side, and an asynchronous event reported it (writes on siw; all accesses on rxe of Linux 7.2). | the keys and ranges that the peer uses |
@@ -25,6 +25,9 @@
 //! | `MalformedResponse` | The kernel or the device stored a completion that does not follow the ABI, which ended the connection. | Drop the connection, and report the message as an error of the driver. |
 //! | `DeviceRemoved` | The device was removed. | Drop all objects of the device; the process may continue. |
 //! | `WouldBlock` | A call that does not wait would have to wait. | the descriptor of the object |
+//! | `NameResolution` | The name of the server is not known. | the name, or the name server |
+//! | `Unsupported` | The device or the kernel lacks the operation, or a task has no runtime. | the reason in the message |
+//! | `WouldDeadlock` | The calling thread holds an object for which the call would wait. | Drop the object that the message names. |
 //! | `NotOwner` | The process has forked, or changed its credentials. | Open the object in this process. |
 //! | `InvalidInput` | The library refused the call before it sent a command. | the reason in the message |
 //!

@@ -15,11 +15,19 @@
 //!    server can look at the [address](crate::endpoint::Incoming::peer_addr) of the client and at the [private
 //!    data](crate::endpoint::Incoming::private_data) that the client's program has sent. It then
 //!    [accepts](crate::endpoint::Incoming::accept) or [rejects](crate::endpoint::Incoming::reject) the request; both
-//!    calls can send private data to the client.
+//!    calls can send private data to the client. On InfiniBand and RoCE, received private data is padded with zeros: a
+//!    program that sends some puts the length into it.
 //! 4. [`ConnectionConfig`](crate::endpoint::ConnectionConfig) sets the number and the length of the buffers of this
-//!    side. The two sides may differ, but a message must fit into a buffer of its receiver.
-//! 5. [`close`](crate::endpoint::Connection::close) waits until all posted messages are sent, disconnects, and waits
+//!    side. A server passes it to `accept`, a client to [`Connector::config`](crate::endpoint::Connector::config). The
+//!    two sides may differ, but a message must fit into a buffer of its receiver.
+//! 5. [`recv`](crate::endpoint::Connection::recv) returns `None` after the last message if the peer has ended the
+//!    connection: it has closed or dropped it, or its process has died. So `None` does not prove that the peer has
+//!    handled all messages.
+//! 6. [`close`](crate::endpoint::Connection::close) waits until all posted messages are sent, disconnects, and waits
 //!    for the answer of the peer. Dropping a connection ends it at once instead.
+//!
+//! A connector without [`total_timeout`](crate::endpoint::Connector::total_timeout) waits at most 2 s for the address, 2 s
+//! for the route and 30 s for the answer.
 //!
 //! # Pitfalls
 //!

@@ -4,7 +4,7 @@
 //! sends the [descriptor](crate::endpoint::ExportedMemory::to_bytes) of the export: 24 bytes with the location and the
 //! access rights. The peer creates a [`RemoteMemory`](crate::endpoint::RemoteMemory) from these bytes. It then reads
 //! and writes the memory without participation of the owner's program: no thread of the owner wakes, and no message
-//! arrives there.
+//! arrives there. [`DmaMemory::new`](crate::endpoint::DmaMemory::new) allocates such memory.
 //!
 //! ```no_run
 #![doc = include_str!("snippets/one_sided.rs")]
@@ -19,13 +19,18 @@
 //!    device refuses ends the connection.
 //! 2. An export is for one connection: its key is invalid for all other peers. Dropping or
 //!    [revoking](crate::endpoint::ExportedMemory::revoke) the export ends the access at once.
-//! 3. The owner can use the memory meanwhile, but only by copying: [`read`](crate::endpoint::DmaMemory::read) and
+//!    Before that, the owner waits until the peer has said that it is done, because a later access fails and ends the
+//!    connection.
+//! 3. A read or write uses a send buffer, so it has at most
+//!    [`send_buffer_size`](crate::endpoint::ConnectionConfig::send_buffer_size) bytes of the side that reads or writes. A
+//!    program with more data sets a larger size, or starts several operations.
+//! 4. The owner can use the memory meanwhile, but only by copying: [`read`](crate::endpoint::DmaMemory::read) and
 //!    [`write`](crate::endpoint::DmaMemory::write) are not atomic. An export does not borrow the memory. Threads that
 //!    share it put it in a [`RwLock`](std::sync::RwLock); the lock does not stop the peer.
-//! 4. Several peers can change one number with [`compare_swap`](crate::endpoint::Connection::compare_swap) and
+//! 5. Several peers can change one number with [`compare_swap`](crate::endpoint::Connection::compare_swap) and
 //!    [`fetch_add`](crate::endpoint::Connection::fetch_add). These operations are atomic among all that the owner's
 //!    device performs.
-//! 5. Programs that do not use this library describe memory in other formats, mostly as an address, a key and a length.
+//! 6. Programs that do not use this library describe memory in other formats, mostly as an address, a key and a length.
 //!    [`RemoteMemory::new`](crate::endpoint::RemoteMemory::new) and
 //!    [`ExportedMemory::remote_memory`](crate::endpoint::ExportedMemory::remote_memory) convert in both directions.
 //!

@@ -55,7 +55,8 @@
 //! A connection that has ended cannot be revived: drop it and connect again. If a later attempt to connect may succeed,
 //! the [`io_kind`](crate::Error::io_kind) of the error is `ConnectionRefused`, `TimedOut`, `HostUnreachable` or
 //! `NetworkUnreachable`. Most other errors have a cause in the program or the machine, and a later attempt fails too. The
-//! page on [errors](super::errors) lists all of them.
+//! page on [errors](super::errors) lists those of connections. A request that the server's program has rejected is
+//! `ConnectionRefused` too: [`Rejected`](crate::ErrorKind::Rejected) has the reason.
 //!
 //! No call asks whether a connection has ended: each further call returns the reason, and a pending [`recv`] returns when
 //! the connection ends.
@@ -90,7 +91,10 @@
 //!
 //! A client can have several requests in flight. It posts each with its number, receives in one task, and keeps the
 //! waiting callers in a map by the number. The peer's
-//! [receive buffers](crate::endpoint::ConnectionConfig::receive_buffers) bound the number of requests in flight.
+//! [receive buffers](crate::endpoint::ConnectionConfig::receive_buffers) bound the number of requests in flight, for
+//! example by a semaphore. The receiving task holds a clone of the connection, so dropping the other handles does not
+//! end the connection: the client [aborts](crate::endpoint::task::Connection::abort) or closes it. When [`recv`] returns
+//! `None` or an error, the task drops the senders of all waiting callers, which then return an error.
 //!
 //! [`close`]: crate::endpoint::task::Connection::close
 //! [`recv`]: crate::endpoint::task::Connection::recv

@@ -7,7 +7,7 @@ fn connect(server: SocketAddr, tries: u32) -> Result<Connection, Error> {
     let connector = Connector::new().total_timeout(Duration::from_secs(10));
     for _ in 1..tries {
         match connector.connect(server) {
-            // No program listens there. The kind is the same on each transport.
+            // No program listens there, or the server's program has rejected the request.
             Err(error) if is_refused(&error) => thread::sleep(Duration::from_millis(100)),
             done => return done,
         }

@@ -42,6 +42,7 @@ const EXPORT: &str = "export";
 /// }
 /// ```
 #[derive(Debug)]
+#[must_use = "dropping it revokes the access of the peer"]
 pub struct ExportedMemory {
     key: Key,
     addr: u64,

@@ -21,6 +21,7 @@ use crate::error::Result;
 /// Dropping it revokes the access by a command that the dropping thread sends: the peer has no access any more
 /// afterwards. [`revoke`](Self::revoke) does that on another thread and waits for it.
 #[derive(Debug)]
+#[must_use = "dropping it revokes the access of the peer"]
 pub struct ExportedMemory {
     export: endpoint::ExportedMemory,
     runtime: Arc<dyn Runtime>,

@@ -20,7 +20,8 @@
 //! let mut group = PollGroup::new(&first.device()?, &PollGroupConfig::default())?;
 //! group.add(first, &[], Duration::from_secs(5))?;
 //! let mut events = Vec::new();
-//! while group.wait(&mut events, None)? > 0 {
+//! while !group.is_empty() {
+//!     group.wait(&mut events, None)?;
 //!     for event in events.drain(..) {
 //!         match event {
 //!             Event::Message(member, message) => group.post_bytes(member, &message)?,
@@ -54,8 +55,7 @@
 //! one peer cannot take all buffers while the program is slow with its messages. Several peers together still can:
 //! choose `receives` for the number of messages that may be in flight and held in all.
 //!
-//! - On InfiniBand and RoCE a message that finds no buffer waits at its peer, which tries again after 0.64 ms
-//!   (`min_rnr_timer`), as often as [`rnr_retry_count`](PollGroupConfig::rnr_retry_count) permits.
+//! - On InfiniBand and RoCE a message that finds no buffer waits at its peer, which tries again after 0.64 ms, as often as [`rnr_retry_count`](PollGroupConfig::rnr_retry_count) permits.
 //! - On iWARP such a message ends its connection. So the group has a reserve of an eighth of `receives`, at least two
 //!   buffers, and the protocol must limit the number of messages that the peers send. A member that ends after the queue
 //!   may have been empty ends with [`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun), although no message

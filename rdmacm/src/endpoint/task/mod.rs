@@ -1,7 +1,10 @@
 //! Async versions of the [`endpoint`](super) types, for tasks of any executor.
 //!
-//! [`Listener`], [`Connection`] and [`DatagramSocket`] are like the types of the [module above](super), but their calls
-//! are awaited and block no thread. A listener returns an [`Incoming`] request, which is accepted or rejected.
+//! [`Listener`], [`Connection`] and [`DatagramSocket`] are like the types of the [module above](super), but calls that
+//! wait are `async` and block no thread. Calls that do not wait for the peer, such as [`Connection::post_send`], are plain
+//! functions. A task connects with [`Connection::connect`], because [`Connector::connect`] blocks its thread. Parts of
+//! memory, memory windows and shared registrations have no async calls: a thread that may block makes them on a clone
+//! ([`into_blocking`](Connection::into_blocking)). A listener returns an [`Incoming`] request, which is accepted or rejected.
 //! [`Connector`], [`Buffer`], [`Message`], [`DatagramPeer`] and the configurations are the types of the module above.
 //!
 //! # Runtimes
@@ -22,8 +25,8 @@
 //! # Waiting
 //!
 //! Any number of tasks may wait on a connection at once, on threads of one executor or of several. A message wakes one
-//! of them. There are no calls with a timeout: a timeout of the executor drops the call when it elapses. Each call
-//! documents the effect. In short, no message and no buffer is lost, posted requests stay in flight, and memory that
+//! of them. Connecting, accepting and closing have timeouts. For other calls, a timeout of the executor drops the future
+//! when it elapses. Each call documents the effect. In short, no message and no buffer is lost, posted requests stay in flight, and memory that
 //! the device may use is kept until the device has finished.
 //!
 //! Calls that succeed at once let other tasks run from time to time, for any number of messages. One call in 128 is
@@ -38,7 +41,8 @@
 //! - [binding a socket](DatagramSocket::bind), creating the address handle of a peer and [leaving a
 //!   group](MulticastGroup::leave);
 //! - [exporting](Connection::export) and [revoking](ExportedMemory::revoke);
-//! - [aborting](Connection::abort), and in [closing](Connection::close) the message to the peer and the end.
+//! - [aborting](Connection::abort), and two steps of [closing](Connection::close): notifying the peer, and destroying the
+//!   kernel objects.
 //!
 //! When a [`Listener`], [`Connection`], [`DatagramSocket`] or [`Incoming`] request is dropped, its kernel objects are
 //! destroyed there too. If the runtime has no such thread, the calling thread does the work. On Tokio this happens
@@ -54,7 +58,7 @@
 //! - In [`DatagramSocket::resolve_peer`], which creates an id and destroys it with the answer or the future.
 //! - In [`DatagramSocket::join_multicast`], which joins the group, and leaves it if the future is dropped.
 //! - When a waiting socket answers peers that resolve it.
-//! - In the call that finds that the peer has ended the connection: it disconnects this side.
+//! - In the first call after the peer has ended the connection, which sends the disconnect command.
 #[cfg(doc)]
 use super::{Buffer, Connector, DatagramPeer, Message};
 

@@ -87,7 +87,7 @@ fn low_message(
         // SAFETY: the driver accesses no memory.
         unsafe { receives.post(&receive) }?;
         sent_from.write(0, &bytes)?;
-        // SAFETY: as above.
+        // SAFETY: the driver accesses no memory.
         unsafe { sends.post(&message) }?;
         room -= 1;
         let received = successful(recv_poller.poll(&mut done[..1])?, &done)?;

@@ -4,8 +4,8 @@
 //! request or poll. `cargo xtask bench posts` runs it beside `posts.c`.
 //!
 //! Connects to itself at ADDRESS, which chooses the device. With a third argument, `idle`, it waits after each post to a
-//! send queue until the device is idle, in functions of other names (`send_idle` instead of `send`). siw rings the
-//! doorbell of an idle queue, and otherwise depending on the timing of the kernel.
+//! send queue until the device is idle. The functions that wait have names of their own, such as `send_idle`. siw always
+//! rings the doorbell of an idle queue. Otherwise that depends on the timing of the kernel.
 #![expect(unsafe_code, reason = "posts requests over memory that outlives them")]
 
 use std::env;
@@ -233,7 +233,7 @@ fn wait_until_idle(qp: &QueuePair, count: usize) {
     }
 }
 
-/// Defines a function `all` that posts a request `count` times in each of two ways, with functions for the profiler.
+/// Defines a function `all` that posts a request `count` times in each of two ways.
 ///
 /// The first function makes a call for each request, and the second one keeps the queue. If `waits` is `true`, two other
 /// functions do the same, and wait until the device is idle after each request.

@@ -1,4 +1,4 @@
-//! Event channels and events without a kernel, for fuzz targets, tests and benchmarks of the layers above.
+//! Event channels and events without a kernel, for fuzz targets, tests and benchmarks.
 
 use std::os::fd::OwnedFd;
 

@@ -9,6 +9,8 @@
 //!   reason and not applied it yet.
 //! - **An abort.** It waits until the command has finished. The result then finds a state without kernel objects, and
 //!   has no visible effect.
+//! - **A flush of requests that were posted in ERR.** Their completions raise an event if the queue is armed. A caller
+//!   that has armed before polls after that event, and a caller that arms later polls afterwards.
 //! - **A resolution or a joining that is dropped.** The command shares its id, and the last of both destroys it.
 //! - **An error.** It is recorded before it is returned. The waiters are woken as by any other change; one of them
 //!   tries again and gets the error itself.

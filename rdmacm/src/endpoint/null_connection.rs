@@ -90,14 +90,18 @@ impl Loopback {
 impl Connection {
     /// Creates a connection to itself on the null driver, which needs no kernel.
     ///
-    /// For tests, and for benchmarks of the library's own overhead. The connection has `sends` and `receives` buffers
-    /// of `length` bytes, and receives its own messages. No data is transferred.
+    /// Tests use it, and benchmarks of the library's own overhead. The connection has `sends` and `receives` buffers of
+    /// `length` bytes, and receives its own messages. No data is transferred.
     ///
     /// The second value imitates the kernel. The caller keeps it as long as the connection.
     ///
     /// # Errors
     ///
-    /// The errors of the objects of a connection, for example if the process has too many descriptors.
+    /// The errors of the objects of a connection.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the process has no descriptors left.
     pub fn null(sends: u32, receives: u32, length: usize) -> Result<(Self, impl Sized)> {
         let own = Loopback::new(&Context::null(), sends, receives, length)?;
         Ok((own.connection.clone(), own))

@@ -11,7 +11,9 @@ use super::wait::WaitMode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{RegisteredBuffer, WcStatus};
 
-/// Maximum number of bytes that are copied to a buffer while the state is locked, for which other callers wait.
+/// Maximum number of bytes that are copied to a buffer while the state is locked.
+///
+/// Other callers wait meanwhile.
 pub(super) const MAX_COPY_WHILE_LOCKED: usize = 4096;
 
 const AWAY: &str = "the buffer is taken out only when the memory is back";

@@ -70,7 +70,7 @@ pub(super) struct Shared {
     pub(super) readiness: Arc<Readiness>,
     /// The name of the endpoint in errors.
     pub(super) name: String,
-    /// The length of the max_message_len message in bytes.
+    /// The maximum length of a message in bytes.
     pub(super) max_message_len: usize,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct SharedStateGuard<'a> {
     pub(super) after: AfterUnlock<'a>,
     /// There is no change for a waiter.
     pub(super) is_unchanged: bool,
-    /// A command runs, whose end has the changes for waiters.
+    /// `true` while a command runs. Its end wakes the waiters.
     pub(super) is_within_command: bool,
 }
 
@@ -214,7 +214,7 @@ impl<'a> SharedStateGuard<'a> {
         self.is_unchanged = true;
     }
 
-    /// Unlocks the state during a command, whose end has the changes for waiters.
+    /// Unlocks the state during a command. Its end wakes the waiters.
     #[inline(always)]
     pub(super) fn unlock_within_command(mut self) {
         self.is_within_command = true;

@@ -97,9 +97,9 @@ impl BufferedQueuePair {
 
     /// Leaves all commands to the caller, except those that post and poll.
     ///
-    /// These are the destruction of objects whose last handles belong to requests
-    /// ([`take_released`](Self::take_released)), and the flush of requests that are posted in ERR
-    /// ([`owes_flush`](Self::owes_flush)).
+    /// The caller destroys objects whose last handles belonged to requests: see
+    /// [`take_released`](Self::take_released). It flushes requests that are posted in ERR: see
+    /// [`owes_flush`](Self::owes_flush).
     pub(crate) fn defer_commands(&mut self) {
         self.companions.released = Some(Vec::new());
         let qp = self.qp();
@@ -108,8 +108,9 @@ impl BufferedQueuePair {
         qp.send_cq().engine().defer_commands();
     }
 
-    /// Returns `true` if a request was posted in ERR and
-    /// [`flush_deferred`](QueuePair::flush_deferred) was not called since.
+    /// Returns `true` if a request was posted in ERR and not flushed.
+    ///
+    /// [`flush_deferred`](QueuePair::flush_deferred) flushes it.
     #[inline(always)]
     pub(crate) fn owes_flush(&self) -> bool {
         self.qp().engine().owes_flush()

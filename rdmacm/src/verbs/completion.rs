@@ -418,7 +418,7 @@ impl CompletionQueue {
     ///   not check whether a received message is solicited.
     /// - On siw, the library itself completes requests once the queue pair is in ERR. It makes the
     ///   kernel raise the event for them with a private queue pair, which exists until the queue is
-    ///   polled, or armed again if a connection of [`endpoint`](crate::endpoint) owns the queue. If the kernel cannot create it (no memory or no more queue pairs), these requests
+    ///   polled. If the kernel cannot create it (no memory or no more queue pairs), these requests
     ///   raise no event.
     ///
     /// Kernel command: `IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`, except on siw and mlx5.

@@ -17,7 +17,7 @@ use crate::table::Row;
 const INSTRUCTIONS: f64 = 2.0;
 /// Permitted relative change of any other count, at least its rounding.
 const COUNT: f64 = 0.02;
-/// Relative distance between each end of a ratio's band and of its measured interval.
+/// Distance between each end of a ratio's band and of its measured interval.
 const RATIO: f64 = 0.01;
 
 /// The beginning of a line with a row that has no band.

@@ -9,7 +9,7 @@ use crate::table::Row;
 /// The number of requests of each kind.
 const COUNT: u32 = 320;
 
-/// Permitted ratio of the instructions for a message of the safe tier to those of the low level with kept queues.
+/// Permitted ratio of instructions for a message: the safe tier to kept queues.
 const SAFE_GOAL: f64 = 1.15;
 
 /// The functions of `bench-null`: that of the library, and that of the driver alone.

@@ -28,7 +28,7 @@ const MLX5_GOAL: f64 = 0.9;
 /// Permitted geometric mean of these ratios.
 const MLX5_MEAN_GOAL: f64 = 0.8;
 
-/// Permitted ratio of the instructions for a message on mlx5, by `BufferedQueuePair` to the low level with kept queues.
+/// Permitted ratio of instructions for a message on mlx5: `BufferedQueuePair` to kept queues.
 const SAFE_GOAL: f64 = 1.2;
 
 /// Functions that transfer a message together, by `BufferedQueuePair` and on the low level.
@@ -75,8 +75,9 @@ impl Kept {
 /// Beginnings of the names of posts to a send queue.
 const POSTS: [&str; 3] = ["a send", "a write", "an inline write"];
 
-/// Argument of the programs that makes them wait after each post to a send queue, and the end of the names of the
-/// functions that do so.
+/// Argument of the programs that makes them wait after each post to a send queue.
+///
+/// The names of the functions that do so end with it.
 ///
 /// siw rings the doorbell only if the kernel may be idle, which depends on timing. If the kernel is idle at each post,
 /// the numbers of instructions are the same in each run.

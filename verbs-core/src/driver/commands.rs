@@ -132,7 +132,7 @@ where
     })
 }
 
-/// Destroys a completion queue whose creation cannot be finished. Returns the error.
+/// Destroys a completion queue whose creation cannot be finished, and returns the error.
 ///
 /// `memory` is the memory of this process that the queue was created in. If the kernel refuses to destroy the queue, the
 /// memory stays mapped.
@@ -147,7 +147,7 @@ pub fn discard_cq(
     CreateError::Map(errno)
 }
 
-/// Destroys a queue pair whose creation cannot be finished. Returns the error.
+/// Destroys a queue pair whose creation cannot be finished, and returns the error.
 ///
 /// `memory` is the memory of this process that the queue pair was created in. If the kernel refuses to destroy the queue
 /// pair, the memory stays mapped.
@@ -162,7 +162,7 @@ pub fn discard_qp(
     CreateError::Map(errno)
 }
 
-/// Destroys a shared receive queue whose creation cannot be finished. Returns the error.
+/// Destroys a shared receive queue whose creation cannot be finished, and returns the error.
 ///
 /// `memory` is the memory of this process that the queue was created in. If the kernel refuses to destroy the queue, the
 /// memory stays mapped.
@@ -177,7 +177,7 @@ pub fn discard_srq(
     CreateError::Map(errno)
 }
 
-/// Sends a command that destroys a queue, and releases the `memory` of the queue if the kernel has destroyed it.
+/// Sends a command that destroys a queue, and releases its `memory` if the kernel has destroyed it.
 fn discard<C: Command>(cx: CommandContext<'_>, request: C, memory: Option<Arc<Mapping>>) {
     if cx.file().command(request).is_err() {
         // The device may use the memory as long as the kernel's queue exists.

@@ -44,7 +44,9 @@ pub struct Null {
 }
 
 impl Null {
-    /// Creates a driver of a device that completes receives which are posted in ERR only after another command, as rxe does.
+    /// Creates a driver of a device that completes receives posted in ERR only after another command.
+    ///
+    /// rxe is such a device.
     pub fn flushing_on_request() -> Self {
         Self { flushes_on_request: true, ..Self::default() }
     }

@@ -31,7 +31,7 @@ pub struct Cq {
     injected: Mutex<Option<Box<InjectedCompletions>>>,
     /// There may be injected completions.
     has_injected: AtomicBool,
-    /// Polls issue no commands.
+    /// `true` if polls issue no commands.
     defers_commands: AtomicBool,
 }
 
@@ -169,7 +169,9 @@ impl Cq {
         merged
     }
 
-    /// Makes polls issue no commands: the queue pairs of polled wakeup requests exist until the queue is armed or destroyed.
+    /// Makes polls issue no commands.
+    ///
+    /// The queue pairs of polled wakeup requests then exist until the queue is armed or destroyed.
     pub fn defer_commands(&self) {
         self.defers_commands.store(true, Ordering::Relaxed);
     }

@@ -49,9 +49,9 @@ pub struct Qp {
     /// A thread that holds it waits for no ring, because a thread that holds a ring may wait for this lock, or for the
     /// completions of the change.
     changing: Mutex<()>,
-    /// The owner of the queues flushes at a time of its choice.
+    /// `true` if the owner of the queues flushes requests after posting them in ERR.
     defers_flush: AtomicBool,
-    /// A request was posted in ERR and not flushed yet.
+    /// `true` if a request was posted in ERR and not flushed yet.
     owes_flush: AtomicBool,
     data: AnyQpData,
     /// The options of enhanced connection establishment (ECE) that the device uses, or offers.
@@ -476,15 +476,15 @@ impl Qp {
         }
     }
 
-    /// Leaves the flush of requests that are posted in ERR to the caller, because it issues commands and waits for
-    /// changes of the state by other threads.
+    /// Leaves the flush of requests that are posted in ERR to the caller.
     ///
-    /// After a post, the caller asks [`owes_flush`](Self::owes_flush).
+    /// A flush issues commands, and waits for changes of the state by other threads. After a post, the caller asks
+    /// [`owes_flush`](Self::owes_flush).
     pub fn defer_flush(&self) {
         self.defers_flush.store(true, Ordering::Relaxed);
     }
 
-    /// Returns `true` if requests were posted in ERR since the last [`flush_deferred`](Self::flush_deferred).
+    /// Returns `true` if requests were posted in ERR since [`flush_deferred`](Self::flush_deferred).
     #[inline(always)]
     pub fn owes_flush(&self) -> bool {
         self.owes_flush.load(Ordering::Relaxed)

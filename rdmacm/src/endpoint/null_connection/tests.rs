@@ -216,8 +216,9 @@ fn completion_event_makes_descriptor_readable() {
     assert!(!own.is_readable(PollTimeout::ZERO), "the event was consumed");
 }
 
-/// The device completes a receive that is posted in ERR only after a command. Builds with debug assertions panic if a
-/// command is issued while the state is locked.
+/// The device completes a receive that is posted in ERR only after a command.
+///
+/// Builds with debug assertions panic if a command is issued while the state is locked.
 #[test]
 fn receive_in_err_is_flushed_after_unlock() {
     let (file, recorder) = UverbsFile::recording();

@@ -20,10 +20,10 @@ pub(super) enum Network {
 }
 
 impl Network {
-    /// Returns the network of a destination with the MAC address `mac`. `source` is the answer to the query for the source GID.
+    /// Returns the network of a destination with the MAC address `mac`.
     ///
-    /// If the kernel lacks this query, the GID is taken for one of RoCE v2: packets of RoCE v1 have no source port, so a wrong
-    /// guess changes nothing.
+    /// `source` is the answer to the query for the source GID. If the kernel lacks this query, the GID counts as one of RoCE v2.
+    /// Packets of RoCE v1 have no source port, so a wrong guess changes nothing.
     pub(super) fn ethernet(
         mac: [u8; 6],
         source: Result<ib_uverbs_gid_entry, CommandError>,

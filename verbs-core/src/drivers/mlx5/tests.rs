@@ -159,7 +159,7 @@ fn destroyed_queue_pair_ends_on_both_queues() {
 const CREATE_QP_CORE: usize = size_of::<ib_uverbs_cmd_hdr>() + size_of::<ib_uverbs_create_qp>();
 const CREATE_QP: usize = CREATE_QP_CORE + size_of::<mlx5_ib_create_qp>();
 
-/// Fails to create a queue pair, because the kernel's answer names register 0 of a device that has none.
+/// Fails to create a queue pair: the kernel's answer names a register of a device that has none.
 ///
 /// If `is_refused`, the kernel does not destroy the queue pair. Returns the issued commands, and the address of the memory in
 /// which the queue pair was created.

@@ -33,7 +33,9 @@ impl Drop for CountedWakeup {
     }
 }
 
-/// The poll that finds the completion of a wakeup request destroys its queue pair, or leaves that to the next arming.
+/// The poll that finds the completion of a wakeup request destroys its queue pair.
+///
+/// If commands are deferred, the next arming does.
 #[test]
 fn polled_wakeup_is_destroyed() {
     for is_deferred in [false, true] {

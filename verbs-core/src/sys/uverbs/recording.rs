@@ -69,7 +69,9 @@ impl Recorder {
         bytes
     }
 
-    /// Makes a file without commands accept commands of `length` bytes together, and refuse all further ones with EPERM.
+    /// Makes a file without commands accept only commands of `length` bytes together.
+    ///
+    /// It refuses all further ones with EPERM.
     #[cfg(test)]
     pub(crate) fn refuse_after(&self, length: usize) {
         self.file.set_len(length.try_into().expect("64 bits")).expect("set the length");

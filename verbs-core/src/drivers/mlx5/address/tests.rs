@@ -42,7 +42,9 @@ fn first_version_of_roce_has_no_source_port() {
     assert_eq!(vector(&attributes(), network).as_bytes()[12..16], [0x7a, 0, 0, 0]);
 }
 
-/// As in libmlx5, only an address of RoCE v2 has a source port. If the query fails, libmlx5 creates no address.
+/// As in libmlx5, only an address of RoCE v2 has a source port.
+///
+/// If the query fails, libmlx5 creates no address.
 #[test]
 fn source_port_depends_on_type_of_gid() {
     let of_type = |gid_type| Ok(ib_uverbs_gid_entry { gid_type, ..Default::default() });

@@ -309,12 +309,16 @@ impl Connection {
         &self.blocking().shared
     }
 
+    pub(super) fn watch(&self) -> &Watch {
+        &self.handle.watch
+    }
+
     pub(super) async fn until<T>(
         &self,
         operation: Operation,
         done: impl FnMut(&mut State) -> Option<Result<T, EndReason>>,
     ) -> Result<T> {
-        until(self.shared(), &self.handle.watch, operation, done).await
+        until(self.shared(), self.watch(), operation, done).await
     }
 }
 

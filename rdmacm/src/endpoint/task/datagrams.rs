@@ -8,6 +8,7 @@ use super::default_runtime::default_runtime;
 use super::failure::{cancelled, refused};
 use super::multicast_group::MulticastGroup;
 use super::runtime::Runtime;
+use super::sending::post_bytes;
 use super::waiting::until;
 use super::watch::Watch;
 use crate::addr::Address;
@@ -18,7 +19,6 @@ use crate::endpoint::buffer::{Buffer, Message};
 use crate::endpoint::core::EndReason;
 use crate::endpoint::multicast_group::Joining;
 use crate::endpoint::resolving::Resolving;
-use crate::endpoint::sending::MAX_COPY_WHILE_LOCKED;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
 use crate::endpoint::to_addresses::ToAddresses;
@@ -188,13 +188,7 @@ impl DatagramSocket {
         self.shared().check_length(bytes.len())?;
         self.prepare(peer).await?;
         let outgoing = self.socket.send_to_peer(peer, None)?;
-        if bytes.len() > MAX_COPY_WHILE_LOCKED {
-            let memory = self.until(Operation::Take, State::buffer).await?;
-            return self.shared().post_copy(memory, bytes, outgoing);
-        }
-        self.until(Operation::Take, |state| state.post_bytes(bytes, outgoing))
-            .await?
-            .map_err(|error| self.shared().not_posted(Operation::Send, error))
+        post_bytes(self.shared(), &self.watch, bytes, outgoing).await
     }
 
     /// Waits for the next datagram and returns it with its sender.

@@ -4,10 +4,10 @@
 use futures_core::FusedStream;
 
 use super::connection::Connection;
+use super::sending::post_bytes;
 #[cfg(feature = "futures-core")]
 use super::stream::Repeat;
 use crate::endpoint::buffer::{Buffer, Message};
-use crate::endpoint::sending::MAX_COPY_WHILE_LOCKED;
 use crate::endpoint::shared::Operation;
 use crate::endpoint::state::State;
 #[cfg(doc)]
@@ -51,14 +51,8 @@ impl Connection {
     /// ```
     pub async fn post_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.shared().check_length(bytes.len())?;
-        let outgoing = SendOperation::Send.into();
-        if bytes.len() > MAX_COPY_WHILE_LOCKED {
-            let memory = self.until(Operation::Take, State::buffer).await?;
-            return self.shared().post_copy(memory, bytes, outgoing);
-        }
-        self.until(Operation::Take, |state| state.post_bytes(bytes, outgoing))
-            .await?
-            .map_err(|error| self.shared().not_posted(Operation::Send, error))
+        let operation = SendOperation::Send.into();
+        post_bytes(self.shared(), self.watch(), bytes, operation).await
     }
 
     /// Waits for the next message and returns it, or `None` if the peer has ended the connection.

@@ -73,6 +73,7 @@ mod incoming;
 mod listener;
 mod multicast_group;
 pub(super) mod runtime;
+mod sending;
 #[cfg(feature = "futures-core")]
 mod stream;
 #[cfg(test)]

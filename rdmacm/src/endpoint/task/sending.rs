@@ -1,0 +1,31 @@
+//! Sending of copied bytes by tasks.
+
+use std::sync::Arc;
+
+use super::waiting::until;
+use super::watch::Watch;
+use crate::endpoint::core::Outgoing;
+use crate::endpoint::sending::MAX_COPY_WHILE_LOCKED;
+use crate::endpoint::shared::{Operation, Shared};
+use crate::endpoint::state::State;
+use crate::error::Result;
+
+/// Posts a copy of `bytes`, which a buffer has room for, and waits until a buffer is free.
+///
+/// # Cancel safety
+///
+/// Cancel safe: if the future is dropped, nothing was posted.
+pub(super) async fn post_bytes(
+    shared: &Arc<Shared>,
+    watch: &Watch,
+    bytes: &[u8],
+    outgoing: Outgoing<'_>,
+) -> Result<()> {
+    if bytes.len() > MAX_COPY_WHILE_LOCKED {
+        let memory = until(shared, watch, Operation::Take, State::buffer).await?;
+        return shared.post_copy(memory, bytes, outgoing);
+    }
+    until(shared, watch, Operation::Take, |state| state.post_bytes(bytes, outgoing))
+        .await?
+        .map_err(|error| shared.not_posted(Operation::Send, error))
+}

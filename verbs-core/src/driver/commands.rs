@@ -143,8 +143,7 @@ pub fn discard_cq(
     errno: Errno,
 ) -> CreateError {
     let response = AlignedU64::default();
-    discard(cx, ib_uverbs_destroy_cq { response, cq_handle, reserved: 0 }, memory);
-    CreateError::Map(errno)
+    discard(cx, ib_uverbs_destroy_cq { response, cq_handle, reserved: 0 }, memory, errno)
 }
 
 /// Destroys a queue pair whose creation cannot be finished, and returns the error.
@@ -158,8 +157,7 @@ pub fn discard_qp(
     errno: Errno,
 ) -> CreateError {
     let response = AlignedU64::default();
-    discard(cx, ib_uverbs_destroy_qp { response, qp_handle, reserved: 0 }, memory);
-    CreateError::Map(errno)
+    discard(cx, ib_uverbs_destroy_qp { response, qp_handle, reserved: 0 }, memory, errno)
 }
 
 /// Destroys a shared receive queue whose creation cannot be finished, and returns the error.
@@ -173,16 +171,21 @@ pub fn discard_srq(
     errno: Errno,
 ) -> CreateError {
     let response = AlignedU64::default();
-    discard(cx, ib_uverbs_destroy_srq { response, srq_handle, reserved: 0 }, memory);
-    CreateError::Map(errno)
+    discard(cx, ib_uverbs_destroy_srq { response, srq_handle, reserved: 0 }, memory, errno)
 }
 
 /// Sends a command that destroys a queue, and releases its `memory` if the kernel has destroyed it.
-fn discard<C: Command>(cx: CommandContext<'_>, request: C, memory: Option<Arc<Mapping>>) {
+fn discard<C: Command>(
+    cx: CommandContext<'_>,
+    request: C,
+    memory: Option<Arc<Mapping>>,
+    errno: Errno,
+) -> CreateError {
     if cx.file().command(request).is_err() {
         // The device may use the memory as long as the kernel's queue exists.
         mem::forget(memory);
     }
+    CreateError::Map(errno)
 }
 
 /// The shared part of a completion queue that is armed by a command.

@@ -93,7 +93,7 @@ fn receive(address: &str, path: &str) -> Result<()> {
     let incoming = Listener::bind(address.parse::<SocketAddr>()?)?.accept()?;
     let connection = incoming.accept(&config(), &[], TIMEOUT)?;
     let memory = DmaMemory::new(PIECE * WINDOW as usize)?;
-    let window = connection.export(&memory, RemoteAccess::WRITE)?;
+    let window = connection.export(&memory, .., RemoteAccess::WRITE)?;
     let part = format!("{path}.part");
     let received = take(&connection, &memory, &window.to_bytes(), &part).and_then(|length| {
         fs::rename(&part, path).map_err(|error| format!("{path}: {error}"))?;

@@ -140,7 +140,7 @@ fn depths_are_negotiated(address: SocketAddr) {
             reader.post_send(filled(reader, b"hello")).expect("post");
             receives(owner, b"hello");
             let memory = DmaMemory::new(8).expect("memory");
-            let export = owner.export(&memory, RemoteAccess::READ).expect("export");
+            let export = owner.export(&memory, .., RemoteAccess::READ).expect("export");
             let buffer = filled(reader, &[1; 8]);
             let read = reader
                 .start_read(buffer, &export.remote_memory(), 0)

@@ -462,7 +462,8 @@ fn socket_may_be_dropped_at_any_time() {
             if round % 2 == 0 {
                 let group = SocketAddr::from(([239, 7, 7, 7], 0));
                 things.extend(
-                    from.join_multicast(group, Membership::Full)
+                    from.start_join_multicast(group, Membership::Full)
+                        .and_then(|join| join.wait_timeout(LONG))
                         .ok()
                         .map(|group| Box::new(group) as _),
                 );
@@ -485,7 +486,11 @@ fn socket_may_be_dropped_at_any_time() {
 fn forked_child_cannot_use_socket() {
     let (client, server) = (socket(roce(0)), socket(roce(0)));
     let peer = found(&client, &server);
-    let group = client.join_multicast(([239, 1, 2, 200], 0), Membership::Full).expect("join");
+    let group = client
+        .start_join_multicast(([239, 1, 2, 200], 0), Membership::Full)
+        .expect("join")
+        .wait()
+        .expect("join");
     client.post_send_to(filled(&client, b"before"), &peer).expect("post");
     let sender = receives(&server, b"before");
     let buffer = filled(&client, b"the parent's");
@@ -499,8 +504,8 @@ fn forked_child_cannot_use_socket() {
         forked(client.flush());
         forked(client.recv_from());
         forked(client.try_recv_from());
-        forked(client.resolve_peer(roce(7199)));
-        forked(client.join_multicast(([239, 1, 2, 201], 0), Membership::Full));
+        forked(client.start_resolve_peer(roce(7199)));
+        forked(client.start_join_multicast(([239, 1, 2, 201], 0), Membership::Full));
         forked(group.check_membership());
         forked(group.leave());
         client.abort();
@@ -522,7 +527,11 @@ fn device_removal_ends_socket() {
     let peer = found(&client, &server);
     client.post_send_to(filled(&client, b"there"), &peer).expect("post");
     receives(&server, b"there");
-    let group = server.join_multicast(([239, 1, 2, 202], 0), Membership::Full).expect("join");
+    let group = server
+        .start_join_multicast(([239, 1, 2, 202], 0), Membership::Full)
+        .expect("join")
+        .wait()
+        .expect("join");
     let (tx, rx) = mpsc::channel();
     let deletion = thread::scope(|scope| {
         let receiver = scope.spawn(|| {

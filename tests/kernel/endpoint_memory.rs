@@ -122,7 +122,7 @@ fn siw_idle_connection_uses_little_memory() {
 fn message_path_allocates_nothing(address: SocketAddr) {
     let [client, server] = pair(address, &ConnectionConfig::default());
     let memory = DmaMemory::new(64).expect("memory");
-    let export = server.export(&memory, RemoteAccess::all()).expect("export");
+    let export = server.export(&memory, .., RemoteAccess::all()).expect("export");
     let remote = export.remote_memory();
     let has_atomics = address.ip() != siw(0).ip();
     let round = || {
@@ -147,7 +147,7 @@ fn message_path_allocates_nothing(address: SocketAddr) {
         );
         if has_atomics {
             client
-                .start_fetch_add(&remote, 0, 1)
+                .start_fetch_add(filled(&client, b""), &remote, 0, 1)
                 .and_then(|add| add.wait_timeout(LONG))
                 .expect("add");
         }

@@ -109,18 +109,18 @@ fn impossible_joins_are_refused() {
     let first = join(&member, group(2), Membership::Full);
     for membership in [Membership::Full, Membership::SendOnly] {
         let again = member
-            .join_multicast(group(2), membership)
+            .start_join_multicast(group(2), membership)
             .expect_err("socket is in the group already");
         assert_invalid(&again, &["join the multicast group 239.1.3.2:0", "is in the group"]);
         assert_eq!(again.errno(), libc::EADDRINUSE);
     }
     // The kernel joins an address that is no multicast group, and then refuses to attach the queue pair to it.
     for _ in 0..2 {
-        let error = member.join_multicast(roce(0), Membership::Full).expect_err("no group");
+        let error = member.start_join_multicast(roce(0), Membership::Full).expect_err("no group");
         assert_eq!(error.errno(), libc::EINVAL, "{error}");
     }
     let v6: SocketAddr = "[ff0e::1]:0".parse().expect("an address");
-    let error = member.join_multicast(v6, Membership::Full).expect_err("not on RoCE v2");
+    let error = member.start_join_multicast(v6, Membership::Full).expect_err("not on RoCE v2");
     assert_eq!(error.errno(), 524, "{error}");
     // The failed calls have not ended the socket.
     first.check_membership().expect("socket should be in the group");
@@ -179,7 +179,7 @@ fn join_needs_no_blocking_call() {
         match number % 4 {
             0 => drop(started.wait_timeout(LONG).expect("join")),
             1 => {
-                let other = member.join_multicast(group(number), Membership::SendOnly);
+                let other = member.start_join_multicast(group(number), Membership::SendOnly);
                 assert_eq!(
                     other.expect_err("socket joins the group already").errno(),
                     libc::EADDRINUSE

@@ -170,7 +170,7 @@ fn siw_batched_answers_are_no_overrun() {
     for count in [2, 5, 16] {
         let [client, server] = pair(siw(0), &buffers(count));
         let memory = DmaMemory::new(64).expect("memory");
-        let export = server.export(&memory, RemoteAccess::READ).expect("export");
+        let export = server.export(&memory, .., RemoteAccess::READ).expect("export");
         let remote = export.remote_memory();
         post(&client, 0..count);
         let batch: Vec<_> = (0..count).map(|_| next(&server).expect("a message")).collect();

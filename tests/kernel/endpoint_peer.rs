@@ -62,15 +62,20 @@ pub(crate) const CALLS: [Call; 10] = [
             .map(drop)
     }),
     ("compare_swap", |connection, waits| {
+        let buffer = connection.acquire_buffer()?;
         waits();
         connection
-            .start_compare_swap(&theirs(), 0, 1, 2)
+            .start_compare_swap(buffer, &theirs(), 0, 1, 2)
             .and_then(|swap| swap.wait_timeout(LONG))
             .map(drop)
     }),
     ("fetch_add", |connection, waits| {
+        let buffer = connection.acquire_buffer()?;
         waits();
-        connection.start_fetch_add(&theirs(), 0, 1).and_then(|add| add.wait_timeout(LONG)).map(drop)
+        connection
+            .start_fetch_add(buffer, &theirs(), 0, 1)
+            .and_then(|add| add.wait_timeout(LONG))
+            .map(drop)
     }),
     ("buffer", |connection, waits| {
         let mut taken = Vec::new();

@@ -44,7 +44,7 @@ pub(crate) fn begun(address: SocketAddr) -> [Connection; 2] {
 fn write_with_immediate_is_empty_message() {
     let (connection, mut peer) = with_low_peer(None);
     let memory = DmaMemory::new(64).expect("memory");
-    let export = connection.export(&memory, RemoteAccess::WRITE).expect("export");
+    let export = connection.export(&memory, .., RemoteAccess::WRITE).expect("export");
     let remote = export.remote_memory();
     peer.io.fill(0, &[7; 64]);
     let (remote_addr, rkey) = (remote.addr(), remote.rkey());
@@ -63,7 +63,7 @@ fn memory_is_written_and_read(address: SocketAddr) {
     let before = objects_at(address);
     let [client, server] = begun(address);
     let mut memory = DmaMemory::new(10_000).expect("memory");
-    let export = server.export(&memory, BOTH).expect("export");
+    let export = server.export(&memory, .., BOTH).expect("export");
     let remote = sent(&server, &client, &export.to_bytes());
     assert_eq!((remote.len(), remote.access()), (10_000, BOTH));
     let buffer = filled(&client, b"written");
@@ -84,14 +84,17 @@ fn memory_is_written_and_read(address: SocketAddr) {
     let buffer = read(&client, &remote, 104, 6).expect("read");
     assert_eq!(*buffer, *b"server");
     // Requests that are known to be wrong are refused locally.
-    let error = client.read(buffer, &remote, 9_995).expect_err("beyond the end");
+    let error = client.start_read(buffer, &remote, 9_995).expect_err("beyond the end");
     assert_invalid(&error, &["6 bytes at offset 9995", "10000 bytes"]);
-    let error = client.fetch_add(&remote, 0, 1).expect_err("the access should be refused");
+    let error = client
+        .start_fetch_add(filled(&client, b""), &remote, 0, 1)
+        .expect_err("the access should be refused");
     assert_eq!(error.errno(), libc::EACCES, "{error}");
-    let small = server.export(&memory, RemoteAccess::READ).expect("export");
+    let small = server.export(&memory, .., RemoteAccess::READ).expect("export");
     let only = sent(&server, &client, &small.to_bytes());
-    let error =
-        client.write(filled(&client, b"x"), &only, 0).expect_err("the access should be refused");
+    let error = client
+        .start_write(filled(&client, b"x"), &only, 0)
+        .expect_err("the access should be refused");
     assert_eq!(error.errno(), libc::EACCES, "{error}");
     drop((client, server, small));
     // The memory and its export outlive the connection.
@@ -125,7 +128,7 @@ fn rxe_and_siw_peers_share_one_memory() {
     let mut exports: Vec<_> = pairs
         .iter()
         .map(|[client, server]| {
-            let export = server.export(&memory, BOTH).expect("export");
+            let export = server.export(&memory, .., BOTH).expect("export");
             let remote = sent(server, client, &export.to_bytes());
             assert_eq!(remote, export.remote_memory());
             (export, remote)
@@ -160,31 +163,51 @@ fn rxe_and_siw_peers_share_one_memory() {
 fn atomics_change_remote_memory() {
     let [client, server] = begun(roce(0));
     let mut memory = DmaMemory::new(64).expect("memory");
-    let export = server.export(&memory, RemoteAccess::ATOMIC).expect("export");
+    let export = server.export(&memory, .., RemoteAccess::ATOMIC).expect("export");
     memory.write(8, &5_u64.to_ne_bytes()).expect("within");
     let remote = sent(&server, &client, &export.to_bytes());
     assert_eq!(
-        client.start_fetch_add(&remote, 8, 3).and_then(|add| add.wait_timeout(LONG)).expect("add"),
+        client
+            .start_fetch_add(filled(&client, b""), &remote, 8, 3)
+            .and_then(|add| add.wait_timeout(LONG))
+            .expect("add"),
         5
     );
     assert_eq!(
-        client.compare_swap(&remote, 8, 7, 1).expect("compare"),
+        client
+            .start_compare_swap(filled(&client, b""), &remote, 8, 7, 1)
+            .expect("compare")
+            .wait()
+            .expect("compare"),
         8,
         "the numbers should differ"
     );
     assert_eq!(
         client
-            .start_compare_swap(&remote, 8, 8, 100)
+            .start_compare_swap(filled(&client, b""), &remote, 8, 8, 100)
             .and_then(|swap| swap.wait_timeout(LONG))
             .expect("compare"),
         8
     );
-    assert_eq!(client.fetch_add(&remote, 8, u64::MAX).expect("add"), 100);
+    assert_eq!(
+        client
+            .start_fetch_add(filled(&client, b""), &remote, 8, u64::MAX)
+            .expect("add")
+            .wait()
+            .expect("add"),
+        100
+    );
     let mut bytes = [0; 8];
     memory.read(8, &mut bytes).expect("within");
     assert_eq!(u64::from_ne_bytes(bytes), 99);
-    assert_invalid(&client.fetch_add(&remote, 9, 1).expect_err("not aligned"), &["multiple of 8"]);
-    assert_invalid(&client.fetch_add(&remote, 64, 1).expect_err("beyond"), &["64 bytes"]);
+    assert_invalid(
+        &client.start_fetch_add(filled(&client, b""), &remote, 9, 1).expect_err("not aligned"),
+        &["multiple of 8"],
+    );
+    assert_invalid(
+        &client.start_fetch_add(filled(&client, b""), &remote, 64, 1).expect_err("beyond"),
+        &["64 bytes"],
+    );
 }
 
 #[test]
@@ -192,11 +215,13 @@ fn atomics_change_remote_memory() {
 fn siw_refuses_atomics() {
     let [client, server] = begun(siw(0));
     let memory = DmaMemory::new(64).expect("memory");
-    let export = server.export(&memory, RemoteAccess::READ | RemoteAccess::ATOMIC);
+    let export = server.export(&memory, .., RemoteAccess::READ | RemoteAccess::ATOMIC);
     // siw has no atomic operations, with or without the access flag.
     if let Ok(export) = export {
         let remote = sent(&server, &client, &export.to_bytes());
-        let error = client.fetch_add(&remote, 0, 1).expect_err("siw should have no atomics");
+        let error = client
+            .start_fetch_add(filled(&client, b""), &remote, 0, 1)
+            .expect_err("siw should have no atomics");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
         assert_eq!(error.operation(), "change a number over");
         let peer = client.peer_addr().expect("an IP address");
@@ -214,7 +239,7 @@ fn timed_out_operation_completes_later() {
     let config = ConnectionConfig::new().receive_buffers(1);
     let [client, server] = pair(roce(0), &config);
     let memory = DmaMemory::new(64).expect("memory");
-    let export = server.export(&memory, RemoteAccess::all()).expect("export");
+    let export = server.export(&memory, .., RemoteAccess::all()).expect("export");
     let remote = export.remote_memory();
     client.post_send(filled(&client, b"one")).expect("post");
     let kept = server.recv_timeout(LONG).expect("receive").expect("a message");
@@ -238,13 +263,16 @@ fn timed_out_operation_completes_later() {
         (
             "compare_swap",
             client
-                .start_compare_swap(&remote, 0, 0, 5)
+                .start_compare_swap(filled(&client, b""), &remote, 0, 0, 5)
                 .and_then(|swap| swap.wait_timeout(short))
                 .map(drop),
         ),
         (
             "fetch_add",
-            client.start_fetch_add(&remote, 0, 3).and_then(|add| add.wait_timeout(short)).map(drop),
+            client
+                .start_fetch_add(filled(&client, b""), &remote, 0, 3)
+                .and_then(|add| add.wait_timeout(short))
+                .map(drop),
         ),
         (
             "send",
@@ -274,7 +302,10 @@ fn timed_out_operation_completes_later() {
     drop(buffers);
     // No late result is returned for a new operation.
     assert_eq!(
-        client.start_fetch_add(&remote, 0, 1).and_then(|add| add.wait_timeout(LONG)).expect("add"),
+        client
+            .start_fetch_add(filled(&client, b""), &remote, 0, 1)
+            .and_then(|add| add.wait_timeout(LONG))
+            .expect("add"),
         8
     );
     client.post_send(filled(&client, b"four")).expect("post");
@@ -290,7 +321,7 @@ fn without_depth(address: SocketAddr, config: &ConnectionConfig) {
     client.post_send(filled(&client, b"hello")).expect("post");
     drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
     let memory = DmaMemory::new(64).expect("memory");
-    let export = server.export(&memory, BOTH).expect("export");
+    let export = server.export(&memory, .., BOTH).expect("export");
     let remote = sent(&server, &client, &export.to_bytes());
     let refused = client
         .start_read(filled(&client, &[0; 8]), &remote, 0)
@@ -300,7 +331,12 @@ fn without_depth(address: SocketAddr, config: &ConnectionConfig) {
         let all =
             RemoteMemory::new(remote.addr(), remote.rkey(), remote.len(), RemoteAccess::all());
         let refused = client
-            .start_fetch_add(&all.expect("the description should be valid"), 0, 1)
+            .start_fetch_add(
+                filled(&client, b""),
+                &all.expect("the description should be valid"),
+                0,
+                1,
+            )
             .and_then(|add| add.wait_timeout(LONG));
         assert_invalid(&refused.expect_err("no depth"), &["initiator depth"]);
     }
@@ -333,12 +369,12 @@ fn part_is_exported_alone(address: SocketAddr) {
     let [client, server] = begun(address);
     let mut memory = DmaMemory::new(8192).expect("memory");
     memory.write(1000, &[1; 100]).expect("within");
-    let export = server.export_part(&memory, 1000..1100, BOTH).expect("export");
+    let export = server.export(&memory, 1000..1100, BOTH).expect("export");
     let remote = sent(&server, &client, &export.to_bytes());
     assert_eq!(remote.len(), 100);
     assert_eq!(*read(&client, &remote, 0, 100).expect("read"), [1; 100]);
     for part in [0..0, 8000..8193, 9000..9001] {
-        let error = server.export_part(&memory, part, BOTH).expect_err("not within");
+        let error = server.export(&memory, part, BOTH).expect_err("not within");
         assert_invalid(&error, &["memory", "8192 bytes"]);
     }
     // A peer that uses an address outside of the part gets no bytes, and ends the connection.

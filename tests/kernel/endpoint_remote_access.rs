@@ -32,12 +32,14 @@ const ACCESSES: [(RemoteAccess, Access); 4] = [
             .map(drop)
     }),
     (RemoteAccess::ATOMIC, |peer, at, offset| {
-        peer.start_compare_swap(at, offset, HELD, 1)
+        peer.start_compare_swap(filled(peer, b""), at, offset, HELD, 1)
             .and_then(|swap| swap.wait_timeout(LONG))
             .map(drop)
     }),
     (RemoteAccess::ATOMIC, |peer, at, offset| {
-        peer.start_fetch_add(at, offset, 1).and_then(|add| add.wait_timeout(LONG)).map(drop)
+        peer.start_fetch_add(filled(peer, b""), at, offset, 1)
+            .and_then(|add| add.wait_timeout(LONG))
+            .map(drop)
     }),
 ];
 
@@ -108,7 +110,7 @@ fn device_enforces_remote_access(
         let both = begun(address);
         let [client, server] = &both;
         let memory = held();
-        let export = server.export(&memory, given).expect("export");
+        let export = server.export(&memory, .., given).expect("export");
         let mut descriptor = export.to_bytes();
         descriptor[1] = RemoteAccess::all().bits();
         let forged = sent(server, client, &descriptor);
@@ -151,7 +153,7 @@ fn revoked_or_forged_keys_are_refused_by_peer(address: SocketAddr) {
         let both = begun(address);
         let [client, server] = &both;
         let memory = held();
-        let export = server.export(&memory, BOTH).expect("export");
+        let export = server.export(&memory, .., BOTH).expect("export");
         let mut descriptor = export.to_bytes();
         if let Some((place, _)) = forgery {
             descriptor[*place] ^= 0xff;

@@ -29,7 +29,8 @@ fn operations_are_counted(address: SocketAddr) {
     assert_eq!(so_far.receives_reposted, 1, "the other is kept");
     drop(second);
     let memory = DmaMemory::new(4096).expect("memory");
-    let export = server.export(&memory, RemoteAccess::READ | RemoteAccess::WRITE).expect("export");
+    let export =
+        server.export(&memory, .., RemoteAccess::READ | RemoteAccess::WRITE).expect("export");
     let remote = export.remote_memory();
     client.post_write(filled(&client, &[2; 7]), &remote, 0).expect("post");
     let buffer = client
@@ -45,7 +46,7 @@ fn operations_are_counted(address: SocketAddr) {
     );
     drop(
         client
-            .read(filled(&client, &[0; 8]), &remote, 4090)
+            .start_read(filled(&client, &[0; 8]), &remote, 4090)
             .expect_err("the bytes are not within the memory"),
     );
     server
@@ -90,16 +91,19 @@ fn siw_operations_are_counted() {
 fn atomics_and_failures_are_counted() {
     let [client, server] = pair(roce(0), &ConnectionConfig::default());
     let memory = DmaMemory::new(64).expect("memory");
-    let export = server.export(&memory, RemoteAccess::all()).expect("export");
+    let export = server.export(&memory, .., RemoteAccess::all()).expect("export");
     let remote = export.remote_memory();
-    client.start_fetch_add(&remote, 0, 1).and_then(|add| add.wait_timeout(LONG)).expect("add");
     client
-        .start_compare_swap(&remote, 0, 1, 2)
+        .start_fetch_add(filled(&client, b""), &remote, 0, 1)
+        .and_then(|add| add.wait_timeout(LONG))
+        .expect("add");
+    client
+        .start_compare_swap(filled(&client, b""), &remote, 0, 1, 2)
         .and_then(|swap| swap.wait_timeout(LONG))
         .expect("compare");
     export.revoke().expect("deregister");
     let error = client
-        .start_fetch_add(&remote, 0, 1)
+        .start_fetch_add(filled(&client, b""), &remote, 0, 1)
         .and_then(|add| add.wait_timeout(LONG))
         .expect_err("the peer refuses it");
     assert!(matches!(error.kind(), ErrorKind::WorkRequestFailed(_)), "{error}");

@@ -157,7 +157,7 @@ fn tasks_exchange_messages(address: SocketAddr) {
     let server = accepting.join().expect("server should not panic").expect("accept");
     let export = block_on(async {
         let memory = DmaMemory::new(64).expect("memory");
-        server.export(&memory, RemoteAccess::READ).await.expect("export")
+        server.export(&memory, .., RemoteAccess::READ).await.expect("export")
     });
     block_on(export.revoke()).expect("revoke");
     thread::scope(|scope| {

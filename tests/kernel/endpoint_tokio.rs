@@ -576,7 +576,7 @@ fn task_reads_without_depth_are_refused() {
         let config = ConnectionConfig::new().initiator_depth(0);
         let [client, server] = pair(roce(0), &config).await;
         let memory = DmaMemory::new(64).expect("memory");
-        let export = server.export(&memory, RemoteAccess::all()).await.expect("export");
+        let export = server.export(&memory, .., RemoteAccess::all()).await.expect("export");
         let remote = export.remote_memory();
         let read = in_time(client.read(filled(&client, &[0; 8]).await, &remote, 0)).await.map(drop);
         let added = in_time(client.fetch_add(&remote, 0, 1)).await.map(drop);

@@ -85,7 +85,7 @@ fn export_and_revoke_leave_runtime_thread() {
         let [client, server] = pair(roce(0), &ConnectionConfig::default()).await;
         let memory = DmaMemory::new(4096).expect("memory");
         let without = objects();
-        let export = waits_for_a_thread(server.export(&memory, RemoteAccess::READ)).await;
+        let export = waits_for_a_thread(server.export(&memory, .., RemoteAccess::READ)).await;
         let export = export.expect("export");
         assert_ne!(objects(), without);
         waits_for_a_thread(export.revoke()).await.expect("revoke");

@@ -152,13 +152,13 @@ async fn reaching_memory(address: SocketAddr) {
     rights.set(RemoteAccess::ATOMIC, has_atomics);
     let before = objects_at(address);
     for point in Point::all() {
-        let exported = until_dropped(server.export(&memory, rights), point).await;
+        let exported = until_dropped(server.export(&memory, .., rights), point).await;
         if exported.is_some() {
             break;
         }
         eventually_as(address, &before).await;
     }
-    let export = server.export(&memory, rights).await.expect("export");
+    let export = server.export(&memory, .., rights).await.expect("export");
     let remote = RemoteMemory::from_bytes(&export.to_bytes()).expect("a descriptor");
     let mut changes = 0;
     for (point, number) in Point::all().zip(1_u8..) {

@@ -34,7 +34,7 @@ async fn echoes(server: Connection) {
 async fn on_a_connection(address: SocketAddr) {
     let [client, server] = pair(address, &ConnectionConfig::default()).await;
     let memory = DmaMemory::new(64).expect("memory");
-    let export = server.export(&memory, RemoteAccess::all()).await.expect("export");
+    let export = server.export(&memory, .., RemoteAccess::all()).await.expect("export");
     let remote = export.remote_memory();
     let server = task::spawn(echoes(server));
     let has_atomics = address.ip() != siw(0).ip();

@@ -123,7 +123,11 @@ fn bind_tries_addresses_in_turn() {
     // The socket uses the address of its own family.
     let port = peer.local_addr().expect("an IP address").port();
     thread::scope(|scope| {
-        let asking = scope.spawn(|| socket.resolve_peer(&[roce_v6(port), roce(port)][..]));
+        let asking = scope.spawn(|| {
+            socket
+                .start_resolve_peer(&[roce_v6(port), roce(port)][..])
+                .and_then(|answer| answer.wait_timeout(LONG))
+        });
         while !asking.is_finished() {
             let _ = peer.recv_from_timeout(Duration::from_millis(50));
         }

@@ -21,7 +21,7 @@ fn with_window() -> ([Connection; 2], RegisteredMemory, ExportedMemory, RemoteMe
     let memory = DmaMemory::new(4096).expect("memory");
     let registered = RegisteredMemory::new(&pd, &memory, RemoteAccess::empty()).expect("register");
     let export = server
-        .start_export_window(&registered, 64..128, BOTH)
+        .start_export_window(filled(&server, b""), &registered, 64..128, BOTH)
         .and_then(|export| export.wait_timeout(LONG))
         .expect("bind");
     let remote = sent(&server, &client, &export.to_bytes());
@@ -73,7 +73,11 @@ fn message_invalidates_window() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn revoked_window_refuses_peer() {
     let ([client, server], registered, export, remote) = with_window();
-    let other = server.export_window(&registered, 0..8, RemoteAccess::READ).expect("bind");
+    let other = server
+        .start_export_window(filled(&server, b""), &registered, 0..8, RemoteAccess::READ)
+        .expect("bind")
+        .wait()
+        .expect("bind");
     let error = registered.revoke().expect_err("exported windows should refer to the memory");
     assert_invalid(&error, &["registered memory", "revoke them first"]);
     assert_eq!(error.errno(), libc::EBUSY);
@@ -101,18 +105,20 @@ fn abandoned_window_leaves_connection_intact() {
     let registered = RegisteredMemory::new(&pd, &memory, RemoteAccess::empty()).expect("register");
     for _ in 0..20 {
         drop(
-            server.start_export_window(&registered, 0..64, BOTH).expect("a buffer should be free"),
+            server
+                .start_export_window(filled(&server, b""), &registered, 0..64, BOTH)
+                .expect("a buffer should be free"),
         );
         server.flush_timeout(LONG).expect("flush");
     }
     let foreign = client.protection_domain().expect("side should be connected");
     let theirs = RegisteredMemory::new(&foreign, &memory, RemoteAccess::empty()).expect("register");
     let error = server
-        .export_window(&theirs, 0..64, BOTH)
+        .start_export_window(filled(&server, b""), &theirs, 0..64, BOTH)
         .expect_err("memory of the other side should be refused");
     assert_invalid(&error, &["another protection domain"]);
     let error = server
-        .export_window(&registered, 4000..4097, BOTH)
+        .start_export_window(filled(&server, b""), &registered, 4000..4097, BOTH)
         .expect_err("a range beyond the end should be refused");
     assert_invalid(&error, &["4000 to 4097", "4096 bytes"]);
     for (from, to) in [(&client, &server), (&server, &client)] {
@@ -129,7 +135,7 @@ fn post_invalidation(
     server: &Connection,
 ) -> (DmaMemory, ExportedMemory, RemoteMemory) {
     let memory = DmaMemory::new(64).expect("memory");
-    let export = server.export(&memory, BOTH).expect("export");
+    let export = server.export(&memory, .., BOTH).expect("export");
     let remote = sent(server, client, &export.to_bytes());
     let mut buffer = filled(client, b"done");
     buffer.set_invalidated(Some(&remote));
@@ -148,8 +154,9 @@ fn siw_invalidation_is_not_reported() {
     assert!(!export.is_invalidated());
     let pd = server.protection_domain().expect("side should be connected");
     let registered = RegisteredMemory::new(&pd, &memory, BOTH).expect("register");
-    let error =
-        server.export_window(&registered, 0..8, BOTH).expect_err("siw should have no windows");
+    let error = server
+        .start_export_window(filled(&server, b""), &registered, 0..8, BOTH)
+        .expect_err("siw should have no windows");
     assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
     let read = client.start_read(filled(&client, b"late"), &remote, 0).expect("post");
     let error = read.wait_timeout(LONG).expect_err("the key should be invalid");

@@ -98,7 +98,7 @@ fn is_served_by_c(address: &str, size: usize) {
     let connector = Connector::new().config(config(size)).total_timeout(LONG);
     let connection = connector.connect(server.address()).expect("connect");
     let [mut source, sink] = [0, 1].map(|_| DmaMemory::new(size).expect("memory"));
-    let gives = |memory: &DmaMemory, rights| connection.export(memory, rights).expect("export");
+    let gives = |memory: &DmaMemory, rights| connection.export(memory, .., rights).expect("export");
     let (given, taken) = (gives(&source, RemoteAccess::READ), gives(&sink, RemoteAccess::WRITE));
     for number in 0..COUNT {
         source.write(0, &ping(number, size)).expect("within");

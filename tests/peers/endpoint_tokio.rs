@@ -146,8 +146,8 @@ fn tasks_reach_c_rping(address: &str, size: usize) {
     run_in_task(async {
         let connection = connect(server.address(), config(size)).await;
         let [mut source, sink] = [0, 1].map(|_| DmaMemory::new(size).expect("memory"));
-        let given = connection.export(&source, RemoteAccess::READ).await.expect("export");
-        let taken = connection.export(&sink, RemoteAccess::WRITE).await.expect("export");
+        let given = connection.export(&source, .., RemoteAccess::READ).await.expect("export");
+        let taken = connection.export(&sink, .., RemoteAccess::WRITE).await.expect("export");
         for number in 0..COUNT {
             source.write(0, &ping(number, size)).expect("within");
             send_bytes(&connection, &naming(&given)).await;

@@ -145,7 +145,7 @@ fn torn_entry_is_read_again() {
     // Wherever the client looks first.
     let mut table = DmaMemory::new(1024 * 256).expect("memory");
     table.write(0, &torn.repeat(1024)).expect("as long");
-    let export = connection.export(&table, RemoteAccess::READ).expect("export");
+    let export = connection.export(&table, .., RemoteAccess::READ).expect("export");
     assert!(connection.recv_timeout(LONG).expect("receive").expect("a question").is_empty());
     connection.post_bytes(&export.to_bytes()).expect("post");
     let before = sent_packets();

@@ -90,7 +90,7 @@ fn serve(incoming: Incoming, round: &Round) -> Outcome {
     }
     if round.remote {
         let memory = DmaMemory::new(round.size)?;
-        let export = connection.export(&memory, RemoteAccess::READ | RemoteAccess::WRITE)?;
+        let export = connection.export(&memory, .., RemoteAccess::READ | RemoteAccess::WRITE)?;
         // The message is not waited for: the client may have ended the connection before the acknowledgement.
         connection.post_send(filled(&connection, &export.to_bytes())?)?;
         message(&connection)?;

@@ -117,8 +117,8 @@ impl Buffer {
     /// carries one of them. `None` removes both.
     ///
     /// The key must be one that the peer's device can invalidate, or the message ends the connection. A key of
-    /// [`Connection::export_window`] can be invalidated once; a key of [`Connection::export`] can be on siw. A datagram
-    /// cannot invalidate a key: posting it fails.
+    /// [`Connection::start_export_window`] can be invalidated once; a key of [`Connection::export`] can be on siw. A
+    /// datagram cannot invalidate a key: posting it fails.
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
     pub fn set_invalidated(&mut self, memory: Option<&RemoteMemory>) {
         self.extra = memory.map_or(Extra::None, |memory| Extra::InvalidatedKey(memory.rkey()));

@@ -33,9 +33,9 @@ use crate::error::{ErrorKind, Result};
 /// [`task::Connection`](super::task::Connection).
 ///
 /// [`post_bytes`](Self::post_bytes) sends a copy of a slice. To send without a copy, [acquire a
-/// buffer](Self::acquire_buffer), fill it and [post](Self::post_send) it; [`send`](Self::send) also waits until the
-/// message is sent, and returns the buffer. Messages are [received](Self::recv) into buffers that are posted from the
-/// beginning.
+/// buffer](Self::acquire_buffer), fill it and [post](Self::post_send) it. [`start_send`](Self::start_send) returns a
+/// [`RemoteOperation`](super::RemoteOperation) instead, which returns the buffer when the message is sent. Messages are
+/// [received](Self::recv) into buffers that are posted from the beginning.
 ///
 /// # Examples
 ///
@@ -78,8 +78,10 @@ use crate::error::{ErrorKind, Result};
 ///
 /// # Waiting
 ///
-/// Calls that wait have a deadline only if their name ends in `_timeout` or if they take a `timeout`. A signal does not
-/// end them. To end the wait of another thread, call [`close`](Self::close) or [`abort`](Self::abort) on a clone.
+/// Calls named `start_*` return an operation without waiting for the peer; its
+/// [`wait`](super::RemoteOperation::wait) returns the result. Calls that wait have a deadline only if their name ends in
+/// `_timeout` or if they take a `timeout`. A signal does not end them. To end the wait of another thread, call
+/// [`close`](Self::close) or [`abort`](Self::abort) on a clone.
 ///
 /// Calls named `try_*` never block. After one has returned [`ErrorKind::WouldBlock`], wait until the descriptor
 /// ([`AsFd`]) is readable, then retry every call that returned it. The descriptor is level-triggered: it stays readable

@@ -248,14 +248,13 @@ impl Connection {
         self.shared.start(Operation::Send, buffer, operation)
     }
 
-    /// Sends the message in `buffer`, waits until it is sent, and returns the buffer.
+    /// Starts to send the message in `buffer`; the operation returns the buffer when it is sent.
     ///
-    /// On InfiniBand and RoCE the peer's device has received the message then; on iWARP, TCP on this side has accepted
-    /// it.
+    /// [`post_send`](Self::post_send) does less work, if the caller does not need the buffer back.
     ///
     /// # Errors
     ///
-    /// The errors of [`start_send`](Self::start_send) and [`RemoteOperation::wait`].
+    /// The errors of [`post_send`](Self::post_send).
     ///
     /// # Examples
     ///
@@ -264,22 +263,11 @@ impl Connection {
     /// let mut buffer = connection.acquire_buffer()?;
     /// for part in ["one", "two"] {
     ///     buffer.copy_from(part.as_bytes())?;
-    ///     buffer = connection.send(buffer)?;
+    ///     buffer = connection.start_send(buffer)?.wait()?;
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub fn send(&self, buffer: Buffer) -> Result<Buffer> {
-        self.start_send(buffer)?.wait()
-    }
-
-    /// Starts to send the message in `buffer`; the operation returns the buffer when it is sent.
-    ///
-    /// [`post_send`](Self::post_send) does less work, if the caller does not need the buffer back.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`post_send`](Self::post_send).
     pub fn start_send(&self, buffer: Buffer) -> Result<RemoteOperation<Buffer>> {
         let (operation, length) = (buffer.operation(), buffer.capacity());
         self.start(Operation::Send, buffer, operation, length, |buffer| buffer)

@@ -26,32 +26,9 @@ use crate::error::Result;
 
 /// Resolving peers, and sending and receiving datagrams.
 impl DatagramSocket {
-    /// Asks the program that listens at `address` for its queue pair, and waits for the answer.
-    ///
-    /// One answer is enough for any number of datagrams. [`start_resolve_peer`](Self::start_resolve_peer) describes the
-    /// use of several addresses and of names.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`start_resolve_peer`](Self::start_resolve_peer) and [`RemoteOperation::wait`].
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn f(socket: &rdmacm::endpoint::DatagramSocket) -> rdmacm::Result<()> {
-    /// let peer = socket.resolve_peer("10.0.0.7:7174")?;
-    /// for text in ["first", "second"] {
-    ///     socket.post_bytes_to(text.as_bytes(), &peer)?;
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[doc(alias = "rdma_connect")]
-    pub fn resolve_peer(&self, address: impl ToAddresses) -> Result<DatagramPeer> {
-        self.start_resolve_peer(address)?.wait()
-    }
-
     /// Starts to ask the program that listens at `address` for its queue pair.
+    ///
+    /// One answer is enough for any number of datagrams.
     ///
     /// If `address` names several addresses, the first of the socket's family is used. A name is looked up before this
     /// returns, which blocks. Resolve a peer again if it may have been restarted. Dropping the operation cancels it.
@@ -70,6 +47,19 @@ impl DatagramSocket {
     /// - [`ErrorKind::Unreachable`] if no program listens at `address`, or if the peer refuses or does not answer
     ///   within a minute.
     /// - [`ErrorKind::TimedOut`] if the address or the route is not resolved within two seconds.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn f(socket: &rdmacm::endpoint::DatagramSocket) -> rdmacm::Result<()> {
+    /// let peer = socket.start_resolve_peer("10.0.0.7:7174")?.wait()?;
+    /// for text in ["first", "second"] {
+    ///     socket.post_bytes_to(text.as_bytes(), &peer)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "rdma_connect")]
     pub fn start_resolve_peer(
         &self,
         address: impl ToAddresses,
@@ -274,18 +264,9 @@ impl DatagramSocket {
         self.shared.start(Operation::Send, buffer, operation)
     }
 
-    /// Sends the datagram in `buffer` to `peer`, waits for the device, and returns the buffer.
+    /// Starts to send the datagram in `buffer` to `peer`; the operation returns the buffer when it is sent.
     ///
     /// The datagram may be lost after that.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`post_send_to`](Self::post_send_to) and [`RemoteOperation::wait`].
-    pub fn send_to(&self, buffer: Buffer, peer: &DatagramPeer) -> Result<Buffer> {
-        self.start_send_to(buffer, peer)?.wait()
-    }
-
-    /// Starts to send the datagram in `buffer` to `peer`; the operation returns the buffer when it is sent.
     ///
     /// # Errors
     ///

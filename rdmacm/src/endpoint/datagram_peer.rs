@@ -16,8 +16,8 @@ use crate::verbs::{AddressHandle, Completion, DatagramSource, GRH_LENGTH, Protec
 
 /// A destination of datagrams: another socket, or all members of a multicast group.
 ///
-/// Created by [`DatagramSocket::resolve_peer`], [`DatagramSocket::recv_from`] and [`MulticastGroup::peer`], for that
-/// socket. Two peers are equal if they have the same queue pair at the same address, however they were found. So a
+/// Created by [`DatagramSocket::start_resolve_peer`], [`DatagramSocket::recv_from`] and [`MulticastGroup::peer`], for
+/// that socket. Two peers are equal if they have the same queue pair at the same address, however they were found. So a
 /// program can compare the sender of a datagram with the peer that it expects. Cloning is cheap.
 ///
 /// The address handle is created when the first datagram is sent. It keeps the protection domain of its socket and the

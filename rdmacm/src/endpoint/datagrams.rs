@@ -24,9 +24,9 @@ use crate::error::Result;
 
 /// A socket for datagrams: messages without a connection.
 ///
-/// Datagrams may be lost or reordered, and can be [multicast](Self::join_multicast). As with a `UdpSocket`, one socket
-/// communicates with many others. Its datagrams go to a [`DatagramPeer`], which is resolved once or received, instead of
-/// an address: see [peers](#peers).
+/// Datagrams may be lost or reordered, and can be [multicast](Self::start_join_multicast). As with a `UdpSocket`, one
+/// socket communicates with many others. Its datagrams go to a [`DatagramPeer`], which is resolved once or received,
+/// instead of an address: see [peers](#peers).
 ///
 /// Created by [`bind`](Self::bind). All methods take `&self` and may be called from any thread at any time, so an
 /// [`Arc`] shares the socket. If several threads receive, each datagram is delivered to one of them. Tasks use
@@ -56,7 +56,7 @@ use crate::error::Result;
 /// use rdmacm::endpoint::{DatagramConfig, DatagramSocket};
 ///
 /// let socket = DatagramSocket::bind("10.0.0.1:0", &DatagramConfig::default())?;
-/// let server = socket.resolve_peer("10.0.0.7:7174")?;
+/// let server = socket.start_resolve_peer("10.0.0.7:7174")?.wait()?;
 /// socket.post_bytes_to(b"who is there?", &server)?;
 /// let (answer, sender) = socket.recv_from()?;
 /// println!("{sender:?} sent {:?}", &*answer);
@@ -71,7 +71,7 @@ use crate::error::Result;
 /// use rdmacm::endpoint::{DatagramConfig, DatagramSocket};
 ///
 /// let socket = Arc::new(DatagramSocket::bind("10.0.0.1:0", &DatagramConfig::default())?);
-/// let server = socket.resolve_peer("10.0.0.7:7174")?;
+/// let server = socket.start_resolve_peer("10.0.0.7:7174")?.wait()?;
 /// let receiver = Arc::clone(&socket);
 /// thread::spawn(move || {
 ///     while let Ok((message, sender)) = receiver.recv_from() {
@@ -89,9 +89,10 @@ use crate::error::Result;
 ///
 /// # Peers
 ///
-/// A datagram is sent to a queue pair, which an address and a port do not name. [`resolve_peer`](Self::resolve_peer)
-/// asks the peer for its queue pair once. A received datagram [has its sender](Self::recv_from). A [`MulticastGroup`]
-/// has a peer that reaches all members. Each is a [`DatagramPeer`], to which any number of datagrams can be sent.
+/// A datagram is sent to a queue pair, which an address and a port do not name.
+/// [`start_resolve_peer`](Self::start_resolve_peer) asks the peer for its queue pair once. A received datagram [has its
+/// sender](Self::recv_from). A [`MulticastGroup`] has a peer that reaches all members. Each is a [`DatagramPeer`], to
+/// which any number of datagrams can be sent.
 ///
 /// The socket listens on its port and answers peers that resolve it, inside the calls that wait or are named `try_*`;
 /// the descriptor becomes readable for it. While no such call is made, a peer that resolves the socket waits and
@@ -110,7 +111,7 @@ use crate::error::Result;
 /// - The MTU of the port was reduced after this socket was bound.
 ///
 /// A send that fails on this side, for example because there is no route to the peer any more, does not end the socket,
-/// unlike a [`Connection`]. The error is returned by [`send_to`](Self::send_to), or by the next [`flush`](Self::flush).
+/// unlike a [`Connection`]. The error is returned by [`RemoteOperation::wait`], or by the next [`flush`](Self::flush).
 /// Datagrams that were posted after it, and datagrams that arrive before a next call has reset the queue pair, are lost
 /// too.
 ///
@@ -132,25 +133,10 @@ pub struct DatagramSocket {
 
 /// Multicast groups, the end of the socket, and its properties.
 impl DatagramSocket {
-    /// Joins a multicast group, and waits until the socket is in it.
-    ///
-    /// The socket is in it until the [`MulticastGroup`] is dropped, whose documentation has an example.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`start_join_multicast`](Self::start_join_multicast) and [`RemoteOperation::wait`].
-    #[doc(alias = "rdma_join_multicast")]
-    pub fn join_multicast(
-        &self,
-        group: impl Into<Address>,
-        membership: Membership,
-    ) -> Result<MulticastGroup> {
-        self.start_join_multicast(group, membership)?.wait()
-    }
-
     /// Starts to join a multicast group.
     ///
-    /// The socket is in it until the [`MulticastGroup`] is dropped. Dropping the operation leaves the group.
+    /// The socket is in it until the [`MulticastGroup`] is dropped, whose documentation has an example. Dropping the
+    /// operation leaves the group.
     ///
     /// Calls [`CmId::join_multicast`], which describes memberships and groups.
     ///
@@ -160,6 +146,7 @@ impl DatagramSocket {
     /// - The errors of [`CmId::join_multicast`]; the operation also returns the errors of its event.
     /// - [`ErrorKind::Disconnected`] or [`ErrorKind::DeviceRemoved`] if the socket has ended.
     /// - [`ErrorKind::NotOwner`] after a fork.
+    #[doc(alias = "rdma_join_multicast")]
     pub fn start_join_multicast(
         &self,
         group: impl Into<Address>,

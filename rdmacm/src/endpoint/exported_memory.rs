@@ -1,6 +1,6 @@
 //! Memory of this side that the peer of a connection reads, writes and changes.
 
-use std::ops::Range;
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use super::buffer::Buffer;
@@ -22,8 +22,8 @@ const EXPORT: &str = "export";
 
 /// Memory of this side that the peer of a connection may access.
 ///
-/// Created by [`Connection::export`], [`Connection::export_part`] and [`Connection::export_window`]. The memory stays
-/// at its address. The program and the peer may read and write it at any time.
+/// Created by [`Connection::export`] and [`Connection::start_export_window`]. The memory stays at its address. The
+/// program and the peer may read and write it at any time.
 ///
 /// Dropping an export [revokes](Self::revoke) it. Drop it when the peer does not need it any more: the peer's next
 /// access fails, and ends the connection.
@@ -35,7 +35,7 @@ const EXPORT: &str = "export";
 ///
 /// /// Lets the peer read `memory` while the returned value exists.
 /// fn publish(connection: &Connection, memory: &DmaMemory) -> rdmacm::Result<ExportedMemory> {
-///     let exported = connection.export(memory, RemoteAccess::READ)?;
+///     let exported = connection.export(memory, .., RemoteAccess::READ)?;
 ///     // The peer creates a `RemoteMemory` from these bytes, and reads.
 ///     connection.post_bytes(&exported.to_bytes())?;
 ///     Ok(exported)
@@ -121,7 +121,7 @@ impl ExportedMemory {
     /// See [`Message::invalidated_key`](super::Message::invalidated_key).
     ///
     /// The result is `true` as soon as the message has arrived in this process, which may be before a call returns the
-    /// message. Only the key of a [window](Connection::export_window) can be invalidated in this way.
+    /// message. Only the key of a [window](Connection::start_export_window) can be invalidated in this way.
     ///
     /// # Driver notes
     ///
@@ -159,7 +159,8 @@ impl ExportedMemory {
 /// The connections have the protection domain of the memory: see [`ConnectionConfig::protection_domain`]. A peer is given
 /// - a [part](Self::part), which costs no command. The peers of all connections of the protection domain can use its
 ///   key, and reach all of the memory with the rights of the registration.
-/// - a [window](Connection::export_window), whose key only the peer of one connection can use, with rights of its own.
+/// - a [window](Connection::start_export_window), whose key only the peer of one connection can use, with rights of its
+///   own.
 ///
 /// # Examples
 ///
@@ -207,8 +208,8 @@ impl RegisteredMemory {
     /// # Errors
     ///
     /// - [`ErrorKind::InvalidInput`] if `part` is empty or exceeds the memory.
-    pub fn part(&self, part: Range<usize>) -> Result<RemoteMemory> {
-        check(&part, self.region.len())?;
+    pub fn part(&self, part: impl RangeBounds<usize>) -> Result<RemoteMemory> {
+        let part = bytes_within(part, self.region.len())?;
         let addr = self.region.addr() + bytes(part.start);
         RemoteMemory::new(addr, self.region.rkey(), bytes(part.len()), self.rights)
     }
@@ -247,11 +248,11 @@ impl Exporting {
         shared: &Arc<Shared>,
         buffer: Buffer,
         memory: &RegisteredMemory,
-        part: Range<usize>,
+        part: impl RangeBounds<usize>,
         rights: RemoteAccess,
     ) -> Result<Self> {
         let RegisteredMemory { region, .. } = memory;
-        check(&part, region.len())?;
+        let part = bytes_within(part, region.len())?;
         let window = MemoryWindow::new(region.pd(), MemoryWindowType::IB_MW_TYPE_2)?;
         let request = BindRequest {
             wr_id: 0,
@@ -292,15 +293,51 @@ fn access(rights: RemoteAccess) -> AccessFlags {
     access
 }
 
-/// Checks that `part` has bytes, all of them within memory of `length` bytes.
-fn check(part: &Range<usize>, length: usize) -> Result<()> {
-    if part.start < part.end && part.end <= length {
-        return Ok(());
+/// Returns `part` as a range, if it has bytes and all of them are within memory of `length` bytes.
+pub(super) fn bytes_within(part: impl RangeBounds<usize>, length: usize) -> Result<Range<usize>> {
+    // A bound that has no successor exceeds every memory.
+    let start = match part.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match part.end_bound() {
+        Bound::Included(&last) => last.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => length,
+    };
+    if start < end && end <= length {
+        return Ok(start..end);
     }
-    let subject = format!("bytes {} to {} of memory", part.start, part.end);
+    let subject = format!("bytes {start} to {end} of memory");
     Err(Error::invalid(EXPORT, subject, format!("the memory has {length} bytes")))
 }
 
 fn bytes(length: usize) -> u64 {
     u64::try_from(length).expect("a length has at most 64 bits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_parts_of_memory() {
+        let within = |part: (Bound<usize>, Bound<usize>)| bytes_within(part, 100).ok();
+        assert_eq!(bytes_within(.., 100).ok(), Some(0..100));
+        assert_eq!(bytes_within(40.., 100).ok(), Some(40..100));
+        assert_eq!(bytes_within(..=99, 100).ok(), Some(0..100));
+        assert_eq!(within((Bound::Excluded(39), Bound::Excluded(41))), Some(40..41));
+        for part in [
+            (Bound::Included(40), Bound::Excluded(40)),
+            (Bound::Included(0), Bound::Included(100)),
+            (Bound::Included(0), Bound::Included(usize::MAX)),
+            (Bound::Excluded(usize::MAX), Bound::Unbounded),
+            (Bound::Included(100), Bound::Unbounded),
+        ] {
+            assert_eq!(within(part), None, "{part:?}");
+        }
+        let error = bytes_within(8000..8193, 100).expect_err("beyond the end");
+        assert_eq!(error.subject(), "bytes 8000 to 8193 of memory");
+    }
 }

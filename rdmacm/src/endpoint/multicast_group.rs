@@ -19,8 +19,8 @@ use crate::error::Result;
 
 /// A membership of a socket in a multicast group, which ends when this is dropped.
 ///
-/// Created by [`DatagramSocket::join_multicast`]. A datagram to its [`peer`](Self::peer) reaches all members, including
-/// this socket. Datagrams of other members are [received](DatagramSocket::recv_from) with all others.
+/// Created by [`DatagramSocket::start_join_multicast`]. A datagram to its [`peer`](Self::peer) reaches all members,
+/// including this socket. Datagrams of other members are [received](DatagramSocket::recv_from) with all others.
 ///
 /// # Examples
 ///
@@ -31,7 +31,7 @@ use crate::error::Result;
 ///
 /// let socket = DatagramSocket::bind("10.0.0.1:0", &DatagramConfig::default())?;
 /// let address = SocketAddrV4::new(Ipv4Addr::new(239, 1, 1, 1), 0);
-/// let group = socket.join_multicast(address, Membership::Full)?;
+/// let group = socket.start_join_multicast(address, Membership::Full)?.wait()?;
 /// socket.post_bytes_to(b"hello, all", group.peer())?;
 /// # Ok::<(), rdmacm::Error>(())
 /// ```

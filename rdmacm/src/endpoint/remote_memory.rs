@@ -19,11 +19,12 @@ bitflags! {
     /// The operations that a peer may perform on [exported](Connection::export) memory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct RemoteAccess: u8 {
-        /// [Read](Connection::read) the memory. (siw lets the peer of the connection read it in any case.)
+        /// [Read](Connection::start_read) the memory. (siw lets the peer of the connection read it in any case.)
         const READ = 1;
-        /// [Write](Connection::write) the memory.
+        /// [Write](Connection::start_write) the memory.
         const WRITE = 1 << 1;
-        /// Change numbers in the memory: [`Connection::compare_swap`], [`Connection::fetch_add`].
+        /// Change numbers in the memory: [`Connection::start_compare_swap`],
+        /// [`Connection::start_fetch_add`].
         const ATOMIC = 1 << 2;
     }
 }

@@ -22,7 +22,7 @@
 //! | C | here |
 //! |---|---|
 //! | `rdma_bind_addr` | [`CmId::bind`](crate::cm::CmId::bind), [`Listener::bind`](crate::endpoint::Listener::bind), [`Connector::local_addr`](crate::endpoint::Connector::local_addr), [`DatagramSocket::bind`](crate::endpoint::DatagramSocket::bind) |
-//! | `rdma_resolve_addr` | [`CmId::resolve_addr`](crate::cm::CmId::resolve_addr), [`Connector::connect`](crate::endpoint::Connector::connect), [`DatagramSocket::resolve_peer`](crate::endpoint::DatagramSocket::resolve_peer) |
+//! | `rdma_resolve_addr` | [`CmId::resolve_addr`](crate::cm::CmId::resolve_addr), [`Connector::connect`](crate::endpoint::Connector::connect), [`DatagramSocket::start_resolve_peer`](crate::endpoint::DatagramSocket::start_resolve_peer) |
 //! | `rdma_resolve_route` | [`CmId::resolve_route`](crate::cm::CmId::resolve_route), the same two |
 //! | `rdma_getaddrinfo` | [`getaddrinfo`](crate::cm::getaddrinfo) |
 //! | `rdma_freeaddrinfo` | dropping the results |
@@ -51,7 +51,7 @@
 //! | `rdma_write_cm_event` | [`CmId::write_event`](crate::cm::CmId::write_event) |
 //! | `rdma_create_ep` | [`CmId::create_ep`](crate::cm::CmId::create_ep), [`Connector::connect`](crate::endpoint::Connector::connect), [`Listener::bind`](crate::endpoint::Listener::bind) |
 //! | `rdma_destroy_ep` | dropping the id, or [`CmId::destroy`](crate::cm::CmId::destroy), [`Connection::close`](crate::endpoint::Connection::close) |
-//! | `rdma_join_multicast` | [`CmId::join_multicast`](crate::cm::CmId::join_multicast), [`DatagramSocket::join_multicast`](crate::endpoint::DatagramSocket::join_multicast) |
+//! | `rdma_join_multicast` | [`CmId::join_multicast`](crate::cm::CmId::join_multicast), [`DatagramSocket::start_join_multicast`](crate::endpoint::DatagramSocket::start_join_multicast) |
 //! | `rdma_join_multicast_ex` | the same, with its [`Membership`](crate::cm::Membership) |
 //! | `rdma_leave_multicast` | [`CmId::leave_multicast`](crate::cm::CmId::leave_multicast), [`MulticastGroup::leave`](crate::endpoint::MulticastGroup::leave) |
 //!
@@ -81,9 +81,9 @@
 //! | `rdma_post_recvv` | the same |
 //! | `rdma_post_send` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send), [`Connection::post_send`](crate::endpoint::Connection::post_send), [`Connection::post_bytes`](crate::endpoint::Connection::post_bytes) |
 //! | `rdma_post_sendv` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send) |
-//! | `rdma_post_read` | the same with [`SendOperation::Read`](crate::verbs::SendOperation::Read), [`Connection::read`](crate::endpoint::Connection::read) |
+//! | `rdma_post_read` | the same with [`SendOperation::Read`](crate::verbs::SendOperation::Read), [`Connection::start_read`](crate::endpoint::Connection::start_read) |
 //! | `rdma_post_readv` | the same with [`SendOperation::Read`](crate::verbs::SendOperation::Read) |
-//! | `rdma_post_write` | the same with [`SendOperation::Write`](crate::verbs::SendOperation::Write), [`Connection::write`](crate::endpoint::Connection::write) |
+//! | `rdma_post_write` | the same with [`SendOperation::Write`](crate::verbs::SendOperation::Write), [`Connection::start_write`](crate::endpoint::Connection::start_write) |
 //! | `rdma_post_writev` | the same with [`SendOperation::Write`](crate::verbs::SendOperation::Write) |
 //! | `rdma_post_ud_send` | the same with [`SendOperation::SendTo`](crate::verbs::SendOperation::SendTo), [`DatagramSocket::post_send_to`](crate::endpoint::DatagramSocket::post_send_to) |
 //! | `rdma_get_send_comp` | [`CompletionQueue::wait`](crate::verbs::CompletionQueue::wait); [`Connection::flush`](crate::endpoint::Connection::flush) |

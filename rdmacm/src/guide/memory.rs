@@ -42,10 +42,9 @@
 //!
 //! | memory that the peer may access | call |
 //! |---|---|
-//! | a complete memory | [`Connection::export`](crate::endpoint::Connection::export) |
-//! | some of its bytes, and no others | [`Connection::export_part`](crate::endpoint::Connection::export_part), which registers these bytes |
+//! | a complete memory, or some of its bytes and no others | [`Connection::export`](crate::endpoint::Connection::export), which registers these bytes |
 //! | memory that the peers of many connections share | [`RegisteredMemory::part`](crate::endpoint::RegisteredMemory::part): registered once, one key |
-//! | memory with a key that only this peer has, and may invalidate | [`Connection::export_window`](crate::endpoint::Connection::export_window) |
+//! | memory with a key that only this peer has, and may invalidate | [`Connection::start_export_window`](crate::endpoint::Connection::start_export_window) |
 //!
 //! A peer that no longer needs the memory can send a message that invalidates its key
 //! ([`Buffer::set_invalidated`](crate::endpoint::Buffer::set_invalidated)), as a storage target does with its response.

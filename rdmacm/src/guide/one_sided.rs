@@ -27,9 +27,10 @@
 //! 4. The owner can use the memory meanwhile, but only by copying: [`read`](crate::endpoint::DmaMemory::read) and
 //!    [`write`](crate::endpoint::DmaMemory::write) are not atomic. An export does not borrow the memory. Threads that
 //!    share it put it in a [`RwLock`](std::sync::RwLock); the lock does not stop the peer.
-//! 5. Several peers can change one number with [`compare_swap`](crate::endpoint::Connection::compare_swap) and
-//!    [`fetch_add`](crate::endpoint::Connection::fetch_add). These operations are atomic among all that the owner's
-//!    device performs.
+//! 5. Several peers can change one number with
+//!    [`start_compare_swap`](crate::endpoint::Connection::start_compare_swap) and
+//!    [`start_fetch_add`](crate::endpoint::Connection::start_fetch_add). These operations are atomic among all that the
+//!    owner's device performs.
 //! 6. Programs that do not use this library describe memory in other formats, mostly as an address, a key and a length.
 //!    [`RemoteMemory::new`](crate::endpoint::RemoteMemory::new) and
 //!    [`ExportedMemory::remote_memory`](crate::endpoint::ExportedMemory::remote_memory) convert in both directions.

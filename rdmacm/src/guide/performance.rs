@@ -18,8 +18,9 @@
 //! # Remedies
 //!
 //! - Use [`post_send`](crate::endpoint::Connection::post_send) and
-//!   [`post_write`](crate::endpoint::Connection::post_write), which do not wait for the completion, instead of
-//!   [`send`](crate::endpoint::Connection::send) and [`write`](crate::endpoint::Connection::write). Call
+//!   [`post_write`](crate::endpoint::Connection::post_write) instead of
+//!   [`start_send`](crate::endpoint::Connection::start_send) and
+//!   [`start_write`](crate::endpoint::Connection::start_write), whose completion a caller waits for. Call
 //!   [`flush`](crate::endpoint::Connection::flush) once at the end.
 //! - Keep several messages in flight. This side needs as many
 //!   [`send_buffers`](crate::endpoint::ConnectionConfig::send_buffers), and the peer as many

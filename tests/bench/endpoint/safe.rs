@@ -39,7 +39,8 @@ pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[S
         });
     let ends = connected(&listener(address)?, &config)?;
     let memory = DmaMemory::new(size)?;
-    let export = |end: &Connection| end.export(&memory, RemoteAccess::READ | RemoteAccess::WRITE);
+    let export =
+        |end: &Connection| end.export(&memory, .., RemoteAccess::READ | RemoteAccess::WRITE);
     let exports = [export(&ends[0])?, export(&ends[1])?];
     let remotes = [exports[1].remote_memory(), exports[0].remote_memory()];
     let ([client, server], [of_client, of_server]) = (ends, exports);
@@ -127,7 +128,7 @@ impl End for Safe {
 
     fn read(&mut self) -> Outcome {
         let buffer = self.sized(self.connection.acquire_buffer()?)?;
-        self.connection.read(buffer, &self.remote, 0)?;
+        self.connection.start_read(buffer, &self.remote, 0)?.wait()?;
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The one-sided operations of a connection, for tasks.
 
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::blocking_pool::DropOnBlockingPool;
@@ -7,6 +8,7 @@ use super::connection::Connection;
 use super::exported_memory::ExportedMemory;
 use super::failure::cancelled;
 use crate::endpoint::buffer::Buffer;
+use crate::endpoint::exported_memory::bytes_within;
 use crate::endpoint::remote::number;
 use crate::endpoint::remote_memory::{Change, WORD};
 use crate::endpoint::shared::Operation;
@@ -21,16 +23,17 @@ use crate::verbs::MemoryRegion;
 
 /// Exporting memory to the peer, and access to memory of the peer.
 impl Connection {
-    /// Registers all of `memory` and lets the peer access it with the given `rights`.
+    /// Registers `part` of `memory` and lets the peer access it, and no other bytes, with the given `rights`.
     ///
-    /// The access lasts as long as the [`ExportedMemory`] and the connection. The peer needs the
-    /// [descriptor](endpoint::ExportedMemory::to_bytes) of the export, which the program sends in a message.
-    /// Registering pins the pages and may take a while, so it runs on a thread that may block. See
+    /// A `part` of `..` is all of the memory. The access lasts as long as the [`ExportedMemory`] and the connection. The
+    /// peer needs the [descriptor](endpoint::ExportedMemory::to_bytes) of the export, which the program sends in a
+    /// message. Registering pins the pages and may take a while, so it runs on a thread that may block. See
     /// [`endpoint::Connection::export`] for details.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Disconnected`] if this side has ended the connection.
+    /// - [`ErrorKind::InvalidInput`] if `part` is empty or exceeds the memory.
     /// - ENOMEM or EPERM if the user may not pin as much memory (`RLIMIT_MEMLOCK`), with a [hint](crate::Error::hint).
     /// - The other errors of [`MemoryRegion::register_shared`].
     /// - ECANCELED if the runtime ends.
@@ -47,7 +50,7 @@ impl Connection {
     /// /// Lets the peer write to 4096 bytes, and returns them when the peer has sent a message.
     /// async fn receive(connection: &Connection) -> rdmacm::Result<DmaMemory> {
     ///     let memory = DmaMemory::new(4096)?;
-    ///     let exported = connection.export(&memory, RemoteAccess::WRITE).await?;
+    ///     let exported = connection.export(&memory, .., RemoteAccess::WRITE).await?;
     ///     connection.post_bytes(&exported.to_bytes()).await?;
     ///     connection.recv().await?;
     ///     exported.revoke().await?;
@@ -56,12 +59,18 @@ impl Connection {
     /// ```
     #[doc(alias = "rdma_reg_read")]
     #[doc(alias = "rdma_reg_write")]
-    pub async fn export(&self, memory: &DmaMemory, rights: RemoteAccess) -> Result<ExportedMemory> {
+    pub async fn export(
+        &self,
+        memory: &DmaMemory,
+        part: impl RangeBounds<usize>,
+        rights: RemoteAccess,
+    ) -> Result<ExportedMemory> {
+        let part = bytes_within(part, memory.len())?;
         let (pd, memory) = (self.shared().pd()?, memory.clone_handle());
         let runtime = self.runtime();
         let owner = Arc::clone(runtime);
         let register = move || {
-            let exported = Blocking::new(&pd, &memory, 0..memory.len(), rights);
+            let exported = Blocking::new(&pd, &memory, part, rights);
             // If the call is dropped meanwhile, the export is dropped on this thread or another one that may block.
             exported.map(|exported| DropOnBlockingPool::new(exported, &owner))
         };

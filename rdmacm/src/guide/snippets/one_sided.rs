@@ -3,7 +3,7 @@ use rdmacm::endpoint::{Connection, ExportedMemory, DmaMemory, RemoteMemory, Remo
 /// Lets the peer read and write `memory` until the returned value is dropped, and sends the
 /// descriptor. On iWARP the side that accepted calls this only after it has received a message.
 fn lend(connection: &Connection, memory: &DmaMemory) -> rdmacm::Result<ExportedMemory> {
-    let export = connection.export(memory, RemoteAccess::READ | RemoteAccess::WRITE)?;
+    let export = connection.export(memory, .., RemoteAccess::READ | RemoteAccess::WRITE)?;
     connection.post_bytes(&export.to_bytes())?;
     Ok(export)
 }
@@ -18,9 +18,9 @@ fn borrowed(connection: &Connection) -> rdmacm::Result<Option<RemoteMemory>> {
 fn exchange(connection: &Connection, at: &RemoteMemory, bytes: &[u8]) -> rdmacm::Result<Vec<u8>> {
     let mut buffer = connection.acquire_buffer()?;
     buffer.set_len(bytes.len())?;
-    let mut buffer = connection.read(buffer, at, 0)?;
+    let mut buffer = connection.start_read(buffer, at, 0)?.wait()?;
     let before = buffer.to_vec();
     buffer.copy_from(bytes)?;
-    connection.write(buffer, at, 0)?;
+    connection.start_write(buffer, at, 0)?.wait()?;
     Ok(before)
 }

@@ -47,5 +47,5 @@ fn read(
 ) -> rdmacm::Result<Buffer> {
     let mut buffer = connection.acquire_buffer()?;
     buffer.set_len(length)?;
-    connection.read(buffer, table, offset)
+    connection.start_read(buffer, table, offset)?.wait()
 }

@@ -206,9 +206,14 @@ fn atomics(link: &Link) -> Result<String, Problem> {
         return Err(Problem::Missing("the peer's device has no atomics".into()));
     }
     let offset = (EXPORTED_LEN - 8) as u64;
-    let add = |add| connection.start_fetch_add(exported, offset, add)?.wait_timeout(TIMEOUT);
+    let add = |add| {
+        let buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
+        connection.start_fetch_add(buffer, exported, offset, add)?.wait_timeout(TIMEOUT)
+    };
     let swap = |compare, swap| {
-        connection.start_compare_swap(exported, offset, compare, swap)?.wait_timeout(TIMEOUT)
+        let buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
+        let swapped = connection.start_compare_swap(buffer, exported, offset, compare, swap)?;
+        swapped.wait_timeout(TIMEOUT)
     };
     let found = [add(5)?, swap(5, 9)?, swap(5, 11)?, add(u64::MAX)?, add(0)?];
     ensure(
@@ -227,7 +232,8 @@ fn window(link: &Link) -> Result<String, Problem> {
     memory.write(PART.start, &bytes)?;
     let pd = connection.protection_domain()?;
     let registered = RegisteredMemory::new(&pd, &memory, RemoteAccess::empty())?;
-    let exported = connection.start_export_window(&registered, PART, RemoteAccess::READ)?;
+    let buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
+    let exported = connection.start_export_window(buffer, &registered, PART, RemoteAccess::READ)?;
     let exported = exported.wait_timeout(TIMEOUT)?;
     let message = link.ask(&exported.to_bytes(), Some(WINDOW))?;
     ensure(*message == *bytes, "the peer read other bytes than were written")?;

@@ -144,7 +144,7 @@ impl Peer {
             _ => RemoteAccess::ATOMIC,
         };
         let exported =
-            connection.export(&memory, RemoteAccess::READ | RemoteAccess::WRITE | atomics)?;
+            connection.export(&memory, .., RemoteAccess::READ | RemoteAccess::WRITE | atomics)?;
         let has_datagrams = self.datagrams.is_some();
         let greeting = Greeting { exported: exported.remote_memory(), has_datagrams };
         if receive(&connection)?.is_none_or(|message| *message != *HELLO) {

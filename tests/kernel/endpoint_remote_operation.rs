@@ -212,4 +212,10 @@ fn refused_operation_never_starts() {
     let [client, _server] = pair(roce(0), &none);
     let error = start(&client, &remote, 0).expect_err("no depth");
     assert_invalid(&error, &["initiator depth"]);
+    // The answer of an atomic operation has 8 bytes. The refused buffer returns to the connection.
+    let small = ConnectionConfig::new().send_buffer_size(7).send_buffers(1);
+    let [client, _server] = pair(roce(0), &small);
+    let error = client.start_fetch_add(filled(&client, b""), &remote, 0, 1).expect_err("too small");
+    assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
+    drop(client.try_acquire_buffer().expect("the only buffer should be free"));
 }

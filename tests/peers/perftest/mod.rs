@@ -108,11 +108,8 @@ fn write_bw(role: Role) {
         partner.await_end();
         let results = results(&partner.end(), test.size).expect("a line of results");
         match role {
-            // C prints two decimals, so the rates of a slow machine are zero.
-            Role::Server => assert!(
-                results.len() == 3 && results.iter().all(|rate| *rate >= 0.0),
-                "{results:?}"
-            ),
+            // C prints two decimals, so the rates of a slow machine are zero: their values show nothing.
+            Role::Server => assert_eq!(results.len(), 3, "{results:?}"),
             Role::Client => assert_eq!(results, [peak, average, message_rate]),
         }
     }

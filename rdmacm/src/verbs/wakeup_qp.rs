@@ -3,8 +3,8 @@
 //! The kernel raises the event of an armed queue only for its own completions. The library
 //! therefore flushes a receive on the private queue pair.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, TryLockError};
 
 use verbs_abi::{ib_uverbs_destroy_qp, ib_uverbs_ex_create_qp};
 
@@ -87,7 +87,11 @@ impl WakeupRequest for WakeupQp {
     }
 
     fn is_destroyed(&self) -> bool {
-        // A thread that raises the event has it locked, so the queue pair exists.
-        self.queue_pair.try_lock().is_ok_and(|queue_pair| queue_pair.is_none())
+        match self.queue_pair.try_lock() {
+            Ok(queue_pair) => queue_pair.is_none(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().is_none(),
+            // A thread that raises the event has it locked, so the queue pair exists.
+            Err(TryLockError::WouldBlock) => false,
+        }
     }
 }

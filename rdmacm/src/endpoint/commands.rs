@@ -9,8 +9,8 @@
 //!   reason and not applied it yet.
 //! - **An abort.** It waits until the command has finished. The result then finds a state without kernel objects, and
 //!   has no visible effect.
-//! - **A flush of requests that were posted in ERR.** Their completions raise an event if the queue is armed. A caller
-//!   that has armed before polls after that event, and a caller that arms later polls afterwards.
+//! - **A flush of requests that were posted in ERR.** The thread that flushes polls afterwards and wakes the waiters. On
+//!   siw the completions raise no event if the queue pair that raises it cannot be created.
 //! - **A resolution or a joining that is dropped.** The command shares its id, and the last of both destroys it.
 //! - **An error.** It is recorded before it is returned. The waiters are woken as by any other change; one of them
 //!   tries again and gets the error itself.
@@ -54,20 +54,24 @@ impl Shared {
         Ok((guarded, true))
     }
 
-    /// Completes requests that were posted while the queue pair was in ERR.
+    /// Completes requests that were posted while the queue pair was in ERR, and polls them.
     ///
-    /// Their completions raise an event if the queue is armed, as all others do.
+    /// Other threads may post meanwhile.
     #[cold]
     pub(super) fn flush_posted(&self) {
-        let guarded = self.lock_here();
-        let Some(qp) = guarded.state.qp() else { return };
-        let running = guarded.begin_command();
-        let flushed = qp.flush_deferred();
-        drop(qp);
-        let mut guarded = running.finish();
-        // After another error the requests complete when the queue pair is destroyed, which follows the end that has set
-        // the queue pair to ERR.
-        let _ = flushed.or_else(|error| guarded.state.unless_gone(error));
+        let mut guarded = self.lock_here();
+        while guarded.state.owes_flush() {
+            let Some(qp) = guarded.state.qp() else { return };
+            let running = guarded.begin_command();
+            let flushed = qp.flush_deferred();
+            drop(qp);
+            guarded = running.finish();
+            // If the command is refused, the requests never complete: their buffers are freed with the queue pair. Calls
+            // return the end that has set the queue pair to ERR.
+            let _ = flushed.or_else(|error| guarded.state.unless_gone(error));
+            // A malformed completion ends the endpoint, which the next call returns.
+            let _ = guarded.state.poll(Interest::All);
+        }
     }
 
     /// Takes the next step of recovering a failed queue pair.
@@ -124,13 +128,13 @@ impl Shared {
         let mut guarded = self.lock_here();
         let (applied, command) = guarded.state.on_cm_event(&mut event, failure);
         // The waiters are woken when all events were read: see `RunningCommand`.
-        guarded.unlock_within_command();
+        guarded.unlock_without_waking();
         // It may have a request, whose id goes with it. An id of which a command is issued waits for its events.
         drop(event);
         if let Some((token, error)) = command.and_then(|command| command.issue()) {
             let mut guarded = self.lock_here();
             guarded.state.on_cm_command_failed(token, &error);
-            guarded.unlock_within_command();
+            guarded.unlock_without_waking();
         }
         applied.map(|()| true)
     }
@@ -163,7 +167,7 @@ impl Shared {
     fn read_failure(&self, has_disconnected: bool) -> Option<AsyncEventType> {
         let guarded = self.lock_here();
         let qp = guarded.state.qp();
-        guarded.unlock_within_command();
+        guarded.unlock_without_waking();
         let qp = qp.filter(|qp| !has_disconnected || qp.ends_with_connection())?;
         qp.peer_failure()
     }
@@ -194,7 +198,7 @@ impl Shared {
         if let Some(cm) = &mut guarded.state.cm {
             each(cm);
         }
-        guarded.unlock_within_command();
+        guarded.unlock_without_waking();
     }
 }
 

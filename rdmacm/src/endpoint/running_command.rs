@@ -25,7 +25,7 @@ impl<'a> SharedStateGuard<'a> {
     /// before it finishes the command.
     pub(super) fn begin_command(mut self) -> RunningCommand<'a> {
         self.guard.running_commands += 1;
-        self.is_within_command = true;
+        self.wakes_no_waiter = true;
         let after = mem::take(&mut self.after);
         RunningCommand { shared: self.shared, is_over: false, after }
     }

@@ -2,8 +2,8 @@
 //!
 //! # Commands
 //!
-//! No command of the kernel is issued while the state is locked, because other callers would wait for the kernel. There
-//! are three alternatives:
+//! No command of the kernel is issued while the state is locked, because other callers would wait for the kernel.
+//! Instead:
 //! - A caller that needs the result of a command [begins a command](SharedStateGuard::begin_command), which unlocks the
 //!   state. It issues the command, and locks the state again to record the result: see [`commands`](super::commands).
 //! - [Waking waiters and disconnecting the peer](Deferred) is deferred until the state is unlocked.
@@ -108,8 +108,8 @@ pub(super) struct SharedStateGuard<'a> {
     pub(super) after: AfterUnlock<'a>,
     /// There is no change for a waiter.
     pub(super) is_unchanged: bool,
-    /// `true` while a command runs. Its end wakes the waiters.
-    pub(super) is_within_command: bool,
+    /// The guard only unlocks: the end of a command wakes the waiters, or the caller does.
+    pub(super) wakes_no_waiter: bool,
 }
 
 /// Actions for the time after the state is unlocked, which are carried out when this is dropped.
@@ -187,7 +187,7 @@ impl DerefMut for SharedStateGuard<'_> {
 impl Drop for SharedStateGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.is_within_command {
+        if self.wakes_no_waiter {
             return;
         }
         let SharedState { waiters, is_wakeup_enabled, state, .. } = &*self.guard;
@@ -214,16 +214,16 @@ impl<'a> SharedStateGuard<'a> {
         self.is_unchanged = true;
     }
 
-    /// Unlocks the state during a command. Its end wakes the waiters.
+    /// Unlocks the state without waking waiters: the end of a command does, or there is no change for them.
     #[inline(always)]
-    pub(super) fn unlock_within_command(mut self) {
-        self.is_within_command = true;
+    pub(super) fn unlock_without_waking(mut self) {
+        self.wakes_no_waiter = true;
     }
 
     /// Unlocks the state. Dropping the returned value wakes the waiters.
     pub(super) fn unlock(mut self) -> AfterUnlock<'a> {
         self.settle();
-        self.is_within_command = true;
+        self.wakes_no_waiter = true;
         mem::take(&mut self.after)
     }
 
@@ -331,7 +331,7 @@ impl Shared {
             _no_commands: NoCommands::begin(),
             after: AfterUnlock::default(),
             is_unchanged: false,
-            is_within_command: false,
+            wakes_no_waiter: false,
         }
     }
 

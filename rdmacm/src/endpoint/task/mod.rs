@@ -58,6 +58,8 @@
 //! - In [`DatagramSocket::resolve_peer`], which creates an id and destroys it with the answer or the future.
 //! - In [`DatagramSocket::join_multicast`], which joins the group, and leaves it if the future is dropped.
 //! - When a waiting socket answers peers that resolve it.
+//! - When a request is posted, or a [`Message`] dropped, after the queue pair has failed. The request is then flushed, for
+//!   which siw needs a queue pair of its own, which a later call destroys.
 //! - In the first call after the peer has ended the connection, which sends the disconnect command.
 #[cfg(doc)]
 use super::{Buffer, Connector, DatagramPeer, Message};

@@ -113,8 +113,10 @@ pub(super) struct SharedStateGuard<'a> {
 }
 
 /// Actions for the time after the state is unlocked, which are carried out when this is dropped.
+///
+/// Most calls have none: then dropping this is one comparison, where an empty list would take several.
 #[derive(Debug, Default)]
-pub(super) struct AfterUnlock<'a>(Vec<Deferred<'a>>);
+pub(super) struct AfterUnlock<'a>(Option<Vec<Deferred<'a>>>);
 
 /// An action that is carried out after the state is unlocked.
 #[derive(Debug)]
@@ -132,17 +134,21 @@ enum Deferred<'a> {
 impl Drop for AfterUnlock<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if !self.0.is_empty() {
-            self.carry_out();
+        if let Some(actions) = self.0.take() {
+            Self::carry_out(actions);
         }
     }
 }
 
-impl AfterUnlock<'_> {
+impl<'a> AfterUnlock<'a> {
+    fn push(&mut self, action: Deferred<'a>) {
+        self.0.get_or_insert_default().push(action);
+    }
+
     #[inline(never)]
-    fn carry_out(&mut self) {
+    fn carry_out(actions: Vec<Deferred<'_>>) {
         let (mut flushes, mut disconnects, mut panicked) = (None, None, None);
-        for action in self.0.drain(..) {
+        for action in actions {
             match action {
                 // A waker belongs to an executor. Its panic must not keep the other waiters asleep.
                 Deferred::Wake(wake) => {
@@ -204,7 +210,7 @@ impl<'a> SharedStateGuard<'a> {
     /// Confirms an end that an event has reported to the peer, after the state is unlocked.
     pub(super) fn disconnect_after_unlock(&mut self) {
         if self.guard.state.take_disconnect() {
-            self.after.0.push(Deferred::Disconnect(self.shared));
+            self.after.push(Deferred::Disconnect(self.shared));
         }
     }
 
@@ -238,11 +244,13 @@ impl<'a> SharedStateGuard<'a> {
     #[inline(never)]
     fn settle(&mut self) {
         let Self { shared, guard, after, .. } = self;
-        guard.wake_waiters(shared, |wake| after.0.push(Deferred::Wake(wake)));
+        guard.wake_waiters(shared, |wake| after.push(Deferred::Wake(wake)));
         // A call without a result reports the error, and a destructor cannot: the next change tries again.
         let _ = guard.update_wakeup(shared);
         if guard.state.has_released {
-            after.0.extend(guard.state.take_released().into_iter().map(Deferred::Destroy));
+            guard.state.take_released().into_iter().for_each(|object| {
+                after.push(Deferred::Destroy(object));
+            });
         }
         if guard.state.owes_flush() {
             self.defer_flush();
@@ -251,7 +259,7 @@ impl<'a> SharedStateGuard<'a> {
 
     #[cold]
     fn defer_flush(&mut self) {
-        self.after.0.push(Deferred::Flush(self.shared));
+        self.after.push(Deferred::Flush(self.shared));
     }
 }
 
@@ -374,7 +382,7 @@ mod tests {
             .map(|panics| Arc::new(CountingWaker { wakeups: AtomicUsize::new(0), panics }));
         let wake =
             |waker: &Arc<CountingWaker>| Deferred::Wake(Wake::Task(Waker::from(Arc::clone(waker))));
-        let after = AfterUnlock(wakers.iter().map(wake).collect());
+        let after = AfterUnlock(Some(wakers.iter().map(wake).collect()));
         let panicked = catch_unwind(AssertUnwindSafe(|| drop(after))).expect_err("the panic");
         assert_eq!(panicked.downcast_ref(), Some(&"the waker panics"));
         for waker in wakers {

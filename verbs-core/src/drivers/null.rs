@@ -22,8 +22,8 @@ use verbs_abi::{
 use crate::driver::checks::{check_send, count, total};
 use crate::driver::{
     Arm, Capabilities, CommandContext, CqControlOps, CqControls, CqOps, CreateError, CreateSrq,
-    CreatedCq, CreatedQp, CreatedSrq, Doorbell, Driver, FlushMode, PollError, PostError, Posted,
-    RecvOps, SendOps,
+    CreatedCq, CreatedQp, CreatedSrq, Doorbell, Driver, FlushMode, OrphanedRequests, PollError,
+    PostError, Posted, RecvOps, SendOps,
 };
 use crate::lock::ignore_poison;
 use crate::sys::command::CommandError;
@@ -31,24 +31,32 @@ use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 use crate::work::{
     AddressVector, Completion, Payload, PdNumber, QpState, ReceiveRequest, SendOperation,
-    SendRequest, Sge, WcOpcode,
+    SendRequest, Sge, WcOpcode, WcStatus,
 };
 
 /// The driver.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Null {
     last_number: AtomicU32,
     /// The doorbell page of the device, which its queue pairs share.
     doorbells: Arc<Mutex<u64>>,
-    flushes_on_request: bool,
+    flush: FlushMode,
 }
 
 impl Null {
-    /// Creates a driver of a device that completes receives posted in ERR only after another command.
+    /// Creates a driver of a device that flushes receives as `flush` says.
     ///
-    /// rxe is such a device.
-    pub fn flushing_on_request() -> Self {
-        Self { flushes_on_request: true, ..Self::default() }
+    /// On request, as rxe does, a command flushes the receives that are posted in ERR. If the library flushes them, as for
+    /// siw, the device completes only receives without memory, and at once: they are those of the library itself.
+    pub fn with_flush(flush: FlushMode) -> Self {
+        Self { last_number: AtomicU32::new(0), doorbells: Arc::default(), flush }
+    }
+}
+
+impl Default for Null {
+    /// Creates a driver of a device that needs no help to flush.
+    fn default() -> Self {
+        Self::with_flush(FlushMode::Device)
     }
 }
 
@@ -65,6 +73,8 @@ struct Entry {
 #[derive(Debug, Default)]
 struct DeviceCq {
     entries: Mutex<VecDeque<Entry>>,
+    /// The completions of flushed receives, which only a poll on the slow path finds.
+    flushed: Mutex<VecDeque<Completion>>,
     qps: Mutex<BTreeMap<u32, Arc<Identifiers>>>,
 }
 
@@ -126,7 +136,12 @@ pub struct NullRecvRing {
     max: u32,
     /// The place of the next request.
     next: usize,
+    flush: FlushMode,
 }
+
+/// The receives of a queue pair that no message has taken, which the library flushes.
+#[derive(Debug)]
+struct Orphans(Arc<DeviceQp>);
 
 /// A vendor that does not exist, and the options of enhanced connection establishment (ECE) that queue pairs have.
 const ECE_VENDOR: u32 = 7;
@@ -147,11 +162,7 @@ unsafe impl Driver for Null {
     type QpData = u32;
 
     fn capabilities(&self) -> Capabilities {
-        let flush = match self.flushes_on_request {
-            true => FlushMode::OnRequest,
-            false => FlushMode::Device,
-        };
-        Capabilities { flush, ece_vendor: Some(ECE_VENDOR), ..Capabilities::default() }
+        Capabilities { flush: self.flush, ece_vendor: Some(ECE_VENDOR), ..Capabilities::default() }
     }
 
     fn create_cq(
@@ -197,7 +208,7 @@ unsafe impl Driver for Null {
         let (doorbells, max) = (Arc::clone(&self.doorbells), request.max_send_wr);
         let send =
             NullSendRing { qp: Arc::clone(&qp), doorbells, max, next: 0, stored: Vec::new() };
-        let recv = Some(NullRecvRing { qp, max: request.max_recv_wr, next: 0 });
+        let recv = Some(NullRecvRing { qp, max: request.max_recv_wr, next: 0, flush: self.flush });
         let memory = Some(Arc::new(Mapping::private(4096).map_err(CreateError::Map)?));
         Ok(CreatedQp { response, send, recv, data: number, ece_options: ECE_OPTIONS, memory })
     }
@@ -233,6 +244,7 @@ unsafe impl Driver for Null {
     fn on_reset(&self, number: &u32, cqs: CqControls<'_, Self>) {
         for control in [cqs.send, cqs.recv] {
             ignore_poison(control.cq.entries.lock()).retain(|entry| entry.qp_num != *number);
+            ignore_poison(control.cq.flushed.lock()).retain(|flushed| flushed.qp_num() != *number);
         }
     }
 
@@ -245,7 +257,8 @@ unsafe impl Driver for Null {
 
 impl CqOps for NullCqRing {
     fn poll(&mut self, _: &UverbsFile, into: &mut [Completion]) -> Result<usize, PollError> {
-        Ok(self.take(into))
+        let count = self.take(into);
+        Ok(count + self.take_flushed(&mut into[count..]))
     }
 
     #[inline(always)]
@@ -276,6 +289,13 @@ impl NullCqRing {
             polled += 1;
         }
         polled
+    }
+
+    fn take_flushed(&mut self, into: &mut [Completion]) -> usize {
+        let mut flushed = ignore_poison(self.0.flushed.lock());
+        let count = flushed.len().min(into.len());
+        into.iter_mut().zip(flushed.drain(..count)).for_each(|(place, flushed)| *place = flushed);
+        count
     }
 }
 
@@ -363,12 +383,32 @@ impl NullSendRing {
 impl RecvOps for NullRecvRing {
     unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
         count(request.scatter, 1)?;
+        if self.flush == FlushMode::Library && request.scatter.is_empty() {
+            self.flush_at_once(request.wr_id);
+            return Ok(());
+        }
         self.put(request.wr_id)
     }
 
     #[inline(always)]
     unsafe fn try_store(&mut self, wr_id: u64, _: Sge) -> bool {
         self.put(wr_id).is_ok()
+    }
+
+    fn orphans(&self) -> Option<Box<dyn OrphanedRequests>> {
+        match self.flush {
+            FlushMode::Library => Some(Box::new(Orphans(Arc::clone(&self.qp)))),
+            FlushMode::Device | FlushMode::OnRequest => None,
+        }
+    }
+}
+
+impl OrphanedRequests for Orphans {
+    fn take(&self) -> Vec<u64> {
+        // Locked in the order of a post, so that no post reuses a place before its identifier is read.
+        let mut waiting = ignore_poison(self.0.receives.lock());
+        let identifiers = ignore_poison(self.0.identifiers.receives.lock());
+        waiting.drain(..).map(|place| identifiers[place]).collect()
     }
 }
 
@@ -385,5 +425,14 @@ impl NullRecvRing {
         waiting.push_back(place);
         ignore_poison(self.qp.identifiers.receives.lock())[place] = wr_id;
         Ok(())
+    }
+
+    /// Completes a request with a flush error.
+    fn flush_at_once(&self, wr_id: u64) {
+        let (wr_id, status) = (wr_id.into(), WcStatus::IB_WC_WR_FLUSH_ERR);
+        let (opcode, qp_num) = (WcOpcode::IB_WC_RECV, self.qp.number);
+        let flushed =
+            Completion(ib_uverbs_wc { wr_id, status, opcode, qp_num, ..Default::default() });
+        ignore_poison(self.qp.recv_cq.flushed.lock()).push_back(flushed);
     }
 }

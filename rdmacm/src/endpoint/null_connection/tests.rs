@@ -10,6 +10,7 @@ use verbs_abi::{AlignedU64, IB_USER_VERBS_CMD_MODIFY_QP, ib_uverbs_comp_event_de
 use zerocopy::IntoBytes;
 
 use super::Loopback;
+use crate::driver::FlushMode;
 use crate::drivers::any::AnyDriver;
 use crate::drivers::null::Null;
 use crate::endpoint::{Buffer, Message};
@@ -222,7 +223,7 @@ fn completion_event_makes_descriptor_readable() {
 #[test]
 fn receive_in_err_is_flushed_after_unlock() {
     let (file, recorder) = UverbsFile::recording();
-    let context = Context::on_file(file, AnyDriver::Null(Null::flushing_on_request()));
+    let context = Context::on_file(file, AnyDriver::Null(Null::with_flush(FlushMode::OnRequest)));
     let own = loopback_on(&context);
     own.send(8);
     let message = own.connection.try_recv().expect("not the end").expect("a message");

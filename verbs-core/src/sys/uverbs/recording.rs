@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use verbs_abi::{
     IB_USER_VERBS_CMD_FLAG_EXTENDED, ib_uverbs_cmd_hdr, ib_uverbs_ex_cmd_hdr, rdma_driver_id,
@@ -29,6 +29,9 @@ impl UverbsFile {
     pub fn recording() -> (Self, Recorder) {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = File::from(memfd_create(c"commands", flags).expect("a file in memory"));
+        // Unlike a file of a file system, this one has no lock around its position: threads that write at the same time would
+        // write at the same place.
+        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND)).expect("append");
         let fd = OwnedFd::from(file.try_clone().expect("a descriptor"));
         let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
         (Self { fd, process: Process::current(), driver }, Recorder { file })
@@ -55,6 +58,7 @@ impl Recorder {
                 let provider = HEADER + offset_of!(ib_uverbs_ex_cmd_hdr, provider_in_words);
                 HEADERS + (in_words + words(provider)) * 8
             };
+            assert!(length >= HEADER, "a command of {length} bytes is shorter than its header");
             commands.push(command & !IB_USER_VERBS_CMD_FLAG_EXTENDED);
             rest = &rest[length..];
         }
@@ -71,9 +75,11 @@ impl Recorder {
 
     /// Makes a file without commands accept only commands of `length` bytes together.
     ///
-    /// It refuses all further ones with EPERM.
+    /// It refuses all further ones with EPERM. The commands are those of one thread: they no longer go to the end of the
+    /// file, which has its length already.
     #[cfg(test)]
     pub(crate) fn refuse_after(&self, length: usize) {
+        fcntl(&self.file, FcntlArg::F_SETFL(OFlag::empty())).expect("write from the beginning");
         self.file.set_len(length.try_into().expect("64 bits")).expect("set the length");
         fcntl(&self.file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW)).expect("seal the length");
     }
@@ -91,4 +97,38 @@ impl Recorder {
 /// Returns the bytes of a field of `record`, `place` bytes after its beginning.
 fn field<const N: usize>(record: &[u8], place: usize) -> [u8; N] {
     record[place..place + N].try_into().expect("a part of this length")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::thread;
+
+    use verbs_abi::{Command, ib_uverbs_dealloc_pd};
+
+    use super::*;
+
+    #[test]
+    fn commands_of_concurrent_threads_are_recorded() {
+        const THREADS: u32 = 4;
+        const EACH: u32 = 10_000;
+        let (file, recorder) = UverbsFile::recording();
+        let issue = |pd_handle| file.command(ib_uverbs_dealloc_pd { pd_handle }).expect("recorded");
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                scope.spawn(move || (0..EACH).for_each(|number| issue(thread * EACH + number)));
+            }
+        });
+        let commands = recorder.commands();
+        assert_eq!(commands.len(), (THREADS * EACH) as usize);
+        assert!(commands.iter().all(|command| *command == ib_uverbs_dealloc_pd::NUMBER));
+    }
+
+    #[test]
+    #[should_panic = "shorter than its header"]
+    fn record_without_length_panics() {
+        let (_file, recorder) = UverbsFile::recording();
+        (&recorder.file).write_all(&[0; HEADER]).expect("write");
+        recorder.commands();
+    }
 }

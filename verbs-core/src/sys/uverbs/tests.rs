@@ -18,3 +18,11 @@ fn fields_not_stored_by_kernel_are_zero() {
         0
     );
 }
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic = "should not be called under the lock"]
+fn method_under_lock_panics() {
+    let _locked = lock::NoCommands::begin();
+    let _ = UverbsFile::silent().gid_entry(1, 0);
+}

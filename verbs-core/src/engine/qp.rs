@@ -456,9 +456,7 @@ impl Qp {
 
     /// Makes the requests that were just stored complete, if the queue pair is in ERR.
     ///
-    /// The kernel may not have seen them.
-    ///
-    /// Call this after storing, regardless of the state at that time.
+    /// The kernel may not have seen them. Call this after storing, regardless of the state at that time.
     ///
     /// After [`defer_flush`](Self::defer_flush), the call only records that the requests must complete.
     ///
@@ -595,3 +593,6 @@ impl Qp {
         device.driver().on_destroyed(&self.data, cqs);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,9 +9,73 @@ const QP_NUM: u32 = 3;
 const FLUSHED: u64 = 5;
 const WAKEUP: u64 = 7;
 
-/// A wakeup request that counts how often it was dropped.
+/// A completion queue for which a thread waits.
 #[derive(Debug)]
-struct CountedWakeup(Arc<AtomicUsize>);
+struct Queue {
+    device: DeviceContext,
+    cq: Cq,
+    ring: Mutex<AnyCqRing>,
+}
+
+impl Queue {
+    fn new() -> Self {
+        let device = DeviceContext::new(UverbsFile::silent(), AnyDriver::Null(Null::default()));
+        let request = ib_uverbs_create_cq { cqe: 4, ..ib_uverbs_create_cq::default() };
+        let NewCq { cq, ring, .. } = Cq::create(&device, request).expect("a queue");
+        let queue = Self { device, cq, ring: Mutex::new(ring) };
+        queue.arm();
+        queue
+    }
+
+    fn arm(&self) {
+        self.cq.arm(&self.device, false, &AtomicU32::new(0)).expect("arm");
+    }
+
+    /// Injects a completion whose event `wakeup` raises.
+    fn inject(&self, wr_id: u64, wakeup: impl FnOnce() -> Option<Arc<dyn WakeupRequest>>) {
+        self.cq.inject_flushed(QP_NUM, WcOpcode::IB_WC_RECV, &[wr_id], wakeup);
+    }
+
+    /// Polls the queue, and returns the identifiers of the completions.
+    fn polled(&self) -> Vec<u64> {
+        let mut polled = [Completion::default(); 4];
+        let mut ring = ignore_poison(self.ring.lock());
+        let count = self.cq.poll(&self.device, &mut ring, &mut polled).expect("poll");
+        polled[..count].iter().map(Completion::wr_id).collect()
+    }
+
+    /// Returns `true` if another thread could poll, which takes the lock of the injected completions.
+    fn can_be_polled(&self) -> bool {
+        self.cq.injected.try_lock().is_ok()
+    }
+}
+
+/// The numbers of calls that destroy wakeup requests.
+#[derive(Debug, Default)]
+struct Counts {
+    destroyed: AtomicUsize,
+    dropped: AtomicUsize,
+}
+
+impl Counts {
+    fn dropped(&self) -> usize {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    fn destroyed(&self) -> usize {
+        self.destroyed.load(Ordering::Relaxed)
+    }
+}
+
+/// A wakeup request that counts how often it was destroyed and dropped.
+#[derive(Debug)]
+struct CountedWakeup(Arc<Counts>);
+
+impl CountedWakeup {
+    fn counted_by(counts: &Arc<Counts>) -> Arc<dyn WakeupRequest> {
+        Arc::new(Self(Arc::clone(counts)))
+    }
+}
 
 impl WakeupRequest for CountedWakeup {
     fn completes_with(&self, completion: &Completion) -> bool {
@@ -20,7 +84,9 @@ impl WakeupRequest for CountedWakeup {
 
     fn raise_event(&self) {}
 
-    fn destroy_qp(&self) {}
+    fn destroy_qp(&self) {
+        self.0.destroyed.fetch_add(1, Ordering::Relaxed);
+    }
 
     fn is_destroyed(&self) -> bool {
         false
@@ -29,7 +95,7 @@ impl WakeupRequest for CountedWakeup {
 
 impl Drop for CountedWakeup {
     fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.dropped.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -39,28 +105,67 @@ impl Drop for CountedWakeup {
 #[test]
 fn polled_wakeup_is_destroyed() {
     for is_deferred in [false, true] {
-        let device = DeviceContext::new(UverbsFile::silent(), AnyDriver::Null(Null::default()));
-        let request = ib_uverbs_create_cq { cqe: 4, ..ib_uverbs_create_cq::default() };
-        let NewCq { cq, mut ring, .. } = Cq::create(&device, request).expect("a queue");
+        let (queue, counts) = (Queue::new(), Arc::default());
         if is_deferred {
-            cq.defer_commands();
+            queue.cq.defer_commands();
         }
-        let arm = || cq.arm(&device, false, &AtomicU32::new(0)).expect("arm");
-        arm();
-        let dropped = Arc::default();
-        let wakeup = CountedWakeup(Arc::clone(&dropped));
-        let inject = |wr_id, wakeup| {
-            cq.inject_flushed(QP_NUM, WcOpcode::IB_WC_RECV, &[wr_id], || wakeup);
-        };
-        inject(FLUSHED, Some(Arc::new(wakeup) as Arc<dyn WakeupRequest>));
-        inject(WAKEUP, None);
-        let mut polled = [Completion::default(); 4];
-        let mut poll = || cq.poll(&device, &mut ring, &mut polled).expect("polling should succeed");
-        assert_eq!(poll(), 1, "the completion of the wakeup request is hidden");
-        assert_eq!(dropped.load(Ordering::Relaxed), usize::from(!is_deferred));
-        assert_eq!(poll(), 0);
-        arm();
-        assert_eq!(dropped.load(Ordering::Relaxed), 1);
-        assert_eq!(polled[0].wr_id(), FLUSHED);
+        queue.inject(FLUSHED, || Some(CountedWakeup::counted_by(&counts)));
+        queue.inject(WAKEUP, || None);
+        assert_eq!(queue.polled(), [FLUSHED], "the completion of the wakeup request is hidden");
+        assert_eq!(counts.dropped(), usize::from(!is_deferred));
+        assert_eq!(queue.polled(), []);
+        queue.arm();
+        assert_eq!(counts.dropped(), 1);
     }
+}
+
+/// The queue pair of a polled wakeup request exists until the queue is armed, if commands are deferred.
+#[test]
+fn every_wakeup_is_destroyed_with_queue() {
+    let (queue, counts) = (Queue::new(), Arc::default());
+    queue.cq.defer_commands();
+    queue.inject(FLUSHED, || Some(CountedWakeup::counted_by(&counts)));
+    queue.cq.destroy_wakeups();
+    assert_eq!(counts.destroyed(), 1, "its completion was not polled");
+    queue.inject(WAKEUP, || None);
+    assert_eq!(queue.polled(), [FLUSHED]);
+    queue.cq.destroy_wakeups();
+    assert_eq!((counts.destroyed(), counts.dropped()), (2, 0), "its completion was polled");
+}
+
+/// A wakeup request that completes at once, and whose event another thread would poll at once.
+#[derive(Debug)]
+struct ImmediateWakeup {
+    queue: Arc<Queue>,
+    polled: Mutex<Vec<u64>>,
+}
+
+impl WakeupRequest for ImmediateWakeup {
+    fn completes_with(&self, completion: &Completion) -> bool {
+        completion.wr_id() == WAKEUP
+    }
+
+    fn raise_event(&self) {
+        assert!(self.queue.can_be_polled(), "an event is raised by a command");
+        self.queue.inject(WAKEUP, || None);
+        ignore_poison(self.polled.lock()).extend(self.queue.polled());
+    }
+
+    fn destroy_qp(&self) {}
+
+    fn is_destroyed(&self) -> bool {
+        false
+    }
+}
+
+/// The thread that the event wakes may poll before [`WakeupRequest::raise_event`] returns.
+#[test]
+fn wakeup_is_hidden_when_it_raises_its_event() {
+    let queue = Arc::new(Queue::new());
+    let wakeup = Arc::new(ImmediateWakeup { queue: Arc::clone(&queue), polled: Mutex::default() });
+    queue.inject(FLUSHED, || {
+        assert!(queue.can_be_polled(), "a wakeup request is created by a command");
+        Some(Arc::clone(&wakeup) as Arc<dyn WakeupRequest>)
+    });
+    assert_eq!(*ignore_poison(wakeup.polled.lock()), [FLUSHED]);
 }

@@ -1,9 +1,10 @@
-//! A verbs file that records its commands, for tests without a kernel.
+//! Verbs files for tests without a kernel: one records its commands, the other one writes them to a socket.
 
 use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -35,6 +36,19 @@ impl UverbsFile {
         let fd = OwnedFd::from(file.try_clone().expect("a descriptor"));
         let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
         (Self { fd, process: Process::current(), driver }, Recorder { file })
+    }
+
+    /// Opens a file that accepts every command, answers none, and writes them to the returned socket.
+    ///
+    /// A command lasts until the socket has room for it.
+    ///
+    /// # Panics
+    ///
+    /// If the process has no descriptors left.
+    pub fn on_socket() -> (Self, UnixStream) {
+        let (commands, kernel) = UnixStream::pair().expect("a pair of sockets");
+        let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
+        (Self { fd: commands.into(), process: Process::current(), driver }, kernel)
     }
 }
 

@@ -27,7 +27,8 @@ use crate::verbs::{
 pub(super) struct Loopback {
     pub(super) connection: Connection,
     /// The end of the kernel of the event channel.
-    _kernel: UnixStream,
+    #[cfg_attr(not(test), expect(dead_code, reason = "only kept open, outside of tests"))]
+    kernel: UnixStream,
     /// The end of the kernel of the completion channel.
     #[cfg_attr(not(test), expect(dead_code, reason = "only kept open, outside of tests"))]
     events: UnixStream,
@@ -62,6 +63,8 @@ impl Loopback {
         for buffer in free.drain(sends..) {
             queues.post_recv(buffer)?;
         }
+        // The core takes the queue of a new endpoint for armed.
+        recv_cq.request_notify(false)?;
         let (commands, kernel) = UnixStream::pair().expect("a pair of sockets");
         let channel = channel_on(commands.into());
         channel.set_nonblocking(true)?;
@@ -83,7 +86,7 @@ impl Loopback {
         let shared = Shared::new(state, channel, readiness, name, length)?;
         let addresses: [Option<SocketAddr>; 2] = [None, None];
         let connection = Connection::of(Arc::new(shared), addresses, Box::default(), None);
-        Ok(Self { connection, _kernel: kernel, events: device, recv_cq })
+        Ok(Self { connection, kernel, events: device, recv_cq })
     }
 }
 

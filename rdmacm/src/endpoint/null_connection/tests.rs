@@ -1,22 +1,20 @@
 //! Tests of the safe tier on the null driver: without a kernel.
 
+mod flush;
+
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use verbs_abi::{AlignedU64, IB_USER_VERBS_CMD_MODIFY_QP, ib_uverbs_comp_event_desc};
+use verbs_abi::{AlignedU64, ib_uverbs_comp_event_desc};
 use zerocopy::IntoBytes;
 
 use super::Loopback;
-use crate::driver::FlushMode;
-use crate::drivers::any::AnyDriver;
-use crate::drivers::null::Null;
 use crate::endpoint::{Buffer, Message};
 use crate::error::{ErrorKind, Result};
-use crate::sys::uverbs::UverbsFile;
-use crate::verbs::{Context, QpState, QueuePairAttributes};
+use crate::verbs::Context;
 
 const SENDS: usize = 3;
 const RECEIVES: usize = 4;
@@ -215,29 +213,4 @@ fn completion_event_makes_descriptor_readable() {
     assert!(own.is_readable(PollTimeout::try_from(LONG).expect("the timeout fits")));
     assert_eq!(own.lengths(), [5]);
     assert!(!own.is_readable(PollTimeout::ZERO), "the event was consumed");
-}
-
-/// The device completes a receive that is posted in ERR only after a command.
-///
-/// Builds with debug assertions panic if a command is issued while the state is locked.
-#[test]
-fn receive_in_err_is_flushed_after_unlock() {
-    let (file, recorder) = UverbsFile::recording();
-    let context = Context::on_file(file, AnyDriver::Null(Null::with_flush(FlushMode::OnRequest)));
-    let own = loopback_on(&context);
-    own.send(8);
-    let message = own.connection.try_recv().expect("not the end").expect("a message");
-    let qp = own.connection.shared.lock_here().state.qp().expect("a queue pair");
-    qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
-    let changes = || {
-        let commands = recorder.commands();
-        commands.iter().filter(|command| **command == IB_USER_VERBS_CMD_MODIFY_QP).count()
-    };
-    let before = changes();
-    own.send(8);
-    assert_eq!(changes(), before, "the doorbell flushes a send");
-    drop(message);
-    assert_eq!(changes(), before + 1);
-    own.connection.stats().expect("this process");
-    assert_eq!(changes(), before + 1, "it was flushed once");
 }

@@ -1,0 +1,154 @@
+//! Tests of requests that are posted while the queue pair is in ERR, where another command may have to complete them.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use verbs_abi::{IB_USER_VERBS_CMD_DESTROY_QP, IB_USER_VERBS_CMD_MODIFY_QP};
+
+use super::{Loopback, loopback_on, would_block};
+use crate::driver::FlushMode;
+use crate::drivers::any::AnyDriver;
+use crate::drivers::null::Null;
+use crate::endpoint::Message;
+use crate::endpoint::shared::SharedState;
+use crate::lock::ignore_poison;
+use crate::sys::uverbs::{Recorder, UverbsFile};
+use crate::verbs::{Context, QpState, QueuePairAttributes};
+
+impl Loopback {
+    /// Sends a message, and receives it.
+    fn message(&self) -> Message {
+        self.send(8);
+        self.connection.try_recv().expect("receive").expect("a message")
+    }
+
+    /// Moves the queue pair to ERR.
+    fn fail(&self) {
+        let qp = self.connection.shared.lock_here().state.qp().expect("a queue pair");
+        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
+    }
+
+    /// Calls `look` with the locked state. Unlocking it afterwards neither wakes a waiter nor flushes.
+    fn look<T>(&self, look: impl FnOnce(&SharedState) -> T) -> T {
+        let locked = ignore_poison(self.connection.shared.locked.lock());
+        look(&locked)
+    }
+
+    fn owes_flush(&self) -> bool {
+        self.look(|locked| locked.state.owes_flush())
+    }
+}
+
+/// Creates a connection whose device flushes as `flush` says.
+fn loopback(file: UverbsFile, flush: FlushMode) -> Loopback {
+    loopback_on(&Context::on_file(file, AnyDriver::Null(Null::with_flush(flush))))
+}
+
+/// Returns the number of times that `command` was issued.
+fn count(recorder: &Recorder, command: u32) -> usize {
+    recorder.commands().into_iter().filter(|recorded| *recorded == command).count()
+}
+
+/// The device completes a receive that is posted in ERR only after a command.
+///
+/// Builds with debug assertions panic if a command is issued while the state is locked.
+#[test]
+fn receive_in_err_is_flushed_after_unlock() {
+    let (file, recorder) = UverbsFile::recording();
+    let own = loopback(file, FlushMode::OnRequest);
+    let message = own.message();
+    own.fail();
+    let changes = || count(&recorder, IB_USER_VERBS_CMD_MODIFY_QP);
+    let before = changes();
+    own.send(8);
+    assert_eq!(changes(), before, "the doorbell flushes a send");
+    drop(message);
+    assert_eq!(changes(), before + 1);
+    own.connection.stats().expect("this process");
+    assert_eq!(changes(), before + 1, "it was flushed once");
+}
+
+/// A call that may wake a waiter flushes too.
+#[test]
+fn send_in_err_is_flushed_if_loop_waits() {
+    let own = loopback(UverbsFile::silent(), FlushMode::Library);
+    assert!(would_block(own.connection.try_recv()).is_none(), "an event loop waits");
+    own.fail();
+    own.connection.try_post_bytes(b"x").expect("post");
+    assert!(!own.owes_flush());
+}
+
+/// The library has a queue pair that raises the event for completions of its own.
+///
+/// Builds with debug assertions panic if it is destroyed while the state is locked.
+#[test]
+fn polled_wakeup_is_destroyed_by_next_arming() {
+    let (file, recorder) = UverbsFile::recording();
+    let own = loopback(file, FlushMode::Library);
+    own.fail();
+    let destroyed = || count(&recorder, IB_USER_VERBS_CMD_DESTROY_QP);
+    own.connection.try_recv().expect_err("the receives are flushed");
+    assert_eq!(destroyed(), 0);
+    own.recv_cq.request_notify(false).expect("arm");
+    assert_eq!(destroyed(), 1);
+}
+
+/// Waits until `condition` is `true`.
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    while !condition() {
+        thread::yield_now();
+    }
+}
+
+/// Reads all bytes from `socket`, and returns `true` if there were any.
+fn drain(mut socket: &UnixStream) -> bool {
+    socket.set_nonblocking(true).expect("this process's socket");
+    let mut bytes = [0; 4096];
+    let mut read = || socket.read(&mut bytes).is_ok_and(|count| count > 0);
+    let had_bytes = read();
+    while read() {}
+    had_bytes
+}
+
+/// Fills `file`, which is a socket, so that the next command waits.
+fn fill(file: &UverbsFile) {
+    let fd = file.as_fd().try_clone_to_owned().expect("a descriptor");
+    let mut socket = UnixStream::from(fd);
+    socket.set_nonblocking(true).expect("a socket");
+    while socket.write(&[0]).is_ok() {}
+    socket.set_nonblocking(false).expect("a socket");
+}
+
+/// The flush uses the queue pair, and an abort returns only after all objects are destroyed.
+#[test]
+fn abort_waits_until_requests_are_flushed() {
+    let (file, device) = UverbsFile::on_socket();
+    let context = Context::on_file(file, AnyDriver::Null(Null::with_flush(FlushMode::OnRequest)));
+    let own = loopback_on(&context);
+    let message = own.message();
+    own.fail();
+    fill(context.file());
+    drain(&own.kernel);
+    let has_waited = thread::scope(|scope| {
+        scope.spawn(|| drop(message));
+        wait_until(|| {
+            own.look(|locked| {
+                locked.state.core.counters().receives_reposted == 1 && !locked.state.owes_flush()
+            })
+        });
+        scope.spawn(|| own.connection.abort());
+        let (mut waits, mut has_destroyed) = (false, false);
+        // The first object that an abort destroys is the id.
+        wait_until(|| {
+            waits = own.look(|locked| locked.waits_for_commands);
+            has_destroyed = drain(&own.kernel);
+            waits || has_destroyed
+        });
+        drain(&device);
+        waits && !has_destroyed
+    });
+    assert!(has_waited);
+    assert!(drain(&own.kernel), "the id is destroyed");
+}

@@ -75,11 +75,8 @@ fn put(table: &Mutex<DmaMemory>, message: &[u8]) -> Result<()> {
 /// Serves a client. An empty message asks for the descriptor of the table, others are new entries.
 fn serve(client: Incoming, table: &Mutex<DmaMemory>) -> Result<()> {
     let connection = client.accept(&config(), &[], TIMEOUT)?;
-    let export = connection.export(
-        &table.lock().expect("no thread panics with it"),
-        ..,
-        RemoteAccess::READ,
-    )?;
+    let rights = RemoteAccess::READ;
+    let export = connection.export(&table.lock().expect("no thread panics with it"), .., rights)?;
     while let Some(message) = connection.recv()? {
         if message.is_empty() {
             connection.post_bytes(&export.to_bytes())?;

@@ -7,7 +7,7 @@ use super::deadline::within;
 use super::port::PortRetry;
 use crate::addr::Address;
 use crate::cm::{CmId, EventChannel, EventType, PortSpace};
-use crate::error::{Error, ErrorKind, Result, hint};
+use crate::error::{Error, ErrorKind, RejectReason, Result, hint};
 
 /// An attempt to connect to a server, which may begin again with another port of this side.
 #[derive(Debug)]
@@ -54,7 +54,19 @@ pub(super) fn step_error(error: Error, awaited: EventType, server: Option<Addres
             .of("resolve the address", server.to_string())
             .with_hint_for(&ErrorKind::TimedOut, hint::NO_MACHINE),
         EventType::RouteResolved => error.of("resolve the route", format!("to {server}")),
-        _ => error.of("connect", format!("to {server}")),
+        _ => {
+            let hint = match error.kind() {
+                ErrorKind::TimedOut => Some(hint::NOT_ACCEPTED),
+                ErrorKind::Rejected(rejection)
+                    if rejection.reason == RejectReason::INVALID_SERVICE_ID =>
+                {
+                    Some(hint::NO_LISTENER)
+                }
+                ErrorKind::Os(libc::EINVAL) => Some(hint::EARLY_SERVER),
+                _ => None,
+            };
+            error.of("connect", format!("to {server}")).with_any_hint(hint)
+        }
     }
 }
 
@@ -63,6 +75,7 @@ mod tests {
     use nix::errno::Errno;
 
     use super::*;
+    use crate::error::Rejection;
 
     #[test]
     fn error_of_step_names_server() {
@@ -75,9 +88,27 @@ mod tests {
         ] {
             let error = step_error(failed(), awaited, Some(server.into())).with_peer(server);
             let expected = format!("cannot {step} 10.0.0.2:7474: Invalid argument (EINVAL)");
-            assert_eq!(error.to_string(), expected);
+            assert!(error.to_string().starts_with(&expected), "{error}");
             let error = step_error(failed(), awaited, None);
             assert_eq!(error.to_string(), failed().to_string());
+        }
+    }
+
+    #[test]
+    fn failed_connecting_has_hint() {
+        let rejected =
+            |reason| ErrorKind::Rejected(Box::new(Rejection { reason, private_data: vec![] }));
+        for (kind, hint) in [
+            (ErrorKind::TimedOut, Some(hint::NOT_ACCEPTED)),
+            (rejected(RejectReason::INVALID_SERVICE_ID), Some(hint::NO_LISTENER)),
+            (rejected(RejectReason::CONSUMER_DEFINED), None),
+            (ErrorKind::Os(libc::EINVAL), Some(hint::EARLY_SERVER)),
+            (ErrorKind::Os(libc::EIO), None),
+        ] {
+            let server = std::net::SocketAddr::from(([10, 0, 0, 2], 7474));
+            let failed = Error::new("wait for", "an event", kind);
+            let error = step_error(failed, EventType::Established, Some(server.into()));
+            assert_eq!(error.hint(), hint, "{error}");
         }
     }
 }

@@ -22,7 +22,7 @@ use super::{ConnectionConfig, Connector, Incoming};
 #[cfg(doc)]
 use crate::cm::CmId;
 use crate::cm::EventChannel;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// A reliable connection that carries messages in both directions, in order.
 ///
@@ -238,11 +238,14 @@ impl Connection {
 
     fn close_with(&self, mode: WaitMode) -> Result<()> {
         let finished = self.shared.finish(mode);
-        let closed =
+        let mut closed =
             finished.and_then(|()| self.shared.wait_for(Operation::Close, mode, State::closed));
-        if !matches!(&closed, Err(error) if *error.kind() == ErrorKind::WouldBlock) {
-            self.shared.abort();
+        match closed.as_ref().map_err(Error::kind) {
+            Err(ErrorKind::WouldBlock) => return closed,
+            Err(ErrorKind::TimedOut) => closed = Err(self.shared.late_close()),
+            _ => {}
         }
+        self.shared.abort();
         closed
     }
 

@@ -88,8 +88,9 @@ impl Connection {
     ///
     /// # Driver notes
     ///
-    /// On siw, this call also returns `None` if a device has refused a request, for example a read of memory that was not
-    /// exported: the kernel of the requesting side does not report the reason.
+    /// On siw, this call also returns `None` if the peer's device has refused a request of this side: a message that was
+    /// too long or found no buffer, or an access to memory that is not exported. The kernel of this side does not report
+    /// the reason.
     #[doc(alias = "rdma_post_recv")]
     #[doc(alias = "rdma_get_recv_comp")]
     pub fn recv(&self) -> Result<Option<Message>> {

@@ -6,7 +6,7 @@ use super::operation::Operation;
 use super::shared::Shared;
 #[cfg(doc)]
 use super::state::State;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result, hint};
 use crate::lock::ignore_poison;
 
 impl Shared {
@@ -18,6 +18,15 @@ impl Shared {
         let mut guarded = self.lock_for(Operation::Close)?;
         guarded.reports_end = true;
         guarded.update_wakeup(self)
+    }
+
+    /// Returns the error of a call that has waited too long for the end, before it aborts the connection.
+    #[cold]
+    pub(super) fn late_close(&self) -> Error {
+        // The end is recorded when all posted requests have completed.
+        let is_sent = self.lock_here().state.core.end().is_some();
+        let hint = if is_sent { hint::NOT_ANSWERED } else { hint::NOT_SENT };
+        self.error(Operation::Close, ErrorKind::TimedOut).with_any_hint(Some(hint))
     }
 
     /// Issues the command that disconnects the peer, unless this side has aborted the connection.

@@ -310,7 +310,11 @@ pub(super) fn bytes_within(part: impl RangeBounds<usize>, length: usize) -> Resu
         return Ok(start..end);
     }
     let subject = format!("bytes {start} to {end} of memory");
-    Err(Error::invalid(EXPORT, subject, format!("the memory has {length} bytes")))
+    let reason = match start < end {
+        true => format!("the memory has {length} bytes"),
+        false => "the range has no bytes".into(),
+    };
+    Err(Error::invalid(EXPORT, subject, reason))
 }
 
 fn bytes(length: usize) -> u64 {
@@ -337,7 +341,8 @@ mod tests {
         ] {
             assert_eq!(within(part), None, "{part:?}");
         }
-        let error = bytes_within(8000..8193, 100).expect_err("beyond the end");
-        assert_eq!(error.subject(), "bytes 8000 to 8193 of memory");
+        let text = |part| bytes_within(part, 100).expect_err("an error").to_string();
+        assert!(text(80..101).contains("bytes 80 to 101 of memory: the memory has 100 bytes"));
+        assert!(text(5..5).contains("bytes 5 to 5 of memory: the range has no bytes"));
     }
 }

@@ -85,10 +85,10 @@ pub struct Listener {
 impl Listener {
     /// Listens on a local address.
     ///
-    /// The unspecified address means all addresses, and so does a loopback address, which no RDMA device owns. With
-    /// port 0 the kernel chooses a port; on iWARP up to 17 ports are tried, because TCP may use the first ones. If
-    /// `address` names several addresses, the first that can be listened on is used. The backlog is the largest that
-    /// the kernel allows.
+    /// The unspecified address means all addresses, and so does a loopback address, which no RDMA device owns: a listener
+    /// on 127.0.0.1 is reachable from other machines. With port 0 the kernel chooses a port; on iWARP up to 17 ports are
+    /// tried, because TCP may use the first ones. If `address` names several addresses, the first that can be listened
+    /// on is used. The backlog is the largest that the kernel allows.
     ///
     /// Calls [`CmId::bind`] and [`CmId::listen`].
     ///
@@ -225,7 +225,9 @@ impl Listener {
     ///     thread::spawn(move || {
     ///         let timeout = Duration::from_secs(5);
     ///         let connection = incoming.accept(&ConnectionConfig::new(), &[], timeout)?;
-    ///         connection.post_bytes(b"welcome")?;
+    ///         while let Some(message) = connection.recv()? {
+    ///             connection.post_bytes(&message)?;
+    ///         }
     ///         connection.close(timeout)
     ///     });
     /// }

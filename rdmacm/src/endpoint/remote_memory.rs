@@ -157,6 +157,10 @@ impl RemoteMemory {
     /// Returns the operation that changes the number at `offset`.
     pub(super) fn changing(&self, offset: u64, change: Change) -> Result<SendOperation<'static>> {
         let (remote_addr, rkey) = self.part("change", RemoteAccess::ATOMIC, offset, WORD)?;
+        if remote_addr % 8 != 0 {
+            let subject = format!("the number at offset {offset} of the peer's memory");
+            return Err(Error::invalid("change", subject, "its address is no multiple of 8"));
+        }
         Ok(match change {
             Change::CompareSwap { compare, swap } => {
                 SendOperation::CompareSwap { remote_addr, rkey, compare, swap }
@@ -191,7 +195,10 @@ impl RemoteMemory {
         length: usize,
     ) -> Error {
         let (errno, reason) = match self.rights.contains(right) {
-            false => (libc::EACCES, format!("the peer grants only {:?}", self.rights)),
+            false => {
+                let names: Vec<_> = right.iter_names().map(|(name, _)| name).collect();
+                (libc::EACCES, format!("the peer does not grant RemoteAccess::{}", names.join("")))
+            }
             true => (libc::EINVAL, format!("the memory has {} bytes", self.length)),
         };
         let subject = format!("{length} bytes at offset {offset} of the peer's memory");

@@ -8,7 +8,7 @@ use super::operation::{Awaited, Interest, Operation};
 use super::shared::{Shared, SharedStateGuard};
 use super::state::State;
 use super::wait::WaitMode;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, hint};
 use crate::verbs::{RegisteredBuffer, WcStatus};
 
 /// Maximum number of bytes that are copied to a buffer while the state is locked.
@@ -125,7 +125,7 @@ impl Shared {
             let end = core.end().unwrap_or(EndReason::Local);
             // Dropping the memory may deregister it, which is not done under the lock.
             drop(guarded);
-            return Err(self.error(what, self.read_reason(end).kind()));
+            return Err(self.error_after(what, self.read_reason(end)));
         };
         let posted = core.post_send(io, what, memory, length, outgoing, is_wanted);
         let Err(refused) = posted else { return Ok((guarded, index)) };
@@ -146,10 +146,13 @@ impl Shared {
         self.check_length(bytes.len())?;
         let outgoing = operation.into();
         if bytes.len() > MAX_COPY_WHILE_LOCKED {
-            let memory = self.wait_for(Operation::Take, mode, State::buffer)?;
+            let memory = self
+                .wait_for(Operation::Take, mode, State::buffer)
+                .map_err(|error| self.not_posted(Operation::Send, error))?;
             return self.post_copy(memory, bytes, outgoing);
         }
-        self.wait_for(Operation::Take, mode, |state| state.post_bytes(bytes, outgoing))?
+        self.wait_for(Operation::Take, mode, |state| state.post_bytes(bytes, outgoing))
+            .and_then(|posted| posted)
             .map_err(|error| self.not_posted(Operation::Send, error))
     }
 
@@ -181,7 +184,8 @@ impl Shared {
     fn too_long(&self, length: usize) -> Error {
         let reason = format!("a send buffer has room for {}", self.max_message_len).into();
         let kind = ErrorKind::InvalidInput { errno: libc::EMSGSIZE, reason };
-        Error::new("fill a buffer with", format!("{length} bytes"), kind)
+        let error = Error::new("fill a buffer with", format!("{length} bytes"), kind);
+        error.with_any_hint(Some(hint::SEND_BUFFER_SIZE))
     }
 
     #[cold]

@@ -27,7 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 
-use super::core::WaiterList;
+use super::core::{EndReason, WaiterList};
 use super::operation::Awaited;
 pub(super) use super::operation::Operation;
 use super::readiness::Readiness;
@@ -35,11 +35,11 @@ use super::state::State;
 use super::trace::Trace;
 use super::waker::{Reader, Wake};
 use crate::cm::EventChannel;
-use crate::error::{Error, ErrorKind, IntoError as _, Result};
+use crate::error::{Error, ErrorKind, IntoError as _, Result, hint};
 use crate::lock::{NoCommands, ignore_poison};
 use crate::sys::command::CommandError;
 use crate::sys::process::Process;
-use crate::verbs::Released;
+use crate::verbs::{Released, WcStatus};
 
 /// The state of an endpoint, which its public handle, its buffers and its messages share.
 ///
@@ -346,14 +346,25 @@ impl Shared {
     /// Returns the error of `operation` on this endpoint.
     #[cold]
     pub(super) fn error(&self, operation: Operation, kind: ErrorKind) -> Error {
-        let error = Error::new(operation.name(), self.name.clone(), kind);
-        match operation {
+        let hint = match (operation, &kind) {
             // The end alone is no failure of these: see `State::flushed`.
-            Operation::Flush | Operation::Close => {
-                error.with_hint_for(&ErrorKind::Disconnected, "a posted request was not completed")
+            (Operation::Flush | Operation::Close, ErrorKind::Disconnected) => {
+                Some("a posted request was not completed")
             }
-            _ => error,
-        }
+            (Operation::Take, ErrorKind::TimedOut) => Some(hint::SEND_BUFFERS),
+            (_, ErrorKind::WorkRequestFailed(WcStatus::IB_WC_REM_ACCESS_ERR)) => {
+                Some(hint::NOT_EXPORTED)
+            }
+            (_, ErrorKind::UnreportedCause) => Some(hint::UNREPORTED),
+            _ => None,
+        };
+        Error::new(operation.name(), self.name.clone(), kind).with_any_hint(hint)
+    }
+
+    /// Returns the error of `operation` after `end`.
+    #[cold]
+    pub(super) fn error_after(&self, operation: Operation, end: EndReason) -> Error {
+        self.error(operation, end.kind()).with_any_hint(end.hint())
     }
 }
 

@@ -93,7 +93,7 @@ impl Shared {
                 None => {}
             }
         }
-        Err(self.error(operation, end.kind()))
+        Err(self.error_after(operation, end))
     }
 
     /// Records the result of a call, and unlocks the state.

@@ -45,10 +45,36 @@ pub(crate) const NO_LISTENER: &str =
     "check the port, that the server listens on it, and that no firewall rejects connections";
 
 /// A queue has no entries, or more or larger ones than the device supports (EINVAL).
-pub(crate) const CAPACITIES: &str = "compare the capacities with the limits of the device (Context::query_device has them, but not that of inline data)";
+pub(crate) const CAPACITIES: &str = "use smaller capacities; Context::query_device and `rdmatools ibv_devinfo -v` show the limits of the device, except that of inline data";
 
 /// Another program uses a port (EADDRINUSE).
 pub(crate) const USED_PORT: &str = "choose another port, or stop the program that uses it";
 
 /// No machine responds to address resolution.
 pub(crate) const NO_MACHINE: &str = "check the address, and that its machine is running";
+
+/// The server does not answer a request to connect.
+pub(crate) const NOT_ACCEPTED: &str =
+    "check that the server accepts its requests, and that its machine is running";
+
+/// A server on iWARP sends or closes too early (EINVAL).
+pub(crate) const EARLY_SERVER: &str =
+    "on iWARP, a server must not send or close before it has received a message";
+
+/// All send buffers are in use.
+pub(crate) const SEND_BUFFERS: &str = "all send buffers are in flight, or the program holds them";
+
+/// A message exceeds a send buffer.
+pub(crate) const SEND_BUFFER_SIZE: &str = "raise `send_buffer_size`, and `receive_buffer_size` of the peer; a datagram has at most `mtu` bytes";
+
+/// The peer's device refused an access.
+pub(crate) const NOT_EXPORTED: &str = "the peer has revoked the memory, or never exported it";
+
+/// The device reports no cause.
+pub(crate) const UNREPORTED: &str = "the peer may have accessed memory that is not exported to it";
+
+/// Closing took too long before the peer was disconnected.
+pub(crate) const NOT_SENT: &str = "posted messages may not be sent";
+
+/// Closing took too long after the peer was disconnected.
+pub(crate) const NOT_ANSWERED: &str = "all posted messages are sent, and the peer has not answered";

@@ -126,6 +126,14 @@ impl Error {
         self
     }
 
+    /// Adds a hint for the user if there is none yet.
+    pub(crate) fn with_any_hint(mut self, hint: Option<&'static str>) -> Self {
+        if let Cause::Failed(failure) = &mut self.0 {
+            failure.hint = failure.hint.or(hint);
+        }
+        self
+    }
+
     /// Adds the peer that the operation was for, unless the error names it already.
     pub(crate) fn with_peer(mut self, peer: impl fmt::Display) -> Self {
         let peer = peer.to_string();
@@ -177,7 +185,7 @@ impl Error {
         }
     }
 
-    /// Returns what the user can do about the cause, if the library knows it.
+    /// Returns what the user can do about the cause, or what else is known of it.
     ///
     /// An example is `raise RLIMIT_NOFILE (ulimit -n)`. [`Display`](fmt::Display) writes it too.
     pub fn hint(&self) -> Option<&str> {
@@ -190,9 +198,16 @@ impl Error {
     /// Returns the kind that the standard library gives to the [`errno`](Self::errno).
     ///
     /// For example, it is [`ConnectionRefused`](std::io::ErrorKind::ConnectionRefused) if no program listens, on RoCE
-    /// and on iWARP alike.
+    /// and on iWARP alike. It is [`WouldBlock`](std::io::ErrorKind::WouldBlock) only for [`ErrorKind::WouldBlock`] and
+    /// for commands that the kernel refuses with EAGAIN. A name that cannot be looked up at the moment (`EAI_AGAIN`) is
+    /// [`Other`](std::io::ErrorKind::Other).
     pub fn io_kind(&self) -> std::io::ErrorKind {
-        std::io::Error::from_raw_os_error(self.errno()).kind()
+        match self.kind() {
+            ErrorKind::NameResolution { .. } if self.errno() == libc::EAGAIN => {
+                std::io::ErrorKind::Other
+            }
+            _ => std::io::Error::from_raw_os_error(self.errno()).kind(),
+        }
     }
 
     /// Returns the error as an errno.

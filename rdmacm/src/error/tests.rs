@@ -52,3 +52,12 @@ fn io_error_keeps_kind_and_text() {
     assert_eq!(io.kind(), std::io::ErrorKind::AddrInUse);
     assert!(io.to_string().contains("cannot listen id 1"));
 }
+
+/// A program waits for the descriptor if the kind is `WouldBlock`, so no other cause has it.
+#[test]
+fn temporary_failure_of_name_server_is_no_would_block() {
+    let kind = ErrorKind::NameResolution { code: libc::EAI_AGAIN, reason: "try again".into() };
+    let error = Error::new("look up", "a name", kind);
+    assert_eq!(error.errno(), libc::EAGAIN);
+    assert_eq!(error.io_kind(), std::io::ErrorKind::Other);
+}

@@ -32,8 +32,8 @@
 //! # Pitfalls
 //!
 //! On iWARP the side that connects must send the first message, and the server must not send before it has received a
-//! message. Otherwise [`connect`](crate::endpoint::Connector::connect) may fail at the client. The examples obey this
-//! rule on every transport. On RoCE and InfiniBand either side may send first.
+//! message, nor close. Otherwise [`connect`](crate::endpoint::Connector::connect) may fail at the client with EINVAL. The
+//! examples obey this rule, or say that their caller does. On RoCE and InfiniBand either side may send first.
 //!
 //! # See also
 //!

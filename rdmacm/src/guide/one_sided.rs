@@ -10,10 +10,13 @@
 #![doc = include_str!("snippets/one_sided.rs")]
 //! ```
 //!
-//! Each of these calls waits for its operation. To have several operations in flight,
-//! [start](crate::endpoint::Connection::start_read) them and wait for each
-//! [`RemoteOperation`](crate::endpoint::RemoteOperation) later. Tasks run several calls at the same time, each on a
-//! clone of the connection.
+//! A call whose name begins with `start_` returns a [`RemoteOperation`](crate::endpoint::RemoteOperation), and
+//! [`wait`](crate::endpoint::RemoteOperation::wait) returns its result. To have several operations in flight, start them
+//! and wait for each later. Tasks await [`read`](crate::endpoint::task::Connection::read),
+//! [`write`](crate::endpoint::task::Connection::write),
+//! [`compare_swap`](crate::endpoint::task::Connection::compare_swap) and
+//! [`fetch_add`](crate::endpoint::task::Connection::fetch_add), the last two without a buffer. They run several calls at
+//! the same time, each on a clone of the connection.
 //!
 //! 1. The call checks access rights and bounds, and the device of the owner checks them again. A request that the
 //!    device refuses ends the connection.

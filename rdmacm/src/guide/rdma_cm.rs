@@ -19,7 +19,8 @@
 //! disconnects. The port numbers are separate from those of TCP, except on iWARP, which uses TCP.
 //!
 //! The IP addresses are those of the network device that belongs to the RDMA device. No RDMA device has 127.0.0.1: to
-//! test on one machine, both sides use an address of that machine.
+//! test on one machine, both sides use an address of that machine. A program that listens on 127.0.0.1 listens on all
+//! addresses.
 //!
 //! | transport | protocol | devices |
 //! |---|---|---|

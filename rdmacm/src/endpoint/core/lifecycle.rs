@@ -25,6 +25,17 @@ pub(in crate::endpoint) enum EndReason {
 }
 
 impl EndReason {
+    /// Returns which side has ended the endpoint, if [`kind`](Self::kind) does not tell.
+    pub(in crate::endpoint) fn hint(self) -> Option<&'static str> {
+        match self {
+            Self::Local => Some("this side has ended it"),
+            Self::Remote => Some(
+                "the peer has ended it, or on iWARP a device has refused a message or an access",
+            ),
+            _ => None,
+        }
+    }
+
     /// Returns the error of operations after this end.
     pub(in crate::endpoint) fn kind(self) -> ErrorKind {
         match self {

@@ -28,7 +28,17 @@ fn access_beyond_range_or_grant_is_refused() {
     }
     let error = remote.part("change", RemoteAccess::ATOMIC, 0, 8).expect_err("not given");
     assert_eq!(error.errno(), libc::EACCES);
-    assert!(error.to_string().contains("READ | WRITE"), "{error}");
+    assert!(error.to_string().contains("does not grant RemoteAccess::ATOMIC"), "{error}");
+}
+
+#[test]
+fn number_at_odd_offset_is_refused() {
+    let remote =
+        RemoteMemory::new(0x1000, 7, 16, RemoteAccess::all()).expect("the description is valid");
+    remote.changing(8, Change::FetchAdd { add: 1 }).expect("aligned");
+    let error = remote.changing(4, Change::FetchAdd { add: 1 }).expect_err("not aligned");
+    assert_eq!(error.errno(), libc::EINVAL);
+    assert!(error.to_string().contains("the number at offset 4"), "{error}");
 }
 
 #[test]

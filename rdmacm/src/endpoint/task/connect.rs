@@ -42,7 +42,7 @@ impl Connection {
     /// let connector = Connector::new().private_data(b"who I am");
     /// match Connection::connect(&connector, "10.0.0.1:7471").await {
     ///     Ok(connection) => println!("connected to {:?}", connection.peer_addr()),
-    ///     Err(error) if matches!(error.kind(), ErrorKind::Rejected { .. }) => println!("{error}"),
+    ///     Err(error) if matches!(error.kind(), ErrorKind::Rejected(_)) => println!("{error}"),
     ///     Err(error) => return Err(error),
     /// }
     /// # Ok(())

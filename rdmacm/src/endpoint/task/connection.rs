@@ -20,7 +20,9 @@ use crate::endpoint::deadline::within;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
 use crate::endpoint::{self, EndpointStats};
-use crate::error::{ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
 
 /// A reliable connection that carries messages in both directions, in order, for tasks.
 ///
@@ -154,7 +156,7 @@ impl Connection {
         let runtime = &**self.runtime();
         let closed = match until_deadline(runtime, within(timeout), self.end()).await {
             Ok(Some(closed)) => closed,
-            Ok(None) => Err(self.shared().error(Operation::Close, ErrorKind::TimedOut)),
+            Ok(None) => Err(self.shared().late_close()),
             Err(error) => Err(refused(Operation::Close.name(), self.shared().name.clone(), &error)),
         };
         self.abort().await;
@@ -260,7 +262,8 @@ impl Connection {
     /// The errors of [`Runtime::register`]. Tokio and smol return:
     /// - EEXIST if the runtime watches another clone of `connection` already.
     /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
-    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time.
+    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time. Tokio prints the message of a panic before;
+    ///   with `panic = "abort"` it ends the program.
     pub fn from_blocking_with(
         connection: endpoint::Connection,
         runtime: Arc<dyn Runtime>,

@@ -85,11 +85,12 @@ pub struct Listener {
 const WATCH: (&str, &str) = ("watch", "a listener");
 
 impl Listener {
-    /// Listens on a local address, on the [default runtime](super#runtimes).
+    /// Listens on a local address, on the [default runtime](super#runtimes). This call is not `async`.
     ///
-    /// The unspecified address means all addresses, and so does a loopback address, which no RDMA device owns. With
-    /// port 0 the kernel chooses a port, which [`local_addr`](Self::local_addr) returns. If `address` names several
-    /// addresses, the first that can be listened on is used. The lookup of a name blocks.
+    /// The unspecified address means all addresses, and so does a loopback address, which no RDMA device owns: a listener
+    /// on 127.0.0.1 is reachable from other machines. With port 0 the kernel chooses a port, which
+    /// [`local_addr`](Self::local_addr) returns. If `address` names several addresses, the first that can be listened on
+    /// is used. The lookup of a name blocks.
     ///
     /// # Errors
     ///

@@ -22,10 +22,13 @@ pub(super) async fn post_bytes(
     outgoing: Outgoing<'_>,
 ) -> Result<()> {
     if bytes.len() > MAX_COPY_WHILE_LOCKED {
-        let memory = until(shared, watch, Operation::Take, State::buffer).await?;
+        let memory = until(shared, watch, Operation::Take, State::buffer)
+            .await
+            .map_err(|error| shared.not_posted(Operation::Send, error))?;
         return shared.post_copy(memory, bytes, outgoing);
     }
     until(shared, watch, Operation::Take, |state| state.post_bytes(bytes, outgoing))
-        .await?
+        .await
+        .and_then(|posted| posted)
         .map_err(|error| shared.not_posted(Operation::Send, error))
 }

@@ -58,10 +58,13 @@ struct Client {
     server: SocketAddr,
     connection: Option<Connection>,
     last_number: u64,
+    /// The error of the last attempt to connect.
+    failure: Option<Error>,
 }
 
 impl Client {
-    /// Sends a request and returns the response, or an error of the kind `TimedOut` after `timeout`.
+    /// Sends a request and returns the response. After `timeout`, the error is `TimedOut`, or that of
+    /// the last attempt to connect.
     async fn call(&mut self, request: &[u8], timeout: Duration) -> io::Result<Vec<u8>> {
         self.last_number += 1;
         let number = self.last_number.to_be_bytes();
@@ -84,7 +87,7 @@ impl Client {
                 Err(error)
             }
             // The connection is not affected: a future that is dropped loses no message.
-            Err(elapsed) => Err(elapsed.into()),
+            Err(elapsed) => Err(self.failure.take().map_or(elapsed.into(), Into::into)),
         }
     }
 
@@ -97,8 +100,9 @@ impl Client {
                 return Ok(connection.clone());
             }
             match Connection::connect(&connector, self.server).await {
-                Ok(connection) => self.connection = Some(connection),
+                Ok(connection) => (self.connection, self.failure) = (Some(connection), None),
                 Err(error) if is_temporary(&error) => {
+                    self.failure = Some(error);
                     time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }

@@ -291,9 +291,23 @@ fn close_ends_at_deadline() {
     let error = client.close(Duration::from_millis(50)).expect_err("no peer should answer");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     assert_eq!(error.operation(), "close");
+    assert!(error.hint().is_some_and(|hint| hint.contains("has not answered")), "{error}");
     drop(server);
     assert_eq!(parts_at(roce(0)), before);
     client.close(LONG).expect("the connection should be closed");
+}
+
+/// The peer keeps its only receive buffer, so the message is not sent by the deadline.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn close_reports_unsent_message_at_deadline() {
+    let [client, server] = pair(roce(0), &ConnectionConfig::new().receive_buffers(1));
+    client.post_send(filled(&client, b"one")).expect("post");
+    let _kept = server.recv_timeout(LONG).expect("receive").expect("a message");
+    client.post_send(filled(&client, b"two")).expect("post");
+    let error = client.close(Duration::from_millis(50)).expect_err("a message is in flight");
+    assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("may not be sent")), "{error}");
 }
 
 /// On iWARP a close waits for no answer, because iWARP has none.

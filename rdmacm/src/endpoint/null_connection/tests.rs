@@ -1,5 +1,6 @@
 //! Tests of the safe tier on the null driver: without a kernel.
 
+mod errors;
 mod flush;
 
 use std::io::Write;

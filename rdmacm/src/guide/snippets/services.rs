@@ -87,7 +87,7 @@ impl Client {
                 Err(error)
             }
             // The connection is not affected: a future that is dropped loses no message.
-            Err(elapsed) => Err(self.failure.take().map_or(elapsed.into(), Into::into)),
+            Err(elapsed) => Err(self.failure.take().map_or_else(|| elapsed.into(), Into::into)),
         }
     }
 

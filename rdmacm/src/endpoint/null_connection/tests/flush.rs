@@ -80,6 +80,17 @@ fn send_in_err_is_flushed_if_loop_waits() {
     assert!(!own.owes_flush());
 }
 
+/// If the kernel refuses the queue pair that raises the event, the thread that flushes polls nevertheless.
+#[test]
+fn flushed_send_is_polled_without_event() {
+    let (file, recorder) = UverbsFile::recording();
+    let own = loopback(file, FlushMode::Library);
+    own.fail();
+    recorder.refuse();
+    own.connection.try_post_bytes(b"x").expect("post");
+    assert!(own.look(|locked| locked.state.core.has_sent_all()));
+}
+
 /// The library has a queue pair that raises the event for completions of its own.
 ///
 /// Builds with debug assertions panic if it is destroyed while the state is locked.

@@ -1,0 +1,43 @@
+//! Tests of errors of the safe tier: which call failed, why, and what the user can do.
+
+use std::time::Duration;
+
+use super::{LENGTH, Loopback, SENDS, loopback};
+use crate::endpoint::Buffer;
+use crate::error::{Error, ErrorKind, hint};
+
+fn all_buffers(own: &Loopback) -> Vec<Buffer> {
+    (0..SENDS).map(|_| own.connection.try_acquire_buffer().expect("a buffer")).collect()
+}
+
+#[test]
+fn taken_buffers_are_named() {
+    let own = loopback();
+    let _held = all_buffers(&own);
+    let error = own.connection.acquire_buffer_timeout(Duration::ZERO).expect_err("all are held");
+    assert_eq!((error.kind(), error.hint()), (&ErrorKind::TimedOut, Some(hint::SEND_BUFFERS)));
+}
+
+#[test]
+fn long_message_names_setting() {
+    let own = loopback();
+    let error = own.connection.post_bytes(&[0; LENGTH + 1]).expect_err("too long");
+    assert_eq!((error.errno(), error.hint()), (libc::EMSGSIZE, Some(hint::SEND_BUFFER_SIZE)));
+}
+
+/// Posting bytes takes a buffer, and fails as posting.
+#[test]
+fn ended_connection_names_call_and_side() {
+    let own = loopback();
+    own.connection.abort();
+    let long = [0; LENGTH];
+    let failures: [Error; 3] = [
+        own.connection.post_bytes(b"x").expect_err("ended"),
+        own.connection.try_post_bytes(&long).expect_err("ended"),
+        own.connection.recv().map(drop).expect_err("ended"),
+    ];
+    for (error, operation) in failures.iter().zip(["send on", "send on", "receive on"]) {
+        assert_eq!((error.operation(), error.kind()), (operation, &ErrorKind::Disconnected));
+        assert_eq!(error.hint(), Some("this side has ended it"));
+    }
+}

@@ -191,7 +191,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::TimedOut`] if `timeout` elapses, also if only the peer's answer is missing.
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses, also if only the peer's answer is missing. The
+    ///   [hint](crate::Error::hint) tells which; a program calls `flush` before to distinguish them.
     /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
     ///   [`ErrorKind::DeviceRemoved`] if the connection ended before all posted requests were sent.
     /// - [`ErrorKind::NotOwner`] after a fork.
@@ -207,7 +208,7 @@ impl Connection {
     ///
     /// # fn f(connection: &rdmacm::endpoint::Connection) -> rdmacm::Result<()> {
     /// match connection.close(Duration::from_secs(5)) {
-    ///     Err(error) if *error.kind() == ErrorKind::TimedOut => println!("the peer does not answer"),
+    ///     Err(error) if *error.kind() == ErrorKind::TimedOut => eprintln!("{error}"),
     ///     closed => closed?,
     /// }
     /// # Ok(())

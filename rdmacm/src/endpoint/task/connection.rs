@@ -120,7 +120,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::TimedOut`] if `timeout` elapses, also if only the peer's answer is missing.
+    /// - [`ErrorKind::TimedOut`] if `timeout` elapses, also if only the peer's answer is missing. The
+    ///   [hint](crate::Error::hint) tells which; a program calls `flush` before to distinguish them.
     /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`] and other [reasons](Self#closing-and-failures)
     ///   if the connection ended before all posted requests were sent.
     /// - [`ErrorKind::Unsupported`] if it is awaited in a context without timers: for example outside of Tokio's
@@ -144,7 +145,7 @@ impl Connection {
     ///
     /// # async fn f(connection: Connection) -> rdmacm::Result<()> {
     /// match connection.close(Duration::from_secs(5)).await {
-    ///     Err(error) if *error.kind() == ErrorKind::TimedOut => println!("the peer does not answer"),
+    ///     Err(error) if *error.kind() == ErrorKind::TimedOut => eprintln!("{error}"),
     ///     closed => closed?,
     /// }
     /// # Ok(())

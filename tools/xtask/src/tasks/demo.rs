@@ -91,7 +91,8 @@ pub(crate) fn run(kernel: Kernel, device: Device, program: Option<&Path>) -> Res
     let seconds = started.elapsed().as_secs_f64();
     writeln!(
         io::stdout(),
-        "demo passed: {PINGS} pings over {name} answered on Linux {}, {seconds:.1} s from boot to power-off",
+        "demo passed: {PINGS} pings over {name} answered on Linux {}, {seconds:.1} s from boot to power-off\n\
+         run a program of yours in such a guest: cargo xtask vm -- /PATH/TO/PROGRAM",
         listener.kernel
     )
     .context("print the verdict")

@@ -150,6 +150,7 @@ mod errors {
         let refused = connect(server, 2).expect_err("no program should listen");
         assert!(is_refused(&refused), "{refused}");
         let (listener, server) = super::listen(address);
+        assert!(is_late(&listener.accept_timeout(Duration::ZERO).expect_err("no client")));
         thread::scope(|scope| {
             let connecting = scope.spawn(|| connect(server, 1));
             let incoming = listener.accept().expect("a request");

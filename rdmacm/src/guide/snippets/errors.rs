@@ -19,6 +19,11 @@ fn is_refused(error: &Error) -> bool {
     error.io_kind() == io::ErrorKind::ConnectionRefused
 }
 
+/// Returns `true` if a call with a timeout has waited too long.
+fn is_late(error: &Error) -> bool {
+    *error.kind() == ErrorKind::TimedOut
+}
+
 /// Returns the private data of a server's rejection.
 fn refusal(error: &Error) -> Option<&[u8]> {
     match error.kind() {

@@ -182,7 +182,7 @@ fn failed(errno: Errno) -> Error {
 }
 
 fn not_woken(errno: Errno) -> Error {
-    Error::os("wake", "those that wait for a connection", errno)
+    Error::os("wake", "the waiters of a connection", errno)
 }
 
 /// Returns the registration of an event channel.

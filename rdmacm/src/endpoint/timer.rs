@@ -17,7 +17,7 @@ pub(super) struct Timer(TimerFd);
 
 impl Timer {
     pub(super) fn new(interval: Duration) -> Result<Self> {
-        let failed = |errno| Error::os("make", "what keeps a connection alive", errno);
+        let failed = |errno| Error::os("create", "the keep-alive timer of a connection", errno);
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(failed)?;
         let interval = Expiration::Interval(TimeSpec::from(interval.min(MAX_INTERVAL)));

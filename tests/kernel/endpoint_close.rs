@@ -291,7 +291,7 @@ fn close_ends_at_deadline() {
     let error = client.close(Duration::from_millis(50)).expect_err("no peer should answer");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     assert_eq!(error.operation(), "close");
-    assert!(error.hint().is_some_and(|hint| hint.contains("has not answered")), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("has not confirmed")), "{error}");
     drop(server);
     assert_eq!(parts_at(roce(0)), before);
     client.close(LONG).expect("the connection should be closed");
@@ -307,7 +307,7 @@ fn close_reports_unsent_message_at_deadline() {
     client.post_send(filled(&client, b"two")).expect("post");
     let error = client.close(Duration::from_millis(50)).expect_err("a message is in flight");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
-    assert!(error.hint().is_some_and(|hint| hint.contains("may not be sent")), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("not all posted requests")), "{error}");
 }
 
 /// On iWARP a close waits for no answer, because iWARP has none.

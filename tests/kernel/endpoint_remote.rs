@@ -373,9 +373,11 @@ fn part_is_exported_alone(address: SocketAddr) {
     let remote = sent(&server, &client, &export.to_bytes());
     assert_eq!(remote.len(), 100);
     assert_eq!(*read(&client, &remote, 0, 100).expect("read"), [1; 100]);
-    for part in [0..0, 8000..8193, 9000..9001] {
-        let error = server.export(&memory, part, BOTH).expect_err("not within");
-        assert_invalid(&error, &["memory", "8192 bytes"]);
+    for (part, reason) in
+        [(0..0, "no bytes"), (8000..8193, "8192 bytes"), (9000..9001, "8192 bytes")]
+    {
+        let error = server.export(&memory, part, BOTH).expect_err("no part of the memory");
+        assert_invalid(&error, &["memory", reason]);
     }
     // A peer that uses an address outside of the part gets no bytes, and ends the connection.
     let outside = RemoteMemory::new(remote.addr() - 8, remote.rkey(), 8, BOTH)

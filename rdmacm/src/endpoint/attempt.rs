@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+
 use super::connect_attempt::{ConnectAttempt, step_error};
 use super::core::FIRST;
 use super::deadline::{earlier, has_passed, within};
@@ -10,7 +12,7 @@ use super::trace::Trace;
 use crate::addr::Address;
 use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 use crate::device::Transport;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, hint};
 
 /// The operation of a call that waits for the next phase.
 pub(super) const WAIT_FOR: &str = "wait for";
@@ -119,7 +121,7 @@ impl Attempt {
                 Ok(event) if event.event_type() == EventType::AddrChange => {}
                 Ok(event) => {
                     let failure = event.error_for(self.awaited().1);
-                    return failure.map_or(Ok(Some(event)), |error| Err(self.named(error)));
+                    return failure.map_or(Ok(Some(event)), |error| Err(self.refused(error)));
                 }
                 Err(error) if *error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.errno() == libc::EINTR => {}
@@ -132,7 +134,8 @@ impl Attempt {
     pub(super) fn advance(self, event: &Event, trace: &Trace) -> Result<Step> {
         // The next step takes its time, and no caller would wait for it.
         if !matches!(self.phase, Phase::Answer(_)) && has_passed(self.overall) {
-            return Err(self.error(ErrorKind::TimedOut));
+            let late = Error::new(WAIT_FOR, "all steps", ErrorKind::TimedOut);
+            return Err(self.named(late.with_optional_hint(Some(hint::TOTAL_TIMEOUT))));
         }
         let Self { phase, channel, overall, .. } = self;
         let phase_within = |timeout: Duration| earlier(within(timeout), overall);
@@ -191,6 +194,21 @@ impl Attempt {
     pub(super) fn error(&self, kind: ErrorKind) -> Error {
         let (id, wanted) = self.awaited();
         self.named(Error::new(WAIT_FOR, format!("{wanted} on id {}", id.token()), kind))
+    }
+
+    /// Returns the error of an event as the failure of the phase.
+    ///
+    /// A client on iWARP gets EINVAL if the server sends or closes before it has received a message.
+    fn refused(&self, error: Error) -> Error {
+        let (id, _) = self.awaited();
+        let is_answer = matches!(self.phase, Phase::Answer(_));
+        let is_iwarp = id.context().is_ok_and(|device| device.transport() == Transport::Iwarp);
+        let error = self.named(error);
+        if is_answer && is_iwarp {
+            error.with_hint(Errno::EINVAL, hint::EARLY_SERVER)
+        } else {
+            error
+        }
     }
 
     /// Returns `error` as the failure of the phase.

@@ -231,8 +231,8 @@ impl fmt::Debug for Buffer {
 
 /// A received message: its [bytes](Deref), in the memory to which the device has written them.
 ///
-/// Created by [`Connection::recv`] or [`DatagramSocket::recv_from`]. It dereferences to its bytes, so `message[..]` is a
-/// slice that can be compared. Dropping it posts its buffer again. A program that
+/// Created by [`Connection::recv`] or [`DatagramSocket::recv_from`]. `message[..]` is the slice of its bytes.
+/// Dropping it posts its buffer again. A program that
 /// keeps as many messages as there are [receive buffers](ConnectionConfig::receive_buffers) receives no more; on iWARP
 /// the connection then ends when another message arrives.
 ///

@@ -10,7 +10,7 @@
 //! - **An abort.** It waits until the command has finished. The result then finds a state without kernel objects, and
 //!   has no visible effect.
 //! - **A flush of requests that were posted in ERR.** The thread that flushes polls afterwards and wakes the waiters. On
-//!   siw the completions raise no event if the queue pair that raises it cannot be created.
+//!   siw no event follows if the kernel refuses the private queue pair that would raise it.
 //! - **A resolution or a joining that is dropped.** The command shares its id, and the last of both destroys it.
 //! - **An error.** It is recorded before it is returned. The waiters are woken as by any other change; one of them
 //!   tries again and gets the error itself.
@@ -56,7 +56,7 @@ impl Shared {
 
     /// Completes requests that were posted while the queue pair was in ERR, and polls them.
     ///
-    /// Other threads may post meanwhile.
+    /// The flush is repeated if another thread has posted during it.
     #[cold]
     pub(super) fn flush_posted(&self) {
         let mut guarded = self.lock_here();
@@ -67,9 +67,9 @@ impl Shared {
             drop(qp);
             guarded = running.finish();
             // If the command is refused, the requests never complete: their buffers are freed with the queue pair. Calls
-            // return the end that has set the queue pair to ERR.
+            // return the reason that moved the queue pair to ERR.
             let _ = flushed.or_else(|error| guarded.state.unless_gone(error));
-            // A malformed completion ends the endpoint, which the next call returns.
+            // A malformed completion ends the endpoint, and the next call returns this reason.
             let _ = guarded.state.poll(Interest::All);
         }
     }

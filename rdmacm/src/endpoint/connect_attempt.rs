@@ -60,12 +60,11 @@ pub(super) fn step_error(error: Error, awaited: EventType, server: Option<Addres
                 ErrorKind::Rejected(rejection)
                     if rejection.reason == RejectReason::INVALID_SERVICE_ID =>
                 {
-                    Some(hint::NO_LISTENER)
+                    Some(hint::NO_PROGRAM)
                 }
-                ErrorKind::Os(libc::EINVAL) => Some(hint::EARLY_SERVER),
                 _ => None,
             };
-            error.of("connect", format!("to {server}")).with_any_hint(hint)
+            error.of("connect", format!("to {server}")).with_optional_hint(hint)
         }
     }
 }

@@ -33,8 +33,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// [`task::Connection`](super::task::Connection).
 ///
 /// [`post_bytes`](Self::post_bytes) sends a copy of a slice. To send without a copy, [acquire a
-/// buffer](Self::acquire_buffer), fill it and [post](Self::post_send) it. [`start_send`](Self::start_send) returns a
-/// [`RemoteOperation`](super::RemoteOperation) instead, which returns the buffer when the message is sent. Messages are
+/// buffer](Self::acquire_buffer), fill it and [post](Self::post_send) it. To get the buffer back, use
+/// [`start_send`](Self::start_send): the operation returns the buffer when the message is sent. Messages are
 /// [received](Self::recv) into buffers that are posted from the beginning.
 ///
 /// # Examples
@@ -192,7 +192,8 @@ impl Connection {
     /// # Errors
     ///
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses, also if only the peer's answer is missing. The
-    ///   [hint](crate::Error::hint) tells which; a program calls `flush` before to distinguish them.
+    ///   [hint](crate::Error::hint) names the missing part. A program that must distinguish the two calls
+    ///   [`flush_timeout`](Self::flush_timeout) before.
     /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
     ///   [`ErrorKind::DeviceRemoved`] if the connection ended before all posted requests were sent.
     /// - [`ErrorKind::NotOwner`] after a fork.
@@ -243,7 +244,7 @@ impl Connection {
             finished.and_then(|()| self.shared.wait_for(Operation::Close, mode, State::closed));
         match closed.as_ref().map_err(Error::kind) {
             Err(ErrorKind::WouldBlock) => return closed,
-            Err(ErrorKind::TimedOut) => closed = Err(self.shared.late_close()),
+            Err(ErrorKind::TimedOut) => closed = Err(self.shared.close_timeout_error()),
             _ => {}
         }
         self.shared.abort();

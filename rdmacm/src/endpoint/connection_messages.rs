@@ -186,7 +186,8 @@ impl Connection {
     /// Takes a send buffer, waiting until one is free.
     ///
     /// There are [`ConnectionConfig::send_buffers`] of them. A buffer is free again when its message is sent, or when
-    /// it is dropped. It holds the bytes of its last use, or zeros.
+    /// it is dropped. A buffer of a [`RemoteOperation`] is in use until the operation returns its result, or is dropped
+    /// and completed. A buffer holds the bytes of its last use, or zeros.
     ///
     /// # Errors
     ///

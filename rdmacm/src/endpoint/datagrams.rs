@@ -135,7 +135,7 @@ pub struct DatagramSocket {
 impl DatagramSocket {
     /// Starts to join a multicast group.
     ///
-    /// The socket is in it until the [`MulticastGroup`] is dropped, whose documentation has an example. Dropping the
+    /// The membership lasts until the [`MulticastGroup`] is dropped. Its documentation has an example. Dropping the
     /// operation leaves the group.
     ///
     /// Calls [`CmId::join_multicast`], which describes memberships and groups.

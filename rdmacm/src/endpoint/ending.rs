@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::core::EndReason;
 use super::operation::Operation;
 use super::shared::Shared;
 #[cfg(doc)]
@@ -20,13 +21,19 @@ impl Shared {
         guarded.update_wakeup(self)
     }
 
-    /// Returns the error of a call that has waited too long for the end, before it aborts the connection.
+    /// Returns the error of a close whose timeout has elapsed. The caller aborts the connection afterwards.
     #[cold]
-    pub(super) fn late_close(&self) -> Error {
-        // The end is recorded when all posted requests have completed.
-        let is_sent = self.lock_here().state.core.end().is_some();
-        let hint = if is_sent { hint::NOT_ANSWERED } else { hint::NOT_SENT };
-        self.error(Operation::Close, ErrorKind::TimedOut).with_any_hint(Some(hint))
+    pub(super) fn close_timeout_error(&self) -> Error {
+        let guarded = self.lock_here();
+        // A close records the end when all posted requests have completed.
+        let hint = match (&guarded.state.parts, guarded.state.core.end()) {
+            (Some(_), None) => Some(hint::NOT_SENT),
+            (Some(_), Some(EndReason::Local)) => Some(hint::NOT_CONFIRMED),
+            // Another thread or the peer has ended the connection meanwhile.
+            _ => None,
+        };
+        drop(guarded);
+        self.error(Operation::Close, ErrorKind::TimedOut).with_optional_hint(hint)
     }
 
     /// Issues the command that disconnects the peer, unless this side has aborted the connection.

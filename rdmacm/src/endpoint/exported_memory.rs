@@ -310,7 +310,7 @@ pub(super) fn bytes_within(part: impl RangeBounds<usize>, length: usize) -> Resu
         return Ok(start..end);
     }
     let subject = format!("bytes {start} to {end} of memory");
-    let reason = match start < end {
+    let reason = match start > length || end > length {
         true => format!("the memory has {length} bytes"),
         false => "the range has no bytes".into(),
     };
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_parts_of_memory() {
+    fn empty_or_long_part_is_refused() {
         let within = |part: (Bound<usize>, Bound<usize>)| bytes_within(part, 100).ok();
         assert_eq!(bytes_within(.., 100).ok(), Some(0..100));
         assert_eq!(bytes_within(40.., 100).ok(), Some(40..100));
@@ -343,6 +343,7 @@ mod tests {
         }
         let text = |part| bytes_within(part, 100).expect_err("an error").to_string();
         assert!(text(80..101).contains("bytes 80 to 101 of memory: the memory has 100 bytes"));
+        assert!(text(200..200).contains("the memory has 100 bytes"));
         assert!(text(5..5).contains("bytes 5 to 5 of memory: the range has no bytes"));
     }
 }

@@ -21,9 +21,9 @@ use crate::verbs::{DmaMemory, ProtectionDomain};
 
 /// Exporting memory to the peer, and access to memory of the peer.
 impl Connection {
-    /// Lets the peer access the bytes in `part` of `memory`, and no others, with the given `rights`.
+    /// Lets the peer access the bytes in `part` of `memory` with the given `rights`.
     ///
-    /// A `part` of `..` is all of the memory. The access lasts as long as the [`ExportedMemory`] and the connection. One
+    /// A `part` of `..` is all of the memory. Other bytes are not accessible. The access lasts as long as the [`ExportedMemory`] and the connection. One
     /// memory may be exported to many peers. Each export registers the part, which pins its pages and may take a while;
     /// [`RegisteredMemory`] is registered once.
     ///
@@ -71,8 +71,9 @@ impl Connection {
     /// The window has type 2: only this connection has its key, with separate `rights`.
     ///
     /// The peer may invalidate the key with a message ([`Buffer::set_invalidated`]), and the export then
-    /// [reports](ExportedMemory::is_invalidated) that. The request has the place of `buffer` in the send queue, and
-    /// does not use its bytes; the buffer returns to the connection when the operation completes.
+    /// [reports](ExportedMemory::is_invalidated) that. The request takes the place of `buffer` in the send queue.
+    /// The bytes of `buffer` are not used. The buffer returns to the connection when the operation returns its result,
+    /// or when the operation is dropped and completed.
     ///
     /// Kernel commands: `IB_USER_VERBS_CMD_ALLOC_MW`, and the doorbell of a bind request.
     ///
@@ -209,13 +210,15 @@ impl Connection {
     ///
     /// The operation is atomic. Its result is the previous value of the number at `offset`.
     ///
-    /// A number has 8 bytes, at a multiple of 8, in the byte order of the peer's machine. The device writes the answer
-    /// to `buffer`, whose bytes are not used otherwise; it returns to the connection when the operation completes.
+    /// A number has 8 bytes, at an address that is a multiple of 8, in the byte order of the peer's machine. The device
+    /// writes the answer to `buffer`. The buffer returns to the connection when the operation returns its result, or when
+    /// the operation is dropped and completed.
     ///
     /// # Errors
     ///
     /// In addition to the errors of [`post_send`](Self::post_send):
-    /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `buffer` has less than 8 bytes.
+    /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `buffer` has room for fewer than 8 bytes
+    ///   ([`ConnectionConfig::send_buffer_size`]).
     /// - [`ErrorKind::InvalidInput`] if the number is not within `at` or is not aligned, with EACCES if `at` has no
     ///   [`RemoteAccess::ATOMIC`].
     /// - [`ErrorKind::InvalidInput`] if the two sides have negotiated no atomics

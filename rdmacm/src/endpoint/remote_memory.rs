@@ -159,7 +159,8 @@ impl RemoteMemory {
         let (remote_addr, rkey) = self.part("change", RemoteAccess::ATOMIC, offset, WORD)?;
         if remote_addr % 8 != 0 {
             let subject = format!("the number at offset {offset} of the peer's memory");
-            return Err(Error::invalid("change", subject, "its address is no multiple of 8"));
+            let reason = format!("the address {remote_addr:#x} is not a multiple of 8");
+            return Err(Error::invalid("change", subject, reason));
         }
         Ok(match change {
             Change::CompareSwap { compare, swap } => {

@@ -19,7 +19,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// An operation with a peer or a group that was started and has not returned its result.
 ///
-/// Created by the methods of [`Connection`] and [`DatagramSocket`] whose names begin with `start_`, which do not wait.
+/// Created by the methods of [`Connection`] and [`DatagramSocket`] whose names begin with `start_`, which do not wait
+/// for the peer.
 /// A thread starts several operations and then waits for each. An event loop calls [`try_wait`](Self::try_wait)
 /// whenever the [descriptor](Connection#waiting) of the connection or socket is readable.
 ///
@@ -84,7 +85,8 @@ impl<T> RemoteOperation<T> {
     /// Waits until the operation completes and returns its result.
     ///
     /// The result of a send or a write is the buffer, at full length. The result of a read is the buffer with the
-    /// bytes. The result of an atomic operation is the previous value of the number.
+    /// bytes. The result of an atomic operation is the previous value of the number. The result of other operations is the
+    /// exported window, the peer or the group.
     ///
     /// # Errors
     ///

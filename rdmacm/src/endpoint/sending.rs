@@ -148,11 +148,11 @@ impl Shared {
         if bytes.len() > MAX_COPY_WHILE_LOCKED {
             let memory = self
                 .wait_for(Operation::Take, mode, State::buffer)
-                .map_err(|error| self.not_posted(Operation::Send, error))?;
+                .map_err(|error| self.not_sent(error))?;
             return self.post_copy(memory, bytes, outgoing);
         }
         self.wait_for(Operation::Take, mode, |state| state.post_bytes(bytes, outgoing))
-            .and_then(|posted| posted)
+            .map_err(|error| self.not_sent(error))?
             .map_err(|error| self.not_posted(Operation::Send, error))
     }
 
@@ -174,6 +174,18 @@ impl Shared {
         error.of(what.name(), self.name.clone())
     }
 
+    /// Returns the error of taking a buffer for bytes as one of sending them, which the caller requested.
+    #[cold]
+    pub(super) fn not_sent(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::WouldBlock => Error::would_block(Operation::Send.wait()),
+            _ if error.operation() == Operation::Take.name() => {
+                self.not_posted(Operation::Send, error)
+            }
+            _ => error,
+        }
+    }
+
     /// Returns an error if a buffer has no room for `length` bytes.
     #[inline]
     pub(super) fn check_length(&self, length: usize) -> Result<()> {
@@ -185,7 +197,10 @@ impl Shared {
         let reason = format!("a send buffer has room for {}", self.max_message_len).into();
         let kind = ErrorKind::InvalidInput { errno: libc::EMSGSIZE, reason };
         let error = Error::new("fill a buffer with", format!("{length} bytes"), kind);
-        error.with_any_hint(Some(hint::SEND_BUFFER_SIZE))
+        let is_socket =
+            self.lock_for(Operation::Send).is_ok_and(|guarded| guarded.state.cm.is_some());
+        let hint = if is_socket { hint::DATAGRAM_SIZE } else { hint::SEND_BUFFER_SIZE };
+        error.with_optional_hint(Some(hint))
     }
 
     #[cold]

@@ -3,7 +3,7 @@
 //! # Commands
 //!
 //! No command of the kernel is issued while the state is locked, because other callers would wait for the kernel.
-//! Instead:
+//! There are these alternatives:
 //! - A caller that needs the result of a command [begins a command](SharedStateGuard::begin_command), which unlocks the
 //!   state. It issues the command, and locks the state again to record the result: see [`commands`](super::commands).
 //! - [Waking waiters and disconnecting the peer](Deferred) is deferred until the state is unlocked.
@@ -108,13 +108,14 @@ pub(super) struct SharedStateGuard<'a> {
     pub(super) after: AfterUnlock<'a>,
     /// There is no change for a waiter.
     pub(super) is_unchanged: bool,
-    /// The guard only unlocks: the end of a command wakes the waiters, or the caller does.
+    /// `true` if dropping the guard wakes no waiter: a command or the caller wakes them later, or there is no change for
+    /// them.
     pub(super) wakes_no_waiter: bool,
 }
 
 /// Actions for the time after the state is unlocked, which are carried out when this is dropped.
 ///
-/// Most calls have none: then dropping this is one comparison, where an empty list would take several.
+/// It is `None` if there are none, as in most calls: dropping that takes one comparison, and an empty list several.
 #[derive(Debug, Default)]
 pub(super) struct AfterUnlock<'a>(Option<Vec<Deferred<'a>>>);
 
@@ -220,7 +221,7 @@ impl<'a> SharedStateGuard<'a> {
         self.is_unchanged = true;
     }
 
-    /// Unlocks the state without waking waiters: the end of a command does, or there is no change for them.
+    /// Unlocks the state without waking waiters.
     #[inline(always)]
     pub(super) fn unlock_without_waking(mut self) {
         self.wakes_no_waiter = true;
@@ -353,18 +354,18 @@ impl Shared {
             }
             (Operation::Take, ErrorKind::TimedOut) => Some(hint::SEND_BUFFERS),
             (_, ErrorKind::WorkRequestFailed(WcStatus::IB_WC_REM_ACCESS_ERR)) => {
-                Some(hint::NOT_EXPORTED)
+                Some(hint::REFUSED_ACCESS)
             }
             (_, ErrorKind::UnreportedCause) => Some(hint::UNREPORTED),
             _ => None,
         };
-        Error::new(operation.name(), self.name.clone(), kind).with_any_hint(hint)
+        Error::new(operation.name(), self.name.clone(), kind).with_optional_hint(hint)
     }
 
     /// Returns the error of `operation` after `end`.
     #[cold]
     pub(super) fn error_after(&self, operation: Operation, end: EndReason) -> Error {
-        self.error(operation, end.kind()).with_any_hint(end.hint())
+        self.error(operation, end.kind()).with_optional_hint(end.hint())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Hints: the part of an error message that proposes how the user can remove the cause.
+//! Hints: the part of an error message with a proposal for the user, or with a further fact about the cause.
 
 /// The kernel does not answer. Loading `rdma_ucm` loads the other modules that every program needs.
 pub(crate) const MODULES: &str = "load the kernel's RDMA modules: modprobe rdma_ucm";
@@ -45,7 +45,7 @@ pub(crate) const NO_LISTENER: &str =
     "check the port, that the server listens on it, and that no firewall rejects connections";
 
 /// A queue has no entries, or more or larger ones than the device supports (EINVAL).
-pub(crate) const CAPACITIES: &str = "use smaller capacities; Context::query_device and `rdmatools ibv_devinfo -v` show the limits of the device, except that of inline data";
+pub(crate) const CAPACITIES: &str = "choose capacities between 1 and the limits of the device, which Context::query_device and `rdmatools devinfo -v` show (except for inline data)";
 
 /// Another program uses a port (EADDRINUSE).
 pub(crate) const USED_PORT: &str = "choose another port, or stop the program that uses it";
@@ -54,27 +54,44 @@ pub(crate) const USED_PORT: &str = "choose another port, or stop the program tha
 pub(crate) const NO_MACHINE: &str = "check the address, and that its machine is running";
 
 /// The server does not answer a request to connect.
-pub(crate) const NOT_ACCEPTED: &str =
-    "check that the server accepts its requests, and that its machine is running";
+pub(crate) const NOT_ACCEPTED: &str = "check that the server accepts requests, that the machine is running, and that no firewall drops the packets (RoCE: UDP port 4791)";
+
+/// The deadline for all steps of connecting has passed before the last step.
+pub(crate) const TOTAL_TIMEOUT: &str = "raise `total_timeout`";
+
+/// The connection manager of the server's machine knows no listener (RoCE, InfiniBand).
+pub(crate) const NO_PROGRAM: &str = "check the port, and that the server listens on the port";
 
 /// A server on iWARP sends or closes too early (EINVAL).
-pub(crate) const EARLY_SERVER: &str =
-    "on iWARP, a server must not send or close before it has received a message";
+pub(crate) const EARLY_SERVER: &str = "have the client send the first message (iWARP)";
 
-/// All send buffers are in use.
-pub(crate) const SEND_BUFFERS: &str = "all send buffers are in flight, or the program holds them";
+/// No send buffer has become free in time.
+pub(crate) const SEND_BUFFERS: &str =
+    "raise `send_buffers`, or drop buffers and operations that the program holds";
 
-/// A message exceeds a send buffer.
-pub(crate) const SEND_BUFFER_SIZE: &str = "raise `send_buffer_size`, and `receive_buffer_size` of the peer; a datagram has at most `mtu` bytes";
+/// A message exceeds a send buffer of a connection.
+pub(crate) const SEND_BUFFER_SIZE: &str =
+    "raise `send_buffer_size`; a message must also fit into the peer's `receive_buffer_size`";
+
+/// A datagram exceeds a send buffer.
+pub(crate) const DATAGRAM_SIZE: &str = "send at most `mtu` bytes";
 
 /// The peer's device refused an access.
-pub(crate) const NOT_EXPORTED: &str = "the peer has revoked the memory, or never exported it";
+pub(crate) const REFUSED_ACCESS: &str =
+    "the key is not valid any more, or its rights or range do not cover the access";
 
 /// The device reports no cause.
-pub(crate) const UNREPORTED: &str = "the peer may have accessed memory that is not exported to it";
+pub(crate) const UNREPORTED: &str = "the peer may have sent a request that this device refused, for example an access to memory that is not exported";
 
-/// Closing took too long before the peer was disconnected.
-pub(crate) const NOT_SENT: &str = "posted messages may not be sent";
+/// The timeout of a close has elapsed before the peer was disconnected.
+pub(crate) const NOT_SENT: &str = "not all posted requests were completed";
 
-/// Closing took too long after the peer was disconnected.
-pub(crate) const NOT_ANSWERED: &str = "all posted messages are sent, and the peer has not answered";
+/// The timeout of a close has elapsed after the peer was disconnected.
+pub(crate) const NOT_CONFIRMED: &str =
+    "all posted requests were completed, but the peer has not confirmed the end";
+
+/// This side has ended an endpoint, possibly after the peer.
+pub(crate) const ENDED_LOCALLY: &str = "this side has closed or aborted the connection or socket";
+
+/// The peer or the network has ended a connection.
+pub(crate) const ENDED_BY_PEER: &str = "the peer has ended the connection (on iWARP also: TCP has failed, or a device has refused a request)";

@@ -19,7 +19,7 @@ use crate::sys::ownership::NotOwner;
 pub enum ErrorKind {
     /// The kernel refused, with this errno.
     ///
-    /// [`Error::hint`](super::Error::hint) may propose what the user can do.
+    /// [`Error::hint`](super::Error::hint) may have a proposal for the user.
     Os(i32),
     /// The library refused before it sent a command.
     ///

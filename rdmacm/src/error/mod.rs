@@ -127,7 +127,7 @@ impl Error {
     }
 
     /// Adds a hint for the user if there is none yet.
-    pub(crate) fn with_any_hint(mut self, hint: Option<&'static str>) -> Self {
+    pub(crate) fn with_optional_hint(mut self, hint: Option<&'static str>) -> Self {
         if let Cause::Failed(failure) = &mut self.0 {
             failure.hint = failure.hint.or(hint);
         }
@@ -185,7 +185,7 @@ impl Error {
         }
     }
 
-    /// Returns what the user can do about the cause, or what else is known of it.
+    /// Returns a proposal for the user, or a further fact about the cause.
     ///
     /// An example is `raise RLIMIT_NOFILE (ulimit -n)`. [`Display`](fmt::Display) writes it too.
     pub fn hint(&self) -> Option<&str> {

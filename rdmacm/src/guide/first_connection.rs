@@ -31,9 +31,9 @@
 //!
 //! # Pitfalls
 //!
-//! On iWARP the side that connects must send the first message, and the server must not send before it has received a
-//! message, nor close. Otherwise [`connect`](crate::endpoint::Connector::connect) may fail at the client with EINVAL. The
-//! examples obey this rule, or say that their caller does. On RoCE and InfiniBand either side may send first.
+//! On iWARP the side that connects must send the first message, and the server must neither send nor close before it
+//! has received a message. Otherwise [`connect`](crate::endpoint::Connector::connect) may fail at the client with EINVAL. The
+//! programs in `rdmacm/examples` and the listings of this guide obey this rule. Most examples of single calls show no order. On RoCE and InfiniBand either side may send first.
 //!
 //! # See also
 //!

@@ -31,7 +31,7 @@
 //! as many buffers. If the receiver answers each message before it drops the message, one message at a time needs no
 //! further buffer. If the receiver holds several messages at once, for example in several threads, each message except
 //! the first needs one more buffer: a server that holds up to 8 requests needs 15 buffers. The reason is that a peer that
-//! has the response may send again. A server that drops each request before it posts the response needs 8.
+//! has the response may send again. A server that drops each request before it posts the response needs only 8.
 //!
 //! If two programs only send and do not receive, both block when the buffers of both are full. To avoid this, a client
 //! can receive while it sends, in another thread or task with a [clone](crate::endpoint::Connection#clones) of the
@@ -42,7 +42,7 @@
 //!
 //! | memory that the peer may access | call |
 //! |---|---|
-//! | a complete memory, or some of its bytes and no others | [`Connection::export`](crate::endpoint::Connection::export), which registers these bytes |
+//! | all or a part of a memory | [`Connection::export`](crate::endpoint::Connection::export), which registers these bytes |
 //! | memory that the peers of many connections share | [`RegisteredMemory::part`](crate::endpoint::RegisteredMemory::part): registered once, one key |
 //! | memory with a key that only this peer has, and may invalidate | [`Connection::start_export_window`](crate::endpoint::Connection::start_export_window) |
 //!

@@ -45,10 +45,10 @@
 //!
 //! The threads that serve connections stop in the same way: they wait with
 //! [`recv_timeout`](crate::endpoint::Connection::recv_timeout) and check the flag. Sending waits too, without limit if
-//! the peer receives nothing: such a thread takes buffers with
-//! [`acquire_buffer_timeout`](crate::endpoint::Connection::acquire_buffer_timeout) instead of calling `post_bytes`.
-//! Another way ends every wait: the main thread keeps a clone of each connection. If it closes or aborts the clone, the
-//! calls of the serving thread return the error `Disconnected`. The library then discards requests that the server has
+//! the peer receives nothing. A thread that must stop acquires buffers with
+//! [`acquire_buffer_timeout`](crate::endpoint::Connection::acquire_buffer_timeout) and posts them, instead of calling
+//! `post_bytes`. A second way ends every wait: the main thread keeps a clone of each connection, and closes or aborts
+//! the clone. The calls of the serving thread then return `Disconnected`. The library then discards requests that the server has
 //! not received.
 //!
 //! An event loop adds a `signalfd` beside the descriptors of its listener and connections.
@@ -57,9 +57,9 @@
 //!
 //! A connection that has ended cannot be revived: drop it and connect again. If a later attempt to connect may succeed,
 //! the [`io_kind`](crate::Error::io_kind) of the error is `ConnectionRefused`, `TimedOut`, `HostUnreachable` or
-//! `NetworkUnreachable`. A name server that does not answer at the moment is the kind
-//! [`NameResolution`](crate::ErrorKind::NameResolution) with the code `EAI_AGAIN`. Most other errors have a cause in the
-//! program or the machine, and a later attempt fails too. The page on [errors](super::errors) lists those of connections. A request that the server's program has rejected is
+//! `NetworkUnreachable`. A later attempt may also succeed after
+//! [`NameResolution`](crate::ErrorKind::NameResolution) with the code `EAI_AGAIN`: the name server did not answer. Most
+//! other errors have a cause in the program or the machine, and a later attempt fails too. The page on [errors](super::errors) lists those of connections. A request that the server's program has rejected is
 //! `ConnectionRefused` too: [`Rejected`](crate::ErrorKind::Rejected) has the reason.
 //!
 //! No call asks whether a connection has ended: each further call returns the reason, and a pending [`recv`] returns when
@@ -94,10 +94,10 @@
 //! delays the end by `grace`. All responses were sent before that.
 //!
 //! A client can have several requests in flight. It posts each with its number, receives in one task, and keeps the
-//! waiting callers in a map by the number. A caller whose post fails removes its entry. The peer's
+//! waiting callers in a map by the number. If a post fails, its caller removes the entry. The peer's
 //! [receive buffers](crate::endpoint::ConnectionConfig::receive_buffers) bound the number of requests in flight, for
-//! example by a semaphore. A request that has timed out stays in flight until its response arrives, so its permit is in
-//! the map too. A server that drops each request before it posts the response needs as many receive buffers as there
+//! example by a semaphore. A request that has timed out stays in flight until its response arrives. The entry in the map
+//! holds the permit of the semaphore, so the permit is released when the response arrives, not at the timeout. A server that drops each request before it posts the response needs as many receive buffers as there
 //! are requests in flight; otherwise see [flow control](super::memory#flow-control). The receiving task holds a clone of the connection, so dropping the other handles does not
 //! end the connection: the client [aborts](crate::endpoint::task::Connection::abort) or closes it. When [`recv`] returns
 //! `None` or an error, the task drops the senders of all waiting callers, which then return an error.

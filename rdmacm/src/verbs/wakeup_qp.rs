@@ -90,7 +90,7 @@ impl WakeupRequest for WakeupQp {
         match self.queue_pair.try_lock() {
             Ok(queue_pair) => queue_pair.is_none(),
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().is_none(),
-            // A thread that raises the event has it locked, so the queue pair exists.
+            // The thread that raises the event holds the lock, so the queue pair exists.
             Err(TryLockError::WouldBlock) => false,
         }
     }

@@ -21,14 +21,14 @@ fn error_of_step_names_server() {
 }
 
 #[test]
-fn failed_connecting_has_hint() {
+fn connect_failure_has_hint() {
     let rejected =
         |reason| ErrorKind::Rejected(Box::new(Rejection { reason, private_data: vec![] }));
     for (kind, hint) in [
         (ErrorKind::TimedOut, Some(hint::NOT_ACCEPTED)),
-        (rejected(RejectReason::INVALID_SERVICE_ID), Some(hint::NO_LISTENER)),
+        (rejected(RejectReason::INVALID_SERVICE_ID), Some(hint::NO_PROGRAM)),
         (rejected(RejectReason::CONSUMER_DEFINED), None),
-        (ErrorKind::Os(libc::EINVAL), Some(hint::EARLY_SERVER)),
+        (ErrorKind::Os(libc::EINVAL), None),
         (ErrorKind::Os(libc::EIO), None),
     ] {
         let server = std::net::SocketAddr::from(([10, 0, 0, 2], 7474));

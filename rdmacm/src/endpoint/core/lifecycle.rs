@@ -1,6 +1,6 @@
 //! The end of an endpoint: its reason, and whether the peer knows of it.
 
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, hint};
 use crate::verbs::{AsyncEventType, WcStatus};
 
 /// The reason why an endpoint has ended.
@@ -25,13 +25,11 @@ pub(in crate::endpoint) enum EndReason {
 }
 
 impl EndReason {
-    /// Returns which side has ended the endpoint, if [`kind`](Self::kind) does not tell.
+    /// Returns a hint that names the side that ended the endpoint, or `None` if [`kind`](Self::kind) shows the cause.
     pub(in crate::endpoint) fn hint(self) -> Option<&'static str> {
         match self {
-            Self::Local => Some("this side has ended it"),
-            Self::Remote => Some(
-                "the peer has ended it, or on iWARP a device has refused a message or an access",
-            ),
+            Self::Local => Some(hint::ENDED_LOCALLY),
+            Self::Remote => Some(hint::ENDED_BY_PEER),
             _ => None,
         }
     }

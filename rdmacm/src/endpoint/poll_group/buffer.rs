@@ -10,7 +10,7 @@ use super::return_list::{ReturnList, Returned};
 use super::{PollGroup, PollGroupConfig};
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::{Error, ErrorKind as Kind, Result};
+use crate::error::{Error, ErrorKind as Kind, Result, hint};
 use crate::verbs::{RegisteredBuffer, SendOperation};
 
 const HELD: &str = "the memory is taken out only when the buffer is dropped or posted";
@@ -161,7 +161,8 @@ pub(super) fn check_length(length: usize, capacity: usize) -> Result<()> {
     }
     let reason = format!("a send buffer has room for {capacity}").into();
     let kind = Kind::InvalidInput { errno: libc::EMSGSIZE, reason };
-    Err(Error::new("fill a buffer with", format!("{length} bytes"), kind))
+    let error = Error::new("fill a buffer with", format!("{length} bytes"), kind);
+    Err(error.with_optional_hint(Some(hint::SEND_BUFFER_SIZE)))
 }
 
 impl Deref for SendBuffer {

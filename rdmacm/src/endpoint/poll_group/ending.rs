@@ -164,7 +164,9 @@ impl PollGroup {
             (Some(error), _) => End::Failed(error),
             (None, None | Some(EndReason::Local)) => End::Local,
             (None, Some(EndReason::Remote)) => End::Peer,
-            (None, Some(end)) => End::Failed(link.error("keep", end.kind())),
+            (None, Some(end)) => {
+                End::Failed(link.error("keep", end.kind()).with_optional_hint(end.hint()))
+            }
         };
         match &end {
             End::Failed(error) => link.trace.failed(error),

@@ -32,7 +32,7 @@ fn access_beyond_range_or_grant_is_refused() {
 }
 
 #[test]
-fn number_at_odd_offset_is_refused() {
+fn unaligned_number_is_refused() {
     let remote =
         RemoteMemory::new(0x1000, 7, 16, RemoteAccess::all()).expect("the description is valid");
     remote.changing(8, Change::FetchAdd { add: 1 }).expect("aligned");

@@ -121,7 +121,8 @@ impl Connection {
     /// # Errors
     ///
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses, also if only the peer's answer is missing. The
-    ///   [hint](crate::Error::hint) tells which; a program calls `flush` before to distinguish them.
+    ///   [hint](crate::Error::hint) names the missing part. A program that must distinguish the two calls
+    ///   [`flush`](Self::flush) before, with a timeout.
     /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`] and other [reasons](Self#closing-and-failures)
     ///   if the connection ended before all posted requests were sent.
     /// - [`ErrorKind::Unsupported`] if it is awaited in a context without timers: for example outside of Tokio's
@@ -157,7 +158,7 @@ impl Connection {
         let runtime = &**self.runtime();
         let closed = match until_deadline(runtime, within(timeout), self.end()).await {
             Ok(Some(closed)) => closed,
-            Ok(None) => Err(self.shared().late_close()),
+            Ok(None) => Err(self.shared().close_timeout_error()),
             Err(error) => Err(refused(Operation::Close.name(), self.shared().name.clone(), &error)),
         };
         self.abort().await;
@@ -263,8 +264,8 @@ impl Connection {
     /// The errors of [`Runtime::register`]. Tokio and smol return:
     /// - EEXIST if the runtime watches another clone of `connection` already.
     /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
-    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time. Tokio prints the message of a panic before;
-    ///   with `panic = "abort"` it ends the program.
+    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time. In this case Tokio prints the message of
+    ///   a panic first; with `panic = "abort"` the program ends.
     pub fn from_blocking_with(
         connection: endpoint::Connection,
         runtime: Arc<dyn Runtime>,

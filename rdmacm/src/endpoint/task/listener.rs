@@ -85,7 +85,9 @@ pub struct Listener {
 const WATCH: (&str, &str) = ("watch", "a listener");
 
 impl Listener {
-    /// Listens on a local address, on the [default runtime](super#runtimes). This call is not `async`.
+    /// Listens on a local address, on the [default runtime](super#runtimes).
+    ///
+    /// This call is not `async`.
     ///
     /// The unspecified address means all addresses, and so does a loopback address, which no RDMA device owns: a listener
     /// on 127.0.0.1 is reachable from other machines. With port 0 the kernel chooses a port, which

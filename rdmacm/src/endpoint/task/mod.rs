@@ -2,8 +2,8 @@
 //!
 //! [`Listener`], [`Connection`] and [`DatagramSocket`] are like the types of the [module above](super), but calls that
 //! wait are `async` and block no thread. Calls that do not wait for the peer, such as [`Connection::post_send`], are plain
-//! functions. A task connects with [`Connection::connect`], because [`Connector::connect`] blocks its thread. Parts of
-//! memory, memory windows and shared registrations have no async calls: a thread that may block makes them on a clone
+//! functions. A task connects with [`Connection::connect`], because [`Connector::connect`] blocks its thread. Memory
+//! windows and shared registrations have no async calls: a thread that may block makes them on a clone
 //! ([`into_blocking`](Connection::into_blocking)). A listener returns an [`Incoming`] request, which is accepted or rejected.
 //! [`Connector`], [`Buffer`], [`Message`], [`DatagramPeer`] and the configurations are the types of the module above.
 //!
@@ -58,8 +58,8 @@
 //! - In [`DatagramSocket::resolve_peer`], which creates an id and destroys it with the answer or the future.
 //! - In [`DatagramSocket::join_multicast`], which joins the group, and leaves it if the future is dropped.
 //! - When a waiting socket answers peers that resolve it.
-//! - When a request is posted, or a [`Message`] dropped, after the queue pair has failed. The request is then flushed, for
-//!   which siw needs a queue pair of its own, which a later call destroys.
+//! - When a request is posted or a [`Message`] is dropped after the queue pair has failed. The request is then flushed.
+//!   On siw the library creates a private queue pair for the flush; a later call destroys it.
 //! - In the first call after the peer has ended the connection, which sends the disconnect command.
 #[cfg(doc)]
 use super::{Buffer, Connector, DatagramPeer, Message};

@@ -23,7 +23,7 @@ use crate::verbs::MemoryRegion;
 
 /// Exporting memory to the peer, and access to memory of the peer.
 impl Connection {
-    /// Registers `part` of `memory` and lets the peer access it, and no other bytes, with the given `rights`.
+    /// Registers `part` of `memory` and lets the peer access it with the given `rights`.
     ///
     /// A `part` of `..` is all of the memory. The access lasts as long as the [`ExportedMemory`] and the connection. The
     /// peer needs the [descriptor](endpoint::ExportedMemory::to_bytes) of the export, which the program sends in a

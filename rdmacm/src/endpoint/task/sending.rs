@@ -24,11 +24,11 @@ pub(super) async fn post_bytes(
     if bytes.len() > MAX_COPY_WHILE_LOCKED {
         let memory = until(shared, watch, Operation::Take, State::buffer)
             .await
-            .map_err(|error| shared.not_posted(Operation::Send, error))?;
+            .map_err(|error| shared.not_sent(error))?;
         return shared.post_copy(memory, bytes, outgoing);
     }
     until(shared, watch, Operation::Take, |state| state.post_bytes(bytes, outgoing))
         .await
-        .and_then(|posted| posted)
+        .map_err(|error| shared.not_sent(error))?
         .map_err(|error| shared.not_posted(Operation::Send, error))
 }

@@ -67,6 +67,7 @@ impl Client {
     /// the last attempt to connect.
     async fn call(&mut self, request: &[u8], timeout: Duration) -> io::Result<Vec<u8>> {
         self.last_number += 1;
+        self.failure = None;
         let number = self.last_number.to_be_bytes();
         let exchange = async {
             let connection = self.connected().await?;

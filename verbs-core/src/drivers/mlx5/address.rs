@@ -23,7 +23,7 @@ impl Network {
     /// Returns the network of a destination with the MAC address `mac`.
     ///
     /// `source` is the answer to the query for the source GID. If the query fails, the GID counts as one of RoCE v2:
-    /// Linux 5.9 and earlier lack it. Packets of RoCE v1 have no source port, so a wrong guess changes nothing.
+    /// Linux 5.9 and earlier lack the query. Packets of RoCE v1 have no source port, so a wrong guess changes nothing.
     pub(super) fn ethernet(
         mac: [u8; 6],
         source: Result<ib_uverbs_gid_entry, CommandError>,

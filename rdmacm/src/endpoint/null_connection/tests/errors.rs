@@ -11,7 +11,7 @@ fn all_buffers(own: &Loopback) -> Vec<Buffer> {
 }
 
 #[test]
-fn taken_buffers_are_named() {
+fn acquire_timeout_names_send_buffers() {
     let own = loopback();
     let _held = all_buffers(&own);
     let error = own.connection.acquire_buffer_timeout(Duration::ZERO).expect_err("all are held");
@@ -19,13 +19,13 @@ fn taken_buffers_are_named() {
 }
 
 #[test]
-fn long_message_names_setting() {
+fn long_message_hint_names_setting() {
     let own = loopback();
     let error = own.connection.post_bytes(&[0; LENGTH + 1]).expect_err("too long");
     assert_eq!((error.errno(), error.hint()), (libc::EMSGSIZE, Some(hint::SEND_BUFFER_SIZE)));
 }
 
-/// Posting bytes takes a buffer, and fails as posting.
+/// `post_bytes` acquires a buffer, but its errors name sending.
 #[test]
 fn ended_connection_names_call_and_side() {
     let own = loopback();
@@ -38,6 +38,6 @@ fn ended_connection_names_call_and_side() {
     ];
     for (error, operation) in failures.iter().zip(["send on", "send on", "receive on"]) {
         assert_eq!((error.operation(), error.kind()), (operation, &ErrorKind::Disconnected));
-        assert_eq!(error.hint(), Some("this side has ended it"));
+        assert_eq!(error.hint(), Some(hint::ENDED_LOCALLY));
     }
 }

@@ -55,6 +55,11 @@ mod one_sided {
         let _export = lend(&client, &memory).expect("lend");
         let remote = borrowed(&server).expect("receive").expect("a message");
         assert_eq!(exchange(&server, &remote, b"behind").expect("exchange"), b"before");
+        if address.ip() == super::roce(0).ip() {
+            let counter = client.export(&memory, 8.., RemoteAccess::ATOMIC).expect("export");
+            let next = || ticket(&server, &counter.remote_memory()).expect("add");
+            assert_eq!([next(), next()], [0, 1]);
+        }
         // On iWARP the written bytes have arrived before a later message.
         let buffer = server.acquire_buffer().expect("a buffer");
         server.post_send(buffer).expect("post");
@@ -210,8 +215,61 @@ mod services {
     }
 }
 
+mod in_flight {
+    include!("../../rdmacm/src/guide/snippets/in_flight.rs");
+
+    const LONG: Duration = Duration::from_secs(60);
+    const REQUESTS: u8 = 100;
+
+    pub(super) fn runs(address: super::SocketAddr) {
+        use rdmacm::endpoint::tokio::Listener;
+        use rdmacm::endpoint::{ConnectionConfig, Connector};
+
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let done: io::Result<()> = runtime.expect("a runtime").block_on(async {
+            let listener = Listener::bind(address).expect("listen");
+            let server = listener.local_addr().expect("an IP address");
+            let serving = tokio::spawn(async move {
+                let config = ConnectionConfig::default();
+                let connection = listener.accept().await?.accept(&config, &[], LONG).await?;
+                // Answers each two requests in reverse order, and not the last one.
+                for _ in 0..REQUESTS / 2 {
+                    let first = connection.recv().await?.expect("a request").to_vec();
+                    let second = connection.recv().await?.expect("a request").to_vec();
+                    connection.post_bytes(&second).await?;
+                    connection.post_bytes(&first).await?;
+                }
+                connection.recv().await?.expect("the last request");
+                connection.recv().await
+            });
+            let connection = Connection::connect(&Connector::new(), server).await?;
+            let client = Arc::new(Client::new(connection, 8));
+            let mut calls = tokio::task::JoinSet::new();
+            for number in 0..REQUESTS {
+                let client = Arc::clone(&client);
+                calls.spawn(async move { (number, client.call(&[number], LONG).await) });
+            }
+            while let Some(call) = calls.join_next().await {
+                let (number, response) = call.expect("a call should not panic");
+                assert_eq!(response?, [number]);
+            }
+            assert_eq!(client.permits.available_permits(), 8);
+            let late = client.call(b"last", Duration::from_millis(50)).await;
+            assert_eq!(late.expect_err("no response").kind(), io::ErrorKind::TimedOut);
+            assert_eq!(client.permits.available_permits(), 7, "the request is in flight");
+            client.connection.abort().await;
+            let late = client.call(b"later", LONG).await;
+            assert_ne!(late.expect_err("the end").kind(), io::ErrorKind::TimedOut);
+            assert!(serving.await.expect("server should not panic")?.is_none());
+            Ok(())
+        });
+        done.expect("no failure");
+    }
+}
+
 fn run(address: SocketAddr) {
     services::runs(address);
+    in_flight::runs(address);
     first_connection::runs(address);
     memory::runs(address);
     one_sided::runs(address);

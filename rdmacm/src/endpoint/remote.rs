@@ -23,7 +23,8 @@ use crate::verbs::{DmaMemory, ProtectionDomain};
 impl Connection {
     /// Lets the peer access the bytes in `part` of `memory` with the given `rights`.
     ///
-    /// A `part` of `..` is all of the memory. Other bytes are not accessible. The access lasts as long as the [`ExportedMemory`] and the connection. One
+    /// A `part` of `..` is all of the memory. Other bytes are not accessible, and the offset 0 of the peer's
+    /// [`RemoteMemory`] is the first byte of the part. The access lasts as long as the [`ExportedMemory`] and the connection. One
     /// memory may be exported to many peers. Each export registers the part, which pins its pages and may take a while;
     /// [`RegisteredMemory`] is registered once.
     ///
@@ -113,6 +114,8 @@ impl Connection {
 
     /// Starts to write the bytes of `buffer` to the peer's memory.
     ///
+    /// The bytes are written `offset` bytes after the beginning of `to`.
+    ///
     /// The peer's program is not notified. When the operation has completed on InfiniBand and RoCE, the bytes are in
     /// the peer's memory. On iWARP they are written before any later message arrives.
     ///
@@ -156,7 +159,7 @@ impl Connection {
 
     /// Posts a write of the bytes in `buffer` to the peer's memory without waiting until it completes.
     ///
-    /// The write takes effect before any message that is posted later.
+    /// The bytes are written `offset` bytes after the beginning of `to`, before any message that is posted later arrives.
     ///
     /// # Errors
     ///
@@ -169,6 +172,8 @@ impl Connection {
     }
 
     /// Starts to fill `buffer`, at its length, from the peer's memory.
+    ///
+    /// The bytes are read `offset` bytes after the beginning of `from`.
     ///
     /// Reads in flight may take effect in any order relative to writes of the owner. To order two reads, wait for the
     /// first. The bytes of one read are not copied in any guaranteed order.
@@ -208,7 +213,8 @@ impl Connection {
 
     /// Starts to compare a number of the peer with `compare`, and to store `swap` if they are equal.
     ///
-    /// The operation is atomic. Its result is the previous value of the number at `offset`.
+    /// The operation is atomic. Its result is the previous value of the number, which begins `offset` bytes after the
+    /// beginning of `at`.
     ///
     /// A number has 8 bytes, at an address that is a multiple of 8, in the byte order of the peer's machine. The device
     /// writes the answer to `buffer`. The buffer returns to the connection when the operation returns its result, or when
@@ -223,7 +229,7 @@ impl Connection {
     ///   [`RemoteAccess::ATOMIC`].
     /// - [`ErrorKind::InvalidInput`] if the two sides have negotiated no atomics
     ///   ([`ConnectionConfig::initiator_depth`]).
-    /// - [`ErrorKind::Unsupported`] if the device has no atomics (siw).
+    /// - [`ErrorKind::Unsupported`] if the device has no atomics (siw). The connection is not affected.
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     pub fn start_compare_swap(
         &self,

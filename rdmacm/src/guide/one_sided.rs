@@ -15,8 +15,8 @@
 //! and wait for each later. Tasks await [`read`](crate::endpoint::task::Connection::read),
 //! [`write`](crate::endpoint::task::Connection::write),
 //! [`compare_swap`](crate::endpoint::task::Connection::compare_swap) and
-//! [`fetch_add`](crate::endpoint::task::Connection::fetch_add), the last two without a buffer. They run several calls at
-//! the same time, each on a clone of the connection.
+//! [`fetch_add`](crate::endpoint::task::Connection::fetch_add), the last two without a buffer. Several calls run at the
+//! same time: in one task with `join!`, or in several tasks, each with a clone of the connection.
 //!
 //! 1. The call checks access rights and bounds, and the device of the owner checks them again. A request that the
 //!    device refuses ends the connection.
@@ -29,11 +29,14 @@
 //!    program with more data sets a larger size, or starts several operations.
 //! 4. The owner can use the memory meanwhile, but only by copying: [`read`](crate::endpoint::DmaMemory::read) and
 //!    [`write`](crate::endpoint::DmaMemory::write) are not atomic. An export does not borrow the memory. Threads that
-//!    share it put it in a [`RwLock`](std::sync::RwLock); the lock does not stop the peer.
+//!    share it put it in a [`RwLock`](std::sync::RwLock), and tasks that export it in an asynchronous one, such as
+//!    `tokio::sync::RwLock`; the lock does not stop the peer.
 //! 5. Several peers can change one number with
 //!    [`start_compare_swap`](crate::endpoint::Connection::start_compare_swap) and
 //!    [`start_fetch_add`](crate::endpoint::Connection::start_fetch_add). These operations are atomic among all that the
-//!    owner's device performs.
+//!    owner's device performs. A number has 8 bytes in the byte order of the owner's machine: the owner uses
+//!    [`u64::to_ne_bytes`] and [`u64::from_ne_bytes`], and exports the number with
+//!    [`RemoteAccess::ATOMIC`](crate::endpoint::RemoteAccess::ATOMIC).
 //! 6. Programs that do not use this library describe memory in other formats, mostly as an address, a key and a length.
 //!    [`RemoteMemory::new`](crate::endpoint::RemoteMemory::new) and
 //!    [`ExportedMemory::remote_memory`](crate::endpoint::ExportedMemory::remote_memory) convert in both directions.

@@ -9,16 +9,21 @@
 #![cfg_attr(not(feature = "tokio"), doc = "```text")]
 //! # use rdmacm::endpoint::tokio::Listener;
 //! # async fn serve(listener: &Listener) -> Result<(), Box<dyn std::error::Error>> {
-//! tokio::select! {
-//!     incoming = listener.accept() => { /* serve it in a task */ drop(incoming?) }
-//!     signal = tokio::signal::ctrl_c() => { /* stop */ signal? }
+//! // A signal that arrives while no such future exists is lost, so there is one for all rounds.
+//! let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
+//! loop {
+//!     tokio::select! {
+//!         incoming = listener.accept() => { /* serve it in a task */ drop(incoming?) }
+//!         signal = &mut stop => { signal?; break }
+//!     }
 //! }
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! Dropping the listener rejects the clients that were not accepted. Closing a connection with [`close`] sends all
-//! posted messages first. Dropping a connection, also together with its task, ends it at once. The peer is notified in
+//! posted messages first. On RoCE and InfiniBand it then waits for the next call of the peer, and returns `TimedOut` if
+//! there is none. Dropping a connection, also together with its task, ends it at once. The peer is notified in
 //! both cases.
 //!
 //! A thread that accepts wakes from time to time, and checks a flag that a signal handler sets (for example with the
@@ -93,14 +98,19 @@
 //! taken gets an error. On RoCE and InfiniBand, [`close`] waits until the client answers, so a client that makes no call
 //! delays the end by `grace`. All responses were sent before that.
 //!
-//! A client can have several requests in flight. It posts each with its number, receives in one task, and keeps the
-//! waiting callers in a map by the number. If a post fails, its caller removes the entry. The peer's
-//! [receive buffers](crate::endpoint::ConnectionConfig::receive_buffers) bound the number of requests in flight, for
-//! example by a semaphore. A request that has timed out stays in flight until its response arrives. The entry in the map
-//! holds the permit of the semaphore, so the permit is released when the response arrives, not at the timeout. A server that drops each request before it posts the response needs as many receive buffers as there
-//! are requests in flight; otherwise see [flow control](super::memory#flow-control). The receiving task holds a clone of the connection, so dropping the other handles does not
-//! end the connection: the client [aborts](crate::endpoint::task::Connection::abort) or closes it. When [`recv`] returns
-//! `None` or an error, the task drops the senders of all waiting callers, which then return an error.
+//! A client can have several requests in flight. One task receives, and a map has the waiting callers by the numbers of
+//! their requests:
+//!
+#![cfg_attr(feature = "tokio", doc = "```no_run")]
+#![cfg_attr(not(feature = "tokio"), doc = "```text")]
+#![doc = include_str!("snippets/in_flight.rs")]
+//! ```
+//!
+//! The [receive buffers](crate::endpoint::ConnectionConfig::receive_buffers) of both sides bound the number of requests
+//! in flight. A server that drops each request before it posts the response needs as many as there are requests in
+//! flight; otherwise see [flow control](super::memory#flow-control). The receiving task holds a clone of the connection,
+//! so dropping the client does not end the connection: the program closes or
+//! [aborts](crate::endpoint::task::Connection::abort) it.
 //!
 //! [`close`]: crate::endpoint::task::Connection::close
 //! [`recv`]: crate::endpoint::task::Connection::recv

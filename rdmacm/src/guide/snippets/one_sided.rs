@@ -24,3 +24,9 @@ fn exchange(connection: &Connection, at: &RemoteMemory, bytes: &[u8]) -> rdmacm:
     connection.start_write(buffer, at, 0)?.wait()?;
     Ok(before)
 }
+
+/// Adds 1 to the number at `at`, and returns its previous value. siw has no such operations.
+fn ticket(connection: &Connection, at: &RemoteMemory) -> rdmacm::Result<u64> {
+    let buffer = connection.acquire_buffer()?;
+    connection.start_fetch_add(buffer, at, 0, 1)?.wait()
+}

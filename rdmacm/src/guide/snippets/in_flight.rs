@@ -1,0 +1,75 @@
+use rdmacm::endpoint::tokio::Connection;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{collections::HashMap, io, time::Duration};
+use tokio::{sync::{OwnedSemaphorePermit, Semaphore, oneshot}, time};
+
+/// The callers that wait for a response, by the numbers of their requests. The permit is released
+/// when the response arrives: a request that has timed out is in flight until then.
+type Callers = HashMap<u64, (oneshot::Sender<Vec<u8>>, OwnedSemaphorePermit)>;
+
+/// A client with several requests in flight.
+struct Client {
+    connection: Connection,
+    /// `None` after the end of the connection.
+    callers: Arc<Mutex<Option<Callers>>>,
+    permits: Arc<Semaphore>,
+    last_number: AtomicU64,
+}
+
+impl Client {
+    /// Both sides have at least `in_flight` receive buffers.
+    fn new(connection: Connection, in_flight: usize) -> Self {
+        let callers = Arc::new(Mutex::new(Some(Callers::new())));
+        tokio::spawn(receive(connection.clone(), Arc::clone(&callers)));
+        let (permits, last_number) = (Arc::new(Semaphore::new(in_flight)), AtomicU64::new(0));
+        Self { connection, callers, permits, last_number }
+    }
+
+    /// Sends a request and returns the response.
+    async fn call(&self, request: &[u8], timeout: Duration) -> io::Result<Vec<u8>> {
+        let exchange = async {
+            let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(io::Error::other)?;
+            let mut buffer = self.connection.acquire_buffer().await?;
+            // No `await` follows until the request is posted. So a timeout leaves no caller in the
+            // map whose request is not in flight.
+            let number = self.last_number.fetch_add(1, Ordering::Relaxed);
+            buffer.copy_from(&[&number.to_be_bytes(), request].concat())?;
+            let (sender, response) = oneshot::channel();
+            // The response may arrive as soon as the request is posted.
+            change(&self.callers, |callers| callers.insert(number, (sender, permit)))?;
+            if let Err(error) = self.connection.post_send(buffer) {
+                change(&self.callers, |callers| callers.remove(&number))?;
+                return Err(error.into());
+            }
+            response.await.map_err(|_| io::ErrorKind::ConnectionReset.into())
+        };
+        time::timeout(timeout, exchange).await?
+    }
+}
+
+/// Calls `change` with the map, unless the connection has ended.
+fn change<T>(
+    callers: &Mutex<Option<Callers>>,
+    change: impl FnOnce(&mut Callers) -> T,
+) -> io::Result<T> {
+    let mut callers = callers.lock().unwrap_or_else(PoisonError::into_inner);
+    callers.as_mut().map(change).ok_or_else(|| io::ErrorKind::ConnectionReset.into())
+}
+
+/// Returns responses to their callers until the connection ends.
+async fn receive(connection: Connection, callers: Arc<Mutex<Option<Callers>>>) {
+    while let Ok(Some(response)) = connection.recv().await {
+        let Some((number, body)) = response.split_first_chunk() else { break };
+        let (number, body) = (u64::from_be_bytes(*number), body.to_vec());
+        // Posts its buffer again, before the permit is released.
+        drop(response);
+        if let Ok(Some((sender, _permit))) = change(&callers, |callers| callers.remove(&number)) {
+            // The caller may have timed out.
+            let _ = sender.send(body);
+        }
+    }
+    // Drops the senders: the callers return an error.
+    *callers.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    connection.abort().await;
+}

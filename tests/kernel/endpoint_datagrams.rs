@@ -17,7 +17,7 @@ use rdmacm_tests::wait_until;
 
 use crate::child::in_child;
 use crate::fixtures::{
-    LONG, NO_LISTENER, announce, asleep, assert_invalid, objects, roce, roce_end, roce_ip,
+    LONG, NO_LISTENER, announce, asleep, assert_invalid, is_card, objects, roce, roce_end, roce_ip,
     roce_name, roce_v6, siw,
 };
 use crate::netdev::{ip, wait_until_usable};
@@ -556,7 +556,8 @@ fn device_removal_ends_socket() {
         let error = result.expect_err("device should be removed");
         assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
     }
-    assert!(deletion.waits(), "the sockets have it open");
+    // The driver of the card ends the contexts, so the deletion may be over.
+    assert!(is_card() || deletion.waits(), "the sockets have it open");
     drop(group);
     drop((client, server, peer));
     deletion.finish();

@@ -63,7 +63,7 @@ impl Loopback {
         for buffer in free.drain(sends..) {
             queues.post_recv(buffer)?;
         }
-        // The core takes the queue of a new endpoint for armed.
+        // The core assumes that the queue of a new endpoint is armed.
         recv_cq.request_notify(false)?;
         let (commands, kernel) = UnixStream::pair().expect("a pair of sockets");
         let channel = channel_on(commands.into());

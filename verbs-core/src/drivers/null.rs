@@ -44,17 +44,18 @@ pub struct Null {
 }
 
 impl Null {
-    /// Creates a driver of a device that flushes receives as `flush` says.
+    /// Creates a driver of a device that flushes receives according to `flush`.
     ///
-    /// On request, as rxe does, a command flushes the receives that are posted in ERR. If the library flushes them, as for
-    /// siw, the device completes only receives without memory, and at once: they are those of the library itself.
+    /// With [`FlushMode::OnRequest`], as on rxe, a command flushes the receives that are posted in ERR. With
+    /// [`FlushMode::Library`], as on siw, the device completes a receive without scatter entries at once: only the library
+    /// posts such receives.
     pub fn with_flush(flush: FlushMode) -> Self {
         Self { last_number: AtomicU32::new(0), doorbells: Arc::default(), flush }
     }
 }
 
 impl Default for Null {
-    /// Creates a driver of a device that needs no help to flush.
+    /// Creates a driver of a device that flushes without a command.
     fn default() -> Self {
         Self::with_flush(FlushMode::Device)
     }
@@ -139,7 +140,7 @@ pub struct NullRecvRing {
     flush: FlushMode,
 }
 
-/// The receives of a queue pair that no message has taken, which the library flushes.
+/// The posted receives of a queue pair, which the library flushes.
 #[derive(Debug)]
 struct Orphans(Arc<DeviceQp>);
 
@@ -405,7 +406,7 @@ impl RecvOps for NullRecvRing {
 
 impl OrphanedRequests for Orphans {
     fn take(&self) -> Vec<u64> {
-        // Locked in the order of a post, so that no post reuses a place before its identifier is read.
+        // A post takes the locks in this order. While both are held, no post reuses a place before its identifier is read.
         let mut waiting = ignore_poison(self.0.receives.lock());
         let identifiers = ignore_poison(self.0.identifiers.receives.lock());
         waiting.drain(..).map(|place| identifiers[place]).collect()

@@ -18,7 +18,7 @@ fn huge_reported_queue_takes_little_memory() {
     assert!(companions.in_use.capacity() < 1 << 17, "{}", companions.in_use.capacity());
 }
 
-/// The event of completions that the library injects is that of a queue pair, which a poll could destroy.
+/// A private queue pair raises the event of injected completions. A poll must not destroy the queue pair.
 #[test]
 fn polls_issue_no_commands_if_deferred() {
     let (file, recorder) = UverbsFile::recording();

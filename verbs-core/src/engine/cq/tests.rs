@@ -9,7 +9,7 @@ const QP_NUM: u32 = 3;
 const FLUSHED: u64 = 5;
 const WAKEUP: u64 = 7;
 
-/// A completion queue for which a thread waits.
+/// An armed completion queue.
 #[derive(Debug)]
 struct Queue {
     device: DeviceContext,
@@ -50,7 +50,7 @@ impl Queue {
     }
 }
 
-/// The numbers of calls that destroy wakeup requests.
+/// How often wakeup requests were destroyed and dropped.
 #[derive(Debug, Default)]
 struct Counts {
     destroyed: AtomicUsize,
@@ -133,7 +133,7 @@ fn every_wakeup_is_destroyed_with_queue() {
     assert_eq!((counts.destroyed(), counts.dropped()), (2, 0), "its completion was polled");
 }
 
-/// A wakeup request that completes at once, and whose event another thread would poll at once.
+/// A wakeup request that completes within `raise_event`, and polls there in place of the thread that the event wakes.
 #[derive(Debug)]
 struct ImmediateWakeup {
     queue: Arc<Queue>,
@@ -146,7 +146,7 @@ impl WakeupRequest for ImmediateWakeup {
     }
 
     fn raise_event(&self) {
-        assert!(self.queue.can_be_polled(), "an event is raised by a command");
+        assert!(self.queue.can_be_polled(), "no lock should be held while the event is raised");
         self.queue.inject(WAKEUP, || None);
         ignore_poison(self.polled.lock()).extend(self.queue.polled());
     }
@@ -160,11 +160,11 @@ impl WakeupRequest for ImmediateWakeup {
 
 /// The thread that the event wakes may poll before [`WakeupRequest::raise_event`] returns.
 #[test]
-fn wakeup_is_hidden_when_it_raises_its_event() {
+fn wakeup_is_hidden_while_raising_event() {
     let queue = Arc::new(Queue::new());
     let wakeup = Arc::new(ImmediateWakeup { queue: Arc::clone(&queue), polled: Mutex::default() });
     queue.inject(FLUSHED, || {
-        assert!(queue.can_be_polled(), "a wakeup request is created by a command");
+        assert!(queue.can_be_polled(), "no lock should be held while the request is created");
         Some(Arc::clone(&wakeup) as Arc<dyn WakeupRequest>)
     });
     assert_eq!(*ignore_poison(wakeup.polled.lock()), [FLUSHED]);

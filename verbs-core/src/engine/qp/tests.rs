@@ -23,7 +23,7 @@ impl QpOwner for Owner<'_> {
     }
 }
 
-/// The flush may not have seen the request of another thread, which posts while it lasts.
+/// A flush may miss a request that another thread posts during the flush.
 #[test]
 fn post_during_flush_owes_another_flush() {
     let driver = AnyDriver::Null(Null::with_flush(FlushMode::Library));

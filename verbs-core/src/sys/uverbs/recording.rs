@@ -89,8 +89,8 @@ impl Recorder {
 
     /// Makes a file without commands accept only commands of `length` bytes together.
     ///
-    /// It refuses all further ones with EPERM. The commands are those of one thread: they no longer go to the end of the
-    /// file, which has its length already.
+    /// It refuses all further ones with EPERM. Only one thread may issue commands then: they are written from the beginning,
+    /// because the file already has its final length.
     #[cfg(test)]
     pub(crate) fn refuse_after(&self, length: usize) {
         fcntl(&self.file, FcntlArg::F_SETFL(OFlag::empty())).expect("write from the beginning");

@@ -19,29 +19,29 @@ use crate::verbs::{Context, QpState, QueuePairAttributes};
 
 impl Loopback {
     /// Sends a message, and receives it.
-    fn message(&self) -> Message {
+    fn send_and_receive(&self) -> Message {
         self.send(8);
         self.connection.try_recv().expect("receive").expect("a message")
     }
 
     /// Moves the queue pair to ERR.
-    fn fail(&self) {
+    fn move_to_err(&self) {
         let qp = self.connection.shared.lock_here().state.qp().expect("a queue pair");
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
     }
 
     /// Calls `look` with the locked state. Unlocking it afterwards neither wakes a waiter nor flushes.
-    fn look<T>(&self, look: impl FnOnce(&SharedState) -> T) -> T {
+    fn with_state<T>(&self, look: impl FnOnce(&SharedState) -> T) -> T {
         let locked = ignore_poison(self.connection.shared.locked.lock());
         look(&locked)
     }
 
     fn owes_flush(&self) -> bool {
-        self.look(|locked| locked.state.owes_flush())
+        self.with_state(|locked| locked.state.owes_flush())
     }
 }
 
-/// Creates a connection whose device flushes as `flush` says.
+/// Creates a connection whose device flushes according to `flush`.
 fn loopback(file: UverbsFile, flush: FlushMode) -> Loopback {
     loopback_on(&Context::on_file(file, AnyDriver::Null(Null::with_flush(flush))))
 }
@@ -58,8 +58,8 @@ fn count(recorder: &Recorder, command: u32) -> usize {
 fn receive_in_err_is_flushed_after_unlock() {
     let (file, recorder) = UverbsFile::recording();
     let own = loopback(file, FlushMode::OnRequest);
-    let message = own.message();
-    own.fail();
+    let message = own.send_and_receive();
+    own.move_to_err();
     let changes = || count(&recorder, IB_USER_VERBS_CMD_MODIFY_QP);
     let before = changes();
     own.send(8);
@@ -75,7 +75,7 @@ fn receive_in_err_is_flushed_after_unlock() {
 fn send_in_err_is_flushed_if_loop_waits() {
     let own = loopback(UverbsFile::silent(), FlushMode::Library);
     assert!(would_block(own.connection.try_recv()).is_none(), "an event loop waits");
-    own.fail();
+    own.move_to_err();
     own.connection.try_post_bytes(b"x").expect("post");
     assert!(!own.owes_flush());
 }
@@ -85,20 +85,20 @@ fn send_in_err_is_flushed_if_loop_waits() {
 fn flushed_send_is_polled_without_event() {
     let (file, recorder) = UverbsFile::recording();
     let own = loopback(file, FlushMode::Library);
-    own.fail();
+    own.move_to_err();
     recorder.refuse();
     own.connection.try_post_bytes(b"x").expect("post");
-    assert!(own.look(|locked| locked.state.core.has_sent_all()));
+    assert!(own.with_state(|locked| locked.state.core.has_sent_all()));
 }
 
-/// The library has a queue pair that raises the event for completions of its own.
+/// A private queue pair raises the event of injected completions.
 ///
 /// Builds with debug assertions panic if it is destroyed while the state is locked.
 #[test]
 fn polled_wakeup_is_destroyed_by_next_arming() {
     let (file, recorder) = UverbsFile::recording();
     let own = loopback(file, FlushMode::Library);
-    own.fail();
+    own.move_to_err();
     let destroyed = || count(&recorder, IB_USER_VERBS_CMD_DESTROY_QP);
     own.connection.try_recv().expect_err("the receives are flushed");
     assert_eq!(destroyed(), 0);
@@ -138,14 +138,14 @@ fn abort_waits_until_requests_are_flushed() {
     let (file, device) = UverbsFile::on_socket();
     let context = Context::on_file(file, AnyDriver::Null(Null::with_flush(FlushMode::OnRequest)));
     let own = loopback_on(&context);
-    let message = own.message();
-    own.fail();
+    let message = own.send_and_receive();
+    own.move_to_err();
     fill(context.file());
     drain(&own.kernel);
     let has_waited = thread::scope(|scope| {
         scope.spawn(|| drop(message));
         wait_until(|| {
-            own.look(|locked| {
+            own.with_state(|locked| {
                 locked.state.core.counters().receives_reposted == 1 && !locked.state.owes_flush()
             })
         });
@@ -153,7 +153,7 @@ fn abort_waits_until_requests_are_flushed() {
         let (mut waits, mut has_destroyed) = (false, false);
         // The first object that an abort destroys is the id.
         wait_until(|| {
-            waits = own.look(|locked| locked.waits_for_commands);
+            waits = own.with_state(|locked| locked.waits_for_commands);
             has_destroyed = drain(&own.kernel);
             waits || has_destroyed
         });

@@ -197,8 +197,8 @@ impl RemoteMemory {
     ) -> Error {
         let (errno, reason) = match self.rights.contains(right) {
             false => {
-                let names: Vec<_> = right.iter_names().map(|(name, _)| name).collect();
-                (libc::EACCES, format!("the peer does not grant RemoteAccess::{}", names.join("")))
+                let name: String = right.iter_names().map(|(name, _)| name).collect();
+                (libc::EACCES, format!("the peer does not grant RemoteAccess::{name}"))
             }
             true => (libc::EINVAL, format!("the memory has {} bytes", self.length)),
         };

@@ -194,13 +194,10 @@ impl Shared {
 
     #[cold]
     fn too_long(&self, length: usize) -> Error {
-        let reason = format!("a send buffer has room for {}", self.max_message_len).into();
-        let kind = ErrorKind::InvalidInput { errno: libc::EMSGSIZE, reason };
-        let error = Error::new("fill a buffer with", format!("{length} bytes"), kind);
         let is_socket =
             self.lock_for(Operation::Send).is_ok_and(|guarded| guarded.state.cm.is_some());
         let hint = if is_socket { hint::DATAGRAM_SIZE } else { hint::SEND_BUFFER_SIZE };
-        error.with_optional_hint(Some(hint))
+        Error::message_too_long(length, self.max_message_len, hint)
     }
 
     #[cold]

@@ -67,7 +67,7 @@ impl Error {
         subject: impl Into<Cow<'static, str>>,
         kind: ErrorKind,
     ) -> Self {
-        // The limit is one of the process, for any operation.
+        // Any operation may need a descriptor, and the kernel's limit is one for the whole process.
         Self(Cause::Failed(Box::new(Failure {
             operation,
             subject: subject.into(),
@@ -96,6 +96,14 @@ impl Error {
         Self::new(operation, subject, kind)
     }
 
+    /// Creates the error of a message of `length` bytes for a send buffer of `capacity` bytes.
+    pub(crate) fn message_too_long(length: usize, capacity: usize, hint: &'static str) -> Self {
+        let reason = format!("a send buffer has room for {capacity}").into();
+        let kind = ErrorKind::InvalidInput { errno: Errno::EMSGSIZE as i32, reason };
+        Self::new("fill a buffer with", format!("{length} bytes"), kind)
+            .with_optional_hint(Some(hint))
+    }
+
     /// Creates the error of a call that would wait.
     pub(crate) fn would_block(wait: &'static Wait) -> Self {
         Self(Cause::WouldBlock(wait))
@@ -116,14 +124,9 @@ impl Error {
     }
 
     /// Adds a hint for the user if the error is of `kind` and there is no hint yet.
-    pub(crate) fn with_hint_for(mut self, kind: &ErrorKind, hint: &'static str) -> Self {
-        match &mut self.0 {
-            Cause::Failed(failure) if failure.kind == *kind => {
-                failure.hint.get_or_insert(hint);
-            }
-            _ => {}
-        }
-        self
+    pub(crate) fn with_hint_for(self, kind: &ErrorKind, hint: &'static str) -> Self {
+        let is_meant = matches!(&self.0, Cause::Failed(failure) if failure.kind == *kind);
+        self.with_optional_hint(is_meant.then_some(hint))
     }
 
     /// Adds a hint for the user if there is none yet.

@@ -10,7 +10,7 @@ use super::return_list::{ReturnList, Returned};
 use super::{PollGroup, PollGroupConfig};
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::{Error, ErrorKind as Kind, Result, hint};
+use crate::error::{Error, Result, hint};
 use crate::verbs::{RegisteredBuffer, SendOperation};
 
 const HELD: &str = "the memory is taken out only when the buffer is dropped or posted";
@@ -156,13 +156,10 @@ impl SendBuffer {
 
 /// Checks that a message of `length` bytes fits into a buffer of `capacity` bytes.
 pub(super) fn check_length(length: usize, capacity: usize) -> Result<()> {
-    if length <= capacity {
-        return Ok(());
+    if length > capacity {
+        return Err(Error::message_too_long(length, capacity, hint::SEND_BUFFER_SIZE));
     }
-    let reason = format!("a send buffer has room for {capacity}").into();
-    let kind = Kind::InvalidInput { errno: libc::EMSGSIZE, reason };
-    let error = Error::new("fill a buffer with", format!("{length} bytes"), kind);
-    Err(error.with_optional_hint(Some(hint::SEND_BUFFER_SIZE)))
+    Ok(())
 }
 
 impl Deref for SendBuffer {

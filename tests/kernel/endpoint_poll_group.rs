@@ -48,7 +48,7 @@ impl Group {
     }
 
     #[track_caller]
-    pub(crate) fn is_established(&mut self, member: Member) {
+    pub(crate) fn expect_established(&mut self, member: Member) {
         let event = self.next();
         assert!(matches!(&event, Event::Established(found) if *found == member), "{event:?}");
     }
@@ -81,7 +81,7 @@ impl Group {
 
     /// Closes `peer`, and asserts that this ends `member`.
     #[track_caller]
-    pub(crate) fn is_closed_by(&mut self, peer: &Connection, member: Member) {
+    pub(crate) fn expect_closed_by(&mut self, peer: &Connection, member: Member) {
         thread::scope(|scope| {
             let closes = scope.spawn(|| peer.close(LONG).expect("close"));
             assert!(matches!(self.end(member), End::Peer));
@@ -91,7 +91,7 @@ impl Group {
 
     /// Asserts that the group has no event.
     #[track_caller]
-    pub(crate) fn is_quiet(&mut self) {
+    pub(crate) fn expect_quiet(&mut self) {
         let mut events = Vec::new();
         self.group.wait(&mut events, Some(Duration::from_millis(50))).expect("wait");
         self.events.extend(events);
@@ -111,7 +111,7 @@ impl Group {
             let client = scope.spawn(move || connector.connect(server).expect("connect"));
             let incoming = listener.accept_timeout(LONG).expect("a request");
             let member = self.group.add(incoming, b"welcome", LONG).expect("add");
-            self.is_established(member);
+            self.expect_established(member);
             (client.join().expect("client should not panic"), member)
         })
     }
@@ -131,7 +131,7 @@ impl Group {
                 let incoming = listener.accept_timeout(LONG).expect("a request");
                 incoming.accept(config, b"welcome", LONG).expect("accept")
             });
-            self.is_established(member);
+            self.expect_established(member);
             (accepted.join().expect("server should not panic"), member)
         })
     }
@@ -202,7 +202,7 @@ fn messages_go_both_ways(address: SocketAddr) {
     assert!(matches!(&event, Event::Sent(member) if *member == one), "{event:?}");
     let counters = group.group.stats(one).expect("member should not have ended");
     assert_eq!((counters.messages_received, counters.messages_sent), (1, 2));
-    group.is_closed_by(&first, one);
+    group.expect_closed_by(&first, one);
     assert_eq!((group.group.len(), group.group.stats(one)), (1, None));
     drop((group, second, listener));
     assert_eq!(objects_at(address), before);
@@ -319,7 +319,7 @@ fn writable_follows_would_block_once() {
     let kept = [one, one, two].map(|member| group.group.acquire_buffer(member).expect("a buffer"));
     // The first member has no free place, and the second one finds no free buffer.
     [one, one, two, two].into_iter().for_each(|member| blocks(&mut group, member));
-    group.is_quiet();
+    group.expect_quiet();
     let [mut sent, _kept, _also_kept] = kept;
     sent.copy_from(b"sent").expect("the value should fit");
     group.group.post_send(sent).expect("post");
@@ -330,15 +330,15 @@ fn writable_follows_would_block_once() {
     assert!(matches!(&writable, Event::Writable(member) if *member == two), "{writable:?}");
     let writable = group.next();
     assert!(matches!(&writable, Event::Writable(member) if *member == one), "{writable:?}");
-    group.is_quiet();
+    group.expect_quiet();
     let taken = group.group.acquire_buffer(two).expect("a buffer");
     blocks(&mut group, one);
-    group.is_quiet();
+    group.expect_quiet();
     drop(taken);
     let writable = group.next();
     assert!(matches!(&writable, Event::Writable(member) if *member == one), "{writable:?}");
     drop(group.group.acquire_buffer(one).expect("a buffer"));
-    group.is_quiet();
+    group.expect_quiet();
 }
 
 fn is_readable(group: &PollGroup, timeout: PollTimeout) -> bool {
@@ -444,7 +444,7 @@ fn message_outlives_member_and_group() {
     client.post_bytes(b"kept").expect("post");
     let message = group.message(member);
     let buffer = group.group.acquire_buffer(member).expect("a buffer");
-    group.is_closed_by(&client, member);
+    group.expect_closed_by(&client, member);
     // Another member may have the same queue pair number now. It must not get the buffer.
     let (client, other) = group.accepts(&listener, &ConnectionConfig::default());
     let error = group.group.post_send(buffer).expect_err("the member should have ended");

@@ -40,7 +40,7 @@ fn close_flushes_pending_sends(address: SocketAddr) {
     });
     let error = group.group.close(member).expect_err("the member has ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
-    group.is_quiet();
+    group.expect_quiet();
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn messages_precede_end(address: SocketAddr) {
             closes.join().expect("client should not panic");
         });
     }
-    group.is_quiet();
+    group.expect_quiet();
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn siw_starved_member_ends_with_overrun() {
     let (client, member) = group.accepts(&listener, &config);
     client.post_bytes(b"next").expect("post");
     assert_eq!(*group.message(member), *b"next");
-    group.is_closed_by(&client, member);
+    group.expect_closed_by(&client, member);
 }
 
 /// On RoCE a message without a buffer waits at the peer, and arrives when a buffer is free.
@@ -183,7 +183,7 @@ fn rxe_message_waits_for_buffer() {
     for _ in 0..5 {
         (0..4_u8).for_each(|number| client.post_bytes(&[number]).expect("post"));
         let held: Vec<_> = (0..2).map(|_| group.message(member)).collect();
-        group.is_quiet();
+        group.expect_quiet();
         drop(held);
         for number in 2..4 {
             assert_eq!(*group.message(member), [number]);
@@ -223,7 +223,7 @@ fn attempts_fail_as_connections_do(address: SocketAddr) {
     let member = group.group.connect(&connector, server).expect("connect");
     group.group.abort(member).expect("abort");
     assert!(matches!(group.end(member), End::Local));
-    group.is_quiet();
+    group.expect_quiet();
     drop((group, listener));
     assert_eq!(objects_at(address), before);
 }
@@ -290,7 +290,7 @@ fn silent_peer_ends_member_with_its_status() {
                 channel.expect_event(EventType::Established).expect("connected");
                 peer
             });
-            group.is_established(member);
+            group.expect_established(member);
             peer.join().expect("peer should not panic")
         });
         bring(peer.io.qp(), QpState::IB_QPS_RESET);
@@ -299,7 +299,7 @@ fn silent_peer_ends_member_with_its_status() {
         }
         let failed = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_RETRY_EXC_ERR);
         assert_eq!(group.failure(member), failed);
-        group.is_quiet();
+        group.expect_quiet();
     }
 }
 

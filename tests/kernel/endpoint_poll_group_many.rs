@@ -199,10 +199,10 @@ fn members_share_queues_and_descriptors() {
     for _ in 0..50 {
         let client = peers.group.connect(&Connector::new(), server).expect("connect");
         let joined = thread::scope(|scope| {
-            let peers = scope.spawn(|| peers.is_established(client));
+            let peers = scope.spawn(|| peers.expect_established(client));
             let incoming = listener.accept_timeout(LONG).expect("a request");
             let member = group.group.add(incoming, &[], LONG).expect("add");
-            group.is_established(member);
+            group.expect_established(member);
             peers.join().expect("the peer should connect");
             member
         });
@@ -237,7 +237,7 @@ fn idle_member_uses_little_memory() {
             let mut peers = Group::new(roce(0), &config);
             for _ in 0..2 * MEMBERS {
                 let client = peers.group.connect(&Connector::new(), server).expect("connect");
-                peers.is_established(client);
+                peers.expect_established(client);
             }
             assert!(rx.recv().is_err(), "the test ends");
         });
@@ -245,7 +245,7 @@ fn idle_member_uses_little_memory() {
             for _ in 0..MEMBERS {
                 let incoming = listener.accept_timeout(LONG).expect("a request");
                 let member = group.group.add(incoming, &[], LONG).expect("add");
-                group.is_established(member);
+                group.expect_established(member);
             }
         };
         // The first members cause these allocations.

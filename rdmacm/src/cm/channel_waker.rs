@@ -30,7 +30,7 @@ pub(super) struct Woken {
 
 impl ChannelWaker {
     /// Returns `true` if the caller has to send a wakeup for events that arrived now.
-    pub(super) fn has_to_wake(&mut self) -> bool {
+    pub(super) fn request_wakeup(&mut self) -> bool {
         self.again = self.pending.is_some();
         !self.again
     }
@@ -54,15 +54,15 @@ mod tests {
     #[test]
     fn event_during_wakeup_causes_another_wakeup() {
         let mut waker = ChannelWaker::default();
-        assert!(waker.has_to_wake());
+        assert!(waker.request_wakeup());
         waker.sent(7);
         assert_eq!(waker.on_event(), Some(Woken { handle: 7, again: false }));
         assert_eq!(waker.on_event(), None);
-        assert!(waker.has_to_wake());
+        assert!(waker.request_wakeup());
         waker.sent(8);
-        assert!(!waker.has_to_wake() && !waker.has_to_wake(), "one wakeup is enough");
+        assert!(!waker.request_wakeup() && !waker.request_wakeup(), "one wakeup is enough");
         assert_eq!(waker.on_event(), Some(Woken { handle: 8, again: true }));
-        assert!(waker.has_to_wake());
+        assert!(waker.request_wakeup());
         waker.sent(9);
         assert_eq!(waker.on_event(), Some(Woken { handle: 9, again: false }), "once");
     }

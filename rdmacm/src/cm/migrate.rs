@@ -149,7 +149,7 @@ impl ChannelInner {
             return;
         }
         let mut waker = self.waker();
-        if !waker.has_to_wake() {
+        if !waker.request_wakeup() {
             return;
         }
         let made = self.file.command(rdma_ucm_create_id {

@@ -162,7 +162,7 @@ impl Attempt {
                 let server = Some(attempt.server);
                 match connect(&endpoint.objects.id, &param, server, until) {
                     Ok(()) => {
-                        trace.is("connecting");
+                        trace.set_state("connecting");
                         let handshake = Handshake { endpoint, request_data: None, server };
                         (Phase::Answer(Box::new(handshake)), until)
                     }

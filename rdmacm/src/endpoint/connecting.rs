@@ -76,7 +76,7 @@ fn start(
 ) -> Result<(Attempt, Trace)> {
     let channel = EventChannel::new()?;
     let (id, asking, until, trace) = connector.ask(&channel, server)?;
-    trace.is("resolving");
+    trace.set_state("resolving");
     let phase = Phase::Address(id, Box::new(asking));
     Ok((Attempt::new(phase, channel, until, overall), trace))
 }
@@ -110,7 +110,7 @@ impl Connecting {
         until: Option<Instant>,
         trace: Trace,
     ) -> Result<Self> {
-        trace.is("accepting");
+        trace.set_state("accepting");
         let handshake = Handshake { endpoint, request_data: Some(request_data), server: None };
         let attempt = Attempt::new(Phase::Answer(Box::new(handshake)), channel, until, until);
         Self::new(attempt, None, trace, None)
@@ -242,7 +242,7 @@ impl Connecting {
 impl Drop for Connecting {
     fn drop(&mut self) {
         if self.attempt.is_some() {
-            self.trace.is("given up");
+            self.trace.set_state("given up");
         }
     }
 }

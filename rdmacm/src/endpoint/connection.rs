@@ -159,7 +159,7 @@ impl Connection {
         let max_message_len = parts.send_buffer_size;
         let shared = Shared::new(state, channel, readiness, name, max_message_len)?;
         trace.local(addresses[0]);
-        trace.is("connected");
+        trace.set_state("connected");
         let shared = Arc::new(shared.traced(mem::take(trace)));
         Ok(Self::of(shared, addresses, private_data.into_boxed_slice(), depths))
     }

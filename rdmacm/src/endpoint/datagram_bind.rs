@@ -118,7 +118,7 @@ impl DatagramSocket {
         let readiness = Arc::new(Readiness::new(&channel)?);
         let shared = Shared::new(state, channel, readiness, name, mtu)?;
         let trace = Trace::socket(token, bound);
-        trace.is("listening");
+        trace.set_state("listening");
         Ok(Self { shared: Arc::new(shared.traced(trace)), address: bound, qp_num, mark })
     }
 }

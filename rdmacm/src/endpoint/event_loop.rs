@@ -60,7 +60,7 @@ impl SharedState {
                     Some(id) => id,
                     None => self.add_waiter(awaited, WaiterKind::EventLoop),
                 };
-                self.waiters.sleeps(id, Wake::EventLoop);
+                self.waiters.set_asleep(id, Wake::EventLoop);
             }
         }
         let Self { waiters, state, .. } = self;

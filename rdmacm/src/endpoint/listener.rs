@@ -118,7 +118,7 @@ impl Listener {
         let (process, reader) = (Process::current(), HandoffMutex::default());
         let is_gone = AtomicBool::default();
         let trace = Trace::listener(id.token(), address);
-        trace.is("listening");
+        trace.set_state("listening");
         Ok(Self { id, channel, address, process, reader, is_gone, trace })
     }
 
@@ -266,7 +266,7 @@ impl Listener {
             let is_mine = event.token() == self.id.token();
             if is_mine && event.event_type() == EventType::DeviceRemoval {
                 self.is_gone.store(true, Ordering::Relaxed);
-                self.trace.is("device gone");
+                self.trace.set_state("device gone");
             }
             return Ok(None);
         };

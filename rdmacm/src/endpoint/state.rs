@@ -182,8 +182,8 @@ impl State {
             match self.core.end() {
                 // The call that ends the endpoint reports that.
                 None | Some(EndReason::Local) => {}
-                Some(EndReason::Remote) => self.trace.is("disconnected"),
-                Some(EndReason::DeviceRemoved) => self.trace.is("device gone"),
+                Some(EndReason::Remote) => self.trace.set_state("disconnected"),
+                Some(EndReason::DeviceRemoved) => self.trace.set_state("device gone"),
                 Some(end) => self.trace.failed(&end.kind()),
             }
         }
@@ -248,7 +248,7 @@ impl State {
     pub(super) fn unless_gone(&mut self, error: Error) -> Result<()> {
         match error.kind() {
             ErrorKind::DeviceRemoved(_) => {
-                self.is_gone();
+                self.on_device_removed();
                 Ok(())
             }
             _ => Err(error),
@@ -256,7 +256,7 @@ impl State {
     }
 
     /// Handles the removal of the device.
-    pub(super) fn is_gone(&mut self) {
+    pub(super) fn on_device_removed(&mut self) {
         self.core.on_device_removed();
         self.apply_effects();
     }
@@ -273,7 +273,7 @@ impl State {
         match (event.event_type(), &mut self.cm, &self.parts) {
             (EventType::DeviceRemoval, ..) => {
                 let polled = self.poll(Interest::All);
-                self.is_gone();
+                self.on_device_removed();
                 return (polled.map(drop), None);
             }
             (_, Some(cm), Some(objects)) => {
@@ -320,7 +320,7 @@ impl State {
         Some(flushed.map(|()| {
             let closes = self.parts.is_some() && self.core.end().is_none();
             if closes {
-                self.trace.is("closing");
+                self.trace.set_state("closing");
                 self.core.set_end(EndReason::Local);
                 self.apply_effects();
             }
@@ -356,7 +356,7 @@ impl State {
         self.must_disconnect = false;
         self.apply_effects();
         if self.parts.is_some() {
-            self.trace.is("closed");
+            self.trace.set_state("closed");
         }
         (self.parts.take(), self.cm.take(), buffers, self.timer.take())
     }

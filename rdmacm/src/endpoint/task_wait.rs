@@ -65,6 +65,6 @@ impl SharedStateGuard<'_> {
             None => self.add_waiter(awaited, WaiterKind::Task),
         };
         task.0 = Some(id);
-        self.waiters.sleeps(id, Wake::Task(waker.clone()));
+        self.waiters.set_asleep(id, Wake::Task(waker.clone()));
     }
 }

@@ -29,7 +29,7 @@ impl Shared {
         };
         wait.waiter = Some(id);
         if is_parked {
-            guarded.waiters.sleeps(id, Wake::Thread(thread::current()));
+            guarded.waiters.set_asleep(id, Wake::Thread(thread::current()));
             drop(guarded);
             match deadline {
                 None => thread::park(),
@@ -38,7 +38,7 @@ impl Shared {
                 }
             }
             let mut guarded = self.lock_here();
-            guarded.waiters.is_awake(id);
+            guarded.waiters.set_awake(id);
             return Ok(guarded);
         }
         let is_apart = guarded.has_event_loop;
@@ -49,7 +49,7 @@ impl Shared {
             guarded.update_wakeup(self)?;
         }
         guarded.reader = Some(Reader::new(id, is_apart));
-        guarded.waiters.sleeps(id, Wake::Thread(thread::current()));
+        guarded.waiters.set_asleep(id, Wake::Thread(thread::current()));
         // This thread has checked the state without unlocking it since. If it is the only waiter, there is no change
         // for another one.
         guarded.is_unchanged =
@@ -60,7 +60,7 @@ impl Shared {
             false => self.readiness.wait(deadline),
         };
         let mut guarded = self.lock_here();
-        guarded.waiters.is_awake(id);
+        guarded.waiters.set_awake(id);
         guarded.reader = None;
         let updated = guarded.update_wakeup(self);
         // Events are reported once, so a reported event counts even if the wakeup cannot be disabled.

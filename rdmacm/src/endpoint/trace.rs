@@ -61,7 +61,7 @@ impl Trace {
     pub(super) fn again(&self, id: Token) {
         if let Some(span) = &self.span {
             record(span, "id", Some(id));
-            self.is("resolving again");
+            self.set_state("resolving again");
         }
     }
 
@@ -74,7 +74,7 @@ impl Trace {
     }
 
     /// Reports the new state.
-    pub(super) fn is(&self, state: &'static str) {
+    pub(super) fn set_state(&self, state: &'static str) {
         if let Some(span) = &self.span {
             debug!(target: TARGET, parent: span, state, "state");
         }
@@ -106,7 +106,7 @@ impl RequestTrace {
 
 impl Drop for RequestTrace {
     fn drop(&mut self) {
-        self.0.is("rejected");
+        self.0.set_state("rejected");
     }
 }
 
@@ -137,7 +137,7 @@ impl Trace {
 
     pub(super) fn event(&self, _: &Event) {}
 
-    pub(super) fn is(&self, _: &'static str) {}
+    pub(super) fn set_state(&self, _: &'static str) {}
 
     pub(super) fn failed(&self, _: &impl fmt::Display) {}
 }

@@ -140,7 +140,7 @@ impl Shared {
             guarded.state.core.on_completion_event();
         }
         if ready.gone {
-            guarded.state.is_gone();
+            guarded.state.on_device_removed();
         }
         if ready.event {
             guarded = self.read_events(guarded)?;

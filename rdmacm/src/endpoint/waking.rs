@@ -40,7 +40,7 @@ impl SharedState {
         if woken.is_err() {
             // It still sleeps: the next change wakes it.
             self.reader = Some(reader);
-            self.waiters.sleeps(reader.id, waker);
+            self.waiters.set_asleep(reader.id, waker);
         }
     }
 

@@ -114,7 +114,7 @@ impl InjectedCompletions {
             if let Some(rkey) = completion.invalidated_rkey().filter(|_| completion.is_success()) {
                 self.unbind(rkey);
             }
-            if !self.is_internal(completion) {
+            if !self.take_internal(completion) {
                 into[left] = into[index];
                 left += 1;
             }
@@ -123,7 +123,7 @@ impl InjectedCompletions {
     }
 
     /// Returns `true` if `completion` is that of a wakeup request or a marker, and forgets that.
-    fn is_internal(&mut self, completion: &Completion) -> bool {
+    fn take_internal(&mut self, completion: &Completion) -> bool {
         let wakeup = self.wakeups.iter().position(|wakeup| wakeup.completes_with(completion));
         if let Some(index) = wakeup {
             self.polled_wakeups.push(self.wakeups.swap_remove(index));

@@ -98,7 +98,7 @@ impl Arming {
 
     /// Records that a poll of `queue` has returned `count` completions, and left none.
     #[inline(always)]
-    pub(in crate::endpoint) fn has_polled(&mut self, queue: Queue, count: usize) {
+    pub(in crate::endpoint) fn on_polled(&mut self, queue: Queue, count: usize) {
         let stale = &mut self.stale;
         let state = match queue {
             Queue::Receive => &mut self.receives,
@@ -216,11 +216,11 @@ mod tests {
         arming.read_events_first(true);
         let action = arming.next_action([false, true], false).expect("sends should be unarmed");
         arming.on_action(action, true);
-        arming.has_polled(Queue::Receive, 1);
+        arming.on_polled(Queue::Receive, 1);
         let mut actions = Vec::new();
         while let Some(action) = arming.next_action([true; 2], false) {
             arming.on_action(action, true);
-            [Queue::Receive, Queue::Send].into_iter().for_each(|queue| arming.has_polled(queue, 0));
+            [Queue::Receive, Queue::Send].into_iter().for_each(|queue| arming.on_polled(queue, 0));
             actions.push(action);
             assert!(actions.len() < 5, "{actions:?}");
         }

@@ -27,7 +27,7 @@ impl<B: Slot, S> Core<B, S> {
             let messages = self.counters.messages_received - before;
             if let Protocol::Messages(Messages { overrun: Some(overrun), .. }) = &mut self.protocol
             {
-                overrun.has_polled(messages, self.receives_posted);
+                overrun.on_polled(messages, self.receives_posted);
             }
         }
         if self.polls_sends(interest) || self.arming.is_unknown(Queue::Send) {
@@ -51,7 +51,7 @@ impl<B: Slot, S> Core<B, S> {
         });
         match polled {
             Ok(polled) => {
-                self.arming.has_polled(queue, polled);
+                self.arming.on_polled(queue, polled);
                 Ok(polled)
             }
             Err(error) => Err(self.on_failed_poll(error)),

@@ -36,7 +36,7 @@ impl Overrun {
     ///
     /// `receiving` is the number of posted receives.
     #[inline(always)]
-    pub(super) fn has_polled(&mut self, messages: u64, receiving: usize) {
+    pub(super) fn on_polled(&mut self, messages: u64, receiving: usize) {
         if messages > 0 {
             self.is_suspected = usize::try_from(messages).map_or(true, |many| many >= self.ready);
         }
@@ -63,7 +63,7 @@ mod tests {
     fn messages_for_all_receives_are_suspected() {
         for (messages, suspected) in [(0, false), (2, false), (3, true), (4, true)] {
             let mut overrun = Overrun::new(3);
-            overrun.has_polled(messages, 0);
+            overrun.on_polled(messages, 0);
             assert_eq!(overrun.is_suspected(), suspected, "{messages} messages");
         }
     }
@@ -71,21 +71,21 @@ mod tests {
     #[test]
     fn reposted_receives_count_from_next_poll() {
         let mut overrun = Overrun::new(3);
-        overrun.has_polled(2, 3);
-        overrun.has_polled(2, 1);
+        overrun.on_polled(2, 3);
+        overrun.on_polled(2, 1);
         assert!(!overrun.is_suspected());
         // Two were posted, possibly after the message.
-        overrun.has_polled(1, 2);
+        overrun.on_polled(1, 2);
         assert!(overrun.is_suspected());
     }
 
     #[test]
     fn only_message_clears_suspicion() {
         let mut overrun = Overrun::new(1);
-        overrun.has_polled(1, 1);
-        overrun.has_polled(0, 2);
+        overrun.on_polled(1, 1);
+        overrun.on_polled(0, 2);
         assert!(overrun.is_suspected());
-        overrun.has_polled(1, 2);
+        overrun.on_polled(1, 2);
         assert!(!overrun.is_suspected());
     }
 }

@@ -27,7 +27,7 @@ impl<B: Slot, S> Core<B, S> {
         let posted = io.post_send(buffer, length, outgoing);
         let is_in_flight = !matches!(&posted, Err(refused) if refused.buffer.is_some());
         if is_in_flight {
-            self.sends.has_posted();
+            self.sends.on_posted();
             self.counters.posted(operation, length);
         }
         if posted.is_err() {

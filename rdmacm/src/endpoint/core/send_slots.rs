@@ -72,7 +72,7 @@ impl<B: Slot> SendSlots<B> {
     }
 
     #[inline(always)]
-    pub(super) fn has_posted(&mut self) {
+    pub(super) fn on_posted(&mut self) {
         self.in_flight += 1;
     }
 

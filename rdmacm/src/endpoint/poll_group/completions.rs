@@ -28,7 +28,7 @@ impl PollGroup {
                     if let Some(link) = self.members.get_mut(member) {
                         link.core.give_back(MemberBuffer::new(index, None));
                     }
-                    self.has_place(member);
+                    self.queue_for_buffer(member);
                 }
             }
         }
@@ -77,9 +77,9 @@ impl PollGroup {
                     break;
                 }
             }
-            self.arming.has_polled(queue, count);
+            self.arming.on_polled(queue, count);
             if queue == Queue::Receive && self.is_iwarp {
-                self.starvation.has_polled(count, self.resources.receives.posted());
+                self.starvation.on_polled(count, self.resources.receives.posted());
             }
         }
         let posted = self.post_receives();
@@ -149,7 +149,7 @@ impl PollGroup {
         let Some((index, memory)) = sends.take(polled) else { return Ok(()) };
         link.complete(shared, Queue::Send, MemberBuffer::new(index, memory), completion)?;
         self.settle(member);
-        self.has_place(member);
+        self.queue_for_buffer(member);
         Ok(())
     }
 

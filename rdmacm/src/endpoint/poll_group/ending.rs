@@ -77,7 +77,7 @@ impl PollGroup {
         let Some(link) = self.members.get_mut(member) else { return };
         // A message that was not sent has ended the member already, or will.
         let Some(Ok(())) = link.core.flushed() else { return };
-        link.trace.is("closing");
+        link.trace.set_state("closing");
         link.core.set_end(EndReason::Local);
         if link.id.disconnect().is_err() {
             // The connection has ended anyway, and possibly no event arrives.
@@ -170,8 +170,8 @@ impl PollGroup {
         };
         match &end {
             End::Failed(error) => link.trace.failed(error),
-            End::Peer => link.trace.is("disconnected"),
-            End::Local => link.trace.is("closed"),
+            End::Peer => link.trace.set_state("disconnected"),
+            End::Local => link.trace.set_state("closed"),
         }
         self.release(link);
         self.events.push_back(Event::Ended(member, end));

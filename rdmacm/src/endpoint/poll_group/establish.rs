@@ -214,7 +214,7 @@ impl PollGroup {
         let param = config.param(private_data.unwrap_or_default());
         match connect(&link.id, &param, link.server(), attempt.until) {
             Ok(()) => {
-                link.trace.is("connecting");
+                link.trace.set_state("connecting");
                 Ok(())
             }
             Err(error) => self.ask_again(member, error),
@@ -256,11 +256,11 @@ impl PollGroup {
         if let Some(sends) = &link.sends {
             set_min_rnr_timer(sends.qp());
         }
-        link.trace.is("connected");
+        link.trace.set_state("connected");
         self.events.push_back(Event::Established(member));
         // Messages may have arrived before.
         self.settle(member);
-        self.has_place(member);
+        self.queue_for_buffer(member);
         Ok(())
     }
 

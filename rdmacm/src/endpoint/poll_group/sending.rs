@@ -164,7 +164,7 @@ impl PollGroup {
             shared.free_sends.extend(place.memory.take());
             link.core.give_back(place);
             // This member may wait for the place, and another member for the memory.
-            self.has_place(member);
+            self.queue_for_buffer(member);
             self.wake_for_progress();
         }
         Err(error)
@@ -197,7 +197,7 @@ impl PollGroup {
     }
 
     /// Lets a member that waits for a place wait for a buffer instead, if it has a place now.
-    pub(super) fn has_place(&mut self, member: Member) {
+    pub(super) fn queue_for_buffer(&mut self, member: Member) {
         let Some(link) = self.members.get_mut(member) else { return };
         if link.lack == Lack::Place && link.is_open() && link.core.has_free_buffer() {
             link.lack = Lack::Buffer;

@@ -37,7 +37,7 @@ impl Starvation {
     /// Records a poll that has returned `messages` messages and left the completion queue empty.
     ///
     /// `ready` is the number of posted receives.
-    pub(super) fn has_polled(&mut self, messages: usize, ready: usize) {
+    pub(super) fn on_polled(&mut self, messages: usize, ready: usize) {
         if messages > 0 {
             self.polls += 1;
             if messages >= self.ready {

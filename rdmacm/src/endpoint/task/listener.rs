@@ -153,7 +153,7 @@ impl Listener {
         poll_fn(|context| {
             loop {
                 ready!(poll_turn(context));
-                sleeper.is_awake();
+                sleeper.set_awake();
                 match self.next() {
                     Err(error) if *error.kind() == ErrorKind::WouldBlock => {}
                     found => return Poll::Ready(found),

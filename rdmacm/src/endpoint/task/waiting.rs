@@ -58,7 +58,7 @@ pub(super) async fn until<T>(
     poll_fn(|context| {
         loop {
             ready!(poll_turn(context));
-            waiting.sleeper.is_awake();
+            waiting.sleeper.set_awake();
             let waker = context.waker();
             match shared.until_task(operation, &mut waiting.waiter, waker, &mut done) {
                 Err(error) if *error.kind() == ErrorKind::WouldBlock => {}

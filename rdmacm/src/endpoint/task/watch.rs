@@ -149,8 +149,8 @@ impl Sleeper<'_> {
     /// Records that the task is awake, for any reason.
     ///
     /// Call this before the task checks for its result.
-    pub(super) fn is_awake(&mut self) {
-        if self.has_been_woken() {
+    pub(super) fn set_awake(&mut self) {
+        if self.leave_list() {
             // If another task has consumed the readiness, that task handles the new events.
             let _ = self.watch.poll_registered();
         }
@@ -159,7 +159,7 @@ impl Sleeper<'_> {
 
     /// Returns ready if there may be a new result. Otherwise the task sleeps.
     pub(super) fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.has_been_woken();
+        self.leave_list();
         self.id = self.watch.sleepers.add(context.waker().clone(), self.seen);
         if self.id.is_none() {
             self.is_watcher = true;
@@ -167,7 +167,7 @@ impl Sleeper<'_> {
         }
         let polled = self.watch.poll_registered();
         if polled.is_ready() {
-            self.has_been_woken();
+            self.leave_list();
         }
         self.is_watcher = polled.is_ready();
         polled
@@ -176,7 +176,7 @@ impl Sleeper<'_> {
     /// Takes the task out of the list.
     ///
     /// Returns `true` if the runtime, or another task, has woken it as the watcher.
-    fn has_been_woken(&mut self) -> bool {
+    fn leave_list(&mut self) -> bool {
         let is_woken = self.id.take().is_some_and(|id| !self.watch.sleepers.remove(id));
         self.is_watcher |= is_woken;
         is_woken
@@ -185,7 +185,7 @@ impl Sleeper<'_> {
 
 impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
-        self.has_been_woken();
+        self.leave_list();
         if self.is_watcher {
             self.watch.sleepers.wake_one();
         }

@@ -169,7 +169,7 @@ impl Endpoint {
                 continue;
             }
             let id = *waiter.get_or_insert_with(|| state.waiters.add(operation.into(), kind));
-            state.waiters.sleeps(id, Arc::clone(&parker));
+            state.waiters.set_asleep(id, Arc::clone(&parker));
             slept += 1;
             if is_thread && !has_other && state.reader.is_none() {
                 state.reader = Some(id);
@@ -187,7 +187,7 @@ impl Endpoint {
                 parker.park();
                 state = self.lock();
             }
-            state.waiters.is_awake(id);
+            state.waiters.set_awake(id);
         }
     }
 }

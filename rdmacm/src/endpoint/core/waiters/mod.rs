@@ -209,7 +209,7 @@ impl<W> WaiterList<W> {
     ///
     /// If it was woken for a resource, another waiter is woken before the endpoint is unlocked.
     pub(in crate::endpoint) fn remove(&mut self, id: WaiterId) {
-        self.is_awake(id);
+        self.set_awake(id);
         let Some(index) = self.index(id) else { return };
         let Waiter { awaited, kind, .. } = self.waiters.remove(index);
         self.interests[place(awaited.operation.interest())] -= 1;
@@ -236,13 +236,13 @@ impl<W> WaiterList<W> {
     /// Records that waiter `id` sleeps until `waker` wakes it.
     ///
     /// Call this while the endpoint is locked, after the waiter has found no result.
-    pub(in crate::endpoint) fn sleeps(&mut self, id: WaiterId, waker: W) {
+    pub(in crate::endpoint) fn set_asleep(&mut self, id: WaiterId, waker: W) {
         if let Some(index) = self.index(id) {
-            self.sleeps_at(index, waker);
+            self.set_asleep_at(index, waker);
         }
     }
 
-    fn sleeps_at(&mut self, index: usize, waker: W) {
+    fn set_asleep_at(&mut self, index: usize, waker: W) {
         let waiter = &mut self.waiters[index];
         if waiter.waker.replace(waker).is_none() {
             let Waiter { awaited, kind, .. } = *waiter;
@@ -252,7 +252,7 @@ impl<W> WaiterList<W> {
     }
 
     /// Records that waiter `id` is awake.
-    pub(in crate::endpoint) fn is_awake(&mut self, id: WaiterId) {
+    pub(in crate::endpoint) fn set_awake(&mut self, id: WaiterId) {
         if let Some(index) = self.index(id) {
             self.take_waker(index);
         }
@@ -280,7 +280,7 @@ impl<W> WaiterList<W> {
             let Waiter { awaited, kind, waker: sleeps, .. } = &self.waiters[index];
             let is_awake_loop = *kind == WaiterKind::EventLoop && sleeps.is_none();
             if is_awake_loop && !is_ready(*awaited) {
-                self.sleeps_at(index, waker());
+                self.set_asleep_at(index, waker());
             }
         }
     }

@@ -9,7 +9,7 @@ fn sleeping(operations: &[Operation]) -> (WaiterList<usize>, Vec<WaiterId>) {
     let mut list = WaiterList::default();
     let add = |operation: &Operation| list.add((*operation).into(), WaiterKind::Thread);
     let ids: Vec<_> = operations.iter().map(add).collect();
-    ids.iter().enumerate().for_each(|(number, id)| list.sleeps(*id, number));
+    ids.iter().enumerate().for_each(|(number, id)| list.set_asleep(*id, number));
     (list, ids)
 }
 
@@ -39,7 +39,7 @@ fn departure_of_woken_waiter_wakes_next() {
     list.remove(ids[0]);
     assert_eq!(woken(&mut list, messages(1)), [1]);
     // It finds that another caller has taken the message, and sleeps again.
-    list.sleeps(ids[1], 1);
+    list.set_asleep(ids[1], 1);
     assert!(woken(&mut list, messages(0)).is_empty());
     assert_eq!(woken(&mut list, messages(1)), [1]);
 }
@@ -82,7 +82,7 @@ fn threads_without_reader_get_successor() {
     // Tasks are woken by their runtime, unless no event will arrive.
     let mut list = WaiterList::default();
     let task = list.add(RECEIVE.into(), WaiterKind::Task);
-    list.sleeps(task, 7);
+    list.set_asleep(task, 7);
     assert_eq!(successor(&mut list, false, false), None);
     assert_eq!(successor(&mut list, false, true), Some(7));
     assert_eq!(successor(&mut list, false, true), None, "the task is awake already");
@@ -105,7 +105,7 @@ fn message_for_loop_wakes_thread_too() {
     let kinds = [WaiterKind::EventLoop, WaiterKind::Thread, WaiterKind::Task];
     for (number, kind) in kinds.into_iter().enumerate() {
         let id = list.add(RECEIVE.into(), kind);
-        list.sleeps(id, number);
+        list.set_asleep(id, number);
     }
     assert_eq!(woken(&mut list, messages(1)), [0, 1]);
     assert!(list.has_awake_loop());
@@ -134,7 +134,7 @@ fn completion_wakes_only_its_own_waiter() {
     let slots = [Some(4), Some(5), None];
     for (number, target) in slots.into_iter().enumerate() {
         let id = list.add(Awaited { operation: Operation::Send, target }, WaiterKind::Thread);
-        list.sleeps(id, number);
+        list.set_asleep(id, number);
     }
     let mut woken = Vec::new();
     let available = Available { has_completed: true, ..Available::default() };
@@ -157,8 +157,8 @@ fn loop_is_last_successor() {
         list.wake_successor(false, || true, |_, number| woken = Some(number));
         woken
     };
-    list.sleeps(id, 0);
-    list.sleeps(task, 1);
+    list.set_asleep(id, 0);
+    list.set_asleep(task, 1);
     assert_eq!(successor(&mut list), Some(1));
     assert_eq!(successor(&mut list), None, "the task is awake");
     list.remove(task);
@@ -166,7 +166,7 @@ fn loop_is_last_successor() {
     assert_eq!(successor(&mut list), None, "the loop is awake");
     // It may never try again, so a task that waits later gets a separate successor.
     let task = list.add(RECEIVE.into(), WaiterKind::Task);
-    list.sleeps(task, 1);
+    list.set_asleep(task, 1);
     assert_eq!(successor(&mut list), Some(1));
 }
 
@@ -177,10 +177,10 @@ fn loop_is_last_successor() {
 fn awake_thread_is_known_to_others() {
     let (mut list, ids) = sleeping(&[RECEIVE; 2]);
     assert!(!list.has_other_awake_thread(None), "both sleep");
-    list.is_awake(ids[0]);
+    list.set_awake(ids[0]);
     assert!(!list.has_other_awake_thread(Some(ids[0])), "the caller is no other thread");
     assert!(list.has_other_awake_thread(None));
-    list.is_awake(ids[1]);
+    list.set_awake(ids[1]);
     assert!(list.has_other_awake_thread(Some(ids[0])));
     list.remove(ids[1]);
     assert!(!list.has_other_awake_thread(Some(ids[0])));
@@ -195,11 +195,11 @@ fn awake_thread_is_known_to_others() {
 fn only_awake_takers_count_against_messages() {
     let (mut list, ids) = sleeping(&[RECEIVE, Operation::Take, RECEIVE]);
     let event_loop = list.add(RECEIVE.into(), WaiterKind::EventLoop);
-    list.is_awake(ids[1]);
-    list.is_awake(ids[0]);
+    list.set_awake(ids[1]);
+    list.set_awake(ids[0]);
     assert!(woken(&mut list, messages(1)).is_empty(), "the first one will take it");
-    list.sleeps(ids[0], 0);
-    list.sleeps(event_loop, 3);
+    list.set_asleep(ids[0], 0);
+    list.set_asleep(event_loop, 3);
     assert_eq!(woken(&mut list, messages(1)), [0]);
     list.remove(ids[0]);
     assert_eq!(woken(&mut list, messages(1)), [2]);

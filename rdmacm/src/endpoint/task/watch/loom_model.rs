@@ -81,7 +81,7 @@ fn run(watch: &Watch, source: &Source, mut sleeps: u32) -> bool {
     let waker = Waker::from(Arc::clone(&parker));
     let mut sleeper = watch.sleeper();
     loop {
-        sleeper.is_awake();
+        sleeper.set_awake();
         if source.take() {
             return true;
         }
@@ -150,7 +150,7 @@ fn loom_one_report_serves_two_tasks() {
         source.add_event();
         let mut sleeper = watch.sleeper();
         let _ = sleeper.poll_readable(&mut Context::from_waker(Waker::noop()));
-        sleeper.is_awake();
+        sleeper.set_awake();
         assert!(source.take());
         drop(sleeper);
         assert!(other.join().expect("the task should not panic"));

@@ -82,7 +82,7 @@ impl<'a> Task<'a> {
 
     /// Checks without a result, and polls.
     fn look_and_poll(&mut self) -> Poll<io::Result<()>> {
-        self.sleeper.is_awake();
+        self.sleeper.set_awake();
         self.poll()
     }
 
@@ -118,7 +118,7 @@ fn woken_task_that_leaves_wakes_next() {
     drop(first);
     assert_eq!((second.wakeups(), third.wakeups()), (1, 0));
     // It has found its result, and there may be more.
-    second.sleeper.is_awake();
+    second.sleeper.set_awake();
     drop(second);
     assert_eq!(third.wakeups(), 1);
 }
@@ -129,7 +129,7 @@ fn task_that_was_not_woken_leaves_quietly() {
     let [mut first, second, third] = [(); 3].map(|()| Task::asleep(&watch));
     drop(second);
     // A change of the endpoint has woken it.
-    first.sleeper.is_awake();
+    first.sleeper.set_awake();
     drop(first);
     assert_eq!(third.wakeups(), 0);
     ready.fire();
@@ -141,7 +141,7 @@ fn readiness_between_look_and_poll_is_kept() {
     let (ready, watch) = watch();
     let mut task = Task::asleep(&watch);
     ready.fire();
-    task.sleeper.is_awake();
+    task.sleeper.set_awake();
     // The check may or may not see an event that arrives meanwhile.
     ready.fire();
     assert!(task.poll().is_ready());
@@ -260,7 +260,7 @@ async fn take(watch: &Watch, source: &EventFd) {
     let mut sleeper = watch.sleeper();
     poll_fn(|context| {
         loop {
-            sleeper.is_awake();
+            sleeper.set_awake();
             match source.read() {
                 Err(Errno::EAGAIN) => {}
                 taken => {

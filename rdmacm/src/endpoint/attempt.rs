@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-
-use super::connect_attempt::{ConnectAttempt, step_error};
+use super::connect_attempt::{ConnectAttempt, event_error, step_error};
 use super::core::FIRST;
 use super::deadline::{earlier, has_passed, within};
 use super::kernel_objects::NewEndpoint;
@@ -121,7 +119,7 @@ impl Attempt {
                 Ok(event) if event.event_type() == EventType::AddrChange => {}
                 Ok(event) => {
                     let failure = event.error_for(self.awaited().1);
-                    return failure.map_or(Ok(Some(event)), |error| Err(self.refused(error)));
+                    return failure.map_or(Ok(Some(event)), |error| Err(self.event_error(error)));
                 }
                 Err(error) if *error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.errno() == libc::EINTR => {}
@@ -134,8 +132,9 @@ impl Attempt {
     pub(super) fn advance(self, event: &Event, trace: &Trace) -> Result<Step> {
         // The next step takes its time, and no caller would wait for it.
         if !matches!(self.phase, Phase::Answer(_)) && has_passed(self.overall) {
-            let late = Error::new(WAIT_FOR, "all steps", ErrorKind::TimedOut);
-            return Err(self.named(late.with_optional_hint(Some(hint::TOTAL_TIMEOUT))));
+            let server = self.server().map(|server| format!("to {server}")).unwrap_or_default();
+            let late = Error::new("connect", server, ErrorKind::TimedOut);
+            return Err(late.with_optional_hint(Some(hint::TOTAL_TIMEOUT)));
         }
         let Self { phase, channel, overall, .. } = self;
         let phase_within = |timeout: Duration| earlier(within(timeout), overall);
@@ -197,26 +196,22 @@ impl Attempt {
     }
 
     /// Returns the error of an event as the failure of the phase.
-    ///
-    /// A client on iWARP gets EINVAL if the server sends or closes before it has received a message.
-    fn refused(&self, error: Error) -> Error {
-        let (id, _) = self.awaited();
-        let is_answer = matches!(self.phase, Phase::Answer(_));
+    fn event_error(&self, error: Error) -> Error {
+        let (id, awaited) = self.awaited();
         let is_iwarp = id.context().is_ok_and(|device| device.transport() == Transport::Iwarp);
-        let error = self.named(error);
-        if is_answer && is_iwarp {
-            error.with_hint(Errno::EINVAL, hint::EARLY_SERVER)
-        } else {
-            error
-        }
+        event_error(error, awaited, self.server(), is_iwarp)
     }
 
     /// Returns `error` as the failure of the phase.
     fn named(&self, error: Error) -> Error {
-        let server = match &self.phase {
+        step_error(error, self.awaited().1, self.server())
+    }
+
+    /// Returns the server, if this side has asked for the connection.
+    fn server(&self) -> Option<Address> {
+        match &self.phase {
             Phase::Answer(handshake) => handshake.server,
             Phase::Address(_, attempt) | Phase::Route(_, attempt) => Some(attempt.server),
-        };
-        step_error(error, self.awaited().1, server)
+        }
     }
 }

@@ -186,7 +186,7 @@ impl Shared {
             core.set_end(EndReason::DeviceRemoved);
         }
         let (Some(parts), Some(cm), None) = (parts, cm, core.end()) else {
-            return Err(self.error(operation, core.end().unwrap_or(EndReason::Local).kind()));
+            return Err(self.error_after(operation, core.end().unwrap_or(EndReason::Local)));
         };
         let found = each(cm, parts)?;
         Ok((found, guarded.begin_command()))

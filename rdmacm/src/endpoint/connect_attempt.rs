@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use nix::errno::Errno;
+
 use super::connector::Connector;
 use super::deadline::within;
 use super::port::PortRetry;
@@ -67,6 +69,20 @@ pub(super) fn step_error(error: Error, awaited: EventType, server: Option<Addres
             error.of("connect", format!("to {server}")).with_optional_hint(hint)
         }
     }
+}
+
+/// Returns the error of an event as the failure of the step that the event `awaited` ends.
+///
+/// A client on iWARP gets EINVAL if the server sends or closes before it has received a message.
+pub(super) fn event_error(
+    error: Error,
+    awaited: EventType,
+    server: Option<Address>,
+    is_iwarp: bool,
+) -> Error {
+    let may_be_early = is_iwarp && server.is_some() && awaited == EventType::Established;
+    let error = step_error(error, awaited, server);
+    if may_be_early { error.with_hint(Errno::EINVAL, hint::EARLY_SERVER) } else { error }
 }
 
 #[cfg(test)]

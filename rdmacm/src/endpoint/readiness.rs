@@ -178,7 +178,7 @@ impl AsFd for Readiness {
 }
 
 fn failed(errno: Errno) -> Error {
-    Error::os("create", "the wakeup of a connection", errno)
+    Error::os("create", "the epoll instance of a connection", errno)
 }
 
 fn not_woken(errno: Errno) -> Error {

@@ -194,9 +194,7 @@ impl Shared {
 
     #[cold]
     fn too_long(&self, length: usize) -> Error {
-        let is_socket =
-            self.lock_for(Operation::Send).is_ok_and(|guarded| guarded.state.cm.is_some());
-        let hint = if is_socket { hint::DATAGRAM_SIZE } else { hint::SEND_BUFFER_SIZE };
+        let hint = if self.is_socket { hint::DATAGRAM_SIZE } else { hint::SEND_BUFFER_SIZE };
         Error::message_too_long(length, self.max_message_len, hint)
     }
 

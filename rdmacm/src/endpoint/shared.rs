@@ -39,7 +39,7 @@ use crate::error::{Error, ErrorKind, IntoError as _, Result, hint};
 use crate::lock::{NoCommands, ignore_poison};
 use crate::sys::command::CommandError;
 use crate::sys::process::Process;
-use crate::verbs::{Released, WcStatus};
+use crate::verbs::Released;
 
 /// The state of an endpoint, which its public handle, its buffers and its messages share.
 ///
@@ -72,6 +72,8 @@ pub(super) struct Shared {
     pub(super) name: String,
     /// The maximum length of a message in bytes.
     pub(super) max_message_len: usize,
+    /// `true` for a datagram socket.
+    pub(super) is_socket: bool,
 }
 
 /// The state of an endpoint, which one thread at a time has.
@@ -274,6 +276,7 @@ impl Shared {
     ) -> Result<Self> {
         // Formatting reserves more than the name takes, which an idle connection would keep.
         name.shrink_to_fit();
+        let is_socket = state.cm.is_some();
         let (completions, timer) = state.event_sources();
         completions.map_or(Ok(()), |completions| readiness.add_completions(completions))?;
         timer.map_or(Ok(()), |timer| readiness.add_timer(timer))?;
@@ -297,6 +300,7 @@ impl Shared {
             readiness,
             name,
             max_message_len,
+            is_socket,
         })
     }
 
@@ -350,14 +354,10 @@ impl Shared {
         let hint = match (operation, &kind) {
             // The end alone is no failure of these: see `State::flushed`.
             (Operation::Flush | Operation::Close, ErrorKind::Disconnected) => {
-                Some("a posted request was not completed")
+                Some(hint::NOT_COMPLETED)
             }
             (Operation::Take, ErrorKind::TimedOut) => Some(hint::SEND_BUFFERS),
-            (_, ErrorKind::WorkRequestFailed(WcStatus::IB_WC_REM_ACCESS_ERR)) => {
-                Some(hint::REFUSED_ACCESS)
-            }
-            (_, ErrorKind::UnreportedCause) => Some(hint::UNREPORTED),
-            _ => None,
+            _ => hint::of_failure(&kind),
         };
         Error::new(operation.name(), self.name.clone(), kind).with_optional_hint(hint)
     }

@@ -1,5 +1,9 @@
 //! Hints: the part of an error message with a proposal for the user, or with a further fact about the cause.
 
+use verbs_abi::ib_wc_status;
+
+use super::kind::ErrorKind;
+
 /// The kernel does not answer. Loading `rdma_ucm` loads the other modules that every program needs.
 pub(crate) const MODULES: &str = "load the kernel's RDMA modules: modprobe rdma_ucm";
 
@@ -66,8 +70,7 @@ pub(crate) const NO_PROGRAM: &str = "check the port, and that the server listens
 pub(crate) const EARLY_SERVER: &str = "have the client send the first message (iWARP)";
 
 /// No send buffer has become free in time.
-pub(crate) const SEND_BUFFERS: &str =
-    "raise `send_buffers`, or drop buffers and operations that the program holds";
+pub(crate) const SEND_BUFFERS: &str = "check that the peer receives; otherwise raise `send_buffers`, or drop buffers that the program holds";
 
 /// A message exceeds a send buffer of a connection.
 pub(crate) const SEND_BUFFER_SIZE: &str =
@@ -78,10 +81,13 @@ pub(crate) const DATAGRAM_SIZE: &str = "send at most `mtu` bytes";
 
 /// The peer's device refused an access.
 pub(crate) const REFUSED_ACCESS: &str =
-    "the key is not valid any more, or its rights or range do not cover the access";
+    "the key is not valid, or its rights or range do not cover the access";
 
 /// The device reports no cause.
 pub(crate) const UNREPORTED: &str = "the peer may have sent a request that this device refused, for example an access to memory that is not exported";
+
+/// A flush or a close fails after the end, because a request was not completed before it.
+pub(crate) const NOT_COMPLETED: &str = "a posted request was not completed";
 
 /// The timeout of a close has elapsed before the peer was disconnected.
 pub(crate) const NOT_SENT: &str = "not all posted requests were completed";
@@ -95,3 +101,12 @@ pub(crate) const ENDED_LOCALLY: &str = "this side has closed or aborted the conn
 
 /// The peer or the network has ended a connection.
 pub(crate) const ENDED_BY_PEER: &str = "the peer has ended the connection (on iWARP also: TCP has failed, or a device has refused a request)";
+
+/// Returns the hint for a connection that has failed with an error of `kind`, if there is one.
+pub(crate) fn of_failure(kind: &ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::WorkRequestFailed(ib_wc_status::IB_WC_REM_ACCESS_ERR) => Some(REFUSED_ACCESS),
+        ErrorKind::UnreportedCause => Some(UNREPORTED),
+        _ => None,
+    }
+}

@@ -37,3 +37,19 @@ fn connect_failure_has_hint() {
         assert_eq!(error.hint(), hint, "{error}");
     }
 }
+
+#[test]
+fn early_server_is_named_on_iwarp_only() {
+    let server = Address::from(std::net::SocketAddr::from(([10, 0, 0, 2], 7474)));
+    let client = (EventType::Established, Some(server));
+    for ((awaited, server), is_iwarp, hint) in [
+        (client, true, Some(hint::EARLY_SERVER)),
+        (client, false, None),
+        ((EventType::Established, None), true, None),
+        ((EventType::RouteResolved, Some(server)), true, None),
+    ] {
+        let failed = Error::os("wait for", "an event", Errno::EINVAL);
+        let error = event_error(failed, awaited, server, is_iwarp);
+        assert_eq!(error.hint(), hint, "{error}");
+    }
+}

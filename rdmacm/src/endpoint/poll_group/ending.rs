@@ -10,7 +10,7 @@ use crate::cm::CmId;
 use crate::endpoint::core::EndReason;
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, hint};
 use crate::verbs::OwnedSends;
 
 const CLOSE: &str = "close";
@@ -165,7 +165,9 @@ impl PollGroup {
             (None, None | Some(EndReason::Local)) => End::Local,
             (None, Some(EndReason::Remote)) => End::Peer,
             (None, Some(end)) => {
-                End::Failed(link.error("keep", end.kind()).with_optional_hint(end.hint()))
+                let kind = end.kind();
+                let hint = hint::of_failure(&kind);
+                End::Failed(link.error("keep", kind).with_optional_hint(hint))
             }
         };
         match &end {

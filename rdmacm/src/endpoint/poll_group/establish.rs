@@ -8,7 +8,7 @@ use super::link::{Attempt, Link, Phase};
 use super::member_table::Member;
 use crate::cm::{CmId, Event as CmEvent};
 use crate::endpoint::attempt::{connect, resolve_route};
-use crate::endpoint::connect_attempt::step_error;
+use crate::endpoint::connect_attempt::event_error;
 use crate::endpoint::connector::Connector;
 use crate::endpoint::core::FIRST;
 use crate::endpoint::deadline::{earlier, has_passed, within};
@@ -183,7 +183,7 @@ impl PollGroup {
         let (phase, server) = (link.phase, link.server());
         let Some(awaited) = phase.awaited() else { return };
         let advanced = match (event.error_for(awaited), phase) {
-            (Some(error), _) => Err(step_error(error, awaited, server)),
+            (Some(error), _) => Err(event_error(error, awaited, server, self.is_iwarp)),
             (None, Phase::Address) => self.resolve_route(member),
             (None, Phase::Route) => self.ask(member),
             (None, _) => self.on_established(member, event),

@@ -57,7 +57,7 @@ mod one_sided {
         assert_eq!(exchange(&server, &remote, b"behind").expect("exchange"), b"before");
         if address.ip() == super::roce(0).ip() {
             let counter = client.export(&memory, 8.., RemoteAccess::ATOMIC).expect("export");
-            let next = || ticket(&server, &counter.remote_memory()).expect("add");
+            let next = || take_ticket(&server, &counter.remote_memory()).expect("add");
             assert_eq!([next(), next()], [0, 1]);
         }
         // On iWARP the written bytes have arrived before a later message.
@@ -155,7 +155,7 @@ mod errors {
         let refused = connect(server, 2).expect_err("no program should listen");
         assert!(is_refused(&refused), "{refused}");
         let (listener, server) = super::listen(address);
-        assert!(is_late(&listener.accept_timeout(Duration::ZERO).expect_err("no client")));
+        assert!(is_timeout(&listener.accept_timeout(Duration::ZERO).expect_err("no client")));
         thread::scope(|scope| {
             let connecting = scope.spawn(|| connect(server, 1));
             let incoming = listener.accept().expect("a request");
@@ -170,8 +170,8 @@ mod errors {
     }
 }
 
-mod services {
-    include!("../../rdmacm/src/guide/snippets/services.rs");
+mod requests {
+    include!("../../rdmacm/src/guide/snippets/requests.rs");
 
     const SHORT: Duration = Duration::from_millis(200);
 
@@ -239,6 +239,10 @@ mod in_flight {
                     connection.post_bytes(&second).await?;
                     connection.post_bytes(&first).await?;
                 }
+                let late = connection.recv().await?.expect("a request").to_vec();
+                let next = connection.recv().await?.expect("a request").to_vec();
+                connection.post_bytes(&late).await?;
+                connection.post_bytes(&next).await?;
                 connection.recv().await?.expect("the last request");
                 connection.recv().await
             });
@@ -254,12 +258,23 @@ mod in_flight {
                 assert_eq!(response?, [number]);
             }
             assert_eq!(client.permits.available_permits(), 8);
-            let late = client.call(b"last", Duration::from_millis(50)).await;
+            let late = client.call(b"late", Duration::from_millis(50)).await;
             assert_eq!(late.expect_err("no response").kind(), io::ErrorKind::TimedOut);
-            assert_eq!(client.permits.available_permits(), 7, "the request is in flight");
-            client.connection.abort().await;
-            let late = client.call(b"later", LONG).await;
-            assert_ne!(late.expect_err("the end").kind(), io::ErrorKind::TimedOut);
+            assert_eq!(client.permits.available_permits(), 7, "request should be in flight");
+            assert_eq!(client.call(b"next", LONG).await?, b"next");
+            assert_eq!(client.permits.available_permits(), 8, "late response should be taken");
+            let last = tokio::spawn({
+                let client = Arc::clone(&client);
+                async move { client.call(b"last", LONG).await }
+            });
+            while client.permits.available_permits() == 8 {
+                tokio::task::yield_now().await;
+            }
+            client.close(LONG).await?;
+            let last = last.await.expect("a call should not panic").expect_err("no response");
+            assert_eq!(last.kind(), io::ErrorKind::ConnectionReset, "{last}");
+            let after = client.call(b"after", LONG).await.expect_err("the end");
+            assert!(after.to_string().contains("this side has closed"), "{after}");
             assert!(serving.await.expect("server should not panic")?.is_none());
             Ok(())
         });
@@ -268,7 +283,7 @@ mod in_flight {
 }
 
 fn run(address: SocketAddr) {
-    services::runs(address);
+    requests::runs(address);
     in_flight::runs(address);
     first_connection::runs(address);
     memory::runs(address);

@@ -32,8 +32,10 @@
 //! # Pitfalls
 //!
 //! On iWARP the side that connects must send the first message, and the server must neither send nor close before it
-//! has received a message. Otherwise [`connect`](crate::endpoint::Connector::connect) may fail at the client with EINVAL. The
-//! programs in `rdmacm/examples` and the listings of this guide obey this rule. Most examples of single calls show no order. On RoCE and InfiniBand either side may send first.
+//! has received a message. Otherwise [`connect`](crate::endpoint::Connector::connect) may fail at the client with
+//! EINVAL. The programs in `rdmacm/examples` and the listings of this guide obey this rule, except that a stopping server
+//! may close a connection before the first message. Examples of single calls omit this order; a program must add it. On
+//! RoCE and InfiniBand either side may send first.
 //!
 //! # See also
 //!

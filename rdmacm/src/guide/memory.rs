@@ -42,7 +42,7 @@
 //!
 //! | memory that the peer may access | call |
 //! |---|---|
-//! | all or a part of a memory | [`Connection::export`](crate::endpoint::Connection::export), which registers these bytes |
+//! | all or some bytes of a `DmaMemory` | [`Connection::export`](crate::endpoint::Connection::export), which registers these bytes |
 //! | memory that the peers of many connections share | [`RegisteredMemory::part`](crate::endpoint::RegisteredMemory::part): registered once, one key |
 //! | memory with a key that only this peer has, and may invalidate | [`Connection::start_export_window`](crate::endpoint::Connection::start_export_window) |
 //!

@@ -6,11 +6,12 @@
 //! 4. [Accessing memory of the peer](one_sided).
 //! 5. [Serving many connections](concurrency): threads, event loops, tasks.
 //! 6. [Handling errors](errors).
-//! 7. [Running services](services): stopping a server, reconnecting, requests with timeouts.
-//! 8. [Running in containers](containers), and the permissions that a program needs.
-//! 9. [Improving performance](performance).
-//! 10. [Compile-time checks](compile_time_checks): mistakes that the compiler rejects.
-//! 11. From C: every function of [librdmacm](from_librdmacm) and of [libibverbs](from_libibverbs), with its counterpart
+//! 7. [Running services](services): stopping a server, and reconnecting.
+//! 8. [Requests and responses](requests) with timeouts, also several in flight.
+//! 9. [Running in containers](containers), and the permissions that a program needs.
+//! 10. [Improving performance](performance).
+//! 11. [Compile-time checks](compile_time_checks): mistakes that the compiler rejects.
+//! 12. From C: every function of [librdmacm](from_librdmacm) and of [libibverbs](from_libibverbs), with its counterpart
 //!     here.
 //!
 //! The tests of this project compile and run the listings. `docs/test-bed.md` explains how to run a program in a
@@ -27,4 +28,5 @@ pub mod memory;
 pub mod one_sided;
 pub mod performance;
 pub mod rdma_cm;
+pub mod requests;
 pub mod services;

@@ -1,4 +1,4 @@
-//! Running services: stopping a server, reconnecting, requests with timeouts.
+//! Running services: stopping a server, and reconnecting.
 //!
 //! # Stopping a server
 //!
@@ -9,7 +9,8 @@
 #![cfg_attr(not(feature = "tokio"), doc = "```text")]
 //! # use rdmacm::endpoint::tokio::Listener;
 //! # async fn serve(listener: &Listener) -> Result<(), Box<dyn std::error::Error>> {
-//! // A signal that arrives while no such future exists is lost, so there is one for all rounds.
+//! // After the first round, a signal that arrives while no such future exists is lost. So there is one
+//! // for all rounds.
 //! let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
 //! loop {
 //!     tokio::select! {
@@ -53,8 +54,8 @@
 //! the peer receives nothing. A thread that must stop acquires buffers with
 //! [`acquire_buffer_timeout`](crate::endpoint::Connection::acquire_buffer_timeout) and posts them, instead of calling
 //! `post_bytes`. A second way ends every wait: the main thread keeps a clone of each connection, and closes or aborts
-//! the clone. The calls of the serving thread then return `Disconnected`. The library then discards requests that the server has
-//! not received.
+//! the clone. The calls of the serving thread then return `Disconnected`, and the library discards requests that
+//! the server has not received.
 //!
 //! An event loop adds a `signalfd` beside the descriptors of its listener and connections.
 //!
@@ -64,7 +65,8 @@
 //! the [`io_kind`](crate::Error::io_kind) of the error is `ConnectionRefused`, `TimedOut`, `HostUnreachable` or
 //! `NetworkUnreachable`. A later attempt may also succeed after
 //! [`NameResolution`](crate::ErrorKind::NameResolution) with the code `EAI_AGAIN`: the name server did not answer. Most
-//! other errors have a cause in the program or the machine, and a later attempt fails too. The page on [errors](super::errors) lists those of connections. A request that the server's program has rejected is
+//! other errors have a cause in the program or the machine, and a later attempt fails too. The page on
+//! [errors](super::errors) lists those of connections. A request that the server's program has rejected is
 //! `ConnectionRefused` too: [`Rejected`](crate::ErrorKind::Rejected) has the reason.
 //!
 //! No call asks whether a connection has ended: each further call returns the reason, and a pending [`recv`] returns when
@@ -82,35 +84,10 @@
 //! [`flush`](crate::endpoint::Connection::flush) succeeds, the peer's device has received the message; on iWARP only
 //! TCP of this side has accepted it. Only a response shows that the peer's program has handled the message.
 //!
-//! # Requests and responses
+//! # See also
 //!
-//! Messages keep their boundaries, so a request is a message and so is its response. A number relates the two. With it,
-//! the client does not take the late response to a request that has timed out for the response to the next request. The
-//! complete client and server:
-//!
-#![cfg_attr(feature = "tokio", doc = "```no_run")]
-#![cfg_attr(not(feature = "tokio"), doc = "```text")]
-#![doc = include_str!("snippets/services.rs")]
-//! ```
-//!
-//! When the server stops, the task of each connection answers the request that it has taken, and closes the connection.
-//! The call [`recv`] is cancel safe: a request is either answered or was not taken. The client of a request that was not
-//! taken gets an error. On RoCE and InfiniBand, [`close`] waits until the client answers, so a client that makes no call
-//! delays the end by `grace`. All responses were sent before that.
-//!
-//! A client can have several requests in flight. One task receives, and a map has the waiting callers by the numbers of
-//! their requests:
-//!
-#![cfg_attr(feature = "tokio", doc = "```no_run")]
-#![cfg_attr(not(feature = "tokio"), doc = "```text")]
-#![doc = include_str!("snippets/in_flight.rs")]
-//! ```
-//!
-//! The [receive buffers](crate::endpoint::ConnectionConfig::receive_buffers) of both sides bound the number of requests
-//! in flight. A server that drops each request before it posts the response needs as many as there are requests in
-//! flight; otherwise see [flow control](super::memory#flow-control). The receiving task holds a clone of the connection,
-//! so dropping the client does not end the connection: the program closes or
-//! [aborts](crate::endpoint::task::Connection::abort) it.
+//! - [Requests and responses](super::requests) has a server that stops and a client that reconnects.
+//! - [Handling errors](super::errors) has the meaning of each error.
 //!
 //! [`close`]: crate::endpoint::task::Connection::close
 //! [`recv`]: crate::endpoint::task::Connection::recv

@@ -20,7 +20,7 @@ fn is_refused(error: &Error) -> bool {
 }
 
 /// Returns `true` if a call with a timeout has waited too long.
-fn is_late(error: &Error) -> bool {
+fn is_timeout(error: &Error) -> bool {
     *error.kind() == ErrorKind::TimedOut
 }
 

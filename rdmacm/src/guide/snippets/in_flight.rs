@@ -14,16 +14,16 @@ struct Client {
     /// `None` after the end of the connection.
     callers: Arc<Mutex<Option<Callers>>>,
     permits: Arc<Semaphore>,
-    last_number: AtomicU64,
+    next_number: AtomicU64,
 }
 
 impl Client {
-    /// Both sides have at least `in_flight` receive buffers.
+    /// Creates a client. Both sides must have at least `in_flight` receive buffers.
     fn new(connection: Connection, in_flight: usize) -> Self {
         let callers = Arc::new(Mutex::new(Some(Callers::new())));
         tokio::spawn(receive(connection.clone(), Arc::clone(&callers)));
-        let (permits, last_number) = (Arc::new(Semaphore::new(in_flight)), AtomicU64::new(0));
-        Self { connection, callers, permits, last_number }
+        let (permits, next_number) = (Arc::new(Semaphore::new(in_flight)), AtomicU64::new(0));
+        Self { connection, callers, permits, next_number }
     }
 
     /// Sends a request and returns the response.
@@ -33,43 +33,52 @@ impl Client {
             let mut buffer = self.connection.acquire_buffer().await?;
             // No `await` follows until the request is posted. So a timeout leaves no caller in the
             // map whose request is not in flight.
-            let number = self.last_number.fetch_add(1, Ordering::Relaxed);
+            let number = self.next_number.fetch_add(1, Ordering::Relaxed);
             buffer.copy_from(&[&number.to_be_bytes(), request].concat())?;
             let (sender, response) = oneshot::channel();
             // The response may arrive as soon as the request is posted.
-            change(&self.callers, |callers| callers.insert(number, (sender, permit)))?;
+            with_callers(&self.callers, |callers| callers.insert(number, (sender, permit)))?;
             if let Err(error) = self.connection.post_send(buffer) {
-                change(&self.callers, |callers| callers.remove(&number))?;
+                let _ = with_callers(&self.callers, |callers| callers.remove(&number));
                 return Err(error.into());
             }
             response.await.map_err(|_| io::ErrorKind::ConnectionReset.into())
         };
         time::timeout(timeout, exchange).await?
     }
+
+    /// Closes the connection after the requests were sent. Waiting callers return an error.
+    async fn close(&self, timeout: Duration) -> io::Result<()> {
+        Ok(self.connection.close(timeout).await?)
+    }
 }
 
-/// Calls `change` with the map, unless the connection has ended.
-fn change<T>(
+/// Calls `apply` with the map, unless the connection has ended.
+fn with_callers<T>(
     callers: &Mutex<Option<Callers>>,
-    change: impl FnOnce(&mut Callers) -> T,
+    apply: impl FnOnce(&mut Callers) -> T,
 ) -> io::Result<T> {
     let mut callers = callers.lock().unwrap_or_else(PoisonError::into_inner);
-    callers.as_mut().map(change).ok_or_else(|| io::ErrorKind::ConnectionReset.into())
+    callers.as_mut().map(apply).ok_or_else(|| io::ErrorKind::ConnectionReset.into())
 }
 
 /// Returns responses to their callers until the connection ends.
 async fn receive(connection: Connection, callers: Arc<Mutex<Option<Callers>>>) {
     while let Ok(Some(response)) = connection.recv().await {
-        let Some((number, body)) = response.split_first_chunk() else { break };
+        let Some((number, body)) = response.split_first_chunk() else {
+            // A message without a number is not a response.
+            connection.abort().await;
+            break;
+        };
         let (number, body) = (u64::from_be_bytes(*number), body.to_vec());
         // Posts its buffer again, before the permit is released.
         drop(response);
-        if let Ok(Some((sender, _permit))) = change(&callers, |callers| callers.remove(&number)) {
+        let caller = with_callers(&callers, |callers| callers.remove(&number));
+        if let Ok(Some((sender, _permit))) = caller {
             // The caller may have timed out.
             let _ = sender.send(body);
         }
     }
     // Drops the senders: the callers return an error.
     *callers.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    connection.abort().await;
 }

@@ -26,7 +26,7 @@ fn exchange(connection: &Connection, at: &RemoteMemory, bytes: &[u8]) -> rdmacm:
 }
 
 /// Adds 1 to the number at `at`, and returns its previous value. siw has no such operations.
-fn ticket(connection: &Connection, at: &RemoteMemory) -> rdmacm::Result<u64> {
+fn take_ticket(connection: &Connection, at: &RemoteMemory) -> rdmacm::Result<u64> {
     let buffer = connection.acquire_buffer()?;
     connection.start_fetch_add(buffer, at, 0, 1)?.wait()
 }

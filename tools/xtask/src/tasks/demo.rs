@@ -14,6 +14,7 @@ use tool_error::{Context, Result};
 use crate::host::packages;
 use crate::host::{self, progress};
 use crate::tasks::vm::Relay;
+use crate::testbed::architecture::Architecture;
 use crate::testbed::initramfs;
 use crate::testbed::kernel::Kernel;
 use crate::testbed::machine::{FrameListener, Machine};
@@ -89,10 +90,12 @@ pub(crate) fn run(kernel: Kernel, device: Device, program: Option<&Path>) -> Res
     let doing = format!("answer {PINGS} pings over {name} on Linux {}", listener.kernel);
     listener.relay.check(&outcome, &doing)?;
     let seconds = started.elapsed().as_secs_f64();
+    if program.is_none() && architecture == Architecture::X86_64 {
+        progress("to run another program in a guest: cargo xtask vm -- PROGRAM");
+    }
     writeln!(
         io::stdout(),
-        "demo passed: {PINGS} pings over {name} answered on Linux {}, {seconds:.1} s from boot to power-off\n\
-         run a program of yours in such a guest: cargo xtask vm -- /PATH/TO/PROGRAM",
+        "demo passed: {PINGS} pings over {name} answered on Linux {}, {seconds:.1} s from boot to power-off",
         listener.kernel
     )
     .context("print the verdict")

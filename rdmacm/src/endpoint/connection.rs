@@ -192,7 +192,7 @@ impl Connection {
     /// # Errors
     ///
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses, also if only the peer's answer is missing. The
-    ///   [hint](crate::Error::hint) names the missing part. A program that must distinguish the two calls
+    ///   [hint](crate::Error::hint) names the missing part, if it is known. A program that must distinguish the two calls
     ///   [`flush_timeout`](Self::flush_timeout) before.
     /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
     ///   [`ErrorKind::DeviceRemoved`] if the connection ended before all posted requests were sent.

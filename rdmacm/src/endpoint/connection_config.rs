@@ -68,8 +68,9 @@ impl ConnectionConfig {
     /// Sets the number of send buffers, at least 1 \[default: 16\].
     ///
     /// A buffer is in use from [`acquire_buffer`](super::Connection::acquire_buffer) until its message is sent, or
-    /// until its [`RemoteOperation`](super::RemoteOperation) has returned the result. So this many messages may be in
-    /// flight or held by the program.
+    /// until the buffer is dropped. The buffer of a [`RemoteOperation`](super::RemoteOperation) is in use at least until
+    /// the operation has completed; the result of a send, a write or a read is the buffer. So this many messages may be
+    /// in flight or held by the program.
     #[must_use]
     pub fn send_buffers(mut self, count: u32) -> Self {
         self.send_buffers = count;

@@ -186,8 +186,8 @@ impl Connection {
     /// Takes a send buffer, waiting until one is free.
     ///
     /// There are [`ConnectionConfig::send_buffers`] of them. A buffer is free again when its message is sent, or when
-    /// it is dropped. A buffer of a [`RemoteOperation`] is in use until the operation returns its result, or is dropped
-    /// and completed. A buffer holds the bytes of its last use, or zeros.
+    /// it is dropped. The result of a [`RemoteOperation`] that sends, writes or reads is its buffer, which stays in use
+    /// until it is dropped or posted. A buffer holds the bytes of its last use, or zeros.
     ///
     /// # Errors
     ///

@@ -49,8 +49,8 @@
 //!
 //! [`Connection::export`] lets the peer access a [`DmaMemory`]. The program sends the descriptor of the exported memory
 //! in a message; the peer turns it into a [`RemoteMemory`], which it reads, writes and changes atomically without a
-//! call on this side. Each such call starts a [`RemoteOperation`], whose [`wait`](RemoteOperation::wait) returns the
-//! result; [`post_write`](Connection::post_write) starts a write without a result. Bounds and rights are checked by the
+//! call on this side. A call named `start_` starts a [`RemoteOperation`], whose [`wait`](RemoteOperation::wait) returns
+//! the result; [`post_write`](Connection::post_write) writes without a result. Bounds and rights are checked by the
 //! caller's side as far as it knows them, and in any case by the device that owns the memory.
 //!
 //! # Datagrams

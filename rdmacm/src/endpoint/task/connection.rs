@@ -121,7 +121,7 @@ impl Connection {
     /// # Errors
     ///
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses, also if only the peer's answer is missing. The
-    ///   [hint](crate::Error::hint) names the missing part. A program that must distinguish the two calls
+    ///   [hint](crate::Error::hint) names the missing part, if it is known. A program that must distinguish the two calls
     ///   [`flush`](Self::flush) before, with a timeout.
     /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`] and other [reasons](Self#closing-and-failures)
     ///   if the connection ended before all posted requests were sent.

@@ -27,8 +27,9 @@ impl Connection {
     ///
     /// A `part` of `..` is all of the memory. The offset 0 of the peer's [`RemoteMemory`] is the first byte of the part.
     /// The access lasts as long as the [`ExportedMemory`] and the connection. The peer needs the
-    /// [descriptor](endpoint::ExportedMemory::to_bytes) of the export, which the program sends in a message. Registering pins the pages and may take a while, so it runs on a thread that may block. See
-    /// [`endpoint::Connection::export`] for details.
+    /// [descriptor](endpoint::ExportedMemory::to_bytes) of the export, which the program sends in a message. Registering
+    /// pins the pages and may take a while, so it runs on a thread that may block. See [`endpoint::Connection::export`]
+    /// for details.
     ///
     /// # Errors
     ///

@@ -30,10 +30,10 @@ impl Loopback {
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
     }
 
-    /// Calls `look` with the locked state. Unlocking it afterwards neither wakes a waiter nor flushes.
-    fn with_state<T>(&self, look: impl FnOnce(&SharedState) -> T) -> T {
+    /// Calls `inspect` with the locked state. Unlocking it afterwards neither wakes a waiter nor flushes.
+    fn with_state<T>(&self, inspect: impl FnOnce(&SharedState) -> T) -> T {
         let locked = ignore_poison(self.connection.shared.locked.lock());
-        look(&locked)
+        inspect(&locked)
     }
 
     fn owes_flush(&self) -> bool {

@@ -32,6 +32,9 @@ const C_POSTS: &str = "bench-posts-c";
 /// The library that finds the stores to registers of both.
 const FINDER_OF_STORES: &str = "libregister_stores.so";
 
+/// Time limit of a guest. Each run in it has a limit of its own, which is repeated a few times.
+const LIMIT: Duration = Duration::from_secs(4 * 3600);
+
 /// Folder of the committed figures, one file for each part and device, and below it their kernel.
 const BASELINES: &str = "tests/bench/baseline";
 pub(crate) const BASELINE_KERNEL: Kernel = Kernel::V6_12;
@@ -144,14 +147,6 @@ impl Part {
             }),
             Self::Connect | Self::Rates | Self::Endpoint => NonZeroUsize::MIN,
         }
-    }
-
-    /// Returns the time limit, which allows for many sequential runs on a loaded machine.
-    fn limit(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Connect | Self::Calls | Self::Endpoint | Self::Posts => 1200,
-            Self::Latency | Self::Rates => 7200,
-        })
     }
 }
 
@@ -302,7 +297,7 @@ impl Run {
             devices: vec![device],
             processors: part.processors(device),
             counts_instructions: part.counts_instructions(),
-            limit: part.limit(),
+            limit: LIMIT,
             ..Guest::new(kernel)
         };
         let mut command = vec![directories[0].join(DRIVER).into_os_string()];

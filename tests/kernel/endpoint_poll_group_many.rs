@@ -181,7 +181,7 @@ fn siw_many_members_come_and_go() {
     members_come_and_go(siw(0), 100, 4);
 }
 
-/// A group of 100 members has as many completion queues and shared receive queues as one of a single member.
+/// A group of 50 members has as many completion queues and shared receive queues as one of a single member.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn members_share_queues_and_descriptors() {

@@ -48,7 +48,7 @@
 //!
 //! A peer that no longer needs the memory can send a message that invalidates its key
 //! ([`Buffer::set_invalidated`](crate::endpoint::Buffer::set_invalidated)), as a storage target does with its response.
-//! The receiver gets the key from the [message](crate::endpoint::Message::invalidated_key).
+//! The receiver gets the key from the [message](crate::endpoint::Message::invalidated_key), but not on siw.
 //!
 //! # The lower level
 //!

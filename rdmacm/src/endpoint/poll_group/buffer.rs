@@ -58,6 +58,22 @@ impl Deref for Message {
     }
 }
 
+impl AsRef<[u8]> for Message {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Converts the message into [`Bytes`](bytes::Bytes) without a copy.
+///
+/// The group receives into the buffer again when the last clone is dropped.
+#[cfg(feature = "bytes")]
+impl From<Message> for bytes::Bytes {
+    fn from(message: Message) -> Self {
+        Self::from_owner(message)
+    }
+}
+
 impl Drop for Message {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
@@ -173,6 +189,18 @@ impl Deref for SendBuffer {
 impl DerefMut for SendBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.memory.as_mut().expect(HELD)[..self.length]
+    }
+}
+
+impl AsRef<[u8]> for SendBuffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for SendBuffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
     }
 }
 

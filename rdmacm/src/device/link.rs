@@ -49,15 +49,15 @@ impl fmt::Display for LinkType {
 
 /// A text that names no [`LinkType`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a kind of link: rxe or siw")]
-pub struct ParseLinkKindError;
+#[error("unknown link type: expected rxe or siw")]
+pub struct ParseLinkTypeError;
 
 impl FromStr for LinkType {
-    type Err = ParseLinkKindError;
+    type Err = ParseLinkTypeError;
 
-    fn from_str(text: &str) -> Result<Self, ParseLinkKindError> {
-        let kinds = [Self::Rxe, Self::Siw];
-        kinds.into_iter().find(|kind| kind.name() == text).ok_or(ParseLinkKindError)
+    fn from_str(text: &str) -> Result<Self, ParseLinkTypeError> {
+        let types = [Self::Rxe, Self::Siw];
+        types.into_iter().find(|link_type| link_type.name() == text).ok_or(ParseLinkTypeError)
     }
 }
 
@@ -92,19 +92,19 @@ pub fn list() -> Result<Vec<Port>> {
 ///
 /// - EINVAL if it has no such driver, or if the network device cannot carry the software device.
 /// - ENODEV if this network namespace has no such network device.
-/// - EEXIST if the network device already has a device of this kind.
+/// - EEXIST if the network device already has a device of this type.
 /// - ENFILE if the name is in use.
 /// - EPERM if the caller lacks CAP_NET_ADMIN in the initial user namespace, or if `netdev` is a VLAN device, which rxe
 ///   refuses.
 /// - EPROTONOSUPPORT if ib_core is not loaded.
 #[doc(alias = "RDMA_NLDEV_CMD_NEWLINK")]
-pub fn add(name: &str, kind: LinkType, netdev: &str) -> Result<()> {
-    add_by(&mut Sources::open(), name, kind, netdev)
+pub fn add(name: &str, link_type: LinkType, netdev: &str) -> Result<()> {
+    add_by(&mut Sources::open(), name, link_type, netdev)
 }
 
-fn add_by(sources: &mut Sources, name: &str, kind: LinkType, netdev: &str) -> Result<()> {
+fn add_by(sources: &mut Sources, name: &str, link_type: LinkType, netdev: &str) -> Result<()> {
     const OPERATION: &str = "add the RDMA link";
-    let subject = format!("{name} ({kind} on {netdev})");
+    let subject = format!("{name} ({link_type} on {netdev})");
     let bad = check_name(name, DEVICE_NAME_SIZE, "the device's name")
         .or_else(|| name.contains('%').then(|| "the device's name holds a '%'".to_owned()))
         .or_else(|| check_name(netdev, NETDEV_NAME_SIZE, "the network device's name"));
@@ -113,13 +113,13 @@ fn add_by(sources: &mut Sources, name: &str, kind: LinkType, netdev: &str) -> Re
     }
     let request = Request::new(nl::RDMA_NLDEV_CMD_NEWLINK)
         .string(nl::RDMA_NLDEV_ATTR_DEV_NAME, name)
-        .string(nl::RDMA_NLDEV_ATTR_LINK_TYPE, kind.name())
+        .string(nl::RDMA_NLDEV_ATTR_LINK_TYPE, link_type.name())
         .string(nl::RDMA_NLDEV_ATTR_NDEV_NAME, netdev);
     let done = sources.netlink().and_then(|netlink| netlink.command(request));
     done.map_err(|failure| {
-        explained(failure, OPERATION, subject, |errno| match (errno, kind) {
+        explained(failure, OPERATION, subject, |errno| match (errno, link_type) {
             (Errno::ENODEV, _) => Some("there is no network device of that name here"),
-            (Errno::EEXIST, _) => Some("the network device has a link of this kind already"),
+            (Errno::EEXIST, _) => Some("the network device has a link of this type already"),
             (Errno::ENFILE, _) => Some("another RDMA device has that name"),
             (Errno::EPERM, LinkType::Siw | LinkType::Other(_)) => Some(NEEDS_ADMIN),
             (Errno::EPERM, LinkType::Rxe) => Some(

@@ -94,7 +94,7 @@ impl ExportedMemory {
         part: Range<usize>,
         rights: RemoteAccess,
     ) -> Result<Self> {
-        let region = MemoryRegion::share_part(pd, memory, part, access(rights))?;
+        let region = MemoryRegion::register_shared_part(pd, memory, part, access(rights))?;
         let (addr, length) = (region.addr(), bytes(region.len()));
         Ok(Self { key: Key::Region(region), addr, length, rights })
     }

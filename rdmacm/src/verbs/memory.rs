@@ -174,7 +174,7 @@ impl MemoryRegion {
     /// - [`ErrorKind::InvalidInput`] if `part` is empty or exceeds the memory.
     ///
     /// Kernel command: `IB_USER_VERBS_CMD_REG_MR`.
-    pub fn share_part(
+    pub fn register_shared_part(
         pd: &ProtectionDomain,
         memory: &DmaMemory,
         part: Range<usize>,

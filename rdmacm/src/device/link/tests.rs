@@ -93,5 +93,5 @@ fn link_type_text_round_trips() {
     for kind in [LinkType::Rxe, LinkType::Siw] {
         assert_eq!(kind.to_string().parse(), Ok(kind));
     }
-    assert_eq!("mlx5".parse::<LinkType>(), Err(ParseLinkKindError));
+    assert_eq!("mlx5".parse::<LinkType>(), Err(ParseLinkTypeError));
 }

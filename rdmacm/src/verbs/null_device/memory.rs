@@ -121,14 +121,16 @@ fn shared_memory_is_registered_in_parts() {
     memory.write(90, b"hello").expect("write");
     assert!((memory.len(), memory.is_empty()) == (100, false));
     let whole = MemoryRegion::register_shared(&pd, &memory, LOCAL).expect("share");
-    let part = MemoryRegion::share_part(&pd, &memory, 90..95, LOCAL).expect("share a part");
+    let part =
+        MemoryRegion::register_shared_part(&pd, &memory, 90..95, LOCAL).expect("share a part");
     assert_eq!((whole.len(), part.len(), part.addr() - whole.addr()), (100, 5, 90));
     let mut read = [0; 5];
     part.read(0, &mut read).expect_err("the memory is not the region's own");
     memory.read(90, &mut read).expect("read");
     assert_eq!(read, *b"hello");
     for refused in [0..101, 100..100, 101..101, 90..usize::MAX] {
-        MemoryRegion::share_part(&pd, &memory, refused, LOCAL).expect_err("no part of the memory");
+        MemoryRegion::register_shared_part(&pd, &memory, refused, LOCAL)
+            .expect_err("no part of the memory");
     }
     assert_eq!(count(&recorder, IB_USER_VERBS_CMD_REG_MR), 2);
     // Each registration holds the memory.

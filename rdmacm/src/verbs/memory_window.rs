@@ -149,22 +149,26 @@ impl<'a> BindRequest<'a> {
     pub(super) fn check(&self, qp: &QueuePair) -> Result<(), &'static str> {
         let Self { window, region, .. } = *self;
         if qp.qp_type() == QpType::IB_UVERBS_QPT_UD {
-            return Err("the queue pair is for datagrams, which need a destination");
+            return Err("queue pairs of type UD cannot bind memory windows");
         }
         if window.pd() != qp.pd() {
             return Err("the memory window is of another protection domain");
         }
         if window.is_too_old_for(qp) {
-            return Err("the memory window is older, and has to be made after it");
+            return Err(
+                "the memory window was created before the queue pair; create it afterwards",
+            );
         }
         if region.pd() != qp.pd() {
             return Err("the memory region is of another protection domain");
         }
         if !SendFlags::all().contains(self.flags) {
-            return Err("flags that are not known");
+            return Err("unknown send flags");
         }
         if self.length == 0 && window.mw_type() == ib_mw_type::IB_MW_TYPE_2 {
-            return Err("a window of type 2 is bound to something, and invalidated");
+            return Err(
+                "a bind of a type 2 window needs at least one byte; invalidate its key to end the access",
+            );
         }
         match self.offset.checked_add(self.length) {
             Some(end) if end <= region.len() => Ok(()),
@@ -216,8 +220,7 @@ impl<'a> Invalidation<'a> {
         match cq.engine().unbind_key(rkey) {
             true => Ok(Self { cq, rkey, posted: false }),
             false => {
-                let reason =
-                    "no memory window of type 2 was bound here with this key, or it was taken back";
+                let reason = "the queue pair has bound no window of type 2 with this key, or the key was already invalidated";
                 Err(PostError::Invalid(reason))
             }
         }

@@ -161,7 +161,10 @@ fn impossible_answer_is_reported() {
     let version = offset_of!(mlx5_ib_alloc_ucontext_resp, cqe_version);
     let register = offset_of!(mlx5_ib_create_qp_resp, bfreg_index);
     for (alteration, expected) in [
-        (format!("set alloc_ucontext {version} 2"), "a version of completions that is above 1"),
+        (
+            format!("set alloc_ucontext {version} 2"),
+            "completion queue entries of a version above 1",
+        ),
         (format!("set create_qp {register} 100000"), "describes memory that cannot be mapped"),
     ] {
         let error = use_with(&alteration).expect_err("the answer should be refused").to_string();

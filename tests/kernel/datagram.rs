@@ -354,11 +354,11 @@ fn unsupported_sends_are_refused() {
     let post = |io: &Io, operation| io.post(1, operation, 0..8, SendFlags::SIGNALED);
     for operation in [SendOperation::Send, io.written_at(0), io.read_at(0)] {
         let error = post(io, operation).expect_err("send should need a destination");
-        assert_invalid(&error, &["post a send", "destination"]);
+        assert_invalid(&error, &["post a send", "type UD support only `SendTo`"]);
     }
     let connection = Connection::new(Shape::default());
     let error = post(&connection.client.io, send_to(destination, None)).expect_err("connected");
-    assert_invalid(&error, &["post a send", "its peer only"]);
+    assert_invalid(&error, &["post a send", "only queue pairs of type UD"]);
     connection.close();
     let other = ProtectionDomain::new(io.qp().pd().context()).expect("protection domain");
     let foreign = AddressHandle::new(&other, &pair.peer.ah_attr).expect("address handle");

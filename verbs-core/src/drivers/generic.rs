@@ -40,7 +40,7 @@ const MOST_SGES: u32 = 1024;
 
 /// The reason why an XRC initiator sends nothing.
 const NO_SRQ_NUMBER: &str =
-    "the command has no place for the number of the peer's shared receive queue";
+    "XRC sends, because the kernel's command has no field for the peer's shared receive queue";
 
 /// The driver of devices that keep their queues in the kernel.
 #[derive(Debug)]

@@ -235,15 +235,13 @@ impl Qp {
                     false => Err("the address handle is of another protection domain"),
                 }
             }
-            (QpType::IB_UVERBS_QPT_UD, _) => {
-                Err("the queue pair is for datagrams, which need a destination")
-            }
+            (QpType::IB_UVERBS_QPT_UD, _) => Err("queue pairs of type UD support only `SendTo`"),
             (_, SendOperation::SendTo { .. }) => {
-                Err("the queue pair is connected, and sends to its peer only")
+                Err("only queue pairs of type UD support `SendTo`")
             }
             (QpType::IB_UVERBS_QPT_XRC_INI, _) => Ok(()),
             (_, SendOperation::AtSharedQueue { .. }) => {
-                Err("only a send of an XRC initiator names a shared receive queue")
+                Err("only XRC initiators support `AtSharedQueue`")
             }
             (
                 QpType::IB_UVERBS_QPT_UC,
@@ -252,7 +250,7 @@ impl Qp {
                 | SendOperation::FetchAdd { .. }
                 | SendOperation::AtomicWrite { .. }
                 | SendOperation::Flush { .. },
-            ) => Err("its connection is unreliable, and the peer answers nothing"),
+            ) => Err("queue pairs of type UC support no reads, atomics or flushes"),
             _ => Ok(()),
         }
     }

@@ -142,9 +142,13 @@ pub enum SendOperation<'a> {
         /// The value that is added.
         add: u64,
     },
-    /// Writes eight bytes to the peer's memory at once, after all writes before it.
+    /// Atomically writes eight bytes to the peer's memory, after all earlier writes.
     ///
-    /// There is no payload besides. On rxe since Linux 6.2.
+    /// The request has no other payload.
+    ///
+    /// # Driver notes
+    ///
+    /// rxe supports it since Linux 6.2, on 64-bit machines.
     #[doc(alias = "ibv_wr_atomic_write")]
     AtomicWrite {
         /// Address in the memory of the peer, a multiple of 8.
@@ -285,7 +289,7 @@ impl SendRequest<'_> {
     /// An unknown bit in the flags would be the kernel's bit for an inline payload.
     pub fn check(&self) -> Result<(), &'static str> {
         if !SendFlags::all().contains(self.flags) {
-            return Err("flags that are not known");
+            return Err("unknown send flags");
         }
         self.check_payload(&self.operation)
     }
@@ -302,7 +306,7 @@ impl SendRequest<'_> {
             SendOperation::AtSharedQueue {
                 operation: SendOperation::AtSharedQueue { .. } | SendOperation::SendTo { .. },
                 ..
-            } => Err("an operation at a shared receive queue has an address already"),
+            } => Err("`AtSharedQueue` cannot contain `SendTo` or another `AtSharedQueue`"),
             SendOperation::AtSharedQueue {
                 operation:
                     SendOperation::BindWindow(_)
@@ -310,11 +314,13 @@ impl SendRequest<'_> {
                     | SendOperation::AtomicWrite { .. }
                     | SendOperation::Flush { .. },
                 ..
-            } => Err("an initiator has no such operation at a shared receive queue"),
+            } => Err(
+                "`AtSharedQueue` supports only sends, writes, reads, `CompareSwap` and `FetchAdd`",
+            ),
             SendOperation::AtSharedQueue { operation, .. } => self.check_payload(operation),
             SendOperation::Read { .. } => match self.payload {
                 Payload::Gather(_) => Ok(()),
-                Payload::Inline(_) => Err("a read needs registered memory"),
+                Payload::Inline(_) => Err("a read needs registered memory, not inline data"),
             },
             SendOperation::CompareSwap { remote_addr, .. }
             | SendOperation::FetchAdd { remote_addr, .. } => match self.payload {
@@ -324,7 +330,9 @@ impl SendRequest<'_> {
                 {
                     Ok(())
                 }
-                _ => Err("an atomic needs eight bytes of registered memory for what was there"),
+                _ => Err(
+                    "an atomic needs exactly eight bytes of registered memory for the previous value",
+                ),
             },
             SendOperation::AtomicWrite { remote_addr, .. } if !aligned(remote_addr) => {
                 Err(UNALIGNED)
@@ -338,13 +346,13 @@ impl SendRequest<'_> {
             | SendOperation::Flush { .. }
             | SendOperation::LocalInvalidate { .. } => self.payload.check_empty(),
             SendOperation::BindWindow(_) => {
-                Err("a memory window is bound by `bind_window`, which keeps track of it")
+                Err("a request cannot contain `BindWindow`; use `bind_window`")
             }
         }
     }
 }
 
-const UNALIGNED: &str = "the peer's address is no multiple of 8, which atomics need";
+const UNALIGNED: &str = "the remote address of an atomic must be a multiple of 8";
 
 impl Payload<'_> {
     fn check_empty(self) -> Result<(), &'static str> {

@@ -113,7 +113,9 @@ pub(super) fn facts(
     map: impl FnOnce(RegisterFacts) -> Result<Registers, CreateError>,
 ) -> Result<Facts, CreateError> {
     if response.cqe_version > 1 {
-        return Err(CreateError::Unsupported("a version of completions that is above 1"));
+        return Err(CreateError::Unsupported(
+            "completion queue entries of a version above 1 by mlx5",
+        ));
     }
     let facts = RegisterFacts {
         total: response.tot_bfregs,

@@ -365,7 +365,7 @@ fn put_srq_number<'a>(
         _ if state == QpState::IB_QPS_ERR => (0, operation),
         _ => {
             return Err(PostError::Invalid(
-                "a send of an XRC initiator names a shared receive queue: SendOperation::AtSharedQueue",
+                "an XRC initiator has to name a shared receive queue: use `AtSharedQueue`",
             ));
         }
     };
@@ -472,9 +472,7 @@ fn put_operation(
             control
         }
         SendOperation::AtSharedQueue { .. } => {
-            return Err(PostError::Invalid(
-                "only a send of an XRC initiator names a shared receive queue",
-            ));
+            return Err(PostError::Invalid("only XRC initiators support `AtSharedQueue`"));
         }
         SendOperation::AtomicWrite { .. } | SendOperation::Flush { .. } => {
             return Err(PostError::Unsupported("flush and atomic write by mlx5"));

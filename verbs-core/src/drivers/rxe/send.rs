@@ -382,9 +382,9 @@ fn put_atomic(
 /// Checks that the driver invalidates keys for queue pairs of type `qp_type`.
 fn check_invalidation(qp_type: QpType) -> Posted {
     match qp_type {
-        QpType::IB_UVERBS_QPT_UC => Err(PostError::Unsupported(
-            "invalidation by rxe's queue pairs of unreliable connections",
-        )),
+        QpType::IB_UVERBS_QPT_UC => {
+            Err(PostError::Unsupported("invalidation of keys by rxe on queue pairs of type UC"))
+        }
         _ => Ok(()),
     }
 }
@@ -394,7 +394,7 @@ fn check_kernel(known: Capabilities, capability: Capabilities) -> Posted {
     match known.contains(capability) {
         true => Ok(()),
         false => Err(PostError::Unsupported(
-            "flush and atomic write, which rxe has since Linux 6.2, on 64 bits",
+            "flush and atomic write by rxe before Linux 6.2 or on 32-bit machines",
         )),
     }
 }

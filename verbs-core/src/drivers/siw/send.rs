@@ -147,7 +147,7 @@ impl SendRing {
             Payload::Inline(bytes) => {
                 if opcode == siw_opcode::SIW_OP_SEND_REMOTE_INV {
                     return Err(PostError::Unsupported(
-                        "bytes inline in a send that invalidates by siw",
+                        "inline data in `SendWithInvalidate` by siw",
                     ));
                 }
                 let length = inline(bytes, self.max_inline)?;
@@ -328,7 +328,7 @@ fn lacks(operation: &SendOperation<'_>) -> Posted {
         | SendOperation::AtomicWrite { .. } => "atomics by siw",
         SendOperation::Flush { .. } => "flush by siw",
         SendOperation::LocalInvalidate { .. } => {
-            "local invalidation by siw, which is the kernel's own there"
+            "local invalidation by siw, which only the kernel may post"
         }
         SendOperation::BindWindow(_) => "memory windows by siw",
         SendOperation::AtSharedQueue { .. } => "XRC by siw",

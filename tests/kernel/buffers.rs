@@ -136,10 +136,13 @@ fn refused_post_returns_buffer() {
         error
     }
     let buffer = client.buffer();
-    refused(client.queues.post_send(buffer, 101, SendOperation::Send), "fewer bytes");
+    refused(
+        client.queues.post_send(buffer, 101, SendOperation::Send),
+        "length 101 exceeds the 100 bytes",
+    );
     let invalidates = SendOperation::LocalInvalidate { rkey: 1 };
     let buffer = client.buffer();
-    refused(client.queues.post_send(buffer, 0, invalidates), "not one over a buffer");
+    refused(client.queues.post_send(buffer, 0, invalidates), "`FetchAdd` use a buffer");
     let context = client.id.context().expect("the id has a device");
     let other = ProtectionDomain::new(&context).expect("protection domain");
     let mut others = RegisteredBuffer::alloc(&other, 4, 100).expect("buffers");

@@ -111,7 +111,7 @@ impl RegisteredBuffer {
             ));
         };
         let Some(layout) = layout(groups, small) else {
-            return Err(invalid("there are not as many addresses"));
+            return Err(invalid("the buffers together exceed the address space"));
         };
         let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
         let region = MemoryRegion::alloc(pd, layout.total, access)?;

@@ -12,6 +12,7 @@
 //! posting by hand keeps identifiers distinct.
 #![expect(unsafe_code, reason = "posts requests over buffers that it holds")]
 
+use std::borrow::Cow;
 use std::{mem, slice};
 
 use super::address_handle::AddressHandle;
@@ -166,7 +167,7 @@ impl BufferedQueuePair {
                 | SendOperation::FetchAdd { .. }
         );
         if !is_over_the_buffer {
-            let reason = "the operation is not one over a buffer alone";
+            let reason = "only sends, writes, reads, `CompareSwap` and `FetchAdd` use a buffer; post datagrams with `post_send_to`";
             return Err(self.unfit(buffer, libc::EINVAL, reason));
         }
         let (wr_id, sge) = self.put(buffer, length)?;
@@ -220,7 +221,7 @@ impl BufferedQueuePair {
         request: &BindRequest<'_>,
     ) -> Result<(), PostBufferError> {
         if !request.region.is_over_memory() {
-            let reason = "the memory region is over memory of the program's";
+            let reason = "the memory region must be over a `DmaMemory`";
             return Err(self.unfit(buffer, libc::EINVAL, reason));
         }
         let (wr_id, _) = self.put(buffer, 0)?;
@@ -303,7 +304,7 @@ impl BufferedQueuePair {
             ));
         }
         let Some(sge) = buffer.sge(length) else {
-            return Err(self.unfit(buffer, libc::EINVAL, "the buffer has fewer bytes"));
+            return Err(self.too_long(buffer, length));
         };
         match self.posted.put(buffer) {
             Ok(wr_id) => Ok((wr_id, sge)),
@@ -311,8 +312,20 @@ impl BufferedQueuePair {
         }
     }
 
+    /// Returns the error of a request over more bytes than `buffer` has.
     #[cold]
-    fn unfit(&self, buffer: RegisteredBuffer, errno: i32, reason: &'static str) -> PostBufferError {
+    fn too_long(&self, buffer: RegisteredBuffer, length: usize) -> PostBufferError {
+        let reason = format!("length {length} exceeds the {} bytes of the buffer", buffer.len());
+        self.unfit(buffer, libc::EINVAL, reason)
+    }
+
+    #[cold]
+    fn unfit(
+        &self,
+        buffer: RegisteredBuffer,
+        errno: i32,
+        reason: impl Into<Cow<'static, str>>,
+    ) -> PostBufferError {
         let kind = ErrorKind::InvalidInput { errno, reason: reason.into() };
         let subject = format!("queue pair {}", self.qp().number());
         PostBufferError {

@@ -13,6 +13,7 @@
 //! destroyed queue pair matches nothing, even if another queue pair has the same number by then.
 #![expect(unsafe_code, reason = "posts requests over buffers that it holds")]
 
+use std::borrow::Cow;
 use std::mem;
 
 use super::buffer::RegisteredBuffer;
@@ -119,7 +120,8 @@ impl OwnedReceives {
         let srq = self.srq.as_ref().expect("only dropping takes the queue");
         let subject = || "a shared receive queue";
         let Some(entry) = entry(&buffer, buffer.len(), srq.pd()) else {
-            return Err(unfit(buffer, subject(), libc::EINVAL, UNFIT));
+            let reason = unfit_reason(&buffer, buffer.len(), srq.pd());
+            return Err(unfit(buffer, subject(), libc::EINVAL, reason));
         };
         let wr_id = match self.posted.put(buffer) {
             Ok(wr_id) => wr_id,
@@ -205,7 +207,12 @@ impl OwnedSends {
             Some(buffer) => entry(buffer, length, qp.pd()).map(Some),
         };
         let Some(entry) = entry else {
-            return Err(unfit(buffer, subject(), libc::EINVAL, UNFIT));
+            let reason: Cow<'static, str> = match &buffer {
+                _ if !is_over_buffer => "only sends, writes and reads use a buffer".into(),
+                None => format!("a request over {length} bytes needs a buffer").into(),
+                Some(buffer) => unfit_reason(buffer, length, qp.pd()),
+            };
+            return Err(unfit(buffer, subject(), libc::EINVAL, reason));
         };
         let wr_id = match self.posted.put((number, buffer)) {
             Ok(wr_id) => wr_id,
@@ -264,8 +271,6 @@ impl Drop for OwnedSends {
     }
 }
 
-const UNFIT: &str = "the buffer is too short or of another protection domain, or the operation is not one over a buffer";
-
 /// Returns the scatter/gather entry of the first `length` bytes of `buffer`.
 ///
 /// Returns `None` if the buffer is shorter or belongs to another protection domain than `pd`.
@@ -273,12 +278,26 @@ fn entry(buffer: &RegisteredBuffer, length: usize, pd: &super::ProtectionDomain)
     if buffer.pd() == pd { buffer.sge(length) } else { None }
 }
 
+/// Returns why there is no [`entry`] of `buffer`.
+#[cold]
+fn unfit_reason(
+    buffer: &RegisteredBuffer,
+    length: usize,
+    pd: &super::ProtectionDomain,
+) -> Cow<'static, str> {
+    if buffer.pd() == pd {
+        format!("length {length} exceeds the {} bytes of the buffer", buffer.len()).into()
+    } else {
+        "the buffer belongs to another protection domain".into()
+    }
+}
+
 #[cold]
 fn unfit<T>(
     buffer: T,
-    subject: impl Into<std::borrow::Cow<'static, str>>,
+    subject: impl Into<Cow<'static, str>>,
     errno: i32,
-    reason: &'static str,
+    reason: impl Into<Cow<'static, str>>,
 ) -> NotQueued<T> {
     let kind = ErrorKind::InvalidInput { errno, reason: reason.into() };
     NotQueued { buffer: Some(buffer), error: Error::new("post a buffer to", subject, kind) }

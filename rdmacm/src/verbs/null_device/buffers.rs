@@ -121,12 +121,12 @@ fn full_queue_returns_buffer() {
 fn unfit_request_returns_buffer() {
     let mut pair = Pair::new(false);
     let refused = pair.send(LENGTH + 1).expect_err("more bytes than the buffer has");
-    assert!(refused.error.to_string().contains("fewer bytes"), "{}", refused.error);
+    assert!(refused.error.to_string().contains("exceeds the"), "{}", refused.error);
     assert_eq!(refused.buffer.map(|buffer| buffer.index()), Some(0));
     let buffer = pair.buffer();
     let invalidate = SendOperation::LocalInvalidate { rkey: 1 };
     let refused = pair.queues.post_send(buffer, 0, invalidate).expect_err("not over a buffer");
-    assert!(refused.error.to_string().contains("not one over a buffer"), "{}", refused.error);
+    assert!(refused.error.to_string().contains("`FetchAdd` use a buffer"), "{}", refused.error);
     assert!(refused.buffer.is_some());
     // The driver refuses operations that it does not support.
     let write = SendOperation::Write { remote_addr: 0, rkey: 0 };

@@ -186,12 +186,12 @@ fn channel_event_names_its_queue() {
     let error = alone.wait(&mut done).expect_err("there is nothing to sleep on");
     assert_invalid(&error, &["completion channel"]);
     let error = send_cq.wait(&mut []).expect_err("there is no place");
-    assert_invalid(&error, &["no place"]);
+    assert_invalid(&error, &["slice for completions is empty"]);
     // This call would read the events of the other queue.
     let error = send_cq.wait_timeout(&mut done, Duration::ZERO).expect_err("two queues");
-    assert_invalid(&error, &["other queues"]);
+    assert_invalid(&error, &["other completion queues"]);
     let error = send_cq.wait(&mut done).expect_err("two queues");
-    assert_invalid(&error, &["other queues"]);
+    assert_invalid(&error, &["other completion queues"]);
     id.destroy_qp();
     drop((qp, recv_cq));
     assert_eq!(

@@ -154,7 +154,8 @@ impl CompletionQueue {
         context.check_process("create", || "a completion queue".to_owned())?;
         let vectors = context.completion_vectors();
         if vector >= vectors {
-            let reason = format!("completion vector {vector} where the device has {vectors}");
+            let reason =
+                format!("completion vector {vector} does not exist: the device has {vectors}");
             return Err(Error::invalid("create", "a completion queue", reason));
         }
         if channel.is_some_and(|channel| channel.context() != context) {

@@ -118,8 +118,8 @@ impl Context {
                     return Error::new(OPERATION, subject(), ErrorKind::Unsupported(what.into()));
                 }
                 CreateError::UnknownDriver => {
-                    let what =
-                        format!("{} requires more than the plain command", driver_name(device));
+                    let driver = driver_name(device);
+                    let what = format!("the command interface of the driver {driver}");
                     return Error::new(OPERATION, subject(), ErrorKind::Unsupported(what.into()));
                 }
             };

@@ -59,7 +59,7 @@ impl QueuePair {
         };
         if ece.vendor_id != own.vendor_id {
             let (other, own) = (ece.vendor_id, own.vendor_id);
-            let reason = format!("the vendor of its device is {own:#x}, not {other:#x}");
+            let reason = format!("the vendor_id of the options is {other:#x} instead of {own:#x}");
             return Err(Error::invalid(OPERATION, self.subject(), reason));
         }
         self.engine().request_ece(ece.options);

@@ -79,7 +79,8 @@ impl Context {
                 invalid(Errno::ENOMEM, reason.into())
             }
             PostError::Unpolled => {
-                let reason = "the completion queue holds all the flush errors that it can";
+                let reason =
+                    "the completion queue has no room for another flush error; poll the queue";
                 invalid(Errno::ENOMEM, reason.into())
             }
             PostError::Invalid(reason) => invalid(Errno::EINVAL, reason.into()),
@@ -92,7 +93,8 @@ impl Context {
                 invalid(Errno::EINVAL, reason.into())
             }
             PostError::Long(bytes) => {
-                invalid(Errno::EINVAL, format!("a message of {bytes} bytes").into())
+                let reason = format!("a message of {bytes} bytes exceeds the maximum");
+                invalid(Errno::EINVAL, reason.into())
             }
             PostError::Early(state) => {
                 let reason = format!("the queue pair is in {state}, and sends need IB_QPS_RTS");
@@ -156,7 +158,7 @@ impl Context {
                 Error::new(CREATE, self.subject(what), ErrorKind::Unsupported(missing.into()))
             }
             CreateError::UnknownDriver => {
-                let missing = format!("the rings of {}", self.driver_name());
+                let missing = format!("the queues of the driver {}", self.driver_name());
                 Error::new(CREATE, self.subject(what), ErrorKind::Unsupported(missing.into()))
             }
         }

@@ -126,7 +126,7 @@ impl EventFile {
             refused => owner.refused(READ, self.wait.subject, refused),
         })?;
         if length != size_of::<D>() {
-            let what = format!("{length} bytes where an event has {}", size_of::<D>());
+            let what = format!("the event has {length} bytes instead of {}", size_of::<D>());
             return Err(Error::malformed(READ, self.wait.subject, what));
         }
         Ok(event)

@@ -56,7 +56,11 @@ impl Header {
         let kind = match (bytes[0] >> 4, bytes[6]) {
             (6, NEXT_UDP) => GidType::RoceV2,
             (6, NEXT_BTH) => GidType::RoceV1,
-            _ => return Err("its header is neither of InfiniBand nor of IP with UDP"),
+            _ => {
+                return Err(
+                    "the header is neither a global route header (RoCE v1) nor an IP header with UDP (RoCE v2)",
+                );
+            }
         };
         let (source, destination) = (Gid(part(bytes, 8)), Gid(part(bytes, 24)));
         let [_, _, _, class] = (flow_class >> 20).to_be_bytes();

@@ -34,7 +34,7 @@ use crate::sync::HandoffMutex;
 const MODIFY: &str = "modify";
 
 /// Reason in errors about the receive queue of a queue pair that uses a shared receive queue.
-const SHARES: &str = "the queue pair has no receive queue of its own, but a shared one";
+const SHARES: &str = "the queue pair has no receive queue of its own, but uses a shared one";
 
 /// Reason in errors about the receive queue of an XRC initiator.
 const INITIATES: &str = "an XRC initiator only sends";
@@ -246,15 +246,15 @@ impl QueuePair {
         }
         match (qp_type, init.srq) {
             (QpType::IB_UVERBS_QPT_XRC_TGT, _) => {
-                let reason = "a target has no queues, and is made in an XRC domain";
+                let reason = "an XRC target has no queues and is in an XRC domain; create it with `XrcTarget::new`";
                 return Err(Error::invalid(OPERATION, WHAT, reason));
             }
             (QpType::IB_UVERBS_QPT_XRC_INI, Some(_)) => {
-                let reason = "an XRC initiator only sends, and has no shared receive queue";
+                let reason = "an XRC initiator only sends and cannot use a shared receive queue";
                 return Err(Error::invalid(OPERATION, WHAT, reason));
             }
             (_, Some(srq)) if srq.number().is_some() => {
-                let reason = "the shared receive queue is in an XRC domain, for targets only";
+                let reason = "only XRC targets can use a shared receive queue in an XRC domain";
                 return Err(Error::invalid(OPERATION, WHAT, reason));
             }
             _ => {}

@@ -135,7 +135,7 @@ impl SharedReceiveQueue {
         let SharedReceiveQueueAttributes { max_wr, limit, .. } = attributes;
         // rxe would accept such a limit.
         if limit > max_wr {
-            let reason = format!("a limit of {limit} where it holds {max_wr}");
+            let reason = format!("limit {limit} exceeds max_wr {max_wr}");
             return Err(Error::invalid(OPERATION, WHAT, reason));
         }
         let reporter = EventSource::new();
@@ -254,7 +254,7 @@ impl SharedReceiveQueue {
         context.check_usable(OPERATION, || self.subject())?;
         if !context.driver_capabilities().srq_resize_keeps_requests {
             let driver = context.driver_name();
-            let what = format!("resizing by {driver}, which would lose what is posted");
+            let what = format!("resizing by {driver}, which would lose the posted receives");
             return Err(Error::new(OPERATION, self.subject(), ErrorKind::Unsupported(what.into())));
         }
         let mut ring = self.lock(OPERATION)?;

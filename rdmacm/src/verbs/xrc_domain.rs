@@ -112,7 +112,7 @@ impl XrcDomain {
         };
         // `AT_FDCWD` is a negative descriptor.
         let Ok(fd) = u32::try_from(file.as_fd().as_raw_fd()) else {
-            let reason = "the descriptor names no open file".into();
+            let reason = "the file descriptor is not open".into();
             let kind = ErrorKind::InvalidInput { errno: Errno::EBADF as i32, reason };
             return Err(Error::new(OPEN_DOMAIN, DOMAIN, kind));
         };

@@ -85,7 +85,7 @@ impl CompletionQueue {
             return Err(invalid("the queue has no completion channel"));
         };
         if into.is_empty() {
-            return Err(invalid("there is no place for a completion"));
+            return Err(invalid("the slice for completions is empty"));
         }
         let mut poll = || self.poll_by(into, deadline);
         let sleeper = self.inner.sleeper.lock_until(deadline);
@@ -96,9 +96,7 @@ impl CompletionQueue {
         let Some(_sleeper) = sleeper else { return Ok(poll()?.unwrap_or(0)) };
         loop {
             if channel.queues() > 1 {
-                return Err(invalid(
-                    "other queues have their events on its completion channel too",
-                ));
+                return Err(invalid("the completion channel serves other completion queues too"));
             }
             match poll()? {
                 Some(0) => self.request_notify(false)?,

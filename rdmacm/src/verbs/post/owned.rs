@@ -15,7 +15,7 @@ use crate::verbs::queue_pair::QueuePair;
 use crate::work::{ReceiveRequest, SendRequest};
 
 /// Reason in errors about a queue pair whose rings were taken.
-const TAKEN: &str = "its queues belong to a `BufferedQueuePair`";
+const TAKEN: &str = "the queues belong to a `BufferedQueuePair`";
 
 /// The rings of a queue pair and of its completion queues.
 ///

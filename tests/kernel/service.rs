@@ -129,7 +129,7 @@ fn service_lookup_needs_infiniband() {
     assert_invalid(&error, &["1 to 63 bytes"]);
     let node = id.resolve_addrinfo(Some(roce_ip()), Some("storage"), Some(&hints));
     let error = node.expect_err("a node");
-    assert!(error.to_string().contains("not for nodes"), "{error}");
+    assert!(error.to_string().contains("not nodes"), "{error}");
     assert_eq!(error.errno(), libc::EOPNOTSUPP);
     let unbound = ask("storage").expect_err("the service is not bound");
     let services = id.ib_services();

@@ -340,7 +340,7 @@ fn target_is_only_for_target_ids() {
     client.connect(&ConnParam::default()).expect("connect");
     let server = request(&theirs);
     let error = server.accept(&ConnParam::default()).expect_err("nothing to connect");
-    assert_invalid(&error, &["there is no queue pair"]);
+    assert_invalid(&error, &["the id has no queue pair"]);
     server.reject(b"").expect("reject");
     let error =
         ours.expect_event(EventType::Established).expect_err("the request should be rejected");

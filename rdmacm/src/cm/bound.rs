@@ -50,7 +50,7 @@ impl BoundDevice {
             Self::Open(context) => context.depth_limits(),
             Self::Closed(_) if is_named || service == ServiceType::Datagram => Ok(Depths::MOST),
             Self::Closed(device) => {
-                let what = "the most that a device can that this crate cannot open: the depths have to be named";
+                let what = "`DEVICE_MAX` on a device that this library cannot open; set the depths to numbers";
                 let kind = ErrorKind::Unsupported(what.into());
                 Err(Error::new(operation, format!("on {}", device.name()), kind))
             }

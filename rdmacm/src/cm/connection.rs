@@ -31,7 +31,7 @@ use crate::verbs::{
 
 /// The hint for an EINVAL that concerns attributes the kernel does not have.
 const OUT_OF_STATE: &str =
-    "its connection is not in a state that has them: the peer may have given up";
+    "the connection is in a state without these attributes: the peer may have given up";
 
 /// Reason in errors about creating a queue pair with queues.
 pub(super) const IS_TARGET: &str = "the id is for XRC targets; call CmId::create_xrc_target";
@@ -356,7 +356,8 @@ impl CmId {
         self.inner.check_service("establish")?;
         self.inner.check_process("establish")?;
         if self.inner.state().qp.is_some() {
-            let reason = "the id has a queue pair of its own, and is confirmed by the library";
+            let reason =
+                "the library confirms the connection, because the id has a queue pair of its own";
             return Err(Error::invalid("establish", self.inner.to_string(), reason));
         }
         self.inner.confirm()
@@ -417,7 +418,7 @@ impl Inner {
         if mem::take(&mut self.state().acceptable) {
             return Ok(());
         }
-        let reason = "no request brought it, or it is accepted already";
+        let reason = "no request created the id, or the id was accepted already";
         Err(Error::invalid(operation, self.to_string(), reason))
     }
 

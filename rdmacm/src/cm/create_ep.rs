@@ -43,11 +43,17 @@ impl CmId {
         let missing = |what: &'static str| Error::invalid("create", "an endpoint", what);
         let id = Self::new_sync_with_qp_type(info.port_space, info.qp_type)?;
         if info.flags.contains(AddrInfoFlags::PASSIVE) {
-            id.bind(info.src_addr.ok_or_else(|| missing("there is no address to bind to"))?)?;
+            id.bind(
+                info.src_addr.ok_or_else(|| {
+                    missing("there is no address to bind to: `src_addr` is `None`")
+                })?,
+            )?;
             id.inner.state().request_qp = qp.cloned().map(Box::new);
             return Ok(id);
         }
-        let peer = info.dst_addr.ok_or_else(|| missing("there is no address to resolve"))?;
+        let peer = info
+            .dst_addr
+            .ok_or_else(|| missing("there is no address to resolve: `dst_addr` is `None`"))?;
         id.resolve_addr(info.src_addr, peer, RESOLUTION)?;
         if info.route.is_empty() {
             id.resolve_route(RESOLUTION)?;

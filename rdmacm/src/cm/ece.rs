@@ -57,9 +57,9 @@ impl Inner {
         };
         if answer.vendor_id != 0 && answer.vendor_id != own {
             let other = answer.vendor_id;
-            let reason = format!("the peer answers vendor {own:#x} with options of {other:#x}");
+            let reason = format!("the vendor_id of the options is {other:#x} instead of {own:#x}");
             return Err(Error::invalid(
-                "take the ECE options of the peer of",
+                "apply the ECE options of the peer of",
                 self.to_string(),
                 reason,
             ));

@@ -51,7 +51,8 @@ impl CmId {
         const OPERATION: &str = "set the local ECE of";
         self.check_external(OPERATION)?;
         if ece.vendor_id == 0 || ece.vendor_id > MAX_VENDOR {
-            let reason = format!("there is no vendor {:#x}", ece.vendor_id);
+            let reason =
+                format!("vendor_id {:#x} is not within 0x1 to {MAX_VENDOR:#x}", ece.vendor_id);
             return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         }
         self.inner.state().local_ece = ece;

@@ -23,7 +23,7 @@ pub(super) fn resolve(
 ) -> Result<Vec<AddrInfo>> {
     let subject = subject(node, service);
     if node.is_none() && service.is_none() && hints.is_none() {
-        let reason = "there is neither a node nor a service nor hints";
+        let reason = "the call needs a node, a service or hints";
         return Err(Error::invalid(OPERATION, subject, reason));
     }
     let plain = AddrInfoHints::default();
@@ -40,7 +40,11 @@ pub(super) fn resolve(
     }
     let text = |text: Option<&str>| text.map(CString::new).transpose();
     let (Ok(node), Ok(service)) = (text(node), text(service)) else {
-        return Err(Error::invalid(OPERATION, subject, "there is a zero byte in it"));
+        return Err(Error::invalid(
+            OPERATION,
+            subject,
+            "the node or the service contains a zero byte",
+        ));
     };
     match resolver::getaddrinfo(node.as_deref(), service.as_deref(), wanted) {
         Ok(found) => Ok(hints.results(&found)),

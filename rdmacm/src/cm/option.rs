@@ -94,11 +94,13 @@ impl CmId {
         const OPERATION: &str = "set the ACK timeout of";
         let invalid = |reason| Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         if timeout > MAX_ACK_TIMEOUT {
-            return invalid(format!("{timeout} where {MAX_ACK_TIMEOUT} is the most"));
+            return invalid(format!(
+                "ack_timeout {timeout} exceeds the maximum of {MAX_ACK_TIMEOUT}"
+            ));
         }
         let qp_type = self.qp_type();
         if !matches!(qp_type, QpType::IB_UVERBS_QPT_RC | QpType::IB_UVERBS_QPT_XRC_INI) {
-            return invalid(format!("queue pairs of {qp_type} wait for no acknowledgement"));
+            return invalid(format!("queue pairs of type {qp_type} have no ACK timeout"));
         }
         self.set_option(OPERATION, ID_ACK_TIMEOUT, &[timeout])
     }
@@ -121,7 +123,7 @@ impl CmId {
     pub fn set_ib_path(&self, paths: &[ib_path_rec_data]) -> Result<()> {
         const OPERATION: &str = "set the path of";
         if !paths.iter().any(|path| path.flags == PathRecord::FLAGS) {
-            let reason = "there is no path for both ways and for management";
+            let reason = "no path has the flags `PathRecord::FLAGS`";
             return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         }
         let set = || self.set_option(OPERATION, IB_PATH, paths.as_bytes());

@@ -74,22 +74,22 @@ impl Inner {
         }
         self.check_private_data(operation, &param.private_data, message, transport)?;
         for (name, wanted, most) in [
-            ("responder resources", param.responder_resources, limits.responder_resources),
-            ("initiator depth", param.initiator_depth, limits.initiator_depth),
+            ("responder_resources", param.responder_resources, limits.responder_resources),
+            ("initiator_depth", param.initiator_depth, limits.initiator_depth),
         ] {
             if connected && wanted != ConnParam::DEVICE_MAX && wanted > most {
-                return invalid(format!("{name} of {wanted} where the device has {most}"));
+                return invalid(format!("{name} {wanted} exceeds the device's maximum of {most}"));
             }
         }
         // A request for the address of a datagram service needs no queue pair yet.
         let needs_qp = connected || message == Message::Reply;
         match (qp, param.qp_num) {
             (None, 0) if needs_qp => {
-                invalid("there is no queue pair: create one, or name one by its number".into())
+                invalid("the id has no queue pair; create one, or set `qp_num`".into())
             }
-            (None, number) if number > MAX_QP_NUM => {
-                invalid(format!("{number:#x} is no number of a queue pair"))
-            }
+            (None, number) if number > MAX_QP_NUM => invalid(format!(
+                "queue pair number {number:#x} exceeds the maximum of {MAX_QP_NUM:#x}"
+            )),
             _ => Ok(()),
         }
     }
@@ -110,8 +110,9 @@ impl Inner {
             (ConnParam::DEVICE_MAX, _) | (_, None) => Ok(()),
             (wanted, Some(offered)) if wanted <= offered => Ok(()),
             (wanted, Some(offered)) => {
-                let reason =
-                    format!("initiator depth of {wanted} where the request offers {offered}");
+                let reason = format!(
+                    "initiator_depth {wanted} exceeds the {offered} that the request offers"
+                );
                 Err(Error::invalid(operation, self.to_string(), reason))
             }
         }

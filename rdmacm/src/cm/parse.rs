@@ -160,7 +160,11 @@ impl RawEvent {
     ///   stores.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         if bytes.len() < Self::SHORTEST {
-            let what = format!("{} bytes where {} are the least", bytes.len(), Self::SHORTEST);
+            let what = format!(
+                "the event has {} bytes instead of at least {}",
+                bytes.len(),
+                Self::SHORTEST
+            );
             return Err(Error::malformed("read an event", "", what));
         }
         let mut event = Self::blank();

@@ -168,7 +168,7 @@ impl Inner {
         check_administrator(operation, subject, node, flags)?;
         let ibs = service.and_then(wanted_service);
         let Some(ibs) = ibs else {
-            let reason = "there is no service with a name of 1 to 63 bytes";
+            let reason = "the service must be an id or a name of 1 to 63 bytes";
             return Err(Error::invalid(operation, subject(), reason));
         };
         let request = rdma_ucm_resolve_ib_service { id: self.handle, reserved: 0, ibs };
@@ -238,7 +238,7 @@ pub(super) fn check_administrator(
     flags: AddrInfoFlags,
 ) -> Result<()> {
     let unsupported = match (node, flags.contains(AddrInfoFlags::DNS)) {
-        (Some(_), _) => "the subnet administrator is asked for services, not for nodes",
+        (Some(_), _) => "the subnet administrator looks up services, not nodes",
         (None, true) => "the flags SA and DNS exclude each other",
         (None, false) => return Ok(()),
     };

@@ -155,7 +155,7 @@ impl CmId {
         match unfinished {
             Some(awaited) => mode.finish(&self.inner, awaited),
             None => {
-                let reason = "no call of it is unfinished";
+                let reason = "no call of the id is pending";
                 Err(Error::invalid("wait for", self.inner.to_string(), reason))
             }
         }

@@ -124,11 +124,11 @@ fn rdma_cm_of_other_abi_version_is_refused() {
         hide("/sys/class/misc");
         fs::create_dir("/sys/class/misc/rdma_cm").expect("a directory");
         fs::write("/sys/class/misc/rdma_cm/abi_version", "5\n").expect("another version");
-        let error = EventChannel::new().expect_err("this library speaks 4");
+        let error = EventChannel::new().expect_err("this library supports only 4");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
         let text = error.to_string();
         assert!(text.contains("/dev/infiniband/rdma_cm"), "{text}");
-        assert!(text.contains("ABI version is 5") && text.contains("speaks 4"), "{text}");
+        assert!(text.contains("ABI version is 5") && text.contains("supports only 4"), "{text}");
     });
 }
 
@@ -139,7 +139,7 @@ fn verbs_of_other_abi_version_are_refused() {
         forbid_netlink();
         hide("/sys/class/infiniband_verbs");
         fs::write("/sys/class/infiniband_verbs/abi_version", "7\n").expect("another version");
-        let error = device::list().expect_err("this library speaks 6");
+        let error = device::list().expect_err("this library supports only 6");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     });
 }

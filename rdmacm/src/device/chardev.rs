@@ -116,7 +116,8 @@ pub(super) fn check_abi(
     if found == wanted {
         return Ok(());
     }
-    let reason = format!("the kernel's ABI version is {found}, this library speaks {wanted}");
+    let reason =
+        format!("the kernel's ABI version is {found}, and this library supports only {wanted}");
     Err(Error::new("use", subject, ErrorKind::Unsupported(reason.into())))
 }
 

@@ -114,7 +114,11 @@ impl Port {
 
     pub(super) fn check_number(&self, operation: &'static str, device: &Device) -> Result<()> {
         if self.number == 0 || device.port_count.is_some_and(|count| self.number > count) {
-            return Err(Error::invalid(operation, self.subject(), "there is no such port"));
+            let reason = match device.port_count {
+                Some(count) => format!("the ports of the device are 1 to {count}"),
+                None => "ports are numbered from 1".to_owned(),
+            };
+            return Err(Error::invalid(operation, self.subject(), reason));
         }
         Ok(())
     }

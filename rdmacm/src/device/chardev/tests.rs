@@ -44,7 +44,7 @@ fn other_abi_version_is_refused() {
     let error = check_abi("/dev/infiniband/rdma_cm", 3, 4).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot use /dev/infiniband/rdma_cm: not supported: the kernel's ABI version is 3, this library speaks 4"
+        "cannot use /dev/infiniband/rdma_cm: not supported: the kernel's ABI version is 3, and this library supports only 4"
     );
     assert_eq!(error.errno(), libc::EOPNOTSUPP);
 }

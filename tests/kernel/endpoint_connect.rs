@@ -226,7 +226,7 @@ fn rxe_rejection_carries_reason_and_private_data() {
     let error = answered(roce(0), |incoming| {
         assert_eq!(incoming.conn_param().retry_count, 6, "the documented default");
         let refused = incoming.reject(RejectReason::INVALID_SERVICE_ID, b"no").expect_err("no");
-        assert_invalid(&refused, &["reject", "the kernel's own"]);
+        assert_invalid(&refused, &["reject", "reserved for the kernel"]);
     });
     let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
     assert_eq!(

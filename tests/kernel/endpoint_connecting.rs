@@ -137,7 +137,7 @@ fn many_attempts_run_concurrently(address: SocketAddr) {
                     assert_eq!(connecting.deadline(), None);
                     let over =
                         connecting.try_wait().expect_err("the connection was returned already");
-                    assert_invalid(&over, &["is over"]);
+                    assert_invalid(&over, &["has already ended"]);
                     sides[which] = Side::Stands(connection);
                 }
             }

@@ -12,7 +12,7 @@ use crate::verbs::{ProtectionDomain, RegisteredBuffer};
 const GIVE_BACK: &str = "give back to";
 
 /// Operation name used when an export checks its key; the error is discarded.
-const EXPORTS: &str = "look at the exports of";
+const EXPORTS: &str = "read the exports of";
 
 impl Shared {
     /// Returns a buffer for sending that was not posted.
@@ -51,7 +51,7 @@ impl Shared {
 
     /// Returns the statistics of the endpoint.
     pub(super) fn counters(&self) -> Result<EndpointStats> {
-        let guarded = self.lock("count what was done over")?;
+        let guarded = self.lock("read the statistics of")?;
         Ok(*guarded.state.core.counters())
     }
 

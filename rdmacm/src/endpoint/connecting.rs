@@ -144,7 +144,11 @@ impl Connecting {
     pub fn try_wait(&mut self) -> Result<Connection> {
         loop {
             let Some(attempt) = self.attempt.take() else {
-                return Err(Error::invalid(WAIT_FOR, "a connection", "the attempt is over"));
+                return Err(Error::invalid(
+                    WAIT_FOR,
+                    "a connection",
+                    "the attempt has already ended",
+                ));
             };
             let overall = attempt.overall();
             let error = match self.advance(attempt) {

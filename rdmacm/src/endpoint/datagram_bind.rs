@@ -62,12 +62,14 @@ impl DatagramSocket {
     }
 
     fn bind_one(address: Address, config: &DatagramConfig) -> Result<Self> {
-        let refuse = |reason| Err(Error::invalid(BIND, address.to_string(), reason));
-        if config.send_buffers == 0 || config.receive_buffers == 0 {
-            return refuse("there must be a buffer for each direction");
+        let refuse = |reason: String| Err(Error::invalid(BIND, address.to_string(), reason));
+        for (count, name) in [(config.send_buffers, "send"), (config.receive_buffers, "receive")] {
+            if count == 0 {
+                return refuse(format!("the number of {name} buffers is 0; the smallest is 1"));
+            }
         }
         if address.ip().is_some_and(|address| address.ip().is_unspecified()) {
-            return refuse("the queue pair is on one device: name an address of that");
+            return refuse("a datagram socket needs the address of one device".to_owned());
         }
         let channel = EventChannel::new()?;
         channel.set_nonblocking(true)?;

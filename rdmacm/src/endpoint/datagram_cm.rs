@@ -181,6 +181,7 @@ impl Resolution {
 /// Returns the peer that `event` describes.
 fn peer_of(home: &PeerContext, event: &Event) -> Result<DatagramPeer> {
     let param = event.datagram().map(|param| DatagramPeer::new(home, param));
-    param
-        .ok_or_else(|| Error::malformed("wait for", "an event", "it says nothing of where to send"))
+    param.ok_or_else(|| {
+        Error::malformed("wait for", "an event", "the event has no destination for datagrams")
+    })
 }

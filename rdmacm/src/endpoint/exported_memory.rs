@@ -226,7 +226,7 @@ impl RegisteredMemory {
         match Arc::try_unwrap(self.region) {
             Ok(region) => Ok(region.destroy()?),
             Err(_) => {
-                let reason = "windows of it are exported; revoke them first".into();
+                let reason = "windows of the memory are exported; revoke them first".into();
                 let kind = ErrorKind::InvalidInput { errno: libc::EBUSY, reason };
                 Err(Error::new("revoke", "registered memory", kind))
             }

@@ -42,7 +42,7 @@ impl Groups {
     /// Records that the socket joins the group of `address`. Returns the number of the joining.
     pub(super) fn begin(&mut self, address: Address) -> Result<u64> {
         if self.find(address).is_some() {
-            let reason = "the socket is in the group, or joins it".into();
+            let reason = "the socket is in the group already, or is joining the group".into();
             let kind = ErrorKind::InvalidInput { errno: libc::EADDRINUSE, reason };
             return Err(Error::new("join the multicast group", address.to_string(), kind));
         }

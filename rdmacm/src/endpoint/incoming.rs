@@ -123,9 +123,10 @@ impl Incoming {
         match reason {
             RejectReason::CONSUMER_DEFINED => self.id.reject(private_data),
             RejectReason::VENDOR_OPTION_NOT_SUPPORTED => self.id.reject_ece(private_data),
-            _ => {
-                let subject = format!("a request by {reason:?}");
-                Err(Error::invalid("reject", subject, "that reason is the kernel's own"))
+            RejectReason(number) => {
+                let reason =
+                    format!("reason {number} is reserved for the kernel; use `CONSUMER_DEFINED`");
+                Err(Error::invalid("reject", "a connection request", reason))
             }
         }
     }

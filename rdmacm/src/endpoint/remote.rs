@@ -292,7 +292,7 @@ impl Connection {
         if self.may_read() {
             return Ok(());
         }
-        let reason = "reads and atomics need an initiator depth of the connection";
+        let reason = "reads and atomics need an initiator depth of at least 1";
         Err(Error::invalid(what.name(), self.shared.name.clone(), reason))
     }
 }

@@ -67,22 +67,21 @@ impl RemoteMemory {
     /// - [`ErrorKind::InvalidInput`] if `bytes` are not exactly 24 bytes, or no descriptor. Cut the descriptor out of a
     ///   longer message or of padded private data first.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let invalid = |reason| Error::invalid("read", "a descriptor of memory", reason);
+        let invalid = |reason: String| Error::invalid("read", "a descriptor of memory", reason);
         let Ok(bytes) = <&[u8; Self::ENCODED_LEN]>::try_from(bytes) else {
-            let subject = format!("a descriptor of memory of {} bytes", bytes.len());
-            return Err(Error::invalid(
-                "read",
-                subject,
-                format!("a descriptor has {}", Self::ENCODED_LEN),
-            ));
+            let (given, length) = (bytes.len(), Self::ENCODED_LEN);
+            return Err(invalid(format!("the descriptor has {given} bytes instead of {length}")));
         };
         let [version, rights, 0, 0, rest @ ..] = bytes else {
-            return Err(invalid("the descriptor has unknown bits"));
+            return Err(invalid("bytes 2 and 3 of the descriptor are not 0".to_owned()));
         };
         if *version != VERSION {
-            return Err(invalid("the descriptor has another version"));
+            return Err(invalid(format!(
+                "the version of the descriptor is {version} instead of {VERSION}"
+            )));
         }
-        let rights = RemoteAccess::from_bits(*rights).ok_or_else(|| invalid("unknown rights"))?;
+        let rights =
+            RemoteAccess::from_bits(*rights).ok_or_else(|| invalid(unknown_rights(*rights)))?;
         let (rkey, rest) = rest.split_first_chunk().expect("20 bytes are left");
         let (addr, rest) = rest.split_first_chunk().expect("16 bytes are left");
         let length = rest.first_chunk().expect("8 bytes are left");
@@ -110,9 +109,15 @@ impl RemoteMemory {
     ///
     /// - [`ErrorKind::InvalidInput`] if `length` is 0, or if the addresses wrap around.
     pub fn new(addr: u64, rkey: u32, length: u64, rights: RemoteAccess) -> Result<Self> {
-        if length == 0 || addr.checked_add(length).is_none() {
+        let invalid = |reason| {
             let subject = format!("{length} bytes at {addr:#x} of the peer's memory");
-            return Err(Error::invalid("name", subject, "there is no such memory"));
+            Err(Error::invalid("describe", subject, reason))
+        };
+        if length == 0 {
+            return invalid("the length must not be 0");
+        }
+        if addr.checked_add(length).is_none() {
+            return invalid("the addresses wrap around");
         }
         Ok(Self { addr, rkey, length, rights })
     }
@@ -233,6 +238,10 @@ struct Fields {
     access: u8,
 }
 
+fn unknown_rights(bits: u8) -> String {
+    format!("the access rights {bits:#x} contain unknown bits")
+}
+
 #[cfg(feature = "serde")]
 impl From<RemoteMemory> for Fields {
     fn from(RemoteMemory { addr, rkey, length, rights }: RemoteMemory) -> Self {
@@ -245,7 +254,7 @@ impl TryFrom<Fields> for RemoteMemory {
     type Error = Error;
 
     fn try_from(Fields { addr, rkey, length, access }: Fields) -> Result<Self> {
-        let unknown = || Error::invalid("read", "a descriptor of memory", "unknown rights");
+        let unknown = || Error::invalid("read", "a descriptor of memory", unknown_rights(access));
         Self::new(addr, rkey, length, RemoteAccess::from_bits(access).ok_or_else(unknown)?)
     }
 }

@@ -130,7 +130,7 @@ impl<T> RemoteOperation<T> {
 
     fn wait_with(&mut self, mode: WaitMode) -> Result<T> {
         let Some(started) = &mut self.started else {
-            let reason = "its result was returned already";
+            let reason = "the result was returned already";
             return Err(Error::invalid("wait for", "a remote operation", reason));
         };
         let result = match started {

@@ -62,7 +62,11 @@ impl Target {
     pub(super) fn resolve(self) -> Result<Vec<Address>> {
         let (host, port) = match self {
             Self::Addresses(addresses) if addresses.is_empty() => {
-                return Err(Error::invalid("use", "an empty list of addresses", "name an address"));
+                return Err(Error::invalid(
+                    "resolve",
+                    "the address",
+                    "the list of addresses is empty",
+                ));
             }
             Self::Addresses(addresses) => return Ok(addresses),
             Self::Name { host, port } => (host, port),

@@ -157,17 +157,28 @@ impl PollGroupConfig {
 
     /// Checks that no number is out of range.
     pub(super) fn check(&self) -> Result<()> {
-        let refused = |reason| Err(Error::invalid("create", "a poll group", reason));
-        let counts = [self.receives, self.sends, self.sends_per_member, self.max_held];
-        let sizes = [self.receive_buffer_size, self.send_buffer_size];
-        if counts.contains(&0) || sizes.contains(&0) {
-            return refused("a count or a size of buffers is 0; the smallest is 1");
+        let refused = |reason: String| Err(Error::invalid("create", "a poll group", reason));
+        for (is_zero, name) in [
+            (self.receives == 0, "receives"),
+            (self.sends == 0, "sends"),
+            (self.sends_per_member == 0, "sends_per_member"),
+            (self.max_held == 0, "max_held"),
+            (self.receive_buffer_size == 0, "receive_buffer_size"),
+            (self.send_buffer_size == 0, "send_buffer_size"),
+        ] {
+            if is_zero {
+                return refused(format!("{name} is 0; the smallest is 1"));
+            }
         }
-        if self.retry_count.max(self.rnr_retry_count) > MAX_RETRIES {
-            return refused("a retry count exceeds the maximum of 7");
+        for (count, name) in
+            [(self.retry_count, "retry_count"), (self.rnr_retry_count, "rnr_retry_count")]
+        {
+            if count > MAX_RETRIES {
+                return refused(format!("{name} {count} exceeds the maximum of {MAX_RETRIES}"));
+            }
         }
         if self.keep_alive_interval == Some(Duration::ZERO) {
-            return refused("the keep-alive interval is 0; the smallest is 1 ns");
+            return refused("the keep-alive interval is 0; the smallest is 1 ns".to_owned());
         }
         Ok(())
     }

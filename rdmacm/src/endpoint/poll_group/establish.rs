@@ -133,7 +133,7 @@ impl PollGroup {
             return Ok(());
         }
         let [theirs, ours] = [&context, own].map(|context| context.device().name().to_owned());
-        let reason = format!("the connection is over {theirs}, and the group over {ours}");
+        let reason = format!("the connection is over {theirs}, but the group is over {ours}");
         Err(Error::invalid(ADD, GROUP, reason))
     }
 

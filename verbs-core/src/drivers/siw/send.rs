@@ -199,7 +199,7 @@ impl SendRing {
                     0 => Err(PostError::Command(refused)),
                     requests => Err(PostError::TakenBack {
                         requests,
-                        reason: "reads need an initiator depth of the connection",
+                        reason: "reads need an initiator depth of at least 1",
                     }),
                 }
             }

@@ -243,6 +243,10 @@ impl fmt::Display for FailedText {
             ib_wc_status::IB_WC_RNR_RETRY_EXC_ERR => {
                 write!(f, "the peer posts no receives ({status})")
             }
+            ib_wc_status::IB_WC_WR_FLUSH_ERR => write!(
+                f,
+                "the request was discarded, because the queue pair failed or the connection ended ({status})"
+            ),
             status => write!(f, "a work request failed: {status}"),
         }
     }

@@ -1,3 +1,5 @@
+use verbs_abi::ib_wc_status;
+
 use super::*;
 
 #[test]
@@ -60,4 +62,11 @@ fn temporary_failure_of_name_server_is_no_would_block() {
     let error = Error::new("look up", "a name", kind);
     assert_eq!(error.errno(), libc::EAGAIN);
     assert_eq!(error.io_kind(), std::io::ErrorKind::Other);
+}
+
+#[test]
+fn discarded_request_names_cause() {
+    let kind = ErrorKind::WorkRequestFailed(ib_wc_status::IB_WC_WR_FLUSH_ERR);
+    let expected = "the request was discarded, because the queue pair failed or the connection ended (IB_WC_WR_FLUSH_ERR)";
+    assert_eq!(kind.to_string(), expected);
 }

@@ -6,6 +6,7 @@
 //! region is dropped after the id and the queue to which it is posted, and the program does not access its bytes.
 #![expect(unsafe_code, reason = "posts work requests")]
 
+use rdmacm::ErrorKind;
 use rdmacm::cm::CmId;
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionQueue, MemoryRegion, Payload, QueuePair, ReceiveRequest,
@@ -140,7 +141,8 @@ pub(crate) fn check_status(done: &[Completion]) -> Result<(), Failure> {
     match done.iter().find(|done| !done.is_success()) {
         None => Ok(()),
         Some(done) => {
-            Err(Failure::new(format!("cannot complete a work request: {}", done.status())))
+            let kind = ErrorKind::WorkRequestFailed(done.status());
+            Err(Failure::new(format!("cannot exchange data: {kind}")))
         }
     }
 }

@@ -8,6 +8,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use rdmacm::ErrorKind;
 use rdmacm::device::{Device, Gid, LinkLayer};
 use rdmacm::verbs::{
     AccessFlags, AddressHandle, Completion, CompletionChannel, CompletionQueue, Context,
@@ -265,8 +266,8 @@ impl<'a> QueuePairSet<'a> {
                 for done in &done[..count] {
                     if !done.is_success() {
                         let what = if done.wr_id() == SEND { "send" } else { "receive" };
-                        let message = format!("cannot complete a {what}: {}", done.status());
-                        return Err(Failure::new(message));
+                        let kind = ErrorKind::WorkRequestFailed(done.status());
+                        return Err(Failure::new(format!("cannot complete a {what}: {kind}")));
                     }
                     let player = |player: &QueuePair| player.number() == done.qp_num();
                     let place = self.queue_pairs.iter().position(player);

@@ -6,6 +6,7 @@
 //! pair. The program accesses it only by copying, which is sound while a device writes.
 #![expect(unsafe_code, reason = "posts work requests")]
 
+use rdmacm::ErrorKind;
 use rdmacm::cm::EventType;
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, MemoryRegion, Payload,
@@ -191,7 +192,8 @@ impl<'a, 'out> Connection<'a, 'out> {
                     )));
                 }
                 (status, _) => {
-                    return Err(Failure::new(format!("cannot complete {work:?}: {status}")));
+                    let kind = ErrorKind::WorkRequestFailed(status);
+                    return Err(Failure::new(format!("cannot complete {work:?}: {kind}")));
                 }
             }
             let Some(place) = missing.iter().position(|other| *other == work) else {

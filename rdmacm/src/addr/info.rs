@@ -36,8 +36,9 @@ bitflags! {
         /// The call asks at each active InfiniBand port until one has the service. A node cannot be looked up.
         #[doc(alias = "RAI_SA")]
         const SA = 0x10;
-        /// The host's `getaddrinfo` is asked, as without the flag. `RAI_DNS`. Not with
-        /// [`SA`](Self::SA).
+        /// `RAI_DNS`: the host's `getaddrinfo` looks up the name, as without the flag.
+        ///
+        /// It excludes [`SA`](Self::SA).
         #[doc(alias = "RAI_DNS")]
         const DNS = 0x20;
     }
@@ -95,7 +96,9 @@ pub struct AddrInfo {
     /// [`getaddrinfo`] leaves them empty. The C library gets them from the ibacm service, which this library does not
     /// use.
     pub route: Vec<ib_path_rec_data>,
-    /// The bytes before the private data of the program. Empty for the same reason.
+    /// Bytes that precede the program's private data.
+    ///
+    /// [`getaddrinfo`] leaves them empty, because this library does not use ibacm.
     pub connect: Vec<u8>,
 }
 

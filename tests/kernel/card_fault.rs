@@ -201,7 +201,7 @@ fn resize_without_end_of_ring_is_reported() {
     let polled =
         server.cq().poll(&mut [Completion::default()]).expect_err("the ring should be unusable");
     assert!(matches!(polled.kind(), ErrorKind::InvalidInput { .. }), "{polled}");
-    assert!(polled.to_string().contains("when it was resized"), "{polled}");
+    assert!(polled.to_string().contains("when the queue was resized"), "{polled}");
     // The device writes to the new ring, whose memory exists until the queue is destroyed.
     for wr_id in 2..=3 {
         send(&client, wr_id);

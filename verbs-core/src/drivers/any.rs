@@ -34,7 +34,7 @@ use crate::sys::uverbs::UverbsFile;
 use crate::work::{AddressVector, Completion, PdNumber, QpState, ReceiveRequest, SendRequest, Sge};
 
 /// The reason of an error for a resized queue whose new ring cannot be used.
-const LOST: &str = "its new ring could not be mapped or taken into use when it was resized";
+const LOST: &str = "the new ring could not be mapped or taken into use when the queue was resized";
 
 const FOREIGN: &str = "a completion queue belongs to another driver";
 

@@ -55,7 +55,7 @@ fn port_space_determines_queue_pair_type() {
                 }
                 Err(error) => {
                     assert!(!allowed.contains(&qp_type) || !known, "{space:?} {qp_type}: {error}");
-                    assert_invalid(&error, &["create an id", &format!("{space:?}")]);
+                    assert_invalid(&error, &["create an id", &space.to_string()]);
                 }
             }
         }

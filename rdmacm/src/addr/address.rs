@@ -32,6 +32,17 @@ impl AddressFamily {
     }
 }
 
+impl fmt::Display for AddressFamily {
+    /// Writes the name of the family, for example `IPv6`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Inet => "IPv4",
+            Self::Inet6 => "IPv6",
+            Self::Ib => "InfiniBand",
+        })
+    }
+}
+
 /// A socket address that the connection manager knows: IPv4, IPv6 or InfiniBand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -117,5 +128,17 @@ impl fmt::Display for Address {
             Self::Ip(address) => address.fmt(f),
             Self::Ib(address) => address.fmt(f),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_family_prints_name() {
+        let texts = [AddressFamily::Inet, AddressFamily::Inet6, AddressFamily::Ib]
+            .map(|value| value.to_string());
+        assert_eq!(texts, ["IPv4", "IPv6", "InfiniBand"]);
     }
 }

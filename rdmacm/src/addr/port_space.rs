@@ -1,5 +1,7 @@
 //! [`PortSpace`]: the service that an id offers.
 
+use std::fmt;
+
 use ucma_abi::{RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP};
 use verbs_abi::ib_uverbs_qp_type as QpType;
 
@@ -51,5 +53,29 @@ impl PortSpace {
                 QpType::IB_UVERBS_QPT_XRC_TGT,
             ],
         }
+    }
+}
+
+impl fmt::Display for PortSpace {
+    /// Writes the name of the port space, for example `TCP`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::IpoIb => "IPoIB",
+            Self::Ib => "IB",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_space_prints_name() {
+        let texts = [PortSpace::Tcp, PortSpace::Udp, PortSpace::IpoIb, PortSpace::Ib]
+            .map(|value| value.to_string());
+        assert_eq!(texts, ["TCP", "UDP", "IPoIB", "IB"]);
     }
 }

@@ -1,5 +1,6 @@
 //! [`Group`]: the record of a multicast group, and the table in which events find it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use ucma_abi::{RDMA_MC_JOIN_FLAG_FULLMEMBER, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER};
@@ -39,6 +40,16 @@ impl Membership {
     }
 }
 
+impl fmt::Display for Membership {
+    /// Writes `full member` or `send-only member`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Full => "full member",
+            Self::SendOnly => "send-only member",
+        })
+    }
+}
+
 /// A group that an id has joined or is joining. Events find it by its token.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -72,4 +83,15 @@ pub(super) struct GroupEntry {
 /// counted.
 pub(super) fn forget(groups: &[GroupEntry]) {
     groups.iter().for_each(|joined| GROUPS.remove(joined.group.token));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn membership_prints_name() {
+        let texts = [Membership::Full, Membership::SendOnly].map(|value| value.to_string());
+        assert_eq!(texts, ["full member", "send-only member"]);
+    }
 }

@@ -69,7 +69,8 @@ impl CmId {
         qp_type: QpType,
     ) -> Result<Self> {
         if !port_space.qp_types().contains(&qp_type) {
-            let reason = format!("port space {port_space:?} has no queue pairs of {qp_type}");
+            let reason =
+                format!("the port space {port_space} has no queue pairs of type {qp_type}");
             return Err(Error::invalid("create", "an id", reason));
         }
         let refused = |refused: CommandError| refused.into_error("create", "an id");

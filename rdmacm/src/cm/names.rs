@@ -31,7 +31,8 @@ pub(super) fn resolve(
     let hints = hints.unwrap_or(&plain);
     if let (Some(port_space), Some(qp_type)) = (hints.port_space, hints.qp_type) {
         if !port_space.qp_types().contains(&qp_type) {
-            let reason = format!("port space {port_space:?} has no queue pairs of {qp_type}");
+            let reason =
+                format!("the port space {port_space} has no queue pairs of type {qp_type}");
             return Err(Error::invalid(OPERATION, subject, reason));
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Only sysfs shows them to all users. A program that has opened the device can query the GIDs in one call.
 
+use std::fmt;
 use std::net::Ipv6Addr;
 use std::ops::Range;
 
@@ -42,6 +43,16 @@ pub enum GidType {
     RoceV1,
     /// RoCE over UDP.
     RoceV2,
+}
+
+impl fmt::Display for GidType {
+    /// Writes the name that the kernel uses, for example `RoCE v2`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::RoceV1 => "IB/RoCE v1",
+            Self::RoceV2 => "RoCE v2",
+        })
+    }
 }
 
 /// The entries of a port's GID table that are in use, in order; see [`Port::gids`].

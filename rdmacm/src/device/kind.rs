@@ -1,5 +1,7 @@
 //! The kinds of devices: node types, drivers and transports.
 
+use std::fmt;
+
 use super::{DriverId, NodeType};
 
 /// The protocol of the verbs.
@@ -26,6 +28,16 @@ impl Transport {
             NodeType::RDMA_NODE_RNIC => Some(Self::Iwarp),
             _ => None,
         }
+    }
+}
+
+impl fmt::Display for Transport {
+    /// Writes the name of the transport; that of RoCE is `InfiniBand`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::InfiniBand => "InfiniBand",
+            Self::Iwarp => "iWARP",
+        })
     }
 }
 
@@ -62,6 +74,12 @@ const MLX5: [u32; 25] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn transport_prints_name() {
+        let texts = [Transport::InfiniBand, Transport::Iwarp].map(|value| value.to_string());
+        assert_eq!(texts, ["InfiniBand", "iWARP"]);
+    }
 
     #[test]
     fn transport_follows_node_type() {

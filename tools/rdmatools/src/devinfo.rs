@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{BufWriter, Write};
 
 use clap::Args;
-use rdmacm::device::{self, Device, GidEntry, GidType, LinkLayer, Port, Transport};
+use rdmacm::device::{self, Device, GidEntry, LinkLayer, Port, Transport};
 use rdmacm::verbs::Context;
 
 use crate::failure::{Failure, NO_DEVICE};
@@ -245,10 +245,8 @@ fn mtu(number: u8) -> String {
 
 fn gid(entry: &GidEntry) -> String {
     let mut text = entry.gid.to_string();
-    match entry.gid_type {
-        Some(GidType::RoceV1) => text.push_str(", IB/RoCE v1"),
-        Some(GidType::RoceV2) => text.push_str(", RoCE v2"),
-        _ => {}
+    if let Some(gid_type) = entry.gid_type {
+        text.push_str(&format!(", {gid_type}"));
     }
     if let Some(netdev) = &entry.netdev {
         text.push_str(", ");

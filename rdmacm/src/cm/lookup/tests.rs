@@ -60,7 +60,7 @@ fn port_space_and_type_complete_each_other() {
     let hints = AddrInfoHints { port_space: Some(S::Udp), qp_type: Some(rc), ..numeric() };
     let error = getaddrinfo(Some("10.0.0.1"), None, Some(&hints))
         .expect_err("the port space and the type do not match");
-    assert!(error.to_string().contains("port space Udp has no queue pairs of"), "{error}");
+    assert!(error.to_string().contains("port space UDP has no queue pairs of type"), "{error}");
 }
 
 #[test]

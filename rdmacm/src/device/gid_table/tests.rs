@@ -130,3 +130,9 @@ fn unreadable_gid_table_hides_no_other_port() {
     let [gid] = found[..] else { panic!("{found:?}") };
     assert_eq!(gid.to_string(), "fe80:0000:0000:0000:0000:0000:0000:0003");
 }
+
+#[test]
+fn gid_type_prints_name_of_kernel() {
+    let texts = [GidType::RoceV1, GidType::RoceV2].map(|value| value.to_string());
+    assert_eq!(texts, ["IB/RoCE v1", "RoCE v2"]);
+}

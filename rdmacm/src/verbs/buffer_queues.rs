@@ -53,7 +53,6 @@ pub struct BufferedQueuePair {
 /// The error of a failed post, with the buffer that could not be posted.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-#[non_exhaustive]
 pub struct PostBufferError {
     /// The buffer, or `None` if the request is still in the queue.
     ///

@@ -159,7 +159,7 @@ impl Round {
         sges
     }
 
-    fn is_signalled(&self, number: usize) -> bool {
+    fn is_signaled(&self, number: usize) -> bool {
         (number + 1) % self.every == 0 || number + 1 == self.count
     }
 }
@@ -328,7 +328,7 @@ impl<'a> Link<'a> {
             let operation = self.operation(round, number, keys.get(number).map(Key::rkey), &theirs);
             self.received(round, number, operation, &mut theirs);
         }
-        for number in (0..count).filter(|number| round.is_signalled(*number)) {
+        for number in (0..count).filter(|number| round.is_signaled(*number)) {
             self.done(self.from, number as u64, round);
         }
         if !movement.completes_receive() && movement != M::Read {
@@ -355,8 +355,8 @@ impl<'a> Link<'a> {
         ours: &[u8],
     ) -> rdmacm::Result<()> {
         let (here, wr_id) = (round.here(number), number as u64);
-        let signalled = round.is_signalled(number);
-        let flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };
+        let signaled = round.is_signaled(number);
+        let flags = if signaled { SendFlags::SIGNALED } else { SendFlags::empty() };
         match round.inline {
             true => push_inline(queue, wr_id, operation, &gather(ours, &here), flags),
             false => self.from.push_parts(queue, wr_id, operation, &here, flags),

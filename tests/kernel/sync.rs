@@ -245,14 +245,14 @@ fn unreachable_event_keeps_connection() {
     for is_read in [true, false] {
         let connection = Connection::new(Shape::default());
         let Connection { client, server, client_channel, server_channel } = &connection;
-        let neighbour = roce_ip();
-        ip(&["neigh", "replace", neighbour, "lladdr", "02:00:00:00:00:99", "dev", roce_end()]);
+        let neighbor = roce_ip();
+        ip(&["neigh", "replace", neighbor, "lladdr", "02:00:00:00:00:99", "dev", roce_end()]);
         assert!(readable(client_channel, PollTimeout::from(10_000_u16)));
         if is_read {
             let event = client_channel.get_event().expect("an event");
             assert_eq!(event.event_type(), EventType::Unreachable);
         }
-        ip(&["neigh", "del", neighbour, "dev", roce_end()]);
+        ip(&["neigh", "del", neighbor, "dev", roce_end()]);
         client.id.migrate_to_sync().expect("make it synchronous");
         client.id.set_timeout(Some(Duration::ZERO));
         assert!(timed_out(&client.id.disconnect().expect_err("the peer has not answered")));

@@ -91,7 +91,7 @@ fn serve(incoming: Incoming, round: &Round) -> Outcome {
     if round.remote {
         let memory = DmaMemory::new(round.size)?;
         let export = connection.export(&memory, .., RemoteAccess::READ | RemoteAccess::WRITE)?;
-        // The message is not waited for: the client may have ended the connection before the acknowledgement.
+        // The message is not waited for: the client may have ended the connection before the acknowledgment.
         connection.post_send(filled(&connection, &export.to_bytes())?)?;
         message(&connection)?;
         let mut found = vec![0; round.size];

@@ -34,7 +34,7 @@ abi_structs! {
         ///
         /// In an event from the local point of view.
         266 => responder_resources: u8,
-        /// RDMA reads and atomics that may be outstanding towards the peer.
+        /// RDMA reads and atomics that may be outstanding toward the peer.
         ///
         /// In an event from the local point of view.
         267 => initiator_depth: u8,

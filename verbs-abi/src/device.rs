@@ -304,7 +304,7 @@ crate::abi_enum! {
         IB_ATOMIC_NONE = 0;
         /// Among the queue pairs of the device.
         IB_ATOMIC_HCA = 1;
-        /// Towards processors and other devices as well.
+        /// Toward processors and other devices as well.
         IB_ATOMIC_GLOB = 2;
     }
 }

@@ -121,7 +121,7 @@ crate::abi_structs! {
         128 => en_sqd_async_notify: u8,
         /// 1 while the send queue drains.
         129 => sq_draining: u8,
-        /// RDMA reads and atomics that may be outstanding towards the peer.
+        /// RDMA reads and atomics that may be outstanding toward the peer.
         130 => max_rd_atomic: u8,
         /// RDMA reads and atomics that the peer may have outstanding here.
         131 => max_dest_rd_atomic: u8,

@@ -9,7 +9,7 @@
 
 mod handoff_mutex;
 #[cfg(loom)]
-mod modelled;
+mod modeled;
 
 #[cfg(not(loom))]
 mod real {
@@ -63,6 +63,6 @@ mod real {
 
 pub use self::handoff_mutex::{HandoffGuard, HandoffMutex, HeldByThisThread};
 #[cfg(loom)]
-pub use self::modelled::*;
+pub use self::modeled::*;
 #[cfg(not(loom))]
 pub use self::real::*;

@@ -12,7 +12,7 @@ fn waits_for_another_thread_to_acknowledge() {
         let waiter = scope.spawn(|| {
             assert!(!acks.held_by_this_thread());
             acks.wait(1);
-            assert!(dropped.load(Ordering::SeqCst), "the call should wait for the acknowledgement");
+            assert!(dropped.load(Ordering::SeqCst), "the call should wait for the acknowledgment");
         });
         while acks.lock().waiting == 0 && !waiter.is_finished() {
             thread::yield_now();
@@ -44,7 +44,7 @@ fn holder_is_known_until_event_is_acknowledged() {
 }
 
 #[test]
-fn acknowledgement_count_wraps() {
+fn acknowledgment_count_wraps() {
     let acks = Arc::new(Acks::default());
     acks.acknowledged.store(u32::MAX, Ordering::Relaxed);
     drop(acks.hand_out(true));

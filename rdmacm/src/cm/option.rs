@@ -75,7 +75,7 @@ impl CmId {
         self.set_option("restrict to one address family", ID_AFONLY, &int(only))
     }
 
-    /// Sets how long the queue pair waits for an acknowledgement.
+    /// Sets how long the queue pair waits for an acknowledgment.
     ///
     /// The time is 4.096 us times two to the power of `timeout`, which is 0 to 31; 0 means unlimited. Set the option
     /// before [`connect`](Self::connect) or [`accept`](Self::accept). It applies to this side only. On RoCE it

@@ -106,7 +106,7 @@ impl DatagramCm {
         begun.any(|begun| begun.outcome.is_some())
     }
 
-    /// Takes the resolution `token`, which is cancelled, unless its outcome was taken.
+    /// Takes the resolution `token`, which is canceled, unless its outcome was taken.
     pub(super) fn cancel(&mut self, token: Token) -> Option<Resolution> {
         self.take(|begun| begun.id.token() == token)
     }

@@ -59,9 +59,9 @@ impl Drop for Resolving {
         let Ok(mut guarded) = self.shared.lock_for(Operation::Resolve) else { return };
         guarded.forget_loop(self.awaited());
         let cm = guarded.state.cm.as_mut();
-        let cancelled = cm.and_then(|cm| cm.cancel(self.token));
+        let canceled = cm.and_then(|cm| cm.cancel(self.token));
         // Destroying its id is a command, which is not issued under the lock.
         drop(guarded);
-        drop(cancelled);
+        drop(canceled);
     }
 }

@@ -154,16 +154,16 @@ impl Socket {
                 Ok(None)
             }
             Body::Done => Ok(Some(())),
-            Body::Acknowledged => Err(Failure::Malformed("an acknowledgement within a list")),
+            Body::Acknowledged => Err(Failure::Malformed("an acknowledgment within a list")),
         })?;
         Ok(list)
     }
 
-    /// Sends a request whose only response is an acknowledgement.
+    /// Sends a request whose only response is an acknowledgment.
     pub(crate) fn command(&mut self, request: Request) -> Result<(), Failure> {
         self.exchange(request, NLM_F_ACK, |body| match body {
             Body::Acknowledged => Ok(Some(())),
-            Body::Answer(_) | Body::Done => Err(Failure::Malformed("no acknowledgement")),
+            Body::Answer(_) | Body::Done => Err(Failure::Malformed("no acknowledgment")),
         })
     }
 

@@ -123,7 +123,7 @@ pub(crate) fn ended_well(
 
 /// Makes a run, and repeats it if it is [useless](Useless), for example because a program stalls.
 ///
-/// rxe omits the acknowledgement of a message if the receiver, of either library, ends its connection at the same
+/// rxe omits the acknowledgment of a message if the receiver, of either library, ends its connection at the same
 /// moment. The server then waits for it without end. Each such run is reported on standard error and counts in no
 /// result.
 pub(crate) fn repeated<T>(

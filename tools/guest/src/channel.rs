@@ -1,4 +1,4 @@
-//! The virtio-serial port that carries the report to xtask, and its acknowledgement back.
+//! The virtio-serial port that carries the report to xtask, and its acknowledgment back.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
@@ -49,7 +49,7 @@ impl Report {
     /// Waits until xtask has read the whole report: data that is queued when the machine stops is lost.
     pub(crate) fn wait_until_read(&self) -> Result<()> {
         let mut port = &*self.port;
-        port.read_exact(&mut [0]).context("read xtask's acknowledgement")
+        port.read_exact(&mut [0]).context("read xtask's acknowledgment")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Netlink requests: a message with nested attributes, sent to the kernel, and its acknowledgement.
+//! Netlink requests: a message with nested attributes, sent to the kernel, and its acknowledgment.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -28,12 +28,12 @@ impl Socket {
         send(self.0.as_raw_fd(), &message, MsgFlags::empty())?;
         let mut answer = [0; 8192];
         let length = recv(self.0.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        acknowledgement(&answer[..length])
+        acknowledgment(&answer[..length])
     }
 }
 
 /// Parses an answer, which must be an NLMSG_ERROR message: its errno is 0 for success.
-fn acknowledgement(answer: &[u8]) -> nix::Result<()> {
+fn acknowledgment(answer: &[u8]) -> nix::Result<()> {
     let error = i32::from(u8::try_from(libc::NLMSG_ERROR).map_err(|_| Errno::EPROTO)?);
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_le_bytes);
     let errno = answer.get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_le_bytes);
@@ -48,7 +48,7 @@ fn acknowledgement(answer: &[u8]) -> nix::Result<()> {
 pub(crate) struct Request(Vec<u8>);
 
 impl Request {
-    /// Creates a request of the protocol's type `kind` that asks for an acknowledgement.
+    /// Creates a request of the protocol's type `kind` that asks for an acknowledgment.
     pub(crate) fn new(kind: u16, flags: i32) -> Self {
         let flags = flags | libc::NLM_F_REQUEST | libc::NLM_F_ACK;
         let flags = u16::try_from(flags).expect("netlink flags are 16 bits wide");
@@ -131,9 +131,9 @@ mod tests {
             bytes.extend_from_slice(&errno.to_le_bytes());
             bytes
         };
-        assert_eq!(acknowledgement(&answer(2, 0)), Ok(()));
-        assert_eq!(acknowledgement(&answer(2, -17)), Err(Errno::EEXIST));
-        assert_eq!(acknowledgement(&answer(3, 0)), Err(Errno::EPROTO));
-        assert_eq!(acknowledgement(&[]), Err(Errno::EPROTO));
+        assert_eq!(acknowledgment(&answer(2, 0)), Ok(()));
+        assert_eq!(acknowledgment(&answer(2, -17)), Err(Errno::EEXIST));
+        assert_eq!(acknowledgment(&answer(3, 0)), Err(Errno::EPROTO));
+        assert_eq!(acknowledgment(&[]), Err(Errno::EPROTO));
     }
 }

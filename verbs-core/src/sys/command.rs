@@ -73,7 +73,7 @@ pub unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), CommandErr
         command.first_chunk().copied().map(u32::from_ne_bytes)
     );
     // SAFETY: the contract of this function is that of the callee.
-    match usize::try_from(unsafe { write_uncancelled(fd, command) }) {
+    match usize::try_from(unsafe { write_uncanceled(fd, command) }) {
         Ok(length) if length == command.len() => Ok(()),
         written => Err(refused_just_now(fd, written.is_ok())),
     }
@@ -111,7 +111,7 @@ fn is_of_data_path(command: &[u8]) -> bool {
 ///
 /// The contract is that of [`write`].
 #[inline(always)]
-unsafe fn write_uncancelled(fd: BorrowedFd<'_>, bytes: &[u8]) -> libc::c_long {
+unsafe fn write_uncanceled(fd: BorrowedFd<'_>, bytes: &[u8]) -> libc::c_long {
     let (number, fd_number) = (libc::SYS_write, libc::c_long::from(fd.as_raw_fd()));
     // SAFETY: these are the arguments of the call: a number, and the pointer and length of a slice. This function's own
     // contract covers the addresses in the slice.
@@ -141,7 +141,7 @@ fn refused_just_now(fd: BorrowedFd<'_>, is_short: bool) -> CommandError {
 /// distinguishes the two errors and has no effect.
 fn credentials_match(fd: BorrowedFd<'_>) -> bool {
     // SAFETY: the byte holds no address.
-    let written = unsafe { write_uncancelled(fd, &[0]) };
+    let written = unsafe { write_uncanceled(fd, &[0]) };
     written >= 0 || Errno::last() != Errno::EACCES
 }
 

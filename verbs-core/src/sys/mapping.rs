@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! A [`Mapping`] owns its addresses from `mmap` to `munmap`, some together with a neighbour: both are
+//! A [`Mapping`] owns its addresses from `mmap` to `munmap`, some together with a neighbor: both are
 //! unmapped when neither is left. It hands out a raw pointer and never a reference: a device or the kernel
 //! may write to the memory at any time.
 #![expect(unsafe_code, reason = "maps and unmaps memory")]
@@ -59,26 +59,26 @@ struct Range {
 impl Mapping {
     /// Maps a ring that the kernel shares at `offset` of `file`.
     ///
-    /// Right below `neighbour`, if there is one and there is room: one call unmaps both then, when neither is left.
+    /// Right below `neighbor`, if there is one and there is room: one call unmaps both then, when neither is left.
     pub fn shared(
         file: impl AsFd,
         offset: u64,
         length: usize,
-        neighbour: Option<&mut Self>,
+        neighbor: Option<&mut Self>,
     ) -> Result<Self, Errno> {
         let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
         let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
         // Whole pages: the kernel would round the length, but valgrind refuses other lengths.
         let pages = length.get().div_ceil(PAGE.get()).saturating_mul(PAGE.get());
-        let wish = neighbour.as_ref().and_then(|neighbour| {
-            NonZeroUsize::new(neighbour.start().addr().get().saturating_sub(pages))
+        let wish = neighbor.as_ref().and_then(|neighbor| {
+            NonZeroUsize::new(neighbor.start().addr().get().saturating_sub(pages))
         });
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing. Without MAP_FIXED, the kernel uses
         // the hint only if nothing is mapped there.
         let start = unsafe { mmap(wish, length, READ_WRITE, MapFlags::MAP_SHARED, file, offset)? };
         let range = Range { start: Place(start.cast()), length };
-        Ok(match neighbour {
-            Some(neighbour) => Self { start: range.start, length, range: neighbour.share(range) },
+        Ok(match neighbor {
+            Some(neighbor) => Self { start: range.start, length, range: neighbor.share(range) },
             None => Self::alone(range),
         })
     }

@@ -1,6 +1,6 @@
 use super::super::golden;
 use super::*;
-use crate::sys::netlink::fake::{acknowledgement, done, error, hex, message};
+use crate::sys::netlink::fake::{acknowledgment, done, error, hex, message};
 use crate::sys::sysfs::fake::Tree;
 
 #[test]
@@ -26,8 +26,8 @@ fn bad_names_are_refused_without_command() {
 
 #[test]
 #[cfg(target_endian = "little")]
-fn add_requests_acknowledgement() {
-    let (mut sources, kernel) = Sources::netlink_only(&[acknowledgement(1)]);
+fn add_requests_acknowledgment() {
+    let (mut sources, kernel) = Sources::netlink_only(&[acknowledgment(1)]);
     add_by(&mut sources, "siw0", LinkType::Siw, "v1").unwrap();
     let expected = hex("2c000000 0314 0500 01000000 00000000  | NEWLINK, NLM_F_REQUEST | NLM_F_ACK
              0900 0200 73697730 00 000000          | DEV_NAME
@@ -71,7 +71,7 @@ fn delete_uses_device_index() {
     let (mut sources, kernel) = Sources::netlink_only(&[
         listed(1),
         done(1, 0),
-        acknowledgement(2),
+        acknowledgment(2),
         listed(3),
         done(3, 0),
         error(4, -libc::EINVAL),

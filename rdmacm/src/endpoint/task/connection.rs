@@ -9,7 +9,7 @@ use super::blocking_pool::{DropOnBlockingPool, run_blocking};
 use super::deadline::until_deadline;
 use super::default_runtime::default_runtime;
 use super::establish::Established;
-use super::failure::{cancelled, refused};
+use super::failure::{canceled, refused};
 use super::runtime::Runtime;
 use super::waiting::until;
 use super::watch::Watch;
@@ -170,7 +170,7 @@ impl Connection {
             let shared = Arc::clone(self.shared());
             let announced = self.run_blocking(move || shared.announce_close()).await;
             let name = || self.shared().name.clone();
-            announced.ok_or_else(|| cancelled(Operation::Close.name(), name()))??;
+            announced.ok_or_else(|| canceled(Operation::Close.name(), name()))??;
         }
         self.until(Operation::Close, State::closed).await
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::blocking_pool::{DropOnBlockingPool, run_blocking};
 use super::default_runtime::default_runtime;
-use super::failure::{cancelled, refused};
+use super::failure::{canceled, refused};
 use super::multicast_group::MulticastGroup;
 use super::runtime::Runtime;
 use super::sending::post_bytes;
@@ -120,7 +120,7 @@ impl DatagramSocket {
             let bound = endpoint::DatagramSocket::bind_to(target, &config);
             bound.map(|socket| DropOnBlockingPool::new(socket, &owner))
         };
-        let ended = || cancelled("bind a datagram socket to", subject);
+        let ended = || canceled("bind a datagram socket to", subject);
         Self::of(run_blocking(&runtime, bind).await.ok_or_else(ended)??)
     }
 
@@ -162,7 +162,7 @@ impl DatagramSocket {
             false => {
                 let subject = target.to_string();
                 let found = run_blocking(self.socket.runtime(), move || target.resolve()).await;
-                found.ok_or_else(|| cancelled("resolve the name", subject))??
+                found.ok_or_else(|| canceled("resolve the name", subject))??
             }
         };
         let resolving = Resolving::start(self.shared(), self.socket.choose(&addresses))?;
@@ -314,7 +314,7 @@ impl DatagramSocket {
         let (peer, mark) = (peer.clone(), Arc::clone(&self.socket.mark));
         let create = move || peer.address(OPERATION, &mark).map(drop);
         let created = run_blocking(self.socket.runtime(), create).await;
-        created.ok_or_else(|| cancelled(OPERATION, self.shared().name.clone()))?
+        created.ok_or_else(|| canceled(OPERATION, self.shared().name.clone()))?
     }
 
     /// Waits until every posted datagram is sent.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::blocking_pool::{DropOnBlockingPool, run_blocking};
 use super::deadline::until_deadline;
-use super::failure::{cancelled, refused};
+use super::failure::{canceled, refused};
 use super::runtime::Runtime;
 use super::watch::Watch;
 use crate::endpoint::{self, Connecting};
@@ -40,7 +40,7 @@ pub(super) async fn establish(
     runtime: &Arc<dyn Runtime>,
     start: impl FnOnce() -> Result<Connecting> + Send + 'static,
 ) -> Result<Established> {
-    let ended = || cancelled(WAIT_FOR, SUBJECT);
+    let ended = || canceled(WAIT_FOR, SUBJECT);
     let failed = |error| refused(WAIT_FOR, SUBJECT, &error);
     let owner = Arc::clone(runtime);
     let started = run_blocking(runtime, move || start().map(|begun| Step::of(begun, &owner)));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::blocking_pool::run_blocking;
 #[cfg(doc)]
 use super::connection::Connection;
-use super::failure::cancelled;
+use super::failure::canceled;
 use super::runtime::Runtime;
 use crate::endpoint;
 #[cfg(doc)]
@@ -50,7 +50,7 @@ impl ExportedMemory {
     pub async fn revoke(self) -> Result<()> {
         let Self { export, runtime } = self;
         let revoked = run_blocking(&runtime, move || export.revoke()).await;
-        revoked.ok_or_else(|| cancelled("revoke", "exported memory"))?
+        revoked.ok_or_else(|| canceled("revoke", "exported memory"))?
     }
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use crate::error::{Error, ErrorKind};
 
 /// Returns the error of an operation that the runtime has not begun when it ends.
-pub(super) fn cancelled(operation: &'static str, subject: impl Into<Cow<'static, str>>) -> Error {
+pub(super) fn canceled(operation: &'static str, subject: impl Into<Cow<'static, str>>) -> Error {
     Error::new(operation, subject, ErrorKind::Os(libc::ECANCELED))
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::blocking_pool::{DropOnBlockingPool, run_blocking};
 use super::connection::Connection;
 use super::establish::establish;
-use super::failure::cancelled;
+use super::failure::canceled;
 #[cfg(doc)]
 use super::listener::Listener;
 use crate::cm::RejectReason;
@@ -143,7 +143,7 @@ impl Incoming {
         let private_data = private_data.to_vec();
         let reject = move || self.into_blocking().reject(reason, &private_data);
         let rejected = run_blocking(&runtime, reject).await;
-        rejected.ok_or_else(|| cancelled("reject", "a connection request"))?
+        rejected.ok_or_else(|| canceled("reject", "a connection request"))?
     }
 
     /// Converts this into an [`endpoint::Incoming`], which a thread accepts or rejects.

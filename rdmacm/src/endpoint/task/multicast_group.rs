@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::blocking_pool::run_blocking;
 #[cfg(doc)]
 use super::datagrams::DatagramSocket;
-use super::failure::cancelled;
+use super::failure::canceled;
 use super::runtime::Runtime;
 use crate::endpoint;
 #[cfg(doc)]
@@ -51,7 +51,7 @@ impl MulticastGroup {
         let Self { group, runtime } = self;
         let address = group.address();
         let left = run_blocking(&runtime, move || group.leave()).await;
-        left.ok_or_else(|| cancelled("leave", format!("the multicast group {address}")))?
+        left.ok_or_else(|| canceled("leave", format!("the multicast group {address}")))?
     }
 }
 

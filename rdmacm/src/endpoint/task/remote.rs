@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::blocking_pool::DropOnBlockingPool;
 use super::connection::Connection;
 use super::exported_memory::ExportedMemory;
-use super::failure::cancelled;
+use super::failure::canceled;
 use crate::endpoint::buffer::Buffer;
 use crate::endpoint::exported_memory::bytes_within;
 use crate::endpoint::remote::number;
@@ -75,7 +75,7 @@ impl Connection {
             // If the call is dropped meanwhile, the export is dropped on this thread or another one that may block.
             exported.map(|exported| DropOnBlockingPool::new(exported, &owner))
         };
-        let ended = || cancelled("export memory over", self.shared().name.clone());
+        let ended = || canceled("export memory over", self.shared().name.clone());
         let exported = self.run_blocking(register).await.ok_or_else(ended)??;
         Ok(ExportedMemory::new(exported.into_inner(), Arc::clone(runtime)))
     }

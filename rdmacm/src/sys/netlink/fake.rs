@@ -60,7 +60,7 @@ pub(crate) fn error(sequence: u32, status: i32) -> Vec<u8> {
 }
 
 /// Returns an NLMSG_ERROR that reports success.
-pub(crate) fn acknowledgement(sequence: u32) -> Vec<u8> {
+pub(crate) fn acknowledgment(sequence: u32) -> Vec<u8> {
     error(sequence, 0)
 }
 

@@ -1,4 +1,4 @@
-use super::fake::{acknowledgement, done, error, kernel, message};
+use super::fake::{acknowledgment, done, error, kernel, message};
 use super::*;
 
 const DEVICE: u16 = 0x1401;
@@ -46,7 +46,7 @@ fn request_has_header_and_padded_attributes() {
 #[test]
 fn get_dump_and_command_set_their_flags() {
     let (mut socket, kernel) =
-        kernel(&[message(DEVICE, 1, &index(3)), done(2, 0), acknowledgement(3)]);
+        kernel(&[message(DEVICE, 1, &index(3)), done(2, 0), acknowledgment(3)]);
     assert_eq!(get(&mut socket), Ok(3));
     assert_eq!(dump(&mut socket), Ok(vec![]));
     assert_eq!(socket.command(request()), Ok(()));
@@ -108,7 +108,7 @@ fn unread_requests_do_not_hang() {
 #[test]
 fn protocol_violations_are_refused() {
     let answers = [
-        acknowledgement(1),
+        acknowledgment(1),
         message(DEVICE, 2, &[]),
         message(DEVICE, 3, &[8, 0]),
         message(4, 4, &[]),

@@ -162,14 +162,14 @@ fn test_check(check: &Check, lines: &[Line], setting: &Setting) -> MutationResul
 
 /// Tests each check with the answers that `record` returns for it, and prints the results as TAP.
 pub(super) fn alter(
-    catalogue: &[Check],
+    catalog: &[Check],
     setting: &Setting,
     record: &mut dyn FnMut(&Check) -> Vec<Line>,
     out: &mut dyn Write,
 ) -> io::Result<Totals> {
     let mut tally = Totals::default();
-    writeln!(out, "TAP version 14\n1..{}", catalogue.len())?;
-    for (number, check) in (1..).zip(catalogue) {
+    writeln!(out, "TAP version 14\n1..{}", catalog.len())?;
+    for (number, check) in (1..).zip(catalog) {
         let id = &check.id;
         match test_check(check, &record(check), setting) {
             MutationResult::Noticed(count) => {

@@ -1,4 +1,4 @@
-//! A check: an entry of the catalogue, with the expected answers of the kernel.
+//! A check: an entry of the catalog, with the expected answers of the kernel.
 
 use std::fmt;
 use std::str::FromStr;
@@ -161,7 +161,7 @@ pub(super) enum Run {
     Scenario(fn(&mut Bench<'_>) -> Result<(), CheckError>),
 }
 
-/// An entry of the catalogue.
+/// An entry of the catalog.
 pub(super) struct Check {
     /// Name of the check, such as `ucma.bind.size.short`.
     pub(super) id: String,

@@ -1,6 +1,6 @@
 //! `conform`: compares a kernel's ucma and uverbs with those of Linux, command by command.
 //!
-//! The catalogue is data: each [`Check`] has an id, a description, the kernel's source, and the expectation by version.
+//! The catalog is data: each [`Check`] has an id, a description, the kernel's source, and the expectation by version.
 //! A check needs only the two device nodes.
 
 mod alter;
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     /// Run only checks whose id contains FILTER
     #[arg(value_name = "FILTER", default_value = "")]
     filter: String,
-    /// Show the catalogue: each check with its source in the kernel and its expectation
+    /// Show the catalog: each check with its source in the kernel and its expectation
     #[arg(long)]
     list: bool,
     /// Print JSON instead of TAP
@@ -69,10 +69,10 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
-    let mut catalogue = ucma::checks();
-    catalogue.extend(uverbs::checks());
-    catalogue.retain(|check| check.id.contains(&options.filter));
-    if catalogue.is_empty() {
+    let mut catalog = ucma::checks();
+    catalog.extend(uverbs::checks());
+    catalog.retain(|check| check.id.contains(&options.filter));
+    if catalog.is_empty() {
         return Err(Failure::new(format!(
             "cannot select a check: no id contains {:?}",
             options.filter
@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
     }
     let format = if options.json { Format::Json } else { Format::Tap };
     if options.list {
-        return Ok(report::list(&catalogue, format, out)?);
+        return Ok(report::list(&catalog, format, out)?);
     }
     let mut kernel = Real::new()
         .map_err(|errno| Failure::new(format!("cannot map memory: {}", errno.desc())))?;
@@ -91,15 +91,15 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
             check.verdict(&mut Bench::new(&mut kernel, &setting));
             kernel.take()
         };
-        return match alter(&catalogue, &setting, &mut record, out)? {
+        return match alter(&catalog, &setting, &mut record, out)? {
             Totals { failed: 0, .. } => Ok(()),
             Totals { failed, .. } => Err(Failure::new(format!(
                 "cannot detect altered answers: {failed} checks pass with some of them"
             ))),
         };
     }
-    let mut report = Report::begin(format, &catalogue, &setting.machine, out)?;
-    for check in &catalogue {
+    let mut report = Report::begin(format, &catalog, &setting.machine, out)?;
+    for check in &catalog {
         let verdict = check.verdict(&mut Bench::new(&mut kernel, &setting));
         let trace = kernel.take();
         report.add(check, &verdict, if options.trace { &trace } else { &[] }, out)?;

@@ -1,4 +1,4 @@
-//! Output of the catalogue and the results, as TAP and as JSON.
+//! Output of the catalog and the results, as TAP and as JSON.
 
 use std::io::{self, Write};
 
@@ -25,13 +25,13 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn begin(
         format: Format,
-        catalogue: &[Check],
+        catalog: &[Check],
         machine: &Machine,
         out: &mut dyn Write,
     ) -> io::Result<Self> {
         match format {
             Format::Tap => {
-                writeln!(out, "TAP version 14\n1..{}", catalogue.len())?;
+                writeln!(out, "TAP version 14\n1..{}", catalog.len())?;
                 writeln!(out, "# expecting Linux {}, {}", machine.version, machine.driver)?;
             }
             Format::Json => {
@@ -41,7 +41,7 @@ impl Report {
             }
         }
         let (failed, skipped) = (Vec::new(), Vec::new());
-        Ok(Self { format, all: catalogue.len(), passed: 0, failed, skipped })
+        Ok(Self { format, all: catalog.len(), passed: 0, failed, skipped })
     }
 
     pub(super) fn add(
@@ -134,12 +134,12 @@ fn comma(is_last: bool) -> &'static str {
     if is_last { "" } else { "," }
 }
 
-/// Prints the catalogue.
-pub(super) fn list(catalogue: &[Check], format: Format, out: &mut dyn Write) -> io::Result<()> {
+/// Prints the catalog.
+pub(super) fn list(catalog: &[Check], format: Format, out: &mut dyn Write) -> io::Result<()> {
     if format == Format::Json {
         writeln!(out, "[")?;
     }
-    for (number, check) in catalogue.iter().enumerate() {
+    for (number, check) in catalog.iter().enumerate() {
         let since = check.since.map(|since| since.to_string());
         let needs = match check.needs {
             Needs::Nothing => "rdma_cm",
@@ -164,12 +164,12 @@ pub(super) fn list(catalogue: &[Check], format: Format, out: &mut dyn Write) -> 
                     "needs": needs,
                     "expected": check.expected(),
                 });
-                writeln!(out, "  {object}{}", comma(number + 1 == catalogue.len()))?;
+                writeln!(out, "  {object}{}", comma(number + 1 == catalog.len()))?;
             }
         }
     }
     match format {
-        Format::Tap => writeln!(out, "{} checks", catalogue.len()),
+        Format::Tap => writeln!(out, "{} checks", catalog.len()),
         Format::Json => writeln!(out, "]"),
     }
 }

@@ -9,10 +9,10 @@ use super::trace::{Line, Replayed};
 const ANSWERS: &str = include_str!("../../../../tests/conform/6.12-rxe.trace");
 const RESULTS: &str = include_str!("../../../../tests/conform/6.12-rxe.tap");
 
-fn catalogue() -> Vec<Check> {
-    let mut catalogue = ucma::checks();
-    catalogue.extend(uverbs::checks());
-    catalogue
+fn catalog() -> Vec<Check> {
+    let mut catalog = ucma::checks();
+    catalog.extend(uverbs::checks());
+    catalog
 }
 
 fn setting(version: Version) -> Setting {
@@ -44,11 +44,11 @@ fn replayed(check: &Check, answers: &BTreeMap<String, Vec<Line>>, version: Versi
 
 #[test]
 fn recorded_linux_6_12_conforms() {
-    let (catalogue, answers, version) = (catalogue(), answers(), Version(6, 12));
+    let (catalog, answers, version) = (catalog(), answers(), Version(6, 12));
     let mut out = Vec::new();
     let machine = setting(version).machine;
-    let mut report = Report::begin(Format::Tap, &catalogue, &machine, &mut out).unwrap();
-    for check in &catalogue {
+    let mut report = Report::begin(Format::Tap, &catalog, &machine, &mut out).unwrap();
+    for check in &catalog {
         let verdict = replayed(check, &answers, version);
         report.add(check, &verdict, &[], &mut out).unwrap();
     }
@@ -64,7 +64,7 @@ fn recorded_linux_6_12_conforms() {
 #[test]
 fn recorded_linux_6_12_is_not_linux_6_18() {
     let answers = answers();
-    for check in catalogue() {
+    for check in catalog() {
         let is_new = ["resolve_ib_service.", "write_cm_event.", "query.ib_service.", "event.user"]
             .iter()
             .any(|name| check.id["ucma.".len()..].starts_with(name));
@@ -81,10 +81,10 @@ fn recorded_linux_6_12_is_not_linux_6_18() {
 
 #[test]
 fn every_check_can_fail() {
-    let (catalogue, answers) = (catalogue(), answers());
+    let (catalog, answers) = (catalog(), answers());
     let mut out = Vec::new();
     let mut record = |check: &Check| answers[&check.id].clone();
-    let tally = alter(&catalogue, &setting(Version(6, 12)), &mut record, &mut out).unwrap();
+    let tally = alter(&catalog, &setting(Version(6, 12)), &mut record, &mut out).unwrap();
     let output = String::from_utf8(out).unwrap();
     let bad: Vec<&str> = output.lines().filter(|line| line.starts_with("not ok")).collect();
     assert_eq!(bad, [""; 0]);
@@ -92,8 +92,8 @@ fn every_check_can_fail() {
     // Checks of behavior that Linux 6.12 lacks.
     let not_there = ["ucma.event.user"];
     assert_eq!((tally.failed, tally.skipped), (0, not_there.len()));
-    assert_eq!(tally.checks + tally.skipped, catalogue.len());
-    assert!(tally.alterations > 3 * catalogue.len(), "{tally:?}");
+    assert_eq!(tally.checks + tally.skipped, catalog.len());
+    assert!(tally.alterations > 3 * catalog.len(), "{tally:?}");
 }
 
 /// A kernel whose nodes are not accessible to this user.
@@ -128,17 +128,17 @@ fn unusable_nodes_are_reported_with_reasons() {
     assert_eq!(first_usable(&nodes, None, &mut Closed), Err(why.to_owned()));
     assert_eq!(first_usable(&[], None, &mut Closed), Err("there is no verbs node".to_owned()));
     let setting = Setting { verbs: Err(why.to_owned()), ..setting(Version(6, 12)) };
-    let catalogue = uverbs::checks();
-    let verdict = catalogue[0].verdict(&mut Bench::new(&mut Closed, &setting));
+    let catalog = uverbs::checks();
+    let verdict = catalog[0].verdict(&mut Bench::new(&mut Closed, &setting));
     assert_eq!(verdict, Verdict::Skip(why.to_owned()));
 }
 
 #[test]
 fn ids_are_unique_and_described() {
-    let catalogue = catalogue();
-    let ids: BTreeSet<&str> = catalogue.iter().map(|check| &check.id[..]).collect();
-    assert_eq!(ids.len(), catalogue.len());
-    for check in &catalogue {
+    let catalog = catalog();
+    let ids: BTreeSet<&str> = catalog.iter().map(|check| &check.id[..]).collect();
+    assert_eq!(ids.len(), catalog.len());
+    for check in &catalog {
         assert!(check.id.starts_with("ucma.") || check.id.starts_with("uverbs."));
         assert!(!check.shows.is_empty() && !check.source.is_empty(), "{}", check.id);
         assert!(!check.id.contains([':', ' ']), "{}", check.id);

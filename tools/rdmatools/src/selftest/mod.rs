@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
 /// reaches the other machine.
 fn devices(options: &Options) -> Result<Vec<Device>, Failure> {
     let (mut devices, of) = match (&options.host, source(options)?) {
-        (Some(host), _) => (vec![device_towards(host, options)?], format!(" that reaches {host}")),
+        (Some(host), _) => (vec![device_toward(host, options)?], format!(" that reaches {host}")),
         (None, Some(address)) => (vec![device_of(address)?], format!(" at {}", address.ip())),
         (None, None) => (device::list()?, String::new()),
     };
@@ -118,7 +118,7 @@ fn devices(options: &Options) -> Result<Vec<Device>, Failure> {
 }
 
 /// Returns the device through which the other machine is reached.
-fn device_towards(host: &str, options: &Options) -> Result<Device, Failure> {
+fn device_toward(host: &str, options: &Options) -> Result<Device, Failure> {
     let server = resolve(host, options.port)?;
     let id = CmId::new_sync(PortSpace::Tcp)?;
     id.resolve_addr(source(options)?.map(Address::from), server, TIMEOUT)?;

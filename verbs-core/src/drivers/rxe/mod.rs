@@ -213,16 +213,16 @@ pub struct RecvRing {
 }
 
 impl RecvRing {
-    /// Maps the ring that `info` describes, beside `neighbour`.
+    /// Maps the ring that `info` describes, beside `neighbor`.
     ///
     /// Its requests have up to `max_sge` scatter/gather entries.
     fn map(
         file: &UverbsFile,
         info: &mminfo,
         max_sge: u32,
-        neighbour: Option<&mut Mapping>,
+        neighbor: Option<&mut Mapping>,
     ) -> Result<Self, Errno> {
-        Ok(Self { queue: Queue::map(file, info, sges_len(max_sge), neighbour)?, max_sge })
+        Ok(Self { queue: Queue::map(file, info, sges_len(max_sge), neighbor)?, max_sge })
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) struct Queue<E> {
 const OUT_OF_RANGE: &str = "an index of the shared ring is out of range";
 
 impl<E> Queue<E> {
-    /// Maps the ring that `info`, from a response of the driver, describes, beside that of `neighbour`.
+    /// Maps the ring that `info`, from a response of the driver, describes, beside that of `neighbor`.
     ///
     /// Its slots must have at least `least` bytes after an `E`.
     ///
@@ -71,10 +71,10 @@ impl<E> Queue<E> {
         file: &UverbsFile,
         info: &mminfo,
         least: usize,
-        neighbour: Option<&mut Mapping>,
+        neighbor: Option<&mut Mapping>,
     ) -> Result<Self, Errno> {
         let length = usize::try_from(info.size).map_err(|_| Errno::EOVERFLOW)?;
-        let mapping = Mapping::shared(file, info.offset.get(), length, neighbour)?;
+        let mapping = Mapping::shared(file, info.offset.get(), length, neighbor)?;
         Self::over(mapping, least).ok_or(Errno::EPROTO)
     }
 

@@ -103,7 +103,7 @@ impl Place {
 }
 
 impl<E> Ring<E> {
-    /// Maps the ring of `elements` that the driver has under `key`, beside `neighbour`.
+    /// Maps the ring of `elements` that the driver has under `key`, beside `neighbor`.
     ///
     /// The mapping includes the bytes after the elements.
     fn map(
@@ -111,11 +111,11 @@ impl<E> Ring<E> {
         key: u64,
         elements: u32,
         behind: usize,
-        neighbour: Option<&mut Mapping>,
+        neighbor: Option<&mut Mapping>,
     ) -> Result<Self, Errno> {
         let length = (elements as usize).checked_mul(size_of::<E>()).ok_or(Errno::EOVERFLOW)?;
         let length = length.checked_add(behind).ok_or(Errno::EOVERFLOW)?;
-        let mapping = Mapping::shared(file, key, length, neighbour)?;
+        let mapping = Mapping::shared(file, key, length, neighbor)?;
         Self::over(mapping, elements).ok_or(Errno::EPROTO)
     }
 
@@ -229,14 +229,14 @@ impl<E> Free<'_, E> {
 }
 
 impl<E: Work> Ring<E> {
-    /// Maps a work queue, beside `neighbour`.
+    /// Maps a work queue, beside `neighbor`.
     pub(super) fn of_work(
         file: &UverbsFile,
         key: u64,
         elements: u32,
-        neighbour: Option<&mut Mapping>,
+        neighbor: Option<&mut Mapping>,
     ) -> Result<Self, Errno> {
-        Self::map(file, key, elements, 0, neighbour)
+        Self::map(file, key, elements, 0, neighbor)
     }
 
     /// Returns the element to fill next, which still has its earlier contents.

@@ -21,11 +21,11 @@ fn mapped(name: &CStr) -> usize {
     maps.lines().filter(|line| line.contains(&name)).count()
 }
 
-/// Returns a mapping and its neighbour, of which the upper one is the first.
+/// Returns a mapping and its neighbor, of which the upper one is the first.
 ///
 /// The kernel may put the mapping at a place without room below. Such mappings are kept meanwhile, so that it
 /// chooses another place for the next.
-fn neighbours(file: &OwnedFd) -> [Mapping; 2] {
+fn neighbors(file: &OwnedFd) -> [Mapping; 2] {
     let mut apart = Vec::new();
     for _ in 0..100 {
         let mut upper = Mapping::shared(file, 0, 100, None).expect("map the file");
@@ -40,11 +40,11 @@ fn neighbours(file: &OwnedFd) -> [Mapping; 2] {
 }
 
 #[test]
-fn neighbours_are_unmapped_together() {
+fn neighbors_are_unmapped_together() {
     for place in 0..2 {
         let name = [c"upper-goes-first", c"lower-goes-first"][place];
         let file = file(name);
-        let [upper, lower] = neighbours(&file);
+        let [upper, lower] = neighbors(&file);
         assert!(lower.start() < upper.start());
         assert_eq!((upper.len(), lower.len()), (100, 5000));
         assert_eq!(mapped(name), 2);
@@ -60,7 +60,7 @@ fn neighbours_are_unmapped_together() {
 fn mapping_has_at_most_one_neighbor() {
     let name = c"no-third";
     let file = file(name);
-    let [mut upper, lower] = neighbours(&file);
+    let [mut upper, lower] = neighbors(&file);
     let third = Mapping::shared(&file, 1 << 17, 100, Some(&mut upper)).expect("map the file");
     assert_eq!(mapped(name), 3);
     drop((upper, lower));

@@ -19,17 +19,17 @@ fn check(id: &str) -> Check {
 
 /// Returns the report of checks that pass, fail and are skipped, and the number of violations.
 fn report(format: Format) -> (String, usize) {
-    let catalogue = ["a", "b", "c", "d"].map(check);
+    let catalog = ["a", "b", "c", "d"].map(check);
     let machine = Machine { version: Version(6, 12), driver: Driver::Siw };
     let mut out = Vec::new();
-    let mut report = Report::begin(format, &catalogue, &machine, &mut out).expect("written");
+    let mut report = Report::begin(format, &catalog, &machine, &mut out).expect("written");
     let verdicts = [
         Verdict::Pass(Some(Outcome::Done(4))),
         Verdict::Fail("a \"quote\", a \\ and a \n".to_owned()),
         Verdict::Skip("not here".to_owned()),
         Verdict::Pass(None),
     ];
-    for (check, verdict) in catalogue.iter().zip(&verdicts) {
+    for (check, verdict) in catalog.iter().zip(&verdicts) {
         report.add(check, verdict, &[], &mut out).expect("written");
     }
     let violations = report.end(&mut out).expect("written");

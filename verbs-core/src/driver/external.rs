@@ -3,7 +3,7 @@
 //! # Safety
 //!
 //! Each unsafe function calls the function of the driver in the trait object, with its own arguments.
-#![expect(unsafe_code, reason = "passes posts and registrations on")]
+#![expect(unsafe_code, reason = "passes registrations on")]
 
 use std::any::Any;
 use std::fmt::Debug;

@@ -25,9 +25,9 @@ use nix::unistd::{ForkResult, Gid, Uid, fork, setresgid, setresuid};
 #[track_caller]
 pub(crate) fn in_child(body: impl FnOnce()) {
     let (mut said, says) = UnixStream::pair().expect("socket pair");
-    // SAFETY: the child goes on with this thread alone. The other threads of a test program that runs one test at a time wait, one for
-    // the test to end and those of the test in the kernel, or they are in calls of the library, whose locks are its own to look after:
-    // they hold no other lock that the child takes, and those of the allocator are the C library's to keep whole.
+    // SAFETY: only this thread exists in the child. The program runs one test at a time, so its other threads wait for
+    // the test or are in calls of this library. They hold no lock that the child takes, and the C library keeps the
+    // allocator's locks usable.
     match unsafe { fork() }.expect("fork") {
         ForkResult::Child => {
             panic::set_hook(Box::new(move |panic| {

@@ -242,7 +242,7 @@ fn repeated_disconnects_end_connection_once() {
     server.id.disconnect().expect("before the event is read");
     server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
     for side in [client, server] {
-        side.id.disconnect().expect("where it is over");
+        side.id.disconnect().expect("disconnecting after the end should succeed");
     }
     for channel in [client_channel, server_channel] {
         let more = channel.get_event_timeout(Duration::ZERO).expect("get an event");

@@ -50,8 +50,8 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(device: &'a Device, address: &'a str) -> Self {
-        // The C library takes the mapping of a siw context's 145th page for none, so its programs get
-        // no further than 71 connections there, and those with completion queues for each less far.
+        // The C library treats the mapping of a siw context's 145th page as an error, so its programs
+        // reach at most 71 connections. With completion queues for each connection, they reach fewer.
         let (counted, timed, rounds) = match device.driver() {
             Some(DriverId::RDMA_DRIVER_SIW) => (30, 60, 151),
             _ => (50, 1000, 45),

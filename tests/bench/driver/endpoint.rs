@@ -33,20 +33,24 @@ const LARGE: u32 = 4096;
 const LATENCY_GOAL: f64 = 1.05;
 const RATE_GOAL: f64 = 0.9;
 
-/// Connections of one thread, and how much more than on the low level a message of the most may cost by one of the fewest.
+/// Numbers of connections of one thread.
 const CONNECTIONS: [u32; 3] = [10, 100, 1000];
+/// Limit of the ratio of a message's cost with the most connections to that with the fewest, divided by the same ratio
+/// on the low level.
 const FLAT_GOAL: f64 = 1.05;
 /// Messages there and back in one run.
 const EXCHANGES: u32 = 2000;
 
-/// Members of a poll group, and the limit of what a message costs in a larger group, by one in the smallest.
+/// Numbers of members of a poll group.
 const MEMBERS: [u32; 3] = [10, 1000, 10_000];
+/// Limit of the ratio of a message's cost in a larger group to that in the smallest.
 const GROUP_GOAL: f64 = 1.2;
 /// Rounds of groups, which take long to connect: the fewest from which an interval with a confidence of 95 % follows.
 const GROUP_ROUNDS: usize = 6;
 
-/// Threads that wait on one connection, and the limit of what a message costs with all of them, by one with a single thread.
+/// Numbers of threads that wait on one connection.
 const WAITERS: [u32; 2] = [1, 64];
+/// Limit of the ratio of a message's cost with the most waiting threads to that with one.
 const WAITERS_GOAL: f64 = 1.1;
 
 /// Numbers of messages of two runs under strace. Their difference in system calls is the cost of the additional messages.

@@ -133,7 +133,7 @@ pub(crate) fn repeated<T>(
         match run() {
             Err(error) if error.is::<Useless>() => {
                 USELESS.fetch_add(1, Ordering::Relaxed);
-                progress(&format!("{error}: once more"));
+                progress(&format!("{error}: repeating the run"));
             }
             result => return result,
         }

@@ -11,7 +11,7 @@ use crate::{Outcome, both, print_each};
 pub(crate) const SIZE: usize = 64;
 /// Buffers of each connection, either way.
 pub(crate) const BUFFERS: u32 = 4;
-/// So many messages of each connection do not count.
+/// Minimum number of messages of each connection before the measurement.
 pub(crate) const FIRST: usize = 4;
 /// Number of messages in flight at once, each on another connection.
 const UNDER_WAY: usize = 8;
@@ -22,7 +22,7 @@ pub(crate) trait Member: Send {
     fn descriptors(&self) -> Outcome<[Option<BorrowedFd<'_>>; 2]>;
     /// Handles the readiness of the first descriptor.
     fn wake(&mut self) -> Outcome;
-    /// Receives a message, if there is one; whether there was.
+    /// Receives a message, if there is one. Returns `true` if there was one.
     fn receive_now(&mut self) -> Outcome<bool>;
     /// Sends a message without waiting for a buffer: at most about one is in flight per connection.
     fn send_now(&mut self) -> Outcome;

@@ -18,7 +18,7 @@ pub(crate) fn measure([client, server]: [Connection; 2], threads: usize, count: 
     exchange(&client, (count / 10).max(FIRST * threads))?;
     let time = exchange(&client, count)?;
     print_each(time, 2 * count)?;
-    // The threads wait for ever.
+    // The threads wait forever.
     std::process::exit(0)
 }
 

@@ -71,7 +71,7 @@ fn mode_and_its_record_change_together() {
                 tx.send(gettid()).expect("the test listens");
                 change().expect("no failure");
             });
-            asleep(rx.recv().expect("the thread tx who it is"));
+            asleep(rx.recv().expect("the thread should send its id"));
             assert!(!is_nonblocking(fd).expect("fcntl"), "another thread knows it to block");
             drop(held);
         });

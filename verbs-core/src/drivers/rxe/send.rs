@@ -162,7 +162,7 @@ impl SendOps for SendRing {
             return false;
         }
         // Before the payload, so that no register keeps these values. If the fast path ends below, the slot is filled
-        // anew.
+        // again.
         slot.clear();
         what.put(&mut slot);
         let mut flags = ib_send_flags::from_bits_retain(request.flags.bits());

@@ -268,7 +268,7 @@ impl<E: Work> Ring<E> {
         stored > self.place.mask || self.place.flags_of(before).load(Ordering::Acquire) & VALID == 0
     }
 
-    /// Takes back the element that was put last; whether it was there still.
+    /// Takes back the last element. Returns `true` if the kernel had not taken it.
     pub(super) fn take_back(&mut self) -> bool {
         let last = self.count().wrapping_sub(1);
         let flags = self.place.work_flags(last);

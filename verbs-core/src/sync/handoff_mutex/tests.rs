@@ -166,5 +166,5 @@ fn timed_out_thread_leaves_others_waiting() {
 fn forgotten_guard_is_reported_too() {
     let mutex = HandoffMutex::new(());
     std::mem::forget(mutex.lock().expect("no thread should hold it"));
-    mutex.lock().expect_err("this thread should hold it for ever");
+    mutex.lock().expect_err("this thread should hold it forever");
 }

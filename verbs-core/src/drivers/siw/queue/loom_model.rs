@@ -182,7 +182,7 @@ impl Completer {
         Self { place: Arc::clone(&ring.place), arming, wake: Wake::default() }
     }
 
-    /// Stores the completion that is the `count`th; whether there is room.
+    /// Stores completion number `count`. Returns `false` if there is no room.
     fn complete(&self, ring: &Ring<siw_cqe>, count: u32) -> bool {
         let CompletionSlot { start: element, flags } = ring.slot(count);
         if flags.load(Ordering::Acquire) != 0 {

@@ -30,7 +30,7 @@ pub(crate) struct Use {
     pub(crate) path: Path,
     /// The bound name; `*` for all names of the module.
     pub(crate) name: String,
-    /// The name is visible outside of the module that declares it.
+    /// `true` if the name is visible outside of the module that declares it.
     pub(crate) is_exported: bool,
 }
 
@@ -122,7 +122,9 @@ impl Reader<'_> {
         &self.tokens[begin + 1..self.at - 1]
     }
 
-    /// Skips an attribute, and after a `cfg` that no build of the library fulfills what it is on.
+    /// Skips an attribute, and its item if the attribute is a `cfg` that no build of the library fulfills.
+    ///
+    /// Returns `false` if there is no attribute.
     fn attribute(&mut self) -> bool {
         let is_inner = self.sees(1, "!");
         let begin = 1 + usize::from(is_inner);

@@ -32,7 +32,7 @@ mod real {
 
     /// Waits until `condvar` is notified, or until `deadline`.
     ///
-    /// Returns the guard, and whether the deadline has passed.
+    /// Returns the guard, and `true` if the deadline has passed.
     pub fn wait_until<'a, T>(
         condvar: &Condvar,
         guard: MutexGuard<'a, T>,

@@ -77,7 +77,7 @@ pub struct Listener {
     process: Process,
     /// Held by the thread that reads the channel.
     reader: HandoffMutex<()>,
-    /// An event has reported that the device was removed.
+    /// `true` if an event has reported that the device was removed.
     is_gone: AtomicBool,
     trace: Trace,
 }

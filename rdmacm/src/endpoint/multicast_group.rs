@@ -107,7 +107,7 @@ pub(super) struct Joining {
     shared: Arc<Shared>,
     address: Address,
     number: u64,
-    /// The group was returned, which leaves it when it is dropped.
+    /// `true` if the group was returned. Dropping that value leaves the group.
     is_joined: bool,
 }
 

@@ -49,9 +49,9 @@ pub(super) struct Readiness {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ready {
     pub(super) event: bool,
-    /// A completion event, which is reported once and read later.
+    /// `true` if there is a completion event, which is reported once and read later.
     pub(super) completion: bool,
-    /// The device was removed: there will be no more completions.
+    /// `true` if the device was removed: there will be no more completions.
     pub(super) gone: bool,
     pub(super) timer: bool,
 }

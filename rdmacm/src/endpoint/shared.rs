@@ -83,17 +83,17 @@ pub(super) struct SharedState {
     pub(super) waiters: WaiterList<Wake>,
     /// The waiter that sleeps in `epoll_wait` and will read the events: no other thread does.
     pub(super) reader: Option<Reader>,
-    /// An event loop uses the descriptor of the endpoint.
+    /// `true` if an event loop uses the descriptor of the endpoint.
     pub(super) has_event_loop: bool,
     /// `true` if the descriptor reports that this side has ended the endpoint.
     ///
     /// It does so until a call that does not wait has returned the end.
     pub(super) reports_end: bool,
-    /// The wakeup of the descriptor is enabled.
+    /// `true` if the wakeup of the descriptor is enabled.
     pub(super) is_wakeup_enabled: bool,
     /// The number of commands that run while the state is unlocked.
     pub(super) running_commands: u32,
-    /// A thread that aborts waits, or has waited, until no command runs.
+    /// `true` if a thread that aborts waits, or has waited, until no command runs.
     pub(super) waits_for_commands: bool,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct SharedStateGuard<'a> {
     pub(super) guard: MutexGuard<'a, SharedState>,
     _no_commands: NoCommands,
     pub(super) after: AfterUnlock<'a>,
-    /// There is no change for a waiter.
+    /// `true` if there is no change for a waiter.
     pub(super) is_unchanged: bool,
     /// `true` if dropping the guard wakes no waiter: a command or the caller wakes them later, or there is no change for
     /// them.

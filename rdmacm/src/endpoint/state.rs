@@ -32,7 +32,7 @@ pub(super) struct State {
     timer: Option<Timer>,
     /// `true` if the peer has ended the connection, and this side must confirm that.
     must_disconnect: bool,
-    /// Objects that no request uses any more, which are dropped after the state is unlocked.
+    /// `true` if there are objects that no request uses any more. They are dropped after the state is unlocked.
     pub(super) has_released: bool,
     pub(super) trace: Trace,
 }

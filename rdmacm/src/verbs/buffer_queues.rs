@@ -500,7 +500,7 @@ fn poll_many(
     Ok(polled)
 }
 
-/// Passes the buffer of a completed request to `each` if the buffer is in the table.
+/// Passes the buffer of a completed request to `each`. Returns `false` if the buffer is not in the table.
 ///
 /// Not inlined: most polls of a waiting thread find nothing, and should not prepare for this call.
 #[inline(never)]

@@ -544,8 +544,10 @@ impl Shared for Inner {
         &mut self.object
     }
 
-    /// The kernel refuses to detach a queue pair whose device is being removed, and to destroy one that is attached, until it
-    /// destroys all objects of the device by itself.
+    /// Returns `true` if the kernel destroys the queue pair by itself.
+    ///
+    /// The kernel refuses to detach a queue pair whose device is being removed. It also refuses to destroy an attached
+    /// one, until it destroys all objects of the device.
     fn is_ending(&self) -> bool {
         self.object.context().is_device_removed() && !ignore_poison(self.groups.lock()).is_empty()
     }

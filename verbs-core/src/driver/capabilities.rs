@@ -7,7 +7,7 @@ use crate::work::WcStatus;
 /// Each module reads those that concern it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The state of a queue pair follows its connection.
+    /// `true` if the state of a queue pair follows its connection.
     ///
     /// The kernel moves a queue pair to ERR when its connection ends, and ends the connection when the queue pair moves
     /// to ERR.
@@ -16,21 +16,24 @@ pub struct Capabilities {
     pub qp_follows_connection: bool,
     /// The completion of requests that are posted to a queue pair in ERR.
     pub flush: FlushMode,
-    /// Misuse of type 2 memory windows can crash the kernel driver.
+    /// `true` if misuse of type 2 memory windows can crash the kernel driver.
     ///
     /// When a window is invalidated, rxe drops the reference of the window to its queue pair, even if there is none.
     /// When a window is destroyed, rxe uses its queue pair, even if the queue pair was destroyed first.
     ///
     /// As a process ends, the newer of two objects is destroyed first.
     pub mw_type2_can_crash_kernel: bool,
-    /// Memory can be registered under addresses other than its own.
+    /// `true` if memory can be registered under other addresses.
     pub custom_iova: bool,
-    /// A shared receive queue keeps its requests when it is resized.
+    /// `true` if a shared receive queue keeps its requests when it is resized.
     pub srq_resize_keeps_requests: bool,
-    /// The device raises one event of a completion queue for each event of it that was read: a queue that is armed again
-    /// before its event was read raises no other one.
+    /// `true` if the device raises one event for each event that was read.
+    ///
+    /// A completion queue that is armed again before its event was read raises no other one.
     pub raises_event_per_read: bool,
-    /// The queues are memory of the process that the kernel pins, which counts against the user's limit.
+    /// `true` if queues are memory of the process, which the kernel pins.
+    ///
+    /// This memory counts against the user's limit.
     pub pins_queue_memory: bool,
     /// The vendor whose options of enhanced connection establishment (ECE) the queue pairs negotiate, if they negotiate any.
     ///

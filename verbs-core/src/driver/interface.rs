@@ -309,7 +309,7 @@ pub trait CqControlOps: Debug + Send + Sync + 'static {
 pub struct Arm<'a> {
     /// The kernel's name of the queue.
     pub cq_handle: u32,
-    /// Only completions that the sender marked as solicited raise the event.
+    /// `true` if only completions that the sender marked as solicited raise the event.
     pub solicited_only: bool,
     /// The number of events of the queue that were read from its channel.
     pub events_read: &'a AtomicU32,

@@ -29,7 +29,7 @@ pub struct Cq {
     control: AnyCqControl,
     /// Absent until there is one: few queues ever have any.
     injected: Mutex<Option<Box<InjectedCompletions>>>,
-    /// There may be injected completions.
+    /// `true` if there may be injected completions.
     has_injected: AtomicBool,
     /// `true` if polls issue no commands.
     defers_commands: AtomicBool,

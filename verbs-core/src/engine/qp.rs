@@ -36,7 +36,7 @@ pub struct Qp {
     handle: u32,
     number: u32,
     qp_type: QpType,
-    /// An operation needs no address: the type is neither that for datagrams nor that of XRC initiators.
+    /// `true` if an operation needs no address: the queue pair is neither for datagrams nor an XRC initiator.
     sends_to_peer: bool,
     pd: PdNumber,
     /// The state that the last successful modification asked for.

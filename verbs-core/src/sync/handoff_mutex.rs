@@ -168,6 +168,8 @@ impl<T> HandoffMutex<T> {
     }
 
     /// Enters the queue and waits there until this thread is the holder, or until `deadline`.
+    ///
+    /// Returns `true` if this thread is the holder.
     fn wait(&self, mut queue: MutexGuard<'_, Queue>, deadline: Option<Instant>) -> bool {
         let (mark, granted) = (thread_mark(), Arc::new(Condvar::new()));
         queue.get_or_insert_default().push_back(Waiter { mark, granted: Arc::clone(&granted) });

@@ -39,7 +39,7 @@ enum ArmState {
 #[derive(Debug, Default)]
 struct StaleEvents {
     count: usize,
-    /// The latest of them may not have been reported yet.
+    /// `true` if the latest of these events may not have been reported yet.
     has_unread: bool,
 }
 
@@ -60,7 +60,7 @@ pub(in crate::endpoint) struct Arming {
     receives: ArmState,
     sends: ArmState,
     stale: StaleEvents,
-    /// Events are read before a queue is armed again: see [`read_events_first`](Self::read_events_first).
+    /// `true` if events are read before a queue is armed: see [`read_events_first`](Self::read_events_first).
     reads_events_first: bool,
 }
 

@@ -54,7 +54,7 @@ impl EndReason {
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
     end: Option<EndReason>,
-    /// The kernel has reported that both sides know of the end, or that it will report nothing more.
+    /// `true` if the kernel has reported that both sides know of the end, or that it will report nothing more.
     is_settled: bool,
 }
 

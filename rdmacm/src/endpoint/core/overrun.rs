@@ -22,7 +22,7 @@ pub(super) struct Overrun {
     all: usize,
     /// The number of receives that were posted at the last poll, which left the completion queue empty.
     ready: usize,
-    /// The last poll that returned messages returned at least as many as there were receives posted.
+    /// `true` if the last poll with messages returned at least as many as there were receives posted.
     is_suspected: bool,
 }
 

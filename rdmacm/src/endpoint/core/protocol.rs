@@ -17,7 +17,7 @@ pub(in crate::endpoint) enum Protocol<B> {
 /// A reliable connection: a request that fails ends it.
 #[derive(Debug)]
 pub(in crate::endpoint) struct Messages<B> {
-    /// The queue pair ends with the connection, which an event reports, and not for other reasons.
+    /// `true` if the queue pair ends with the connection, which an event reports, and not for other reasons.
     pub(in crate::endpoint) qp_follows_connection: bool,
     /// The status that the driver gives a receive whose message is too long.
     pub(in crate::endpoint) oversize_status: WcStatus,

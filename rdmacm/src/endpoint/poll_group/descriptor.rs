@@ -27,14 +27,14 @@ pub(super) struct Descriptor(Epoll);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ready {
     pub(super) event: bool,
-    /// A completion queue has raised an event, which is reported once and read later.
+    /// `true` if a completion queue has raised an event, which is reported once and read later.
     pub(super) completion: bool,
-    /// The device was removed: nothing completes any more.
+    /// `true` if the device was removed: nothing completes any more.
     pub(super) gone: bool,
     pub(super) wakeup: bool,
-    /// The deadlines of attempts must be checked.
+    /// `true` if the deadlines of attempts must be checked.
     pub(super) attempts: bool,
-    /// Keep-alive writes are due.
+    /// `true` if keep-alive writes are due.
     pub(super) keep_alive: bool,
 }
 

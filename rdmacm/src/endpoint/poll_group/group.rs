@@ -94,9 +94,9 @@ pub struct PollGroup {
     pub(super) keep_alive_timer: Option<Timer>,
     /// The number of members for which there was no buffer or no place.
     pub(super) lacking: usize,
-    /// The device was removed: nothing can be posted, and nothing completes any more.
+    /// `true` if the device was removed: nothing can be posted, and nothing completes any more.
     pub(super) is_removed: bool,
-    /// A completion queue may have completions of a queue pair that was destroyed.
+    /// `true` if a completion queue may have completions of a queue pair that was destroyed.
     pub(super) has_late_completions: bool,
     /// Number of consecutive calls that have not checked the descriptor.
     pub(super) unread_calls: u32,

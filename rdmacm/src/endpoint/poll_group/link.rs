@@ -85,13 +85,13 @@ pub(super) struct Link {
     /// The poll of the group in which the last message arrived: see [`Starvation`](super::starvation::Starvation).
     pub(super) last_poll: u64,
     pub(super) lack: Lack,
-    /// The program wants to know when all messages have been sent.
+    /// `true` if the program wants to know when all messages have been sent.
     pub(super) wants_sent: bool,
     /// `true` if the member has connected over iWARP and still posts empty writes.
     ///
     /// They make the peer's kernel process the first message: see [`CmId::accept`].
     pub(super) writes_first: bool,
-    /// The member is in the list of those that end.
+    /// `true` if the member is in the list of ending members.
     pub(super) is_ending: bool,
     /// The reason why connecting has failed.
     pub(super) failure: Option<Error>,

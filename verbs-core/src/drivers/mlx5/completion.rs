@@ -99,7 +99,7 @@ pub(super) struct Shared {
     record: Record,
     /// The word that armed the queue last. The thread that arms holds the lock, so that a later arming is not overwritten.
     armed: Mutex<Option<u32>>,
-    /// Completions name queue pairs by the program's index.
+    /// `true` if completions name queue pairs by the program's index.
     names_user_index: bool,
     /// The number of completions that were polled, of which the record has the lower bits.
     polled: AtomicU64,

@@ -31,7 +31,7 @@ pub(super) struct Choices {
     pub(super) registers: u32,
     pub(super) dedicated: u32,
     pub(super) copies_nothing: bool,
-    /// Only requests with inline data are copied to registers.
+    /// `true` if only requests with inline data are copied to registers.
     pub(super) copies_inline_only: bool,
     pub(super) completion_shift: u32,
 }
@@ -79,13 +79,13 @@ fn get_context(
 pub(super) struct Facts {
     pub(super) limits: Limits,
     pub(super) registers: Arc<Registers>,
-    /// Only requests with inline data are copied to registers.
+    /// `true` if only requests with inline data are copied to registers.
     pub(super) copies_inline_only: bool,
     /// Absent if completions name queue pairs by queue pair number (version 0).
     pub(super) user_indices: Option<Arc<UserIndices>>,
     /// The logarithm of the bytes of an entry of a completion queue.
     pub(super) completion_shift: u32,
-    /// The kernel answers CREATE_AH with the MAC address of the destination.
+    /// `true` if the kernel answers CREATE_AH with the MAC address of the destination.
     pub(super) resolves_addresses: bool,
     pub(super) has_ece: bool,
 }

@@ -53,7 +53,7 @@ pub(super) struct RegisterFacts {
     pub(super) size: u32,
     /// Register pages of the device in a page of the kernel.
     pub(super) per_kernel_page: u32,
-    /// Entries are never copied to registers: BlueFlame is not used.
+    /// `true` if entries are never copied to registers: BlueFlame is not used.
     pub(super) copies_nothing: bool,
 }
 

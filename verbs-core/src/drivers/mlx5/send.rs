@@ -61,7 +61,7 @@ pub(super) struct Options {
     always: u32,
     /// A mask for the units of a request without inline data: zero if it is not copied to the register.
     gathered_units: u32,
-    /// The queue pair is an XRC initiator.
+    /// `true` if the queue pair is an XRC initiator.
     is_initiator: bool,
 }
 

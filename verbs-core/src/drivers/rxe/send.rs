@@ -39,7 +39,7 @@ pub struct SendRing {
     max_inline: u32,
     /// The operations that the kernel knows, once it was asked.
     capabilities: Option<Capabilities>,
-    /// A request was stored since the doorbell was last rung.
+    /// `true` if a request was stored since the last doorbell.
     owes_doorbell: bool,
 }
 
@@ -125,7 +125,7 @@ impl SendRing {
         Ok(())
     }
 
-    /// Stores a request that is not the usual one.
+    /// Stores a request that the fast path does not support. Returns `true` if it was stored.
     ///
     /// # Safety
     ///

@@ -33,9 +33,9 @@ pub struct SendRing {
     ///
     /// The kernel leaves it to the poster to mark each request of a queue pair whose requests are all signaled.
     flags: siw_wqe_flags,
-    /// The kernel has moved the queue pair to RTS, which only the kernel knows.
+    /// `true` if the kernel is known to have moved the queue pair to RTS.
     pub(super) connected: bool,
-    /// A stored element may still need a doorbell.
+    /// `true` if a stored element may still need a doorbell.
     owes_doorbell: bool,
     /// Number of elements that were stored since a doorbell was last rung or found not to be needed.
     stored: u32,
@@ -222,6 +222,8 @@ impl SendOps for SendRing {
     }
 
     /// Stores a send, write or read with one scatter/gather entry or short inline data.
+    ///
+    /// Returns `true` if the request was stored.
     #[inline(always)]
     unsafe fn try_store(&mut self, state: QpState, request: &SendRequest<'_>) -> bool {
         if !self.connected || state == QpState::IB_QPS_RESET {

@@ -49,9 +49,9 @@ pub(super) struct TestQueues {
     pub(super) discarded: usize,
     pub(super) resets: usize,
     pub(super) is_error: bool,
-    /// Posts are refused, and the buffer is returned.
+    /// `true` if posts are refused. They then return the buffer.
     pub(super) refuses: bool,
-    /// Polling finds a completion that names no request.
+    /// `true` if polling finds a completion that names no request.
     pub(super) has_malformed_completion: bool,
 }
 
@@ -64,7 +64,7 @@ fn completion(status: WcStatus, opcode: WcOpcode, bytes: usize) -> Completion {
 }
 
 impl TestQueues {
-    /// Completes the oldest receive.
+    /// Completes the oldest receive. Returns `true` if there was one.
     pub(super) fn receive(&mut self, status: WcStatus, bytes: usize, sender: Option<u32>) -> bool {
         let Some(buffer) = self.receives.pop_front() else { return false };
         let completion = completion(status, WcOpcode::IB_WC_RECV, bytes);
@@ -72,7 +72,7 @@ impl TestQueues {
         true
     }
 
-    /// Completes the oldest send.
+    /// Completes the oldest send. Returns `true` if there was one.
     pub(super) fn send(&mut self, status: WcStatus) -> bool {
         let Some(buffer) = self.sends.pop_front() else { return false };
         self.completed[1].push_back((

@@ -35,19 +35,19 @@ struct Endpoint {
 
 #[derive(Default)]
 struct State {
-    /// The device raises an event with the next completion.
+    /// `true` if the device raises an event with the next completion.
     is_armed: bool,
-    /// The descriptor reports an event.
+    /// `true` if the descriptor reports an event.
     has_event: bool,
     /// Completions that the device has.
     completed: usize,
-    /// The endpoint takes the queue for armed.
+    /// `true` if the endpoint assumes that the queue is armed.
     counts_as_armed: bool,
     inbox: usize,
     has_ended: bool,
     waiters: WaiterList<Arc<Parker>>,
     reader: Option<WaiterId>,
-    /// The reader must wake, although no event has been raised.
+    /// `true` if the reader must wake, although no event has been raised.
     wakes_reader: bool,
     /// Tasks and event loops that watch the descriptor.
     watchers: Vec<Arc<Parker>>,

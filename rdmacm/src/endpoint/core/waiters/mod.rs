@@ -68,13 +68,13 @@ pub(in crate::endpoint) struct Available {
     pub(in crate::endpoint) messages: usize,
     pub(in crate::endpoint) buffers: usize,
     pub(in crate::endpoint) is_flushed: bool,
-    /// Closing makes progress.
+    /// `true` if closing makes progress.
     pub(in crate::endpoint) closes: bool,
-    /// A request has completed for which a caller waits.
+    /// `true` if a request has completed for which a caller waits.
     pub(in crate::endpoint) has_completed: bool,
-    /// A peer has answered, or a multicast group was joined, or neither will happen.
+    /// `true` if a peer has answered, or a multicast group was joined, or neither will happen.
     pub(in crate::endpoint) has_answer: bool,
-    /// The endpoint has ended.
+    /// `true` if the endpoint has ended.
     pub(in crate::endpoint) has_ended: bool,
 }
 

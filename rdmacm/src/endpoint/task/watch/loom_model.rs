@@ -29,7 +29,7 @@ impl Source {
         }
     }
 
-    /// Takes one event and leaves the rest.
+    /// Takes one event and leaves the rest. Returns `true` if there was one.
     fn take(&self) -> bool {
         let mut state = ignore_poison(self.0.lock());
         let found = state.events > 0;

@@ -23,7 +23,7 @@ pub(super) struct Command {
     pub(super) response: usize,
     /// Length of the core response in bytes, without the additions of later kernels.
     pub(super) least: usize,
-    /// Driver data follow the core request.
+    /// `true` if driver data follow the core request.
     pub(super) has_driver_data: bool,
     /// Offset of a handle, and the object that it refers to.
     pub(super) handle: Option<(usize, Handle)>,

@@ -56,7 +56,7 @@ impl Kernel {
         Some(element)
     }
 
-    /// Puts `element` at `index`, if there is room.
+    /// Puts `element` at `index`. Returns `false` if there is no room.
     fn produce(&self, index: u32, element: Element) -> bool {
         if self.index(1).load(Ordering::Acquire) == (index + 1) & 1 {
             return false;

@@ -51,7 +51,7 @@ struct Sender {
 /// The state that the kernel's lock of the send queue guards.
 #[derive(Default)]
 struct State {
-    /// An element was taken and is worked on.
+    /// `true` if an element was taken and is being processed.
     busy: bool,
     /// Number of elements that were taken.
     taken: u32,

@@ -66,6 +66,18 @@ fn summary_lines_name_their_subjects() {
             }
         }
     }
+    for folder in ["rdmacm", "tests", "tools", "ucma-abi", "verbs-abi", "verbs-core"] {
+        let mut descriptions = 0;
+        for (path, text) in files_with(folder, "toml") {
+            for line in text.lines().filter_map(|line| line.strip_prefix("description = \"")) {
+                descriptions += 1;
+                if RIDDLES.iter().any(|riddle| line.starts_with(riddle)) {
+                    riddles.push(format!("{folder}/{path}: {line}"));
+                }
+            }
+        }
+        assert!(descriptions > 0, "{folder} has no manifest with a description");
+    }
     assert!(riddles.is_empty(), "{riddles:#?}");
 }
 

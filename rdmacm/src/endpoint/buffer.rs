@@ -27,6 +27,20 @@ const HELD: &str = "a buffer has its memory until it is dropped";
 ///
 /// Dropping it returns it to its connection. While it exists, the memory of the connection stays registered and its
 /// descriptors stay open, also after the end of the connection.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::io::Write;
+///
+/// # fn ask(connection: &rdmacm::endpoint::Connection) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut buffer = connection.acquire_buffer()?;
+/// buffer.clear();
+/// write!(buffer, "GET {}", 7)?;
+/// connection.post_send(buffer)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Buffer {
     memory: Option<verbs::RegisteredBuffer>,
     length: usize,
@@ -69,19 +83,7 @@ impl Buffer {
 
     /// Sets the length of the message to zero, so that it can be [written](io::Write).
     ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use std::io::Write;
-    ///
-    /// # fn ask(connection: &rdmacm::endpoint::Connection) -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut buffer = connection.acquire_buffer()?;
-    /// buffer.clear();
-    /// write!(buffer, "GET {}", 7)?;
-    /// connection.post_send(buffer)?;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// [`Buffer`](Self#examples) has an example.
     pub fn clear(&mut self) {
         self.length = 0;
     }
@@ -276,9 +278,10 @@ impl Message {
         self.imm_data
     }
 
-    /// Returns the key of this side that the message has invalidated, if any: see [`Buffer::set_invalidated`].
+    /// Returns the key of this side that the message has invalidated, if any.
     ///
-    /// An access with that key fails from then on. [`ExportedMemory::is_invalidated`] identifies the export.
+    /// The peer has invalidated it with [`Buffer::set_invalidated`]. An access with that key fails from then on.
+    /// [`ExportedMemory::is_invalidated`] identifies the export.
     ///
     /// # Driver notes
     ///

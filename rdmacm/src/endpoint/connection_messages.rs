@@ -157,7 +157,11 @@ impl Connection {
 
     /// Returns an iterator over the messages, which waits for each.
     ///
-    /// It ends when the peer has closed the connection, and after an error.
+    /// It ends when the peer has closed the connection.
+    ///
+    /// # Errors
+    ///
+    /// An item is an error of [`recv`](Self::recv). No item follows it.
     ///
     /// # Examples
     ///

@@ -209,7 +209,11 @@ impl Listener {
 
     /// Returns an iterator over the connection requests, which waits for each.
     ///
-    /// The iterator does not end: after an error it calls [`accept`](Self::accept) again.
+    /// The iterator does not end.
+    ///
+    /// # Errors
+    ///
+    /// An item is an error of [`accept`](Self::accept). Further items follow it, because each item is another call.
     ///
     /// # Examples
     ///

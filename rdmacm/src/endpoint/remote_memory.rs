@@ -17,6 +17,17 @@ const VERSION: u8 = 1;
 
 bitflags! {
     /// The operations that a peer may perform on [exported](Connection::export) memory.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{Connection, DmaMemory, RemoteAccess};
+    ///
+    /// # fn lend(connection: &Connection, memory: &DmaMemory) -> rdmacm::Result<()> {
+    /// let _exported = connection.export(memory, .., RemoteAccess::READ | RemoteAccess::WRITE)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct RemoteAccess: u8 {
         /// [Read](Connection::start_read) the memory. (siw lets the peer of the connection read it in any case.)

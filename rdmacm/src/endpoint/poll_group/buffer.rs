@@ -20,6 +20,18 @@ const HELD: &str = "the memory is taken out only when the buffer is dropped or p
 /// Dropping the message lets the group receive into its buffer again, from any thread. A program that holds
 /// [`PollGroupConfig::max_held`] messages of a member ends the member with the next message. The memory stays
 /// registered as long as the message exists, also after the group is dropped.
+///
+/// # Examples
+///
+/// ```no_run
+/// use rdmacm::endpoint::poll_group::{Message, PollGroup};
+///
+/// /// Answers a request.
+/// fn answer(group: &mut PollGroup, request: &Message) -> rdmacm::Result<()> {
+///     let answer: &[u8] = if request.starts_with(b"ping") { b"pong" } else { b"unknown" };
+///     group.post_bytes(request.member(), answer)
+/// }
+/// ```
 pub struct Message {
     memory: Option<RegisteredBuffer>,
     length: usize,
@@ -98,6 +110,20 @@ impl fmt::Debug for Message {
 ///
 /// Dropping the buffer returns it to the group. The buffer has [`PollGroupConfig::send_buffer_size`] bytes until
 /// [`set_len`](Self::set_len) reduces them. The bytes are those of an earlier message, or zeros.
+///
+/// # Examples
+///
+/// ```no_run
+/// use rdmacm::endpoint::poll_group::{Member, PollGroup};
+///
+/// /// Sends `number` without copying it through another buffer.
+/// fn send(group: &mut PollGroup, member: Member, number: u64) -> rdmacm::Result<()> {
+///     let mut buffer = group.acquire_buffer(member)?;
+///     buffer.set_len(8)?;
+///     buffer.copy_from_slice(&number.to_be_bytes());
+///     group.post_send(buffer)
+/// }
+/// ```
 pub struct SendBuffer {
     memory: Option<RegisteredBuffer>,
     length: usize,

@@ -9,6 +9,8 @@ use crate::error::Error;
 use crate::error::ErrorKind;
 
 /// An event of a member, from [`PollGroup::wait`] or [`PollGroup::poll`].
+///
+/// [`PollGroup`](PollGroup#examples) has an example.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -46,6 +48,8 @@ impl Event {
 }
 
 /// The reason why a member has ended.
+///
+/// [`PollGroup`](PollGroup#examples) has an example.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum End {

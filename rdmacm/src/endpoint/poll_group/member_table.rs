@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// No other member, of this group or another one, has an equal handle, also after the member has ended. A call with the
 /// handle of a member that has ended fails and affects no other member.
+///
+/// [`PollGroup`](super::PollGroup#examples) has an example.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
     serial: u64,

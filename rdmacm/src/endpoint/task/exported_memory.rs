@@ -15,11 +15,25 @@ use crate::error::Result;
 
 /// Memory of this side that the peer of a connection may access, for tasks.
 ///
-/// Created by [`Connection::export`], which has an example. It dereferences to an [`endpoint::ExportedMemory`], whose
+/// Created by [`Connection::export`]. It dereferences to an [`endpoint::ExportedMemory`], whose
 /// [`to_bytes`](endpoint::ExportedMemory::to_bytes) returns the descriptor that the peer needs.
 ///
 /// Dropping it revokes the access by a command that the dropping thread sends: the peer has no access any more
 /// afterwards. [`revoke`](Self::revoke) does that on another thread and waits for it.
+///
+/// # Examples
+///
+/// ```no_run
+/// use rdmacm::endpoint::{DmaMemory, RemoteAccess, task::Connection};
+///
+/// /// Lets the peer read `memory` until the peer answers.
+/// async fn lend(connection: &Connection, memory: &DmaMemory) -> rdmacm::Result<()> {
+///     let exported = connection.export(memory, .., RemoteAccess::READ).await?;
+///     connection.post_bytes(&exported.to_bytes()).await?;
+///     connection.recv().await?;
+///     exported.revoke().await
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping it revokes the access of the peer"]
 pub struct ExportedMemory {

@@ -172,7 +172,11 @@ impl Listener {
 
     /// Returns a stream of the connection requests (feature `futures-core`).
     ///
-    /// It does not end: after an error it waits again.
+    /// The stream does not end.
+    ///
+    /// # Errors
+    ///
+    /// An item is an error of [`accept`](Self::accept). Further items follow it, because each item is another call.
     ///
     /// # Cancel safety
     ///

@@ -94,7 +94,11 @@ impl Connection {
 
     /// Returns a stream of the messages (feature `futures-core`).
     ///
-    /// It ends when the peer has closed the connection; after an error the next item is the error again.
+    /// It ends when the peer has closed the connection.
+    ///
+    /// # Errors
+    ///
+    /// An item is an error of [`recv`](Self::recv). The stream does not end with it: the next item is the error again.
     ///
     /// # Cancel safety
     ///

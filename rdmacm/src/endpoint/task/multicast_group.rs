@@ -15,12 +15,27 @@ use crate::error::Result;
 
 /// A membership of a socket in a multicast group, which ends when this is dropped, for tasks.
 ///
-/// Created by [`DatagramSocket::join_multicast`], which has an example. It dereferences to an
+/// Created by [`DatagramSocket::join_multicast`]. It dereferences to an
 /// [`endpoint::MulticastGroup`]. A datagram to its [`peer`](endpoint::MulticastGroup::peer) reaches all members;
 /// [`check_membership`](endpoint::MulticastGroup::check_membership) reports that the network has removed the socket.
 ///
 /// Dropping it leaves the group by a command that the dropping thread sends. [`leave`](Self::leave) does that on
 /// another thread and waits for it.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::net::SocketAddrV4;
+///
+/// use rdmacm::endpoint::{Membership, task::DatagramSocket};
+///
+/// async fn announce(socket: &DatagramSocket, address: SocketAddrV4) -> rdmacm::Result<()> {
+///     let group = socket.join_multicast(address, Membership::Full).await?;
+///     let posted = socket.post_bytes_to(b"hello, all", group.peer()).await;
+///     group.leave().await?;
+///     posted
+/// }
+/// ```
 #[derive(Debug)]
 pub struct MulticastGroup {
     group: endpoint::MulticastGroup,

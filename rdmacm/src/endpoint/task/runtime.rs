@@ -27,6 +27,20 @@ pub(in crate::endpoint) mod tokio;
 ///
 /// An [`io::Error`] that a method returns becomes the error of the call that waits. Its errno is kept, and so is the text
 /// of an error of the kind [`Unsupported`](io::ErrorKind::Unsupported); any other error becomes ECANCELED.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use rdmacm::endpoint::Connector;
+/// use rdmacm::endpoint::task::{Connection, Runtime};
+///
+/// /// Connects on a runtime of the program's own.
+/// async fn connect(runtime: Arc<dyn Runtime>) -> rdmacm::Result<Connection> {
+///     Connection::connect_with(&Connector::new(), "10.0.0.1:7471", runtime).await
+/// }
+/// ```
 pub trait Runtime: Debug + Send + Sync + 'static {
     /// Begins to watch `descriptor` for readability.
     ///
@@ -68,6 +82,7 @@ pub type BlockingWork = Box<dyn FnOnce() + Send>;
 /// The descriptor of a connection, socket or listener, which stays open as long as this.
 ///
 /// It is an epoll instance and is watched for readability alone. Nothing may be read from it or changed in it.
+/// [`Runtime::register`] receives it.
 #[derive(Debug)]
 pub struct Descriptor(Arc<Epoll>);
 

@@ -12,6 +12,20 @@ use super::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};
 ///
 /// They belong to the process. The crate `async-io` has a thread that watches descriptors and timers. The crate
 /// `blocking` has up to 500 threads for blocking work.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use rdmacm::endpoint::{Connector, smol::SmolRuntime, task::Connection};
+///
+/// # async fn connect() -> rdmacm::Result<()> {
+/// let runtime = Arc::new(SmolRuntime);
+/// let _connection = Connection::connect_with(&Connector::new(), "10.0.0.1:7471", runtime).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SmolRuntime;
 

@@ -18,6 +18,20 @@ use crate::sys::reactor::Watched;
 /// The runtime has to have I/O and time ([`enable_all`](tokio::runtime::Builder::enable_all)). Blocking work runs on the
 /// threads of [`spawn_blocking`](tokio::task::spawn_blocking); outside of a runtime, or if the system refuses a thread, it
 /// runs on the calling thread.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use rdmacm::endpoint::{Connector, task::Connection, tokio::TokioRuntime};
+///
+/// # async fn connect() -> rdmacm::Result<()> {
+/// let runtime = Arc::new(TokioRuntime);
+/// let _connection = Connection::connect_with(&Connector::new(), "10.0.0.1:7471", runtime).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TokioRuntime;
 

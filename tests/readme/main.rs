@@ -81,6 +81,67 @@ fn summary_lines_name_their_subjects() {
     assert!(riddles.is_empty(), "{riddles:#?}");
 }
 
+/// Largest length of a summary of a public item, in characters.
+const MAX_SUMMARY: usize = 100;
+
+/// Returns a summary without the targets of its links.
+fn visible(summary: &str) -> String {
+    let mut parts = summary.split("](");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // The name of a function ends with parentheses, also in a target.
+        let part = part.replace("()", "");
+        text.push_str(part.split_once(')').map_or("", |(_, rest)| rest));
+    }
+    text.replace(['[', ']'], "")
+}
+
+/// Returns the line and the summary of each public item whose summary is too long.
+fn long_summaries(source: &str) -> Vec<(usize, String)> {
+    let lines: Vec<&str> = source.lines().map(str::trim_start).collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("///")) {
+        if at > 0 && lines[at - 1].starts_with("///") {
+            continue;
+        }
+        let text: Vec<&str> =
+            lines[at..].iter().map_while(|line| line.strip_prefix("///")).map(str::trim).collect();
+        let mut rest = lines[at + text.len()..].iter().skip_while(|line| line.starts_with("#["));
+        let is_public = rest.next().is_some_and(|item| item.starts_with("pub "));
+        let summary: Vec<&str> = text.into_iter().take_while(|line| !line.is_empty()).collect();
+        let summary = visible(&summary.join(" "));
+        if is_public && summary.chars().count() > MAX_SUMMARY {
+            found.push((at + 1, format!("{line} ... ({} characters)", summary.chars().count())));
+        }
+    }
+    found
+}
+
+#[test]
+fn summaries_of_public_items_are_short() {
+    let mut long = Vec::new();
+    for folder in ["rdmacm/src", "ucma-abi/src", "verbs-abi/src", "verbs-core/src"] {
+        for (path, text) in files(folder) {
+            let found = long_summaries(&text).into_iter();
+            long.extend(found.map(|(line, text)| format!("{folder}/{path}:{line}: {text}")));
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
+fn long_summaries_are_found() {
+    let summary =
+        |length: usize| format!("{} [`x`](Self::{})", "y".repeat(length - 4), "z".repeat(50));
+    let item =
+        |length, item| format!("/// {}\n///\n/// More.\n#[inline]\n{item}\n", summary(length));
+    assert_eq!(long_summaries(&item(101, "pub fn f() {}")).len(), 1);
+    assert!(long_summaries(&item(100, "pub fn f() {}")).is_empty());
+    assert!(long_summaries(&item(101, "pub(crate) fn f() {}")).is_empty());
+    let lines = format!("/// {}\n/// {}\npub fn f() {{}}\n", "y".repeat(60), "y".repeat(60));
+    assert_eq!(long_summaries(&lines).len(), 1);
+}
+
 /// Asserts that docs/low-level.md shows `example`, to the letter.
 fn shows(example: &str) {
     let shown = include_str!("../../docs/low-level.md");

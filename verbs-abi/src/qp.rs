@@ -222,7 +222,9 @@ crate::abi_structs! {
         12 => reserved: u32,
     }
 
-    /// Number of events of the queue pair that have been read; the owner waits until as many are acknowledged.
+    /// Number of events of the queue pair that have been read.
+    ///
+    /// The owner waits until as many are acknowledged.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_destroy_qp_resp: size 4, align 4 {
         /// Asynchronous events.

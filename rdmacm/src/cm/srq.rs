@@ -46,7 +46,9 @@ impl CmId {
         self.inner.create_own_srq(OPERATION, |_| SharedReceiveQueue::new(&pd, attributes))
     }
 
-    /// Returns the queue that [`create_srq`](Self::create_srq) or [`create_xrc_srq`](Self::create_xrc_srq) created.
+    /// Returns the shared receive queue of the id, if it has one.
+    ///
+    /// [`create_srq`](Self::create_srq) or [`create_xrc_srq`](Self::create_xrc_srq) has created it.
     pub fn srq(&self) -> Option<SharedReceiveQueue> {
         if self.inner.process.is_current() { self.inner.state().srq.clone() } else { None }
     }

@@ -226,7 +226,9 @@ impl Connection {
         self.close_with(WaitMode::timeout(timeout))
     }
 
-    /// Closes the connection without blocking: a call that succeeds has ended it as [`close`](Self::close) does.
+    /// Closes the connection without blocking.
+    ///
+    /// A call that succeeds has ended it as [`close`](Self::close) does.
     ///
     /// Retry until it returns another result than [`ErrorKind::WouldBlock`]. Until then the connection exists, and it
     /// carries messages while those that were posted are in flight.

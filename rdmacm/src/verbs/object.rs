@@ -21,7 +21,9 @@ use crate::error::DestroyError;
 use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 
-/// Time limit of the wait until the kernel has destroyed an object with its device, about a thousand times the duration.
+/// Time limit of the wait until the kernel has destroyed an object with its device.
+///
+/// It is about a thousand times the usual duration.
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// Interval at which the command is repeated during that wait.
 const END_INTERVAL: Duration = Duration::from_millis(1);

@@ -35,7 +35,9 @@ pub struct Capabilities {
     ///
     /// This memory counts against the user's limit.
     pub pins_queue_memory: bool,
-    /// The vendor whose options of enhanced connection establishment (ECE) the queue pairs negotiate, if they negotiate any.
+    /// The vendor whose ECE options the queue pairs negotiate, if they negotiate any.
+    ///
+    /// ECE is enhanced connection establishment.
     ///
     /// The driver then implements [`Driver::modify_qp_with_ece`](super::Driver::modify_qp_with_ece).
     pub ece_vendor: Option<u32>,

@@ -35,7 +35,7 @@ where
 
 /// Creates a queue pair; the driver's part of the answer is an `O`.
 ///
-/// Without flags by the plain command, which every kernel has.
+/// A request without flags uses the plain command, which every kernel has.
 pub fn create_qp<O>(
     cx: CommandContext<'_>,
     request: ib_uverbs_ex_create_qp,
@@ -47,10 +47,11 @@ where
     unsafe { create_qp_in_memory(cx, request, ()) }
 }
 
-/// Creates a queue pair in memory of this process, which the driver's part of the request names. The driver's part of the
-/// answer is an `O`.
+/// Creates a queue pair in memory of this process.
 ///
-/// Without flags by the plain command, which every kernel has.
+/// The driver's part of the request names the memory. The driver's part of the answer is an `O`.
+///
+/// A request without flags uses the plain command, which every kernel has.
 ///
 /// # Safety
 ///
@@ -104,8 +105,9 @@ where
     unsafe { create_srq_in_memory(cx, request, ()) }
 }
 
-/// Creates a shared receive queue in memory of this process, which the driver's part of the request names. The driver's part
-/// of the answer is an `O`.
+/// Creates a shared receive queue in memory of this process.
+///
+/// The driver's part of the request names the memory. The driver's part of the answer is an `O`.
 ///
 /// # Safety
 ///

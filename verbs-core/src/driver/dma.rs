@@ -32,8 +32,10 @@ pub fn store_barrier() {
     fence(Ordering::SeqCst);
 }
 
-/// Makes earlier stores, also those to registers, visible to devices before later stores to registers; and later stores to
-/// registers do not wait in a buffer of the processor behind it.
+/// Makes earlier stores visible to devices before later stores to registers.
+///
+/// The earlier stores include those to registers. Later stores to registers do not wait in a buffer of the processor
+/// behind the barrier.
 #[inline(always)]
 pub fn write_combining_barrier() {
     #[cfg(target_arch = "x86_64")]

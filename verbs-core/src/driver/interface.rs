@@ -152,9 +152,13 @@ pub unsafe trait Driver: Sized + Debug + Send + Sync + 'static {
         cx.file().command(request)
     }
 
-    /// Changes a queue pair, and asks the device to use `options` of enhanced connection establishment (ECE), which are not 0.
+    /// Changes a queue pair, and asks the device to use the ECE options `options`.
     ///
-    /// Returns the options that the device uses. `IB_USER_VERBS_EX_CMD_MODIFY_QP`.
+    /// ECE is enhanced connection establishment. `options` is not 0.
+    ///
+    /// Returns the options that the device uses.
+    ///
+    /// Kernel command: `IB_USER_VERBS_EX_CMD_MODIFY_QP`.
     ///
     /// A driver that names a vendor in [`Capabilities::ece_vendor`] implements it.
     fn modify_qp_with_ece(
@@ -372,7 +376,7 @@ pub trait RecvOps: Debug + Send + 'static {
     /// - is neither written nor read, except in ways that cope with a device that writes to it.
     unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted;
 
-    /// Stores a request for `sge`, a non-empty scatter/gather entry, if that is quick and needs no doorbell.
+    /// Stores a request for the non-empty `sge`, if that is quick and needs no doorbell.
     ///
     /// Returns `false`, and stores nothing, if it is not or if it fails.
     ///

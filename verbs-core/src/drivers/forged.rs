@@ -50,7 +50,9 @@ pub struct Device {
     pub completions: Vec<VecDeque<Completion>>,
     /// The outstanding requests, in the order in which they were posted.
     pub requests: Vec<Request>,
-    /// The treatment of requests: 0 accepts, 1 refuses as invalid, 2 fails after the device has the request.
+    /// The treatment of requests.
+    ///
+    /// 0 accepts, 1 refuses as invalid, 2 fails after the device has the request.
     pub refuses: u8,
     /// `true` if the next poll finds a malformed completion.
     pub is_malformed: bool,
@@ -62,7 +64,9 @@ impl Forged {
         Self { capabilities, device: Arc::default() }
     }
 
-    /// Locks the state of the device. No call of the library that uses the device may be made while the guard exists.
+    /// Locks the state of the device.
+    ///
+    /// No call of the library that uses the device may be made while the guard exists.
     pub fn device(&self) -> MutexGuard<'_, Device> {
         ignore_poison(self.device.lock())
     }

@@ -109,8 +109,9 @@ impl Cq {
         }
     }
 
-    /// Takes completions in few instructions after [`try_poll`](Self::try_poll) has returned `None`, or returns `None` too and
-    /// does nothing.
+    /// Takes completions in few instructions after [`try_poll`](Self::try_poll) has returned `None`.
+    ///
+    /// If it returns `None` too, it has done nothing.
     #[inline(always)]
     pub fn try_take(&self, ring: &mut AnyCqRing, into: &mut [Completion]) -> Option<usize> {
         match self.has_injected.load(Ordering::Acquire) {
@@ -258,7 +259,9 @@ impl Cq {
         u32::try_from(count).is_ok_and(|count| count < self.capacity())
     }
 
-    /// Destroys the queue pairs of all wakeup requests, because the kernel keeps the queue while they exist.
+    /// Destroys the queue pairs of all wakeup requests.
+    ///
+    /// The kernel keeps the completion queue while these queue pairs exist.
     ///
     /// Their completions stay on the queue, and are hidden if it lives on.
     pub fn destroy_wakeups(&self) {

@@ -204,7 +204,9 @@ impl UverbsFile {
         changed.map(|(response, ())| response)
     }
 
-    /// Creates or resizes a queue in memory of this process, whose addresses are in the driver's part behind the request.
+    /// Creates or resizes a queue in memory of this process.
+    ///
+    /// The addresses of the memory are in the driver's part behind the request.
     ///
     /// # Safety
     ///
@@ -244,8 +246,10 @@ impl UverbsFile {
         unsafe { self.send(request, driver_request, NO_DESCRIPTOR) }
     }
 
-    /// Sends `request` with the driver's part behind it. `unwritten` is the value of the bytes of the core's response that
-    /// the kernel does not store; such bytes of the driver's response are zero.
+    /// Sends `request` with the driver's part behind it.
+    ///
+    /// `unwritten` is the value of the bytes of the core's response that the kernel does not store. Such bytes of the
+    /// driver's response are zero.
     ///
     /// # Safety
     ///
@@ -480,8 +484,10 @@ impl UverbsFile {
         Errno::result(done).map(drop).map_err(CommandError::last_os_error)
     }
 
-    /// Makes the file a verbs context. Returns the descriptor of its asynchronous events, the number of its completion
-    /// vectors, and the driver's part of the response.
+    /// Makes the file a verbs context.
+    ///
+    /// Returns the descriptor of its asynchronous events, the number of its completion vectors, and the driver's part
+    /// of the response.
     pub fn get_context<I, O>(&self, driver_request: I) -> Result<(OwnedFd, u32, O), CommandError>
     where
         I: IntoBytes + Immutable,
@@ -506,8 +512,10 @@ const fn assert_has_no_memory<C: Command>() {
     assert!(C::NUMBER != IB_USER_VERBS_CMD_REREG_MR, "the device may write to its memory");
 }
 
-/// Returns `true` if the bytes behind `C` have addresses: the driver's part of MODIFY_SRQ and of the commands that create or
-/// resize a queue, and the requests to post, whose memory the device is given.
+/// Returns `true` if the bytes behind `C` have addresses.
+///
+/// They are the driver's part of MODIFY_SRQ and of the commands that create or resize a queue, and the requests to
+/// post, whose memory the device is given.
 const fn has_addresses_behind<C: Command>() -> bool {
     matches!(
         C::NUMBER,

@@ -87,8 +87,9 @@ impl Completion {
         self.0.invalidate_rkey().filter(|_| self.is_receive())
     }
 
-    /// Returns `true` if the first 40 bytes of a datagram's memory are a header. rxe returns `true` for messages on
-    /// connections too, which have none.
+    /// Returns `true` if the first 40 bytes of a datagram's memory are a header.
+    ///
+    /// rxe returns `true` for messages on connections too, which have none.
     #[doc(alias = "IBV_WC_GRH")]
     pub fn has_grh(&self) -> bool {
         self.0.wc_flags.contains(ib_wc_flags::IB_WC_GRH)

@@ -58,7 +58,9 @@ impl<B: Slot, S> Core<B, S> {
         }
     }
 
-    /// Ends the endpoint if a completion is malformed. The caller that polls may not be the one that waits for its request.
+    /// Ends the endpoint if a completion is malformed.
+    ///
+    /// The caller that polls may not be the one that waits for its request.
     #[cold]
     fn on_failed_poll(&mut self, error: Error) -> Error {
         if matches!(error.kind(), ErrorKind::MalformedResponse(_)) {

@@ -105,10 +105,10 @@ impl PollGroupConfig {
         self
     }
 
-    /// Sets the number of messages of one member that the program may hold at once, at least 1 \[default: 64\].
+    /// Sets the maximum number of messages of a member that the program may hold \[default: 64\].
     ///
-    /// Messages that wait for the program count too. One more message ends the member ([`ErrorKind::ReceiveOverrun`]),
-    /// so that it cannot take the buffers of others.
+    /// The number is at least 1. Messages that wait for the program count too. One more message ends the member
+    /// ([`ErrorKind::ReceiveOverrun`]), so that it cannot take the buffers of others.
     #[must_use]
     pub fn max_held(mut self, count: u32) -> Self {
         self.max_held = count;

@@ -282,10 +282,10 @@ impl DatagramSocket {
         self.socket.post_send_to(buffer, peer)
     }
 
-    /// Sends the datagram in `buffer` to `peer`, waits until the device has sent it, and returns the buffer at full
-    /// length.
+    /// Sends the datagram in `buffer` to `peer`, and returns the buffer when it is sent.
     ///
-    /// The datagram may be lost after that.
+    /// The call waits until the device has sent the datagram, which may be lost after that. The buffer has its full
+    /// length again.
     ///
     /// # Errors
     ///
@@ -418,7 +418,7 @@ impl DatagramSocket {
         self.socket.stats()
     }
 
-    /// Converts an [`endpoint::DatagramSocket`] into one for tasks of the [default runtime](super#runtimes).
+    /// Converts a blocking socket into one for tasks of the [default runtime](super#runtimes).
     ///
     /// # Errors
     ///

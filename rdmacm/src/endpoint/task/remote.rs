@@ -80,11 +80,12 @@ impl Connection {
         Ok(ExportedMemory::new(exported.into_inner(), Arc::clone(runtime)))
     }
 
-    /// Writes the bytes of `buffer` to the peer's memory, waits for completion, and returns the buffer at full length.
+    /// Writes `buffer` to the peer's memory, and returns the buffer on completion.
     ///
-    /// The bytes are written `offset` bytes after the beginning of `to`. The peer's program does not notice the write:
-    /// a message that is posted afterwards notifies it. On InfiniBand and RoCE the bytes are in the peer's memory when
-    /// the call returns; on iWARP they are written before any later message arrives.
+    /// The buffer has its full length again. The bytes are written `offset` bytes after the beginning of `to`. The
+    /// peer's program does not notice the write: a message that is posted afterwards notifies it. On InfiniBand and
+    /// RoCE the bytes are in the peer's memory when the call returns; on iWARP they are written before any later
+    /// message arrives.
     ///
     /// # Errors
     ///
@@ -178,7 +179,7 @@ impl Connection {
         Ok(buffer)
     }
 
-    /// Compares a number of the peer with `compare`, stores `swap` if they are equal, and returns the old value.
+    /// Stores `swap` in a number of the peer if it equals `compare`; returns the old value.
     ///
     /// The operation is atomic. The number has 8 bytes, in the byte order of the peer's machine. It begins `offset`
     /// bytes after the beginning of `at`, and its address is a multiple of 8. The call waits for a

@@ -53,8 +53,10 @@ fn rate(static_rate: u8) -> u32 {
     RATES.get(usize::from(static_rate)).copied().unwrap_or(0).into()
 }
 
-/// Returns the source port of packets: a function of the flow label, as in the kernel; without one a random port, so that the
-/// network spreads the packets of many addresses over its paths.
+/// Returns the source port of packets.
+///
+/// It is a function of the flow label, as in the kernel. Without a flow label it is a random port, so that the network
+/// spreads the packets of many addresses over its paths.
 fn source_port(flow_label: u32) -> u32 {
     let label = match flow_label {
         #[expect(clippy::cast_possible_truncation, reason = "random bits are left")]

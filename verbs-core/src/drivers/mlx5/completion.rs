@@ -370,8 +370,9 @@ impl CqRing {
         Self { ring, shared, next: 0, known, process: Process::current() }
     }
 
-    /// Takes completions off the ring into `into`. Returns how many, or the reason why the first one, which is
-    /// taken too, is malformed.
+    /// Takes completions off the ring into `into`.
+    ///
+    /// Returns their number, or the reason why the first one, which is taken too, is malformed.
     #[inline(always)]
     fn take(&mut self, into: &mut [Completion]) -> Result<usize, &'static str> {
         let Self { ring, shared, next, known, .. } = self;

@@ -82,7 +82,7 @@ pub fn completions(bytes: &[u8]) {
     }
 }
 
-/// Takes arbitrary facts about a device, and computes sizes of queues and places of registers from them.
+/// Computes sizes of queues and places of registers from arbitrary facts about a device.
 pub fn context(bytes: &[u8]) {
     let mut input = Input(bytes);
     let choices = Choices {

@@ -19,8 +19,9 @@ const MOST_UNITS: u32 = 63;
 /// Bytes of the word with the length of inline data.
 pub(super) const INLINE_HEADER: u32 = 4;
 
-/// The largest number of blocks of a send queue, or of entries of a receive queue, of any device: half of the range of the
-/// device's counters, which have 16 bits.
+/// The largest number of blocks of a send queue, or of entries of a receive queue.
+///
+/// It is half of the range of the device's counters, which have 16 bits.
 const MAX_ENTRIES: u32 = 1 << 15;
 
 /// Bytes of the largest entry of a send queue of any device.

@@ -143,7 +143,9 @@ fn gather(ring: &mut Ring, mut offset: usize, sges: &[Sge]) -> Result<usize, u32
     Ok(offset)
 }
 
-/// Returns the offset behind inline data of `length` bytes that are stored at `offset`, a multiple of 16. No data takes no unit.
+/// Returns the offset behind inline data of `length` bytes that are stored at `offset`.
+///
+/// `offset` is a multiple of 16. No data takes no unit.
 #[inline(always)]
 fn inline_end(offset: usize, length: u32) -> usize {
     match length {
@@ -331,8 +333,9 @@ impl SendRing {
         Ok(())
     }
 
-    /// Stores the number of blocks in the record, and then the beginning of the last entry in the register: or the whole entry,
-    /// if it is the only one and short.
+    /// Stores the number of blocks in the record, and then the doorbell in the register.
+    ///
+    /// The doorbell is the beginning of the last entry, or the whole entry if it is the only one and short.
     #[inline(always)]
     fn ring_doorbell(&mut self) {
         if self.unrung == 0 {
@@ -379,8 +382,9 @@ fn remote(remote_addr: u64, rkey: u32) -> Unit {
     [remote_addr.to_be(), pair(rkey, 0)]
 }
 
-/// Stores the segment of a frequent operation before its data at `offset`. Returns the facts of the operation, and the offset
-/// behind the segment, or `None` if the operation is another one.
+/// Stores the segment of a frequent operation before its data at `offset`.
+///
+/// Returns the facts of the operation and the offset behind the segment, or `None` if the operation is another one.
 #[inline(always)]
 fn put_frequent(
     ring: &mut Ring,

@@ -303,7 +303,9 @@ fn store_operation(
     element.put(offset_of!(siw_sqe, raddr), &AlignedU64::new(raddr));
 }
 
-/// Returns the flags of an element for a request with `requested`, in a queue whose elements all have the flags `common`.
+/// Returns the flags of an element for a request with the flags `requested`.
+///
+/// All elements of the queue have the flags `common`.
 #[inline(always)]
 fn flags(common: siw_wqe_flags, requested: SendFlags) -> siw_wqe_flags {
     let completion = requested & (SendFlags::SIGNALED | SendFlags::SOLICITED);

@@ -142,6 +142,25 @@ fn long_summaries_are_found() {
     assert_eq!(long_summaries(&lines).len(), 1);
 }
 
+/// Each page of the guide ends with links to others. CONTRIBUTING.md has the reasons of longer pages.
+#[test]
+fn guide_pages_are_short_and_link_others() {
+    const LONG: [&str; 4] =
+        ["compile_time_checks.rs", "from_libibverbs.rs", "from_librdmacm.rs", "services.rs"];
+    let pages = files("rdmacm/src/guide");
+    let pages = pages.iter().filter(|(path, _)| path != "mod.rs" && !path.contains('/'));
+    let mut count = 0;
+    for (path, text) in pages {
+        count += 1;
+        let lines = text.lines().count();
+        assert!(lines <= 100 || LONG.contains(&path.as_str()), "{path} has {lines} lines");
+        let (_, links) = text.rsplit_once("\n//! # ").expect("a last section");
+        assert!(links.starts_with("See also\n"), "{path} does not end with \"See also\"");
+        assert!(links.matches("](super::").count() >= 2, "{path} names fewer than two pages");
+    }
+    assert!(count >= 12, "{count} pages");
+}
+
 /// Asserts that docs/low-level.md shows `example`, to the letter.
 fn shows(example: &str) {
     let shown = include_str!("../../docs/low-level.md");

@@ -220,3 +220,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # See also
+//!
+//! - [Using memory](super::memory) describes buffers and messages, whose owners these checks protect.
+//! - [Serving many connections](super::concurrency) describes the use of connections by several threads.

@@ -51,3 +51,9 @@
 //! Registering memory and destroying objects are commands that take the kernel some time, and so is connecting on
 //! iWARP. [These calls](crate::endpoint#calls-that-take-their-time) may block an event loop. Tasks run them on threads
 //! of the runtime that may block.
+//!
+//! # See also
+//!
+//! - [Running services](super::services) describes how to stop a server and how to reconnect.
+//! - [Poll groups](crate::endpoint::poll_group) serve thousands of connections in one thread.
+//! - [Improving performance](super::performance) lists the costs of waiting.

@@ -31,3 +31,8 @@
 //! A child cannot use the channels, ids, connections and memory of its parent. Every call in the child fails with
 //! [`NotOwner`](crate::ErrorKind::NotOwner), drops do nothing, and the parent is not affected. The child can open new
 //! objects like any other program. A server cannot pass a connection to a child process; use threads or tasks instead.
+//!
+//! # See also
+//!
+//! - [Handling errors](super::errors) describes the errors that name missing permissions.
+//! - [Running services](super::services) describes servers that stop and clients that reconnect.

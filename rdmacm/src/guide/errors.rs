@@ -43,3 +43,9 @@
 //!   configure [keep-alive](crate::endpoint::ConnectionConfig::keep_alive_interval).
 //! - **Lost messages on iWARP.** TCP confirms only that a message was transmitted, not that the message found a buffer.
 //!   Only the receiver can detect that loss.
+//!
+//! # See also
+//!
+//! - [Running services](super::services) describes when another attempt to connect may succeed.
+//! - [Running in containers](super::containers) lists the permissions whose absence causes errors.
+//! - [`ErrorKind`](crate::ErrorKind) has all kinds of errors.

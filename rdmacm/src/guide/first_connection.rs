@@ -39,6 +39,8 @@
 //!
 //! # See also
 //!
+//! - [Using memory](super::memory) describes buffers, messages and their owners.
+//! - [Handling errors](super::errors) lists the errors of connections.
 //! - `cargo xtask demo` shows every event of a connection with its time.
 //! - `rdmatools rping -v` shows the data of a connection.
 //! - The feature `tracing` reports the events of the connections of a program.

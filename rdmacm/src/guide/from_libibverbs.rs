@@ -152,3 +152,8 @@
 //!   `ibv_rate_to_mbps`, `ibv_rate_to_mult`, `mbps_to_ibv_rate`, `mult_to_ibv_rate`, `ibv_flow_label_to_udp_sport`;
 //!   conversions of the kernel's structures, which this library uses unchanged: `ibv_copy_ah_attr_from_kern`,
 //!   `ibv_copy_qp_attr_from_kern`, `ibv_copy_path_rec_from_kern`, `ibv_copy_path_rec_to_kern`.
+//!
+//! # See also
+//!
+//! - [From librdmacm](super::from_librdmacm) has the functions of the connection manager.
+//! - [Using memory](super::memory) describes how the owner of a buffer is represented.

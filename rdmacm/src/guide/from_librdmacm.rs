@@ -96,3 +96,8 @@
 //! `rconnect`, `rshutdown`, `rclose`, `rrecv`, `rrecvfrom`, `rrecvmsg`, `rsend`, `rsendto`, `rsendmsg`, `rread`,
 //! `rreadv`, `rwrite`, `rwritev`, `rpoll`, `rselect`, `rgetpeername`, `rgetsockname`, `rsetsockopt`, `rgetsockopt`,
 //! `rfcntl`, `riomap`, `riounmap`, `riowrite`, `repoll_create`, `repoll_ctl`, `repoll_wait`.
+//!
+//! # See also
+//!
+//! - [From libibverbs](super::from_libibverbs) has the functions of the queues.
+//! - [The RDMA connection manager](super::rdma_cm) explains the terms.

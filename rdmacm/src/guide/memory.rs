@@ -62,3 +62,9 @@
 //!
 //! [`verbs::BufferedQueuePair`](crate::verbs::BufferedQueuePair) has the queues of a queue pair that take buffers by
 //! value, as a connection does. It is safe without a connection.
+//!
+//! # See also
+//!
+//! - [Accessing memory of the peer](super::one_sided) is the counterpart without messages.
+//! - [Compile-time checks](super::compile_time_checks) has the mistakes with buffers that the compiler rejects.
+//! - [Improving performance](super::performance) describes the cost of registering memory.

@@ -62,3 +62,9 @@
 //!   afterwards, like the example `file_copy`. When the message arrives, the data of the earlier writes has arrived.
 //! - iWARP has no atomics.
 //! - On siw a peer can read any memory whose key it knows, regardless of the access rights.
+//!
+//! # See also
+//!
+//! - [Using memory](super::memory) describes buffers and messages.
+//! - [Compile-time checks](super::compile_time_checks) has mistakes that the compiler rejects.
+//! - [Improving performance](super::performance) describes the cost of registering memory.

@@ -44,3 +44,8 @@
 //! `rdmatools lat` and `rdmatools bw` measure latency and bandwidth between two machines, with percentiles, as text,
 //! JSON or a plot. `cargo xtask bench connect`, `data` and `endpoint` compare this library with the C library and with
 //! itself, in a virtual machine. `docs/benchmarks.md` has the figures.
+//!
+//! # See also
+//!
+//! - [Serving many connections](super::concurrency) compares threads, event loops and tasks.
+//! - [Using memory](super::memory) describes buffers and their registration.

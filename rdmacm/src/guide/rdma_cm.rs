@@ -38,3 +38,9 @@
 //! - [`device`](crate::device) lists devices, ports and links. [`addr`](crate::addr) finds addresses by name.
 //!
 //! The library writes all commands to two device nodes of the kernel. It needs no C library for RDMA and no daemon.
+//!
+//! # See also
+//!
+//! - [Opening a first connection](super::first_connection) has a complete program.
+//! - [Using memory](super::memory) describes buffers, messages and their owners.
+//! - [From librdmacm](super::from_librdmacm) has every function of the C library.

@@ -87,10 +87,6 @@
 //! # See also
 //!
 //! - [Requests and responses](super::requests) has a server that stops and a client that reconnects.
-//! - [Handling errors](super::errors) has the meaning of each error.
-//!
-//! # See also
-//!
 //! - [Handling errors](super::errors) lists the errors of connections.
 //! - [Serving many connections](super::concurrency) compares threads, event loops and tasks.
 //! - [Running in containers](super::containers) has the permissions that a service needs.

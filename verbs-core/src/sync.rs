@@ -5,7 +5,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p verbs-core -p rdmacm --lib loom_` runs the modules named `loom_model`, with
 //! loom's types instead of the standard library's. Loom runs them in every order that it supports. These are most of
 //! the orders that the memory model of the language allows; a processor that keeps stores in order does not show all of
-//! them.
+//! them. Models with too many threads for that (`check_bounded`) run in the orders with few interruptions.
 
 mod handoff_mutex;
 #[cfg(loom)]

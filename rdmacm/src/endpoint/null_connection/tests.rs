@@ -2,19 +2,22 @@
 
 mod errors;
 mod flush;
+mod waiting_threads;
 
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use verbs_abi::{AlignedU64, ib_uverbs_comp_event_desc};
 use zerocopy::IntoBytes;
 
 use super::Loopback;
+use crate::endpoint::shared::SharedState;
 use crate::endpoint::{Buffer, Message};
 use crate::error::{ErrorKind, Result};
+use crate::lock::ignore_poison;
 use crate::verbs::Context;
 
 const SENDS: usize = 3;
@@ -52,6 +55,12 @@ impl Loopback {
         self.connection.post_bytes(&vec![1; length]).expect("post");
     }
 
+    /// Calls `inspect` with the locked state. Unlocking it afterwards neither wakes a waiter nor flushes.
+    fn with_state<T>(&self, inspect: impl FnOnce(&SharedState) -> T) -> T {
+        let locked = ignore_poison(self.connection.shared.locked.lock());
+        inspect(&locked)
+    }
+
     fn lengths(&self) -> Vec<usize> {
         let received = std::iter::from_fn(|| would_block(self.connection.try_recv()));
         received.map(|message| message.expect("not the end").len()).collect()
@@ -66,6 +75,16 @@ fn would_block<T>(result: Result<T>) -> Option<T> {
             assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
             None
         }
+    }
+}
+
+/// Waits until `condition` is `true`.
+#[track_caller]
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < LONG, "the condition should become true");
+        thread::yield_now();
     }
 }
 

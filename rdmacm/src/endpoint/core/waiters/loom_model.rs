@@ -1,9 +1,15 @@
-//! An endpoint with waiters of every kind, in every order of threads that loom knows.
+//! An endpoint with waiters of every kind, in the orders with at most two interruptions of threads that could continue.
+//!
+//! The list of waiters is the real one. The endpoint is a model of three files of the parent module, and must follow
+//! their changes: `State::settle` of `waking.rs`, `Endpoint::wait_for` of `wait_loop.rs`, and its reader of
+//! `thread_wait.rs`. The tests of `null_connection/tests/waiting_threads.rs` run the files themselves, with two threads in
+//! chosen orders.
 
 use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 use loom::thread;
 
 use super::*;
+use crate::sync::check_bounded as check;
 
 /// The means to sleep of a waiter. (Loom's own parking also wakes threads that wait for a lock.)
 #[derive(Default)]
@@ -190,12 +196,6 @@ impl Endpoint {
             state.waiters.set_awake(id);
         }
     }
-}
-
-fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.check(model);
 }
 
 /// Checks two waiters for one resource, and a third one that leaves after its first sleep.

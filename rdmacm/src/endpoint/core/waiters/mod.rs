@@ -173,6 +173,12 @@ impl<W> WaiterList<W> {
         self.waiters.len() == 1
     }
 
+    /// Returns the number of threads that sleep.
+    #[cfg(all(test, not(loom)))]
+    pub(in crate::endpoint) fn sleeping_threads(&self) -> u32 {
+        self.asleep[THREADS]
+    }
+
     /// Returns `true` if an operation of an event loop has returned `WouldBlock`.
     #[inline(always)]
     pub(in crate::endpoint) fn has_loop(&self) -> bool {

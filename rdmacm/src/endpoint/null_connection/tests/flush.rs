@@ -7,13 +7,11 @@ use std::thread;
 
 use verbs_abi::{IB_USER_VERBS_CMD_DESTROY_QP, IB_USER_VERBS_CMD_MODIFY_QP};
 
-use super::{Loopback, loopback_on, would_block};
+use super::{Loopback, loopback_on, wait_until, would_block};
 use crate::driver::FlushMode;
 use crate::drivers::any::AnyDriver;
 use crate::drivers::null::Null;
 use crate::endpoint::Message;
-use crate::endpoint::shared::SharedState;
-use crate::lock::ignore_poison;
 use crate::sys::uverbs::{Recorder, UverbsFile};
 use crate::verbs::{Context, QpState, QueuePairAttributes};
 
@@ -28,12 +26,6 @@ impl Loopback {
     fn move_to_err(&self) {
         let qp = self.connection.shared.lock_here().state.qp().expect("a queue pair");
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
-    }
-
-    /// Calls `inspect` with the locked state. Unlocking it afterwards neither wakes a waiter nor flushes.
-    fn with_state<T>(&self, inspect: impl FnOnce(&SharedState) -> T) -> T {
-        let locked = ignore_poison(self.connection.shared.locked.lock());
-        inspect(&locked)
     }
 
     fn owes_flush(&self) -> bool {
@@ -104,13 +96,6 @@ fn polled_wakeup_is_destroyed_by_next_arming() {
     assert_eq!(destroyed(), 0);
     own.recv_cq.request_notify(false).expect("arm");
     assert_eq!(destroyed(), 1);
-}
-
-/// Waits until `condition` is `true`.
-fn wait_until(mut condition: impl FnMut() -> bool) {
-    while !condition() {
-        thread::yield_now();
-    }
 }
 
 /// Reads all bytes from `socket`, and returns `true` if there were any.

@@ -1,6 +1,8 @@
 //! The core with queues in memory, for every order of inputs that ends an endpoint or loses a message.
 
 mod endpoint_in_memory;
+#[cfg(not(loom))]
+mod wake_orders;
 
 use self::endpoint_in_memory::{
     BYTES, CUT_OFF, Endpoint, FLUSH, NO_ACK, RECEIVES, SENDS, SUCCESS, TestBuffer,

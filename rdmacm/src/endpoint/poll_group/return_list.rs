@@ -1,47 +1,48 @@
 //! Buffers that the program has dropped and their group has not taken back yet.
 
 use std::mem;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::member_table::Member;
 use crate::error::{Error, Result};
 use crate::lock::ignore_poison;
+use crate::sync::Mutex;
 use crate::sys::process::Process;
 use crate::verbs::RegisteredBuffer;
 
 /// A buffer that the program has dropped.
 #[derive(Debug)]
-pub(super) enum Returned {
+pub(super) enum Returned<B = RegisteredBuffer> {
     /// The buffer of a message.
-    Receive(Member, RegisteredBuffer),
+    Receive(Member, B),
     /// A buffer for sending that was not posted, with its number within the member.
-    Send(Member, u32, RegisteredBuffer),
+    Send(Member, u32, B),
 }
 
 /// The list, which a group shares with its messages and buffers.
 ///
 /// Its lock is held for a few instructions, and only messages and buffers that are dropped by other threads compete for it.
 #[derive(Debug)]
-pub(super) struct ReturnList {
+pub(super) struct ReturnList<B = RegisteredBuffer> {
     process: Process,
-    state: Mutex<State>,
+    state: Mutex<State<B>>,
     /// Wakes the thread or event loop that waits for the group.
     wakeup: EventFd,
 }
 
 #[derive(Debug)]
-struct State {
+struct State<B> {
     /// `None` after the group is dropped.
-    returned: Option<Vec<Returned>>,
+    returned: Option<Vec<Returned<B>>>,
     /// `true` if the group may sleep and needs a returned buffer to continue.
     wakes: bool,
     /// `true` if a buffer for sending is on the list.
     has_send: bool,
 }
 
-impl ReturnList {
+impl<B> ReturnList<B> {
     pub(super) fn new() -> Result<Arc<Self>> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let failed = |errno| Error::os("create", "the eventfd of a poll group", errno);
@@ -52,7 +53,7 @@ impl ReturnList {
     }
 
     /// Returns a buffer to the group. If the group was dropped, the buffer is dropped too.
-    pub(super) fn give_back(&self, returned: Returned) {
+    pub(super) fn give_back(&self, returned: Returned<B>) {
         // First: in a forked child the lock may never be released.
         if !self.process.is_current() {
             return;
@@ -77,7 +78,7 @@ impl ReturnList {
     /// Exchanges the list with `into`, which is empty.
     ///
     /// If the list is empty and `wakes` is set, the next returned buffer wakes the group.
-    pub(super) fn take(&self, into: &mut Vec<Returned>, wakes: bool) {
+    pub(super) fn take(&self, into: &mut Vec<Returned<B>>, wakes: bool) {
         let mut state = ignore_poison(self.state.lock());
         let State { returned, wakes: next, has_send } = &mut *state;
         *next = wakes;
@@ -133,3 +134,6 @@ impl ReturnList {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_model;

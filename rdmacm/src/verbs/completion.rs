@@ -568,3 +568,6 @@ impl Drop for Inner {
 }
 
 impl_ptr_eq!(CompletionQueue, inner);
+
+#[cfg(test)]
+mod tests;

@@ -250,3 +250,6 @@ pub(super) fn destroy<T: Shared, O>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

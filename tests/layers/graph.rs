@@ -7,6 +7,8 @@ use super::imports::{Imports, Path, Use, imports};
 /// The source files of a crate, and which of them import which.
 #[derive(Debug)]
 pub(crate) struct Graph {
+    /// The file of the root: `lib.rs` or `main.rs`.
+    root: String,
     modules: BTreeMap<Vec<String>, Module>,
     /// For each file, the files that it imports from.
     imports: BTreeMap<String, BTreeSet<String>>,
@@ -23,15 +25,16 @@ struct Module {
 const MAX_REEXPORTS: usize = 8;
 
 impl Graph {
-    /// Reads the crate whose root is `lib.rs`. `read` returns the text of a file by its path.
-    pub(crate) fn read(read: impl Fn(&str) -> Option<String>) -> Self {
-        let mut graph = Self { modules: BTreeMap::new(), imports: BTreeMap::new() };
+    /// Reads the crate whose root is the file `root`. `read` returns the text of a file by its path.
+    pub(crate) fn read(root: &str, read: impl Fn(&str) -> Option<String>) -> Self {
+        let mut graph =
+            Self { root: root.to_owned(), modules: BTreeMap::new(), imports: BTreeMap::new() };
         let mut files = Vec::new();
-        let mut pending = vec![(Vec::new(), "lib.rs".to_owned())];
+        let mut pending = vec![(Vec::new(), root.to_owned())];
         while let Some((module, file)) = pending.pop() {
             let text = read(&file).unwrap_or_else(|| panic!("{file} should be readable"));
             let found = imports(&text);
-            let folder = match file.strip_suffix("mod.rs").or_else(|| file.strip_suffix("lib.rs")) {
+            let folder = match file.strip_suffix("mod.rs").or_else(|| file.strip_suffix(root)) {
                 Some(folder) => folder.to_owned(),
                 None => format!("{}/", file.trim_end_matches(".rs")),
             };
@@ -81,7 +84,7 @@ impl Graph {
             let named = &self.modules[self.deepest(&path)].file;
             targets.extend((top_module(named) != top_module(file)).then(|| named.clone()));
         }
-        targets.remove("lib.rs");
+        targets.remove(&self.root);
         targets.remove(file);
         targets
     }
@@ -184,7 +187,7 @@ mod tests {
     use super::*;
 
     fn graph(files: &'static [(&str, &str)]) -> Graph {
-        Graph::read(|path| {
+        Graph::read("lib.rs", |path| {
             files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
         })
     }

@@ -157,6 +157,12 @@ impl RegisteredBuffer {
         }
     }
 
+    /// Returns the number of existing buffers that were allocated together, including this one.
+    #[cfg(test)]
+    pub(super) fn buffers_in_block(&self) -> usize {
+        Arc::strong_count(&self.block)
+    }
+
     fn length(&self) -> usize {
         usize::try_from(self.length).expect("32 bits fit")
     }

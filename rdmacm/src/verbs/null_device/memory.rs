@@ -9,6 +9,8 @@ use verbs_abi::{
 };
 
 use super::*;
+use crate::driver::Capabilities;
+use crate::drivers::forged::Forged;
 use crate::drivers::null::Null;
 use crate::sys::uverbs::{Recorder, UverbsFile};
 
@@ -206,19 +208,79 @@ fn posted_buffers_outlive_their_queue_pair() {
     assert!(ends.into_iter().all(|end| place(end) > Some(destroyed)), "{commands:?}");
 }
 
+/// Registers two buffers of one region.
+fn two_buffers(pd: &ProtectionDomain) -> (RegisteredBuffer, RegisteredBuffer) {
+    let mut buffers = RegisteredBuffer::alloc(pd, 2, 64).expect("buffers");
+    (buffers.remove(0), buffers.remove(0))
+}
+
+/// Asserts that the region of `other` is kept for a posted buffer, but only if `is_refused`.
+///
+/// A recorder that refuses the destruction of a queue also refuses that of the region. So the memory stays mapped in any
+/// case, and only the number of buffers shows that the region is not given back.
+#[track_caller]
+fn assert_kept(other: &RegisteredBuffer, is_refused: bool) {
+    assert_eq!(other.buffers_in_block(), 1 + usize::from(is_refused), "refused: {is_refused}");
+}
+
 #[test]
 fn posted_buffers_outlive_refused_destruction() {
-    let (pd, recorder) = recorded();
-    let cq = CompletionQueue::new(pd.context(), 16, None).expect("completion queue");
-    let qp = QueuePair::new(&pd, &QueuePairInit::new(&cq)).expect("queue pair");
-    qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_INIT)).expect("modify");
-    let mut queues = BufferedQueuePair::new(qp).expect("queues");
-    let (mut buffers, address) = marked_buffers(&pd);
-    queues.post_recv(buffers.remove(0)).expect("post");
-    drop(buffers);
-    recorder.refuse();
-    drop((queues, cq, pd));
-    assert!(is_mapped(address), "the device may still write to it");
+    for is_refused in [false, true] {
+        let (pd, recorder) = recorded();
+        let cq = CompletionQueue::new(pd.context(), 16, None).expect("completion queue");
+        let qp = QueuePair::new(&pd, &QueuePairInit::new(&cq)).expect("queue pair");
+        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_INIT)).expect("modify");
+        let mut queues = BufferedQueuePair::new(qp).expect("queues");
+        let (posted, other) = two_buffers(&pd);
+        queues.post_recv(posted).expect("post");
+        if is_refused {
+            recorder.refuse();
+        }
+        drop((queues, cq, pd));
+        assert_kept(&other, is_refused);
+    }
+}
+
+#[test]
+fn owned_sends_outlive_refused_destruction() {
+    for (is_refused, is_dropped) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (pd, recorder) = recorded();
+        let side = Side::on(pd.context());
+        let mut sends = OwnedSends::new(side.qp(QpType::IB_UVERBS_QPT_RC));
+        let (posted, other) = two_buffers(&side.pd);
+        sends.post(1, Some(posted), 8, SendOperation::Send).expect("post");
+        if is_refused {
+            recorder.refuse();
+        }
+        if is_dropped {
+            drop(sends);
+        } else {
+            let returned = sends.destroy().len();
+            assert_eq!(returned, usize::from(!is_refused));
+        }
+        assert_kept(&other, is_refused);
+    }
+}
+
+#[test]
+fn owned_receives_outlive_refused_destruction() {
+    for is_refused in [false, true] {
+        let (file, recorder) = UverbsFile::recording();
+        // The null driver has no shared receive queues.
+        let driver = Forged::new(Capabilities::default());
+        let context = Context::on_file(file, AnyDriver::External(External::new(driver)));
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let attributes = SharedReceiveQueueAttributes { max_wr: 4, ..Default::default() };
+        let srq = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
+        let mut receives = OwnedReceives::new(srq, 1);
+        let (posted, other) = two_buffers(&pd);
+        receives.post(posted).expect("post");
+        if is_refused {
+            recorder.refuse();
+        }
+        drop(receives);
+        assert_kept(&other, is_refused);
+    }
 }
 
 /// Creates queues for datagrams, with a buffer and the address of a peer.

@@ -7,6 +7,8 @@
 #![expect(unsafe_code, reason = "posts requests without memory")]
 
 mod buffers;
+#[cfg(all(feature = "null", not(loom)))]
+mod events;
 mod memory;
 
 use super::*;
@@ -14,9 +16,14 @@ use crate::driver::External;
 use crate::drivers::any::AnyDriver;
 use crate::drivers::null::Null;
 use crate::error::ErrorKind;
+use crate::lock::ignore_poison;
 
 fn context() -> Context {
-    Context::on_null(AnyDriver::External(External::new(Null::default())))
+    context_on(Null::default())
+}
+
+fn context_on(driver: Null) -> Context {
+    Context::on_null(AnyDriver::External(External::new(driver)))
 }
 
 struct Side {
@@ -26,9 +33,12 @@ struct Side {
 
 impl Side {
     fn new() -> Self {
-        let context = context();
-        let pd = ProtectionDomain::new(&context).expect("protection domain");
-        let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
+        Self::on(&context())
+    }
+
+    fn on(context: &Context) -> Self {
+        let pd = ProtectionDomain::new(context).expect("protection domain");
+        let cq = CompletionQueue::new(context, 16, None).expect("completion queue");
         Self { pd, cq }
     }
 
@@ -103,16 +113,19 @@ fn ece_options_are_requested_by_next_change() {
 
 #[test]
 fn doorbell_is_rung_once_per_list() {
-    let side = Side::new();
+    let driver = Null::default();
+    let doorbells = driver.doorbells();
+    let rung = || *ignore_poison(doorbells.lock());
+    let side = Side::on(&context_on(driver));
     let qp = side.qp(QpType::IB_UVERBS_QPT_RC);
     let mut queue = qp.lock_send_queue().expect("send queue");
     for wr_id in 0..3 {
         // SAFETY: the request names no memory.
         unsafe { queue.push(&send(wr_id, SendOperation::Send)) }.expect("push");
     }
-    assert_eq!(side.polled(), []);
+    assert_eq!((side.polled(), rung()), (vec![], 0));
     queue.ring_doorbell().expect("ring");
-    assert_eq!(side.polled().len(), 3);
+    assert_eq!((side.polled().len(), rung()), (3, 1));
 }
 
 #[test]

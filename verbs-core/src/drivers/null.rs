@@ -38,7 +38,7 @@ use crate::work::{
 #[derive(Debug)]
 pub struct Null {
     last_number: AtomicU32,
-    /// The doorbell page of the device, which its queue pairs share.
+    /// Number of times that a doorbell was rung. As with a doorbell page, the queue pairs of the device share it.
     doorbells: Arc<Mutex<u64>>,
     flush: FlushMode,
 }
@@ -51,6 +51,11 @@ impl Null {
     /// posts such receives.
     pub fn with_flush(flush: FlushMode) -> Self {
         Self { last_number: AtomicU32::new(0), doorbells: Arc::default(), flush }
+    }
+
+    /// Returns the number of times that a doorbell of the device was rung. The number changes with each of them.
+    pub fn doorbells(&self) -> Arc<Mutex<u64>> {
+        Arc::clone(&self.doorbells)
     }
 }
 
@@ -309,6 +314,13 @@ impl CqControlOps for NullCqControl {
 
     fn is_armed(&self) -> bool {
         self.was_armed.load(Ordering::Relaxed)
+    }
+}
+
+impl NullCqControl {
+    /// Returns the number of events that were read when the queue was last armed.
+    pub fn events_read(&self) -> u32 {
+        self.arm_record.load(Ordering::Relaxed)
     }
 }
 

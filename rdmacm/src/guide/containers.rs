@@ -29,10 +29,14 @@
 //! # Forks
 //!
 //! A child cannot use the channels, ids, connections and memory of its parent. Every call in the child fails with
-//! [`NotOwner`](crate::ErrorKind::NotOwner), drops do nothing, and the parent is not affected. The child can open new
-//! objects like any other program. A server cannot pass a connection to a child process; use threads or tasks instead.
+//! [`NotOwner`](crate::ErrorKind::NotOwner), and drops do nothing. The child can open new objects like any other program.
+//! A server cannot pass a connection to a child process; use threads or tasks instead.
+//!
+//! Since Linux 5.12, a fork does not affect the parent. Before that, the device and the parent may use different copies of
+//! registered memory after a fork: see [`MemoryRegion`](crate::verbs::MemoryRegion#forking). This includes the buffers of
+//! [`endpoint`](crate::endpoint). The memory of queues is not affected on any kernel.
 //!
 //! # See also
 //!
 //! - [Handling errors](super::errors) describes the errors that name missing permissions.
-//! - [Running services](super::services) describes servers that stop and clients that reconnect.
+//! - [Running services](super::services) describes how servers stop.

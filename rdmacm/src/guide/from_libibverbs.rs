@@ -28,7 +28,7 @@
 //! | `ibv_get_async_event` | [`AsyncEventChannel::get_event`](crate::verbs::AsyncEventChannel::get_event) of [`Context::async_events`](crate::verbs::Context::async_events) |
 //! | `ibv_ack_async_event` | dropping the [`AsyncEvent`](crate::verbs::AsyncEvent) |
 //! | `ibv_event_type_str` | [`AsyncEventType::name`](crate::verbs::AsyncEventType::name) |
-//! | `ibv_fork_init` | none since Linux 5.12, which copies registered memory for the child; for older kernels see [`MemoryRegion`](crate::verbs::MemoryRegion) |
+//! | `ibv_fork_init` | not needed since Linux 5.12, which copies registered memory for the child. On older kernels, registered memory is the responsibility of the program: see [`MemoryRegion`](crate::verbs::MemoryRegion#forking). The library itself marks the memory of its queues |
 //! | `ibv_is_fork_initialized` | [`supports_copy_on_fork`](crate::device::supports_copy_on_fork) |
 //!
 //! # Memory

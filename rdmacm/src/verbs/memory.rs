@@ -52,14 +52,17 @@ use crate::sys::mapping::Mapping;
 ///
 /// # Forking
 ///
-/// The device writes to the pages that were pinned. A process that forks needs Linux 5.12 or later,
+/// The device accesses the pages that were pinned. A process that forks needs Linux 5.12 or later,
 /// which copies pinned pages for the child.
 ///
 /// On an older kernel, parent and child share the pages, and the first one that writes gets a copy.
 /// After the parent's first write, the device continues to use a page that the parent no longer
-/// has, so received data is not visible. On these kernels, fork before registering memory.
-/// Alternatively, the child calls `execve` at once and the parent waits for that without accessing
-/// the memory (`vfork`, and most functions that start programs).
+/// has, so received data is not visible, and later writes are not sent. The library prevents this
+/// only for the memory of its queues: registered memory is the responsibility of the program. On
+/// these kernels, fork before registering memory, or mark memory of your own with
+/// `madvise(MADV_DONTFORK)` before registering it. Alternatively, the child calls `execve` at once
+/// and the parent waits for that without accessing the memory (`vfork`, and most functions that
+/// start programs).
 ///
 /// # Driver notes
 ///

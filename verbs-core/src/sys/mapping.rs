@@ -4,7 +4,8 @@
 //!
 //! A [`Mapping`] owns its addresses from `mmap` to `munmap`, some together with a neighbor: both are
 //! unmapped when neither is left. It hands out a raw pointer and never a reference: a device or the kernel
-//! may write to the memory at any time.
+//! may write to the memory at any time. A forked child does not have the memory [of a queue](Mapping::queue), and does not
+//! unmap its addresses, where it may have mapped other memory.
 #![expect(unsafe_code, reason = "maps and unmaps memory")]
 
 use std::mem;
@@ -16,7 +17,9 @@ use std::sync::Arc;
 use nix::errno::Errno;
 #[cfg(fuzzing)]
 use nix::sys::mman::mprotect;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use super::process::Process;
 
 /// The length of a page, or less.
 pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is not zero");
@@ -54,6 +57,8 @@ unsafe impl Sync for Place {}
 struct Range {
     start: Place,
     length: NonZeroUsize,
+    /// The process that has the memory, if its children do not have it.
+    only_in: Option<Process>,
 }
 
 impl Mapping {
@@ -76,7 +81,7 @@ impl Mapping {
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing. Without MAP_FIXED, the kernel uses
         // the hint only if nothing is mapped there.
         let start = unsafe { mmap(wish, length, READ_WRITE, MapFlags::MAP_SHARED, file, offset)? };
-        let range = Range { start: Place(start.cast()), length };
+        let range = Range { start: Place(start.cast()), length, only_in: None };
         Ok(match neighbor {
             Some(neighbor) => Self { start: range.start, length, range: neighbor.share(range) },
             None => Self::alone(range),
@@ -90,7 +95,7 @@ impl Mapping {
         let (access, flags) = (ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED);
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { mmap(None, length, access, flags, file, offset)? };
-        Ok(Self::alone(Range { start: Place(start.cast()), length }))
+        Ok(Self::alone(Range { start: Place(start.cast()), length, only_in: None }))
     }
 
     /// Maps zeroed memory of this process.
@@ -98,7 +103,20 @@ impl Mapping {
         let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { mmap_anonymous(None, length, READ_WRITE, MapFlags::MAP_PRIVATE)? };
-        Ok(Self::alone(Range { start: Place(start.cast()), length }))
+        Ok(Self::alone(Range { start: Place(start.cast()), length, only_in: None }))
+    }
+
+    /// Maps zeroed memory for a queue that a device reads and writes, which a forked child does not have.
+    ///
+    /// Before Linux 5.12, a fork makes parent and child share the pages. The parent's next store then goes to a copy of the
+    /// page, and the device continues with the page that the parent no longer has.
+    pub fn queue(length: usize) -> Result<Self, Errno> {
+        let mut mapping = Self::private(length)?;
+        // SAFETY: the range is the new mapping. The advice does not change the memory of this process.
+        unsafe { madvise(mapping.start().cast(), length, MmapAdvise::MADV_DONTFORK)? };
+        let range = Arc::get_mut(&mut mapping.range).expect("the mapping is new");
+        range.only_in = Some(Process::current());
+        Ok(mapping)
     }
 
     /// Maps memory followed by a page that no access may touch.
@@ -178,6 +196,9 @@ const READ_WRITE: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
 
 impl Drop for Range {
     fn drop(&mut self) {
+        if self.only_in.is_some_and(|process| !process.is_current()) {
+            return;
+        }
         // SAFETY: all pages of the range were mapped for the mappings that hold the range. These mappings are its only
         // owners and are dropped. Pointers into them are valid only while they live, as `start` documents. If the
         // kernel refuses, the memory stays mapped. It refuses if it would have to split a mapping that it has merged

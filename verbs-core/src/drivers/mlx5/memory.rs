@@ -49,7 +49,7 @@ impl<const N: usize> QueueMemory<N> {
         }
         let offset = end.checked_next_multiple_of(CACHE_LINE).ok_or(Errno::EOVERFLOW)?;
         let length = offset.checked_add(CACHE_LINE).ok_or(Errno::EOVERFLOW)?;
-        let mapping = Arc::new(Mapping::private(length)?);
+        let mapping = Arc::new(Mapping::queue(length)?);
         let mut lengths = lengths.into_iter();
         let rings = starts.map(|start| {
             let length = lengths.next().expect("there are as many lengths");
@@ -350,7 +350,7 @@ impl CompletionRing {
     ) -> Result<(Self, Arc<Mapping>, u32), CommandError> {
         cx.check()?;
         let length = (entries as usize) << self.shift;
-        let mapping = Arc::new(Mapping::private(length).map_err(CommandError::Os)?);
+        let mapping = Arc::new(Mapping::queue(length).map_err(CommandError::Os)?);
         let ring = Self::new(Arc::clone(&mapping), entries, self.shift);
         let driver_request = mlx5_ib_resize_cq {
             buf_addr: address(mapping.start()).into(),

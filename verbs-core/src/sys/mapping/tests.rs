@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 
+use crate::sys::process::in_child;
+
 /// Returns a file to map.
 fn file(name: &CStr) -> OwnedFd {
     let file = memfd_create(name, MFdFlags::MFD_CLOEXEC).expect("a file in memory");
@@ -91,4 +93,51 @@ fn failed_mapping_is_error() {
     assert_eq!(map(0, 0), Errno::EINVAL);
     assert_eq!(map(u64::MAX, 1), Errno::EOVERFLOW);
     assert_eq!(map(1, 1), Errno::EINVAL, "not at a page");
+}
+
+/// Returns the flags of the memory at `address`, as the kernel lists them.
+fn flags(address: usize) -> String {
+    let maps = fs::read_to_string("/proc/self/smaps").expect("the process's mappings");
+    let mut is_here = false;
+    for line in maps.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let number = |text: &str| usize::from_str_radix(text, 16).ok();
+        if let Some((start, end)) = range.and_then(|(start, end)| number(start).zip(number(end))) {
+            is_here = (start..end).contains(&address);
+        }
+        if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| is_here) {
+            return flags.to_owned();
+        }
+    }
+    panic!("memory is mapped at {address:#x}");
+}
+
+#[test]
+fn queue_memory_is_not_copied_by_fork() {
+    let is_marked = |mapping: &Mapping| {
+        let flags = flags(mapping.start().addr().get());
+        flags.split(' ').any(|flag| flag == "dc")
+    };
+    assert!(is_marked(&Mapping::queue(5000).expect("memory")));
+    assert!(!is_marked(&Mapping::private(5000).expect("memory")));
+}
+
+#[test]
+fn forked_child_keeps_memory_at_queue_address() {
+    let mut queue = Some(Mapping::queue(5000).expect("memory"));
+    assert!(in_child(|| {
+        let queue = queue.take().expect("there is one");
+        let (wish, length) = (NonZeroUsize::new(queue.start().addr().get()), queue.length);
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED_NOREPLACE;
+        // SAFETY: the flags let the mapping replace nothing.
+        let mapped = unsafe { mmap_anonymous(wish, length, READ_WRITE, flags) };
+        let own = mapped.expect("the child should not have the memory").cast::<u8>();
+        drop(queue);
+        // SAFETY: the byte is in the child's own mapping, which no code unmaps. Otherwise, a signal ends the child.
+        unsafe { own.write_volatile(7) };
+        true
+    }));
+    let queue = queue.expect("the parent should have the memory");
+    // SAFETY: the byte is in the mapping.
+    assert_eq!(unsafe { queue.start().read_volatile() }, 0);
 }

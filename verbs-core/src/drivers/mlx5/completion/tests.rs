@@ -194,27 +194,30 @@ fn failure_has_status_and_vendor_error() {
 
 #[test]
 fn malformed_completion_is_reported_once() {
-    let mut device = Device::new(true);
-    let qp = device.qp(17, None);
-    qp.post_send(1, 0, 3);
-    let stranger = Table::new(18, 4, 4, None, Arc::new(device.indices.take().expect("an index")));
-    device.complete(&qp, opcode::REQUEST, &[COUNTER_1]);
-    device.complete(&stranger, opcode::REQUEST, &[]);
-    let mut into = [Completion::default(); 4];
-    // A completion before the malformed one is returned first.
-    assert_eq!(device.ring.poll(&device.file, &mut into).expect("poll"), 1);
-    device.fails(UNKNOWN_QP);
-    qp.post_send(2, 1, 4);
-    device.complete(&qp, opcode::REQUEST, &[COUNTER_2]);
-    assert_eq!(device.polls().wr_id.get(), 4);
-    let mut device = Device::new(true);
-    let qp = device.qp(17, None);
-    device.complete(&qp, 5, &[]);
-    device.fails(UNKNOWN_OPCODE);
-    let mut device = Device::new(true);
-    let qp = device.qp(17, None);
-    device.complete(&qp, opcode::REQUEST, &[]);
-    device.fails(UNKNOWN_REQUEST);
+    for names_user_index in [true, false] {
+        let mut device = Device::new(names_user_index);
+        let qp = device.qp(17, None);
+        qp.post_send(1, 0, 3);
+        let user_index = Arc::new(device.indices.take().expect("an index"));
+        let stranger = Table::new(18, 4, 4, None, user_index);
+        device.complete(&qp, opcode::REQUEST, &[COUNTER_1]);
+        device.complete(&stranger, opcode::REQUEST, &[]);
+        let mut into = [Completion::default(); 4];
+        // A completion before the malformed one is returned first.
+        assert_eq!(device.ring.poll(&device.file, &mut into).expect("poll"), 1);
+        device.fails(UNKNOWN_QP);
+        qp.post_send(2, 1, 4);
+        device.complete(&qp, opcode::REQUEST, &[COUNTER_2]);
+        assert_eq!(device.polls().wr_id.get(), 4);
+        let mut device = Device::new(names_user_index);
+        let qp = device.qp(17, None);
+        device.complete(&qp, 5, &[]);
+        device.fails(UNKNOWN_OPCODE);
+        let mut device = Device::new(names_user_index);
+        let qp = device.qp(17, None);
+        device.complete(&qp, opcode::REQUEST, &[]);
+        device.fails(UNKNOWN_REQUEST);
+    }
 }
 
 #[test]

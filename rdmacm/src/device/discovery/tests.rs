@@ -49,6 +49,22 @@ fn sysfs_alone_lists_all_devices() {
     assert_eq!(siw.uverbs().unwrap().abi_version(), Some(1));
 }
 
+/// Without netlink, the PCI numbers of a device in sysfs determine its driver.
+#[test]
+fn sysfs_alone_recognizes_pci_device() {
+    let modalias = "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00";
+    let tree = Tree::new(&[
+        ("class/infiniband/mlx5_0/node_type", "1: CA"),
+        ("class/infiniband/mlx5_0/node_desc", "host ConnectX-5"),
+        ("class/infiniband/mlx5_0/device/modalias", modalias),
+        ("class/infiniband/other0/node_type", "1: CA"),
+        ("class/infiniband/other0/device/modalias", "pci:v000014E4d00001017sv"),
+    ]);
+    let devices = list(&mut Sources::sysfs_only(&tree)).unwrap();
+    let drivers: Vec<_> = devices.iter().map(|device| (device.name(), device.driver())).collect();
+    assert_eq!(drivers, [("mlx5_0", Some(DriverId::RDMA_DRIVER_MLX5)), ("other0", None)]);
+}
+
 #[test]
 #[cfg(target_endian = "little")]
 fn sysfs_completes_netlink() {

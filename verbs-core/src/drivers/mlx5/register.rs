@@ -10,12 +10,13 @@
 #![expect(unsafe_code, reason = "writes to registers of the device")]
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::memory::{Ring, UNITS_PER_BLOCK, WORDS};
 use crate::driver::dma::{write_combining_barrier, write_combining_barrier_in_lock};
 use crate::lock::ignore_poison;
+use crate::sync::{AtomicUsize, Mutex};
 use crate::sys::mapping::{Mapping, Place};
 
 /// Bytes of a word.
@@ -78,7 +79,7 @@ impl Slot {
             size,
             used_by,
             next_buffer: AtomicUsize::new(0),
-            writing: Mutex::default(),
+            writing: Mutex::new(()),
             _page: Arc::clone(page),
         }))
     }
@@ -204,6 +205,9 @@ pub(super) fn stored(page: &Mapping, offset: usize) -> u64 {
     // SAFETY: the word is within the page, as asserted, and aligned, and the page is memory of this process.
     unsafe { page.place(offset).pointer().cast::<u64>().read_volatile() }
 }
+
+#[cfg(all(test, loom))]
+mod loom_model;
 
 #[cfg(test)]
 mod tests;

@@ -442,5 +442,8 @@ impl CompletionRing {
     }
 }
 
+#[cfg(all(test, loom))]
+mod loom_model;
+
 #[cfg(test)]
 mod tests;

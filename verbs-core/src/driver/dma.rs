@@ -21,9 +21,33 @@ use std::arch::asm;
 use std::sync::atomic::fence;
 use std::sync::atomic::{Ordering, compiler_fence};
 
+/// Records `event` in the [log](log) of this thread; does nothing outside of tests.
+#[inline(always)]
+pub(crate) fn record(event: Event) {
+    #[cfg(test)]
+    log::push(event);
+    #[cfg(not(test))]
+    let _ = event;
+}
+
+/// A store or a barrier, for tests of the order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A store to an entry of a ring.
+    Entry,
+    /// A store to a doorbell record.
+    Doorbell,
+    /// A store to a register.
+    Register,
+    StoreBarrier,
+    WriteCombiningBarrier,
+    WriteCombiningBarrierInLock,
+}
+
 /// Makes earlier stores to ordinary memory visible to devices before later stores to ordinary memory.
 #[inline(always)]
 pub fn store_barrier() {
+    record(Event::StoreBarrier);
     #[cfg(target_arch = "x86_64")]
     compiler_fence(Ordering::Release);
     #[cfg(target_arch = "aarch64")]
@@ -38,6 +62,12 @@ pub fn store_barrier() {
 /// behind the barrier.
 #[inline(always)]
 pub fn write_combining_barrier() {
+    record(Event::WriteCombiningBarrier);
+    order_register_stores();
+}
+
+#[inline(always)]
+fn order_register_stores() {
     #[cfg(target_arch = "x86_64")]
     {
         compiler_fence(Ordering::SeqCst);
@@ -57,10 +87,11 @@ pub fn write_combining_barrier() {
 /// instruction of the mutex orders them.
 #[inline(always)]
 pub fn write_combining_barrier_in_lock() {
+    record(Event::WriteCombiningBarrierInLock);
     #[cfg(target_arch = "x86_64")]
     compiler_fence(Ordering::SeqCst);
     #[cfg(not(target_arch = "x86_64"))]
-    write_combining_barrier();
+    order_register_stores();
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -70,4 +101,27 @@ fn dsb_st() {
     // SAFETY: the instruction is part of every aarch64 processor, and is a barrier. The compiler moves no access across it,
     // as it may access memory for all that the compiler knows.
     unsafe { asm!("dsb st", options(nostack, preserves_flags)) };
+}
+
+/// The stores and barriers of a thread, in program order.
+#[cfg(test)]
+pub(crate) mod log {
+    use std::cell::RefCell;
+
+    use super::Event;
+
+    thread_local! { static LOG: RefCell<Option<Vec<Event>>> = const { RefCell::new(None) } }
+
+    pub(super) fn push(event: Event) {
+        LOG.with_borrow_mut(|log| log.iter_mut().for_each(|log| log.push(event)));
+    }
+
+    /// Returns the events of this thread while `run` ran. Several events of one kind in succession are one.
+    pub(crate) fn during(run: impl FnOnce()) -> Vec<Event> {
+        LOG.set(Some(Vec::new()));
+        run();
+        let mut events = LOG.take().unwrap_or_default();
+        events.dedup();
+        events
+    }
 }

@@ -17,6 +17,7 @@ use verbs_abi::mlx5::mlx5_ib_resize_cq;
 use verbs_abi::{ib_uverbs_resize_cq, ib_uverbs_resize_cq_resp};
 
 use crate::driver::CommandContext;
+use crate::driver::dma::{self, Event};
 use crate::driver::short_copy::copy;
 #[cfg(loom)]
 use crate::sync::FromPtr as _;
@@ -105,6 +106,7 @@ impl Record {
 
     #[inline(always)]
     pub(super) fn store(&self, word: Word, value: u32) {
+        dma::record(Event::Doorbell);
         self.word(word).store(value.to_be(), Ordering::Release);
     }
 
@@ -147,6 +149,7 @@ impl Ring {
     /// Stores a unit at `offset`, which is a multiple of 16.
     #[inline(always)]
     pub(super) fn put(&mut self, offset: usize, unit: Unit) {
+        dma::record(Event::Entry);
         debug_assert!(self.mask >= UNIT - 1, "the ring is empty");
         // SAFETY: the unit is within the mapping, and aligned, as a ring begins at a multiple of 16; no other thread stores to
         // the ring, which `self` borrows exclusively; a device that reads it at the same time reads an entry that no doorbell

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::memory::{Ring, UNITS_PER_BLOCK, WORDS};
-use crate::driver::dma::{write_combining_barrier, write_combining_barrier_in_lock};
+use crate::driver::dma::{self, Event, write_combining_barrier, write_combining_barrier_in_lock};
 use crate::lock::ignore_poison;
 use crate::sync::{AtomicUsize, Mutex};
 use crate::sys::mapping::{Mapping, Place};
@@ -194,6 +194,7 @@ impl Drop for Register {
 /// The address is that of a word of a register, a multiple of 8, whose page is mapped.
 #[inline(always)]
 unsafe fn put(register: NonNull<u64>, word: u64) {
+    dma::record(Event::Register);
     // SAFETY: the register is valid for writes, and aligned, as the caller promises; nothing reads it but the device.
     unsafe { register.write_volatile(word) }
 }

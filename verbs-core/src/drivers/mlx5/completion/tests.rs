@@ -4,6 +4,7 @@ use super::super::memory::QueueMemory;
 use super::super::table::{SharedTable, UserIndex, UserIndices};
 use super::translation::{UNKNOWN_OPCODE, UNKNOWN_REQUEST, status};
 use super::*;
+use crate::driver::dma::{Event, log};
 use crate::work::{WcOpcode, WcStatus};
 
 /// A completion queue of four entries, which the test writes as the device does.
@@ -473,7 +474,10 @@ fn arming_is_stored_in_record_and_register() {
     let events_read = crate::sync::AtomicU32::new(2);
     let arm = Arm { cq_handle: 1, solicited_only: false, events_read: &events_read };
     let control = CqControl(Arc::clone(&shared));
-    control.arm(CommandContext::new(&file, &is_removed), &arm).expect("arm");
+    let cx = CommandContext::new(&file, &is_removed);
+    let events = log::during(|| control.arm(cx, &arm).expect("arm"));
+    let around = [Event::WriteCombiningBarrier, Event::Register, Event::WriteCombiningBarrier];
+    assert_eq!((events[0], &events[1..]), (Event::Doorbell, &around[..]));
     assert_eq!(shared.record.load(Word::Second), 0x2000_0003);
     assert_eq!(
         super::super::register::stored(&page, 0x20).to_ne_bytes(),

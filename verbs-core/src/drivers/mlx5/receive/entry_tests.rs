@@ -3,6 +3,7 @@
 use super::super::memory::{Links, QueueMemory};
 use super::super::table::{Table, UserIndex};
 use super::*;
+use crate::driver::dma::{Event, log};
 
 /// The data segment that ends the list of an entry.
 const LAST: [u8; 16] = [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -150,4 +151,18 @@ fn shared_entry_begins_with_its_link() {
     let file = UverbsFile::silent();
     let resized = queue.resize(CommandContext::new(&file, &is_removed), Default::default());
     assert!(matches!(resized, Err(CreateError::Unsupported(_))));
+}
+
+#[test]
+fn receive_orders_entry_before_record() {
+    let expected = [Event::Entry, Event::StoreBarrier, Event::Doorbell];
+    let (mut queue, _) = own(5);
+    let events = log::during(|| {
+        store(&mut queue, 1, &[sge(16, 8)]).expect("there is room");
+        ring(&mut queue);
+    });
+    assert_eq!(events, expected);
+    // This path rings the doorbell itself.
+    let events = log::during(|| assert!(try_store(&mut queue, 2, sge(16, 8))));
+    assert_eq!(events, expected);
 }

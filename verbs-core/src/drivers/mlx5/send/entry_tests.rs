@@ -9,6 +9,7 @@ use super::super::memory::QueueMemory;
 use super::super::register::{Slot, Use, stored};
 use super::super::table::UserIndex;
 use super::*;
+use crate::driver::dma::{Event, log};
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::UverbsFile;
 
@@ -34,11 +35,15 @@ struct Queue {
 impl Queue {
     /// Creates a queue of `blocks` blocks for `requests` requests of up to three scatter/gather entries or 60 inline bytes.
     fn new(blocks: u32, requests: u32, options: Options) -> Self {
+        Self::with_register(blocks, requests, options, Use::Dedicated)
+    }
+
+    fn with_register(blocks: u32, requests: u32, options: Options, used_by: Use) -> Self {
         let memory = QueueMemory::new([blocks as usize * 64]).expect("memory");
         let table = Table::new(QP, blocks, 0, None, Arc::new(UserIndex::NONE));
         let current = Current::new(table, memory.record.clone());
         let page = Arc::new(Mapping::private(4096).expect("memory"));
-        let slot = Slot::new(&page, 0x800, 512, Use::Dedicated).expect("the slot should fit");
+        let slot = Slot::new(&page, 0x800, 512, used_by).expect("the slot should fit");
         let [ring] = memory.rings;
         let size = SendSize { blocks, requests, max_inline: 60 };
         let register = Register::new(slot, true);
@@ -407,5 +412,35 @@ fn only_short_single_entry_is_copied_to_register() {
             first(&queue, 1),
             "no other request should be stored"
         );
+    }
+}
+
+#[test]
+fn post_orders_entry_record_and_register() {
+    for (used_by, before_register) in [
+        (Use::Dedicated, Event::WriteCombiningBarrier),
+        (Use::Shared, Event::WriteCombiningBarrierInLock),
+    ] {
+        // One request is copied to the register, and the doorbell of two is one word.
+        for (path, count) in PATHS.into_iter().flat_map(|path| [(path, 1), (path, 2)]) {
+            let options = Options::new(false, false, false);
+            let mut queue = Queue::with_register(16, 4, options, used_by);
+            let data = [sge(0x1000, 32)];
+            let events = log::during(|| {
+                for _ in 0..count {
+                    queue.post(path, &request(SendOperation::Send, Payload::Gather(&data)));
+                }
+                queue.doorbell();
+            });
+            let expected = [
+                Event::Entry,
+                Event::StoreBarrier,
+                Event::Doorbell,
+                before_register,
+                Event::Register,
+                Event::WriteCombiningBarrier,
+            ];
+            assert_eq!(events, expected, "{used_by:?}, {count} requests by {path:?}");
+        }
     }
 }

@@ -28,6 +28,7 @@ pub mod dma;
 mod error;
 mod external;
 mod interface;
+pub(crate) mod queue_generation;
 pub(crate) mod short_copy;
 
 pub use self::capabilities::{Capabilities, FlushMode};

@@ -3,12 +3,13 @@
 //! | Function | x86-64 | aarch64 |
 //! |---|---|---|
 //! | [`store_barrier`] | none: the processor keeps stores to ordinary memory in order | `dsb st` |
+//! | [`load_barrier`] | none: the processor keeps loads in order | `dmb oshld` |
 //! | [`write_combining_barrier`] | `sfence`: a store to a register may otherwise pass stores to ordinary memory | `dsb st` |
 //! | [`write_combining_barrier_in_lock`] | none: a locked instruction orders all stores before it | `dsb st` |
 //!
-//! A load with [`Acquire`](std::sync::atomic::Ordering::Acquire) of the word that a device stores last keeps the loads behind
-//! it in order on both: x86-64 keeps all loads in order, and an acquiring load of aarch64 orders later loads for all observers
-//! in its shareability domain, which includes devices that are coherent with the caches.
+//! A driver loads the word that a device stores last with [`Acquire`](std::sync::atomic::Ordering::Acquire), and calls
+//! [`load_barrier`] before it loads other words. The acquiring load orders them for a thread that stands for the device, as in
+//! the models of loom. For a device, Linux orders them by `dmb oshld` (`dma_rmb`), which includes the outer shareable domain.
 //!
 //! # Safety
 //!
@@ -40,6 +41,7 @@ pub(crate) enum Event {
     /// A store to a register.
     Register,
     StoreBarrier,
+    LoadBarrier,
     WriteCombiningBarrier,
     WriteCombiningBarrierInLock,
 }
@@ -52,6 +54,23 @@ pub fn store_barrier() {
     compiler_fence(Ordering::Release);
     #[cfg(target_arch = "aarch64")]
     dsb_st();
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    fence(Ordering::SeqCst);
+}
+
+/// Makes later loads of ordinary memory see what the device stored before a word that was loaded earlier.
+///
+/// That word must have been loaded with [`Acquire`](Ordering::Acquire), so that the compiler keeps the order too.
+#[inline(always)]
+pub fn load_barrier() {
+    record(Event::LoadBarrier);
+    #[cfg(target_arch = "aarch64")]
+    {
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: the instruction is part of every aarch64 processor, and is a barrier. The compiler moves no access across it,
+        // as it may access memory for all that the compiler knows.
+        unsafe { asm!("dmb oshld", options(nostack, preserves_flags)) };
+    }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     fence(Ordering::SeqCst);
 }

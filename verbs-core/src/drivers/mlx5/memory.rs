@@ -400,7 +400,11 @@ impl<'a> Entry<'a> {
     pub(super) fn opcode(self) -> Option<u8> {
         let owner = self.byte(at::OWNER).load(Ordering::Acquire);
         let is_of_this_round = (owner & 1 != 0) == self.round;
-        (is_of_this_round && owner >> 4 != INVALID).then_some(owner >> 4)
+        let is_written = is_of_this_round && owner >> 4 != INVALID;
+        if is_written {
+            dma::load_barrier();
+        }
+        is_written.then_some(owner >> 4)
     }
 
     #[inline(always)]

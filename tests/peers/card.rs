@@ -157,7 +157,8 @@ fn refused_contexts_end_programs() {
 /// The file by which a program decides when the card reads its memory.
 const SWEEPS: &str = "/sys/kernel/debug/mlx5_card/sweeps";
 
-/// Checks that the card starts only entries for which a doorbell was rung, and counts faults of programs.
+/// Checks that the card starts only entries for which a doorbell was rung, raises events only for completion queues that were
+/// armed by a store to the register, and counts faults of programs.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn wrong_doorbells_are_counted() {
@@ -173,6 +174,9 @@ fn wrong_doorbells_are_counted() {
         (ended.stdout.join("\n"), bad_requests() - before)
     };
     assert_eq!(run("right"), ("2".to_owned(), 0));
+    // The program checks that an event needs the store to the register.
+    let arm = || assert_eq!(run("unarmed"), ("1".to_owned(), 0));
+    arm();
     let check_all = || {
         for (part, completions, bad) in [
             ("silent", 0, 1),
@@ -196,5 +200,6 @@ fn wrong_doorbells_are_counted() {
     check_all();
     let _parameter = CardParameter::set("dynamic", "Y");
     check_all();
+    arm();
     fs::remove_file(program).expect("remove the program");
 }

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@
 
 static struct ibv_context *context;
 static struct ibv_pd *pd;
+static struct ibv_comp_channel *channel;
 static struct ibv_cq *cq;
 static struct ibv_qp *qp;
 static struct mlx5dv_qp queue;
@@ -37,7 +39,9 @@ static void create(void)
 
 	pd = ibv_alloc_pd(context);
 	CHECK(pd);
-	cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+	channel = ibv_create_comp_channel(context);
+	CHECK(channel);
+	cq = ibv_create_cq(context, 16, NULL, channel, 0);
 	CHECK(cq);
 	init.send_cq = init.recv_cq = cq;
 	qp = ibv_create_qp(pd, &init);
@@ -105,6 +109,23 @@ static void ring(uint64_t word)
 	*(volatile uint64_t *)queue.bf.reg = word;
 }
 
+/* Returns 1 if the completion channel has an event, and 0 otherwise. */
+static int has_event(void)
+{
+	struct pollfd waits = { .fd = channel->fd, .events = POLLIN };
+
+	return poll(&waits, 1, 0);
+}
+
+static void take_event(void)
+{
+	struct ibv_cq *of;
+	void *unused;
+
+	CHECK(!ibv_get_cq_event(channel, &of, &unused) && of == cq);
+	ibv_ack_cq_events(of, 1);
+}
+
 /* Returns two numbers in the byte order of the device. */
 static uint64_t big_endian(uint32_t high, uint32_t low)
 {
@@ -154,6 +175,17 @@ static void run(const char *part)
 		ring(*(uint64_t *)send);
 	} else if (!strcmp(part, "other_completion_queue")) {
 		*(volatile uint64_t *)(completions.cq_uar + ARM) = big_endian(0, completions.cqn + 1);
+	} else if (!strcmp(part, "unarmed")) {
+		/* The record alone does not arm the queue: the first arm word has the number 0 and the index 0. */
+		((volatile __be32 *)completions.dbrec)[1] = 0;
+		record(1);
+		ring(first);
+		sweep();
+		CHECK(!has_event());
+		*(volatile uint64_t *)(completions.cq_uar + ARM) = big_endian(0, completions.cqn);
+		sweep();
+		CHECK(has_event() == 1);
+		take_event();
 	} else {
 		CHECK(!"part");
 	}
@@ -176,6 +208,7 @@ int main(int count, char **arguments)
 	polled = ibv_poll_cq(cq, 16, wc);
 	CHECK(polled >= 0);
 	printf("%d\n", polled);
-	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
+	CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(channel));
+	CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
 	return 0;
 }

@@ -5,14 +5,17 @@
 use std::fs;
 use std::mem::{offset_of, size_of};
 
+use rdmacm::ErrorKind;
 use rdmacm::Result;
 use rdmacm::verbs::{
-    CompletionQueue, Context, ProtectionDomain, QueuePair, QueuePairCaps, QueuePairInit, SendFlags,
-    SendOperation, SharedReceiveQueue, SharedReceiveQueueAttributes,
+    AddressHandle, CompletionQueue, Context, ProtectionDomain, QueuePair, QueuePairCaps,
+    QueuePairInit, SendFlags, SendOperation, SharedReceiveQueue, SharedReceiveQueueAttributes,
 };
 use rdmacm_tests::roce::CardParameter;
 use rdmacm_tests::{mount_debugfs, promised_device};
-use verbs_abi::mlx5::{mlx5_ib_alloc_ucontext_resp, mlx5_ib_create_qp_resp};
+use verbs_abi::mlx5::{
+    mlx5_ib_alloc_ucontext_resp, mlx5_ib_create_qp_resp, mlx5_user_cmds_supp_uhw,
+};
 
 use crate::fixtures::{device, objects, roce_name};
 use crate::io::{post_nothing, push_inline, receive_nothing};
@@ -170,4 +173,38 @@ fn impossible_answer_is_reported() {
         let error = use_with(&alteration).expect_err("the answer should be refused").to_string();
         assert!(error.contains(expected), "{alteration}: {error}");
     }
+}
+
+/// Older kernels return no MAC address in the answer to CREATE_AH, which the answer for a context shows.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn unresolved_datagram_address_is_reported() {
+    promised_device(roce_name());
+    mount_debugfs();
+    // The word has the version of completions, the commands with driver data, and two other bytes.
+    let offset = offset_of!(mlx5_ib_alloc_ucontext_resp, cqe_version);
+    assert_eq!(offset_of!(mlx5_ib_alloc_ucontext_resp, cmds_supp_uhw), offset + 1);
+    let queries = mlx5_user_cmds_supp_uhw::MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE.bits();
+    let resolves = mlx5_user_cmds_supp_uhw::MLX5_USER_CMDS_SUPP_UHW_CREATE_AH.bits();
+    let before = objects();
+    for (commands, is_supported) in [(queries, false), (queries | resolves, true)] {
+        let word = u32::from_ne_bytes([1, commands, 1, 1]);
+        fs::write(ANSWER, format!("set alloc_ucontext {offset} {word}")).expect("alter");
+        let context = Context::open(&device(roce_name())).expect("open");
+        assert_eq!(fs::read_to_string(ANSWER).expect("read"), "", "alteration should happen");
+        let pd = ProtectionDomain::new(&context).expect("protection domain");
+        let to = manual_qp::address();
+        match AddressHandle::new(&pd, &to) {
+            Ok(_) => assert!(is_supported, "handle should be refused"),
+            Err(error) => {
+                assert!(!is_supported, "{error}");
+                assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
+                let text = error.to_string();
+                let expected = "a kernel that does not resolve the addresses of datagrams";
+                assert!(text.starts_with("cannot create an address handle"), "{text}");
+                assert!(text.contains(expected) && text.contains(roce_name()), "{text}");
+            }
+        }
+    }
+    assert_eq!(objects(), before);
 }

@@ -67,10 +67,15 @@ impl Drop for CardParameter {
 
 /// Returns the number of faults of programs that the card has counted. A correct driver causes none.
 pub fn bad_requests() -> u64 {
+    card_count("bad")
+}
+
+/// Returns a count of the card, by its name in `mlx5_card/stats`.
+pub fn card_count(name: &str) -> u64 {
     let stats = fs::read_to_string("/sys/kernel/debug/mlx5_card/stats").expect("the counts");
-    let bad = stats
+    let count = stats
         .lines()
-        .find_map(|line| line.strip_prefix("bad "))
-        .expect("the card should count faults");
-    bad.parse().expect("a number")
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+        .expect("the card should have this count");
+    count.parse().expect("a number")
 }

@@ -28,7 +28,7 @@
 #define CARD_MTU	IB_MTU_1024
 #define CARD_DEVICES	4
 #define CARD_GIDS	256
-#define CARD_UARS	64			/* most register pages of a context */
+#define CARD_UARS	256			/* most register pages of a context, as libmlx5 has */
 #define CARD_BF_OFFSET	0x800
 #define CARD_ARM_OFFSET	0x20			/* offset of the register that arms completion queues, in its page */
 #define CARD_BF_SIZE	512			/* largest size of a register, with two buffers */
@@ -37,6 +37,9 @@
 #define CARD_RQ_DESC	512
 #define CARD_MAX_CQE	(1 << 22)
 #define CARD_MAX_SGE	32
+#define CARD_FW_MAJOR	16			/* version of the firmware */
+#define CARD_FW_MINOR	35
+#define CARD_FW_SUBMINOR	4030
 #define CARD_MAX_RD_ATOMIC	16
 /* Flag of the UMR control segment: the window must not be bound. The kernel's headers have no name for it. */
 #define CARD_UMR_CHECK_FREE	(1 << 5)

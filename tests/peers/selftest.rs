@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::{env, process};
 
+use rdmacm::device::{self, Device};
 use rdmacm_tests::promised;
 use rdmacm_tests::roce::{is_card, roce_ip, roce_name};
 use serde_json::Value;
@@ -12,7 +13,7 @@ use crate::SIW;
 use crate::rping::{Program, port};
 
 /// Checks of the commands, in the order of the report.
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 13] = [
     "open the device",
     "port and GIDs",
     "memory region",
@@ -23,6 +24,9 @@ const COMMANDS: [&str; 10] = [
     "queue pairs of other types",
     "memory windows",
     "XRC domain",
+    "write with immediate data",
+    "shared receives",
+    "unreliable connection",
 ];
 
 /// Checks of a connection, in the order of the report.
@@ -42,12 +46,15 @@ const CONNECTION: [&str; 12] = [
 ];
 
 /// Checks of features that siw does not have.
-const NOT_ON_SIW: [&str; 8] = [
+const NOT_ON_SIW: [&str; 11] = [
     "resized completion queue",
     "immediate data",
     "queue pairs of other types",
     "memory windows",
     "XRC domain",
+    "write with immediate data",
+    "shared receives",
+    "unreliable connection",
     "atomics",
     "window that the peer invalidates",
     "datagrams",
@@ -74,22 +81,30 @@ fn read(path: &PathBuf) -> Value {
     serde_json::from_str(&text).expect("the report should be JSON")
 }
 
-/// Checks the facts about the only device of the report, and that the results are those that `device` should have.
+/// Checks that the report is about `device` only, and has the results that this device should have.
 #[track_caller]
 fn assert_checks(report: &Value, device: &str, names: &[&str]) {
     assert_eq!(report["devices"].as_array().map(Vec::len), Some(1), "{report:#}");
-    let found = &report["devices"][0];
+    assert_device(&report["devices"][0], device, names);
+    let kernel = report["machine"]["kernel"].as_str().expect("the kernel should be named");
+    let promised = promised("RDMACM_TEST_KERNEL");
+    assert!(kernel.starts_with(&promised) || promised == "latest", "{kernel}");
+}
+
+/// Checks the facts about a device, and that the results are those that `device` should have.
+#[track_caller]
+fn assert_device(found: &Value, device: &str, names: &[&str]) {
     let facts = &found["device"];
     assert_eq!(facts["name"], device);
+    // The version of `tests/kmod/mlx5/card.h`. Software devices have no firmware.
+    let firmware = if is_card() { Value::from("16.35.4030") } else { Value::Null };
+    assert_eq!(facts["firmware"], firmware);
     let driver = match device {
         "siw0" => "siw",
         _ if is_card() => "mlx5",
         _ => "rxe",
     };
     assert_eq!((&facts["driver"], &facts["ports"][0]["state"]), (&driver.into(), &"ACTIVE".into()));
-    let kernel = report["machine"]["kernel"].as_str().expect("the kernel should be named");
-    let promised = promised("RDMACM_TEST_KERNEL");
-    assert!(kernel.starts_with(&promised) || promised == "latest", "{kernel}");
 
     let checks = found["checks"].as_array().expect("the checks should be a list");
     let made: Vec<_> = checks.iter().filter_map(|check| check["check"].as_str()).collect();
@@ -119,6 +134,49 @@ fn alone() -> Vec<&'static str> {
 fn device_passes_selftest() {
     let name = roce_name();
     assert_checks(&report(&["-d", name], name), name, &alone());
+}
+
+/// Runs the program without arguments, except for the path of the report. Its memory must stay bounded.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn all_devices_pass_selftest() {
+    const MOST_KIB: u64 = 64 << 10;
+    let path = report_path("all");
+    let output = path.display().to_string();
+    let mut program = Program::Ours.run("selftest", &["-o", &output]);
+    let status = format!("/proc/{}/status", program.id());
+    let (mut lines, mut most) = (Vec::new(), 0);
+    while let Some(line) = program.next_line() {
+        lines.push(line.to_owned());
+        // The peak of the process never decreases. The file has no peak after the end of the process.
+        let status = fs::read_to_string(&status).unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
+        most = peak.map_or(most, |peak| peak.trim().parse::<u64>().expect("a number"));
+    }
+    let ended = program.finish();
+    assert!(ended.status.success(), "{}: {}\n{lines:#?}", ended.status, ended.stderr);
+    assert!((1..MOST_KIB).contains(&most), "peak of {most} KiB");
+
+    let report = read(&path);
+    let found = report["devices"].as_array().expect("the devices should be a list");
+    let names = found.iter().map(|found| found["device"]["name"].as_str().expect("a name"));
+    let devices = device::list().expect("list the devices");
+    assert!(names.eq(devices.iter().map(Device::name)), "{report:#}");
+    let mut sum = 0;
+    for (found, device) in found.iter().zip(&devices) {
+        assert_device(found, device.name(), &alone());
+        let checks = found["checks"].as_array().expect("the checks should be a list");
+        sum += checks.iter().map(|check| check["ms"].as_u64().expect("a time")).sum::<u64>();
+    }
+    // The guest has a software emulation of its processors, so the total has no limit here.
+    let total = report["total_ms"].as_u64().expect("a time");
+    assert!(total >= sum, "{sum} ms in {total} ms");
+    assert!(lines.iter().any(|line| line.starts_with("total time: ")), "{lines:#?}");
+    for feature in report["not_exercised"].as_array().expect("the features should be a list") {
+        let line = format!("not exercised: {}", feature.as_str().expect("a name"));
+        assert!(lines.contains(&line), "{lines:#?}");
+    }
+    println!("peak of {most} KiB, {total} ms");
 }
 
 #[test]

@@ -1,53 +1,71 @@
 //! The last check: no object of this program is left, and the device has no more objects than before.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::thread;
 use std::time::Instant;
 
-use rdmacm::device::{Device, ResourceCounts};
+use rdmacm::device::Device;
 
 use super::TIMEOUT;
 use super::report::{Problem, ensure};
 
-/// The objects before the checks.
-pub(super) struct Before {
-    counts: ResourceCounts,
+/// The objects of the device and of this program at one time.
+pub(super) struct Snapshot {
+    /// Number of the objects of each type on the device.
+    counts: Vec<(String, u64)>,
+    /// Device files that this process has open or has mapped.
     handles: Vec<String>,
 }
 
-impl Before {
+impl Snapshot {
     pub(super) fn take(device: &Device) -> Result<Self, Problem> {
-        Ok(Self { counts: device.resources()?, handles: handles()? })
+        let counts = device.resources()?;
+        let counts = counts.iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        Ok(Self { counts, handles: handles()? })
     }
 
-    /// Waits until no more objects exist than before, for at most [`TIMEOUT`].
-    ///
-    /// The kernel destroys all objects of a program that has closed its device files, so open files are a failure. The
-    /// counts of the device include the objects of other programs, so a higher count is reported as skipped.
-    pub(super) fn compare(&self, device: &Device) -> Result<String, Problem> {
+    /// Waits until no more objects exist than in this snapshot, for at most [`TIMEOUT`].
+    pub(super) fn wait_until_nothing_is_left(&self, device: &Device) -> Result<String, Problem> {
         let start = Instant::now();
         loop {
-            let (counts, handles) = (device.resources()?, handles()?);
-            let has_more_handles = handles.len() > self.handles.len();
-            let is_more = |(name, count)| count > self.counts.count(name).unwrap_or(0);
-            if !has_more_handles && !counts.iter().any(is_more) {
-                return Ok(counts.to_string());
-            }
+            let compared = compare(self, &Self::take(device)?);
             // The kernel may destroy objects of connections a moment after their end.
-            if start.elapsed() < TIMEOUT {
-                thread::sleep(TIMEOUT / 600);
-                continue;
+            if compared.is_ok() || start.elapsed() >= TIMEOUT {
+                return compared;
             }
-            let text = format!("not closed: {}", handles.join(", "));
-            ensure(!has_more_handles, text)?;
-            return Err(Problem::Missing(format!(
-                "this program has closed its files, but the device has more objects than before: {}, and now {counts}; \
-                 other programs may use it",
-                self.counts
-            )));
+            thread::sleep(TIMEOUT / 600);
         }
     }
+
+    /// Returns the number of objects of a type.
+    fn count(&self, name: &str) -> u64 {
+        self.counts.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count)
+    }
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = self.counts.iter().map(|(name, count)| format!("{name} {count}"));
+        f.write_str(&counts.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// Returns the counts of `after`, or the problem of objects that are left since `before`.
+///
+/// The kernel destroys all objects of a program that has closed its device files, so open files are a failure. The counts
+/// of the device include the objects of other programs, so a higher count is reported as skipped.
+fn compare(before: &Snapshot, after: &Snapshot) -> Result<String, Problem> {
+    let text = format!("not closed: {}", after.handles.join(", "));
+    ensure(after.handles.len() <= before.handles.len(), text)?;
+    if after.counts.iter().any(|(name, count)| *count > before.count(name)) {
+        return Err(Problem::Missing(format!(
+            "this program has closed its files, but the device has more objects than before: {before}, and now {after}; \
+             other programs may use it"
+        )));
+    }
+    Ok(after.to_string())
 }
 
 /// Returns the device files that this process has open or has mapped.
@@ -73,6 +91,31 @@ fn is_of_devices(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn snapshot(counts: &[(&str, u64)], handles: &[&str]) -> Snapshot {
+        let counts = counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        Snapshot { counts, handles: handles.iter().map(|text| (*text).to_owned()).collect() }
+    }
+
+    #[test]
+    fn each_leftover_is_noticed() {
+        const FILE: &str = "/dev/infiniband/uverbs0";
+        let before = snapshot(&[("pd", 1), ("qp", 2)], &[FILE]);
+        for (counts, handles) in
+            [(&[("pd", 1), ("qp", 2)][..], &[FILE][..]), (&[("pd", 0), ("qp", 2), ("new", 0)], &[])]
+        {
+            compare(&before, &snapshot(counts, handles)).expect("nothing is left");
+        }
+        for counts in [&[("pd", 2), ("qp", 1)][..], &[("pd", 1), ("qp", 2), ("mr", 1)]] {
+            let left = compare(&before, &snapshot(counts, &[FILE])).expect_err("an object is left");
+            let Problem::Missing(text) = left else { panic!("{left:?}") };
+            assert!(text.contains("pd 1, qp 2, and now pd "), "{text}");
+        }
+        let open = snapshot(&[("pd", 1), ("qp", 2)], &[FILE, "/dev/infiniband/rdma_cm"]);
+        let left = compare(&before, &open).expect_err("a file is open");
+        let Problem::Wrong(text) = left else { panic!("{left:?}") };
+        assert_eq!(text, "not closed: /dev/infiniband/uverbs0, /dev/infiniband/rdma_cm");
+    }
 
     #[test]
     fn only_files_of_devices_are_counted() {

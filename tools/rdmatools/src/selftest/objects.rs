@@ -1,4 +1,4 @@
-//! Checks of commands: each type of object is created, changed, queried and destroyed.
+//! Checks of commands, which create and destroy objects and change some of them.
 
 use rdmacm::device::{Device, Transport};
 use rdmacm::verbs::{
@@ -7,6 +7,7 @@ use rdmacm::verbs::{
     QueuePairInit, SharedReceiveQueue, SharedReceiveQueueAttributes, XrcDomain,
 };
 
+use super::loopback;
 use super::report::{Check, Problem, ensure};
 
 /// Checks the objects of `device`.
@@ -32,6 +33,7 @@ pub(super) fn checks(device: &Device, mut add: impl FnMut(Check)) {
     add(Check::optional("queue pairs of other types", || other_types(&context)));
     add(Check::optional("memory windows", || memory_windows(&context)));
     add(Check::optional("XRC domain", || xrc_domain(&context)));
+    loopback::checks(&context, &mut add);
 }
 
 fn port(context: &Context) -> Result<String, Problem> {

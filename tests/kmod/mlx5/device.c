@@ -95,7 +95,7 @@ static int card_query_device(struct ib_device *device, struct ib_device_attr *at
 	struct mlx5_ib_query_device_resp resp = {};
 
 	memset(attr, 0, sizeof(*attr));
-	attr->fw_ver = 16ULL << 32 | 35 << 16 | 4030;
+	attr->fw_ver = (u64)CARD_FW_MAJOR << 32 | CARD_FW_MINOR << 16 | CARD_FW_SUBMINOR;
 	attr->sys_image_guid = device->node_guid;
 	attr->vendor_id = 0x02c9;
 	attr->vendor_part_id = 4119;
@@ -170,6 +170,11 @@ static int card_get_port_immutable(struct ib_device *device, u32 port, struct ib
 static enum rdma_link_layer card_get_link_layer(struct ib_device *device, u32 port)
 {
 	return IB_LINK_LAYER_ETHERNET;
+}
+
+static void card_get_dev_fw_str(struct ib_device *device, char *text)
+{
+	snprintf(text, IB_FW_VERSION_NAME_MAX, "%d.%d.%04d", CARD_FW_MAJOR, CARD_FW_MINOR, CARD_FW_SUBMINOR);
 }
 
 static int card_query_pkey(struct ib_device *device, u32 port, u16 index, u16 *pkey)
@@ -250,6 +255,7 @@ static const struct ib_device_ops card_ops = {
 	.detach_mcast = card_detach_mcast,
 	.disassociate_ucontext = card_disassociate_ucontext,
 	.get_dma_mr = card_get_dma_mr,
+	.get_dev_fw_str = card_get_dev_fw_str,
 	.get_link_layer = card_get_link_layer,
 	.get_port_immutable = card_get_port_immutable,
 	.mmap = card_mmap,

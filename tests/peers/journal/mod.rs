@@ -444,7 +444,7 @@ fn environment_variables_match_c() {
             with_parameter("dynamic", "Y", compare_all);
         });
     }
-    // The smallest number is rounded up, and the largest one takes a second for each context.
+    // The smallest number is rounded up. All scripts would take minutes with the largest one.
     for registers in ["15", "512"] {
         let compare = || drop(compare(&scripts::shared_registers()));
         scenario::with_variable("MLX5_TOTAL_UUARS", registers, || {

@@ -69,7 +69,7 @@ fn impurities(text: &str) -> BTreeSet<String> {
     let paths = found.uses.iter().map(|used| &used.path).chain(&found.paths);
     let in_paths = paths.flat_map(|path| {
         let module = path.segments.first().filter(|first| *first == "crate");
-        let module = module.and(path.segments.get(1));
+        let module = module.and_then(|_| path.segments.get(1));
         let module = module.filter(|module| IMPURE_MODULES.contains(&module.as_str()));
         let names = path.segments.iter().filter(|name| IMPURE_NAMES.contains(&name.as_str()));
         names.chain(module).cloned().collect::<Vec<_>>()

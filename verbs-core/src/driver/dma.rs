@@ -58,9 +58,9 @@ pub fn store_barrier() {
     fence(Ordering::SeqCst);
 }
 
-/// Makes later loads of ordinary memory see what the device stored before a word that was loaded earlier.
+/// Makes later loads see all that a device stored before the word that was loaded last.
 ///
-/// That word must have been loaded with [`Acquire`](Ordering::Acquire), so that the compiler keeps the order too.
+/// This holds for ordinary memory. That word must have been loaded with [`Acquire`](Ordering::Acquire), so that the compiler keeps the order too.
 #[inline(always)]
 pub fn load_barrier() {
     record(Event::LoadBarrier);

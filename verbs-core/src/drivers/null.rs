@@ -53,7 +53,7 @@ impl Null {
         Self { last_number: AtomicU32::new(0), doorbells: Arc::default(), flush }
     }
 
-    /// Returns the number of times that a doorbell of the device was rung. The number changes with each of them.
+    /// Returns the number of times that a doorbell of the device was rung, which each doorbell changes.
     pub fn doorbells(&self) -> Arc<Mutex<u64>> {
         Arc::clone(&self.doorbells)
     }

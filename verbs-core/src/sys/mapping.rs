@@ -19,10 +19,8 @@ use nix::errno::Errno;
 use nix::sys::mman::mprotect;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use super::page::PAGE;
 use super::process::Process;
-
-/// The length of a page, or less.
-pub(super) const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is not zero");
 
 /// A range of memory, which it owns until it is dropped: readable and writable, except for
 /// [registers](Mapping::registers).

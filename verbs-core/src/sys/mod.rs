@@ -13,6 +13,7 @@ pub mod command;
 pub mod mapping;
 pub mod node;
 pub mod ownership;
+mod page;
 pub mod per_process;
 pub mod process;
 pub mod uverbs;

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::command::CommandError;
-use super::mapping::PAGE;
 use super::ownership::NotOwner;
+use super::page::PAGE;
 
 /// A process, as distinct from the ones that it forked from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

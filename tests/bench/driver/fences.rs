@@ -38,7 +38,7 @@ pub(crate) fn count_chosen(
 ) -> Result<u64, Box<dyn Error>> {
     let mut options = vec!["--dump-instr=yes".to_owned(), "--dump-line=no".to_owned()];
     options.extend(functions.iter().map(|function| format!("--toggle-collect={function}")));
-    let file = callgrind(&options, program, arguments)?;
+    let file = callgrind(&[], &options, program, arguments)?;
     let executed = executed(&fs::read_to_string(file)?)?;
     if executed.is_empty() {
         return Err(format!("the profiler does not know {}", functions.join(", ")).into());

@@ -30,7 +30,7 @@ const KINDS: [(&str, &str, &str); 12] = [
 
 /// Counts with the programs in `directory`.
 pub(crate) fn rows(directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
-    let profile = |program| profile_with(&[], &directory.join(program), &[&COUNT.to_string()]);
+    let profile = |program| profile_with(&[], &[], &directory.join(program), &[&COUNT.to_string()]);
     let each = |profile: &str, function: &str| -> Result<f64, Box<dyn Error>> {
         let total = instructions(profile, function);
         let total = total.ok_or_else(|| format!("the profiler does not know {function}"))?;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::poll_group::{End, Event, Member, Message, PollGroupConfig};
-use rdmacm::endpoint::{Connection, ConnectionConfig, Connector, Listener, PollGroup};
+use rdmacm::endpoint::{Connection, ConnectionConfig, Connector, Listener, PollGroup, task};
 
 use crate::child::in_child;
 use crate::endpoint_connect::objects_at;
@@ -491,4 +491,59 @@ fn forked_child_is_refused() {
     group.group.post_bytes(member, b"after").expect("post");
     receives_bytes(&client, b"after");
     in_child(|| drop(group));
+}
+
+/// Sends the messages of `member` back, in one task, until the member ends.
+async fn echo_until_end(group: PollGroup, member: Member) -> End {
+    let mut group = task::PollGroup::from_blocking(group).expect("register");
+    let mut events = Vec::new();
+    loop {
+        group.wait(&mut events).await.expect("wait");
+        for event in events.drain(..) {
+            match event {
+                Event::Message(member, message) => {
+                    group.get_mut().post_bytes(member, &message).expect("post");
+                }
+                Event::Ended(found, end) if found == member => return end,
+                other => panic!("{other:?} instead of a message of {member}"),
+            }
+        }
+    }
+}
+
+fn task_serves_member(address: SocketAddr, run: impl FnOnce(PollGroup, Member) -> End) {
+    let listener = Listener::bind(address).expect("listen");
+    let mut group = Group::new(address, &small());
+    let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            // More messages than receive buffers, and more than a task handles without a pause.
+            for number in 0..200 {
+                client.post_bytes(&[number]).expect("post");
+                receives_bytes(&client, &[number]);
+            }
+            client.close(LONG).expect("close");
+        });
+        let end = run(group.group, member);
+        assert!(matches!(end, End::Peer), "{end:?}");
+        asking.join().expect("client should not panic");
+    });
+}
+
+fn run_on_tokio(group: PollGroup, member: Member) -> End {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(echo_until_end(group, member))
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn task_serves_group() {
+    task_serves_member(roce(0), run_on_tokio);
+    task_serves_member(roce(0), |group, member| smol::block_on(echo_until_end(group, member)));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_task_serves_group() {
+    task_serves_member(siw(0), run_on_tokio);
 }

@@ -10,5 +10,5 @@
 //! ```
 pub use super::task::runtime::smol::SmolRuntime;
 pub use super::task::{
-    Connection, DatagramSocket, ExportedMemory, Incoming, Listener, MulticastGroup,
+    Connection, DatagramSocket, ExportedMemory, Incoming, Listener, MulticastGroup, PollGroup,
 };

@@ -55,5 +55,5 @@
 //! # See also
 //!
 //! - [Running services](super::services) describes how to stop a server and how to reconnect.
-//! - [Poll groups](crate::endpoint::poll_group) serve thousands of connections in one thread.
+//! - [Poll groups](crate::endpoint::poll_group) serve thousands of connections in one thread or task.
 //! - [Improving performance](super::performance) lists the costs of waiting.

@@ -1,6 +1,7 @@
 //! The descriptor on which the owner of a group waits.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -21,7 +22,7 @@ const KEEP_ALIVE: u64 = 4;
 
 /// An epoll instance over all that a group waits for.
 #[derive(Debug)]
-pub(super) struct Descriptor(Epoll);
+pub(super) struct Descriptor(Arc<Epoll>);
 
 /// The sources that can be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,7 +57,12 @@ impl Descriptor {
         epoll.add(channel, readable(EVENT)).map_err(failed)?;
         epoll.add(completions, once).map_err(failed)?;
         epoll.add(wakeup, readable(WAKEUP)).map_err(failed)?;
-        Ok(Self(epoll))
+        Ok(Self(Arc::new(epoll)))
+    }
+
+    /// Returns the epoll instance, for a runtime that watches it.
+    pub(super) fn epoll(&self) -> Arc<Epoll> {
+        Arc::clone(&self.0)
     }
 
     /// Adds the timer of attempts. Dropping the timer removes it.

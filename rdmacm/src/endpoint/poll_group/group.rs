@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
+use nix::sys::epoll::Epoll;
+
 use super::config::PollGroupConfig;
 use super::descriptor::Descriptor;
 use super::event::Event;
@@ -123,6 +125,11 @@ impl PollGroup {
         let is_iwarp = context.transport() == Transport::Iwarp;
         let completions = CompletionChannel::new(&context)?;
         Self::over(&context, is_iwarp, completions, EventChannel::new()?, config)
+    }
+
+    /// Returns the epoll instance of the group, for a runtime that watches it.
+    pub(in crate::endpoint) fn epoll(&self) -> Arc<Epoll> {
+        self.descriptor.epoll()
     }
 
     /// Creates a group whose events arrive on `completions` and `channel`.

@@ -33,6 +33,8 @@
 //! # Ok::<(), rdmacm::Error>(())
 //! ```
 //!
+//! A task waits for the events by [`task::PollGroup`](super::task::PollGroup).
+//!
 //! In this program, an error of one member ends all. The example `poll_group` accepts further clients in the same loop,
 //! and a client that has ended or that has no free buffer does not affect the others:
 //!

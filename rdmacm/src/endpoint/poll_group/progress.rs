@@ -64,8 +64,7 @@ impl PollGroup {
     /// Appends the events of the members to `events`, without waiting. Returns their number.
     ///
     /// For event loops: after the call the descriptor ([`AsFd`](std::os::fd::AsFd)) becomes readable, level-triggered, when
-    /// there is an event. It may be readable without one. A task awaits the descriptor by the means of its runtime, such as
-    /// `AsyncFd` of Tokio.
+    /// there is an event. It may be readable without one. A task uses [`task::PollGroup`](crate::endpoint::task::PollGroup).
     ///
     /// # Errors
     ///

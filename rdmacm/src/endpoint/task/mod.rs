@@ -58,6 +58,7 @@
 //! - In [`DatagramSocket::resolve_peer`], which creates an id and destroys it with the answer or the future.
 //! - In [`DatagramSocket::join_multicast`], which joins the group, and leaves it if the future is dropped.
 //! - When a waiting socket answers peers that resolve it.
+//! - In all calls of a [`PollGroup`].
 //! - When a request is posted or a [`Message`] is dropped after the queue pair has failed. The request is then flushed.
 //!   On siw the library creates a private queue pair for the flush; a later call destroys it.
 //! - In the first call after the peer has ended the connection, which sends the disconnect command.
@@ -74,6 +75,7 @@ mod failure;
 mod incoming;
 mod listener;
 mod multicast_group;
+mod poll_group;
 pub(super) mod runtime;
 mod sending;
 #[cfg(feature = "futures-core")]
@@ -97,4 +99,5 @@ pub use exported_memory::ExportedMemory;
 pub use incoming::Incoming;
 pub use listener::Listener;
 pub use multicast_group::MulticastGroup;
+pub use poll_group::PollGroup;
 pub use runtime::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};

@@ -79,7 +79,7 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Work that may block the thread that runs it.
 pub type BlockingWork = Box<dyn FnOnce() + Send>;
 
-/// The descriptor of a connection, socket or listener, which stays open as long as this.
+/// The descriptor of a connection, socket, listener or poll group, which stays open as long as this.
 ///
 /// It is an epoll instance and is watched for readability alone. Nothing may be read from it or changed in it.
 /// [`Runtime::register`] receives it.

@@ -1,0 +1,130 @@
+//! [`PollGroup`], whose events a task waits for.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+
+use super::default_runtime::default_runtime;
+use super::failure::refused;
+use super::runtime::{Descriptor, RegisteredFd, Runtime};
+use super::turn::{end_turn, poll_turn};
+use crate::endpoint;
+use crate::endpoint::poll_group::Event;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
+
+/// A [poll group](endpoint::poll_group) that belongs to a task.
+///
+/// [`get_mut`](Self::get_mut) returns the group, whose calls do not wait for peers. The thread of the task issues the
+/// kernel commands of the group, as [Costs](endpoint::poll_group#costs) describes. Dropping the group destroys its kernel
+/// objects in that thread.
+///
+/// # Examples
+///
+/// A task that sends all messages back until the last member has ended:
+///
+/// ```no_run
+/// use rdmacm::endpoint;
+/// use rdmacm::endpoint::poll_group::Event;
+/// use rdmacm::endpoint::task::PollGroup;
+///
+/// async fn serve(group: endpoint::PollGroup) -> rdmacm::Result<()> {
+///     let mut group = PollGroup::from_blocking(group)?;
+///     let mut events = Vec::new();
+///     while !group.get_ref().is_empty() {
+///         group.wait(&mut events).await?;
+///         for event in events.drain(..) {
+///             if let Event::Message(member, message) = event {
+///                 group.get_mut().post_bytes(member, &message)?;
+///             }
+///         }
+///     }
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug)]
+pub struct PollGroup {
+    // Declared first: the runtime stops watching the descriptor before it is closed.
+    registered: Box<dyn RegisteredFd>,
+    group: endpoint::PollGroup,
+}
+
+impl PollGroup {
+    /// Waits until there are events, and appends them to `events`. Returns their number.
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`endpoint::PollGroup::poll`].
+    /// - ECANCELED if the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, no event is lost: a later call returns it.
+    pub async fn wait(&mut self, events: &mut Vec<Event>) -> Result<usize> {
+        let Self { registered, group } = self;
+        poll_fn(|context| {
+            ready!(poll_turn(context));
+            loop {
+                let count = group.poll(events)?;
+                if count > 0 {
+                    return Poll::Ready(Ok(count));
+                }
+                match registered.poll_readable(context) {
+                    Poll::Ready(readable) => {
+                        readable.map_err(|error| refused("wait for", SUBJECT, &error))?;
+                    }
+                    Poll::Pending => {
+                        end_turn();
+                        return Poll::Pending;
+                    }
+                }
+            }
+        })
+        .await
+    }
+
+    /// Returns the group.
+    pub fn get_ref(&self) -> &endpoint::PollGroup {
+        &self.group
+    }
+
+    /// Returns the group, to connect, accept, send and end members.
+    ///
+    /// [`endpoint::PollGroup::wait`] blocks the thread; a task calls [`wait`](Self::wait).
+    pub fn get_mut(&mut self) -> &mut endpoint::PollGroup {
+        &mut self.group
+    }
+
+    /// Converts an [`endpoint::PollGroup`] into one for a task of the [default runtime](super#runtimes).
+    ///
+    /// # Errors
+    ///
+    /// In addition to the errors of [`from_blocking_with`](Self::from_blocking_with):
+    /// - [`ErrorKind::Unsupported`] if there is no default runtime.
+    pub fn from_blocking(group: endpoint::PollGroup) -> Result<Self> {
+        Self::from_blocking_with(group, default_runtime()?)
+    }
+
+    /// Converts an [`endpoint::PollGroup`] into one for a task of `runtime`.
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`Runtime::register`]. Tokio and smol return ENOMEM or ENOSPC if the runtime cannot watch as
+    ///   many descriptors. Tokio returns [`ErrorKind::Unsupported`] if the runtime has no I/O or no time.
+    pub fn from_blocking_with(
+        group: endpoint::PollGroup,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Self> {
+        let registered = runtime.register(Descriptor::new(group.epoll()));
+        let registered = registered.map_err(|error| refused("watch", SUBJECT, &error))?;
+        Ok(Self { registered, group })
+    }
+
+    /// Converts the group into one for threads and event loops.
+    pub fn into_blocking(self) -> endpoint::PollGroup {
+        self.group
+    }
+}
+
+const SUBJECT: &str = "a poll group";

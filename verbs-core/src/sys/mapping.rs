@@ -56,7 +56,9 @@ struct Range {
     start: Place,
     length: NonZeroUsize,
     /// The process that has the memory, if its children do not have it.
-    only_in: Option<Process>,
+    ///
+    /// Boxed, because most ranges have none: an idle connection keeps several ranges.
+    only_in: Option<Box<Process>>,
 }
 
 impl Mapping {
@@ -113,7 +115,7 @@ impl Mapping {
         // SAFETY: the range is the new mapping. The advice does not change the memory of this process.
         unsafe { madvise(mapping.start().cast(), length, MmapAdvise::MADV_DONTFORK)? };
         let range = Arc::get_mut(&mut mapping.range).expect("the mapping is new");
-        range.only_in = Some(Process::current());
+        range.only_in = Some(Box::new(Process::current()));
         Ok(mapping)
     }
 
@@ -194,7 +196,7 @@ const READ_WRITE: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
 
 impl Drop for Range {
     fn drop(&mut self) {
-        if self.only_in.is_some_and(|process| !process.is_current()) {
+        if self.only_in.as_ref().is_some_and(|process| !process.is_current()) {
             return;
         }
         // SAFETY: all pages of the range were mapped for the mappings that hold the range. These mappings are its only

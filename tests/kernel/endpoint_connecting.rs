@@ -257,7 +257,8 @@ fn every_phase_ends_at_deadline() {
     }
     let error = late.try_wait().expect_err("the deadline has passed");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
-    assert_eq!(error.operation(), ADDRESS, "{error}");
+    assert_eq!(error.operation(), ANSWER, "{error}");
+    assert_eq!(error.hint(), Some("raise `total_timeout`"), "{error}");
     let connector = Connector::new().response_timeout(short);
     times_out(connector.start_connect(server).expect("start"), ANSWER);
     drop(listener.accept_timeout(LONG).expect("its request"));

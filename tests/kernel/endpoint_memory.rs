@@ -23,7 +23,7 @@ const CONNECTIONS: usize = 8;
 /// that the peer's program sent along is not counted. The buffers themselves, and the queues that the driver maps, are
 /// not on the heap.
 const HEAP: isize = 4096;
-const HEAP_FOR_TASKS: isize = 4480;
+const HEAP_FOR_TASKS: isize = 4576;
 const HEAP_OF_BUFFER: isize = 64;
 
 /// Returns the bytes that mlx5 keeps in tables of the identifiers of posted requests.

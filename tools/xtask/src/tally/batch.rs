@@ -13,11 +13,11 @@ use guest::report::{Frame, Status};
 use tool_error::{Context, Error, Result};
 
 use crate::host;
-use crate::tally::ProgramResult;
 use crate::tally::card;
 use crate::tally::libtest::{Artifact, Counts};
 use crate::tally::progress::Progress;
 use crate::tally::watch::{Ending, Event, Outcome as TestOutcome, Watch};
+use crate::tally::{FailedTest, ProgramResult};
 use crate::testbed::guest_pair;
 use crate::testbed::machine::{self, Deadline, FrameListener, Outcome};
 use crate::testbed::vm::Guest;
@@ -313,7 +313,7 @@ impl<'a> Run<'a> {
         match outcome {
             TestOutcome::Passed => counts.passed += 1,
             TestOutcome::Skipped(_) => counts.skipped += 1,
-            TestOutcome::Failed(_) => match ending.external_cause() {
+            TestOutcome::Failed(output) => match ending.external_cause() {
                 Some(fault) if may_rerun => {
                     self.ended.reruns.push(format!("{test}: {fault}"));
                     self.to_rerun.push(test.clone());
@@ -321,7 +321,8 @@ impl<'a> Run<'a> {
                 }
                 _ => {
                     counts.failed += 1;
-                    self.ended.failed.push(test.clone());
+                    let (name, output) = (test.clone(), output.clone());
+                    self.ended.failed.push(FailedTest { name, output });
                 }
             },
         }

@@ -8,10 +8,10 @@ use std::time::Instant;
 use tool_error::{Context, Error, Result};
 
 use crate::host;
-use crate::tally::ProgramResult;
 use crate::tally::libtest::{self, Artifact};
 use crate::tally::progress::Progress;
 use crate::tally::watch::{Event, Outcome, Watch};
+use crate::tally::{FailedTest, ProgramResult};
 
 /// Returns a command that runs a test program in the directory of its package, as cargo does.
 pub(crate) fn command(artifact: &Artifact) -> Command {
@@ -78,8 +78,8 @@ pub(crate) fn run(
                 Event::ProgramResult(ending) => {
                     progress.expect(usize::from(listed.is_none()));
                     progress.end(name, &ending);
-                    if matches!(ending.outcome, Outcome::Failed(_)) {
-                        ended.failed.push(ending.test);
+                    if let Outcome::Failed(output) = ending.outcome {
+                        ended.failed.push(FailedTest { name: ending.test, output });
                     }
                 }
                 Event::Summary(line) => eprintln!("{line}"),

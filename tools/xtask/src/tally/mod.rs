@@ -23,7 +23,7 @@ pub(crate) struct Tests {
     counts: Counts,
     /// Problems other than failed tests; each counts as one failure.
     problems: Vec<String>,
-    /// The failed tests, each with its program.
+    /// The failed tests, each with its program and the end of its output.
     failed: Vec<String>,
     /// Reasons for repeated tests, or parts of tests.
     reruns: Vec<String>,
@@ -36,13 +36,33 @@ pub(crate) struct ProgramResult {
     /// `true` if the program reported success.
     pub(crate) success: bool,
     /// The failed tests.
-    pub(crate) failed: Vec<String>,
+    pub(crate) failed: Vec<FailedTest>,
     /// Reasons for repeated tests, or parts of tests.
     pub(crate) reruns: Vec<String>,
     /// Complaints of the kernel during the run.
     pub(crate) complaints: Vec<String>,
     /// Path of the file with the program's output.
     pub(crate) log: Option<PathBuf>,
+}
+
+/// A failed test.
+#[derive(Debug)]
+pub(crate) struct FailedTest {
+    pub(crate) name: String,
+    /// Text that the test printed.
+    pub(crate) output: String,
+}
+
+impl FailedTest {
+    /// Returns the last lines of the output, each on a line of its own and indented.
+    ///
+    /// A reader of the summary may have nothing else: the full output is far above it.
+    fn last_output(&self) -> String {
+        const SHOWN: usize = 20;
+        let lines: Vec<&str> = self.output.lines().collect();
+        let shown = &lines[lines.len().saturating_sub(SHOWN)..];
+        shown.iter().map(|line| format!("\n    {line}")).collect()
+    }
 }
 
 impl Tests {
@@ -89,7 +109,12 @@ impl Tests {
         let skips = if skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
         host::progress(&format!("{name}: {passed} passed, {failed} failed{skips}"));
         let log = ended.log.map(|log| format!("; log: {}", log.display())).unwrap_or_default();
-        self.failed.extend(ended.failed.iter().map(|test| format!("{name}: {test}{log}")));
+        self.failed.extend(
+            ended
+                .failed
+                .iter()
+                .map(|test| format!("{name}: {}{log}{}", test.name, test.last_output())),
+        );
         self.reruns.extend(ended.reruns.iter().map(|rerun| format!("{name}: {rerun}")));
         let ran = ended.counts.all();
         if let Some(listed) = listed.filter(|listed| *listed as u64 != ran) {

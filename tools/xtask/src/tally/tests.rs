@@ -45,12 +45,15 @@ fn last_lines_count_skips_and_reruns() {
     tests.add_program("it", Some(2), ended(2, 0, true));
     assert_eq!(tests.last_lines(), "2 passed, 0 failed\n");
     let counts = Counts { passed: 1, failed: 1, skipped: 4 };
-    let (failed, reruns) = (vec!["a".to_owned()], vec!["b: siw blocked the program".to_owned()]);
+    let output = format!("{}last\n", "printed\n".repeat(20));
+    let failed = vec![FailedTest { name: "a".to_owned(), output }];
+    let reruns = vec!["b: siw blocked the program".to_owned()];
     tests.add_program(
         "it",
         None,
         Ok(ProgramResult { counts, failed, reruns, ..ProgramResult::default() }),
     );
     assert_eq!(tests.last_lines(), "1 run again\n3 passed, 1 failed, 4 skipped\n");
-    assert_eq!(tests.failed, ["it: a"]);
+    let shown = format!("it: a{}\n    last", "\n    printed".repeat(19));
+    assert_eq!(tests.failed, [shown], "the last 20 lines");
 }

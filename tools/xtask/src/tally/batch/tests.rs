@@ -68,6 +68,11 @@ fn listen_to<T>(
     look(&listener)
 }
 
+/// Returns the names of the failed tests.
+fn failed_names<'a>(listener: &'a BatchListener<'_, '_>) -> Vec<&'a str> {
+    listener.run.ended.failed.iter().map(|test| test.name.as_str()).collect()
+}
+
 #[test]
 fn externally_failed_test_reruns_once() {
     let output = "test a ... ok\ntest b ... thread 'b' (1) panicked at a.rs:1:1:\n\
@@ -77,17 +82,15 @@ fn externally_failed_test_reruns_once() {
     listen_to(output, true, |listener| {
         assert_eq!(listener.run.to_rerun, ["b", "e::c_serves_c"]);
         assert_eq!(listener.run.ended.counts, Counts { passed: 2, failed: 1, skipped: 1 });
-        assert_eq!(listener.run.ended.failed, ["e"]);
+        assert_eq!(failed_names(listener), ["e"]);
         let c_alone = "e::c_serves_c: the C programs failed without this library";
         assert_eq!(listener.run.ended.reruns, ["b: siw blocked the program", "d: late", c_alone]);
     });
     listen_to(output, false, |listener| {
         assert!(listener.run.to_rerun.is_empty());
-        assert_eq!(
-            listener.run.ended.failed,
-            ["b", "e", "e::c_serves_c"],
-            "the second failure is counted"
-        );
+        let failed = failed_names(listener);
+        assert_eq!(failed, ["b", "e", "e::c_serves_c"], "the second failure is counted");
+        assert!(listener.run.ended.failed[0].output.ends_with("siw leaves bytes unread: x\n"));
     });
 }
 

@@ -10,7 +10,7 @@ use tool_error::{Context, Error, Result};
 use crate::host::{self, progress};
 use crate::tally::Tests;
 use crate::tally::selection::Selection;
-use crate::tasks::{api, demo, static_build, test};
+use crate::tasks::{api, demo, static_build, subjects, test};
 use crate::testbed::kernel::Kernel;
 use crate::testbed::machine;
 use crate::testbed::rust::Rust;
@@ -32,8 +32,8 @@ const PACKAGE: [&str; 11] = [
 
 /// Runs every test and, in parallel with the guests, the other checks.
 ///
-/// The checks are format, lints, documentation, packages, the oldest compiler, public interface, demonstration and
-/// static program. Each of them counts as one test.
+/// The checks are format, subjects of commits, lints, documentation, packages, the oldest compiler, public interface,
+/// demonstrations and static program. Each of them counts as one test.
 pub(crate) fn run(selection: &Selection) -> ExitCode {
     let mut tests = Tests::default();
     // Missing packages are reported before any long step.
@@ -41,8 +41,9 @@ pub(crate) fn run(selection: &Selection) -> ExitCode {
         tests.stop(&error);
         return tests.finish();
     }
-    // This check takes a second and finds the most frequent mistake.
+    // These checks take a second and find the most frequent mistakes.
     step(&mut tests, "format", || cargo(&["fmt", "--all", "--check"]));
+    step(&mut tests, "subjects of commits", subjects::check);
     test::add(selection, &mut tests, checks);
     tests.finish()
 }
@@ -61,6 +62,7 @@ fn checks(tests: &mut Tests) {
     step(tests, "minimum Rust version", || Rust::minimum().and_then(|rust| rust.check()));
     step(tests, "public interface", || api::run(false));
     step(tests, "demonstration", || demo::run(Kernel::V6_12, Device::Rxe, None));
+    step(tests, "demonstration on the card", || demo::run(Kernel::V6_12, Device::Mlx5, None));
     step(tests, "static program", static_build::run_beside_tests);
 }
 

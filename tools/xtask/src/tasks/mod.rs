@@ -10,6 +10,7 @@ pub(crate) mod loom;
 pub(crate) mod sanitize;
 pub(crate) mod soak;
 pub(crate) mod static_build;
+pub(crate) mod subjects;
 pub(crate) mod test;
 pub(crate) mod test_aarch64;
 pub(crate) mod vm;

@@ -243,14 +243,17 @@ impl<'a> Run<'a> {
             let (watch, last) = (Watch::default(), Instant::now());
             let mut listener = BatchListener { run: self, watch, limit, last, may_rerun };
             let outcome = batch.run_once(&tests, &mut listener);
+            if let Ok(outcome) = &outcome {
+                listener.run.ended.known_warnings.extend(outcome.known_warnings.iter().cloned());
+            }
             let mut watch = listener.watch;
             let during = watch.running().map(|running| running.test.clone());
             let is_over = match (outcome, during) {
-                (Ok(Outcome { status: Status::Exited(_), complaints }), None) => {
+                (Ok(Outcome { status: Status::Exited(_), complaints, .. }), None) => {
                     self.ended.complaints.extend(complaints);
                     true
                 }
-                (Ok(Outcome { status, complaints }), Some(_)) => {
+                (Ok(Outcome { status, complaints, .. }), Some(_)) => {
                     self.ended.complaints.extend(complaints);
                     self.fail_running_test(
                         &mut watch,

@@ -27,6 +27,8 @@ pub(crate) struct Tests {
     failed: Vec<String>,
     /// Reasons for repeated tests, or parts of tests.
     reruns: Vec<String>,
+    /// Warnings of kernels that no test caused.
+    known_warnings: Vec<String>,
 }
 
 /// The result of a test program.
@@ -41,6 +43,8 @@ pub(crate) struct ProgramResult {
     pub(crate) reruns: Vec<String>,
     /// Complaints of the kernel during the run.
     pub(crate) complaints: Vec<String>,
+    /// Warnings of the kernel that no test caused.
+    pub(crate) known_warnings: Vec<String>,
     /// Path of the file with the program's output.
     pub(crate) log: Option<PathBuf>,
 }
@@ -116,6 +120,8 @@ impl Tests {
                 .map(|test| format!("{name}: {}{log}{}", test.name, test.last_output())),
         );
         self.reruns.extend(ended.reruns.iter().map(|rerun| format!("{name}: {rerun}")));
+        let warnings = ended.known_warnings.iter();
+        self.known_warnings.extend(warnings.map(|warning| format!("{name}: {warning}")));
         let ran = ended.counts.all();
         if let Some(listed) = listed.filter(|listed| *listed as u64 != ran) {
             self.add_problem(&format!("{name}: {ran} of {listed} expected tests ran{log}"));
@@ -134,7 +140,8 @@ impl Tests {
 
     /// Prints the summary.
     ///
-    /// It contains the failed tests, other problems, repeated tests and, in the last line, the counts.
+    /// It contains the failed tests, other problems, repeated tests, known kernel warnings and, in the last line, the
+    /// counts.
     pub(crate) fn finish(mut self) -> ExitCode {
         if self.counts == Counts::default() {
             self.add_problem("no test ran");
@@ -143,6 +150,7 @@ impl Tests {
             ("failed tests", &self.failed),
             ("other problems", &self.problems),
             ("repeated tests", &self.reruns),
+            ("known kernel warnings", &self.known_warnings),
         ] {
             if !lines.is_empty() {
                 eprintln!("\nxtask: {title}:");
@@ -155,15 +163,19 @@ impl Tests {
         }
     }
 
-    /// Returns the last lines: `N passed, N failed`, and above it the number of repeated tests.
+    /// Returns the last lines: `N passed, N failed`, and above it the numbers of known warnings and of repeated tests.
     fn last_lines(&self) -> String {
         let Counts { passed, failed, skipped } = self.counts;
         let reruns = match self.reruns.len() {
             0 => String::new(),
             count => format!("{count} run again\n"),
         };
+        let warnings = match self.known_warnings.len() {
+            0 => String::new(),
+            count => format!("known kernel warnings: {count}\n"),
+        };
         let skips = if skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
-        format!("{reruns}{passed} passed, {failed} failed{skips}\n")
+        format!("{warnings}{reruns}{passed} passed, {failed} failed{skips}\n")
     }
 }
 

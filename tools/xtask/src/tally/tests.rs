@@ -40,7 +40,7 @@ fn unexpected_result_is_failure() {
 }
 
 #[test]
-fn last_lines_count_skips_and_reruns() {
+fn last_lines_count_warnings_reruns_and_skips() {
     let mut tests = Tests::default();
     tests.add_program("it", Some(2), ended(2, 0, true));
     assert_eq!(tests.last_lines(), "2 passed, 0 failed\n");
@@ -48,12 +48,13 @@ fn last_lines_count_skips_and_reruns() {
     let output = format!("{}last\n", "printed\n".repeat(20));
     let failed = vec![FailedTest { name: "a".to_owned(), output }];
     let reruns = vec!["b: siw blocked the program".to_owned()];
-    tests.add_program(
-        "it",
-        None,
-        Ok(ProgramResult { counts, failed, reruns, ..ProgramResult::default() }),
+    let known_warnings = vec!["WARNING: at".to_owned()];
+    let ended = ProgramResult { counts, failed, reruns, known_warnings, ..Default::default() };
+    tests.add_program("it", None, Ok(ended));
+    assert_eq!(
+        tests.last_lines(),
+        "known kernel warnings: 1\n1 run again\n3 passed, 1 failed, 4 skipped\n"
     );
-    assert_eq!(tests.last_lines(), "1 run again\n3 passed, 1 failed, 4 skipped\n");
     let shown = format!("it: a{}\n    last", "\n    printed".repeat(19));
     assert_eq!(tests.failed, [shown], "the last 20 lines");
 }

@@ -2,7 +2,7 @@ use super::*;
 
 fn ended(status: Status, complaints: &[&str]) -> Outcome {
     let complaints = complaints.iter().map(|text| (*text).to_owned()).collect();
-    Outcome { status, complaints }
+    Outcome { status, complaints, known_warnings: Vec::new() }
 }
 
 #[test]

@@ -89,8 +89,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// channels inside these calls.
 ///
 /// Use the descriptor from one thread only: blocking calls on other threads may consume the readiness. The readiness is
-/// tracked for each kind of call and not for each caller. If two parts of an event loop want buffers, the part that
-/// gets one tries again, or has the other part try.
+/// tracked for each kind of call and not for each caller. If two parts of an event loop wait for buffers, the part that
+/// gets one must retry, or let the other part retry.
 ///
 /// # Clones
 ///
@@ -106,7 +106,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// [`recv`](Self::recv) returns `None` after the last message. A program that must know that the peer has handled its
 /// last message waits for a response before it closes the connection: see [services](crate::guide::services#reconnecting).
 ///
-/// Then all further calls fail, and report one of these reasons:
+/// After the end, all further calls fail and report one of these reasons:
 ///
 /// - [`ErrorKind::Disconnected`]: one of the two sides has closed or dropped the connection.
 /// - [`ErrorKind::WorkRequestFailed`]: a posted request failed, for example because the peer does not answer.
@@ -116,8 +116,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// - [`ErrorKind::MalformedResponse`]: a completion of the device does not follow the ABI.
 /// - [`ErrorKind::UnreportedCause`]: an error ended the connection, and the device reports no cause.
 ///
-/// [`flush`](Self::flush) and [`close`](Self::close) fail only if a posted request, which is a message, a write, a read
-/// or an atomic operation, was not completed.
+/// After the end, [`flush`](Self::flush) and [`close`](Self::close) fail only if a posted request was not completed: a
+/// message, a write, a read or an atomic operation.
 ///
 /// An idle connection does not notice that its peer has vanished (see [`cm`](crate::cm#detecting-dead-peers)), unless
 /// it is [kept alive](ConnectionConfig::keep_alive_interval). A message that is sent then fails after
@@ -179,8 +179,8 @@ impl Connection {
     ///
     /// All of this happens within `timeout`.
     ///
-    /// The peer answers in its next call that waits (such as [`recv`](Self::recv), which returns `None`) or that is
-    /// tried, or when it closes or drops the connection. A peer that makes no call lets `close` time out on RoCE and
+    /// The peer answers in its next call that waits, such as [`recv`](Self::recv), or that is named `try_*`. It also
+    /// answers when it closes or drops the connection. If the peer makes no such call, `close` times out on RoCE and
     /// InfiniBand, although all messages were sent.
     ///
     /// Messages that this side has not received are discarded. When this returns, also with an error, the connection
@@ -228,10 +228,9 @@ impl Connection {
 
     /// Closes the connection without blocking.
     ///
-    /// A call that succeeds has ended it as [`close`](Self::close) does.
-    ///
-    /// Retry until it returns another result than [`ErrorKind::WouldBlock`]. Until then the connection exists, and it
-    /// carries messages while those that were posted are in flight.
+    /// Retry until the call returns another result than [`ErrorKind::WouldBlock`]. When the call succeeds, the
+    /// connection has ended as after [`close`](Self::close). Until then the connection exists. It still carries
+    /// messages while posted requests are in flight.
     ///
     /// # Errors
     ///
@@ -284,15 +283,16 @@ impl Connection {
 
     /// Returns the negotiated number of reads and atomics of this side that may be in flight.
     ///
-    /// It is at most [`ConnectionConfig::initiator_depth`]. Further operations wait in the send queue. `None` on iWARP,
-    /// where the driver does not report it.
+    /// It is at most [`ConnectionConfig::initiator_depth`]. Further operations wait in the send queue. Returns
+    /// `None` on iWARP, where the driver does not report the number.
     pub fn initiator_depth(&self) -> Option<u8> {
         self.handle.depths.map(|depths| depths.initiator)
     }
 
     /// Returns the negotiated number of reads and atomics of the peer that this side serves at a time.
     ///
-    /// It is at most [`ConnectionConfig::responder_resources`]. `None` on iWARP, where the driver does not report it.
+    /// It is at most [`ConnectionConfig::responder_resources`]. Returns `None` on iWARP, where the driver does
+    /// not report the number.
     pub fn responder_resources(&self) -> Option<u8> {
         self.handle.depths.map(|depths| depths.responder)
     }
@@ -325,7 +325,7 @@ impl fmt::Debug for Connection {
 }
 
 impl AsFd for Connection {
-    /// Returns the descriptor that becomes readable: see [waiting](Self#waiting).
+    /// Returns the descriptor that an event loop watches: see [waiting](Self#waiting).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.readiness.as_fd()
     }

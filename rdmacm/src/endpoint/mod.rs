@@ -1,9 +1,10 @@
 //! Connections and datagram sockets without `unsafe`: the part of the crate that most programs use.
 //!
 //! A [`Listener`] returns [`Incoming`] requests, which a program inspects and then accepts or rejects; a [`Connector`]
-//! connects. Both return a [`Connection`], which carries messages; an event loop gets it from a [`Connecting`]. The
-//! module [`task`] has async versions of these types. All of them are built on [`cm`](crate::cm) and
-//! [`verbs`](crate::verbs), and neither they nor the programs that use them need `unsafe`. A short program:
+//! connects. Accepting and connecting return a [`Connection`], which carries messages. An event loop gets the
+//! connection from a [`Connecting`]. The module [`task`] has async versions of these types. All of them are built on
+//! [`cm`](crate::cm) and [`verbs`](crate::verbs), and neither they nor the programs that use them need `unsafe`. A
+//! short program:
 //!
 //! ```no_run
 #![doc = include_str!("../../examples/echo.rs")]
@@ -11,14 +12,14 @@
 //!
 //! # Resources of a connection
 //!
-//! Each connection has its own id and event channel, its own protection domain, two completion queues with one channel,
-//! a queue pair, and one region of registered memory that is divided into buffers. A peer therefore reaches no memory
-//! of another connection, whatever key it guesses, and the end of a connection affects no other one.
+//! Each connection has its own id, event channel, protection domain, queue pair, and two completion queues with one
+//! channel. Its buffers are parts of one region of registered memory. A peer therefore reaches no memory of another
+//! connection, whatever key it guesses, and the end of a connection affects no other connection.
 //!
 //! Connections share no buffers (as a shared receive queue would allow). This is deliberate: a busy peer takes no
-//! buffer from another one, and the memory of a connection is released with it. The price is pinned memory of idle
-//! connections: with the default [`ConnectionConfig`] 32 buffers of 4 KiB, which are 128 KiB for each connection and
-//! 125 MiB for a thousand, counted against `RLIMIT_MEMLOCK` of the user. On iWARP there are two more buffers. A connection
+//! buffer from another one, and the memory of a connection is released with it. The price is the pinned memory of idle
+//! connections. The default [`ConnectionConfig`] has 32 buffers of 4 KiB: 128 KiB for a connection, and 125 MiB for a
+//! thousand. This memory counts against `RLIMIT_MEMLOCK` of the user. On iWARP there are two more buffers. A connection
 //! that is kept alive has one more small buffer, which may need another page. Fewer or smaller buffers
 //! ([`send_buffers`](ConnectionConfig::send_buffers),
 //! [`receive_buffers`](ConnectionConfig::receive_buffers), [`send_buffer_size`](ConnectionConfig::send_buffer_size),
@@ -29,9 +30,10 @@
 //! queues and buffers.
 //!
 //! Each connection has three descriptors: two channels, and the epoll instance on which threads, event loops and tasks
-//! wait. It has a fourth one if it is [kept alive](ConnectionConfig::keep_alive_interval), or has just connected over
-//! iWARP, and another one if a thread waits after a non-blocking call has returned
-//! [`WouldBlock`](crate::ErrorKind::WouldBlock). Up to 64 connections share one more descriptor.
+//! wait. A connection that is [kept alive](ConnectionConfig::keep_alive_interval), or that has just connected over
+//! iWARP, has a timer too. If a thread waits after a non-blocking call has returned
+//! [`WouldBlock`](crate::ErrorKind::WouldBlock), the connection has a second epoll instance. Up to 64 connections share
+//! one more descriptor.
 //!
 //! # Buffers
 //!
@@ -48,23 +50,24 @@
 //! # Memory of the peer
 //!
 //! [`Connection::export`] lets the peer access a [`DmaMemory`]. The program sends the descriptor of the exported memory
-//! in a message; the peer turns it into a [`RemoteMemory`], which it reads, writes and changes atomically without a
-//! call on this side. A call named `start_` starts a [`RemoteOperation`], whose [`wait`](RemoteOperation::wait) returns
-//! the result; [`post_write`](Connection::post_write) writes without a result. Bounds and rights are checked by the
-//! caller's side as far as it knows them, and in any case by the device that owns the memory.
+//! in a message, and the peer converts the descriptor into a [`RemoteMemory`]. The peer then reads, writes and
+//! atomically changes the memory without a call on this side. A call named `start_` starts a [`RemoteOperation`], whose
+//! [`wait`](RemoteOperation::wait) returns the result; [`post_write`](Connection::post_write) writes without a result.
+//! The calling side checks bounds and rights as far as the descriptor contains them. The device that owns the memory
+//! always checks them.
 //!
 //! # Datagrams
 //!
 //! A [`DatagramSocket`] needs no connection. It sends datagrams to any [`DatagramPeer`], which it resolved by address
-//! or from which it received a datagram, and to a [`MulticastGroup`]. Its buffers work as those of a connection, but a
-//! datagram has at most the length of a packet, and is lost if no buffer is posted.
+//! or from which it received a datagram, and to a [`MulticastGroup`]. Its buffers work as those of a connection. A
+//! datagram has at most the length of a packet, and is lost if the receiver has posted no buffer.
 //!
 //! # Closing
 //!
-//! Dropping the last handle of a [`Connection`] ends it at once without waiting: the peer is notified, the kernel
-//! objects are destroyed, and posted requests are flushed. [`Connection::close`] waits instead. Memory that the device
-//! may still access is freed after the queue pair is destroyed, never before, in whatever order the values are dropped,
-//! and also if they are leaked.
+//! Dropping the last handle of a [`Connection`] ends it without waiting for posted requests: the peer is notified, the
+//! requests are flushed, and the kernel objects are destroyed. [`Connection::close`] waits instead. Memory that the
+//! device may still access is never freed before the queue pair is destroyed. This holds for any order in which the
+//! values are dropped, and if values are leaked.
 //!
 //! # Statistics and traces
 //!
@@ -72,18 +75,22 @@
 //!
 //! With the feature `tracing` the crate reports to subscribers at the level `DEBUG` of the target `rdmacm::endpoint`.
 //! Each `listener`, `connection` and `socket` has a span with its `id` and its addresses (`local`, `peer`). An `event`
-//! with its `kind` and `status` is reported for each event of the kernel, and a `state` for each change: `listening`;
-//! `resolving`, `resolving again` (on another port, with a new `id`), `connecting` or `accepting`, `connected`,
-//! `closing`, `disconnected` (by the peer), `failed` (with the `error`), `device gone`, `closed`; `rejected` for a
-//! request that this side rejects or drops, and `given up` for a [`Connecting`] that is dropped. Messages are not
-//! reported. A subscriber must not call the connection, socket or
-//! listener of the span, whose state may be locked.
+//! with its `kind` and `status` is reported for each event of the kernel, and a `state` for each change:
+//!
+//! - at the beginning: `listening`; `resolving`, `resolving again` (on another port, with a new `id`), `connecting` or
+//!   `accepting`, `connected`;
+//! - at the end: `closing`, `disconnected` (by the peer), `failed` (with the `error`), `device gone`, `closed`;
+//! - without a connection: `rejected` for a request that this side rejects or drops, and `given up` for a
+//!   [`Connecting`] that is dropped.
+//!
+//! Messages are not reported. A subscriber must not call the connection, socket or listener of the span, whose state
+//! may be locked.
 //!
 //! # Calls that take their time
 //!
 //! Creating a connection registers memory, which pins pages. Ending a connection or an attempt destroys kernel objects.
-//! On iWARP the kernel connects TCP within [`Connector::connect`] or [`Connecting::try_wait`], which no deadline
-//! interrupts, and a connection that is canceled before its peer has answered takes until the driver gives up too (siw
+//! On iWARP the kernel connects TCP within [`Connector::connect`] or [`Connecting::try_wait`], and no deadline
+//! interrupts that. Canceling a connection before its peer has answered takes until the driver's own timeout (siw:
 //! about 10 s).
 #![forbid(unsafe_code)]
 

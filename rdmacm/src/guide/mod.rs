@@ -7,7 +7,7 @@
 //! 5. [Serving many connections](concurrency): threads, event loops, tasks.
 //! 6. [Handling errors](errors).
 //! 7. [Running services](services): stopping a server, and reconnecting.
-//! 8. [Requests and responses](requests) with timeouts, also several in flight.
+//! 8. [Sending requests](requests): responses, timeouts, several requests in flight.
 //! 9. [Running in containers](containers), and the permissions that a program needs.
 //! 10. [Improving performance](performance).
 //! 11. [Compile-time checks](compile_time_checks): mistakes that the compiler rejects.

@@ -1,4 +1,4 @@
-//! Requests and responses with timeouts, one at a time or several in flight.
+//! Sending requests: responses, timeouts, and several requests in flight.
 //!
 //! Messages keep their boundaries, so a request is a message and so is its response. A number relates the two. With it,
 //! the client does not take the late response to a request that has timed out for the response to the next request. The
@@ -10,14 +10,15 @@
 //! ```
 //!
 //! When the server stops, the task of each connection answers the request that it has taken, and closes the connection.
-//! The call [`recv`] is cancel safe: a request is either answered or was not taken. The client of a request that was not
-//! taken gets an error. On RoCE and InfiniBand, [`close`] waits until the client answers, so a client that makes no call
-//! delays the end by `grace`. All responses were sent before that.
+//! The call [`recv`] is cancel safe: a request is either answered or was not taken. A client whose request was not
+//! taken gets an error. On RoCE and InfiniBand, [`close`] waits until the client confirms the end, which the library
+//! does in the client's next call. A client that makes no call delays the end by `grace`, but all responses were sent
+//! before.
 //!
 //! # Several requests in flight
 //!
-//! A client can have several requests in flight. One task receives, and a map has the waiting callers by the numbers of
-//! their requests:
+//! A client can have several requests in flight. One task receives. A map finds the caller of a response by
+//! the number of the request:
 //!
 #![cfg_attr(feature = "tokio", doc = "```no_run")]
 #![cfg_attr(not(feature = "tokio"), doc = "```text")]
@@ -28,10 +29,10 @@
 //! in flight. A server that drops each request before it posts the response needs as many as there are requests in
 //! flight; otherwise see [flow control](super::memory#flow-control).
 //!
-//! The end of the connection ends all calls: those that wait for a response get `ConnectionReset`, and later ones the
-//! reason of the end. If the server leaves requests without a response, their permits are not released. When the calls of
-//! a program only time out, the program [aborts](crate::endpoint::task::Connection::abort) the connection and connects
-//! again. The receiving task holds a clone of the connection, so the program closes the client before it drops the client.
+//! When the connection ends, calls that wait for a response fail with `ConnectionReset`, and later calls fail with the
+//! reason of the end. A request that the server never answers keeps its permit. If every call times out, the program
+//! [aborts](crate::endpoint::task::Connection::abort) the connection and connects again. The receiving task holds a
+//! clone of the connection, so dropping the client does not end the connection: call `Client::close` first.
 //!
 //! # See also
 //!

@@ -86,7 +86,7 @@
 //!
 //! # See also
 //!
-//! - [Requests and responses](super::requests) has a server that stops and a client that reconnects.
+//! - [Sending requests](super::requests) has a server that stops and a client that reconnects.
 //! - [Handling errors](super::errors) lists the errors of connections.
 //! - [Serving many connections](super::concurrency) compares threads, event loops and tasks.
 //! - [Running in containers](super::containers) has the permissions that a service needs.

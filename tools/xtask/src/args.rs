@@ -137,7 +137,7 @@ enum Command {
         #[arg(long)]
         renew: bool,
     },
-    /// Check a change: formatting, lints, documentation, packages, Rust 1.85, interface, demo, static, test
+    /// Check a change: formatting, commit subjects, lints, docs, packages, Rust 1.85, interface, demos, static, tests
     Ci,
 }
 

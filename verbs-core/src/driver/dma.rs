@@ -60,7 +60,8 @@ pub fn store_barrier() {
 
 /// Makes later loads see all that a device stored before the word that was loaded last.
 ///
-/// This holds for ordinary memory. That word must have been loaded with [`Acquire`](Ordering::Acquire), so that the compiler keeps the order too.
+/// This holds for ordinary memory. The caller must have loaded that word with [`Acquire`](Ordering::Acquire), so that
+/// the compiler keeps the order too.
 #[inline(always)]
 pub fn load_barrier() {
     record(Event::LoadBarrier);

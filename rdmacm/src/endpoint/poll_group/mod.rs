@@ -1,14 +1,15 @@
 //! Poll groups: many connections that one thread or task serves over shared queues and buffers.
 //!
-//! A [`Connection`](super::Connection) shares nothing with other connections. It has three descriptors, two completion
-//! queues and, by default, 128 KiB of pinned buffers. That is the right choice for nearly all programs: a peer cannot
-//! affect another connection, and a busy connection takes no buffer that another one needs. For thousands of mostly
-//! idle connections, this costs too much.
+//! A [`Connection`](super::Connection) shares no queues and no buffers with other connections. It has three
+//! descriptors, two completion queues and, by default, 128 KiB of pinned buffers. That is the right choice for nearly
+//! all programs. A peer cannot affect another connection, and a busy connection takes no buffer that another connection
+//! needs. For thousands of mostly idle connections, this costs too much.
 //!
 //! The members of a [`PollGroup`] share one shared receive queue, two completion queues, one protection domain and one
 //! registered region. They also share one completion channel, one event channel and one epoll instance. Regardless of
-//! the number of its members, a group has four descriptors, two more for the device, and one while members connect.
-//! Each member has its queue pair, its id and about 2 KiB of memory.
+//! the number of its members, a group has four descriptors, two more for the device, and a timer while members connect.
+//! A group whose members are [kept alive](PollGroupConfig::keep_alive_interval) has another timer. Each member has its
+//! queue pair, its id and about 2 KiB of memory.
 //!
 //! ```no_run
 //! use rdmacm::endpoint::Listener;
@@ -33,10 +34,10 @@
 //! # Ok::<(), rdmacm::Error>(())
 //! ```
 //!
-//! A task waits for the events by [`task::PollGroup`](super::task::PollGroup).
+//! A task uses [`task::PollGroup`](super::task::PollGroup), whose `wait` is async.
 //!
-//! In this program, an error of one member ends all. The example `poll_group` accepts further clients in the same loop,
-//! and a client that has ended or that has no free buffer does not affect the others:
+//! In this program, an error of one member ends all members. The example `poll_group` accepts further clients in the
+//! same loop. There, a client that has ended or that has no free buffer does not affect the others:
 //!
 //! ```no_run
 #![doc = include_str!("../../../examples/poll_group.rs")]
@@ -45,23 +46,25 @@
 //! # Ownership
 //!
 //! The group belongs to one thread or task at a time: all calls take `&mut self`, and there is no lock around the
-//! group. A program with several processors has one group for each. [`Message`] and [`SendBuffer`] are `Send`, and may
-//! be filled, read and dropped by other threads: they return to the group through a list, whose lock is held for a few
+//! group. A program with several processors has one group for each. [`Message`] and [`SendBuffer`] are `Send`: other
+//! threads may fill, read and drop them. They return to the group through a list, whose lock is held for a few
 //! instructions. Buffers of dropped messages are posted again when the group makes progress: in [`PollGroup::wait`] and
 //! [`PollGroup::poll`]. Between those calls nothing is polled, reposted or answered.
 //!
 //! # Buffers and fairness
 //!
-//! Any member may use any receive buffer. A member of which the program holds [`max_held`](PollGroupConfig::max_held)
-//! messages ends when another one arrives ([`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun)), so that
-//! one peer cannot take all buffers while the program is slow with its messages. Several peers together still can:
-//! choose `receives` for the number of messages that may be in flight and held in all.
+//! Any member may use any receive buffer. The program may hold at most [`max_held`](PollGroupConfig::max_held) messages
+//! of a member. If another message arrives then, the member ends
+//! ([`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun)). So one peer cannot take all buffers while the
+//! program is slow with its messages. Several peers together still can: choose `receives` for the number of messages
+//! that may be in flight and held in all.
 //!
-//! - On InfiniBand and RoCE a message that finds no buffer waits at its peer, which tries again after 0.64 ms, as often as [`rnr_retry_count`](PollGroupConfig::rnr_retry_count) permits.
+//! - On InfiniBand and RoCE a message that finds no buffer waits at its peer, which retries after 0.64 ms, as often as
+//!   [`rnr_retry_count`](PollGroupConfig::rnr_retry_count) permits.
 //! - On iWARP such a message ends its connection. So the group has a reserve of an eighth of `receives`, at least two
-//!   buffers, and the protocol must limit the number of messages that the peers send. A member that ends after the queue
-//!   may have been empty ends with [`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun), although no message
-//!   may be lost.
+//!   buffers. The protocol of the program must limit the number of messages that the peers send. If the receive queue
+//!   may have been empty before a member ends, the member ends with
+//!   [`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun), even if no message was lost.
 //!
 //! Sending is bounded twice: by [`sends_per_member`](PollGroupConfig::sends_per_member) for each member and by
 //! [`sends`](PollGroupConfig::sends) for all. A call that finds no room fails with
@@ -78,9 +81,9 @@
 //!
 //! Each member ends with exactly one [`Event::Ended`], whatever ends it: the peer, its kernel, this program, a failure,
 //! or the removal of the device. The reason is the one that a `Connection` would give; a flushed request is no reason.
-//! When the event is returned, the kernel objects of the member are destroyed. Completions that the queue pair has left
-//! are polled before another member gets a queue pair, so that a message is never taken for one of a later member with
-//! the same queue pair number.
+//! When the event is returned, the kernel objects of the member are destroyed. A later member may get the same queue
+//! pair number. Therefore all remaining completions of the old queue pair are polled first, and no message is delivered
+//! to the wrong member.
 //!
 //! # Costs
 //!
@@ -88,16 +91,16 @@
 //!   domain. So a group exports no memory.
 //! - A member has no reads, writes, atomics, exports or memory windows, and no SEND with invalidate: use a `Connection`
 //!   for them.
-//! - Destroying a queue pair and an id are commands that the thread of the group waits for. On iWARP, connecting TCP and
-//!   canceling an attempt delay all members (siw: up to about 10 s).
+//! - The thread of the group waits while the kernel destroys the queue pair and the id of a member. On iWARP,
+//!   connecting TCP and canceling an attempt delay all members (siw: up to about 10 s).
 //!
 //! # Driver notes
 //!
-//! rxe (Linux 6.12) loses the receive of a message of several packets whose connection ends in the middle: its buffer
-//! returns when the group is dropped.
+//! If a connection ends in the middle of a message of several packets, rxe (Linux 6.12) loses the receive. Its buffer
+//! stays unused until the group is dropped.
 //!
-//! The kernel reports the removal of an rxe or siw device to connections, and to nothing else: a group without members is
-//! not notified, and the removal waits until the program drops the group.
+//! The kernel reports the removal of an rxe or siw device to connections only. A group without members is not notified,
+//! and the removal waits until the program drops the group.
 
 mod buffer;
 mod completions;

@@ -29,7 +29,7 @@ impl PollGroup {
     ///
     /// Returns their number, which is 0 if `timeout` elapses. A signal does not interrupt the wait.
     ///
-    /// With a timeout of zero the call does not wait and arms no queue: for a thread that polls all the time.
+    /// With a timeout of zero the call does not wait and arms no queue. A thread that polls in a loop uses this.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl PollGroup {
             }
             self.advance()?;
             if round == MAX_ROUNDS {
-                // Others have their turn. The queues may be unarmed.
+                // Returns to let the caller do other work. The queues may be unarmed, so the descriptor stays readable.
                 self.returns.wake();
                 break;
             }

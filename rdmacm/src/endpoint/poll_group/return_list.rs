@@ -23,7 +23,7 @@ pub(super) enum Returned<B = RegisteredBuffer> {
 
 /// The list, which a group shares with its messages and buffers.
 ///
-/// Its lock is held for a few instructions, and only messages and buffers that are dropped by other threads compete for it.
+/// Its lock is held for a few instructions. The group contends for it only with threads that drop messages and buffers.
 #[derive(Debug)]
 pub(super) struct ReturnList<B = RegisteredBuffer> {
     process: Process,

@@ -25,12 +25,13 @@
 //! # Waiting
 //!
 //! Any number of tasks may wait on a connection at once, on threads of one executor or of several. A message wakes one
-//! of them. Connecting, accepting and closing have timeouts. For other calls, a timeout of the executor drops the future
-//! when it elapses. Each call documents the effect. In short, no message and no buffer is lost, posted requests stay in flight, and memory that
-//! the device may use is kept until the device has finished.
+//! of them. Connecting, accepting and closing have timeouts. For other calls, use a timeout of the executor, which
+//! drops the future when it elapses. The section "Cancel safety" of each call describes the effect. In short, no
+//! message and no buffer is lost, and posted requests stay in flight. Memory that the device may use is kept until the
+//! device has finished.
 //!
-//! Calls that succeed at once let other tasks run from time to time, for any number of messages. One call in 128 is
-//! pending first and wakes its task again.
+//! A task whose calls all succeed at once still yields to other tasks: one call in 128 is pending first, and wakes its
+//! task again.
 //!
 //! # Calls that block
 //!
@@ -49,13 +50,14 @@
 //! outside of its context, or if the system refuses a thread. In the latter case Tokio prints the message of a panic;
 //! with `panic = "abort"` it ends the program.
 //!
-//! The thread of the task creates and destroys kernel objects itself:
+//! In the following cases the thread of the task issues commands of the kernel itself:
 //!
 //! - In calls that are not `async`: [`Listener::bind`], and the calls of the objects that `into_blocking` returns.
 //! - When an [`ExportedMemory`] or a [`MulticastGroup`] is dropped, so that the access or the membership has ended afterwards.
 //! - When the last [`Buffer`], [`Message`] or [`DatagramPeer`] of an ended connection or socket is dropped, which deregisters its
 //!   memory.
-//! - In [`DatagramSocket::resolve_peer`], which creates an id and destroys it with the answer or the future.
+//! - In [`DatagramSocket::resolve_peer`], which creates an id, and destroys it when the answer has arrived or the
+//!   future is dropped.
 //! - In [`DatagramSocket::join_multicast`], which joins the group, and leaves it if the future is dropped.
 //! - When a waiting socket answers peers that resolve it.
 //! - In all calls of a [`PollGroup`].

@@ -1,4 +1,4 @@
-//! [`PollGroup`], whose events a task waits for.
+//! [`PollGroup`], the async version of a poll group.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -84,12 +84,12 @@ impl PollGroup {
         .await
     }
 
-    /// Returns the group.
+    /// Returns a shared reference to the group, for calls that only read it.
     pub fn get_ref(&self) -> &endpoint::PollGroup {
         &self.group
     }
 
-    /// Returns the group, to connect, accept, send and end members.
+    /// Returns a mutable reference to the group, to connect, accept, send and end members.
     ///
     /// [`endpoint::PollGroup::wait`] blocks the thread; a task calls [`wait`](Self::wait).
     pub fn get_mut(&mut self) -> &mut endpoint::PollGroup {

@@ -6,7 +6,7 @@ use std::task::{Poll, ready};
 
 use super::default_runtime::default_runtime;
 use super::failure::refused;
-use super::runtime::{Descriptor, RegisteredFd, Runtime};
+use super::runtime::{Registration, Runtime};
 use super::turn::{end_turn, poll_turn};
 use crate::endpoint;
 use crate::endpoint::poll_group::Event;
@@ -16,9 +16,9 @@ use crate::error::Result;
 
 /// A [poll group](endpoint::poll_group) that belongs to a task.
 ///
-/// [`get_mut`](Self::get_mut) returns the group, whose calls do not wait for peers. The thread of the task issues the
-/// kernel commands of the group, as [Costs](endpoint::poll_group#costs) describes. Dropping the group destroys its kernel
-/// objects in that thread.
+/// [`wait`](Self::wait) and the calls of [`get_mut`](Self::get_mut) issue kernel commands in the thread of the task, as
+/// [Costs](endpoint::poll_group#costs) describes. On iWARP, connecting TCP and aborting a member may delay the thread by
+/// about 10 s. Dropping the group destroys its kernel objects in that thread.
 ///
 /// # Examples
 ///
@@ -46,7 +46,7 @@ use crate::error::Result;
 #[derive(Debug)]
 pub struct PollGroup {
     // Declared first: the runtime stops watching the descriptor before it is closed.
-    registered: Box<dyn RegisteredFd>,
+    registration: Registration,
     group: endpoint::PollGroup,
 }
 
@@ -62,7 +62,7 @@ impl PollGroup {
     ///
     /// If the future is dropped, no event is lost: a later call returns it.
     pub async fn wait(&mut self, events: &mut Vec<Event>) -> Result<usize> {
-        let Self { registered, group } = self;
+        let Self { registration, group } = self;
         poll_fn(|context| {
             ready!(poll_turn(context));
             loop {
@@ -70,7 +70,7 @@ impl PollGroup {
                 if count > 0 {
                     return Poll::Ready(Ok(count));
                 }
-                match registered.poll_readable(context) {
+                match registration.poll_readable(context) {
                     Poll::Ready(readable) => {
                         readable.map_err(|error| refused("wait for", SUBJECT, &error))?;
                     }
@@ -91,7 +91,8 @@ impl PollGroup {
 
     /// Returns a mutable reference to the group, to connect, accept, send and end members.
     ///
-    /// [`endpoint::PollGroup::wait`] blocks the thread; a task calls [`wait`](Self::wait).
+    /// [`endpoint::PollGroup::wait`] blocks the thread; a task calls [`wait`](Self::wait). Do not replace the group: the
+    /// runtime watches the descriptor of this one.
     pub fn get_mut(&mut self) -> &mut endpoint::PollGroup {
         &mut self.group
     }
@@ -116,9 +117,9 @@ impl PollGroup {
         group: endpoint::PollGroup,
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self> {
-        let registered = runtime.register(Descriptor::new(group.epoll()));
-        let registered = registered.map_err(|error| refused("watch", SUBJECT, &error))?;
-        Ok(Self { registered, group })
+        let registration = Registration::new(&*runtime, group.epoll());
+        let registration = registration.map_err(|error| refused("watch", SUBJECT, &error))?;
+        Ok(Self { registration, group })
     }
 
     /// Converts the group into one for threads and event loops.

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +11,8 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use nix::sys::epoll::Epoll;
+
+use crate::sys::process::Process;
 
 #[cfg(doc)]
 use super::Connection;
@@ -68,9 +71,45 @@ pub trait RegisteredFd: Debug + Send + Sync + 'static {
     /// was readable when it was registered. Readiness may be reported without reason.
     ///
     /// If the call returns [`Poll::Pending`], the runtime must wake the waker of the latest call when the descriptor
-    /// has become readable. Several threads may call this at once. The caller passes the same waker for all waiting
-    /// tasks.
+    /// has become readable. The waker may differ from the one of the previous call. Several threads may call this at once.
+    /// If several tasks wait, the caller passes one waker for all of them.
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// A registration that only the process that made it ends.
+///
+/// Runtimes register descriptors in an epoll instance, which a forked child shares with its parent. If the child ended the
+/// registration, the parent's tasks would never wake.
+#[derive(Debug)]
+pub(super) struct Registration {
+    /// Absent only during the drop.
+    registered: Option<Box<dyn RegisteredFd>>,
+    process: Process,
+}
+
+impl Registration {
+    /// Makes `runtime` watch `epoll`.
+    pub(super) fn new(runtime: &dyn Runtime, epoll: Arc<Epoll>) -> io::Result<Self> {
+        runtime.register(Descriptor::new(epoll)).map(Self::of)
+    }
+
+    pub(super) fn of(registered: Box<dyn RegisteredFd>) -> Self {
+        Self { registered: Some(registered), process: Process::current() }
+    }
+
+    /// See [`RegisteredFd::poll_readable`].
+    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.registered.as_ref().map_or(Poll::Pending, |registered| registered.poll_readable(cx))
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if !self.process.is_current() {
+            // The descriptor of the child stays open until the child ends.
+            mem::forget(self.registered.take());
+        }
+    }
 }
 
 /// A future that is ready at a point in time.

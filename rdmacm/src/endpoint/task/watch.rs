@@ -21,14 +21,14 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use nix::sys::epoll::Epoll;
 
-use super::runtime::{Descriptor, RegisteredFd, Runtime};
+use super::runtime::{Registration, Runtime};
 use crate::lock::ignore_poison;
 use crate::sync::{AtomicU32, Mutex};
 
 /// A descriptor that a runtime watches for tasks.
 #[derive(Debug)]
 pub(super) struct Watch {
-    registered: Box<dyn RegisteredFd>,
+    registration: Registration,
     sleepers: Arc<Sleepers>,
     /// The waker of the sleeping tasks.
     waker: Waker,
@@ -105,13 +105,13 @@ impl Wake for Sleepers {
 impl Watch {
     /// Makes `runtime` watch `epoll`.
     pub(super) fn new(runtime: &dyn Runtime, epoll: Arc<Epoll>) -> io::Result<Self> {
-        Ok(Self::of(runtime.register(Descriptor::new(epoll))?))
+        Registration::new(runtime, epoll).map(Self::of)
     }
 
-    fn of(registered: Box<dyn RegisteredFd>) -> Self {
+    fn of(registration: Registration) -> Self {
         let sleepers = Arc::new(Sleepers::default());
         let waker = Waker::from(Arc::clone(&sleepers));
-        Self { registered, sleepers, waker }
+        Self { registration, sleepers, waker }
     }
 
     /// Returns a task that may sleep, and is awake.
@@ -130,7 +130,7 @@ impl Watch {
     }
 
     fn poll_registered(&self) -> Poll<io::Result<()>> {
-        self.registered.poll_readable(&mut Context::from_waker(&self.waker))
+        self.registration.poll_readable(&mut Context::from_waker(&self.waker))
     }
 }
 

@@ -4,6 +4,7 @@ use loom::sync::Condvar;
 use loom::thread;
 
 use super::*;
+use crate::endpoint::task::runtime::RegisteredFd;
 use crate::sync::{check, check_bounded};
 
 /// A descriptor that is readable while it has events, with an edge-triggered registration.
@@ -97,7 +98,7 @@ fn run(watch: &Watch, source: &Source, mut sleeps: u32) -> bool {
 
 fn watch() -> (Arc<Source>, Arc<Watch>) {
     let source = Arc::new(Source::default());
-    let watch = Arc::new(Watch::of(Box::new(Arc::clone(&source))));
+    let watch = Arc::new(Watch::of(Registration::of(Box::new(Arc::clone(&source)))));
     (source, watch)
 }
 

@@ -16,7 +16,7 @@ use nix::sys::epoll::{EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::*;
-use crate::endpoint::task::runtime::{BlockingWork, Sleep};
+use crate::endpoint::task::runtime::{BlockingWork, Descriptor, RegisteredFd, Sleep};
 use crate::endpoint::task::test_executor::block_on;
 
 /// A registration that behaves as one of Tokio: it remembers readiness until it is consumed.
@@ -93,7 +93,7 @@ impl<'a> Task<'a> {
 
 fn watch() -> (Arc<Ready>, Watch) {
     let ready = Arc::new(Ready::default());
-    let watch = Watch::of(Box::new(Arc::clone(&ready)));
+    let watch = Watch::of(Registration::of(Box::new(Arc::clone(&ready))));
     (ready, watch)
 }
 
@@ -172,7 +172,7 @@ impl RegisteredFd for WakesAtOnce {
 
 #[test]
 fn readiness_during_poll_wakes_task() {
-    let watch = Watch::of(Box::new(WakesAtOnce));
+    let watch = Watch::of(Registration::of(Box::new(WakesAtOnce)));
     let task = Task::asleep(&watch);
     assert_eq!(task.wakeups(), 1);
     // It holds the wakeup and leaves.

@@ -1,10 +1,15 @@
+use std::future::poll_fn;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
-use nix::sys::epoll::{Epoll, EpollCreateFlags};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::runtime::Builder;
 
+use super::super::Registration;
 use super::*;
+use crate::sys::process::in_child;
 
 fn descriptor() -> Descriptor {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("an epoll instance");
@@ -26,6 +31,27 @@ fn runtime_without_io_or_time_is_refused() {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _inside = runtime.enter();
     TokioRuntime.register(descriptor()).expect("nothing is missing");
+}
+
+/// A child shares the epoll instance of the runtime.
+#[test]
+fn registration_dropped_by_forked_child_stays() {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let _inside = runtime.enter();
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("an epoll instance");
+    let epoll = Arc::new(epoll);
+    let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).expect("an event");
+    epoll.add(&event, EpollEvent::new(EpollFlags::EPOLLIN, 0)).expect("watch the event");
+    let mut registration = Registration::new(&TokioRuntime, epoll).ok();
+    assert!(in_child(|| registration.take().is_some()));
+    let registration = registration.expect("the descriptor should be registered");
+    event.write(1).expect("make the descriptor readable");
+    let readable = time::timeout(
+        Duration::from_secs(60),
+        poll_fn(|context| registration.poll_readable(context)),
+    );
+    let readable = runtime.block_on(readable).expect("the runtime still watches the descriptor");
+    readable.expect("the runtime should not fail");
 }
 
 #[test]

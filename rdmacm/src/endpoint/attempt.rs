@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::connect_attempt::{ConnectAttempt, event_error, step_error};
+use super::connect_attempt::{ConnectAttempt, event_error, overall_timeout, step_error};
 use super::core::FIRST;
 use super::deadline::{earlier, has_passed, within};
 use super::kernel_objects::NewEndpoint;
@@ -10,7 +10,7 @@ use super::trace::Trace;
 use crate::addr::Address;
 use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 use crate::device::Transport;
-use crate::error::{Error, ErrorKind, Result, hint};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The operation of a call that waits for the next phase.
 pub(super) const WAIT_FOR: &str = "wait for";
@@ -132,9 +132,7 @@ impl Attempt {
     pub(super) fn advance(self, event: &Event, trace: &Trace) -> Result<Step> {
         // The next step takes its time, and no caller would wait for it.
         if !matches!(self.phase, Phase::Answer(_)) && has_passed(self.overall) {
-            let server = self.server().map(|server| format!("to {server}")).unwrap_or_default();
-            let late = Error::new("connect", server, ErrorKind::TimedOut);
-            return Err(late.with_optional_hint(Some(hint::TOTAL_TIMEOUT)));
+            return Err(overall_timeout(self.server()));
         }
         let Self { phase, channel, overall, .. } = self;
         let phase_within = |timeout: Duration| earlier(within(timeout), overall);

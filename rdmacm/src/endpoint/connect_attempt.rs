@@ -46,6 +46,13 @@ impl ConnectAttempt {
     }
 }
 
+/// Returns the error that the time for all steps of an attempt to connect is over.
+pub(super) fn overall_timeout(server: Option<Address>) -> Error {
+    let server = server.map(|server| format!("to {server}")).unwrap_or_default();
+    let late = Error::new("connect", server, ErrorKind::TimedOut);
+    late.with_optional_hint(Some(hint::TOTAL_TIMEOUT))
+}
+
 /// Returns `error` as the failure of the step to `server` that the event `awaited` ends.
 ///
 /// The user of the safe tier knows the server, and no event or id.

@@ -8,7 +8,7 @@ use super::config::PollGroupConfig;
 use super::resources::{MemberBuffer, MemberIo, Resources};
 use crate::addr::Address;
 use crate::cm::{CmId, EventType};
-use crate::endpoint::connect_attempt::{ConnectAttempt, step_error};
+use crate::endpoint::connect_attempt::{ConnectAttempt, overall_timeout, step_error};
 use crate::endpoint::connector::Connector;
 use crate::endpoint::core::{Core, Effects, EndReason, Messages, Protocol, Queue};
 use crate::endpoint::deadline::{earlier, has_passed, within};
@@ -198,7 +198,7 @@ impl Link {
     ) -> Result<Duration> {
         let Some(attempt) = &mut self.attempt else { return Ok(Duration::ZERO) };
         if has_passed(attempt.overall) {
-            return Err(self.late());
+            return Err(overall_timeout(self.server()));
         }
         let timeout =
             attempt.asking.as_ref().map_or(Duration::ZERO, |asking| timeout(&asking.connector));

@@ -1,9 +1,12 @@
 //! Poll groups: messages of many members, and the events that the group reports of them.
 
 use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::pin::pin;
 use std::sync::mpsc;
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -409,26 +412,25 @@ fn siw_descriptor_reports_events() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn message_dropped_by_thread_wakes_group() {
-    let config = small().receives(2);
-    for by_descriptor in [false, true] {
-        let mut group = Group::new(roce(0), &config);
+    for (receives, by_descriptor) in [(1_u8, false), (1, true), (2, false), (2, true)] {
+        let mut group = Group::new(roce(0), &small().receives(receives.into()));
         let listener = Listener::bind(roce(0)).expect("listen");
         let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
-        (0..3_u8).for_each(|number| client.post_bytes(&[number]).expect("post"));
+        (0..=receives).for_each(|number| client.post_bytes(&[number]).expect("post"));
         let (gives, takes) = mpsc::channel::<Message>();
         let worker = thread::spawn(move || {
-            let held: Vec<_> = takes.iter().take(2).collect();
+            let held: Vec<_> = takes.iter().take(receives.into()).collect();
             // The group can begin to wait in this time. The result does not depend on the time.
             thread::sleep(Duration::from_millis(200));
             drop(held);
         });
-        for number in 0..2 {
+        for number in 0..receives {
             let message = group.message(member);
             assert_eq!(*message, [number]);
             gives.send(message).expect("worker should not panic");
         }
-        let third = if by_descriptor { polled(&mut group) } else { group.next() };
-        assert!(matches!(&third, Event::Message(_, message) if **message == [2]), "{third:?}");
+        let last = if by_descriptor { polled(&mut group) } else { group.next() };
+        assert!(matches!(&last, Event::Message(_, message) if **message == [receives]), "{last:?}");
         worker.join().expect("worker should not panic");
     }
 }
@@ -493,12 +495,57 @@ fn forked_child_is_refused() {
     in_child(|| drop(group));
 }
 
+/// An event that has arrived counts, even if the group reads it after the deadline of the attempt.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn event_counts_after_deadline() {
+    const TIMEOUT: Duration = Duration::from_millis(100);
+    let listener = Listener::bind(roce(0)).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    let mut group = Group::new(roce(0), &small());
+    let mut is_established = || {
+        thread::scope(|scope| {
+            let client = scope.spawn(|| Connector::new().total_timeout(LONG).connect(server));
+            let incoming = listener.accept_timeout(LONG).expect("a request");
+            let member = group.group.add(incoming, &[], TIMEOUT).expect("add");
+            let client = client.join().expect("client should not panic");
+            // The deadline passes. The event of the kernel arrives in the meantime.
+            thread::sleep(2 * TIMEOUT);
+            let mut events = Vec::new();
+            group.group.wait(&mut events, Some(LONG)).expect("wait");
+            drop(client);
+            match events[..] {
+                [Event::Established(found)] => found == member,
+                // The event of the kernel was late.
+                [Event::Ended(..)] => false,
+                _ => panic!("{events:?}"),
+            }
+        })
+    };
+    assert!((0..5).any(|_| is_established()), "the deadline ended each attempt");
+}
+
+/// Polls a future once and drops it. Returns its result if it was ready.
+async fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        Poll::Ready(match future.as_mut().poll(context) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}
+
 /// Sends the messages of `member` back, in one task, until the member ends.
 async fn echo_until_end(group: PollGroup, member: Member) -> End {
     let mut group = task::PollGroup::from_blocking(group).expect("register");
     let mut events = Vec::new();
     loop {
-        group.wait(&mut events).await.expect("wait");
+        // A future that is dropped loses no event.
+        if poll_once(group.wait(&mut events)).await.is_none() {
+            group.wait(&mut events).await.expect("wait");
+        }
         for event in events.drain(..) {
             match event {
                 Event::Message(member, message) => {
@@ -531,8 +578,11 @@ fn task_serves_member(address: SocketAddr, run: impl FnOnce(PollGroup, Member) -
 }
 
 fn run_on_tokio(group: PollGroup, member: Member) -> End {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(echo_until_end(group, member))
+    // The task may move from thread to thread.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let task = runtime.spawn(echo_until_end(group, member));
+    runtime.block_on(task).expect("task should not panic")
 }
 
 #[test]

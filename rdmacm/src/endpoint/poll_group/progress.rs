@@ -74,7 +74,8 @@ impl PollGroup {
         self.advance()?;
         for round in 1.. {
             let ready = self.look(Some(Instant::now()))?;
-            let is_short = self.resources.receives.posted() < self.starvation.full() / 2;
+            // Rounded up: a group without any posted receive is short of receives.
+            let is_short = self.resources.receives.posted() < self.starvation.full().div_ceil(2);
             if !self.arm(is_short || self.lacking > 0)? && !ready.is_any() {
                 break;
             }
@@ -150,14 +151,13 @@ impl PollGroup {
         if ready.gone {
             self.on_device_removed();
         }
-        if ready.attempts {
-            self.on_attempts_timer();
-        }
         if ready.keep_alive {
             self.on_keep_alive_timer();
         }
-        if ready.event {
-            self.read_events()?;
+        let has_read_all = !ready.event || self.read_events()?;
+        // An event that has arrived counts, even after the deadline. The timer stays readable if it is not handled.
+        if ready.attempts && has_read_all {
+            self.on_attempts_timer();
         }
         if ready.is_any() {
             self.advance()?;
@@ -176,18 +176,19 @@ impl PollGroup {
         }
     }
 
-    /// Reads the CM events, or some of them: the channel stays readable then.
-    pub(super) fn read_events(&mut self) -> Result<()> {
+    /// Reads the CM events, or some of them: the channel stays readable then. Returns `true` if there are no others.
+    pub(super) fn read_events(&mut self) -> Result<bool> {
         for _ in 0..MAX_CM_EVENTS {
             match self.channel.get_event() {
                 Ok(event) => self.on_event(&event)?,
                 Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock | ErrorKind::Os(libc::EINTR) => return Ok(()),
+                    ErrorKind::WouldBlock => return Ok(true),
+                    ErrorKind::Os(libc::EINTR) => return Ok(false),
                     _ => return Err(error),
                 },
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     pub(super) fn on_event(&mut self, event: &CmEvent) -> Result<()> {

@@ -11,7 +11,7 @@
 //! | want a structure for an address | [`AddressVector`](crate::work::AddressVector) holds any plain structure |
 //! | leave completions of a queue pair that was reset or destroyed | [`Driver::on_reset`], [`Driver::on_destroyed`] |
 //! | want to know how many events were read when it is armed | [`Arm::events_read`] |
-//! | read a doorbell that is rung during a step to RESET | `queue_generation` makes the step wait for the thread that rings |
+//! | read a doorbell that is rung during a step to RESET | `queue_generation`, for drivers in this crate, makes the step wait for the thread that rings |
 //! | have doorbell pages with locks of their own | the driver holds them, and its rings share them |
 //!
 //! # Safety

@@ -175,7 +175,9 @@ impl Range {
     /// Grows by `below` if that ends at the beginning of this range, and returns `true` if it did.
     fn join(&mut self, below: &Self) -> bool {
         let [begins, ends] = [below.start, self.start].map(|start| start.0.addr().get());
-        let adjoin = adjoin(begins, below.length.get(), ends);
+        // A range that a child does not have is unmapped by its process alone.
+        let is_everywhere = self.only_in.is_none() && below.only_in.is_none();
+        let adjoin = is_everywhere && adjoin(begins, below.length.get(), ends);
         if adjoin {
             self.start = below.start;
             self.length = self.length.saturating_add(ends - begins);

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use rdmacm::device::{GidEntry, GidType, LinkLayer, Transport};
+use rdmacm::device::{GidEntry, GidType, LinkLayer, PortState, Transport};
 use rdmacm::verbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, Context, MemoryRegion, Payload,
     ProtectionDomain, QpState, QpType, QueuePair, QueuePairAttributes, QueuePairInit,
@@ -19,6 +19,7 @@ use rdmacm::verbs_abi::{ib_uverbs_ah_attr, ib_uverbs_global_route};
 
 use super::TIMEOUT;
 use super::report::{Check, Problem, ensure};
+use crate::link;
 
 /// Length of a message.
 const LENGTH: usize = 2000;
@@ -152,6 +153,9 @@ impl Pair {
 /// Returns the address of the first port.
 fn address(context: &Context) -> Result<ib_uverbs_ah_attr, Problem> {
     let port = context.query_port(1)?;
+    if port.state != PortState::IB_PORT_ACTIVE {
+        return Err(Problem::Missing(format!("port 1 is {}", link::state(port.state))));
+    }
     let address = ib_uverbs_ah_attr { port_num: 1, dlid: port.lid, ..Default::default() };
     if port.link_layer != LinkLayer::IB_LINK_LAYER_ETHERNET {
         let is_usable = port.lid != 0;

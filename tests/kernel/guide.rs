@@ -280,11 +280,38 @@ mod in_flight {
         });
         done.expect("no failure");
     }
+
+    /// A message with the number of no request ends the connection.
+    pub(super) fn reports_unknown_number(address: super::SocketAddr) {
+        use rdmacm::endpoint::tokio::Listener;
+        use rdmacm::endpoint::{ConnectionConfig, Connector};
+
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let done: io::Result<()> = runtime.expect("a runtime").block_on(async {
+            let listener = Listener::bind(address).expect("listen");
+            let server = listener.local_addr().expect("an IP address");
+            let serving = tokio::spawn(async move {
+                let config = ConnectionConfig::default();
+                let connection = listener.accept().await?.accept(&config, &[], LONG).await?;
+                connection.recv().await?.expect("a request");
+                connection.post_bytes(&u64::MAX.to_be_bytes()).await?;
+                // The client aborts the connection, which fails or ends the call.
+                let _ = connection.recv().await;
+                io::Result::Ok(())
+            });
+            let client = Client::new(Connection::connect(&Connector::new(), server).await?, 1);
+            let error = client.call(b"request", LONG).await.expect_err("no response");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+            serving.await.expect("server should not panic")
+        });
+        done.expect("no failure");
+    }
 }
 
 fn run(address: SocketAddr) {
     requests::runs(address);
     in_flight::runs(address);
+    in_flight::reports_unknown_number(address);
     first_connection::runs(address);
     memory::runs(address);
     one_sided::runs(address);

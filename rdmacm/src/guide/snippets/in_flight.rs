@@ -65,19 +65,20 @@ fn with_callers<T>(
 /// Returns responses to their callers until the connection ends.
 async fn receive(connection: Connection, callers: Arc<Mutex<Option<Callers>>>) {
     while let Ok(Some(response)) = connection.recv().await {
-        let Some((number, body)) = response.split_first_chunk() else {
-            // A message without a number is not a response.
+        let answer = response.split_first_chunk().map(|(number, body)| (*number, body.to_vec()));
+        // Posts its buffer again, before the permit is released.
+        drop(response);
+        let caller = answer.as_ref().and_then(|(number, _)| {
+            let number = u64::from_be_bytes(*number);
+            with_callers(&callers, |callers| callers.remove(&number)).ok().flatten()
+        });
+        let (Some((_, body)), Some((sender, _permit))) = (answer, caller) else {
+            // The message answers no request, so the server violates the protocol.
             connection.abort().await;
             break;
         };
-        let (number, body) = (u64::from_be_bytes(*number), body.to_vec());
-        // Posts its buffer again, before the permit is released.
-        drop(response);
-        let caller = with_callers(&callers, |callers| callers.remove(&number));
-        if let Ok(Some((sender, _permit))) = caller {
-            // The caller may have timed out.
-            let _ = sender.send(body);
-        }
+        // The caller may have timed out.
+        let _ = sender.send(body);
     }
     // Drops the senders: the callers return an error.
     *callers.lock().unwrap_or_else(PoisonError::into_inner) = None;

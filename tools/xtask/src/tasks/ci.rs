@@ -77,8 +77,11 @@ fn packages() -> Result<()> {
     let path = folder.to_str().ok_or_else(|| {
         Error::new("cannot package the crates: the path of the target directory is not UTF-8")
     })?;
-    let packed = cargo(&[&PACKAGE[..], &["--target-dir", path]].concat());
-    packed?;
+    let mut cargo = host::cargo();
+    cargo.args(PACKAGE).args(["--target-dir", path]);
+    // The programs are not run, so optimization would take time for nothing.
+    cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0").env("CARGO_PROFILE_DEV_DEBUG", "false");
+    run_cargo(&mut cargo)?;
     fs::remove_dir_all(&folder).context("remove the folder of the packages")
 }
 
@@ -99,9 +102,12 @@ fn step(tests: &mut Tests, name: &str, run: impl Fn() -> Result<()>) {
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {
+    run_cargo(host::cargo().args(arguments).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn run_cargo(cargo: &mut Command) -> Result<()> {
+    let arguments: Vec<_> = cargo.get_args().map(|argument| argument.to_string_lossy()).collect();
     let line = format!("cargo {}", arguments.join(" "));
-    let mut cargo: Command = host::cargo();
-    let status = cargo.args(arguments).env("RUSTDOCFLAGS", "-D warnings").status();
-    let status = status.with_context(|| format!("run {line}"))?;
+    let status = cargo.status().with_context(|| format!("run {line}"))?;
     if status.success() { Ok(()) } else { Err(Error::new(format!("{line} ended with {status}"))) }
 }

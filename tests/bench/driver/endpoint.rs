@@ -48,6 +48,10 @@ const GROUP_GOAL: f64 = 1.2;
 /// Rounds of groups, which take long to connect: the fewest from which an interval with a confidence of 95 % follows.
 const GROUP_ROUNDS: usize = 6;
 
+/// Limits of the heap of an idle member, in bytes, and of the descriptors of a group.
+const IDLE_HEAP: f64 = 2048.0;
+const GROUP_DESCRIPTORS: f64 = 10.0;
+
 /// Numbers of threads that wait on one connection.
 const WAITERS: [u32; 2] = [1, 64];
 /// Limit of the ratio of a message's cost with the most waiting threads to that with one.
@@ -200,7 +204,21 @@ impl Bench<'_> {
             Row::of_pairs(name, "us", rounds.iter().map(|round| [round[place], round[0]]))
                 .at_most(GROUP_GOAL)
         };
-        Ok(vec![row(more, 1), row(most, 2)])
+        let idle = run::output(&self.program("group", "asleep", "idle", most, 0))?;
+        let (heap, descriptors) = idle.trim().split_once(' ').ok_or("two numbers")?;
+        let heap = Row::exact(
+            format!("heap of an idle member of {most}, by the limit"),
+            "bytes",
+            heap.parse()?,
+            IDLE_HEAP,
+        );
+        let descriptors = Row::exact(
+            format!("descriptors of a poll group of {most}, by the limit"),
+            "",
+            descriptors.parse()?,
+            GROUP_DESCRIPTORS,
+        );
+        Ok(vec![row(more, 1), row(most, 2), heap.at_most(1.0), descriptors.at_most(1.0)])
     }
 
     /// Measures a message to a connection on which many threads wait, relative to a single thread.

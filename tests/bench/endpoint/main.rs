@@ -18,11 +18,17 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rdmacm_tests::heap::Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const USAGE: &str = "usage: bench-endpoint group|low|safe ADDRESS asleep|data|polling LOAD SIZE COUNT
 LOAD: latency, rate, read or write, of COUNT messages of SIZE bytes;
-      many: there and back on SIZE connections in one thread, asleep; alone with `group`, which is a poll group;
+      many: there and back on SIZE connections in one thread, asleep; also with `group`, which is a poll group;
+      idle: none; prints the heap of a member and the descriptors of a group of SIZE members; only with `group`;
       waiters: there and back on a connection of the safe tier, on whose server SIZE threads wait, asleep
 data: asleep until data arrives, without detection of the connection's end; only with `low`";
 
@@ -214,6 +220,10 @@ fn main() -> Outcome {
                 "low" => many::measure_ends(low::many(address, size)?, count),
                 _ => Err(USAGE.into()),
             }
+        }
+        ("group", "idle", _) => {
+            many::allow(size)?;
+            group::print_idle(address, size)
         }
         ("safe", "waiters", _) => {
             let [connection] =

@@ -18,7 +18,7 @@ pub(crate) struct Acks {
     /// Number of events that were handed out.
     ///
     /// Changed while `state` is locked.
-    handed_out: AtomicU32,
+    events_read: AtomicU32,
     /// Changed while `state` is locked; wraps around with the kernel's counter.
     acknowledged: AtomicU32,
     risen: Condvar,
@@ -79,14 +79,14 @@ pub(crate) trait Counted: Send + Sync + 'static {
     /// Counts an event as handed to this thread, until the result is dropped.
     ///
     /// The event is `recent` unless it comes from the place where the object was before its last move.
-    fn hand_out(self: &Arc<Self>, recent: bool) -> Unacknowledged
+    fn track(self: &Arc<Self>, recent: bool) -> Unacknowledged
     where
         Self: Sized,
     {
         let receiver = thread::current().id();
         let mut state = self.acks().lock();
         state.outstanding.push(receiver);
-        self.acks().handed_out.fetch_add(1, Ordering::Relaxed);
+        self.acks().events_read.fetch_add(1, Ordering::Relaxed);
         let moves = if recent { state.moves } else { state.moves.wrapping_sub(1) };
         drop(state);
         let object = Arc::downgrade(self);
@@ -102,14 +102,14 @@ impl Counted for Acks {
 
 impl Acks {
     /// Returns the number of events that were handed out.
-    pub(crate) fn handed_out(&self) -> &AtomicU32 {
-        &self.handed_out
+    pub(crate) fn events_read(&self) -> &AtomicU32 {
+        &self.events_read
     }
 
     /// Counts an event as handed out, and as acknowledged at once.
-    pub(crate) fn pass(&self) {
+    pub(crate) fn acknowledge_now(&self) {
         let mut state = self.lock();
-        self.handed_out.fetch_add(1, Ordering::Relaxed);
+        self.events_read.fetch_add(1, Ordering::Relaxed);
         self.count(&mut state, true);
     }
 
@@ -138,7 +138,7 @@ impl Acks {
         // The order matters: every acknowledged event was handed out before, and so was every event that this thread
         // holds. So the numbers are equal only if the thread holds none.
         let acknowledged = self.acknowledged();
-        acknowledged != self.handed_out.load(Ordering::Relaxed)
+        acknowledged != self.events_read.load(Ordering::Relaxed)
             && self.lock().outstanding.contains(thread::current().id())
     }
 

@@ -38,7 +38,7 @@ fn user(object: &Object, events: Vec<Unacknowledged>) -> thread::JoinHandle<()> 
 fn loom_destroy_follows_every_event() {
     check(|| {
         let (acks, object) = (Arc::new(Acks::default()), Object(Arc::default()));
-        let users = [(); 2].map(|()| user(&object, vec![acks.hand_out(true)]));
+        let users = [(); 2].map(|()| user(&object, vec![acks.track(true)]));
         // The number of events that the kernel has reported.
         acks.wait(2);
         object.is_freed();
@@ -54,7 +54,7 @@ fn loom_destroy_waits_for_event_not_yet_handed_out() {
             let (acks, object) = (Arc::clone(&acks), object.clone());
             move || {
                 for _ in 0..2 {
-                    let event = acks.hand_out(true);
+                    let event = acks.track(true);
                     object.is_used();
                     drop(event);
                 }
@@ -70,11 +70,11 @@ fn loom_destroy_waits_for_event_not_yet_handed_out() {
 fn loom_event_holder_is_known_to_its_thread() {
     check(|| {
         let acks = Arc::new(Acks::default());
-        let own = acks.hand_out(true);
+        let own = acks.track(true);
         let other = thread::spawn({
             let acks = Arc::clone(&acks);
             move || {
-                drop(acks.hand_out(true));
+                drop(acks.track(true));
                 assert!(!acks.held_by_this_thread());
             }
         });
@@ -89,10 +89,10 @@ fn loom_event_holder_is_known_to_its_thread() {
 fn loom_move_waits_for_earlier_events() {
     check(|| {
         let (acks, object) = (Arc::new(Acks::default()), Object(Arc::default()));
-        let user = user(&object, vec![acks.hand_out(true)]);
+        let user = user(&object, vec![acks.track(true)]);
         acks.moved();
         // One of the new channel's, which does not count.
-        drop(acks.hand_out(true));
+        drop(acks.track(true));
         acks.wait_for_earlier(1);
         object.is_freed();
         user.join().expect("user should not panic");

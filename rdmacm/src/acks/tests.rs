@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn waits_for_another_thread_to_acknowledge() {
     let acks = Arc::new(Acks::default());
-    let event = acks.hand_out(true);
+    let event = acks.track(true);
     assert!(acks.held_by_this_thread());
     let dropped = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -28,11 +28,11 @@ fn waits_for_another_thread_to_acknowledge() {
 fn holder_is_known_until_event_is_acknowledged() {
     let acks = Arc::new(Acks::default());
     let other = |acks: &Arc<Acks>| {
-        thread::scope(|scope| scope.spawn(|| acks.hand_out(true)).join().expect("handed out"))
+        thread::scope(|scope| scope.spawn(|| acks.track(true)).join().expect("handed out"))
     };
     // In every order of the first and the last.
     for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [1, 2, 0]] {
-        let mut events = [acks.hand_out(true), other(&acks), acks.hand_out(true)].map(Some);
+        let mut events = [acks.track(true), other(&acks), acks.track(true)].map(Some);
         let mut ours = 2;
         for place in order {
             events[place] = None;
@@ -47,7 +47,7 @@ fn holder_is_known_until_event_is_acknowledged() {
 fn acknowledgment_count_wraps() {
     let acks = Arc::new(Acks::default());
     acks.acknowledged.store(u32::MAX, Ordering::Relaxed);
-    drop(acks.hand_out(true));
+    drop(acks.track(true));
     acks.wait(0);
     acks.wait(u32::MAX);
 }
@@ -55,29 +55,29 @@ fn acknowledgment_count_wraps() {
 #[test]
 fn passed_event_is_acknowledged_without_holder() {
     let acks = Arc::new(Acks::default());
-    let event = acks.hand_out(true);
-    acks.pass();
+    let event = acks.track(true);
+    acks.acknowledge_now();
     assert_eq!(acks.acknowledged(), 1);
     drop(event);
     assert!(!acks.held_by_this_thread());
     acks.wait(2);
     acks.moved();
-    acks.pass();
+    acks.acknowledge_now();
     assert_eq!((acks.acknowledged(), acks.lock().recent), (3, 1));
 }
 
 #[test]
 fn move_waits_for_earlier_events_only() {
     let acks = Arc::new(Acks::default());
-    let [early, late] = [(); 2].map(|()| acks.hand_out(true));
+    let [early, late] = [(); 2].map(|()| acks.track(true));
     drop(early);
     acks.moved();
     // As many as were reported before the move are acknowledged, but not the same ones.
-    drop(acks.hand_out(true));
+    drop(acks.track(true));
     let earlier = || acks.acknowledged() - acks.lock().recent;
     assert_eq!(earlier(), 1);
     // Read before the move and handed out after it.
-    drop(acks.hand_out(false));
+    drop(acks.track(false));
     assert_eq!(earlier(), 2);
     drop(late);
     assert_eq!(earlier(), 3);

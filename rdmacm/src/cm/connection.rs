@@ -405,7 +405,7 @@ impl Inner {
         let (qp, created) = create(&state)?;
         state.offer_ece(&qp)?;
         self.carry_out(transition::created(self.service()), &qp)?;
-        state.note_ece(&qp);
+        state.record_ece(&qp);
         state.qp = Some(qp);
         Ok(created)
     }

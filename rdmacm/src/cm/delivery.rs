@@ -201,7 +201,7 @@ impl EventChannel {
         let group = GROUPS.get(raw.uid())?;
         let id = IDS.get(group.id.get())?;
         // Counted for both, even if the program does not get the event.
-        let (of_id, of_group) = (id.received(&self.inner), group.hand_out(true));
+        let (of_id, of_group) = (id.received(&self.inner), group.track(true));
         let seen = if id.is_destroyed() { None } else { group.react(&id, raw) };
         let (event_type, status) = seen.filter(|_| !id.is_destroyed())?;
         let data = raw.data(id.service());

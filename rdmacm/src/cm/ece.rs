@@ -33,7 +33,7 @@ impl State {
     }
 
     /// Notes the options that the queue pair uses since its last change, if the peer has sent options.
-    pub(super) fn note_ece(&mut self, qp: &OwnQp) {
+    pub(super) fn record_ece(&mut self, qp: &OwnQp) {
         if self.remote_ece.vendor_id != 0 {
             self.local_ece.options = qp.ece().unwrap_or_default().options;
         }

@@ -16,7 +16,7 @@ use crate::registry::Token;
 const WAIT: &str = "wait for";
 
 /// The statuses with which rdma_cm and uverbs report a removed device.
-const GONE: [i32; 2] = [-(Errno::ENXIO as i32), -(Errno::EIO as i32)];
+const DEVICE_REMOVED_STATUSES: [i32; 2] = [-(Errno::ENXIO as i32), -(Errno::EIO as i32)];
 
 /// An event of an id, returned by [`EventChannel::get_event`](super::EventChannel::get_event).
 ///
@@ -178,11 +178,11 @@ impl Event {
             T::Disconnected if wanted != T::Disconnected => ErrorKind::Disconnected,
             _ if status == -(Errno::ETIMEDOUT as i32) => ErrorKind::TimedOut,
             // The library could not complete the connection, because its commands were refused.
-            T::ConnectError if GONE.contains(&status) => {
+            T::ConnectError if DEVICE_REMOVED_STATUSES.contains(&status) => {
                 ErrorKind::DeviceRemoved(status.wrapping_neg())
             }
             _ if status < 0 => ErrorKind::Os(status.wrapping_neg()),
-            other => return Some(self.came_instead_of(wanted, other, advice)),
+            other => return Some(self.unexpected_event_error(wanted, other, advice)),
         };
         let id = IDS.get(self.facts.token.get());
         let id = id.map_or_else(|| format!("id {}", self.facts.token), |id| id.with_peer());
@@ -191,7 +191,7 @@ impl Event {
     }
 
     /// Returns the error for an event that reports no failure but is not the wanted one.
-    fn came_instead_of(&self, wanted: EventType, came: EventType, advice: &str) -> Error {
+    fn unexpected_event_error(&self, wanted: EventType, came: EventType, advice: &str) -> Error {
         let whose = match self.facts.listener {
             Some(listener) => format!("id {listener}, which listens,"),
             None => format!("id {}", self.facts.token),

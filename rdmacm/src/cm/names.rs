@@ -37,7 +37,7 @@ pub(super) fn resolve(
         }
     }
     if node.is_none() && service.is_none() {
-        return Ok(vec![hints.as_they_are()]);
+        return Ok(vec![hints.to_addr_info()]);
     }
     let text = |text: Option<&str>| text.map(CString::new).transpose();
     let (Ok(node), Ok(service)) = (text(node), text(service)) else {
@@ -81,7 +81,7 @@ fn wanted(hints: &AddrInfoHints, with_node: bool) -> Wanted {
         Some(AddressFamily::Inet) => libc::AF_INET,
         Some(AddressFamily::Inet6) => libc::AF_INET6,
         // A GID is written as an IPv6 address.
-        Some(AddressFamily::Ib) if hints.means_gid() => libc::AF_INET6,
+        Some(AddressFamily::Ib) if hints.is_gid_lookup() => libc::AF_INET6,
         Some(AddressFamily::Ib) | None => libc::AF_UNSPEC,
     };
     let socktype = match hints.qp_type {
@@ -99,13 +99,13 @@ fn wanted(hints: &AddrInfoHints, with_node: bool) -> Wanted {
 
 impl AddrInfoHints {
     /// Returns `true` if the node is a GID.
-    fn means_gid(&self) -> bool {
+    fn is_gid_lookup(&self) -> bool {
         self.family == Some(AddressFamily::Ib)
             && self.flags.contains(AddrInfoFlags::FAMILY | AddrInfoFlags::NUMERICHOST)
     }
 
     /// Returns the only result if there is nothing to look up.
-    fn as_they_are(&self) -> AddrInfo {
+    fn to_addr_info(&self) -> AddrInfo {
         let qp_type = self.qp_type.or_else(|| Some(self.port_space?.qp_types()[0]));
         let qp_type = qp_type.unwrap_or(QpType::IB_UVERBS_QPT_RC);
         let mut info = AddrInfo::new(qp_type, self.port_space);
@@ -127,7 +127,7 @@ impl AddrInfoHints {
         let qp_type = self.qp_type.unwrap_or(qp_type_of(found)?);
         let mut info = AddrInfo::new(qp_type, self.port_space);
         let mut address = decode(&found.address)?;
-        if let (Address::Ip(SocketAddr::V6(gid)), true) = (address, self.means_gid()) {
+        if let (Address::Ip(SocketAddr::V6(gid)), true) = (address, self.is_gid_lookup()) {
             let mut ib = IbAddress::new((*gid.ip()).into(), info.port_space, gid.port());
             ib.flowinfo = u32::from_be(gid.flowinfo());
             ib.scope_id = gid.scope_id().into();

@@ -52,7 +52,7 @@ fn plan(state: &mut State, raw: &RawEvent) -> Plan {
         T::DeviceRemoval => {
             state.established = false;
             state.removed = true;
-            state.context.iter().for_each(Context::mark_gone);
+            state.context.iter().for_each(Context::mark_removed);
             follow(state, event)
         }
         T::Disconnected | T::Rejected => {
@@ -110,7 +110,7 @@ impl Inner {
         };
         match finish() {
             Ok(()) => {
-                self.state().note_ece(qp);
+                self.state().record_ece(qp);
                 (EventType::Established, 0)
             }
             Err(error) => {

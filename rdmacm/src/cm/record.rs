@@ -186,10 +186,10 @@ impl Inner {
     pub(super) fn received(self: &Arc<Self>, channel: &Arc<ChannelInner>) -> Unacknowledged {
         // A destroyed id does not migrate any more, so its earlier events are not waited for.
         if self.is_destroyed() {
-            return self.hand_out(true);
+            return self.track(true);
         }
         let binding = self.binding();
-        self.hand_out(Arc::ptr_eq(&binding.channel, channel))
+        self.track(Arc::ptr_eq(&binding.channel, channel))
     }
 
     /// Counts an event from `channel` that the program does not get.

@@ -157,7 +157,7 @@ pub(crate) fn of_opened(
     number: u32,
     list: impl FnOnce() -> Result<Vec<ib_uverbs_gid_entry>, CommandError>,
 ) -> Result<Vec<GidEntry>> {
-    let port = Port::unasked(device, number);
+    let port = Port::without_properties(device, number);
     port.check_number(OPERATION, device)?;
     match list() {
         Ok(listed) => Ok(port.entries(&listed)),

@@ -98,7 +98,7 @@ impl Port {
     }
 
     /// Returns a port of which nothing is known, without asking the kernel.
-    pub(super) fn unasked(device: &Device, number: u32) -> Self {
+    pub(super) fn without_properties(device: &Device, number: u32) -> Self {
         Self::unknown(&Directory::new(sources::SYSFS), device, number)
     }
 

@@ -9,24 +9,24 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{ProtectionDomain, RegisteredBuffer};
 
 /// The operation of a destructor that returns a buffer; its error is discarded.
-const GIVE_BACK: &str = "give back to";
+const RETURN_BUFFER: &str = "give back to";
 
 /// Operation name used when an export checks its key; the error is discarded.
 const EXPORTS: &str = "read the exports of";
 
 impl Shared {
     /// Returns a buffer for sending that was not posted.
-    pub(super) fn give_back(&self, memory: RegisteredBuffer) {
-        let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
+    pub(super) fn return_buffer(&self, memory: RegisteredBuffer) {
+        let Ok(mut guarded) = self.lock(RETURN_BUFFER) else { return };
         // After the end the memory is freed when this returns and nothing is locked.
         if guarded.state.parts.is_some() {
-            guarded.state.core.give_back(memory);
+            guarded.state.core.return_buffer(memory);
         }
     }
 
     /// Posts a buffer for receiving again.
     pub(super) fn receive(&self, memory: RegisteredBuffer) {
-        let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
+        let Ok(mut guarded) = self.lock(RETURN_BUFFER) else { return };
         let State { parts, core, .. } = &mut guarded.state;
         if let (Some(io), None) = (parts, core.end()) {
             if core.repost(io, memory) {
@@ -39,13 +39,13 @@ impl Shared {
     }
 
     /// Records that no caller waits any more for the request `awaited` in slot `index`.
-    pub(super) fn give_up(&self, awaited: Awaited, index: usize) {
-        let Ok(mut guarded) = self.lock(GIVE_BACK) else { return };
+    pub(super) fn detach_request(&self, awaited: Awaited, index: usize) {
+        let Ok(mut guarded) = self.lock(RETURN_BUFFER) else { return };
         guarded.forget_loop(awaited);
         let done = guarded.state.core.detach_send(index);
         drop(guarded);
         if let Some(memory) = done {
-            self.give_back(memory);
+            self.return_buffer(memory);
         }
     }
 

@@ -220,7 +220,7 @@ impl io::Write for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
-            self.shared.give_back(memory);
+            self.shared.return_buffer(memory);
         }
     }
 }

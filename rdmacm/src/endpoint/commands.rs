@@ -68,7 +68,7 @@ impl Shared {
             guarded = running.finish();
             // If the command is refused, the requests never complete: their buffers are freed with the queue pair. Calls
             // return the reason that moved the queue pair to ERR.
-            let _ = flushed.or_else(|error| guarded.state.unless_gone(error));
+            let _ = flushed.or_else(|error| guarded.state.ignore_if_removed(error));
             // A malformed completion ends the endpoint, and the next call returns this reason.
             let _ = guarded.state.poll(Interest::All);
         }

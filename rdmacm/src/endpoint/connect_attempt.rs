@@ -33,7 +33,7 @@ impl ConnectAttempt {
         channel: &EventChannel,
         error: Error,
     ) -> Result<(CmId, Option<Instant>)> {
-        if !self.ports.try_another(&error) {
+        if !self.ports.retry_on_new_port(&error) {
             return Err(error);
         }
         let until = within(self.connector.address_timeout);

@@ -288,8 +288,8 @@ impl Connection {
         length: usize,
         result: fn(Buffer) -> T,
     ) -> Result<RemoteOperation<T>> {
-        let wanted = self.shared.start_wanted(what, buffer, operation)?;
-        Ok(RemoteOperation::posted(what, wanted, length, result))
+        let awaited_send = self.shared.post_awaited(what, buffer, operation)?;
+        Ok(RemoteOperation::posted(what, awaited_send, length, result))
     }
 
     /// Waits until every posted request is completed: messages, writes, reads and atomic operations.

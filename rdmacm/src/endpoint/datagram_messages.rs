@@ -279,8 +279,8 @@ impl DatagramSocket {
     ) -> Result<RemoteOperation<Buffer>> {
         let operation = self.operation(&buffer, peer)?;
         let length = buffer.capacity();
-        let wanted = self.shared.start_wanted(Operation::Send, buffer, operation)?;
-        Ok(RemoteOperation::posted(Operation::Send, wanted, length, |buffer| buffer))
+        let awaited_send = self.shared.post_awaited(Operation::Send, buffer, operation)?;
+        Ok(RemoteOperation::posted(Operation::Send, awaited_send, length, |buffer| buffer))
     }
 
     /// Returns the operation that sends `buffer` to `peer`.

@@ -45,7 +45,7 @@ impl Shared {
         let disconnected = id.disconnect();
         drop(id);
         let mut guarded = running.finish();
-        disconnected.or_else(|error| guarded.state.unless_gone(error))
+        disconnected.or_else(|error| guarded.state.ignore_if_removed(error))
     }
 
     /// Ends the endpoint at once, for all callers.

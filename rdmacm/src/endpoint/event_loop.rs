@@ -18,7 +18,7 @@ impl Shared {
     ///
     /// The errors of `epoll_ctl`. If nothing is done about them, the descriptor becomes right with the next change.
     #[inline]
-    pub(super) fn has_tried_in_loop<'a>(
+    pub(super) fn update_loop_readiness<'a>(
         &'a self,
         mut guarded: SharedStateGuard<'a>,
         awaited: Awaited,

@@ -9,7 +9,7 @@ use super::connection::Connection;
 #[cfg(doc)]
 use super::connection_config::ConnectionConfig;
 use super::remote_memory::{RemoteAccess, RemoteMemory};
-use super::sending::Wanted;
+use super::sending::AwaitedSend;
 use super::shared::{Operation, Shared};
 use super::wait::WaitMode;
 use crate::error::{Error, ErrorKind, Result};
@@ -237,7 +237,7 @@ impl RegisteredMemory {
 /// A memory window whose bind was posted.
 #[derive(Debug)]
 pub(super) struct Exporting {
-    wanted: Wanted,
+    awaited_send: AwaitedSend,
     /// Absent after it was returned.
     export: Option<ExportedMemory>,
 }
@@ -263,17 +263,17 @@ impl Exporting {
             access: access(rights) & !AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE,
             flags: SendFlags::empty(),
         };
-        let wanted = shared.start_wanted(Operation::Export, buffer, &request)?;
+        let awaited_send = shared.post_awaited(Operation::Export, buffer, &request)?;
         // Before the peer can know the key.
         let watched = WatchedKey::new(shared, window.rkey());
         let (addr, length) = (region.addr() + bytes(part.start), bytes(part.len()));
         let window = Window { window, _memory: Arc::clone(region), watched };
         let key = Key::Window(Box::new(window));
-        Ok(Self { wanted, export: Some(ExportedMemory { key, addr, length, rights }) })
+        Ok(Self { awaited_send, export: Some(ExportedMemory { key, addr, length, rights }) })
     }
 
     pub(super) fn wait(&mut self, mode: WaitMode) -> Result<ExportedMemory> {
-        drop(self.wanted.wait(mode)?);
+        drop(self.awaited_send.wait(mode)?);
         Ok(self.export.take().expect("an operation returns its result once"))
     }
 }

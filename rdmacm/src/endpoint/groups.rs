@@ -26,7 +26,7 @@ enum JoinState {
     Begun,
     Answered(Result<DatagramPeer>),
     /// A caller has the answer.
-    Told,
+    Delivered,
     /// The network has removed the socket from the group.
     ///
     /// A receiving call reports that once, even if the kernel reports it several times.
@@ -55,7 +55,7 @@ impl Groups {
     /// Returns the outcome of joining `address`, once it is known, once.
     pub(super) fn answer(&mut self, address: Address) -> Option<Result<DatagramPeer>> {
         let entry = self.find(address)?;
-        match std::mem::replace(&mut entry.state, JoinState::Told) {
+        match std::mem::replace(&mut entry.state, JoinState::Delivered) {
             JoinState::Answered(outcome) => Some(outcome),
             state => {
                 entry.state = state;
@@ -114,14 +114,14 @@ impl Groups {
             (JoinState::Begun | JoinState::Answered(_), outcome) => {
                 entry.state = JoinState::Answered(outcome);
             }
-            (state @ (JoinState::Told | JoinState::Lost { .. }), Err(error)) => {
+            (state @ (JoinState::Delivered | JoinState::Lost { .. }), Err(error)) => {
                 let is_reported = matches!(state, JoinState::Lost { is_reported: true, .. });
                 let subject = address.to_string();
                 let error =
                     Error::new("stay in the multicast group", subject, error.kind().clone());
                 entry.state = JoinState::Lost { error, is_reported };
             }
-            (JoinState::Told | JoinState::Lost { .. }, Ok(_)) | (JoinState::Leaving, _) => {}
+            (JoinState::Delivered | JoinState::Lost { .. }, Ok(_)) | (JoinState::Leaving, _) => {}
         }
     }
 

@@ -17,7 +17,7 @@ impl PortRetry {
     }
 
     /// Returns `true` if another port should be tried after `error`.
-    pub(super) fn try_another(&mut self, error: &Error) -> bool {
+    pub(super) fn retry_on_new_port(&mut self, error: &Error) -> bool {
         let is_taken = matches!(error.errno(), libc::EADDRINUSE | libc::EADDRNOTAVAIL);
         let tries = is_taken && self.left > 0;
         self.left -= u32::from(tries);

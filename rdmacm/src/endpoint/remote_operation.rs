@@ -12,7 +12,7 @@ use super::datagrams::DatagramSocket;
 use super::exported_memory::{ExportedMemory, Exporting};
 use super::multicast_group::{Joining, MulticastGroup};
 use super::resolving::Resolving;
-use super::sending::Wanted;
+use super::sending::AwaitedSend;
 use super::shared::Operation;
 use super::wait::WaitMode;
 use crate::error::{Error, ErrorKind, Result};
@@ -66,20 +66,20 @@ enum Started<T> {
 /// A posted work request, whose outcome is its buffer.
 struct Posted {
     what: Operation,
-    wanted: Wanted,
+    awaited_send: AwaitedSend,
     /// Bytes of the buffer that is returned.
     length: usize,
 }
 
 impl<T> RemoteOperation<T> {
-    /// Creates the operation `what`, posted with `wanted`, whose buffer is returned with `length` bytes.
+    /// Creates the operation `what`, posted with `awaited_send`, whose buffer is returned with `length` bytes.
     pub(super) fn posted(
         what: Operation,
-        wanted: Wanted,
+        awaited_send: AwaitedSend,
         length: usize,
         result: fn(Buffer) -> T,
     ) -> Self {
-        Self { started: Some(Started::Posted(Posted { what, wanted, length }, result)) }
+        Self { started: Some(Started::Posted(Posted { what, awaited_send, length }, result)) }
     }
 
     /// Waits until the operation completes and returns its result.
@@ -166,7 +166,7 @@ impl From<Exporting> for RemoteOperation<ExportedMemory> {
 
 impl Posted {
     fn wait(&mut self, mode: WaitMode) -> Result<Buffer> {
-        let mut buffer = self.wanted.wait(mode)?;
+        let mut buffer = self.awaited_send.wait(mode)?;
         buffer.set_len(self.length)?;
         Ok(buffer)
     }

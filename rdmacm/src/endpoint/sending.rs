@@ -16,18 +16,18 @@ use crate::verbs::{RegisteredBuffer, WcStatus};
 /// Other callers wait meanwhile.
 pub(super) const MAX_COPY_WHILE_LOCKED: usize = 4096;
 
-const AWAY: &str = "the buffer is taken out only when the memory is back";
+const BUFFER_TAKEN: &str = "the buffer is taken out only when the memory is back";
 
 /// A buffer that was posted, and that a caller waits for until this is dropped.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct AwaitedSend {
     /// The buffer without its memory; absent when the memory is back.
     emptied: Option<Buffer>,
     operation: Operation,
     pub(super) index: usize,
 }
 
-impl Wanted {
+impl AwaitedSend {
     /// Waits until the request has completed, and returns the buffer.
     pub(super) fn wait(&mut self, mode: WaitMode) -> Result<Buffer> {
         let index = self.index;
@@ -42,19 +42,19 @@ impl Wanted {
 
     /// Returns the shared state of its connection.
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        self.emptied.as_ref().expect(AWAY).shared()
+        self.emptied.as_ref().expect(BUFFER_TAKEN).shared()
     }
 
     /// Returns the buffer, whose memory is back.
     pub(super) fn back(&mut self, memory: RegisteredBuffer) -> Buffer {
-        self.emptied.take().expect(AWAY).refilled(memory)
+        self.emptied.take().expect(BUFFER_TAKEN).refilled(memory)
     }
 }
 
-impl Drop for Wanted {
+impl Drop for AwaitedSend {
     fn drop(&mut self) {
         if let Some(emptied) = &self.emptied {
-            emptied.shared().give_up(self.awaited(), self.index);
+            emptied.shared().detach_request(self.awaited(), self.index);
         }
     }
 }
@@ -67,15 +67,15 @@ impl Shared {
     }
 
     /// Posts a buffer whose completion the caller will wait for.
-    pub(super) fn start_wanted<'a>(
+    pub(super) fn post_awaited<'a>(
         self: &Arc<Self>,
         what: Operation,
         mut buffer: Buffer,
         operation: impl Into<Outgoing<'a>>,
-    ) -> Result<Wanted> {
+    ) -> Result<AwaitedSend> {
         let (guarded, index) = self.start_locked(what, &mut buffer, operation.into(), true)?;
         guarded.unlock_unchanged();
-        Ok(Wanted { emptied: Some(buffer), operation: what, index })
+        Ok(AwaitedSend { emptied: Some(buffer), operation: what, index })
     }
 
     /// Posts a buffer whose completion no caller waits for.
@@ -103,7 +103,7 @@ impl Shared {
         is_wanted: bool,
     ) -> Result<(SharedStateGuard<'_>, usize)> {
         if !buffer.is_of(self) {
-            return Err(self.has_another(what));
+            return Err(self.foreign_buffer_error(what));
         }
         let length = buffer.len();
         let mut guarded = self.lock_for(what)?;
@@ -112,10 +112,10 @@ impl Shared {
         let index = memory.index();
         if guarded.state.core.qp_failed() {
             drop(guarded);
-            guarded = match self.set_up_again(what) {
+            guarded = match self.recover_for_send(what) {
                 Ok(guarded) => guarded,
                 Err(error) => {
-                    self.give_back(memory);
+                    self.return_buffer(memory);
                     return Err(error);
                 }
             };
@@ -131,7 +131,7 @@ impl Shared {
         let Err(refused) = posted else { return Ok((guarded, index)) };
         drop(guarded);
         if let Some(memory) = refused.buffer {
-            self.give_back(memory);
+            self.return_buffer(memory);
         }
         Err(self.not_posted(what, refused.error))
     }
@@ -199,7 +199,7 @@ impl Shared {
     }
 
     #[cold]
-    fn has_another(&self, what: Operation) -> Error {
+    fn foreign_buffer_error(&self, what: Operation) -> Error {
         let reason = "the buffer is of another connection or socket";
         Error::invalid(what.name(), self.name.clone(), reason)
     }
@@ -208,7 +208,7 @@ impl Shared {
     ///
     /// Returns the state, which is locked again after the waiting callers were woken.
     #[cold]
-    fn set_up_again(&self, what: Operation) -> Result<SharedStateGuard<'_>> {
+    fn recover_for_send(&self, what: Operation) -> Result<SharedStateGuard<'_>> {
         let mut guarded = self.lock_for(what)?;
         let mut has_issued = true;
         while has_issued {
@@ -231,7 +231,7 @@ impl Shared {
 
     /// Disconnects the peer after all posted requests were sent, unless it is disconnected already.
     pub(super) fn finish(&self, mode: WaitMode) -> Result<()> {
-        let tells_peer = self.wait_for(Operation::Close, mode, State::close)?;
-        if tells_peer { self.announce_close() } else { Ok(()) }
+        let must_notify_peer = self.wait_for(Operation::Close, mode, State::close)?;
+        if must_notify_peer { self.announce_close() } else { Ok(()) }
     }
 }

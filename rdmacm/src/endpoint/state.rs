@@ -95,7 +95,7 @@ impl State {
         let Some(io) = &self.parts else { return false };
         // An event that has not been reported yet will wake a caller.
         let is_unarmed = self.may_be_unarmed(interest) && !self.core.has_unread_event();
-        is_unarmed || self.core.wanted_recovery(io).is_some()
+        is_unarmed || self.core.pending_recovery(io).is_some()
     }
 
     /// Forgets changes of which there is no waiter to be woken.
@@ -222,7 +222,7 @@ impl State {
     /// Records the result of the commands of `action`.
     pub(super) fn on_arm_commands(&mut self, action: ArmAction, issued: Result<()>) -> Result<()> {
         self.core.on_arm_action(action, issued.is_ok());
-        issued.or_else(|error| self.unless_gone(error))
+        issued.or_else(|error| self.ignore_if_removed(error))
     }
 
     /// Returns the next commands that set a failed queue pair up again, if there are any.
@@ -239,13 +239,13 @@ impl State {
         issued: Result<()>,
     ) -> Result<()> {
         self.core.on_recovered(action, issued.is_ok());
-        issued.or_else(|error| self.unless_gone(error))
+        issued.or_else(|error| self.ignore_if_removed(error))
     }
 
     /// Converts the error that the device was removed into an end.
     ///
     /// The event that reports the removal has not been read yet.
-    pub(super) fn unless_gone(&mut self, error: Error) -> Result<()> {
+    pub(super) fn ignore_if_removed(&mut self, error: Error) -> Result<()> {
         match error.kind() {
             ErrorKind::DeviceRemoved(_) => {
                 self.on_device_removed();

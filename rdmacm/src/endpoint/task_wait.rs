@@ -47,7 +47,7 @@ impl Shared {
 
 impl SharedStateGuard<'_> {
     /// Records the result of a call of a task, and unlocks the state.
-    pub(super) fn has_tried_in_task(
+    pub(super) fn update_task_waiter(
         mut self,
         awaited: Awaited,
         task: &mut TaskWaiter,

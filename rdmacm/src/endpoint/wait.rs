@@ -52,7 +52,7 @@ impl Shared {
         let found = match poll_ready(&mut guarded, operation.interest(), &caller, &mut done)? {
             Progress::Found(found) => {
                 // The result must not be lost: a later call without a result reports the error.
-                let _ = self.has_tried(guarded, awaited, caller, true);
+                let _ = self.update_readiness(guarded, awaited, caller, true);
                 Some(found)
             }
             Progress::Changed | Progress::Nothing => {
@@ -100,7 +100,7 @@ impl Shared {
     ///
     /// A task or an event loop without a result sleeps from now on.
     #[inline(always)]
-    fn has_tried<'a>(
+    fn update_readiness<'a>(
         &'a self,
         mut guarded: SharedStateGuard<'a>,
         awaited: Awaited,
@@ -115,9 +115,9 @@ impl Shared {
                 }
                 Ok(())
             }
-            Caller::EventLoop => self.has_tried_in_loop(guarded, awaited, is_done),
+            Caller::EventLoop => self.update_loop_readiness(guarded, awaited, is_done),
             Caller::Task(task, waker) => {
-                guarded.has_tried_in_task(awaited, task, waker, is_done);
+                guarded.update_task_waiter(awaited, task, waker, is_done);
                 Ok(())
             }
         }
@@ -145,13 +145,13 @@ impl Shared {
         if let Some(id) = waiter {
             guarded.remove_waiter(id);
         }
-        let goes_on = match &caller {
+        let retry_waker = match &caller {
             // There may be more events than one call reads.
             Caller::Task(_, waker) if !is_done && reads == MAX_READS_PER_CALL => Some(*waker),
             _ => None,
         };
-        let updated = self.has_tried(guarded, awaited, caller, is_done);
-        if let Some(waker) = goes_on {
+        let updated = self.update_readiness(guarded, awaited, caller, is_done);
+        if let Some(waker) = retry_waker {
             waker.wake_by_ref();
         }
         // The result must not be lost.

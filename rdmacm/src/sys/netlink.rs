@@ -148,9 +148,9 @@ impl Socket {
     ) -> Result<Vec<T>, Failure> {
         let mut list = Vec::new();
         self.exchange(request, NLM_F_DUMP, |body| match body {
-            Body::Answer(_) if list.len() == MOST => Err(ENDLESS),
+            Body::Answer(_) if list.len() == MOST => Err(UNTERMINATED_LIST),
             Body::Answer(attributes) => {
-                list.push(read(attributes).ok_or(MISSING)?);
+                list.push(read(attributes).ok_or(ATTRIBUTE_MISSING)?);
                 Ok(None)
             }
             Body::Done => Ok(Some(())),
@@ -206,9 +206,9 @@ impl Socket {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
         match retry(|| recv(self.fd.as_raw_fd(), &mut self.buffer, flags)) {
             Ok(0) => Err(Failure::Malformed("the answer is empty")),
-            Ok(length) if length > self.buffer.len() => Err(LONGER),
+            Ok(length) if length > self.buffer.len() => Err(RESPONSE_TOO_LONG),
             Ok(length) => Ok(length),
-            Err(Errno::EAGAIN) => Err(SILENCE),
+            Err(Errno::EAGAIN) => Err(NO_RESPONSE),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -228,11 +228,11 @@ impl Socket {
             Ok(datagrams.map(|datagram| datagram.bytes).collect::<Vec<_>>())
         });
         let lengths = match received {
-            Err(Errno::EAGAIN) => return Err(SILENCE),
+            Err(Errno::EAGAIN) => return Err(NO_RESPONSE),
             received => received?,
         };
         let datagrams = buffers.into_iter().zip(lengths);
-        datagrams.map(|(buffer, length)| buffer.get(..length).ok_or(LONGER)).collect()
+        datagrams.map(|(buffer, length)| buffer.get(..length).ok_or(RESPONSE_TOO_LONG)).collect()
     }
 }
 
@@ -251,7 +251,7 @@ fn answer<T>(
             return only_answer(body, read);
         }
     }
-    Err(SILENCE)
+    Err(NO_RESPONSE)
 }
 
 /// Returns the result of the answer to a request that has no other part.
@@ -260,15 +260,15 @@ fn only_answer<T>(
     read: impl Fn(Attributes<'_>) -> Option<T>,
 ) -> Result<T, Failure> {
     match body {
-        Body::Answer(attributes) => read(attributes).ok_or(MISSING),
+        Body::Answer(attributes) => read(attributes).ok_or(ATTRIBUTE_MISSING),
         Body::Acknowledged | Body::Done => Err(Failure::Malformed("an end without an answer")),
     }
 }
 
-const SILENCE: Failure = Failure::Malformed("there is no answer");
-const LONGER: Failure = Failure::Malformed("the answer is longer than the buffer");
-const ENDLESS: Failure = Failure::Malformed("the list does not end");
-const MISSING: Failure = Failure::Malformed("an attribute is missing from the answer");
+const NO_RESPONSE: Failure = Failure::Malformed("there is no answer");
+const RESPONSE_TOO_LONG: Failure = Failure::Malformed("the answer is longer than the buffer");
+const UNTERMINATED_LIST: Failure = Failure::Malformed("the list does not end");
+const ATTRIBUTE_MISSING: Failure = Failure::Malformed("an attribute is missing from the answer");
 
 fn retry<T>(mut call: impl FnMut() -> nix::Result<T>) -> nix::Result<T> {
     loop {

@@ -63,12 +63,12 @@ pub(crate) fn getaddrinfo(
     match unsafe { libc::getaddrinfo(node, service, hints, &raw mut list.0) } {
         0 => Ok(list.found()),
         libc::EAI_SYSTEM => Err(Failure::Os(Errno::last())),
-        code => Err(Failure::Eai(code, said(code))),
+        code => Err(Failure::Eai(code, eai_text(code))),
     }
 }
 
 /// Returns the C library's text for an `EAI_*` code.
-fn said(code: c_int) -> String {
+fn eai_text(code: c_int) -> String {
     // SAFETY: any number will do.
     let text = unsafe { libc::gai_strerror(code) };
     // SAFETY: it is a string of the C library: never null, with a zero byte at its end. No thread changes or frees it

@@ -66,7 +66,7 @@ impl Context {
         }
         // Locked while it reads: a second caller finds the events of its object recorded.
         let mut ahead = self.lock_read_ahead();
-        if ahead.is_left_to_program() {
+        if ahead.is_read_by_program() {
             return;
         }
         let now = Some(Instant::now());
@@ -76,7 +76,7 @@ impl Context {
             let Ok(Some(read)) = read else { break };
             self.record(&read);
             // Acknowledged at once, so that no destruction waits for the program to read the event.
-            if event(&read, hand_out).is_some() {
+            if event(&read, track).is_some() {
                 ahead.push(read);
             }
         }
@@ -85,7 +85,7 @@ impl Context {
     /// Records an event that reports the removal of the device, or the failure of a queue pair.
     fn record(&self, read: &ib_uverbs_async_event_desc) {
         match read.event_type {
-            ib_event_type::IB_EVENT_DEVICE_FATAL => self.mark_gone(),
+            ib_event_type::IB_EVENT_DEVICE_FATAL => self.mark_removed(),
             // `IB_EVENT_QP_REQ_ERR` is not recorded. siw raises it for a refused read, but also if
             // the peer closes the connection while siw sends the response.
             ib_event_type::IB_EVENT_QP_ACCESS_ERR => {
@@ -149,7 +149,7 @@ impl AsyncEventChannel {
 
     fn take(&self, read: &ib_uverbs_async_event_desc) -> Option<AsyncEvent> {
         self.context.record(read);
-        event(read, hand_out)
+        event(read, track)
     }
 
     /// Takes the oldest event that the library has read ahead and whose object still exists.
@@ -248,8 +248,8 @@ fn kind(event_type: ib_event_type) -> Kind {
 type Named = (Token, Option<Unacknowledged>);
 
 /// Counts an event as passed to the program.
-pub(super) fn hand_out(number: u64) -> Option<Named> {
-    reporter::hand_out(number).map(|(token, unacknowledged)| (token, Some(unacknowledged)))
+pub(super) fn track(number: u64) -> Option<Named> {
+    reporter::track(number).map(|(token, unacknowledged)| (token, Some(unacknowledged)))
 }
 
 /// Builds an event, or returns `None` if its object no longer exists.

@@ -427,7 +427,7 @@ impl CompletionQueue {
     pub fn request_notify(&self, solicited_only: bool) -> Result<()> {
         self.context().check_usable("arm", || self.inner.name())?;
         let context = self.context();
-        let events_read = self.inner.events.handed_out();
+        let events_read = self.inner.events.events_read();
         let armed = self.inner.cq.arm(context.engine(), solicited_only, events_read);
         armed.map_err(|refused| context.refused("arm", "a completion queue", refused))
     }

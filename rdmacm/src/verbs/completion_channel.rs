@@ -11,7 +11,7 @@ use verbs_abi::ib_uverbs_comp_event_desc;
 use super::completion::CompletionQueue;
 use super::context::Context;
 use super::event_file::{EventFile, READ};
-use super::reporter::{hand_out_completion, pass_completion};
+use super::reporter::{acknowledge_completion_event, track_completion_event};
 use super::same::impl_ptr_eq;
 use crate::acks::Unacknowledged;
 #[cfg(doc)]
@@ -125,7 +125,7 @@ impl CompletionChannel {
     /// There may be no event.
     pub(crate) fn drop_events<const MOST: usize>(&self) -> Result<()> {
         self.inner.file.drop_now::<ib_uverbs_comp_event_desc, MOST>(self.context(), |event| {
-            pass_completion(event.cq_handle.get());
+            acknowledge_completion_event(event.cq_handle.get());
         })
     }
 
@@ -155,13 +155,13 @@ impl CompletionChannel {
 
 /// Passes an event to the program, or returns `None` if its queue no longer exists.
 fn event(read: &ib_uverbs_comp_event_desc) -> Option<CompletionEvent> {
-    let (token, unacknowledged) = hand_out_completion(read.cq_handle.get())?;
+    let (token, unacknowledged) = track_completion_event(read.cq_handle.get())?;
     Some(CompletionEvent { token, _unacknowledged: unacknowledged })
 }
 
 /// Acknowledges an event, or returns `None` if its queue no longer exists.
 fn dropped(read: &ib_uverbs_comp_event_desc) -> Option<()> {
-    pass_completion(read.cq_handle.get()).then_some(())
+    acknowledge_completion_event(read.cq_handle.get()).then_some(())
 }
 
 impl AsFd for CompletionChannel {

@@ -260,7 +260,7 @@ impl Context {
     /// Marks the device as removed.
     ///
     /// The mark is permanent: a device that returns is a new device with new contexts.
-    pub(crate) fn mark_gone(&self) {
+    pub(crate) fn mark_removed(&self) {
         self.inner.engine.set_removed();
     }
 
@@ -421,7 +421,7 @@ impl Context {
     ) -> Result<C::Response> {
         let answered = self.commands().command(request);
         answered.map(|(response, ())| response).map_err(|refused| match makes_object::<C>() {
-            true => self.not_made(operation, what, refused),
+            true => self.creation_error(operation, what, refused),
             false => self.refused(operation, what, refused),
         })
     }

@@ -120,11 +120,11 @@ impl QueuePair {
             return Err(Error::new(DRAIN, self.subject(), kind));
         }
         self.check_has_rings(DRAIN)?;
-        let mut pass_completions = || -> Result<usize> {
-            Ok(pass_completions(send_cq, &mut each)? + pass_completions(recv_cq, &mut each)?)
+        let mut forward_completions = || -> Result<usize> {
+            Ok(forward_completions(send_cq, &mut each)? + forward_completions(recv_cq, &mut each)?)
         };
         if self.state() == QpState::IB_QPS_RESET {
-            return pass_completions().map(|_| ());
+            return forward_completions().map(|_| ());
         }
         self.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR))?;
         let caps = self.caps();
@@ -138,7 +138,7 @@ impl QueuePair {
         let refused = |error| self.context().not_posted(DRAIN, self.subject(), error);
         let mut idle = 0_u32;
         // Existing completions first, which makes room for the markers.
-        pass_completions()?;
+        forward_completions()?;
         loop {
             let [sends, receives] = &mut queues;
             if let Some(sends) = sends {
@@ -150,7 +150,7 @@ impl QueuePair {
                     self.flush_if_error().map_err(refused)?;
                 }
             }
-            let polled = pass_completions()?;
+            let polled = forward_completions()?;
             // A thread that has polled a marker has also polled all earlier completions.
             let mut left = queues.iter().flatten().filter(|queue| !queue.is_done());
             if left.next().is_none() {
@@ -178,7 +178,7 @@ impl QueuePair {
 /// Passes the completions of `cq` to `each`, unless another thread polls it.
 ///
 /// Returns their number.
-fn pass_completions(cq: &CompletionQueue, each: &mut impl FnMut(Completion)) -> Result<usize> {
+fn forward_completions(cq: &CompletionQueue, each: &mut impl FnMut(Completion)) -> Result<usize> {
     let mut some = [Completion::default(); 16];
     let mut polled = 0;
     loop {

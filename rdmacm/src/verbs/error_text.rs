@@ -34,7 +34,7 @@ impl Context {
     }
 
     /// Builds the error of creating an object, with a hint if the rdma cgroup's limit is reached.
-    pub(crate) fn not_made(
+    pub(crate) fn creation_error(
         &self,
         operation: &'static str,
         what: &str,
@@ -138,7 +138,7 @@ impl Context {
     pub(super) fn not_created(&self, what: &'static str, error: CreateError) -> Error {
         const CREATE: &str = "create";
         match error {
-            CreateError::Command(refused) => self.not_made(CREATE, what, refused),
+            CreateError::Command(refused) => self.creation_error(CREATE, what, refused),
             // No system call returns this errno. It stands for a failed check of the answer.
             CreateError::Map(Errno::EPROTO) => Error::malformed(
                 CREATE,

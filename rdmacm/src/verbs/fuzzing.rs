@@ -30,7 +30,7 @@ pub fn completions(bytes: &[u8]) {
     }
 
     let event: ib_uverbs_async_event_desc = input().value();
-    if let Some(event) = async_event::event(&event, async_event::hand_out) {
+    if let Some(event) = async_event::event(&event, async_event::track) {
         assert!(!format!("{event:?}").is_empty());
     }
 

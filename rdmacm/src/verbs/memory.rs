@@ -315,8 +315,9 @@ impl MemoryRegion {
         // SAFETY: the request's range is the range of the arguments, whose validity the caller
         // guarantees.
         let registered = unsafe { context.driver().register(context.commands(), request) };
-        let registered = registered
-            .map_err(|refused| with_pinning_hint(context.not_made(OPERATION, &what(), refused)))?;
+        let registered = registered.map_err(|refused| {
+            with_pinning_hint(context.creation_error(OPERATION, &what(), refused))
+        })?;
         let registration = Registration::new(pd, registered.mr_handle, mapping.map(Arc::clone));
         Ok(Self {
             registration: Arc::new(registration),

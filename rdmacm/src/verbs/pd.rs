@@ -55,8 +55,9 @@ impl ProtectionDomain {
     pub fn new(context: &Context) -> Result<Self> {
         let engine = context.engine();
         let response = engine.driver().create_pd(engine.commands());
-        let response = response
-            .map_err(|refused| context.not_made("allocate", "a protection domain", refused))?;
+        let response = response.map_err(|refused| {
+            context.creation_error("allocate", "a protection domain", refused)
+        })?;
         let object = Object::new(context, response.pd_handle);
         Ok(Self { object: Arc::new(PdObject { object, number: PdNumber::next() }) })
     }

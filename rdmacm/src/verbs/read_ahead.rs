@@ -34,7 +34,7 @@ impl ReadAhead {
     }
 
     /// Returns `true` if a reader exists.
-    pub(super) fn is_left_to_program(&self) -> bool {
+    pub(super) fn is_read_by_program(&self) -> bool {
         Arc::strong_count(&self.readers) > 1
     }
 

@@ -122,9 +122,9 @@ impl EventSource {
 /// Counts an asynchronous event of an object as passed to this thread.
 ///
 /// Returns `None` if the object that the kernel names no longer exists.
-pub(super) fn hand_out(number: u64) -> Option<(Token, Unacknowledged)> {
+pub(super) fn track(number: u64) -> Option<(Token, Unacknowledged)> {
     let (token, events) = REPORTERS.get_with_token(number)?;
-    Some((token, events.hand_out(true)))
+    Some((token, events.track(true)))
 }
 
 /// Returns the token of the object that the kernel names, if the object exists.
@@ -146,18 +146,18 @@ pub(super) fn record_failure(number: u64, event_type: ib_event_type) {
 ///
 /// Returns `None` if its queue no longer exists, or if the object that the kernel names is not a
 /// completion queue.
-pub(super) fn hand_out_completion(number: u64) -> Option<(Token, Unacknowledged)> {
+pub(super) fn track_completion_event(number: u64) -> Option<(Token, Unacknowledged)> {
     let (token, events) = REPORTERS.get_with_token(number)?;
-    Some((token, events.completions.as_ref()?.hand_out(true)))
+    Some((token, events.completions.as_ref()?.track(true)))
 }
 
 /// Counts an event on a completion channel as acknowledged at once.
 ///
 /// Returns `false` if its queue no longer exists.
-pub(super) fn pass_completion(number: u64) -> bool {
+pub(super) fn acknowledge_completion_event(number: u64) -> bool {
     let events = REPORTERS.get(number);
     let completions = events.as_ref().and_then(|events| events.completions.as_ref());
-    completions.inspect(|completions| completions.pass()).is_some()
+    completions.inspect(|completions| completions.acknowledge_now()).is_some()
 }
 
 impl Drop for EventSource {

@@ -75,7 +75,7 @@ pub unsafe fn write(fd: BorrowedFd<'_>, command: &[u8]) -> Result<(), CommandErr
     // SAFETY: the contract of this function is that of the callee.
     match usize::try_from(unsafe { write_uncanceled(fd, command) }) {
         Ok(length) if length == command.len() => Ok(()),
-        written => Err(refused_just_now(fd, written.is_ok())),
+        written => Err(last_command_error(fd, written.is_ok())),
     }
 }
 
@@ -122,7 +122,7 @@ unsafe fn write_uncanceled(fd: BorrowedFd<'_>, bytes: &[u8]) -> libc::c_long {
 ///
 /// No other call may have been made since.
 #[cold]
-fn refused_just_now(fd: BorrowedFd<'_>, is_short: bool) -> CommandError {
+fn last_command_error(fd: BorrowedFd<'_>, is_short: bool) -> CommandError {
     if is_short {
         // As librdmacm has it. The kernel never should.
         return CommandError::Os(Errno::ENODATA);

@@ -29,11 +29,11 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 ///
 /// The kernel fills the page with zeros in a forked child.
 ///
-/// It is [`UNMADE`] until the first use: no lock may be held while a thread forks.
-static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const UNMADE).cast_mut());
+/// It is [`UNINITIALIZED`] until the first use: no lock may be held while a thread forks.
+static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const UNINITIALIZED).cast_mut());
 
 /// Represents the page before its first use: always zero.
-static UNMADE: AtomicU64 = AtomicU64::new(0);
+static UNINITIALIZED: AtomicU64 = AtomicU64::new(0);
 
 /// Represents the page if the kernel has no such pages (before Linux 4.14): always zero.
 ///
@@ -42,7 +42,7 @@ static NO_PAGE: AtomicU64 = AtomicU64::new(0);
 
 /// Returns [`MARK`], which the first caller creates.
 fn mark() -> &'static AtomicU64 {
-    let (made, unmade) = (wiped_page(), ptr::from_ref(&UNMADE).cast_mut());
+    let (made, unmade) = (wiped_page(), ptr::from_ref(&UNINITIALIZED).cast_mut());
     let nowhere = ptr::from_ref(&NO_PAGE).cast_mut();
     let published = made.unwrap_or(nowhere);
     let mark = match MARK.compare_exchange(unmade, published, Ordering::AcqRel, Ordering::Acquire) {

@@ -42,7 +42,7 @@ fn request_of_other_vendor_leaves_no_options() {
         state.remote_ece = Ece { vendor_id: request.0, options: request.1 };
         state.offer_ece(&qp).expect("offer");
         changed(&qp);
-        state.note_ece(&qp);
+        state.record_ece(&qp);
         assert_eq!(state.answer_ece(), Ece { vendor_id: request.0, options });
     }
 }

@@ -7,7 +7,7 @@ use crate::registry::Registry;
 fn event(event_type: EventType, status: i32) -> Event {
     let token = Registry::<()>::default().reserve();
     let facts = EventFacts::new(event_type, status, token, 0, EventData::None);
-    Event::new(facts, Arc::new(Acks::default()).hand_out(true))
+    Event::new(facts, Arc::new(Acks::default()).track(true))
 }
 
 #[test]

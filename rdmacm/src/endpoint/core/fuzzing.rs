@@ -204,7 +204,7 @@ fn step(
         )),
         6 => {
             if let Some(buffer) = held.pop() {
-                core.give_back(buffer);
+                core.return_buffer(buffer);
             } else if let Some(Ok(buffer)) = core.acquire_buffer() {
                 held.push(buffer);
             }

@@ -50,15 +50,15 @@ impl<B: Slot, S> Core<B, S> {
             buffer.bytes()[..bytes.len()].copy_from_slice(bytes);
             let posted = self.post_send(io, Operation::Send, buffer, bytes.len(), outgoing, false);
             posted.map_err(|refused| {
-                refused.buffer.into_iter().for_each(|buffer| self.sends.give_back(buffer));
+                refused.buffer.into_iter().for_each(|buffer| self.sends.return_buffer(buffer));
                 refused.error
             })
         }))
     }
 
     /// Takes back a buffer for sending that was not posted.
-    pub(in crate::endpoint) fn give_back(&mut self, buffer: B) {
-        self.sends.give_back(buffer);
+    pub(in crate::endpoint) fn return_buffer(&mut self, buffer: B) {
+        self.sends.return_buffer(buffer);
     }
 
     /// Posts a buffer for receiving again.

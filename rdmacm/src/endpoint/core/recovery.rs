@@ -26,7 +26,7 @@ impl<B: Slot, S> Core<B, S> {
         &mut self,
         io: &impl QueueIo<Buffer = B>,
     ) -> Option<RecoveryAction> {
-        let action = self.wanted_recovery(io)?;
+        let action = self.pending_recovery(io)?;
         self.set_recovery(match action {
             RecoveryAction::SetToError => Recovery::MovingToError,
             RecoveryAction::ResetToRts => Recovery::Resetting,
@@ -36,7 +36,7 @@ impl<B: Slot, S> Core<B, S> {
 
     /// Returns the step that a caller could take now.
     #[inline]
-    pub(in crate::endpoint) fn wanted_recovery(
+    pub(in crate::endpoint) fn pending_recovery(
         &self,
         io: &impl QueueIo<Buffer = B>,
     ) -> Option<RecoveryAction> {

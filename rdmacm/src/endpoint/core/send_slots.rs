@@ -55,7 +55,7 @@ impl<B: Slot> SendSlots<B> {
     }
 
     #[inline(always)]
-    pub(super) fn give_back(&mut self, buffer: B) {
+    pub(super) fn return_buffer(&mut self, buffer: B) {
         self.free.push(buffer);
     }
 

@@ -189,7 +189,7 @@ fn awaited_buffer_goes_to_its_caller() {
     assert!(!endpoint.core.has_outcome(slot));
     // A caller that stops waiting leaves the buffer to the endpoint.
     let buffer = TestBuffer::new(slot);
-    endpoint.core.give_back(buffer);
+    endpoint.core.return_buffer(buffer);
     let slot = endpoint.post(true).expect("a buffer should be free");
     assert!(endpoint.core.detach_send(slot).is_none(), "the send should be in flight");
     endpoint.queues.send(SUCCESS);
@@ -455,7 +455,7 @@ fn refused_recovery_is_repeated() {
     for step in [RecoveryAction::SetToError, RecoveryAction::ResetToRts] {
         for is_done in [false, true] {
             assert_eq!(endpoint.core.next_recovery(&endpoint.queues), Some(step));
-            assert_eq!(endpoint.core.wanted_recovery(&endpoint.queues), None);
+            assert_eq!(endpoint.core.pending_recovery(&endpoint.queues), None);
             assert!(endpoint.post(false).is_none(), "the datagram would be lost");
             endpoint.core.on_recovered(step, is_done);
         }

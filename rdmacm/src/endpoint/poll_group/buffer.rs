@@ -89,7 +89,7 @@ impl From<Message> for bytes::Bytes {
 impl Drop for Message {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
-            self.returns.give_back(Returned::Receive(self.member, memory));
+            self.returns.return_buffer(Returned::Receive(self.member, memory));
         }
     }
 }
@@ -233,7 +233,7 @@ impl AsMut<[u8]> for SendBuffer {
 impl Drop for SendBuffer {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
-            self.returns.give_back(Returned::Send(self.member, self.number, memory));
+            self.returns.return_buffer(Returned::Send(self.member, self.number, memory));
         }
     }
 }

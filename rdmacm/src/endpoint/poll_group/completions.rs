@@ -26,7 +26,7 @@ impl PollGroup {
                 Returned::Send(member, index, memory) => {
                     self.resources.free_sends.push(memory);
                     if let Some(link) = self.members.get_mut(member) {
-                        link.core.give_back(MemberBuffer::new(index, None));
+                        link.core.return_buffer(MemberBuffer::new(index, None));
                     }
                     self.queue_for_buffer(member);
                 }

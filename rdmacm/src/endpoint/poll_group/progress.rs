@@ -22,7 +22,7 @@ const MAX_ROUNDS: usize = 8;
 /// Number of calls that find messages before a call checks CM events and timers.
 ///
 /// The check takes a system call.
-const CALLS_PER_LOOK: u32 = 16;
+const CALLS_PER_EVENT_CHECK: u32 = 16;
 
 impl PollGroup {
     /// Waits at most `timeout` until a member has an event, and appends the events to `events`.
@@ -44,19 +44,19 @@ impl PollGroup {
             self.advance()?;
             let is_over = has_passed(deadline);
             self.check_removed()?;
-            if !self.events.is_empty() && self.unread_calls < CALLS_PER_LOOK {
+            if !self.events.is_empty() && self.unread_calls < CALLS_PER_EVENT_CHECK {
                 self.unread_calls += 1;
                 return Ok(self.move_events(events));
             }
             if !self.events.is_empty() || is_over || self.arming.has_unread_event() {
-                self.look(Some(Instant::now()))?;
+                self.read_ready_sources(Some(Instant::now()))?;
             }
             if !self.events.is_empty() || is_over {
                 self.unread_calls = 0;
                 return Ok(self.move_events(events));
             }
             if !self.arm(true)? {
-                self.look(deadline)?;
+                self.read_ready_sources(deadline)?;
             }
         }
     }
@@ -73,7 +73,7 @@ impl PollGroup {
         self.check_process(WAIT_FOR)?;
         self.advance()?;
         for round in 1.. {
-            let ready = self.look(Some(Instant::now()))?;
+            let ready = self.read_ready_sources(Some(Instant::now()))?;
             // Rounded up: a group without any posted receive is short of receives.
             let is_short = self.resources.receives.posted() < self.starvation.full().div_ceil(2);
             if !self.arm(is_short || self.lacking > 0)? && !ready.is_any() {
@@ -140,7 +140,7 @@ impl PollGroup {
     }
 
     /// Waits for the descriptor until `deadline`, and reads the reported events.
-    fn look(&mut self, deadline: Option<Instant>) -> Result<Ready> {
+    fn read_ready_sources(&mut self, deadline: Option<Instant>) -> Result<Ready> {
         let ready = self.descriptor.wait(deadline)?;
         if ready.wakeup {
             self.returns.clear();

@@ -127,7 +127,7 @@ impl PollGroup {
         match resources.free_sends.pop() {
             Some(memory) => place.memory = Some(memory),
             None => {
-                link.core.give_back(place);
+                link.core.return_buffer(place);
                 if link.lack != Lack::Buffer {
                     *lacking += usize::from(link.set_lack(Lack::Buffer));
                     waiting.push_back(member);
@@ -162,7 +162,7 @@ impl PollGroup {
         let error = refused.error.of(SEND, link.name());
         if let Some(mut place) = refused.buffer {
             shared.free_sends.extend(place.memory.take());
-            link.core.give_back(place);
+            link.core.return_buffer(place);
             // This member may wait for the place, and another member for the memory.
             self.queue_for_buffer(member);
             self.wake_for_progress();

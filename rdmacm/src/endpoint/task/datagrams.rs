@@ -300,9 +300,9 @@ impl DatagramSocket {
     pub async fn send_to(&self, buffer: Buffer, peer: &DatagramPeer) -> Result<Buffer> {
         self.prepare(peer).await?;
         let operation = self.socket.operation(&buffer, peer)?;
-        let mut wanted = self.shared().start_wanted(Operation::Send, buffer, operation)?;
-        let memory = self.until(Operation::Send, |state| state.sent(wanted.index)).await?;
-        Ok(wanted.back(memory))
+        let mut awaited_send = self.shared().post_awaited(Operation::Send, buffer, operation)?;
+        let memory = self.until(Operation::Send, |state| state.sent(awaited_send.index)).await?;
+        Ok(awaited_send.back(memory))
     }
 
     /// Creates the address handle of `peer`, unless it has one.

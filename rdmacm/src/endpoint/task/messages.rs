@@ -221,9 +221,9 @@ impl Connection {
         buffer: Buffer,
         operation: SendOperation<'_>,
     ) -> Result<Buffer> {
-        let mut wanted = self.shared().start_wanted(what, buffer, operation)?;
-        let memory = self.until(what, |state| state.sent(wanted.index)).await?;
-        Ok(wanted.back(memory))
+        let mut awaited_send = self.shared().post_awaited(what, buffer, operation)?;
+        let memory = self.until(what, |state| state.sent(awaited_send.index)).await?;
+        Ok(awaited_send.back(memory))
     }
 
     /// Waits until all posted requests are completed: messages, writes, reads and atomic operations.

@@ -78,7 +78,7 @@ fn endless_list_is_refused() {
     let (mut socket, _kernel) = kernel(&[many(MOST)]);
     assert_eq!(dump(&mut socket), Ok(vec![7; MOST]));
     let (mut socket, _kernel) = kernel(&[many(MOST + 1)]);
-    assert_eq!(dump(&mut socket), Err(ENDLESS));
+    assert_eq!(dump(&mut socket), Err(UNTERMINATED_LIST));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn protocol_violations_are_refused() {
 fn oversized_answer_is_not_read_partially() {
     let long = [message(DEVICE, 1, &index(0)), vec![0; BUFFER]].concat();
     let (mut socket, _kernel) = kernel(&[long]);
-    assert_eq!(get(&mut socket), Err(LONGER));
+    assert_eq!(get(&mut socket), Err(RESPONSE_TOO_LONG));
 }
 
 #[test]
@@ -145,16 +145,16 @@ fn concurrent_requests_get_their_own_answers() {
         message(DEVICE, 7, &index(7)),
     ]);
     assert_eq!(both(&mut socket), (Ok(3), Ok(4)));
-    assert_eq!(both(&mut socket), (Err(Failure::Os(libc::EINVAL)), Err(MISSING)));
+    assert_eq!(both(&mut socket), (Err(Failure::Os(libc::EINVAL)), Err(ATTRIBUTE_MISSING)));
     assert_eq!(both(&mut socket), (Ok(6), Ok(5)), "in any order");
-    assert_eq!(both(&mut socket), (Ok(7), Err(SILENCE)), "one answer");
-    assert_eq!(both(&mut socket), (Err(SILENCE), Err(SILENCE)));
+    assert_eq!(both(&mut socket), (Ok(7), Err(NO_RESPONSE)), "one answer");
+    assert_eq!(both(&mut socket), (Err(NO_RESPONSE), Err(NO_RESPONSE)));
     let requests = kernel.requests();
     assert_eq!(requests.len(), 5, "one datagram for two");
     assert_eq!((requests[0].len(), requests[0][8], requests[0][24]), (32, 1, 2));
     let (mut socket, _kernel) =
         fake::kernel(&[message(DEVICE, 1, &index(3)), vec![0; BUFFER / 2 + 1]]);
-    assert_eq!(both(&mut socket), (Err(LONGER), Err(LONGER)));
+    assert_eq!(both(&mut socket), (Err(RESPONSE_TOO_LONG), Err(RESPONSE_TOO_LONG)));
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn read(element: u64, event_type: u32) -> Option<AsyncEvent> {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&element.to_ne_bytes());
     bytes[8..12].copy_from_slice(&event_type.to_ne_bytes());
-    event(&ib_uverbs_async_event_desc::read_from_bytes(&bytes).expect("16 bytes"), hand_out)
+    event(&ib_uverbs_async_event_desc::read_from_bytes(&bytes).expect("16 bytes"), track)
 }
 
 /// The numbers are those of `enum ib_event_type`, `include/rdma/ib_verbs.h`.

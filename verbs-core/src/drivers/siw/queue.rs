@@ -547,7 +547,7 @@ impl Arming {
 
 /// Takes a completion, if there is one.
 #[cfg(test)]
-fn taken_one(ring: &mut Ring<siw_cqe>) -> Option<siw_cqe> {
+fn take_one(ring: &mut Ring<siw_cqe>) -> Option<siw_cqe> {
     let mut into = [siw_cqe::default()];
     let taken = ring.try_take(&mut into, |element| Some(*element));
     (taken.expect("there is room for one") == 1).then_some(into[0])

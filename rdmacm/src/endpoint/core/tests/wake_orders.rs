@@ -91,7 +91,7 @@ impl Scene {
             Input::Disconnected if core.is_settled() => return false,
             Input::Disconnected => self.endpoint.disconnect(),
             Input::BufferGivenBack => match self.held.pop() {
-                Some(buffer) => core.give_back(buffer),
+                Some(buffer) => core.return_buffer(buffer),
                 None => return false,
             },
             Input::OtherPolls => {

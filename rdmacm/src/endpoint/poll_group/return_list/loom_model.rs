@@ -27,7 +27,7 @@ fn start_dropper<const N: usize>(
     buffers: [Returned<Arc<()>>; N],
 ) -> thread::JoinHandle<()> {
     let list = Arc::clone(list);
-    thread::spawn(move || buffers.into_iter().for_each(|buffer| list.give_back(buffer)))
+    thread::spawn(move || buffers.into_iter().for_each(|buffer| list.return_buffer(buffer)))
 }
 
 /// Sleeps until the descriptor is readable, and makes it unreadable.

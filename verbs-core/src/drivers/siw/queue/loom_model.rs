@@ -203,7 +203,7 @@ impl Completer {
 }
 
 /// Takes `completions` off a ring that holds one, asleep while there is none.
-fn who_arms_is_woken(completions: u32) {
+fn arming_thread_is_woken(completions: u32) {
     let mut ring = ring::<siw_cqe>(1);
     let completer = Completer::of(&ring);
     let (arming, woken) = (ring.arming().expect("there is room"), Arc::clone(&completer.wake));
@@ -217,19 +217,19 @@ fn who_arms_is_woken(completions: u32) {
         }
     });
     for count in 0..completions {
-        let completion = taken_one(&mut ring).or_else(|| {
+        let completion = take_one(&mut ring).or_else(|| {
             arming.arm_next();
-            taken_one(&mut ring)
+            take_one(&mut ring)
         });
         let completion = completion.unwrap_or_else(|| {
             loop {
                 sleep(&woken);
                 // An event may be of a completion that was taken before.
-                if let Some(completion) = taken_one(&mut ring) {
+                if let Some(completion) = take_one(&mut ring) {
                     break completion;
                 }
                 arming.arm_next();
-                if let Some(completion) = taken_one(&mut ring) {
+                if let Some(completion) = take_one(&mut ring) {
                     break completion;
                 }
             }
@@ -241,12 +241,12 @@ fn who_arms_is_woken(completions: u32) {
 
 #[test]
 fn loom_armed_and_empty_queue_wakes() {
-    check(|| who_arms_is_woken(1));
+    check(|| arming_thread_is_woken(1));
 }
 
 #[test]
 fn loom_taken_element_is_whole_and_slot_is_free() {
-    check(|| who_arms_is_woken(2));
+    check(|| arming_thread_is_woken(2));
 }
 
 #[test]

@@ -163,19 +163,19 @@ fn completions_are_taken_once_with_any_content() {
     let elements = 4;
     let length = 4 * size_of::<siw_cqe>() + size_of::<siw_cq_ctrl>();
     let mut ring: Ring<siw_cqe> = ring(elements, length).expect("a good ring");
-    assert!(taken_one(&mut ring).is_none());
+    assert!(take_one(&mut ring).is_none());
     for count in 0..10 {
         let completion = siw_cqe { id: u64::from(count).into(), flags: 0xff, ..Default::default() };
         complete(&ring, count, &completion);
-        assert_eq!(taken_one(&mut ring), Some(completion));
-        assert!(taken_one(&mut ring).is_none());
+        assert_eq!(take_one(&mut ring), Some(completion));
+        assert!(take_one(&mut ring).is_none());
     }
     let arming = ring.arming().expect("there is room");
     assert!(!arming.is_set());
     arming.arm_next();
     assert!(arming.is_set());
     assert_eq!(arming.flags().load(Ordering::Relaxed), 3);
-    assert!(taken_one(&mut ring).is_none(), "the word is behind the elements");
+    assert!(take_one(&mut ring).is_none(), "the word is behind the elements");
 }
 
 #[test]

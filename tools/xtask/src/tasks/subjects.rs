@@ -5,7 +5,7 @@ use tool_error::{Error, Result};
 use crate::host;
 
 /// Commits before this time have subjects of other forms.
-const SINCE: &str = "2026-11-28T00:00:00Z";
+const SINCE: &str = "2026-11-28T23:00:00Z";
 /// Maximum number of characters of a subject.
 const LONGEST: usize = 72;
 

@@ -41,14 +41,18 @@ pub(crate) fn pair(address: IpAddr, count: usize) -> Outcome<[Group; 2]> {
     let connector = Connector::new().total_timeout(TIMEOUT);
     let deadline = Instant::now() + TIMEOUT;
     let (mut connecting, mut connected) = (0, [0; 2]);
-    while connected != [count; 2] {
-        let [clients, servers] = &mut sides;
+    loop {
+        for (side, connected) in sides.iter_mut().zip(&mut connected) {
+            *connected += side.established()?;
+        }
+        if connected == [count; 2] {
+            return Ok(sides);
+        }
+        // After the last look for events: if all attempts have ended, no event follows until others begin.
+        let [clients, _] = &mut sides;
         while connecting < count && connecting < connected[0] + ATTEMPTS {
             clients.members.push(clients.group.connect(&connector, server)?);
             connecting += 1;
-        }
-        for (side, connected) in [clients, servers].into_iter().zip(&mut connected) {
-            *connected += side.established()?;
         }
         loop {
             match listener.try_accept() {
@@ -63,9 +67,11 @@ pub(crate) fn pair(address: IpAddr, count: usize) -> Outcome<[Group; 2]> {
         let [clients, servers] = &sides;
         let descriptors = [clients.group.as_fd(), servers.group.as_fd(), listener.as_fd()];
         let mut descriptors = descriptors.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        poll(&mut descriptors, PollTimeout::try_from(deadline - Instant::now())?)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        if poll(&mut descriptors, PollTimeout::try_from(left)?)? == 0 {
+            return Err(format!("{connected:?} of {count} members each have connected").into());
+        }
     }
-    Ok(sides)
 }
 
 /// Prints the bytes of the heap for an idle member, and the descriptors of a group, if both groups have `count` members.

@@ -58,15 +58,23 @@ pub(crate) struct FailedTest {
 }
 
 impl FailedTest {
-    /// Returns the last lines of the output, each on a line of its own and indented.
+    /// Returns the last lines of the output without backtraces, each on a line of its own and indented.
     ///
     /// A reader of the summary may have nothing else: the full output is far above it.
     fn last_output(&self) -> String {
         const SHOWN: usize = 20;
-        let lines: Vec<&str> = self.output.lines().collect();
+        let lines: Vec<&str> = self.output.lines().filter(|line| !is_of_backtrace(line)).collect();
         let shown = &lines[lines.len().saturating_sub(SHOWN)..];
         shown.iter().map(|line| format!("\n    {line}")).collect()
     }
+}
+
+/// Returns `true` for a line of a backtrace: a function with its number, or a place.
+fn is_of_backtrace(line: &str) -> bool {
+    let text = line.trim_start();
+    let number = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    let is_function = number.len() < text.len() && number.starts_with(": ");
+    line.starts_with("  ") && (is_function || text.starts_with("at "))
 }
 
 impl Tests {

@@ -45,7 +45,8 @@ fn last_lines_count_warnings_reruns_and_skips() {
     tests.add_program("it", Some(2), ended(2, 0, true));
     assert_eq!(tests.last_lines(), "2 passed, 0 failed\n");
     let counts = Counts { passed: 1, failed: 1, skipped: 4 };
-    let output = format!("{}last\n", "printed\n".repeat(20));
+    let backtrace = "   0: function\n             at ./file.rs:1:1\n".repeat(20);
+    let output = format!("{}last\n{backtrace}", "printed\n".repeat(20));
     let failed = vec![FailedTest { name: "a".to_owned(), output }];
     let reruns = vec!["b: siw blocked the program".to_owned()];
     let known_warnings = vec!["WARNING: at".to_owned()];

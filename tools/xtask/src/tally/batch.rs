@@ -244,7 +244,7 @@ impl<'a> Run<'a> {
             let mut listener = BatchListener { run: self, watch, limit, last, may_rerun };
             let outcome = batch.run_once(&tests, &mut listener);
             if let Ok(outcome) = &outcome {
-                listener.run.ended.known_warnings.extend(outcome.known_warnings.iter().cloned());
+                listener.run.ended.known_warnings.extend(outcome.known_warning.clone());
             }
             let mut watch = listener.watch;
             let during = watch.running().map(|running| running.test.clone());

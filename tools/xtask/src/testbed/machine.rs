@@ -142,8 +142,8 @@ pub(crate) struct Outcome {
     pub(crate) status: Status,
     /// The complaints of its kernel; empty if there are none.
     pub(crate) complaints: Vec<String>,
-    /// Warnings of its kernel that no program caused, and that are no complaints.
-    pub(crate) known_warnings: Vec<String>,
+    /// A warning of its kernel that no program caused, and that is no complaint.
+    pub(crate) known_warning: Option<String>,
 }
 
 impl Machine {
@@ -251,12 +251,12 @@ impl Machine {
             console::complaints(&console).into_iter().map(str::to_owned).collect();
         complaints
             .extend(console::tainted(taint).iter().map(|name| format!("kernel taint: {name}")));
-        let mut known_warnings = Vec::new();
-        if console::is_known_warning(&complaints) {
-            known_warnings.push(complaints.join("; "));
-            complaints.clear();
+        let known_warning = console::is_known_warning(&complaints)
+            .then(|| std::mem::take(&mut complaints).join("; "));
+        if let Some(warning) = &known_warning {
+            progress(&format!("the kernel gave a known warning: {warning}"));
         }
-        Ok(Outcome { status, complaints, known_warnings })
+        Ok(Outcome { status, complaints, known_warning })
     }
 
     /// Receives the report of a machine that was started at `start` until its end. Returns the exit status of the

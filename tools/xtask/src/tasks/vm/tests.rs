@@ -2,7 +2,7 @@ use super::*;
 
 fn ended(status: Status, complaints: &[&str]) -> Outcome {
     let complaints = complaints.iter().map(|text| (*text).to_owned()).collect();
-    Outcome { status, complaints, known_warnings: Vec::new() }
+    Outcome { status, complaints, known_warning: None }
 }
 
 #[test]

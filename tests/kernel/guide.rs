@@ -221,7 +221,16 @@ mod in_flight {
     const LONG: Duration = Duration::from_secs(60);
     const REQUESTS: u8 = 100;
 
-    pub(super) fn runs(address: super::SocketAddr) {
+    /// Runs `ask` with a client whose connection `serve` serves.
+    fn run_beside<S, A>(
+        address: super::SocketAddr,
+        in_flight: usize,
+        serve: impl FnOnce(Connection) -> S + Send + 'static,
+        ask: impl FnOnce(Client) -> A,
+    ) where
+        S: Future<Output = io::Result<()>> + Send + 'static,
+        A: Future<Output = io::Result<()>>,
+    {
         use rdmacm::endpoint::tokio::Listener;
         use rdmacm::endpoint::{ConnectionConfig, Connector};
 
@@ -231,23 +240,34 @@ mod in_flight {
             let server = listener.local_addr().expect("an IP address");
             let serving = tokio::spawn(async move {
                 let config = ConnectionConfig::default();
-                let connection = listener.accept().await?.accept(&config, &[], LONG).await?;
-                // Answers each two requests in reverse order, and not the last one.
-                for _ in 0..REQUESTS / 2 {
-                    let first = connection.recv().await?.expect("a request").to_vec();
-                    let second = connection.recv().await?.expect("a request").to_vec();
-                    connection.post_bytes(&second).await?;
-                    connection.post_bytes(&first).await?;
-                }
-                let late = connection.recv().await?.expect("a request").to_vec();
-                let next = connection.recv().await?.expect("a request").to_vec();
-                connection.post_bytes(&late).await?;
-                connection.post_bytes(&next).await?;
-                connection.recv().await?.expect("the last request");
-                connection.recv().await
+                serve(listener.accept().await?.accept(&config, &[], LONG).await?).await
             });
             let connection = Connection::connect(&Connector::new(), server).await?;
-            let client = Arc::new(Client::new(connection, 8));
+            ask(Client::new(connection, in_flight)).await?;
+            serving.await.expect("server should not panic")
+        });
+        done.expect("no failure");
+    }
+
+    pub(super) fn runs(address: super::SocketAddr) {
+        let serve = |connection: Connection| async move {
+            // Answers each two requests in reverse order, and not the last one.
+            for _ in 0..REQUESTS / 2 {
+                let first = connection.recv().await?.expect("a request").to_vec();
+                let second = connection.recv().await?.expect("a request").to_vec();
+                connection.post_bytes(&second).await?;
+                connection.post_bytes(&first).await?;
+            }
+            let late = connection.recv().await?.expect("a request").to_vec();
+            let next = connection.recv().await?.expect("a request").to_vec();
+            connection.post_bytes(&late).await?;
+            connection.post_bytes(&next).await?;
+            connection.recv().await?.expect("the last request");
+            assert!(connection.recv().await?.is_none());
+            Ok(())
+        };
+        run_beside(address, 8, serve, |client| async move {
+            let client = Arc::new(client);
             let mut calls = tokio::task::JoinSet::new();
             for number in 0..REQUESTS {
                 let client = Arc::clone(&client);
@@ -275,36 +295,24 @@ mod in_flight {
             assert_eq!(last.kind(), io::ErrorKind::ConnectionReset, "{last}");
             let after = client.call(b"after", LONG).await.expect_err("the end");
             assert!(after.to_string().contains("this side has closed"), "{after}");
-            assert!(serving.await.expect("server should not panic")?.is_none());
             Ok(())
         });
-        done.expect("no failure");
     }
 
     /// A message with the number of no request ends the connection.
     pub(super) fn reports_unknown_number(address: super::SocketAddr) {
-        use rdmacm::endpoint::tokio::Listener;
-        use rdmacm::endpoint::{ConnectionConfig, Connector};
-
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let done: io::Result<()> = runtime.expect("a runtime").block_on(async {
-            let listener = Listener::bind(address).expect("listen");
-            let server = listener.local_addr().expect("an IP address");
-            let serving = tokio::spawn(async move {
-                let config = ConnectionConfig::default();
-                let connection = listener.accept().await?.accept(&config, &[], LONG).await?;
-                connection.recv().await?.expect("a request");
-                connection.post_bytes(&u64::MAX.to_be_bytes()).await?;
-                // The client aborts the connection, which fails or ends the call.
-                let _ = connection.recv().await;
-                io::Result::Ok(())
-            });
-            let client = Client::new(Connection::connect(&Connector::new(), server).await?, 1);
+        let serve = |connection: Connection| async move {
+            connection.recv().await?.expect("a request");
+            connection.post_bytes(&u64::MAX.to_be_bytes()).await?;
+            // The client aborts the connection, which fails or ends the call.
+            let _ = connection.recv().await;
+            Ok(())
+        };
+        run_beside(address, 1, serve, |client| async move {
             let error = client.call(b"request", LONG).await.expect_err("no response");
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
-            serving.await.expect("server should not panic")
+            Ok(())
         });
-        done.expect("no failure");
     }
 }
 

@@ -4,7 +4,6 @@
 //! errors, never wrong data, and can use the device again.
 
 use std::env;
-use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rdmacm::Result;
 use rdmacm::endpoint::{ConnectionConfig, Connector, Listener};
+use rdmacm_tests::open_descriptors;
 
 use crate::fixtures::Ending;
 use crate::netdev::ip;
@@ -106,12 +106,8 @@ fn upset(own: &Own, rng: &mut Rng) {
     }
 }
 
-fn descriptors() -> usize {
-    fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
-}
-
 fn survives(own: &Own) {
-    let before = descriptors();
+    let before = open_descriptors();
     let load = Load::default();
     let address = SocketAddr::new(own.address.ip(), PORT);
     let end = Instant::now() + time();
@@ -139,7 +135,7 @@ fn survives(own: &Own) {
     assert!(connections > 0 && messages > 0 && failures > 0, "{what}");
     own.delete().finish();
     own.comes_back();
-    assert_eq!(descriptors(), before);
+    assert_eq!(open_descriptors(), before);
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! The safe tier: memory and descriptors of a connection.
 
 use std::net::SocketAddr;
-use std::{fs, thread};
+use std::thread;
 
 use rdmacm::endpoint::tokio::Connection as Task;
 use rdmacm::endpoint::{
     Buffer, Connection, ConnectionConfig, Connector, DmaMemory, Listener, RemoteAccess,
 };
 use rdmacm_tests::heap::{allocations, kept};
+use rdmacm_tests::open_descriptors;
 use tokio::runtime::Builder;
 
 use crate::endpoint_connect::pair;
@@ -38,10 +39,6 @@ fn heap_of_entry() -> isize {
 
 /// The number of descriptors of one connection.
 const DESCRIPTORS: usize = 3;
-
-fn descriptors() -> usize {
-    fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
-}
 
 /// Connections, and the bytes of the heap for each of them.
 type Made = (Vec<Connection>, isize);
@@ -78,9 +75,9 @@ fn idle_connection_uses_little_memory(address: SocketAddr) {
     let timers = if address == siw(0) { CONNECTIONS } else { 0 };
     // The first connection creates objects that later ones share.
     let first = connected(address, 1, 1);
-    let before = descriptors();
+    let before = open_descriptors();
     let few = connected(address, CONNECTIONS, 1);
-    let more = descriptors() - before;
+    let more = open_descriptors() - before;
     let all = 2 * CONNECTIONS * DESCRIPTORS + timers;
     assert!((all..=all + 1).contains(&more), "{more} descriptors of {} ends", 2 * CONNECTIONS);
     let many = connected(address, CONNECTIONS, 33);

@@ -1,7 +1,6 @@
 //! Poll groups with very many members, which begin and end meanwhile.
 
 use std::collections::HashMap;
-use std::fs;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,6 +11,7 @@ use rdmacm::endpoint::poll_group::{End, Event, Member, PollGroupConfig};
 use rdmacm::endpoint::{ConnectionConfig, Connector, Listener};
 
 use rdmacm_tests::heap::kept;
+use rdmacm_tests::open_descriptors;
 
 use crate::endpoint_connect::objects_at;
 use crate::endpoint_memory::heap_of_tables;
@@ -20,10 +20,6 @@ use crate::fixtures::{LONG, roce, siw};
 
 /// The maximum number of descriptors of a group, for any number of members.
 const MOST_DESCRIPTORS: usize = 10;
-
-fn descriptors() -> usize {
-    fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
-}
 
 /// Stops the serving thread when this value is dropped, even if a check fails.
 struct DoneGuard<'a>(&'a AtomicBool);
@@ -81,7 +77,7 @@ struct Asked {
 ///
 /// Some of the members end, and others connect.
 fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
-    let (before, opened) = (objects_at(address), descriptors());
+    let (before, opened) = (objects_at(address), open_descriptors());
     let config = PollGroupConfig::new()
         .receives(4096)
         .sends(2048)
@@ -116,7 +112,7 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
                 let member = group.group.connect(&connector, server).expect("connect");
                 asked.insert(member, Asked { seed: started as u64, rounds: 0 });
                 (started, connecting) = (started + 1, connecting + 1);
-                first_descriptors.get_or_insert_with(descriptors);
+                first_descriptors.get_or_insert_with(open_descriptors);
             }
             let event = group.next();
             let member = event.member();
@@ -144,7 +140,11 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
                     is_full = true;
                     assert_eq!(group.group.len(), count);
                     let most = opened + 1 + 2 * MOST_DESCRIPTORS;
-                    assert!(descriptors() <= most, "{opened} before, {} now", descriptors());
+                    assert!(
+                        open_descriptors() <= most,
+                        "{opened} before, {} now",
+                        open_descriptors()
+                    );
                     std::mem::take(&mut idle)
                 }
                 (false, false) => Vec::new(),
@@ -161,7 +161,7 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
         drop(done);
         servers.join().expect("thread should not panic");
         assert!(
-            Some(descriptors()) <= first_descriptors,
+            Some(open_descriptors()) <= first_descriptors,
             "members have no descriptors of their own"
         );
     });
@@ -186,16 +186,16 @@ fn siw_many_members_come_and_go() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn members_share_queues_and_descriptors() {
     let shared = || ["cq", "srq", "pd", "mr"].map(count);
-    let (before, opened) = (shared(), descriptors());
+    let (before, opened) = (shared(), open_descriptors());
     let mut group = Group::new(roce(0), &PollGroupConfig::default());
     let (now, new) = (shared(), [2, 1, 1, 1]);
     assert!((0..4).all(|place| now[place] == before[place] + new[place]), "{before:?}, {now:?}");
     // The device has two more while it is open.
-    assert!(descriptors() <= opened + 6, "{opened} before, {} now", descriptors());
+    assert!(open_descriptors() <= opened + 6, "{opened} before, {} now", open_descriptors());
     let mut peers = Group::new(roce(0), &PollGroupConfig::default());
     let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let (empty, opened) = (shared(), descriptors());
+    let (empty, opened) = (shared(), open_descriptors());
     for _ in 0..50 {
         let client = peers.group.connect(&Connector::new(), server).expect("connect");
         let joined = thread::scope(|scope| {
@@ -211,7 +211,7 @@ fn members_share_queues_and_descriptors() {
     }
     assert_eq!(shared(), empty);
     // Each group has a timer while members connect.
-    assert!(descriptors() <= opened + 2, "{opened} before, {} now", descriptors());
+    assert!(open_descriptors() <= opened + 2, "{opened} before, {} now", open_descriptors());
 }
 
 fn count(name: &str) -> u64 {

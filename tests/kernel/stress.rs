@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::env;
-use std::fs;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
+use rdmacm_tests::open_descriptors;
 
 use crate::fixtures::{LONG, channel, id, listen, objects, roce};
 use crate::rng::Rng;
@@ -20,10 +20,6 @@ use crate::rng::Rng;
 fn time() -> Duration {
     let seconds = env::var("RDMACM_TEST_STRESS_SECONDS").unwrap_or_else(|_| "10".to_owned());
     Duration::from_secs(seconds.parse().expect("a number of seconds"))
-}
-
-fn descriptors() -> usize {
-    fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
 }
 
 /// State shared by the threads.
@@ -135,7 +131,7 @@ fn migrated(id: &CmId, channel: &EventChannel) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn two_threads_survive_random_operations() {
-    let before = (objects(), descriptors());
+    let before = (objects(), open_descriptors());
     let playground = Playground::new();
     let end = Instant::now() + time();
     let steps: usize = thread::scope(|scope| {
@@ -155,7 +151,7 @@ fn two_threads_survive_random_operations() {
     });
     assert!(steps > 1000, "only {steps} steps");
     drop(playground);
-    assert_eq!((objects(), descriptors()), before);
+    assert_eq!((objects(), open_descriptors()), before);
 }
 
 #[test]
@@ -163,7 +159,7 @@ fn two_threads_survive_random_operations() {
 fn ten_thousand_ids_leave_nothing() {
     const COUNT: usize = 10_000;
     const MOVED: usize = 20;
-    let before = (objects(), descriptors());
+    let before = (objects(), open_descriptors());
     let (old, new) = (channel(), channel());
     let ids: Vec<_> = (0..COUNT).map(|_| id(&old)).collect();
     for id in &ids {
@@ -185,5 +181,5 @@ fn ten_thousand_ids_leave_nothing() {
         id.destroy().expect("destroy");
     }
     drop((old, new));
-    assert_eq!((objects(), descriptors()), before);
+    assert_eq!((objects(), open_descriptors()), before);
 }

@@ -33,6 +33,11 @@ pub fn promised_device(name: &str) -> Device {
     found.into_iter().find(|device| device.name() == name).expect("a promised device is there")
 }
 
+/// Returns the number of open descriptors of this process, among them the one that counts.
+pub fn open_descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").expect("list the descriptors").count()
+}
+
 /// The directory of debugfs.
 pub const DEBUGFS: &str = "/sys/kernel/debug";
 

@@ -1,6 +1,5 @@
 //! Two poll groups, each in its own thread, whose members are connected with those of the other.
 
-use std::fs;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -13,6 +12,7 @@ use rdmacm::device::Device;
 use rdmacm::endpoint::poll_group::{Event, Member, PollGroup, PollGroupConfig};
 use rdmacm::endpoint::{Connector, Listener};
 use rdmacm_tests::heap::live;
+use rdmacm_tests::open_descriptors;
 
 use crate::many::{BUFFERS, SIZE, Side};
 use crate::{Outcome, short};
@@ -76,17 +76,13 @@ pub(crate) fn pair(address: IpAddr, count: usize) -> Outcome<[Group; 2]> {
 
 /// Prints the bytes of the heap for an idle member, and the descriptors of a group, if both groups have `count` members.
 pub(crate) fn print_idle(address: IpAddr, count: usize) -> Outcome {
-    let (heap, descriptors) = (live().bytes, open_descriptors()?);
+    let (heap, descriptors) = (live().bytes, open_descriptors());
     let groups = pair(address, count)?;
     let bytes = (live().bytes - heap) / u64::try_from(groups.len() * count)?;
-    let descriptors = (open_descriptors()? - descriptors).div_ceil(groups.len());
+    let descriptors = (open_descriptors() - descriptors).div_ceil(groups.len());
     writeln!(io::stdout(), "{bytes} {descriptors}")?;
     // The members are not closed one by one, which would take as long as connecting them.
     std::process::exit(0)
-}
-
-fn open_descriptors() -> Outcome<usize> {
-    Ok(fs::read_dir("/proc/self/fd")?.count())
 }
 
 impl Group {

@@ -268,7 +268,7 @@ fn device_removal_is_traced_once_per_object() {
     drop(client);
     deletion.finish();
     let count = |what: &str| said.iter().filter(|said| *said == what).count();
-    let gone = count(&state("device gone"));
+    let gone = count(&state("device removed"));
     assert!((3 - ended..=3).contains(&gone), "{said:?}");
     assert_eq!(count(&state("closed")), 2, "{said:?}");
     assert!(count(&event("DEVICE_REMOVAL status=0")) >= gone, "{said:?}");
@@ -397,14 +397,14 @@ fn abandoned_attempt_is_traced() {
     let ((), said) = trace_of_request(roce(0), |incoming| {
         drop(incoming.start_accept(&ConnectionConfig::default(), &[], LONG).expect("accept"));
     });
-    assert_eq!(said, [state("accepting"), state("given up")]);
+    assert_eq!(said, [state("accepting"), state("canceled")]);
     // No machine has this address.
     let absent = SocketAddr::from(([10, 0, 0, 99], 7471));
     let connector = Connector::new().local_addr(roce(0));
     let (started, said) = Notes::of(|| connector.start_connect(absent).map(drop));
     started.expect("the attempt should begin");
     let peer = format!("span: peer={absent}");
-    let rest = [state("resolving"), state("given up")];
+    let rest = [state("resolving"), state("canceled")];
     assert_eq!(said[..2], ["connection: id=some".to_owned(), peer]);
     assert_eq!(said[2..], rest);
 }

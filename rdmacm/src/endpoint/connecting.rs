@@ -246,7 +246,7 @@ impl Connecting {
 impl Drop for Connecting {
     fn drop(&mut self) {
         if self.attempt.is_some() {
-            self.trace.set_state("given up");
+            self.trace.set_state("canceled");
         }
     }
 }

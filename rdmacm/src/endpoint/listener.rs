@@ -78,7 +78,7 @@ pub struct Listener {
     /// Held by the thread that reads the channel.
     reader: HandoffMutex<()>,
     /// `true` if an event has reported that the device was removed.
-    is_gone: AtomicBool,
+    is_removed: AtomicBool,
     trace: Trace,
 }
 
@@ -116,10 +116,10 @@ impl Listener {
         let id = first_success(addresses, |address| listening(&channel, address))?;
         let address = id.local_addr()?;
         let (process, reader) = (Process::current(), HandoffMutex::default());
-        let is_gone = AtomicBool::default();
+        let is_removed = AtomicBool::default();
         let trace = Trace::listener(id.token(), address);
         trace.set_state("listening");
-        Ok(Self { id, channel, address, process, reader, is_gone, trace })
+        Ok(Self { id, channel, address, process, reader, is_removed, trace })
     }
 
     /// Waits for the next connection request and returns it.
@@ -267,10 +267,10 @@ impl Listener {
     fn request(&self, mut event: Event) -> Result<Option<Incoming>> {
         self.trace.event(&event);
         let Some(id) = event.take_request() else {
-            let is_mine = event.token() == self.id.token();
-            if is_mine && event.event_type() == EventType::DeviceRemoval {
-                self.is_gone.store(true, Ordering::Relaxed);
-                self.trace.set_state("device gone");
+            let is_of_listener = event.token() == self.id.token();
+            if is_of_listener && event.event_type() == EventType::DeviceRemoval {
+                self.is_removed.store(true, Ordering::Relaxed);
+                self.trace.set_state("device removed");
             }
             return Ok(None);
         };
@@ -295,7 +295,7 @@ impl Listener {
 
     /// Returns an error if the device was removed.
     pub(super) fn check(&self) -> Result<()> {
-        match self.is_gone.load(Ordering::Relaxed) {
+        match self.is_removed.load(Ordering::Relaxed) {
             true => Err(self.failed(ErrorKind::DeviceRemoved(libc::ENODEV))),
             false => Ok(()),
         }

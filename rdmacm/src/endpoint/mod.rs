@@ -79,8 +79,8 @@
 //!
 //! - at the beginning: `listening`; `resolving`, `resolving again` (on another port, with a new `id`), `connecting` or
 //!   `accepting`, `connected`;
-//! - at the end: `closing`, `disconnected` (by the peer), `failed` (with the `error`), `device gone`, `closed`;
-//! - without a connection: `rejected` for a request that this side rejects or drops, and `given up` for a
+//! - at the end: `closing`, `disconnected` (by the peer), `failed` (with the `error`), `device removed`, `closed`;
+//! - without a connection: `rejected` for a request that this side rejects or drops, and `canceled` for a
 //!   [`Connecting`] that is dropped.
 //!
 //! Messages are not reported. A subscriber must not call the connection, socket or listener of the span, whose state

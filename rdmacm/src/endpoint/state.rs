@@ -183,7 +183,7 @@ impl State {
                 // The call that ends the endpoint reports that.
                 None | Some(EndReason::Local) => {}
                 Some(EndReason::Remote) => self.trace.set_state("disconnected"),
-                Some(EndReason::DeviceRemoved) => self.trace.set_state("device gone"),
+                Some(EndReason::DeviceRemoved) => self.trace.set_state("device removed"),
                 Some(end) => self.trace.failed(&end.kind()),
             }
         }

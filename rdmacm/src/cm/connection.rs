@@ -31,7 +31,7 @@ use crate::verbs::{
 
 /// The hint for an EINVAL that concerns attributes the kernel does not have.
 const OUT_OF_STATE: &str =
-    "the connection is in a state without these attributes: the peer may have given up";
+    "the connection is in a state without these attributes: the peer may have ended the attempt";
 
 /// Reason in errors about creating a queue pair with queues.
 pub(super) const IS_TARGET: &str = "the id is for XRC targets; call CmId::create_xrc_target";

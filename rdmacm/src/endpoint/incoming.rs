@@ -57,7 +57,7 @@ impl Incoming {
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
     /// - [`ErrorKind::Unreachable`], [`ErrorKind::Disconnected`], ECONNREFUSED and others if the peer does not complete
     ///   the connection.
-    /// - EINVAL, on siw ECONNRESET, if the peer gave up before.
+    /// - EINVAL, on siw ECONNRESET, if the peer has ended its attempt.
     /// - [`ErrorKind::InvalidInput`] if `private_data` are too long, or if `config` has no buffer.
     /// - EINVAL or ENOMEM if `config` exceeds the limits of the device.
     ///
@@ -81,7 +81,7 @@ impl Incoming {
     /// # Errors
     ///
     /// The errors of [`accept`](Self::accept) that are found at once: invalid input, missing resources, and EINVAL if
-    /// the peer gave up before. The [`Connecting`] returns the others.
+    /// the peer has ended its attempt. The [`Connecting`] returns the others.
     pub fn start_accept(
         self,
         config: &ConnectionConfig,
@@ -117,7 +117,7 @@ impl Incoming {
     ///
     /// The request is rejected in any case.
     /// - [`ErrorKind::InvalidInput`] if `reason` is another one, or if `private_data` are too long.
-    /// - EINVAL if the peer gave up before.
+    /// - EINVAL if the peer has ended its attempt.
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, reason: RejectReason, private_data: &[u8]) -> Result<()> {
         match reason {

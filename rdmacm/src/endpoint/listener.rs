@@ -129,8 +129,8 @@ impl Listener {
     /// - [`ErrorKind::DeviceRemoved`] if the device that it listens on was removed.
     /// - [`ErrorKind::NotOwner`] after a fork.
     ///
-    /// A peer that gives up causes no error here: [accepting](Incoming::accept) its request fails, and the listener
-    /// continues.
+    /// A peer that ends its attempt causes no error here: [accepting](Incoming::accept) its request fails, and the
+    /// listener continues.
     ///
     /// # Examples
     ///

@@ -85,7 +85,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Bound {
     regions: Vec<Arc<Registration>>,
-    // When rxe destroys a queue pair, it waits a minute for the window and then gives up on it.
+    // When rxe destroys a queue pair, it waits for the window for at most a minute.
     qps: Vec<QueuePair>,
 }
 

@@ -40,7 +40,7 @@ impl PollGroup {
     /// - [`ErrorKind::InvalidInput`] if the completion queue has no room for one more member and the driver cannot
     ///   resize it.
     /// - [`ErrorKind::Os`] with ENOMEM or EINVAL if the device has no more queue pairs, or, with EINVAL, on siw
-    ///   ECONNRESET, if the peer has given up.
+    ///   ECONNRESET, if the peer has ended its attempt.
     /// - [`ErrorKind::DeviceRemoved`], and [`ErrorKind::NotOwner`] after a fork.
     pub fn add(
         &mut self,

@@ -67,7 +67,7 @@ impl Incoming {
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
     /// - [`ErrorKind::Unreachable`], [`ErrorKind::Disconnected`], ECONNREFUSED and others if the peer does not complete
     ///   the connection.
-    /// - EINVAL, on siw ECONNRESET, if the peer gave up before.
+    /// - EINVAL, on siw ECONNRESET, if the peer has ended its attempt.
     /// - [`ErrorKind::InvalidInput`] if `private_data` are too long, or if `config` has no buffer.
     /// - EINVAL or ENOMEM if `config` exceeds the limits of the device.
     /// - The errors of [`Connection::from_blocking_with`].
@@ -116,7 +116,7 @@ impl Incoming {
     ///
     /// The request is rejected in any case.
     /// - [`ErrorKind::InvalidInput`] if `reason` is another one, or if `private_data` are too long.
-    /// - EINVAL if the peer gave up before.
+    /// - EINVAL if the peer has ended its attempt.
     /// - ECANCELED if the runtime ends.
     ///
     /// # Cancel safety

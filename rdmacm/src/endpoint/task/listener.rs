@@ -126,8 +126,8 @@ impl Listener {
     /// - [`ErrorKind::NotOwner`] after a fork.
     /// - ECANCELED if the runtime ends.
     ///
-    /// A peer that gives up causes no error here: [accepting](Incoming::accept) its request fails, and the listener
-    /// continues.
+    /// A peer that ends its attempt causes no error here: [accepting](Incoming::accept) its request fails, and the
+    /// listener continues.
     ///
     /// # Cancel safety
     ///

@@ -99,7 +99,7 @@ impl CmId {
             src_addr: source.slot,
             dst_addr: encoded.slot,
         };
-        self.inner.complete(EventType::AddrResolved, || {
+        self.inner.start_and_wait(EventType::AddrResolved, || {
             let sent = self.inner.command(OPERATION, subject, request);
             sent.map_err(with_address_hint)?;
             self.inner.state().peer = Some(destination);
@@ -120,7 +120,7 @@ impl CmId {
     pub fn resolve_route(&self, timeout: Duration) -> Result<()> {
         let request =
             rdma_ucm_resolve_route { id: self.inner.handle, timeout_ms: milliseconds(timeout) };
-        self.inner.complete(EventType::RouteResolved, || {
+        self.inner.start_and_wait(EventType::RouteResolved, || {
             let sent =
                 self.inner.command("resolve the route of", || self.inner.to_string(), request);
             sent.map_err(|error| match timeout {

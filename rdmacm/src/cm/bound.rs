@@ -78,12 +78,12 @@ impl Inner {
         }
         let (guid, index) = self.bound_to()?;
         let context = Context::shared_by(guid, index).map_err(|error| {
-            let gone = ErrorKind::DeviceRemoved(Errno::ENXIO as i32);
+            let removed = ErrorKind::DeviceRemoved(Errno::ENXIO as i32);
             match error.kind() {
                 // Returned unchanged, regardless of the state of the device: `device` retries with a closed device.
                 ErrorKind::Unsupported(_) => error,
                 _ if device::is_being_removed(guid, index) => {
-                    Error::new(FIND_DEVICE, self.to_string(), gone)
+                    Error::new(FIND_DEVICE, self.to_string(), removed)
                 }
                 _ => error,
             }

@@ -16,7 +16,7 @@ pub(super) struct ChannelWaker {
     /// The kernel's handle of the id whose event has not been processed yet.
     pending: Option<u32>,
     /// `true` if events arrived that this wakeup may not cover.
-    again: bool,
+    needs_another: bool,
 }
 
 /// A wakeup whose event was read.
@@ -25,14 +25,14 @@ pub(super) struct Woken {
     /// The kernel's handle of the id, which the caller has to destroy.
     pub(super) handle: u32,
     /// `true` if another wakeup is due, for events that arrived after this one was sent.
-    pub(super) again: bool,
+    pub(super) needs_another: bool,
 }
 
 impl ChannelWaker {
     /// Returns `true` if the caller has to send a wakeup for events that arrived now.
     pub(super) fn request_wakeup(&mut self) -> bool {
-        self.again = self.pending.is_some();
-        !self.again
+        self.needs_another = self.pending.is_some();
+        !self.needs_another
     }
 
     /// Records a sent wakeup by the kernel's handle of its id.
@@ -43,7 +43,7 @@ impl ChannelWaker {
     /// Records that the event of the wakeup was read.
     pub(super) fn on_event(&mut self) -> Option<Woken> {
         let handle = self.pending.take()?;
-        Some(Woken { handle, again: mem::take(&mut self.again) })
+        Some(Woken { handle, needs_another: mem::take(&mut self.needs_another) })
     }
 }
 
@@ -56,14 +56,14 @@ mod tests {
         let mut waker = ChannelWaker::default();
         assert!(waker.request_wakeup());
         waker.sent(7);
-        assert_eq!(waker.on_event(), Some(Woken { handle: 7, again: false }));
+        assert_eq!(waker.on_event(), Some(Woken { handle: 7, needs_another: false }));
         assert_eq!(waker.on_event(), None);
         assert!(waker.request_wakeup());
         waker.sent(8);
         assert!(!waker.request_wakeup() && !waker.request_wakeup(), "one wakeup is enough");
-        assert_eq!(waker.on_event(), Some(Woken { handle: 8, again: true }));
+        assert_eq!(waker.on_event(), Some(Woken { handle: 8, needs_another: true }));
         assert!(waker.request_wakeup());
         waker.sent(9);
-        assert_eq!(waker.on_event(), Some(Woken { handle: 9, again: false }), "once");
+        assert_eq!(waker.on_event(), Some(Woken { handle: 9, needs_another: false }), "once");
     }
 }

@@ -106,7 +106,7 @@ fn every_call_is_refused_at_once() {
                 id.timeout().is_none()
             }),
             ("is_sync", &|| !id.is_sync()),
-            ("unfinished", &|| id.pending_event().is_none() && id.last_event().is_none()),
+            ("pending_call", &|| id.pending_event().is_none() && id.last_event().is_none()),
         ];
         for (name, call) in calls {
             assert!(in_child(call), "{name} of an id of {port_space:?}, synchronous: {is_sync}");

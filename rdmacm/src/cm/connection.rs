@@ -11,7 +11,7 @@ use verbs_abi::{AlignedU64, ib_uverbs_qp_attr};
 use zerocopy::FromZeros;
 
 use super::id::CmId;
-use super::outgoing::{Message, encode, private_data_field, settled};
+use super::outgoing::{Message, effective_depths, encode, private_data_field};
 use super::own_qp::OwnQp;
 use super::param::ConnParam;
 use super::parse::EventType;
@@ -146,7 +146,7 @@ impl CmId {
         let transport = device.transport();
         self.inner.check(OPERATION, param, Message::Request, transport, limits, qp.as_ref())?;
         let request = rdma_ucm_connect {
-            conn_param: encode(param, settled(param, limits), qp.as_ref()),
+            conn_param: encode(param, effective_depths(param, limits), qp.as_ref()),
             id: self.inner.handle,
             reserved: 0,
             ece: self.inner.state().local_ece.into(),
@@ -158,7 +158,7 @@ impl CmId {
             self.inner.state().named_qp = request.conn_param.qp_num;
             Ok(())
         };
-        self.inner.complete(EventType::Established, start)
+        self.inner.start_and_wait(EventType::Established, start)
     }
 
     /// Accepts the connection request that created this id.
@@ -216,14 +216,14 @@ impl CmId {
         const OPERATION: &str = "accept";
         let device = self.inner.device()?;
         let limits = device.depth_limits(OPERATION, self.inner.service(), param)?;
-        let (asked, qp, ece) = {
+        let (requested_depths, qp, ece) = {
             let state = self.inner.state();
-            (state.asked, state.qp.clone(), state.answer_ece())
+            (state.requested_depths, state.qp.clone(), state.answer_ece())
         };
         let transport = device.transport();
         self.inner.check(OPERATION, param, Message::Reply, transport, limits, qp.as_ref())?;
-        self.inner.check_offer(OPERATION, param, asked, transport)?;
-        let depths = settled(param, limits.within(asked.unwrap_or_default()));
+        self.inner.check_offer(OPERATION, param, requested_depths, transport)?;
+        let depths = effective_depths(param, limits.within(requested_depths.unwrap_or_default()));
         let request = rdma_ucm_accept {
             uid: self.inner.token.get().into(),
             conn_param: encode(param, depths, qp.as_ref()),
@@ -231,7 +231,7 @@ impl CmId {
             reserved: 0,
             ece: ece.into(),
         };
-        let say = || {
+        let send_accept = || {
             let accepted = self.inner.command(OPERATION, || self.inner.to_string(), request);
             match accepted {
                 Ok(()) => self.inner.state().named_qp = request.conn_param.qp_num,
@@ -243,13 +243,15 @@ impl CmId {
         let steps = transition::connected(Some(depths));
         let start = || {
             self.inner.take_acceptance(OPERATION)?;
-            let carried_out = match &qp {
-                Some(qp) if connected => self.inner.carry_out(&steps, qp),
+            let modified = match &qp {
+                Some(qp) if connected => self.inner.apply_steps(&steps, qp),
                 _ => Ok(()),
             };
-            carried_out.and_then(|()| say()).inspect_err(|_| self.inner.state().acceptable = true)
+            modified
+                .and_then(|()| send_accept())
+                .inspect_err(|_| self.inner.state().acceptable = true)
         };
-        if connected { self.inner.complete(EventType::Established, start) } else { start() }
+        if connected { self.inner.start_and_wait(EventType::Established, start) } else { start() }
     }
 
     /// Rejects the connection request that created this id.
@@ -324,7 +326,7 @@ impl CmId {
     pub fn disconnect(&self) -> Result<()> {
         self.inner.check_service("disconnect")?;
         self.inner.device()?;
-        self.inner.complete(EventType::Disconnected, || {
+        self.inner.start_and_wait(EventType::Disconnected, || {
             let qp = self.inner.state().qp.clone();
             if let Some(qp) = qp {
                 let closes = self.inner.is_closed_by(&qp);
@@ -404,7 +406,7 @@ impl Inner {
         }
         let (qp, created) = create(&state)?;
         state.offer_ece(&qp)?;
-        self.carry_out(transition::created(self.service()), &qp)?;
+        self.apply_steps(transition::created(self.service()), &qp)?;
         state.record_ece(&qp);
         state.qp = Some(qp);
         Ok(created)
@@ -453,7 +455,7 @@ impl Inner {
 
     /// Moves `qp` to ERR, unless it is in ERR and cannot leave it.
     pub(super) fn flush(&self, qp: &OwnQp) -> Result<()> {
-        if qp.has_ended() { Ok(()) } else { self.carry_out(&transition::ended(), qp) }
+        if qp.has_ended() { Ok(()) } else { self.apply_steps(&transition::ended(), qp) }
     }
 
     /// Returns `true` if the connection is established and ends when `qp` moves to ERR.
@@ -467,8 +469,8 @@ impl Inner {
     }
 
     /// Takes `qp` through `steps`.
-    pub(super) fn carry_out(&self, steps: &[Step], qp: &OwnQp) -> Result<()> {
-        transition::carry_out(steps, qp, |state| self.init_qp_attr(state))
+    pub(super) fn apply_steps(&self, steps: &[Step], qp: &OwnQp) -> Result<()> {
+        transition::apply_steps(steps, qp, |state| self.init_qp_attr(state))
     }
 
     /// Returns the connection manager's attributes for moving a queue pair to `state`.

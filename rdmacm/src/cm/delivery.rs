@@ -172,14 +172,14 @@ impl EventChannel {
 
     /// Returns the event of a request, which carries the listener's number and the new id's handle.
     fn deliver_request(&self, raw: &RawEvent) -> Option<Event> {
-        self.inner.collect(raw.handle());
+        self.inner.take_request_id(raw.handle());
         let listener = IDS.get(raw.uid());
         let Some(listener) = listener.as_ref().filter(|id| !id.is_destroyed()) else {
             // The listener was destroyed while the event was in flight. That destroyed only the
             // requests that were not reported yet. A failure has no caller to report to.
             let _ = self.inner.command(destroy_id(raw.handle()));
-            if let Some(gone) = listener {
-                gone.discard_event(&self.inner);
+            if let Some(destroyed) = listener {
+                destroyed.discard_event(&self.inner);
             }
             return None;
         };

@@ -191,8 +191,8 @@ impl Event {
     }
 
     /// Returns the error for an event that reports no failure but is not the wanted one.
-    fn unexpected_event_error(&self, wanted: EventType, came: EventType, advice: &str) -> Error {
-        let whose = match self.facts.listener {
+    fn unexpected_event_error(&self, wanted: EventType, seen: EventType, advice: &str) -> Error {
+        let id = match self.facts.listener {
             Some(listener) => format!("id {listener}, which listens,"),
             None => format!("id {}", self.facts.token),
         };
@@ -200,7 +200,7 @@ impl Event {
             0 => String::new(),
             status => format!(" with status {status}"),
         };
-        let reason = format!("{came}{status} of {whose} came first{advice}");
+        let reason = format!("{seen}{status} of {id} came first{advice}");
         Error::invalid(WAIT, wanted.to_string(), reason)
     }
 }

@@ -17,7 +17,7 @@ use super::address::milliseconds;
 use super::channel::{ChannelInner, EventChannel, destroy_id};
 use super::channel_waker::{WAKER_UID, Woken};
 use super::id::CmId;
-use super::mode::{SyncMode, busy};
+use super::mode::{SyncMode, busy_error};
 use super::record::Inner;
 use crate::addr::{self, Encoded};
 use crate::error::{Error, ErrorKind, Result};
@@ -58,7 +58,7 @@ impl CmId {
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
         let mode = self.inner.synchronous();
-        let _turn = mode.as_ref().map(|mode| mode.turn(&self.inner)).transpose()?;
+        let _call = mode.as_ref().map(|mode| mode.lock_call(&self.inner)).transpose()?;
         self.inner.migrate(&channel.inner, mode.as_ref(), None)
     }
 }
@@ -81,12 +81,12 @@ impl Inner {
             );
             return Err(Error::new(OPERATION, self.to_string(), kind));
         }
-        let _alone = ignore_poison(self.migration.lock());
+        let _guard = ignore_poison(self.migration.lock());
         let reported = {
             let mut binding = self.binding_mut();
             // Another thread may have changed it meanwhile, and may wait in a call now.
             if binding.sync.as_ref().map(Arc::as_ptr) != mode.map(Arc::as_ptr) {
-                return Err(busy(OPERATION, self));
+                return Err(busy_error(OPERATION, self));
             }
             if Arc::ptr_eq(&binding.channel, to) {
                 return Ok(());
@@ -97,7 +97,7 @@ impl Inner {
                 // First: a thread that reads a request from the old channel looks for the id of the request.
                 to.add_former_channels(binding.former_channels.iter().chain([&binding.channel]));
             }
-            let moved = to.fetch(self.handle, &binding.channel);
+            let moved = to.take_id(self.handle, &binding.channel);
             let moved =
                 moved.map_err(|refused| Self::refused(OPERATION, self.to_string(), refused));
             let events_reported = moved?.events_reported;
@@ -123,13 +123,13 @@ impl ChannelInner {
     ///
     /// `handle` is the kernel's number of the id. The id is on another channel if its listener has migrated meanwhile,
     /// and may already be destroyed.
-    pub(super) fn collect(&self, handle: u32) {
+    pub(super) fn take_request_id(&self, handle: u32) {
         // All channels refuse this except the one that has the id. If the id is on this channel already, all refuse.
-        self.former_channels().iter().any(|origin| self.fetch(handle, origin).is_ok());
+        self.former_channels().iter().any(|origin| self.take_id(handle, origin).is_ok());
     }
 
     /// Moves the kernel's object to this channel.
-    fn fetch(&self, handle: u32, from: &Self) -> Result<rdma_ucm_migrate_resp, CommandError> {
+    fn take_id(&self, handle: u32, from: &Self) -> Result<rdma_ucm_migrate_resp, CommandError> {
         // The kernel checks the credentials of the new channel only.
         from.file.check_process()?;
         let fd = from.file.as_fd().as_raw_fd();
@@ -152,33 +152,33 @@ impl ChannelInner {
         if !waker.request_wakeup() {
             return;
         }
-        let made = self.file.command(rdma_ucm_create_id {
+        let created = self.file.command(rdma_ucm_create_id {
             uid: WAKER_UID.into(),
             response: AlignedU64::default(),
             ps: RDMA_PS_TCP,
             qp_type: ib_uverbs_qp_type::IB_UVERBS_QPT_RC.0,
             reserved: [0; 5],
         });
-        let Ok(made) = made else { return };
+        let Ok(created) = created else { return };
         // The event arrives even if the address does not resolve. The kernel refuses the command if there is no route
         // to the first address, and if there is no device for the second.
         let sent = [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED]
             .into_iter()
-            .any(|destination| self.file.command(resolve(made.id, destination)).is_ok());
+            .any(|destination| self.file.command(resolve(created.id, destination)).is_ok());
         if sent {
-            waker.sent(made.id);
+            waker.sent(created.id);
         } else {
-            let _ = self.file.command(destroy_id(made.id));
+            let _ = self.file.command(destroy_id(created.id));
         }
     }
 
     /// Ends a wakeup whose event was read from this channel.
     pub(super) fn on_wakeup_event(&self) {
-        let Some(Woken { handle, again }) = self.waker().on_event() else { return };
+        let Some(Woken { handle, needs_another }) = self.waker().on_event() else { return };
         if let Err(CommandError::NotOwner(_)) = self.command(destroy_id(handle)) {
             self.abandon(handle);
         }
-        if again {
+        if needs_another {
             self.wake();
         }
     }

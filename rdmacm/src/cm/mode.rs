@@ -21,7 +21,7 @@ pub(super) struct SyncMode {
     ///
     /// A call that waits for its outcome, or that ends the mode, holds it for writing. Calls that wait for requests
     /// hold it for reading.
-    pub(super) turn: RwLock<()>,
+    pub(super) call_lock: RwLock<()>,
     /// Lock of the thread that waits on the channel for requests.
     ///
     /// It ensures that a removal of the device is reported once.
@@ -29,7 +29,7 @@ pub(super) struct SyncMode {
     /// The event that ended the last waiting call.
     last_event: Mutex<Option<EventFacts>>,
     /// The event of a call that timed out.
-    unfinished: Mutex<Option<Awaited>>,
+    pending_call: Mutex<Option<Awaited>>,
 }
 
 /// The event that a call waits for.
@@ -49,8 +49,8 @@ impl Awaited {
     /// Returns `true` if an event of type `seen` ends the call.
     ///
     /// `group` is the multicast group that the event is about, if any.
-    pub(super) fn is_decided_by(self, seen: EventType, group: Option<Address>) -> bool {
-        decides(seen, self.event) && group.is_none_or(|group| self.group == Some(group))
+    pub(super) fn is_ended_by(self, seen: EventType, group: Option<Address>) -> bool {
+        ends_call(seen, self.event) && group.is_none_or(|group| self.group == Some(group))
     }
 }
 
@@ -71,29 +71,29 @@ impl SyncMode {
     pub(super) fn new(channel: EventChannel) -> Self {
         Self {
             channel,
-            turn: RwLock::default(),
+            call_lock: RwLock::default(),
             request_reader: HandoffMutex::default(),
             last_event: Mutex::default(),
-            unfinished: Mutex::default(),
+            pending_call: Mutex::default(),
         }
     }
 
     /// Forgets a pending call that joins `group`, which the id has left.
     pub(super) fn forget_join(&self, group: &Address) {
-        self.unfinished().take_if(|awaited| awaited.group.as_ref() == Some(group));
+        self.pending_call().take_if(|awaited| awaited.group.as_ref() == Some(group));
     }
 
     pub(super) fn last_event(&self) -> MutexGuard<'_, Option<EventFacts>> {
         ignore_poison(self.last_event.lock())
     }
 
-    pub(super) fn unfinished(&self) -> MutexGuard<'_, Option<Awaited>> {
-        ignore_poison(self.unfinished.lock())
+    pub(super) fn pending_call(&self) -> MutexGuard<'_, Option<Awaited>> {
+        ignore_poison(self.pending_call.lock())
     }
 }
 
 /// Returns `true` if `seen` ends a call that waits for `awaited`.
-pub(super) fn decides(seen: EventType, awaited: EventType) -> bool {
+pub(super) fn ends_call(seen: EventType, awaited: EventType) -> bool {
     use EventType as T;
     seen == awaited
         || match seen {
@@ -111,7 +111,7 @@ pub(super) fn decides(seen: EventType, awaited: EventType) -> bool {
 }
 
 /// Returns the error of `operation` on an id while another thread waits in a call of the id.
-pub(super) fn busy(operation: &'static str, id: &impl fmt::Display) -> Error {
+pub(super) fn busy_error(operation: &'static str, id: &impl fmt::Display) -> Error {
     let reason = "another thread waits in a call of it, or has moved it".into();
     let kind = ErrorKind::InvalidInput { errno: Errno::EBUSY as i32, reason };
     Error::new(operation, id.to_string(), kind)
@@ -125,7 +125,7 @@ mod tests {
     fn calls_end_at_relevant_events_only() {
         use EventType as T;
         let endings = |awaited| {
-            (0..20).map(T::from).filter(|seen| decides(*seen, awaited)).collect::<Vec<_>>()
+            (0..20).map(T::from).filter(|seen| ends_call(*seen, awaited)).collect::<Vec<_>>()
         };
         assert_eq!(endings(T::AddrResolved), [T::AddrResolved, T::AddrError, T::DeviceRemoval]);
         assert_eq!(endings(T::RouteResolved), [T::RouteResolved, T::RouteError, T::DeviceRemoval]);

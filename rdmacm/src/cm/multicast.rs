@@ -52,7 +52,7 @@ impl CmId {
             let reason = "the id is for connections, and groups are for datagrams";
             return Err(Error::invalid(OPERATION, subject(), reason));
         }
-        self.inner.complete(Awaited::join(address), || {
+        self.inner.start_and_wait(Awaited::join(address), || {
             self.inner
                 .join(address, membership)
                 .map_err(|refused| self.inner.not_done(OPERATION, subject(), refused))
@@ -85,7 +85,7 @@ impl CmId {
         let subject = || format!("{address} on {}", self.inner);
         // If the id is synchronous, no thread may wait for the event of the membership.
         let mode = self.inner.synchronous();
-        let _turn = mode.as_ref().map(|mode| mode.turn(&self.inner)).transpose()?;
+        let _call = mode.as_ref().map(|mode| mode.lock_call(&self.inner)).transpose()?;
         let mut groups = self.inner.groups();
         let Some(place) = groups.iter().rposition(|joined| joined.group.address == address) else {
             let reason = "the id has not joined it".into();

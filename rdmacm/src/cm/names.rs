@@ -8,7 +8,7 @@ use crate::addr::{
     AddrInfo, AddrInfoFlags, AddrInfoHints, Address, AddressFamily, IbAddress, decode,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::resolver::{self, Failure, Found, Wanted};
+use crate::sys::resolver::{self, Failure, LookupHints, LookupResult};
 use crate::verbs::QpType;
 
 pub(super) const OPERATION: &str = "resolve the name";
@@ -27,7 +27,7 @@ pub(super) fn resolve(
         return Err(Error::invalid(OPERATION, subject, reason));
     }
     let plain = AddrInfoHints::default();
-    let wanted = hints.map(|hints| wanted(hints, node.is_some()));
+    let wanted = hints.map(|hints| lookup_hints(hints, node.is_some()));
     let hints = hints.unwrap_or(&plain);
     if let (Some(port_space), Some(qp_type)) = (hints.port_space, hints.qp_type) {
         if !port_space.qp_types().contains(&qp_type) {
@@ -67,7 +67,7 @@ pub(super) fn subject(node: Option<&str>, service: Option<&str>) -> String {
 }
 
 /// Converts the hints into those of the C library.
-fn wanted(hints: &AddrInfoHints, with_node: bool) -> Wanted {
+fn lookup_hints(hints: &AddrInfoHints, with_node: bool) -> LookupHints {
     let mut flags = 0;
     if hints.flags.contains(AddrInfoFlags::PASSIVE) {
         flags |= libc::AI_PASSIVE;
@@ -94,7 +94,7 @@ fn wanted(hints: &AddrInfoHints, with_node: bool) -> Wanted {
         Some(PortSpace::Udp | PortSpace::IpoIb) => libc::IPPROTO_UDP,
         Some(PortSpace::Ib) | None => 0,
     };
-    Wanted { flags, family, socktype, protocol }
+    LookupHints { flags, family, socktype, protocol }
 }
 
 impl AddrInfoHints {
@@ -117,13 +117,13 @@ impl AddrInfoHints {
     }
 
     /// Returns the results of the C library's lookup that RDMA can use.
-    fn results(&self, found: &[Found]) -> Vec<AddrInfo> {
+    fn results(&self, found: &[LookupResult]) -> Vec<AddrInfo> {
         let canonname = found.iter().find_map(|found| found.canonname.clone());
         let result = |found| self.result(found, canonname.clone());
         found.iter().filter_map(result).collect()
     }
 
-    fn result(&self, found: &Found, canonname: Option<String>) -> Option<AddrInfo> {
+    fn result(&self, found: &LookupResult, canonname: Option<String>) -> Option<AddrInfo> {
         let qp_type = self.qp_type.unwrap_or(qp_type_of(found)?);
         let mut info = AddrInfo::new(qp_type, self.port_space);
         let mut address = decode(&found.address)?;
@@ -146,7 +146,7 @@ impl AddrInfoHints {
 }
 
 /// Returns the queue pair type that corresponds to the socket type of a result.
-fn qp_type_of(found: &Found) -> Option<QpType> {
+fn qp_type_of(found: &LookupResult) -> Option<QpType> {
     const TYPES: [(c_int, c_int, QpType); 2] = [
         (libc::SOCK_STREAM, libc::IPPROTO_TCP, QpType::IB_UVERBS_QPT_RC),
         (libc::SOCK_DGRAM, libc::IPPROTO_UDP, QpType::IB_UVERBS_QPT_UD),

@@ -127,7 +127,7 @@ impl CmId {
             return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         }
         let set = || self.set_option(OPERATION, IB_PATH, paths.as_bytes());
-        self.inner.complete(EventType::RouteResolved, set)
+        self.inner.start_and_wait(EventType::RouteResolved, set)
     }
 
     fn set_option(&self, operation: &'static str, option: Name, value: &[u8]) -> Result<()> {

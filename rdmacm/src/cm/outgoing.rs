@@ -137,7 +137,7 @@ impl Inner {
 }
 
 /// Returns the depths of `param`, with `most` in place of [`ConnParam::DEVICE_MAX`].
-pub(super) fn settled(param: &ConnParam, most: Depths) -> Depths {
+pub(super) fn effective_depths(param: &ConnParam, most: Depths) -> Depths {
     let pick = |wanted, most| if wanted == ConnParam::DEVICE_MAX { most } else { wanted };
     Depths {
         responder_resources: pick(param.responder_resources, most.responder_resources),
@@ -145,7 +145,7 @@ pub(super) fn settled(param: &ConnParam, most: Depths) -> Depths {
     }
 }
 
-/// Encodes `param` for the kernel, with the settled depths and the id's own queue pair.
+/// Encodes `param` for the kernel, with the effective depths and the id's own queue pair.
 pub(super) fn encode(param: &ConnParam, depths: Depths, qp: Option<&OwnQp>) -> rdma_ucm_conn_param {
     let (private_data, private_data_len) = private_data_field(&param.private_data);
     rdma_ucm_conn_param {

@@ -72,7 +72,9 @@ fn plan(state: &mut State, raw: &RawEvent) -> Plan {
                 Plan::Report(event)
             }
         },
-        T::AddrinfoResolved if matches!(state.resolution, Resolution::Asked) => Plan::ReadServices,
+        T::AddrinfoResolved if matches!(state.resolution, Resolution::Pending) => {
+            Plan::ReadServices
+        }
         T::AddrinfoResolved => Plan::Report(Some((event_type, 0))),
         T::AddrinfoError => {
             state.resolution = Resolution::None;
@@ -105,7 +107,7 @@ impl Inner {
         let steps = transition::connected(None);
         let finish = || {
             self.take_ece_answer(qp, ece)?;
-            self.carry_out(&steps, qp)?;
+            self.apply_steps(&steps, qp)?;
             self.confirm()
         };
         match finish() {

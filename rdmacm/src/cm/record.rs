@@ -93,7 +93,7 @@ pub(super) struct State {
     /// Bytes that an endpoint sends before the program's private data.
     pub(super) connect_header: Box<[u8]>,
     /// The depths of the connection request, from the local point of view.
-    pub(super) asked: Option<Depths>,
+    pub(super) requested_depths: Option<Depths>,
     /// The ECE options that the peer gets for a queue pair of the program.
     ///
     /// `remote_ece` has the options that the peer has sent.
@@ -158,10 +158,10 @@ impl Inner {
         inner.user_data.store(listener.user_data.load(Ordering::Relaxed), Ordering::Relaxed);
         let mut state = inner.state();
         state.acceptable = true;
-        if let EventData::Connection(asked) = data {
-            state.asked = Some(Depths {
-                responder_resources: asked.responder_resources,
-                initiator_depth: asked.initiator_depth,
+        if let EventData::Connection(request) = data {
+            state.requested_depths = Some(Depths {
+                responder_resources: request.responder_resources,
+                initiator_depth: request.initiator_depth,
             });
         }
         drop(state);
@@ -228,12 +228,12 @@ impl Inner {
     pub(super) fn check_process(&self, operation: &'static str) -> Result<()> {
         match self.process.check() {
             Ok(()) => Ok(()),
-            Err(refused) => Err(self.foreign(operation, refused)),
+            Err(refused) => Err(self.process_error(operation, refused)),
         }
     }
 
     #[cold]
-    fn foreign(&self, operation: &'static str, refused: CommandError) -> Error {
+    fn process_error(&self, operation: &'static str, refused: CommandError) -> Error {
         refused.into_error(operation, self.to_string())
     }
 }

@@ -11,7 +11,7 @@ pub(super) enum Resolution {
     #[default]
     None,
     /// The lookup is in progress at the subnet administrator.
-    Asked,
+    Pending,
     /// The answer is known. Its event may not have been read yet.
     Answered(Vec<AddrInfo>),
 }

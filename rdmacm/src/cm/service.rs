@@ -72,10 +72,10 @@ impl CmId {
         let flags = hints.map(|hints| hints.flags).unwrap_or_default();
         let by_administrator = flags.contains(AddrInfoFlags::SA);
         let start = match by_administrator {
-            true => Resolution::Asked,
+            true => Resolution::Pending,
             false => Resolution::Answered(names::resolve(node, service, hints)?),
         };
-        self.inner.complete(EventType::AddrinfoResolved, || {
+        self.inner.start_and_wait(EventType::AddrinfoResolved, || {
             self.inner.begin_resolution(OPERATION, start)?;
             let started = match by_administrator {
                 true => self.inner.resolve_ib_service(OPERATION, node, service, flags),

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use super::channel::EventChannel;
 use super::event::Event;
 use super::id::CmId;
-use super::mode::{Awaited, SyncMode, busy, decides};
+use super::mode::{Awaited, SyncMode, busy_error, ends_call};
 use super::parse::EventType;
 use super::record::Inner;
 use crate::addr::port_space::PortSpace;
@@ -138,7 +138,7 @@ impl CmId {
     /// It belongs to a call of this synchronous id that timed out or that a signal interrupted. Returns `None` if no
     /// call is pending.
     pub fn pending_event(&self) -> Option<EventType> {
-        self.inner.synchronous()?.unfinished().map(|awaited| awaited.event)
+        self.inner.synchronous()?.pending_call().map(|awaited| awaited.event)
     }
 
     /// Waits for the outcome of a call of this synchronous id that timed out or was interrupted.
@@ -150,10 +150,10 @@ impl CmId {
     /// - [`ErrorKind::InvalidInput`] if no call is pending.
     pub fn wait_pending(&self) -> Result<()> {
         let mode = self.inner.expect_synchronous("wait for")?;
-        let _turn = mode.turn(&self.inner)?;
-        let unfinished = *mode.unfinished();
-        match unfinished {
-            Some(awaited) => mode.finish(&self.inner, awaited),
+        let _call = mode.lock_call(&self.inner)?;
+        let pending_call = *mode.pending_call();
+        match pending_call {
+            Some(awaited) => mode.wait_for_outcome(&self.inner, awaited),
             None => {
                 let reason = "no call of the id is pending";
                 Err(Error::invalid("wait for", self.inner.to_string(), reason))
@@ -200,7 +200,7 @@ impl CmId {
             let reason = "the id does not listen";
             return Err(Error::invalid(OPERATION, self.inner.to_string(), reason));
         }
-        let _turn = mode.check(mode.turn.try_read(), OPERATION, &self.inner)?;
+        let _call = mode.check(mode.call_lock.try_read(), OPERATION, &self.inner)?;
         let mut event = mode.next_request(OPERATION, &self.inner)?;
         let id = event.take_request().expect("a request brings an id");
         let event = event.into_facts();
@@ -219,37 +219,37 @@ impl CmId {
 
 impl SyncMode {
     /// Takes the exclusive right to wait for an outcome on `id`.
-    pub(super) fn turn(&self, id: &Inner) -> Result<impl Drop + '_> {
-        self.check(self.turn.try_write(), "wait for", id)
+    pub(super) fn lock_call(&self, id: &Inner) -> Result<impl Drop + '_> {
+        self.check(self.call_lock.try_write(), "wait for", id)
     }
 
-    /// Returns an error unless the turn was free and this is still the mode of `id`.
+    /// Returns an error unless the call lock was free and this is still the mode of `id`.
     ///
-    /// The mode stays that of `id` as long as the turn is held. Another thread may have moved the id to a channel
+    /// The mode stays that of `id` as long as the guard is held. Another thread may have moved the id to a channel
     /// before.
-    fn check<G>(&self, turn: TryLockResult<G>, operation: &'static str, id: &Inner) -> Result<G> {
-        let turn = match turn {
-            Ok(turn) => Some(turn),
-            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+    fn check<G>(&self, result: TryLockResult<G>, operation: &'static str, id: &Inner) -> Result<G> {
+        let guard = match result {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
         let is_current = id.synchronous().is_some_and(|mode| ptr::eq(Arc::as_ptr(&mode), self));
-        turn.filter(|_| is_current).ok_or_else(|| busy(operation, id))
+        guard.filter(|_| is_current).ok_or_else(|| busy_error(operation, id))
     }
 
     /// Waits for the event that decides the outcome of a call that awaits `awaited`.
-    fn finish(&self, id: &Inner, awaited: Awaited) -> Result<()> {
-        *self.unfinished() = Some(awaited);
+    fn wait_for_outcome(&self, id: &Inner, awaited: Awaited) -> Result<()> {
+        *self.pending_call() = Some(awaited);
         let deadline = id.deadline();
         loop {
             let Some(event) = self.next_event(deadline)? else {
                 let subject = format!("{awaited} on {id} (call CmId::wait_pending to wait on)");
                 return Err(Error::new("wait longer for", subject, ErrorKind::TimedOut));
             };
-            if !awaited.is_decided_by(event.event_type(), event.multicast()) {
+            if !awaited.is_ended_by(event.event_type(), event.multicast()) {
                 continue;
             }
-            *self.unfinished() = None;
+            *self.pending_call() = None;
             let wanted = match event.event_type() {
                 // The program sees this event if it manages a queue pair itself.
                 EventType::ConnectResponse => EventType::ConnectResponse,
@@ -281,7 +281,7 @@ impl SyncMode {
             }
             let awaited = EventType::ConnectRequest;
             match self.next_event(deadline)? {
-                Some(event) if decides(event.event_type(), awaited) => {
+                Some(event) if ends_call(event.event_type(), awaited) => {
                     return event.error_for(awaited).map_or(Ok(event), Err);
                 }
                 Some(_) => {}
@@ -299,17 +299,17 @@ impl SyncMode {
 
 impl Inner {
     /// Calls `start`, which the event `awaited` follows, and waits for the event if the id is synchronous.
-    pub(super) fn complete(
+    pub(super) fn start_and_wait(
         &self,
         awaited: impl Into<Awaited>,
         start: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let awaited = awaited.into();
         let Some(mode) = self.synchronous() else { return start() };
-        let _turn = mode.turn(self)?;
-        let unfinished = *mode.unfinished();
-        if let Some(unfinished) = unfinished {
-            let reason = format!("it still waits for {unfinished}, see CmId::wait_pending");
+        let _call = mode.lock_call(self)?;
+        let pending_call = *mode.pending_call();
+        if let Some(pending_call) = pending_call {
+            let reason = format!("it still waits for {pending_call}, see CmId::wait_pending");
             let kind =
                 ErrorKind::InvalidInput { errno: Errno::EALREADY as i32, reason: reason.into() };
             return Err(Error::new("use", self.to_string(), kind));
@@ -319,7 +319,7 @@ impl Inner {
         if awaited.event == EventType::Disconnected && !self.state().established {
             return Ok(());
         }
-        mode.finish(self, awaited)
+        mode.wait_for_outcome(self, awaited)
     }
 
     /// Returns the additional state of a synchronous id.

@@ -25,13 +25,13 @@ pub(crate) enum Attributes {
     /// Attributes from the connection manager, with some values replaced.
     ///
     /// The connection manager knows the path, the sequence numbers and the peer.
-    Asked {
+    FromCm {
         /// Maximum number of the peer's RDMA reads and atomics in flight.
         responder_resources: Option<u8>,
         /// Maximum number of the local side's RDMA reads and atomics in flight.
         initiator_depth: Option<u8>,
         /// `true` if the peer's access rights and the partition are taken from a new query for INIT.
-        refreshed: bool,
+        queries_init: bool,
     },
     /// Only the state.
     StateOnly,
@@ -40,8 +40,8 @@ pub(crate) enum Attributes {
 }
 
 impl Attributes {
-    const ASKED: Self =
-        Self::Asked { responder_resources: None, initiator_depth: None, refreshed: false };
+    const FROM_CM: Self =
+        Self::FromCm { responder_resources: None, initiator_depth: None, queries_init: false };
 }
 
 /// Returns the steps of a new queue pair.
@@ -49,7 +49,7 @@ impl Attributes {
 /// A connected queue pair moves to INIT, so that receives can be posted. A queue pair for datagrams needs no peer
 /// and moves to RTS at once.
 pub(crate) fn created(service: ServiceType) -> &'static [Step] {
-    const INIT: Step = Step { state: QpState::IB_QPS_INIT, attributes: Attributes::ASKED };
+    const INIT: Step = Step { state: QpState::IB_QPS_INIT, attributes: Attributes::FROM_CM };
     match service {
         ServiceType::Connected => &[INIT],
         ServiceType::Datagram => &[
@@ -70,8 +70,10 @@ pub(crate) fn created(service: ServiceType) -> &'static [Step] {
 pub(crate) fn connected(depths: Option<Depths>) -> [Step; 2] {
     let responder_resources = depths.map(|depths| depths.responder_resources);
     let initiator_depth = depths.map(|depths| depths.initiator_depth);
-    let receive = Attributes::Asked { responder_resources, initiator_depth: None, refreshed: true };
-    let send = Attributes::Asked { responder_resources: None, initiator_depth, refreshed: false };
+    let receive =
+        Attributes::FromCm { responder_resources, initiator_depth: None, queries_init: true };
+    let send =
+        Attributes::FromCm { responder_resources: None, initiator_depth, queries_init: false };
     [
         Step { state: QpState::IB_QPS_RTR, attributes: receive },
         Step { state: QpState::IB_QPS_RTS, attributes: send },
@@ -87,21 +89,22 @@ pub(crate) fn ended() -> [Step; 1] {
     [Step { state: QpState::IB_QPS_ERR, attributes: Attributes::StateOnly }]
 }
 
-/// Takes `qp` through `steps`; `ask` sends the connection manager's INIT_QP_ATTR.
-pub(super) fn carry_out(
+/// Takes `qp` through `steps`; `query_attr` sends the connection manager's INIT_QP_ATTR.
+pub(super) fn apply_steps(
     steps: &[Step],
     qp: &OwnQp,
-    ask: impl Fn(QpState) -> Result<ib_uverbs_qp_attr>,
+    query_attr: impl Fn(QpState) -> Result<ib_uverbs_qp_attr>,
 ) -> Result<()> {
     for step in steps {
         let attributes = match step.attributes {
             Attributes::StateOnly => *QueuePairAttributes::to(step.state),
             Attributes::PacketsFromZero => *QueuePairAttributes::to(step.state).sq_psn(0),
-            Attributes::Asked { responder_resources, initiator_depth, refreshed } => {
-                let init = if refreshed { Some(ask(QpState::IB_QPS_INIT)?) } else { None };
-                let mut attributes = ask(step.state)?;
+            Attributes::FromCm { responder_resources, initiator_depth, queries_init } => {
+                let init =
+                    if queries_init { Some(query_attr(QpState::IB_QPS_INIT)?) } else { None };
+                let mut attributes = query_attr(step.state)?;
                 if let Some(init) = init {
-                    refresh(&mut attributes, &init);
+                    copy_init_attributes(&mut attributes, &init);
                 }
                 if let Some(depth) = responder_resources {
                     attributes.max_dest_rd_atomic = depth;
@@ -118,7 +121,7 @@ pub(super) fn carry_out(
 }
 
 /// Copies the attributes that RTR may also set from the attributes for INIT.
-fn refresh(attributes: &mut ib_uverbs_qp_attr, init: &ib_uverbs_qp_attr) {
+fn copy_init_attributes(attributes: &mut ib_uverbs_qp_attr, init: &ib_uverbs_qp_attr) {
     let common = ib_qp_attr_mask::IB_QP_ACCESS_FLAGS | ib_qp_attr_mask::IB_QP_PKEY_INDEX;
     attributes.qp_attr_mask |= init.qp_attr_mask & common.bits();
     attributes.qp_access_flags = init.qp_access_flags;

@@ -13,16 +13,16 @@ use nix::errno::Errno;
 
 /// The hints of a lookup, in the terms of `struct addrinfo`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct LookupHints {
     pub(crate) flags: c_int,
     pub(crate) family: c_int,
     pub(crate) socktype: c_int,
     pub(crate) protocol: c_int,
 }
 
-/// A result.
+/// One result of a lookup.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct LookupResult {
     pub(crate) socktype: c_int,
     pub(crate) protocol: c_int,
     /// The socket address, as bytes.
@@ -44,8 +44,8 @@ pub(crate) enum Failure {
 pub(crate) fn getaddrinfo(
     node: Option<&CStr>,
     service: Option<&CStr>,
-    wanted: Option<Wanted>,
-) -> Result<Vec<Found>, Failure> {
+    wanted: Option<LookupHints>,
+) -> Result<Vec<LookupResult>, Failure> {
     // SAFETY: all-zero bytes are an `addrinfo`: integers, and pointers that are null.
     let mut hints: libc::addrinfo = unsafe { mem::zeroed() };
     if let Some(wanted) = wanted {
@@ -81,7 +81,7 @@ fn eai_text(code: c_int) -> String {
 struct List(*mut libc::addrinfo);
 
 impl List {
-    fn found(&self) -> Vec<Found> {
+    fn found(&self) -> Vec<LookupResult> {
         let mut found = Vec::new();
         let mut next = self.0;
         // SAFETY: `next` is null or an element of the list, which lives as long as `self`.
@@ -101,7 +101,7 @@ impl List {
                 name.to_string_lossy().into_owned()
             });
             let (socktype, protocol) = (entry.ai_socktype, entry.ai_protocol);
-            found.push(Found { socktype, protocol, address, canonname });
+            found.push(LookupResult { socktype, protocol, address, canonname });
             next = entry.ai_next;
         }
         found

@@ -67,7 +67,7 @@ fn services_are_read_only_if_asked_for() {
     use EventType as T;
     let mut state = State::default();
     assert_eq!(reported(&mut state, T::AddrinfoResolved, 3), Some((T::AddrinfoResolved, 0)));
-    state.resolution = Resolution::Asked;
+    state.resolution = Resolution::Pending;
     let resolved = plan(&mut state, &event(T::AddrinfoResolved, 0));
     assert!(matches!(resolved, Plan::ReadServices), "{resolved:?}");
     reported(&mut state, T::AddrinfoError, -110);

@@ -19,15 +19,15 @@ fn connection_passes_init_rtr_rts() {
 
 #[test]
 fn depths_and_access_are_set_in_their_transitions() {
-    let asked = |responder_resources, initiator_depth, refreshed| Attributes::Asked {
+    let from_cm = |responder_resources, initiator_depth, queries_init| Attributes::FromCm {
         responder_resources,
         initiator_depth,
-        refreshed,
+        queries_init,
     };
     let depths = Depths { responder_resources: 3, initiator_depth: 5 };
     let steps = connected(Some(depths));
-    assert_eq!(steps[0].attributes, asked(Some(3), None, true));
-    assert_eq!(steps[1].attributes, asked(None, Some(5), false));
+    assert_eq!(steps[0].attributes, from_cm(Some(3), None, true));
+    assert_eq!(steps[1].attributes, from_cm(None, Some(5), false));
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn init_sets_access_but_no_path() {
     (init.qp_access_flags, init.port_num) = (6, 1);
     let mut attributes = *QueuePairAttributes::to(QpState::IB_QPS_RTR);
     attributes.qp_access_flags = 1;
-    refresh(&mut attributes, &init);
+    copy_init_attributes(&mut attributes, &init);
     let expected = ib_qp_attr_mask::IB_QP_STATE | ib_qp_attr_mask::IB_QP_ACCESS_FLAGS;
     assert_eq!(attributes.qp_attr_mask, expected.bits());
     assert_eq!((attributes.qp_access_flags, attributes.port_num), (6, 0));

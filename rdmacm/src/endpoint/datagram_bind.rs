@@ -93,19 +93,19 @@ impl DatagramSocket {
         let send_buffer_size = bytes(port.max_mtu).max(mtu);
         let receive_buffer_size = GRH_LENGTH + send_buffer_size;
         let (send_buffers, receive_buffers) = (config.send_buffers, config.receive_buffers);
-        let made_of = ConnectionConfig::new()
+        let endpoint_config = ConnectionConfig::new()
             .send_buffers(send_buffers)
             .receive_buffers(receive_buffers)
             .send_buffer_size(send_buffer_size)
             .receive_buffer_size(receive_buffer_size);
-        let mut endpoint = NewEndpoint::create(id, &made_of, false)?;
+        let mut endpoint = NewEndpoint::create(id, &endpoint_config, false)?;
         let KernelObjects { id, queues, .. } = &endpoint.objects;
         let qp = queues.qp();
-        let mark = SocketId::default();
-        let home = PeerContext::new(qp.pd(), &mark);
+        let socket_id = SocketId::default();
+        let context = PeerContext::new(qp.pd(), &socket_id);
         let (qp_num, qkey) = (qp.number(), id.init_qp_attr(QpState::IB_QPS_INIT)?.qkey);
         let (number, gid) = (route.port_num, route.local.gid);
-        let senders = PeerCache::new(home.clone(), number, gid, qkey, config.max_cached_peers);
+        let senders = PeerCache::new(context.clone(), number, gid, qkey, config.max_cached_peers);
         endpoint.objects.senders = Some(Box::new(senders));
         let bound = listener.local_addr()?;
         // Last: a peer that resolves the socket gets a queue pair that receives.
@@ -115,13 +115,13 @@ impl DatagramSocket {
             Some(bound) => format!("the datagram socket at {bound}"),
             None => format!("the datagram socket of id {token}"),
         };
-        let cm = DatagramCm::new(listener, source, home);
+        let cm = DatagramCm::new(listener, source, context);
         let state = State::new(endpoint, Some(Box::new(cm)));
         let readiness = Arc::new(Readiness::new(&channel)?);
         let shared = Shared::new(state, channel, readiness, name, mtu)?;
         let trace = Trace::socket(token, bound);
         trace.set_state("listening");
-        Ok(Self { shared: Arc::new(shared.traced(trace)), address: bound, qp_num, mark })
+        Ok(Self { shared: Arc::new(shared.traced(trace)), address: bound, qp_num, socket_id })
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) struct DatagramCm {
     listener: CmId,
     /// An address for ids on the socket's device.
     source: Address,
-    home: PeerContext,
+    context: PeerContext,
     resolutions: Vec<Resolution>,
     pub(super) groups: Groups,
 }
@@ -81,8 +81,8 @@ impl CmCommand {
 }
 
 impl DatagramCm {
-    pub(super) fn new(listener: CmId, source: Address, home: PeerContext) -> Self {
-        Self { listener, source, home, resolutions: Vec::new(), groups: Groups::default() }
+    pub(super) fn new(listener: CmId, source: Address, context: PeerContext) -> Self {
+        Self { listener, source, context, resolutions: Vec::new(), groups: Groups::default() }
     }
 
     /// Returns the address that ids of resolutions are bound to.
@@ -111,8 +111,8 @@ impl DatagramCm {
         self.take(|begun| begun.id.token() == token)
     }
 
-    fn take(&mut self, which: impl FnMut(&Resolution) -> bool) -> Option<Resolution> {
-        let place = self.resolutions.iter().position(which)?;
+    fn take(&mut self, filter: impl FnMut(&Resolution) -> bool) -> Option<Resolution> {
+        let place = self.resolutions.iter().position(filter)?;
         Some(self.resolutions.swap_remove(place))
     }
 
@@ -127,21 +127,21 @@ impl DatagramCm {
         if let Some(group) = event.multicast() {
             let outcome = match event.error_for(EventType::MulticastJoin) {
                 Some(error) => Err(error),
-                None => peer_of(&self.home, event),
+                None => peer_from_event(&self.context, event),
             };
             self.groups.handle_event(group, outcome);
             return None;
         }
         let token = event.token();
         let begun = self.resolutions.iter_mut().find(|begun| begun.id.token() == token)?;
-        begun.handle_event(&self.home, event)
+        begun.handle_event(&self.context, event)
     }
 
     /// Records that the resolution `token` has failed.
     pub(super) fn on_failed(&mut self, token: Token, error: &Error) {
         let mut resolutions = self.resolutions.iter_mut();
         if let Some(begun) = resolutions.find(|begun| begun.id.token() == token) {
-            begun.fails(error);
+            begun.record_failure(error);
         }
     }
 }
@@ -153,7 +153,7 @@ impl Resolution {
     }
 
     /// Handles an event of the id. Returns the command that is to follow.
-    fn handle_event(&mut self, home: &PeerContext, event: &Event) -> Option<CmCommand> {
+    fn handle_event(&mut self, context: &PeerContext, event: &Event) -> Option<CmCommand> {
         use EventType as T;
         if self.outcome.is_some() {
             return None;
@@ -161,26 +161,26 @@ impl Resolution {
         match (event.event_type(), event.status()) {
             (T::AddrResolved, 0) => return Some(CmCommand::ResolveRoute(Arc::clone(&self.id))),
             (T::RouteResolved, 0) => return Some(CmCommand::Connect(Arc::clone(&self.id))),
-            (T::Established, 0) => self.outcome = Some(peer_of(home, event)),
+            (T::Established, 0) => self.outcome = Some(peer_from_event(context, event)),
             // The address of a neighbor, or of an interface, has changed.
             (T::AddrChange, _) => {}
             _ => {
                 if let Some(error) = event.error_for(T::Established) {
-                    self.fails(&error);
+                    self.record_failure(&error);
                 }
             }
         }
         None
     }
 
-    fn fails(&mut self, error: &Error) {
+    fn record_failure(&mut self, error: &Error) {
         self.outcome = Some(Err(error.clone().of("resolve", self.address.to_string())));
     }
 }
 
 /// Returns the peer that `event` describes.
-fn peer_of(home: &PeerContext, event: &Event) -> Result<DatagramPeer> {
-    let param = event.datagram().map(|param| DatagramPeer::new(home, param));
+fn peer_from_event(context: &PeerContext, event: &Event) -> Result<DatagramPeer> {
+    let param = event.datagram().map(|param| DatagramPeer::new(context, param));
     param.ok_or_else(|| {
         Error::malformed("wait for", "an event", "the event has no destination for datagrams")
     })

@@ -70,8 +70,8 @@ impl DatagramSocket {
     /// Returns the first address of the family of the socket, or the first address if there is none.
     pub(super) fn choose(&self, addresses: &[Address]) -> Address {
         let is_ipv4 = |address: Option<SocketAddr>| address.map(|address| address.is_ipv4());
-        let is_alike = |address: &&Address| is_ipv4(address.ip()) == is_ipv4(self.address);
-        *addresses.iter().find(is_alike).unwrap_or(&addresses[0])
+        let has_same_family = |address: &&Address| is_ipv4(address.ip()) == is_ipv4(self.address);
+        *addresses.iter().find(has_same_family).unwrap_or(&addresses[0])
     }
 
     /// Posts a copy of `bytes` as a datagram to `peer`, waiting until a buffer is free.
@@ -297,7 +297,7 @@ impl DatagramSocket {
         peer: &'a DatagramPeer,
         imm_data: Option<u32>,
     ) -> Result<Outgoing<'a>> {
-        let address = peer.address(Operation::Send.name(), &self.mark)?;
+        let address = peer.address(Operation::Send.name(), &self.socket_id)?;
         Ok(Outgoing::Datagram { address, qp_num: peer.qp_num(), qkey: peer.qkey(), imm_data })
     }
 

@@ -44,34 +44,34 @@ pub struct DatagramPeer {
 }
 
 struct Inner {
-    home: PeerContext,
-    way: AddressSource,
+    context: PeerContext,
+    source: AddressSource,
     place: PeerKey,
     qkey: u32,
     handle: OnceLock<AddressHandle>,
 }
 
-/// The socket that a peer is good for.
+/// The socket to which a peer belongs.
 #[derive(Debug, Clone)]
 pub(super) struct PeerContext {
     pd: ProtectionDomain,
-    mark: SocketId,
+    socket_id: SocketId,
 }
 
 /// An identity of a socket, which no other socket has.
 pub(super) type SocketId = Arc<()>;
 
 impl PeerContext {
-    pub(super) fn new(pd: &ProtectionDomain, mark: &SocketId) -> Self {
-        Self { pd: pd.clone(), mark: Arc::clone(mark) }
+    pub(super) fn new(pd: &ProtectionDomain, socket_id: &SocketId) -> Self {
+        Self { pd: pd.clone(), socket_id: Arc::clone(socket_id) }
     }
 }
 
 /// The source of a peer's address.
 enum AddressSource {
-    To(ib_uverbs_ah_attr),
+    Resolved(ib_uverbs_ah_attr),
     /// The sender of a received datagram, and the port through which the datagram arrived.
-    Back(DatagramSource, u8),
+    Sender(DatagramSource, u8),
 }
 
 /// The identity of a peer.
@@ -84,16 +84,16 @@ struct PeerKey {
 
 impl DatagramPeer {
     /// Creates the peer that the connection manager has resolved.
-    pub(super) fn new(home: &PeerContext, param: &DatagramParam) -> Self {
+    pub(super) fn new(context: &PeerContext, param: &DatagramParam) -> Self {
         let address = &param.ah_attr;
         let gid = (address.is_global != 0).then_some(Gid(address.grh.dgid));
         let place = PeerKey { gid, lid: address.dlid, qp_num: param.qp_num };
-        Self::at(home, AddressSource::To(*address), place, param.qkey)
+        Self::at(context, AddressSource::Resolved(*address), place, param.qkey)
     }
 
-    fn at(home: &PeerContext, way: AddressSource, place: PeerKey, qkey: u32) -> Self {
+    fn at(context: &PeerContext, source: AddressSource, place: PeerKey, qkey: u32) -> Self {
         let handle = OnceLock::new();
-        Self { inner: Arc::new(Inner { home: home.clone(), way, place, qkey, handle }) }
+        Self { inner: Arc::new(Inner { context: context.clone(), source, place, qkey, handle }) }
     }
 
     /// Returns the GID of the peer's port or of the group, on RoCE an IP address.
@@ -118,27 +118,28 @@ impl DatagramPeer {
         self.inner.qkey
     }
 
-    /// Returns the address handle of the peer, for the socket that has `mark`.
+    /// Returns the address handle of the peer, for the socket that has `socket_id`.
     pub(super) fn address(
         &self,
         operation: &'static str,
-        mark: &SocketId,
+        socket_id: &SocketId,
     ) -> Result<&AddressHandle> {
-        let Inner { home: PeerContext { pd, mark: home }, way, handle, .. } = &*self.inner;
-        if !Arc::ptr_eq(home, mark) {
+        let Inner { context: PeerContext { pd, socket_id: own_id }, source, handle, .. } =
+            &*self.inner;
+        if !Arc::ptr_eq(own_id, socket_id) {
             let subject = format!("a datagram to {self:?}");
             return Err(Error::invalid(operation, subject, "the peer is of another socket"));
         }
         Ok(match handle.get() {
             Some(address) => address,
             None => {
-                let made = match way {
-                    AddressSource::To(attributes) => AddressHandle::new(pd, attributes),
-                    AddressSource::Back(source, port) => {
+                let created = match source {
+                    AddressSource::Resolved(attributes) => AddressHandle::new(pd, attributes),
+                    AddressSource::Sender(source, port) => {
                         AddressHandle::for_source(pd, source, *port)
                     }
                 }?;
-                handle.get_or_init(|| made)
+                handle.get_or_init(|| created)
             }
         })
     }
@@ -182,7 +183,7 @@ pub(super) struct Sender {
 ///
 /// It has a limited number of peers.
 pub(super) struct PeerCache {
-    home: PeerContext,
+    context: PeerContext,
     port: u8,
     /// The address of the socket, from which it answers datagrams that were sent to a group.
     gid: Gid,
@@ -201,9 +202,9 @@ struct CachedPeer {
 
 impl PeerCache {
     /// Creates an empty cache of at most `most` peers.
-    pub(super) fn new(home: PeerContext, port: u8, gid: Gid, qkey: u32, most: u32) -> Self {
+    pub(super) fn new(context: PeerContext, port: u8, gid: Gid, qkey: u32, most: u32) -> Self {
         let most = usize::try_from(most).expect("32 bits fit");
-        Self { home, port, gid, qkey, most, known: HashMap::new(), clock: 0 }
+        Self { context, port, gid, qkey, most, known: HashMap::new(), clock: 0 }
     }
 
     /// Returns the sender of the datagram of `completion`, or `None` if its header is malformed.
@@ -232,8 +233,12 @@ impl PeerCache {
                 forgotten = self.known.remove(&oldest).map(|known| known.peer);
             }
         }
-        let peer =
-            DatagramPeer::at(&self.home, AddressSource::Back(source, self.port), place, self.qkey);
+        let peer = DatagramPeer::at(
+            &self.context,
+            AddressSource::Sender(source, self.port),
+            place,
+            self.qkey,
+        );
         self.known.insert(key, CachedPeer { peer: peer.clone(), used: self.clock });
         Some(Sender { peer, _forgotten: forgotten })
     }

@@ -128,7 +128,7 @@ pub struct DatagramSocket {
     pub(super) shared: Arc<Shared>,
     pub(super) address: Option<SocketAddr>,
     pub(super) qp_num: u32,
-    pub(super) mark: SocketId,
+    pub(super) socket_id: SocketId,
 }
 
 /// Multicast groups, the end of the socket, and its properties.

@@ -311,8 +311,8 @@ impl DatagramSocket {
         if peer.is_ready() {
             return Ok(());
         }
-        let (peer, mark) = (peer.clone(), Arc::clone(&self.socket.mark));
-        let create = move || peer.address(OPERATION, &mark).map(drop);
+        let (peer, socket_id) = (peer.clone(), Arc::clone(&self.socket.socket_id));
+        let create = move || peer.address(OPERATION, &socket_id).map(drop);
         let created = run_blocking(self.socket.runtime(), create).await;
         created.ok_or_else(|| canceled(OPERATION, self.shared().name.clone()))?
     }

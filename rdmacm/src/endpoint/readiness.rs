@@ -39,10 +39,10 @@ const TIMER: u64 = 3;
 pub(super) struct Readiness {
     pub(super) epoll: Arc<Epoll>,
     wakeup: Arc<EventFd>,
-    /// A second epoll instance over the same descriptors.
+    /// A second epoll instance over the same descriptors, for threads only.
     ///
     /// It is created when a thread blocks beside an event loop for the first time.
-    apart: OnceLock<Epoll>,
+    thread_epoll: OnceLock<Epoll>,
 }
 
 /// The sources that the descriptor reports.
@@ -64,7 +64,7 @@ impl Readiness {
         // Added here, as that may fail, and enabled later.
         let wakeup = wakeup_fd().map_err(failed)?;
         epoll.add(&*wakeup, disabled()).map_err(failed)?;
-        Ok(Self { epoll: Arc::new(epoll), wakeup, apart: OnceLock::new() })
+        Ok(Self { epoll: Arc::new(epoll), wakeup, thread_epoll: OnceLock::new() })
     }
 
     /// Adds another event channel. The first one leaves when it is closed.
@@ -92,14 +92,14 @@ impl Readiness {
         self.epoll.modify(&*self.wakeup, &mut event).map_err(not_woken)
     }
 
-    /// Creates the epoll instance of [`wait_apart`](Self::wait_apart), unless it was created before.
-    pub(super) fn make_apart(
+    /// Creates the thread epoll instance, unless it was created before.
+    pub(super) fn create_thread_epoll(
         &self,
         channel: &EventChannel,
         completions: Option<&CompletionChannel>,
         timer: Option<&Timer>,
     ) -> Result<()> {
-        if self.apart.get().is_some() {
+        if self.thread_epoll.get().is_some() {
             return Ok(());
         }
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
@@ -111,23 +111,23 @@ impl Readiness {
             epoll.add(timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER)).map_err(failed)?;
         }
         epoll.add(&*self.wakeup, disabled()).map_err(failed)?;
-        // One thread at a time makes it: the state is locked.
-        let _ = self.apart.set(epoll);
+        // One thread at a time creates it: the state is locked.
+        let _ = self.thread_epoll.set(epoll);
         Ok(())
     }
 
-    /// Sleeps like [`wait`](Self::wait), without taking events from the descriptor.
+    /// Sleeps like [`wait`](Self::wait), but on the thread epoll instance: it takes no events from the descriptor.
     ///
-    /// Only [`wake_apart`](Self::wake_apart) wakes the thread, and not the wakeup of the descriptor.
-    pub(super) fn wait_apart(&self, deadline: Option<Instant>) -> Result<Ready> {
-        poll(self.apart.get().unwrap_or(&self.epoll), timeout(deadline))
+    /// Only [`wake_thread_epoll`](Self::wake_thread_epoll) wakes the thread, and not the wakeup of the descriptor.
+    pub(super) fn wait_on_thread_epoll(&self, deadline: Option<Instant>) -> Result<Ready> {
+        poll(self.thread_epoll.get().unwrap_or(&self.epoll), timeout(deadline))
     }
 
-    /// Wakes the thread that [waits apart](Self::wait_apart), or the next one that does.
-    pub(super) fn wake_apart(&self) -> Result<()> {
-        let Some(apart) = self.apart.get() else { return Ok(()) };
+    /// Wakes the thread that [waits](Self::wait_on_thread_epoll) on the thread epoll instance, or the next one that does.
+    pub(super) fn wake_thread_epoll(&self) -> Result<()> {
+        let Some(thread_epoll) = self.thread_epoll.get() else { return Ok(()) };
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
-        apart.modify(&*self.wakeup, &mut EpollEvent::new(flags, WAKEUP)).map_err(not_woken)
+        thread_epoll.modify(&*self.wakeup, &mut EpollEvent::new(flags, WAKEUP)).map_err(not_woken)
     }
 
     /// Sleeps until an event can be read, the wakeup is enabled, a signal arrives, or `deadline` passes.

@@ -41,22 +41,22 @@ impl Shared {
             guarded.waiters.set_awake(id);
             return Ok(guarded);
         }
-        let is_apart = guarded.has_event_loop;
-        if is_apart {
-            self.prepare_apart(&guarded)?;
+        let uses_thread_epoll = guarded.has_event_loop;
+        if uses_thread_epoll {
+            self.prepare_thread_epoll(&guarded)?;
         } else {
             guarded.reports_end = false;
             guarded.update_wakeup(self)?;
         }
-        guarded.reader = Some(Reader::new(id, is_apart));
+        guarded.reader = Some(Reader::new(id, uses_thread_epoll));
         guarded.waiters.set_asleep(id, Wake::Thread(thread::current()));
         // This thread has checked the state without unlocking it since. If it is the only waiter, there is no change
         // for another one.
         guarded.is_unchanged =
-            !is_apart && guarded.waiters.is_single() && !guarded.state.has_released;
+            !uses_thread_epoll && guarded.waiters.is_single() && !guarded.state.has_released;
         drop(guarded);
-        let ready = match is_apart {
-            true => self.readiness.wait_apart(deadline),
+        let ready = match uses_thread_epoll {
+            true => self.readiness.wait_on_thread_epoll(deadline),
             false => self.readiness.wait(deadline),
         };
         let mut guarded = self.lock_here();
@@ -69,8 +69,8 @@ impl Shared {
     }
 
     /// Creates the epoll instance for threads that sleep while an event loop uses the descriptor.
-    pub(super) fn prepare_apart(&self, guarded: &SharedStateGuard<'_>) -> Result<()> {
+    pub(super) fn prepare_thread_epoll(&self, guarded: &SharedStateGuard<'_>) -> Result<()> {
         let (completions, timer) = guarded.state.event_sources();
-        self.readiness.make_apart(&self.channel, completions, timer)
+        self.readiness.create_thread_epoll(&self.channel, completions, timer)
     }
 }

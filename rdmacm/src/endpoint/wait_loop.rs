@@ -112,17 +112,17 @@ impl Shared {
         guarded: SharedStateGuard<'a>,
         caller: &Caller<'_>,
     ) -> Result<(SharedStateGuard<'a>, Ready)> {
-        let is_apart = guarded.has_event_loop && matches!(caller, Caller::Thread(_));
-        if guarded.reader.is_some_and(|reader| reader.is_apart == is_apart) {
+        let uses_thread_epoll = guarded.has_event_loop && matches!(caller, Caller::Thread(_));
+        if guarded.reader.is_some_and(|reader| reader.uses_thread_epoll == uses_thread_epoll) {
             // The thread that sleeps there reads it.
             return Ok((guarded, Ready::default()));
         }
-        if is_apart {
-            self.prepare_apart(&guarded)?;
+        if uses_thread_epoll {
+            self.prepare_thread_epoll(&guarded)?;
         }
         let unlocked = guarded.begin_command();
-        let ready = match is_apart {
-            true => self.readiness.wait_apart(Some(Instant::now())),
+        let ready = match uses_thread_epoll {
+            true => self.readiness.wait_on_thread_epoll(Some(Instant::now())),
             false => self.readiness.now(),
         };
         let guarded = unlocked.finish();

@@ -9,17 +9,17 @@ use super::core::WaiterId;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader {
     pub(super) id: WaiterId,
-    /// `true` if it sleeps apart from the descriptor of the endpoint.
-    pub(super) is_apart: bool,
+    /// `true` if it sleeps on the thread epoll instance, and not on the descriptor of the endpoint.
+    pub(super) uses_thread_epoll: bool,
     /// `true` if it must wake.
     ///
-    /// The wakeup of the descriptor stays enabled until it does, unless it sleeps apart.
+    /// The wakeup of the descriptor stays enabled until it does, unless it sleeps on the thread epoll instance.
     pub(super) is_woken: bool,
 }
 
 impl Reader {
-    pub(super) fn new(id: WaiterId, is_apart: bool) -> Self {
-        Self { id, is_apart, is_woken: false }
+    pub(super) fn new(id: WaiterId, uses_thread_epoll: bool) -> Self {
+        Self { id, uses_thread_epoll, is_woken: false }
     }
 }
 

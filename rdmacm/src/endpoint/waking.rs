@@ -33,8 +33,8 @@ impl SharedState {
     /// Wakes the thread that sleeps in `epoll_wait`.
     fn wake_reader(&mut self, shared: &Shared, reader: Reader, waker: Wake) {
         self.reader = Some(Reader { is_woken: true, ..reader });
-        let woken = match reader.is_apart {
-            true => shared.readiness.wake_apart(),
+        let woken = match reader.uses_thread_epoll {
+            true => shared.readiness.wake_thread_epoll(),
             false => self.update_wakeup(shared),
         };
         if woken.is_err() {
@@ -48,7 +48,7 @@ impl SharedState {
     ///
     /// It is enabled for event loops that must try again, and for a thread that sleeps on the descriptor and must wake.
     /// Such a thread must also wake if there is an event loop, because it would take the events of the loop. From then
-    /// on it sleeps apart.
+    /// on it sleeps on the thread epoll instance.
     ///
     /// # Errors
     ///
@@ -56,8 +56,9 @@ impl SharedState {
     #[inline]
     pub(super) fn update_wakeup(&mut self, shared: &Shared) -> Result<()> {
         let has_loop = self.waiters.has_loop();
-        let wakes_reader =
-            |reader: Reader| !reader.is_apart && (reader.is_woken || has_loop || self.reports_end);
+        let wakes_reader = |reader: Reader| {
+            !reader.uses_thread_epoll && (reader.is_woken || has_loop || self.reports_end)
+        };
         let is_enabled = self.reports_end
             || self.waiters.has_awake_loop()
             || self.reader.is_some_and(wakes_reader);

@@ -35,9 +35,9 @@ struct Caller {
     is_asleep: bool,
 }
 
-/// The descriptors that report a completion event: the one of the endpoint, and the one of threads beside an event loop.
+/// The descriptors that report a completion event: the descriptor of the endpoint, and the thread epoll instance.
 const DESCRIPTOR: usize = 0;
-const APART: usize = 1;
+const THREAD_EPOLL: usize = 1;
 
 struct Scene {
     endpoint: Endpoint,
@@ -241,7 +241,7 @@ impl Scene {
     }
 
     fn descriptor_of(&self, kind: WaiterKind) -> usize {
-        if self.has_event_loop && kind == WaiterKind::Thread { APART } else { DESCRIPTOR }
+        if self.has_event_loop && kind == WaiterKind::Thread { THREAD_EPOLL } else { DESCRIPTOR }
     }
 
     fn has_other_awake_thread(&self, number: usize) -> bool {
@@ -288,7 +288,7 @@ impl Scene {
         let is_first_loop = kind == WaiterKind::EventLoop && !self.has_event_loop;
         if is_first_loop {
             self.has_event_loop = true;
-            // The thread that sleeps on the descriptor wakes, and sleeps apart from then on.
+            // The thread that sleeps on the descriptor wakes, and from then on sleeps on the thread epoll instance.
             let reader = self.callers.iter().position(|c| c.id.is_some() && c.id == self.reader);
             reader.into_iter().for_each(|reader| self.try_operation(reader));
         }

@@ -148,7 +148,7 @@ fn free_buffer_wakes_reader_which_hands_over() {
     check(|mut scene, has_event_loop| {
         let (receiver, taker) = scene.start_both(Role::Taker);
         let first = scene.reader();
-        assert_eq!(first.is_apart, has_event_loop);
+        assert_eq!(first.uses_thread_epoll, has_event_loop);
         scene.held.pop();
         let _buffer = join(taker);
         wait_until(|| scene.has_sleepers(1));
@@ -192,12 +192,12 @@ fn timeout_of_reader_hands_descriptors_over() {
 
 /// A thread that sleeps on the descriptor would take the events of an event loop that comes later.
 #[test]
-fn event_loop_sends_reader_apart() {
+fn event_loop_moves_reader_to_thread_epoll() {
     check(|mut scene, has_event_loop| {
         let receiver = scene.start_receiver();
-        assert_eq!(scene.reader().is_apart, has_event_loop);
+        assert_eq!(scene.reader().uses_thread_epoll, has_event_loop);
         assert!(would_block(scene.own.connection.try_acquire_buffer()).is_none());
-        wait_until(|| scene.has_sleepers(1) && scene.reader().is_apart);
+        wait_until(|| scene.has_sleepers(1) && scene.reader().uses_thread_epoll);
         assert!(!scene.own.is_readable(PollTimeout::ZERO));
         scene.send();
         assert_eq!(join(receiver), LENGTH);
@@ -211,7 +211,7 @@ fn event_loop_sends_reader_apart() {
     });
 }
 
-/// The thread that sleeps apart reads only the events of its own descriptor.
+/// The thread that sleeps on the thread epoll instance reads only the events of that instance.
 #[test]
 fn event_loop_reads_event_beside_reader() {
     check(|mut scene, _| {

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::connect_attempt::{ConnectAttempt, event_error, overall_timeout, step_error};
-use super::core::FIRST;
-use super::deadline::{earlier, has_passed, within};
+use super::connect_attempt::{ConnectAttempt, event_error, step_error, total_timeout_error};
+use super::core::FIRST_WRITE_INTERVAL;
+use super::deadline::{deadline_after, earlier, has_passed};
 use super::kernel_objects::NewEndpoint;
 use super::trace::Trace;
 use crate::addr::Address;
@@ -21,9 +21,9 @@ pub(super) struct Attempt {
     phase: Phase,
     channel: EventChannel,
     /// The deadline of the phase.
-    until: Option<Instant>,
+    deadline: Option<Instant>,
     /// The deadline of all phases together.
-    overall: Option<Instant>,
+    total_deadline: Option<Instant>,
 }
 
 /// The event that an attempt waits for.
@@ -49,7 +49,7 @@ pub(super) enum Step {
     Established(Box<Handshake>, EventChannel, Vec<u8>),
 }
 
-/// Asks the peer to connect, until `until` at the latest.
+/// Asks the peer to connect, until `deadline` at the latest.
 ///
 /// On iWARP the kernel connects by TCP within the command, and a signal interrupts that. The kernel has
 /// then taken the attempt back, so the command is repeated, as the kernel does if the signal's handler
@@ -58,12 +58,12 @@ pub(super) fn connect(
     id: &CmId,
     param: &ConnParam,
     server: Option<Address>,
-    until: Option<Instant>,
+    deadline: Option<Instant>,
 ) -> Result<()> {
     loop {
         match id.connect(param) {
             Err(error) if error.errno() == libc::EINTR => {
-                if has_passed(until) {
+                if has_passed(deadline) {
                     let awaited = EventType::Established;
                     let subject = format!("{awaited} on id {}", id.token());
                     let late = Error::new(WAIT_FOR, subject, ErrorKind::TimedOut);
@@ -89,10 +89,10 @@ impl Attempt {
     pub(super) fn new(
         phase: Phase,
         channel: EventChannel,
-        until: Option<Instant>,
-        overall: Option<Instant>,
+        deadline: Option<Instant>,
+        total_deadline: Option<Instant>,
     ) -> Self {
-        Self { phase, channel, until: earlier(until, overall), overall }
+        Self { phase, channel, deadline: earlier(deadline, total_deadline), total_deadline }
     }
 
     /// Returns the channel of the events of the attempt.
@@ -101,13 +101,13 @@ impl Attempt {
     }
 
     /// Returns the deadline of all phases together.
-    pub(super) fn overall(&self) -> Option<Instant> {
-        self.overall
+    pub(super) fn total_deadline(&self) -> Option<Instant> {
+        self.total_deadline
     }
 
     /// Returns the deadline of the phase.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.until
+        self.deadline
     }
 
     /// Returns the event for which the attempt waits, if it has arrived.
@@ -131,42 +131,44 @@ impl Attempt {
     /// Takes the step that follows the event.
     pub(super) fn advance(self, event: &Event, trace: &Trace) -> Result<Step> {
         // The next step takes its time, and no caller would wait for it.
-        if !matches!(self.phase, Phase::Answer(_)) && has_passed(self.overall) {
-            return Err(overall_timeout(self.server()));
+        if !matches!(self.phase, Phase::Answer(_)) && has_passed(self.total_deadline) {
+            return Err(total_timeout_error(self.server()));
         }
-        let Self { phase, channel, overall, .. } = self;
-        let phase_within = |timeout: Duration| earlier(within(timeout), overall);
-        let (phase, until) = match phase {
+        let Self { phase, channel, total_deadline, .. } = self;
+        let phase_deadline = |timeout: Duration| earlier(deadline_after(timeout), total_deadline);
+        let (phase, deadline) = match phase {
             Phase::Address(id, attempt) => {
                 let timeout = attempt.connector.route_timeout;
-                let until = phase_within(timeout);
+                let deadline = phase_deadline(timeout);
                 resolve_route(&id, timeout, Some(attempt.server))?;
-                (Phase::Route(id, attempt), until)
+                (Phase::Route(id, attempt), deadline)
             }
             Phase::Route(id, mut attempt) => {
                 let connector = &attempt.connector;
                 let mut config = connector.config.clone();
                 let transport = id.context()?.transport();
-                let looks = transport == Transport::Iwarp && config.keep_alive_interval.is_none();
-                config.keep_alive_interval =
-                    config.keep_alive_interval.or_else(|| looks.then_some(FIRST));
+                let has_first_writes =
+                    transport == Transport::Iwarp && config.keep_alive_interval.is_none();
+                config.keep_alive_interval = config
+                    .keep_alive_interval
+                    .or_else(|| has_first_writes.then_some(FIRST_WRITE_INTERVAL));
                 let mut endpoint = NewEndpoint::create(id, &config, true)?;
-                if looks {
+                if has_first_writes {
                     endpoint.core.end_keep_alive_soon();
                 }
-                let until = phase_within(connector.connect_timeout);
+                let deadline = phase_deadline(connector.connect_timeout);
                 let param = config.param(&connector.private_data);
                 let server = Some(attempt.server);
-                match connect(&endpoint.objects.id, &param, server, until) {
+                match connect(&endpoint.objects.id, &param, server, deadline) {
                     Ok(()) => {
                         trace.set_state("connecting");
                         let handshake = Handshake { endpoint, request_data: None, server };
-                        (Phase::Answer(Box::new(handshake)), until)
+                        (Phase::Answer(Box::new(handshake)), deadline)
                     }
                     Err(error) => {
-                        let (id, until) = attempt.retry_on_new_port(&channel, error)?;
-                        trace.again(id.token());
-                        (Phase::Address(id, attempt), earlier(until, overall))
+                        let (id, deadline) = attempt.retry_on_new_port(&channel, error)?;
+                        trace.record_retry(id.token());
+                        (Phase::Address(id, attempt), earlier(deadline, total_deadline))
                     }
                 }
             }
@@ -176,7 +178,7 @@ impl Attempt {
                 return Ok(Step::Established(handshake, channel, private_data));
             }
         };
-        Ok(Step::Phase(Self { phase, channel, until, overall }))
+        Ok(Step::Phase(Self { phase, channel, deadline, total_deadline }))
     }
 
     /// Returns the event that the attempt waits for, and its id.
@@ -190,7 +192,7 @@ impl Attempt {
 
     pub(super) fn error(&self, kind: ErrorKind) -> Error {
         let (id, wanted) = self.awaited();
-        self.named(Error::new(WAIT_FOR, format!("{wanted} on id {}", id.token()), kind))
+        self.phase_error(Error::new(WAIT_FOR, format!("{wanted} on id {}", id.token()), kind))
     }
 
     /// Returns the error of an event as the failure of the phase.
@@ -201,7 +203,7 @@ impl Attempt {
     }
 
     /// Returns `error` as the failure of the phase.
-    fn named(&self, error: Error) -> Error {
+    fn phase_error(&self, error: Error) -> Error {
         step_error(error, self.awaited().1, self.server())
     }
 

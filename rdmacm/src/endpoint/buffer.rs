@@ -148,7 +148,7 @@ impl Buffer {
     }
 
     /// Returns `true` if the buffer belongs to the connection that has `shared`.
-    pub(super) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+    pub(super) fn belongs_to(&self, shared: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.shared, shared)
     }
 
@@ -157,13 +157,13 @@ impl Buffer {
         &self.shared
     }
 
-    /// Takes the memory out. The buffer may then only be dropped or refilled.
+    /// Takes the memory out. The buffer may then only be dropped or given memory again.
     pub(super) fn take_memory(&mut self) -> verbs::RegisteredBuffer {
         self.memory.take().expect(HELD)
     }
 
     /// Returns the buffer as a new one, with the memory that was taken out.
-    pub(super) fn refilled(mut self, memory: verbs::RegisteredBuffer) -> Self {
+    pub(super) fn with_memory(mut self, memory: verbs::RegisteredBuffer) -> Self {
         (self.memory, self.length, self.extra) =
             (Some(memory), self.shared.max_message_len, Extra::None);
         self

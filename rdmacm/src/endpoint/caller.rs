@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::busy_poll::BusyPoll;
 use super::core::WaiterId;
-use super::deadline::{has_passed, within};
+use super::deadline::{deadline_after, has_passed};
 use super::operation::Awaited;
 #[cfg(doc)]
 use super::shared::Shared;
@@ -24,7 +24,7 @@ impl WaitMode {
 
     /// Waits for at most `timeout`.
     pub(super) fn timeout(timeout: Duration) -> Self {
-        Self::Blocking(within(timeout))
+        Self::Blocking(deadline_after(timeout))
     }
 }
 

@@ -118,7 +118,7 @@ impl Shared {
     fn read_event(&self) -> Result<bool> {
         let mut event = match self.channel.get_event() {
             Ok(event) => event,
-            Err(error) if is_nothing(&error) => return Ok(false),
+            Err(error) if is_no_event(&error) => return Ok(false),
             Err(error) => return Err(error),
         };
         let failure = match event.event_type() {
@@ -129,7 +129,7 @@ impl Shared {
         let (applied, command) = guarded.state.on_cm_event(&mut event, failure);
         // The waiters are woken when all events were read: see `RunningCommand`.
         guarded.unlock_without_waking();
-        // It may have a request, whose id goes with it. An id of which a command is issued waits for its events.
+        // It may have a request, whose id is dropped with it. An id of which a command is issued waits for its events.
         drop(event);
         if let Some((token, error)) = command.and_then(|command| command.issue()) {
             let mut guarded = self.lock_here();
@@ -203,6 +203,6 @@ impl Shared {
 }
 
 /// Returns `true` if `error` means that there is no event to read at the moment.
-fn is_nothing(error: &Error) -> bool {
+fn is_no_event(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Os(libc::EINTR))
 }

@@ -8,7 +8,7 @@ use super::connection::Connection;
 #[cfg(doc)]
 use super::connection_config::ConnectionConfig;
 use super::connector::Connector;
-use super::deadline::within;
+use super::deadline::deadline_after;
 use super::to_addresses::ToAddresses;
 use super::trace::Trace;
 use crate::addr::Address;
@@ -71,36 +71,36 @@ impl Connector {
     /// The errors of [`connect`](Self::connect) that are found at once: invalid input, and ENODEV if no device has the
     /// [local address](Self::local_addr). The [`Connecting`] returns the others.
     pub fn start_connect(&self, server: impl ToAddresses) -> Result<Connecting> {
-        self.start_by(server.to_target().resolve()?, self.overall())
+        self.start_with_deadline(server.to_target().resolve()?, self.total_deadline())
     }
 
     /// Returns the deadline of an attempt that begins now.
-    pub(super) fn overall(&self) -> Option<Instant> {
-        self.timeout.and_then(within)
+    pub(super) fn total_deadline(&self) -> Option<Instant> {
+        self.timeout.and_then(deadline_after)
     }
 
-    /// Starts to connect to the servers in turn until one attempt succeeds, until `overall` at the latest.
-    pub(super) fn start_by(
+    /// Starts to connect to the servers in turn until one attempt succeeds, until `total_deadline` at the latest.
+    pub(super) fn start_with_deadline(
         &self,
         servers: Vec<Address>,
-        overall: Option<Instant>,
+        total_deadline: Option<Instant>,
     ) -> Result<Connecting> {
         self.config.check()?;
-        Connecting::to_peer(self, servers, overall)
+        Connecting::connect(self, servers, total_deadline)
     }
 
     /// Creates an id on `channel` and starts to resolve the address of `server`.
     ///
     /// Returns the id, the attempt, the deadline of the resolution, and the trace.
-    pub(super) fn ask(
+    pub(super) fn start_resolving(
         &self,
         channel: &EventChannel,
         server: Address,
     ) -> Result<(CmId, ConnectAttempt, Option<Instant>, Trace)> {
         let id = CmId::new(channel, PortSpace::Tcp)?;
         let trace = Trace::connection(id.token(), || Some(server));
-        let until = within(self.address_timeout);
+        let deadline = deadline_after(self.address_timeout);
         self.resolve(&id, server).inspect_err(|error| trace.failed(error))?;
-        Ok((id, ConnectAttempt::new(self, server), until, trace))
+        Ok((id, ConnectAttempt::new(self, server), deadline, trace))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use nix::errno::Errno;
 
 use super::connector::Connector;
-use super::deadline::within;
+use super::deadline::deadline_after;
 use super::port::PortRetry;
 use crate::addr::Address;
 use crate::cm::{CmId, EventChannel, EventType, PortSpace};
@@ -36,18 +36,18 @@ impl ConnectAttempt {
         if !self.ports.retry_on_new_port(&error) {
             return Err(error);
         }
-        let until = within(self.connector.address_timeout);
+        let deadline = deadline_after(self.connector.address_timeout);
         let resolving = CmId::new(channel, PortSpace::Tcp).and_then(|id| {
             self.connector.resolve(&id, self.server)?;
             Ok(id)
         });
         // The first error explains more than the error of beginning again.
-        resolving.map(|id| (id, until)).map_err(|_| error)
+        resolving.map(|id| (id, deadline)).map_err(|_| error)
     }
 }
 
 /// Returns the error that the time for all steps of an attempt to connect is over.
-pub(super) fn overall_timeout(server: Option<Address>) -> Error {
+pub(super) fn total_timeout_error(server: Option<Address>) -> Error {
     let server = server.map(|server| format!("to {server}")).unwrap_or_default();
     let late = Error::new("connect", server, ErrorKind::TimedOut);
     late.with_optional_hint(Some(hint::TOTAL_TIMEOUT))

@@ -72,26 +72,26 @@ struct OtherServers {
 fn start(
     connector: &Connector,
     server: Address,
-    overall: Option<Instant>,
+    total_deadline: Option<Instant>,
 ) -> Result<(Attempt, Trace)> {
     let channel = EventChannel::new()?;
-    let (id, asking, until, trace) = connector.ask(&channel, server)?;
+    let (id, attempt, deadline, trace) = connector.start_resolving(&channel, server)?;
     trace.set_state("resolving");
-    let phase = Phase::Address(id, Box::new(asking));
-    Ok((Attempt::new(phase, channel, until, overall), trace))
+    let phase = Phase::Address(id, Box::new(attempt));
+    Ok((Attempt::new(phase, channel, deadline, total_deadline), trace))
 }
 
 impl Connecting {
-    /// Connects to the servers in turn until one attempt succeeds, until `overall` at the latest.
-    pub(super) fn to_peer(
+    /// Connects to the servers in turn until one attempt succeeds, until `total_deadline` at the latest.
+    pub(super) fn connect(
         connector: &Connector,
         servers: Vec<Address>,
-        overall: Option<Instant>,
+        total_deadline: Option<Instant>,
     ) -> Result<Self> {
         let mut servers = servers.into_iter();
         let (attempt, trace, server) = loop {
             let server = servers.next().expect("a target has an address");
-            match start(connector, server, overall) {
+            match start(connector, server, total_deadline) {
                 Ok((attempt, trace)) => break (attempt, trace, server),
                 Err(error) if servers.len() == 0 => return Err(error),
                 Err(_) => {}
@@ -107,12 +107,12 @@ impl Connecting {
         endpoint: NewEndpoint,
         channel: EventChannel,
         request_data: Vec<u8>,
-        until: Option<Instant>,
+        deadline: Option<Instant>,
         trace: Trace,
     ) -> Result<Self> {
         trace.set_state("accepting");
         let handshake = Handshake { endpoint, request_data: Some(request_data), server: None };
-        let attempt = Attempt::new(Phase::Answer(Box::new(handshake)), channel, until, until);
+        let attempt = Attempt::new(Phase::Answer(Box::new(handshake)), channel, deadline, deadline);
         Self::new(attempt, None, trace, None)
     }
 
@@ -150,7 +150,7 @@ impl Connecting {
                     "the attempt has already ended",
                 ));
             };
-            let overall = attempt.overall();
+            let total_deadline = attempt.total_deadline();
             let error = match self.advance(attempt) {
                 Err(error) if *error.kind() != ErrorKind::WouldBlock => error,
                 other => return other,
@@ -160,22 +160,22 @@ impl Connecting {
                 None => error,
             };
             self.trace.failed(&error);
-            if has_passed(overall) {
+            if has_passed(total_deadline) {
                 return Err(error);
             }
-            self.start_next(overall, error)?;
+            self.start_next(total_deadline, error)?;
         }
     }
 
     /// Starts an attempt to connect to the next server.
     ///
     /// Returns the error of the last attempt if there is none.
-    fn start_next(&mut self, overall: Option<Instant>, mut last_error: Error) -> Result<()> {
+    fn start_next(&mut self, total_deadline: Option<Instant>, mut last_error: Error) -> Result<()> {
         let Some(OtherServers { connector, servers }) = self.others.as_deref_mut() else {
             return Err(last_error);
         };
         for server in servers {
-            let started = start(connector, server, overall).and_then(|(attempt, trace)| {
+            let started = start(connector, server, total_deadline).and_then(|(attempt, trace)| {
                 attempt.channel().set_nonblocking(true)?;
                 self.readiness.add_channel(attempt.channel())?;
                 Ok((attempt, trace))

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Returns the time `timeout` from now, or `None` if that is beyond the clock.
-pub(super) fn within(timeout: Duration) -> Option<Instant> {
+pub(super) fn deadline_after(timeout: Duration) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }
 

@@ -64,6 +64,6 @@ impl SharedState {
             }
         }
         let Self { waiters, state, .. } = self;
-        waiters.rest_loops(|awaited| state.is_ready(awaited), || Wake::EventLoop);
+        waiters.put_loops_to_sleep(|awaited| state.is_ready(awaited), || Wake::EventLoop);
     }
 }

@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::connection_config::ConnectionConfig;
 #[cfg(doc)]
 use super::connector::Connector;
-use super::deadline::{has_passed, within};
+use super::deadline::{deadline_after, has_passed};
 use super::kernel_objects::NewEndpoint;
 use super::trace::{RequestTrace, Trace};
 use crate::cm::{CmId, ConnParam, EventChannel, RejectReason};
@@ -88,21 +88,21 @@ impl Incoming {
         private_data: &[u8],
         timeout: Duration,
     ) -> Result<Connecting> {
-        self.start_by(config, private_data, within(timeout))
+        self.start_with_deadline(config, private_data, deadline_after(timeout))
     }
 
-    /// Accepts the request. The connection must be established by `until`.
-    pub(super) fn start_by(
+    /// Accepts the request. The connection must be established by `deadline`.
+    pub(super) fn start_with_deadline(
         self,
         config: &ConnectionConfig,
         private_data: &[u8],
-        until: Option<Instant>,
+        deadline: Option<Instant>,
     ) -> Result<Connecting> {
         let Self { id, param, trace } = self;
         let trace = trace.answered();
-        let accepted = accept(id, config, private_data, until);
+        let accepted = accept(id, config, private_data, deadline);
         let (parts, channel) = accepted.inspect_err(|error| trace.failed(error))?;
-        Connecting::accepted(parts, channel, param.private_data, until, trace)
+        Connecting::accepted(parts, channel, param.private_data, deadline, trace)
     }
 
     /// Rejects the request.
@@ -176,9 +176,9 @@ fn accept(
     id: CmId,
     config: &ConnectionConfig,
     private_data: &[u8],
-    until: Option<Instant>,
+    deadline: Option<Instant>,
 ) -> Result<(NewEndpoint, EventChannel)> {
-    if has_passed(until) {
+    if has_passed(deadline) {
         let subject = format!("the request of id {}", id.token());
         return Err(Error::new("accept", subject, ErrorKind::TimedOut));
     }

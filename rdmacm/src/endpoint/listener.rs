@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::deadline::within;
+use super::deadline::deadline_after;
 use super::incoming::Incoming;
 use super::port::PortRetry;
 use super::to_addresses::{ToAddresses, first_success};
@@ -147,7 +147,7 @@ impl Listener {
     /// ```
     #[doc(alias = "rdma_get_request")]
     pub fn accept(&self) -> Result<Incoming> {
-        self.incoming_by(None)
+        self.accept_with_deadline(None)
     }
 
     /// Waits at most `timeout` for the next connection request.
@@ -179,7 +179,7 @@ impl Listener {
     /// }
     /// ```
     pub fn accept_timeout(&self, timeout: Duration) -> Result<Incoming> {
-        self.incoming_by(within(timeout))
+        self.accept_with_deadline(deadline_after(timeout))
     }
 
     /// Returns the next connection request if one has arrived.
@@ -246,7 +246,7 @@ impl Listener {
         self.address
     }
 
-    fn incoming_by(&self, deadline: Option<Instant>) -> Result<Incoming> {
+    fn accept_with_deadline(&self, deadline: Option<Instant>) -> Result<Incoming> {
         let Some(_reader) = self.lock_reader(deadline)? else {
             return Err(self.failed(ErrorKind::TimedOut));
         };
@@ -285,8 +285,8 @@ impl Listener {
     ///
     /// The call fails in a forked child, because the lock may never be released there.
     fn lock_reader(&self, deadline: Option<Instant>) -> Result<Option<HandoffGuard<'_, ()>>> {
-        let here = self.process.check();
-        here.map_err(|refused| refused.into_error(WAIT_FOR, self.subject()))?;
+        let checked = self.process.check();
+        checked.map_err(|refused| refused.into_error(WAIT_FOR, self.subject()))?;
         let reader = self.reader.lock_until(deadline);
         reader.map_err(|HeldByThisThread| {
             self.failed(ErrorKind::WouldDeadlock("this thread waits on the listener already"))

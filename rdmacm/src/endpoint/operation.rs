@@ -5,11 +5,11 @@ use crate::error::Wait;
 /// An operation that a caller may have to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
-    Take,
+    AcquireBuffer,
     Send,
     Write,
     Read,
-    Change,
+    Atomic,
     Export,
     Receive,
     Flush,
@@ -72,11 +72,11 @@ impl Operation {
             Wait { operation, subject: "an endpoint" }
         }
         match self {
-            Self::Take => const { &of("take a buffer of") },
+            Self::AcquireBuffer => const { &of("take a buffer of") },
             Self::Send => const { &of("send on") },
             Self::Write => const { &of("write over") },
             Self::Read => const { &of("read over") },
-            Self::Change => const { &of("change a number over") },
+            Self::Atomic => const { &of("change a number over") },
             Self::Export => const { &of("export memory over") },
             Self::Receive => const { &of("receive on") },
             Self::Flush => const { &of("flush") },
@@ -90,11 +90,11 @@ impl Operation {
     pub(super) const fn interest(self) -> Interest {
         match self {
             Self::Receive => Interest::Messages,
-            Self::Take
+            Self::AcquireBuffer
             | Self::Send
             | Self::Write
             | Self::Read
-            | Self::Change
+            | Self::Atomic
             | Self::Export
             | Self::Flush => Interest::Sends,
             Self::Close | Self::Resolve | Self::Join => Interest::All,

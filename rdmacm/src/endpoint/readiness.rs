@@ -52,7 +52,7 @@ pub(super) struct Ready {
     /// `true` if there is a completion event, which is reported once and read later.
     pub(super) completion: bool,
     /// `true` if the device was removed: there will be no more completions.
-    pub(super) gone: bool,
+    pub(super) device_removed: bool,
     pub(super) timer: bool,
 }
 
@@ -165,7 +165,7 @@ fn poll(epoll: &Epoll, timeout: EpollTimeout) -> Result<Ready> {
         ready.event |= event.data() == EVENT;
         let is_of_completions = event.data() == COMPLETION;
         ready.completion |= is_of_completions;
-        ready.gone |= is_of_completions && event.events().contains(EpollFlags::EPOLLERR);
+        ready.device_removed |= is_of_completions && event.events().contains(EpollFlags::EPOLLERR);
         ready.timer |= event.data() == TIMER;
     }
     Ok(ready)
@@ -209,7 +209,7 @@ fn wakeup_fd() -> Result<Arc<EventFd>, Errno> {
     if let Some(fd) = shared {
         return Ok(fd);
     }
-    let made = Arc::new(EventFd::from_value_and_flags(1, EfdFlags::EFD_CLOEXEC)?);
-    *latest = Arc::downgrade(&made);
-    Ok(made)
+    let created = Arc::new(EventFd::from_value_and_flags(1, EfdFlags::EFD_CLOEXEC)?);
+    *latest = Arc::downgrade(&created);
+    Ok(created)
 }

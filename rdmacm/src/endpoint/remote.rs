@@ -9,7 +9,7 @@ use super::connection::Connection;
 #[cfg(doc)]
 use super::connection_config::ConnectionConfig;
 use super::exported_memory::{ExportedMemory, Exporting, RegisteredMemory, bytes_within};
-use super::remote_memory::{Change, RemoteAccess, RemoteMemory, WORD};
+use super::remote_memory::{AtomicOperation, RemoteAccess, RemoteMemory, WORD};
 use super::remote_operation::RemoteOperation;
 use super::shared::Operation;
 #[cfg(doc)]
@@ -239,7 +239,7 @@ impl Connection {
         compare: u64,
         swap: u64,
     ) -> Result<RemoteOperation<u64>> {
-        self.start_change(buffer, at, offset, Change::CompareSwap { compare, swap })
+        self.start_atomic(buffer, at, offset, AtomicOperation::CompareSwap { compare, swap })
     }
 
     /// Starts to add `add` to the number at `offset` of the peer's memory, wrapping around.
@@ -270,21 +270,21 @@ impl Connection {
         offset: u64,
         add: u64,
     ) -> Result<RemoteOperation<u64>> {
-        self.start_change(buffer, at, offset, Change::FetchAdd { add })
+        self.start_atomic(buffer, at, offset, AtomicOperation::FetchAdd { add })
     }
 
-    /// Posts `change`, whose answer the device writes to `buffer`.
-    fn start_change(
+    /// Posts `operation`, whose answer the device writes to `buffer`.
+    fn start_atomic(
         &self,
         mut buffer: Buffer,
         at: &RemoteMemory,
         offset: u64,
-        change: Change,
+        operation: AtomicOperation,
     ) -> Result<RemoteOperation<u64>> {
-        self.check_depth(Operation::Change)?;
-        let operation = at.changing(offset, change)?;
+        self.check_depth(Operation::Atomic)?;
+        let operation = at.changing(offset, operation)?;
         buffer.set_len(WORD)?;
-        self.start(Operation::Change, buffer, operation, WORD, |answer| number(&answer))
+        self.start(Operation::Atomic, buffer, operation, WORD, |answer| number(&answer))
     }
 
     /// Returns an error if both sides have agreed on no reads and atomics of this side.

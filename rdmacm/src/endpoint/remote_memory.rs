@@ -171,18 +171,22 @@ impl RemoteMemory {
     }
 
     /// Returns the operation that changes the number at `offset`.
-    pub(super) fn changing(&self, offset: u64, change: Change) -> Result<SendOperation<'static>> {
+    pub(super) fn changing(
+        &self,
+        offset: u64,
+        operation: AtomicOperation,
+    ) -> Result<SendOperation<'static>> {
         let (remote_addr, rkey) = self.part("change", RemoteAccess::ATOMIC, offset, WORD)?;
         if remote_addr % 8 != 0 {
             let subject = format!("the number at offset {offset} of the peer's memory");
             let reason = format!("the address {remote_addr:#x} is not a multiple of 8");
             return Err(Error::invalid("change", subject, reason));
         }
-        Ok(match change {
-            Change::CompareSwap { compare, swap } => {
+        Ok(match operation {
+            AtomicOperation::CompareSwap { compare, swap } => {
                 SendOperation::CompareSwap { remote_addr, rkey, compare, swap }
             }
-            Change::FetchAdd { add } => SendOperation::FetchAdd { remote_addr, rkey, add },
+            AtomicOperation::FetchAdd { add } => SendOperation::FetchAdd { remote_addr, rkey, add },
         })
     }
 
@@ -270,9 +274,9 @@ impl TryFrom<Fields> for RemoteMemory {
     }
 }
 
-/// A change of a number in the peer's memory.
+/// An atomic operation on a number in the peer's memory.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Change {
+pub(super) enum AtomicOperation {
     CompareSwap { compare: u64, swap: u64 },
     FetchAdd { add: u64 },
 }

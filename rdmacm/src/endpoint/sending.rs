@@ -16,13 +16,13 @@ use crate::verbs::{RegisteredBuffer, WcStatus};
 /// Other callers wait meanwhile.
 pub(super) const MAX_COPY_WHILE_LOCKED: usize = 4096;
 
-const BUFFER_TAKEN: &str = "the buffer is taken out only when the memory is back";
+const BUFFER_TAKEN: &str = "the buffer is taken out only when its request has completed";
 
 /// A buffer that was posted, and that a caller waits for until this is dropped.
 #[derive(Debug)]
 pub(super) struct AwaitedSend {
-    /// The buffer without its memory; absent when the memory is back.
-    emptied: Option<Buffer>,
+    /// The buffer without its memory; absent when the buffer was taken.
+    buffer: Option<Buffer>,
     operation: Operation,
     pub(super) index: usize,
 }
@@ -33,7 +33,7 @@ impl AwaitedSend {
         let index = self.index;
         let sent = |state: &mut State| state.sent(index);
         let memory = self.shared().wait_for(self.awaited(), mode, sent)?;
-        Ok(self.back(memory))
+        Ok(self.take_buffer(memory))
     }
 
     fn awaited(&self) -> Awaited {
@@ -42,19 +42,19 @@ impl AwaitedSend {
 
     /// Returns the shared state of its connection.
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        self.emptied.as_ref().expect(BUFFER_TAKEN).shared()
+        self.buffer.as_ref().expect(BUFFER_TAKEN).shared()
     }
 
-    /// Returns the buffer, whose memory is back.
-    pub(super) fn back(&mut self, memory: RegisteredBuffer) -> Buffer {
-        self.emptied.take().expect(BUFFER_TAKEN).refilled(memory)
+    /// Returns the buffer with its memory, whose request has completed.
+    pub(super) fn take_buffer(&mut self, memory: RegisteredBuffer) -> Buffer {
+        self.buffer.take().expect(BUFFER_TAKEN).with_memory(memory)
     }
 }
 
 impl Drop for AwaitedSend {
     fn drop(&mut self) {
-        if let Some(emptied) = &self.emptied {
-            emptied.shared().detach_request(self.awaited(), self.index);
+        if let Some(buffer) = &self.buffer {
+            buffer.shared().detach_request(self.awaited(), self.index);
         }
     }
 }
@@ -62,7 +62,7 @@ impl Drop for AwaitedSend {
 impl Shared {
     /// Takes a free send buffer.
     pub(super) fn take(self: &Arc<Self>, mode: WaitMode) -> Result<Buffer> {
-        let memory = self.wait_for(Operation::Take, mode, State::buffer)?;
+        let memory = self.wait_for(Operation::AcquireBuffer, mode, State::buffer)?;
         Ok(Buffer::new(memory, self))
     }
 
@@ -75,7 +75,7 @@ impl Shared {
     ) -> Result<AwaitedSend> {
         let (guarded, index) = self.start_locked(what, &mut buffer, operation.into(), true)?;
         guarded.unlock_unchanged();
-        Ok(AwaitedSend { emptied: Some(buffer), operation: what, index })
+        Ok(AwaitedSend { buffer: Some(buffer), operation: what, index })
     }
 
     /// Posts a buffer whose completion no caller waits for.
@@ -102,7 +102,7 @@ impl Shared {
         outgoing: Outgoing<'_>,
         is_wanted: bool,
     ) -> Result<(SharedStateGuard<'_>, usize)> {
-        if !buffer.is_of(self) {
+        if !buffer.belongs_to(self) {
             return Err(self.foreign_buffer_error(what));
         }
         let length = buffer.len();
@@ -147,11 +147,11 @@ impl Shared {
         let outgoing = operation.into();
         if bytes.len() > MAX_COPY_WHILE_LOCKED {
             let memory = self
-                .wait_for(Operation::Take, mode, State::buffer)
+                .wait_for(Operation::AcquireBuffer, mode, State::buffer)
                 .map_err(|error| self.not_sent(error))?;
             return self.post_copy(memory, bytes, outgoing);
         }
-        self.wait_for(Operation::Take, mode, |state| state.post_bytes(bytes, outgoing))
+        self.wait_for(Operation::AcquireBuffer, mode, |state| state.post_bytes(bytes, outgoing))
             .map_err(|error| self.not_sent(error))?
             .map_err(|error| self.not_posted(Operation::Send, error))
     }
@@ -179,7 +179,7 @@ impl Shared {
     pub(super) fn not_sent(&self, error: Error) -> Error {
         match error.kind() {
             ErrorKind::WouldBlock => Error::would_block(Operation::Send.wait()),
-            _ if error.operation() == Operation::Take.name() => {
+            _ if error.operation() == Operation::AcquireBuffer.name() => {
                 self.not_posted(Operation::Send, error)
             }
             _ => error,

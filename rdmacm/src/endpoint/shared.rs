@@ -138,7 +138,7 @@ impl Drop for AfterUnlock<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some(actions) = self.0.take() {
-            Self::carry_out(actions);
+            Self::run(actions);
         }
     }
 }
@@ -149,7 +149,7 @@ impl<'a> AfterUnlock<'a> {
     }
 
     #[inline(never)]
-    fn carry_out(actions: Vec<Deferred<'_>>) {
+    fn run(actions: Vec<Deferred<'_>>) {
         let (mut flushes, mut disconnects, mut panicked) = (None, None, None);
         for action in actions {
             match action {
@@ -202,7 +202,7 @@ impl Drop for SharedStateGuard<'_> {
         let SharedState { waiters, is_wakeup_enabled, state, .. } = &*self.guard;
         let has_work = !waiters.is_empty() || *is_wakeup_enabled || state.has_released;
         if has_work && !self.is_unchanged {
-            self.settle();
+            self.handle_changes();
         } else if state.owes_flush() {
             self.defer_flush();
         }
@@ -231,7 +231,7 @@ impl<'a> SharedStateGuard<'a> {
 
     /// Unlocks the state. Dropping the returned value wakes the waiters.
     pub(super) fn unlock(mut self) -> AfterUnlock<'a> {
-        self.settle();
+        self.handle_changes();
         self.wakes_no_waiter = true;
         mem::take(&mut self.after)
     }
@@ -243,9 +243,9 @@ impl<'a> SharedStateGuard<'a> {
         }
     }
 
-    /// Wakes all waiters that can continue with the current state.
+    /// Wakes all waiters that can continue with the current state, and defers destructions and flushes.
     #[inline(never)]
-    fn settle(&mut self) {
+    fn handle_changes(&mut self) {
         let Self { shared, guard, after, .. } = self;
         guard.wake_waiters(shared, |wake| after.push(Deferred::Wake(wake)));
         // A call without a result reports the error, and a destructor cannot: the next change tries again.
@@ -356,7 +356,7 @@ impl Shared {
             (Operation::Flush | Operation::Close, ErrorKind::Disconnected) => {
                 Some(hint::NOT_COMPLETED)
             }
-            (Operation::Take, ErrorKind::TimedOut) => Some(hint::SEND_BUFFERS),
+            (Operation::AcquireBuffer, ErrorKind::TimedOut) => Some(hint::SEND_BUFFERS),
             _ => hint::of_failure(&kind),
         };
         Error::new(operation.name(), self.name.clone(), kind).with_optional_hint(hint)

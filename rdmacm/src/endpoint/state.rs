@@ -82,7 +82,7 @@ impl State {
             Operation::Close => core.has_progress_of_close(),
             _ if core.end().is_some() => true,
             Operation::Receive => core.has_message() || has_loss(),
-            Operation::Take => core.has_free_buffer(),
+            Operation::AcquireBuffer => core.has_free_buffer(),
             Operation::Flush => core.has_sent_all(),
             _ => self.has_result(awaited),
         }
@@ -157,7 +157,7 @@ impl State {
 
     /// Returns the outcome if the end is complete: the peer is disconnected, and no event follows.
     pub(super) fn closed(&mut self) -> Option<Result<(), EndReason>> {
-        (self.parts.is_none() || self.core.is_settled()).then_some(Ok(()))
+        (self.parts.is_none() || self.core.has_no_more_events()).then_some(Ok(()))
     }
 
     /// Polls the completions that a caller with `interest` waits for. Returns `true` if there was one.
@@ -281,7 +281,7 @@ impl State {
                 self.core.on_cm_answer();
                 return (Ok(()), command);
             }
-            // A peer that goes before it has learned that the connection is established rejects it. The queue pair is in
+            // A peer that ends before it has learned that the connection is established rejects it. The queue pair is in
             // ERR by then, so that all that is posted is flushed.
             (EventType::Disconnected | EventType::Rejected, ..) => {
                 let polled = self.core.on_disconnected(self.parts.as_mut(), failure);

@@ -64,8 +64,8 @@ impl EndpointStats {
                 self.reads += 1;
                 self.bytes_read += bytes;
             }
-            Operation::Change => self.atomics += 1,
-            Operation::Take
+            Operation::Atomic => self.atomics += 1,
+            Operation::AcquireBuffer
             | Operation::Export
             | Operation::Receive
             | Operation::Flush

@@ -58,7 +58,7 @@ impl Trace {
     }
 
     /// Records that the attempt begins again with the id `id`.
-    pub(super) fn again(&self, id: Token) {
+    pub(super) fn record_retry(&self, id: Token) {
         if let Some(span) = &self.span {
             record(span, "id", Some(id));
             self.set_state("resolving again");
@@ -133,7 +133,7 @@ impl Trace {
 
     pub(super) fn local(&self, _: Option<impl fmt::Display>) {}
 
-    pub(super) fn again(&self, _: Token) {}
+    pub(super) fn record_retry(&self, _: Token) {}
 
     pub(super) fn event(&self, _: &Event) {}
 

@@ -139,7 +139,7 @@ impl Shared {
         if ready.completion {
             guarded.state.core.on_completion_event();
         }
-        if ready.gone {
+        if ready.device_removed {
             guarded.state.on_device_removed();
         }
         if ready.event {

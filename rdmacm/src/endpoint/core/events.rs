@@ -5,7 +5,7 @@ use std::mem;
 use super::arming::ArmAction;
 use super::effects::{Changes, Effects};
 #[cfg(doc)]
-use super::keep_alive::FIRST;
+use super::keep_alive::FIRST_WRITE_INTERVAL;
 use super::protocol::{Messages, Protocol};
 use super::queue_io::{QueueIo, Slot};
 use super::{Core, EndReason, Released};
@@ -56,7 +56,7 @@ impl<B: Slot, S> Core<B, S> {
         self.arming.on_action(action, is_done);
     }
 
-    /// Makes the keep-alive writes end after a few: see [`FIRST`].
+    /// Makes the keep-alive writes end after a few: see [`FIRST_WRITE_INTERVAL`].
     pub(in crate::endpoint) fn end_keep_alive_soon(&mut self) {
         if let Protocol::Messages(Messages { keep_alive: Some(keep_alive), .. }) =
             &mut self.protocol
@@ -104,14 +104,14 @@ impl<B: Slot, S> Core<B, S> {
             _ => EndReason::Remote,
         };
         self.set_end(end);
-        self.lifecycle.set_settled();
+        self.lifecycle.set_no_more_events();
         polled.map(drop)
     }
 
     /// Handles the removal of the device, after which the kernel reports no event.
     pub(in crate::endpoint) fn on_device_removed(&mut self) {
         self.set_end(EndReason::DeviceRemoved);
-        self.lifecycle.set_settled();
+        self.lifecycle.set_no_more_events();
     }
 
     /// Records an end, unless a better reason is known.
@@ -129,10 +129,10 @@ impl<B: Slot, S> Core<B, S> {
         }
     }
 
-    /// Ends the endpoint and gives up its buffers.
+    /// Ends the endpoint and returns its buffers.
     pub(in crate::endpoint) fn abort(&mut self) -> Released<B, S> {
         self.set_end(EndReason::Local);
-        self.lifecycle.set_settled();
+        self.lifecycle.set_no_more_events();
         // Also callers that wait for the answer of the peer.
         self.changes |= Changes::END;
         let keep_alive = match &mut self.protocol {

@@ -239,7 +239,8 @@ fn step(
             3 => core.set_end(EndReason::Local),
             _ => {
                 let _ = (core.has_outcome(index), core.has_free_buffer());
-                let _ = (core.has_message(), core.is_settled(), core.has_progress_of_close());
+                let _ =
+                    (core.has_message(), core.has_no_more_events(), core.has_progress_of_close());
             }
         },
         _ => {}

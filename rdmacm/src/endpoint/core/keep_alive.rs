@@ -10,13 +10,13 @@ use crate::cm::CmId;
 use crate::verbs::SendOperation;
 
 /// Interval of the writes that make the peer's kernel process a first message, and their number.
-pub(in crate::endpoint) const FIRST: Duration = Duration::from_millis(100);
-const FIRST_TIMES: u32 = 8;
+pub(in crate::endpoint) const FIRST_WRITE_INTERVAL: Duration = Duration::from_millis(100);
+const FIRST_WRITE_COUNT: u32 = 8;
 
 /// An RDMA write without bytes.
 ///
 /// The peer's device acknowledges it, and the peer's program does not notice it.
-const NOTHING: SendOperation<'static> = SendOperation::Write { remote_addr: 0, rkey: 0 };
+const EMPTY_WRITE: SendOperation<'static> = SendOperation::Write { remote_addr: 0, rkey: 0 };
 
 /// The keep-alive writes of a connection, one at a time.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl<B> KeepAlive<B> {
     /// They make the peer's kernel process the data of a side that has just connected. If a first message arrives while
     /// the peer accepts, siw does not deliver it until other data arrives: see [`CmId::accept`].
     pub(super) fn end_soon(&mut self) {
-        self.left = Some(FIRST_TIMES);
+        self.left = Some(FIRST_WRITE_COUNT);
     }
 
     /// Records that the peer has sent a message. Returns `true` if the writes are over with that.
@@ -54,7 +54,7 @@ impl<B> KeepAlive<B> {
         }
         if let Some(buffer) = self.buffer.take() {
             // Refused only if the connection is about to end.
-            if let Err(refused) = io.post_send(buffer, 0, NOTHING.into()) {
+            if let Err(refused) = io.post_send(buffer, 0, EMPTY_WRITE.into()) {
                 self.buffer = refused.buffer;
             }
         }

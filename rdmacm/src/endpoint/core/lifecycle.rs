@@ -55,7 +55,7 @@ impl EndReason {
 pub(super) struct Lifecycle {
     end: Option<EndReason>,
     /// `true` if the kernel has reported that both sides know of the end, or that it will report nothing more.
-    is_settled: bool,
+    has_no_more_events: bool,
 }
 
 impl Lifecycle {
@@ -77,12 +77,12 @@ impl Lifecycle {
         is_better && self.end.replace(end) != Some(end)
     }
 
-    pub(super) fn set_settled(&mut self) {
-        self.is_settled = true;
+    pub(super) fn set_no_more_events(&mut self) {
+        self.has_no_more_events = true;
     }
 
     /// Returns `true` if neither the peer nor the kernel will report another event.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn has_no_more_events(&self) -> bool {
         let has_failed = matches!(
             self.end,
             Some(
@@ -93,12 +93,12 @@ impl Lifecycle {
                     | EndReason::DeviceRemoved
             )
         );
-        self.is_settled || has_failed
+        self.has_no_more_events || has_failed
     }
 
     /// Returns `true` if [`closing`](super::Core::close) waits for nothing more at the moment.
     pub(super) fn has_closed(&self) -> bool {
-        self.end.is_some_and(|end| end != EndReason::Local || self.is_settled)
+        self.end.is_some_and(|end| end != EndReason::Local || self.has_no_more_events)
     }
 }
 

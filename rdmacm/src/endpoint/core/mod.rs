@@ -37,7 +37,7 @@ use std::ops::Range;
 pub(super) use self::arming::{ArmAction, Arming, STALE_EVENTS};
 use self::effects::Changes;
 pub(super) use self::effects::Effects;
-pub(super) use self::keep_alive::FIRST;
+pub(super) use self::keep_alive::FIRST_WRITE_INTERVAL;
 pub(super) use self::lifecycle::EndReason;
 use self::lifecycle::Lifecycle;
 pub(super) use self::overrun::RESERVED_RECEIVES;
@@ -85,7 +85,7 @@ pub(super) struct ReceivedMessage<B, S> {
     pub(super) sender: Option<S>,
 }
 
-/// Buffers that go when the caller has unlocked the endpoint.
+/// Buffers that are dropped after the caller has unlocked the endpoint.
 pub(super) type Released<B, S> = (Vec<B>, Vec<B>, VecDeque<ReceivedMessage<B, S>>, Option<B>);
 
 impl<B: Slot, S> Core<B, S> {
@@ -174,8 +174,8 @@ impl<B: Slot, S> Core<B, S> {
     }
 
     /// Returns `true` if neither the peer nor the kernel will report another event.
-    pub(super) fn is_settled(&self) -> bool {
-        self.lifecycle.is_settled()
+    pub(super) fn has_no_more_events(&self) -> bool {
+        self.lifecycle.has_no_more_events()
     }
 
     // Checks for a result.
@@ -218,7 +218,7 @@ impl<B: Slot, S> Core<B, S> {
     }
 
     /// Returns `true` if a caller that closes finds progress in [`flushed`](Self::flushed) or
-    /// [`is_settled`](Self::is_settled).
+    /// [`has_no_more_events`](Self::has_no_more_events).
     pub(super) fn has_progress_of_close(&self) -> bool {
         if self.end().is_none() { self.has_sent_all() } else { self.lifecycle.has_closed() }
     }

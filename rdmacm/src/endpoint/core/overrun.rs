@@ -45,7 +45,7 @@ impl Overrun {
 
     /// Returns `true` if the receives must be polled after one was posted again and `receiving` are posted.
     #[inline(always)]
-    pub(super) fn is_behind(&self, receiving: usize) -> bool {
+    pub(super) fn must_poll_receives(&self, receiving: usize) -> bool {
         receiving < self.all
     }
 

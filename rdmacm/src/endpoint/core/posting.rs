@@ -80,7 +80,7 @@ impl<B: Slot, S> Core<B, S> {
         }
         match &self.protocol {
             Protocol::Messages(Messages { overrun: Some(overrun), .. }) => {
-                overrun.is_behind(self.receives_posted)
+                overrun.must_poll_receives(self.receives_posted)
             }
             _ => false,
         }

@@ -96,7 +96,7 @@ fn failed_request_of_peer_is_named() {
             let queues = Some(&mut endpoint.queues);
             endpoint.core.on_disconnected(queues, Some(REFUSED)).expect("no failure");
             assert_eq!(endpoint.core.end(), Some(expected), "{status:?}");
-            assert!(endpoint.core.is_settled());
+            assert!(endpoint.core.has_no_more_events());
         }
     }
 }
@@ -124,7 +124,7 @@ fn messages_come_before_end() {
     assert_eq!(endpoint.core.end(), Some(EndReason::Remote), "the flush is no failure");
     assert_eq!(endpoint.core.next_message().expect("a message").length, 5);
     assert!(endpoint.core.next_message().is_none());
-    assert!(endpoint.core.is_settled());
+    assert!(endpoint.core.has_no_more_events());
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn connection_end_explains_failed_send() {
     assert_eq!(endpoint.core.completed_send(slot).expect("an end"), Err(failed));
     assert_eq!(endpoint.core.acquire_buffer().expect("an end"), Err(failed));
     assert_eq!(endpoint.core.flushed(), Some(Err(failed)));
-    assert!(endpoint.core.is_settled());
+    assert!(endpoint.core.has_no_more_events());
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn stale_events_are_discarded_by_awake_thread() {
     assert!(endpoint.arm(Interest::Messages, false));
     assert_eq!(endpoint.queues.discarded, STALE_EVENTS);
     let is_unarmed = endpoint.core.may_be_unarmed(Interest::Messages);
-    assert!(is_unarmed, "the event of a later completion may be gone");
+    assert!(is_unarmed, "the event of a later completion may have been discarded");
 }
 
 /// A device that raises one event for each event that was read would ignore the second arming.
@@ -506,8 +506,8 @@ fn no_order_of_inputs_loses_buffer_or_changes_end() {
             let inputs =
                 (0..LENGTH).map(|place| INPUTS[order / INPUTS.len().pow(place) % INPUTS.len()]);
             let mut endpoint = kind();
-            // Buffers of failed receives of a connection go with the connection.
-            let mut gone = 0;
+            // Buffers of failed receives of a connection are dropped with the connection.
+            let mut dropped = 0;
             for input in inputs.clone() {
                 let end = endpoint.core.end();
                 match input {
@@ -516,7 +516,7 @@ fn no_order_of_inputs_loses_buffer_or_changes_end() {
                     }
                     Input::FailedReceive(status) => {
                         let failed = endpoint.queues.receive(status, 0, None);
-                        gone += usize::from(failed && !endpoint.core.is_datagrams());
+                        dropped += usize::from(failed && !endpoint.core.is_datagrams());
                     }
                     Input::Post => drop(endpoint.post(false)),
                     Input::PostAwaited => drop(endpoint.post(true)),
@@ -538,7 +538,7 @@ fn no_order_of_inputs_loses_buffer_or_changes_end() {
                     assert_eq!(endpoint.core.end(), end, "{inputs:?}");
                 }
             }
-            assert_eq!(endpoint.buffers() + gone, SENDS + RECEIVES, "{inputs:?}");
+            assert_eq!(endpoint.buffers() + dropped, SENDS + RECEIVES, "{inputs:?}");
         }
     }
 }

@@ -122,7 +122,7 @@ impl PollGroup {
             // The member would take the buffers of others.
             shared.unposted.push(memory);
             link.core.set_end(EndReason::Overrun);
-            self.settle(member);
+            self.report_changes(member);
             return Ok(());
         } else {
             buffer.memory = Some(memory);
@@ -136,7 +136,7 @@ impl PollGroup {
             let mut io = MemberIo { shared, sends: link.sends.as_mut(), completed: None };
             link.core.repost(&mut io, buffer);
         }
-        self.settle(member);
+        self.report_changes(member);
         Ok(())
     }
 
@@ -148,13 +148,13 @@ impl PollGroup {
         let Some(sends) = &mut link.sends else { return Ok(()) };
         let Some((index, memory)) = sends.take(polled) else { return Ok(()) };
         link.complete(shared, Queue::Send, MemberBuffer::new(index, memory), completion)?;
-        self.settle(member);
+        self.report_changes(member);
         self.queue_for_buffer(member);
         Ok(())
     }
 
     /// Reports the changes of a member: received messages, sent messages, and its end.
-    pub(super) fn settle(&mut self, member: Member) {
+    pub(super) fn report_changes(&mut self, member: Member) {
         let Self { members, events, returns, ending, .. } = self;
         let Some(link) = members.get_mut(member) else { return };
         if link.phase.awaited().is_none() {
@@ -170,7 +170,7 @@ impl PollGroup {
             events.push_back(Event::Sent(member));
         }
         let has_ended = link.core.end().is_some_and(|end| end != EndReason::Local);
-        if (has_ended || link.core.is_settled()) && !link.is_ending {
+        if (has_ended || link.core.has_no_more_events()) && !link.is_ending {
             link.is_ending = true;
             ending.push(member);
         } else if link.phase == Phase::Closing && link.core.end().is_none() {

@@ -31,7 +31,7 @@ pub(super) struct Ready {
     /// `true` if a completion queue has raised an event, which is reported once and read later.
     pub(super) completion: bool,
     /// `true` if the device was removed: nothing completes any more.
-    pub(super) gone: bool,
+    pub(super) device_removed: bool,
     pub(super) wakeup: bool,
     /// `true` if the deadlines of attempts must be checked.
     pub(super) attempts: bool,
@@ -88,7 +88,7 @@ impl Descriptor {
                 EVENT => ready.event = true,
                 COMPLETION => {
                     ready.completion = true;
-                    ready.gone = event.events().contains(EpollFlags::EPOLLERR);
+                    ready.device_removed = event.events().contains(EpollFlags::EPOLLERR);
                 }
                 WAKEUP => ready.wakeup = true,
                 ATTEMPTS => ready.attempts = true,

@@ -97,7 +97,7 @@ impl PollGroup {
             link.core.set_end(EndReason::Overrun);
         }
         link.on_disconnected(failure);
-        self.settle(member);
+        self.report_changes(member);
     }
 
     /// Handles the removal of the device, which ends all members.

@@ -10,8 +10,8 @@ use crate::cm::{CmId, Event as CmEvent};
 use crate::endpoint::attempt::{connect, resolve_route};
 use crate::endpoint::connect_attempt::event_error;
 use crate::endpoint::connector::Connector;
-use crate::endpoint::core::FIRST;
-use crate::endpoint::deadline::{earlier, has_passed, within};
+use crate::endpoint::core::FIRST_WRITE_INTERVAL;
+use crate::endpoint::deadline::{deadline_after, earlier, has_passed};
 use crate::endpoint::incoming::Incoming;
 use crate::endpoint::kernel_objects::set_min_rnr_timer;
 use crate::endpoint::timer::Timer;
@@ -49,7 +49,7 @@ impl PollGroup {
         timeout: Duration,
     ) -> Result<Member> {
         self.check_process(ADD)?;
-        let until = within(timeout);
+        let deadline = deadline_after(timeout);
         let (id, param, trace) = incoming.into_parts();
         self.check_device(&id)?;
         self.admit()?;
@@ -57,8 +57,12 @@ impl PollGroup {
         self.poll_late_completions()?;
         let qp = self.create_qp(&id)?;
         self.wake_for_progress();
-        let attempt =
-            Attempt { asking: None, private_data: param.private_data, until, overall: until };
+        let attempt = Attempt {
+            connect_attempt: None,
+            private_data: param.private_data,
+            deadline,
+            total_deadline: deadline,
+        };
         let context = self.resources.pd.context();
         let link = Link::new(id, context, &self.config, (Phase::Answer, attempt), false, trace);
         let member = self.insert(link, Some(qp))?;
@@ -90,11 +94,16 @@ impl PollGroup {
     pub fn connect(&mut self, connector: &Connector, server: impl ToAddresses) -> Result<Member> {
         self.check_process(ADD)?;
         self.admit()?;
-        let overall = connector.overall();
-        let (id, asking, until, trace) =
-            connector.ask(&self.channel, server.to_target().resolve()?[0])?;
-        let until = earlier(until, overall);
-        let attempt = Attempt { asking: Some(asking), private_data: Vec::new(), until, overall };
+        let total_deadline = connector.total_deadline();
+        let (id, connect_attempt, deadline, trace) =
+            connector.start_resolving(&self.channel, server.to_target().resolve()?[0])?;
+        let deadline = earlier(deadline, total_deadline);
+        let attempt = Attempt {
+            connect_attempt: Some(connect_attempt),
+            private_data: Vec::new(),
+            deadline,
+            total_deadline,
+        };
         let context = self.resources.pd.context();
         let first = (Phase::Address, attempt);
         let link = Link::new(id, context, &self.config, first, self.is_iwarp, trace);
@@ -104,7 +113,7 @@ impl PollGroup {
     /// Adds a member, whose events find it from now on.
     pub(super) fn insert(&mut self, link: Link, qp: Option<QueuePair>) -> Result<Member> {
         if self.attempts_timer.is_none() {
-            let timer = Timer::new(FIRST)?;
+            let timer = Timer::new(FIRST_WRITE_INTERVAL)?;
             self.descriptor.add_attempts(&timer)?;
             self.attempts_timer = Some(timer);
         }
@@ -185,7 +194,7 @@ impl PollGroup {
         let advanced = match (event.error_for(awaited), phase) {
             (Some(error), _) => Err(event_error(error, awaited, server, self.is_iwarp)),
             (None, Phase::Address) => self.resolve_route(member),
-            (None, Phase::Route) => self.ask(member),
+            (None, Phase::Route) => self.request_connection(member),
             (None, _) => self.on_established(member, event),
         };
         if let Err(error) = advanced {
@@ -200,7 +209,7 @@ impl PollGroup {
     }
 
     /// Creates the queue pair of a member that connects, and asks the peer.
-    fn ask(&mut self, member: Member) -> Result<()> {
+    fn request_connection(&mut self, member: Member) -> Result<()> {
         self.poll_late_completions()?;
         let Some(link) = self.members.get(member) else { return Ok(()) };
         self.check_device(&link.id)?;
@@ -210,30 +219,33 @@ impl PollGroup {
         let Some(link) = members.get_mut(member) else { return Ok(()) };
         link.begin(Phase::Answer, |connector| connector.connect_timeout)?;
         let Some(attempt) = &link.attempt else { return Ok(()) };
-        let private_data = attempt.asking.as_ref().map(|asking| &asking.connector.private_data[..]);
+        let private_data = attempt
+            .connect_attempt
+            .as_ref()
+            .map(|connect_attempt| &connect_attempt.connector.private_data[..]);
         let param = config.param(private_data.unwrap_or_default());
-        match connect(&link.id, &param, link.server(), attempt.until) {
+        match connect(&link.id, &param, link.server(), attempt.deadline) {
             Ok(()) => {
                 link.trace.set_state("connecting");
                 Ok(())
             }
-            Err(error) => self.ask_again(member, error),
+            Err(error) => self.retry_on_new_port(member, error),
         }
     }
 
     /// Begins again after `error`, if another port may help.
-    fn ask_again(&mut self, member: Member, error: Error) -> Result<()> {
+    fn retry_on_new_port(&mut self, member: Member, error: Error) -> Result<()> {
         let Self { members, channel, .. } = self;
         let Some(link) = members.get_mut(member) else { return Ok(()) };
         let Some(attempt) = &mut link.attempt else { return Err(error) };
-        let Some(asking) = &mut attempt.asking else { return Err(error) };
-        let (id, until) = asking.retry_on_new_port(channel, error)?;
-        attempt.until = earlier(until, attempt.overall);
+        let Some(connect_attempt) = &mut attempt.connect_attempt else { return Err(error) };
+        let (id, deadline) = connect_attempt.retry_on_new_port(channel, error)?;
+        attempt.deadline = earlier(deadline, attempt.total_deadline);
         id.set_user_data(link.id.user_data());
-        link.trace.again(id.token());
+        link.trace.record_retry(id.token());
         link.phase = Phase::Address;
         let number = link.qp_num();
-        // The old id goes first: it holds the queue pair too.
+        // The old id is dropped first: it holds the queue pair too.
         drop(std::mem::replace(&mut link.id, id));
         drop(link.sends.take());
         self.members.forget_qp(member, number);
@@ -246,7 +258,7 @@ impl PollGroup {
         // First: if it fails, the attempt is still there, whose server the error names.
         let peer_addr = link.id.peer_addr()?;
         let Some(attempt) = link.attempt.take() else { return Ok(()) };
-        let private_data = match attempt.asking {
+        let private_data = match attempt.connect_attempt {
             Some(_) => event.private_data().to_vec(),
             None => attempt.private_data,
         };
@@ -259,7 +271,7 @@ impl PollGroup {
         link.trace.set_state("connected");
         self.events.push_back(Event::Established(member));
         // Messages may have arrived before.
-        self.settle(member);
+        self.report_changes(member);
         self.queue_for_buffer(member);
         Ok(())
     }
@@ -273,14 +285,14 @@ impl PollGroup {
         let mut is_needed = false;
         for (member, link) in self.members.iter_mut() {
             is_needed |= link.attempt.is_some() || link.writes_first;
-            let until = link.attempt.as_ref().and_then(|attempt| attempt.until);
-            if has_passed(until) && !link.is_ending {
+            let deadline = link.attempt.as_ref().and_then(|attempt| attempt.deadline);
+            if has_passed(deadline) && !link.is_ending {
                 late.push(member);
             }
         }
         for member in late {
             let Some(link) = self.members.get(member) else { continue };
-            let error = link.late();
+            let error = link.timeout_error();
             self.fail(member, error);
         }
         if !is_needed {

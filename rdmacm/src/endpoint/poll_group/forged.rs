@@ -84,8 +84,13 @@ impl ForgedGroup {
         let qp = QueuePair::new(&group.resources.pd, &group.qp_init())?;
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS))?;
         group.wake_for_progress();
-        let until = is_late.then(Instant::now);
-        let attempt = Attempt { asking: None, private_data: Vec::new(), until, overall: until };
+        let deadline = is_late.then(Instant::now);
+        let attempt = Attempt {
+            connect_attempt: None,
+            private_data: Vec::new(),
+            deadline,
+            total_deadline: deadline,
+        };
         let (first, context) = ((Phase::Answer, attempt), group.resources.pd.context());
         let link = Link::new(id, context, &group.config, first, writes_first, Trace::default());
         group.insert(link, Some(qp))

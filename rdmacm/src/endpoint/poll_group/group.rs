@@ -71,7 +71,7 @@ use crate::verbs::{
 /// is_sync::<rdmacm::endpoint::PollGroup>();
 /// ```
 pub struct PollGroup {
-    // Declared first: queue pairs go before the shared receive queue.
+    // Declared first: queue pairs are destroyed before the shared receive queue.
     pub(super) members: MemberTable<Link>,
     pub(super) resources: Resources,
     pub(super) channel: EventChannel,

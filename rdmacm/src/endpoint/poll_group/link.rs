@@ -8,10 +8,10 @@ use super::config::PollGroupConfig;
 use super::resources::{MemberBuffer, MemberIo, Resources};
 use crate::addr::Address;
 use crate::cm::{CmId, EventType};
-use crate::endpoint::connect_attempt::{ConnectAttempt, overall_timeout, step_error};
+use crate::endpoint::connect_attempt::{ConnectAttempt, step_error, total_timeout_error};
 use crate::endpoint::connector::Connector;
 use crate::endpoint::core::{Core, Effects, EndReason, Messages, Protocol, Queue};
-use crate::endpoint::deadline::{earlier, has_passed, within};
+use crate::endpoint::deadline::{deadline_after, earlier, has_passed};
 use crate::endpoint::operation::Interest;
 use crate::endpoint::trace::Trace;
 use crate::error::{Error, ErrorKind, Result};
@@ -49,12 +49,12 @@ impl Phase {
 #[derive(Debug)]
 pub(super) struct Attempt {
     /// The parameters of this side, if it connects.
-    pub(super) asking: Option<ConnectAttempt>,
+    pub(super) connect_attempt: Option<ConnectAttempt>,
     /// The private data of the request, if the peer connects.
     pub(super) private_data: Vec<u8>,
     /// The end of the phase, and of the whole attempt.
-    pub(super) until: Option<Instant>,
-    pub(super) overall: Option<Instant>,
+    pub(super) deadline: Option<Instant>,
+    pub(super) total_deadline: Option<Instant>,
 }
 
 /// The resource that a member lacks since [`WouldBlock`](ErrorKind::WouldBlock) was returned to the program.
@@ -197,18 +197,20 @@ impl Link {
         timeout: impl FnOnce(&Connector) -> Duration,
     ) -> Result<Duration> {
         let Some(attempt) = &mut self.attempt else { return Ok(Duration::ZERO) };
-        if has_passed(attempt.overall) {
-            return Err(overall_timeout(self.server()));
+        if has_passed(attempt.total_deadline) {
+            return Err(total_timeout_error(self.server()));
         }
-        let timeout =
-            attempt.asking.as_ref().map_or(Duration::ZERO, |asking| timeout(&asking.connector));
-        attempt.until = earlier(within(timeout), attempt.overall);
+        let timeout = attempt
+            .connect_attempt
+            .as_ref()
+            .map_or(Duration::ZERO, |connect_attempt| timeout(&connect_attempt.connector));
+        attempt.deadline = earlier(deadline_after(timeout), attempt.total_deadline);
         self.phase = phase;
         Ok(timeout)
     }
 
     /// Returns the error that the time of the attempt is over.
-    pub(super) fn late(&self) -> Error {
+    pub(super) fn timeout_error(&self) -> Error {
         let awaited = self.phase.awaited().unwrap_or(EventType::Established);
         let subject = format!("{awaited} on id {}", self.id.token());
         let late = Error::new("wait for", subject, ErrorKind::TimedOut);
@@ -217,7 +219,11 @@ impl Link {
 
     /// Returns the server of an attempt to connect.
     pub(super) fn server(&self) -> Option<Address> {
-        self.attempt.as_ref()?.asking.as_ref().map(|asking| asking.server)
+        self.attempt
+            .as_ref()?
+            .connect_attempt
+            .as_ref()
+            .map(|connect_attempt| connect_attempt.server)
     }
 
     /// Handles the time of a keep-alive write, or of a first write.

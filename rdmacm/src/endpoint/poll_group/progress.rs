@@ -8,7 +8,7 @@ use super::descriptor::Ready;
 use super::event::Event;
 use super::group::PollGroup;
 use crate::cm::{Event as CmEvent, EventType};
-use crate::endpoint::deadline::{has_passed, within};
+use crate::endpoint::deadline::{deadline_after, has_passed};
 use crate::error::{Error, ErrorKind, Result};
 
 const WAIT_FOR: &str = "wait for";
@@ -39,7 +39,7 @@ impl PollGroup {
     /// - The errors of polling and arming the completion queues, and of reading the event channel.
     pub fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> Result<usize> {
         self.check_process(WAIT_FOR)?;
-        let deadline = timeout.and_then(within);
+        let deadline = timeout.and_then(deadline_after);
         loop {
             self.advance()?;
             let is_over = has_passed(deadline);
@@ -148,7 +148,7 @@ impl PollGroup {
         if ready.completion {
             self.arming.on_event();
         }
-        if ready.gone {
+        if ready.device_removed {
             self.on_device_removed();
         }
         if ready.keep_alive {
@@ -202,7 +202,7 @@ impl PollGroup {
             // A neighbor or an interface has changed, which ends nothing.
             EventType::AddrChange => {}
             _ if link.phase.awaited().is_some() => self.on_attempt_event(member, event),
-            // A peer that goes before it has learned that the connection is established rejects it.
+            // A peer that ends before it has learned that the connection is established rejects it.
             EventType::Disconnected | EventType::Rejected => {
                 // The messages before the end come first.
                 let polled = self.poll_completions();

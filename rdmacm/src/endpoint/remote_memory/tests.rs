@@ -35,8 +35,8 @@ fn access_beyond_range_or_grant_is_refused() {
 fn unaligned_number_is_refused() {
     let remote =
         RemoteMemory::new(0x1000, 7, 16, RemoteAccess::all()).expect("the description is valid");
-    remote.changing(8, Change::FetchAdd { add: 1 }).expect("aligned");
-    let error = remote.changing(4, Change::FetchAdd { add: 1 }).expect_err("not aligned");
+    remote.changing(8, AtomicOperation::FetchAdd { add: 1 }).expect("aligned");
+    let error = remote.changing(4, AtomicOperation::FetchAdd { add: 1 }).expect_err("not aligned");
     assert_eq!(error.errno(), libc::EINVAL);
     assert!(error.to_string().contains("the number at offset 4"), "{error}");
 }

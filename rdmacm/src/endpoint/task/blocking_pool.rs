@@ -24,7 +24,7 @@ pub(super) async fn run_blocking<T: Send + 'static>(
 ) -> Option<T> {
     let outcome = Arc::new(Outcome(Mutex::new(Progress::Pending(None))));
     let promise = Promise(Arc::clone(&outcome));
-    let work = move || promise.keep(panic::catch_unwind(AssertUnwindSafe(work)));
+    let work = move || promise.complete(panic::catch_unwind(AssertUnwindSafe(work)));
     if let Err(work) = runtime.run_blocking(Box::new(work)) {
         work();
     }
@@ -61,11 +61,11 @@ enum Progress<T> {
 struct Promise<T>(Arc<Outcome<T>>);
 
 impl<T> Promise<T> {
-    fn keep(self, result: thread::Result<T>) {
-        self.settle(Some(result));
+    fn complete(self, result: thread::Result<T>) {
+        self.set_result(Some(result));
     }
 
-    fn settle(&self, result: Option<thread::Result<T>>) {
+    fn set_result(&self, result: Option<thread::Result<T>>) {
         let mut progress = ignore_poison(self.0.0.lock());
         let Progress::Pending(waker) = &mut *progress else { return };
         let waker = waker.take();
@@ -79,7 +79,7 @@ impl<T> Promise<T> {
 
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
-        self.settle(None);
+        self.set_result(None);
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) struct DropOnBlockingPool<T: Send + 'static> {
     runtime: Arc<dyn Runtime>,
 }
 
-const PRESENT: &str = "the value is taken out only when this goes";
+const PRESENT: &str = "the value is taken out only when this is dropped";
 
 impl<T: Send + 'static> DropOnBlockingPool<T> {
     pub(super) fn new(value: T, runtime: &Arc<dyn Runtime>) -> Self {

@@ -76,9 +76,9 @@ impl Connection {
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self> {
         // The time begins here: the attempt may have to wait for a thread.
-        let overall = connector.overall();
+        let total_deadline = connector.total_deadline();
         let (connector, target) = (connector.clone(), server.to_target());
-        let start = move || connector.start_by(target.resolve()?, overall);
+        let start = move || connector.start_with_deadline(target.resolve()?, total_deadline);
         let established = establish(&runtime, start).await;
         Self::established(established?)
     }

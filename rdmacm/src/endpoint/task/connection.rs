@@ -11,12 +11,12 @@ use super::default_runtime::default_runtime;
 use super::establish::Established;
 use super::failure::{canceled, refused};
 use super::runtime::Runtime;
-use super::waiting::until;
+use super::waiting::wait_for;
 use super::watch::Watch;
 #[cfg(doc)]
 use crate::endpoint::ConnectionConfig;
 use crate::endpoint::core::EndReason;
-use crate::endpoint::deadline::within;
+use crate::endpoint::deadline::deadline_after;
 use crate::endpoint::shared::{Operation, Shared};
 use crate::endpoint::state::State;
 use crate::endpoint::{self, EndpointStats};
@@ -156,7 +156,7 @@ impl Connection {
     #[doc(alias = "rdma_destroy_ep")]
     pub async fn close(&self, timeout: Duration) -> Result<()> {
         let runtime = &**self.runtime();
-        let closed = match until_deadline(runtime, within(timeout), self.end()).await {
+        let closed = match until_deadline(runtime, deadline_after(timeout), self.end()).await {
             Ok(Some(closed)) => closed,
             Ok(None) => Err(self.shared().close_timeout_error()),
             Err(error) => Err(refused(Operation::Close.name(), self.shared().name.clone(), &error)),
@@ -166,13 +166,13 @@ impl Connection {
     }
 
     async fn end(&self) -> Result<()> {
-        if self.until(Operation::Close, State::close).await? {
+        if self.wait_for(Operation::Close, State::close).await? {
             let shared = Arc::clone(self.shared());
             let announced = self.run_blocking(move || shared.announce_close()).await;
             let name = || self.shared().name.clone();
             announced.ok_or_else(|| canceled(Operation::Close.name(), name()))??;
         }
-        self.until(Operation::Close, State::closed).await
+        self.wait_for(Operation::Close, State::closed).await
     }
 
     /// Ends the connection at once and waits until its kernel objects are destroyed.
@@ -318,12 +318,12 @@ impl Connection {
         &self.handle.watch
     }
 
-    pub(super) async fn until<T>(
+    pub(super) async fn wait_for<T>(
         &self,
         operation: Operation,
         done: impl FnMut(&mut State) -> Option<Result<T, EndReason>>,
     ) -> Result<T> {
-        until(self.shared(), self.watch(), operation, done).await
+        wait_for(self.shared(), self.watch(), operation, done).await
     }
 }
 

@@ -9,7 +9,7 @@ use super::failure::{canceled, refused};
 use super::multicast_group::MulticastGroup;
 use super::runtime::Runtime;
 use super::sending::post_bytes;
-use super::waiting::until;
+use super::waiting::wait_for;
 use super::watch::Watch;
 use crate::addr::Address;
 #[cfg(doc)]
@@ -167,7 +167,7 @@ impl DatagramSocket {
         };
         let resolving = Resolving::start(self.shared(), self.socket.choose(&addresses))?;
         let outcome = |state: &mut State| resolving.outcome(state);
-        self.until(Operation::Resolve, outcome).await?.into_outcome()
+        self.wait_for(Operation::Resolve, outcome).await?.into_outcome()
     }
 
     /// Posts a copy of `bytes` to `peer` as a datagram, waiting until a buffer is free.
@@ -220,7 +220,7 @@ impl DatagramSocket {
     /// ```
     #[doc(alias = "ibv_create_ah_from_wc")]
     pub async fn recv_from(&self) -> Result<(Message, DatagramPeer)> {
-        let arrived = self.until(Operation::Receive, State::datagram).await??;
+        let arrived = self.wait_for(Operation::Receive, State::datagram).await??;
         Ok(self.socket.received(arrived))
     }
 
@@ -254,7 +254,7 @@ impl DatagramSocket {
     /// # }
     /// ```
     pub async fn acquire_buffer(&self) -> Result<Buffer> {
-        let memory = self.until(Operation::Take, State::buffer).await?;
+        let memory = self.wait_for(Operation::AcquireBuffer, State::buffer).await?;
         Ok(Buffer::new(memory, self.shared()))
     }
 
@@ -301,8 +301,8 @@ impl DatagramSocket {
         self.prepare(peer).await?;
         let operation = self.socket.operation(&buffer, peer)?;
         let mut awaited_send = self.shared().post_awaited(Operation::Send, buffer, operation)?;
-        let memory = self.until(Operation::Send, |state| state.sent(awaited_send.index)).await?;
-        Ok(awaited_send.back(memory))
+        let memory = self.wait_for(Operation::Send, |state| state.sent(awaited_send.index)).await?;
+        Ok(awaited_send.take_buffer(memory))
     }
 
     /// Creates the address handle of `peer`, unless it has one.
@@ -331,7 +331,7 @@ impl DatagramSocket {
     ///
     /// Cancel safe: the next call reports the result that the future would have reported.
     pub async fn flush(&self) -> Result<()> {
-        self.until(Operation::Flush, State::flushed).await
+        self.wait_for(Operation::Flush, State::flushed).await
     }
 
     /// Joins a multicast group, and waits until the socket is a member.
@@ -371,7 +371,7 @@ impl DatagramSocket {
     ) -> Result<MulticastGroup> {
         let mut joining = Joining::start(self.shared(), group.into(), membership)?;
         let answer = |state: &mut State| joining.answer(state);
-        let peer = self.until(Operation::Join, answer).await??;
+        let peer = self.wait_for(Operation::Join, answer).await??;
         Ok(MulticastGroup::new(joining.joined(peer), Arc::clone(self.socket.runtime())))
     }
 
@@ -458,11 +458,11 @@ impl DatagramSocket {
         &self.socket.shared
     }
 
-    async fn until<T>(
+    async fn wait_for<T>(
         &self,
         operation: Operation,
         done: impl FnMut(&mut State) -> Option<Result<T, EndReason>>,
     ) -> Result<T> {
-        until(self.shared(), &self.watch, operation, done).await
+        wait_for(self.shared(), &self.watch, operation, done).await
     }
 }

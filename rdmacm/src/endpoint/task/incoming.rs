@@ -12,7 +12,7 @@ use super::failure::canceled;
 #[cfg(doc)]
 use super::listener::Listener;
 use crate::cm::RejectReason;
-use crate::endpoint::deadline::within;
+use crate::endpoint::deadline::deadline_after;
 use crate::endpoint::{self, ConnectionConfig};
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -99,10 +99,11 @@ impl Incoming {
         timeout: Duration,
     ) -> Result<Connection> {
         // The time begins here: the attempt may have to wait for a thread.
-        let until = within(timeout);
+        let deadline = deadline_after(timeout);
         let runtime = self.0.runtime().clone();
         let (config, private_data) = (config.clone(), private_data.to_vec());
-        let start = move || self.into_blocking().start_by(&config, &private_data, until);
+        let start =
+            move || self.into_blocking().start_with_deadline(&config, &private_data, deadline);
         Connection::established(establish(&runtime, start).await?)
     }
 

@@ -88,7 +88,7 @@ impl Connection {
     #[doc(alias = "rdma_post_recv")]
     #[doc(alias = "rdma_get_recv_comp")]
     pub async fn recv(&self) -> Result<Option<Message>> {
-        let arrived = self.until(Operation::Receive, State::message).await?;
+        let arrived = self.wait_for(Operation::Receive, State::message).await?;
         Ok(arrived.map(|arrived| Message::new(arrived, self.shared())))
     }
 
@@ -153,7 +153,7 @@ impl Connection {
     /// # }
     /// ```
     pub async fn acquire_buffer(&self) -> Result<Buffer> {
-        let memory = self.until(Operation::Take, State::buffer).await?;
+        let memory = self.wait_for(Operation::AcquireBuffer, State::buffer).await?;
         Ok(Buffer::new(memory, self.shared()))
     }
 
@@ -222,8 +222,8 @@ impl Connection {
         operation: SendOperation<'_>,
     ) -> Result<Buffer> {
         let mut awaited_send = self.shared().post_awaited(what, buffer, operation)?;
-        let memory = self.until(what, |state| state.sent(awaited_send.index)).await?;
-        Ok(awaited_send.back(memory))
+        let memory = self.wait_for(what, |state| state.sent(awaited_send.index)).await?;
+        Ok(awaited_send.take_buffer(memory))
     }
 
     /// Waits until all posted requests are completed: messages, writes, reads and atomic operations.
@@ -241,6 +241,6 @@ impl Connection {
     ///
     /// Cancel safe: nothing is lost if the future is dropped.
     pub async fn flush(&self) -> Result<()> {
-        self.until(Operation::Flush, State::flushed).await
+        self.wait_for(Operation::Flush, State::flushed).await
     }
 }

@@ -10,7 +10,7 @@ use super::failure::canceled;
 use crate::endpoint::buffer::Buffer;
 use crate::endpoint::exported_memory::bytes_within;
 use crate::endpoint::remote::number;
-use crate::endpoint::remote_memory::{Change, WORD};
+use crate::endpoint::remote_memory::{AtomicOperation, WORD};
 use crate::endpoint::shared::Operation;
 #[cfg(doc)]
 use crate::endpoint::{self, ConnectionConfig};
@@ -218,7 +218,7 @@ impl Connection {
         compare: u64,
         swap: u64,
     ) -> Result<u64> {
-        self.change(at, offset, Change::CompareSwap { compare, swap }).await
+        self.run_atomic(at, offset, AtomicOperation::CompareSwap { compare, swap }).await
     }
 
     /// Adds `add` to a number in the peer's memory, wrapping around, and returns the previous value.
@@ -248,14 +248,19 @@ impl Connection {
     /// ```
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub async fn fetch_add(&self, at: &RemoteMemory, offset: u64, add: u64) -> Result<u64> {
-        self.change(at, offset, Change::FetchAdd { add }).await
+        self.run_atomic(at, offset, AtomicOperation::FetchAdd { add }).await
     }
 
-    async fn change(&self, at: &RemoteMemory, offset: u64, change: Change) -> Result<u64> {
-        self.blocking().check_depth(Operation::Change)?;
-        let operation = at.changing(offset, change)?;
+    async fn run_atomic(
+        &self,
+        at: &RemoteMemory,
+        offset: u64,
+        operation: AtomicOperation,
+    ) -> Result<u64> {
+        self.blocking().check_depth(Operation::Atomic)?;
+        let operation = at.changing(offset, operation)?;
         let mut buffer = self.acquire_buffer().await?;
         buffer.set_len(WORD)?;
-        self.post_and_wait(Operation::Change, buffer, operation).await.map(|answer| number(&answer))
+        self.post_and_wait(Operation::Atomic, buffer, operation).await.map(|answer| number(&answer))
     }
 }

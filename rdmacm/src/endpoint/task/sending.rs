@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::waiting::until;
+use super::waiting::wait_for;
 use super::watch::Watch;
 use crate::endpoint::core::Outgoing;
 use crate::endpoint::sending::MAX_COPY_WHILE_LOCKED;
@@ -22,12 +22,12 @@ pub(super) async fn post_bytes(
     outgoing: Outgoing<'_>,
 ) -> Result<()> {
     if bytes.len() > MAX_COPY_WHILE_LOCKED {
-        let memory = until(shared, watch, Operation::Take, State::buffer)
+        let memory = wait_for(shared, watch, Operation::AcquireBuffer, State::buffer)
             .await
             .map_err(|error| shared.not_sent(error))?;
         return shared.post_copy(memory, bytes, outgoing);
     }
-    until(shared, watch, Operation::Take, |state| state.post_bytes(bytes, outgoing))
+    wait_for(shared, watch, Operation::AcquireBuffer, |state| state.post_bytes(bytes, outgoing))
         .await
         .map_err(|error| shared.not_sent(error))?
         .map_err(|error| shared.not_posted(Operation::Send, error))

@@ -31,7 +31,7 @@ struct Waiting<'a> {
     shared: &'a Shared,
     operation: Operation,
     waiter: TaskWaiter,
-    // Declared last: fields drop in order, and the waiter goes first.
+    // Declared last: fields drop in order, and the waiter must be removed first.
     sleeper: Sleeper<'a>,
 }
 
@@ -41,12 +41,12 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Waits until `done` returns a value for the state of the endpoint: see [`Shared::until`].
+/// Waits until `done` returns a value for the state of the endpoint: see [`Shared::wait_for`].
 ///
 /// # Cancel safety
 ///
 /// Cancel safe: the poll in which `done` takes a result also returns it.
-pub(super) async fn until<T>(
+pub(super) async fn wait_for<T>(
     shared: &Shared,
     watch: &Watch,
     operation: Operation,

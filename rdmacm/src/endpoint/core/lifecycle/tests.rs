@@ -34,17 +34,17 @@ fn first_reason_counts() {
 }
 
 #[test]
-fn failed_end_is_settled_and_others_await_kernel() {
+fn only_failed_end_has_no_more_events() {
     for end in ENDS {
         let mut lifecycle = ended(end);
         let waits = [EndReason::Local, EndReason::Remote, EndReason::Overrun].contains(&end);
-        assert_eq!(lifecycle.is_settled(), !waits, "{end:?}");
+        assert_eq!(lifecycle.has_no_more_events(), !waits, "{end:?}");
         assert_eq!(lifecycle.has_closed(), end != EndReason::Local, "{end:?}");
-        lifecycle.set_settled();
-        assert!(lifecycle.is_settled() && lifecycle.has_closed(), "{end:?}");
+        lifecycle.set_no_more_events();
+        assert!(lifecycle.has_no_more_events() && lifecycle.has_closed(), "{end:?}");
     }
     let mut lifecycle = Lifecycle::default();
-    assert!(!lifecycle.is_settled() && !lifecycle.has_closed());
-    lifecycle.set_settled();
-    assert!(lifecycle.is_settled() && !lifecycle.has_closed());
+    assert!(!lifecycle.has_no_more_events() && !lifecycle.has_closed());
+    lifecycle.set_no_more_events();
+    assert!(lifecycle.has_no_more_events() && !lifecycle.has_closed());
 }

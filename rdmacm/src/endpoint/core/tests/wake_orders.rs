@@ -88,7 +88,7 @@ impl Scene {
                 queues.flush();
                 return has_failed && self.raise(Queue::Send) && self.raise(Queue::Receive);
             }
-            Input::Disconnected if core.is_settled() => return false,
+            Input::Disconnected if core.has_no_more_events() => return false,
             Input::Disconnected => self.endpoint.disconnect(),
             Input::BufferGivenBack => match self.held.pop() {
                 Some(buffer) => core.return_buffer(buffer),
@@ -198,7 +198,7 @@ impl Scene {
                     }
                     None => core.end().is_some(),
                 },
-                Operation::Take => match core.acquire_buffer() {
+                Operation::AcquireBuffer => match core.acquire_buffer() {
                     Some(acquired) => {
                         self.held.extend(acquired);
                         true
@@ -214,7 +214,7 @@ impl Scene {
                     }
                     false
                 }
-                _ => core.is_settled(),
+                _ => core.has_no_more_events(),
             };
             if found {
                 self.stop_waiting(number);
@@ -283,7 +283,7 @@ impl Scene {
                 return;
             }
         }
-        self.rest_loops(kind);
+        self.put_loops_to_sleep(kind);
         self.unlock();
         let is_first_loop = kind == WaiterKind::EventLoop && !self.has_event_loop;
         if is_first_loop {
@@ -295,12 +295,12 @@ impl Scene {
     }
 
     /// Puts event loops without a result to sleep, after a call of an event loop.
-    fn rest_loops(&mut self, kind: WaiterKind) {
+    fn put_loops_to_sleep(&mut self, kind: WaiterKind) {
         if kind != WaiterKind::EventLoop {
             return;
         }
         let Self { endpoint: Endpoint { core, .. }, waiters, callers, .. } = self;
-        waiters.rest_loops(|awaited| is_ready(core, awaited.operation), || ());
+        waiters.put_loops_to_sleep(|awaited| is_ready(core, awaited.operation), || ());
         for caller in callers.iter_mut() {
             let is_loop = caller.id.is_some() && caller.kind == WaiterKind::EventLoop;
             caller.is_asleep |= is_loop && !is_ready(core, caller.operation);
@@ -315,7 +315,7 @@ impl Scene {
         }
         caller.is_asleep = false;
         let kind = caller.kind;
-        self.rest_loops(kind);
+        self.put_loops_to_sleep(kind);
         self.unlock();
     }
 
@@ -343,7 +343,7 @@ impl Scene {
         let is_thread = |caller: &Caller| caller.kind == WaiterKind::Thread;
         let buffers = if core.loses_sends() { 0 } else { core.sends.free_count() };
         for (operation, available) in
-            [(Operation::Receive, core.inbox.len()), (Operation::Take, buffers)]
+            [(Operation::Receive, core.inbox.len()), (Operation::AcquireBuffer, buffers)]
         {
             let all = count(&|caller| caller.operation == operation && !is_loop(caller));
             let awake = count(&|caller| {
@@ -455,7 +455,8 @@ fn apply_all(callers: &[(Operation, WaiterKind)], length: usize) -> usize {
 
 #[test]
 fn no_order_of_inputs_loses_wakeup() {
-    const OPERATIONS: [Operation; 3] = [Operation::Receive, Operation::Take, Operation::Close];
+    const OPERATIONS: [Operation; 3] =
+        [Operation::Receive, Operation::AcquireBuffer, Operation::Close];
     const KINDS: [WaiterKind; 3] = [WaiterKind::Thread, WaiterKind::Task, WaiterKind::EventLoop];
     let callers = || OPERATIONS.into_iter().flat_map(|op| KINDS.map(|kind| (op, kind)));
     let mut sequences = 0;

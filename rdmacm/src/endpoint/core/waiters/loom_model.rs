@@ -1,7 +1,7 @@
 //! An endpoint with waiters of every kind, in the orders with at most two interruptions of threads that could continue.
 //!
 //! The list of waiters is the real one. The endpoint is a model of three files of the parent module, and must follow
-//! their changes: `State::settle` of `waking.rs`, `Endpoint::wait_for` of `wait_loop.rs`, and its reader of
+//! their changes: `SharedState::wake_waiters` of `waking.rs`, `Shared::wait_loop` of `wait_loop.rs`, and its reader of
 //! `thread_wait.rs`. The tests of `null_connection/tests/waiting_threads.rs` run the files themselves, with two threads in
 //! chosen orders.
 
@@ -74,7 +74,7 @@ impl State {
     /// Wakes the waiters before the endpoint is unlocked.
     ///
     /// Returns the threads that must be unparked afterwards.
-    fn settle(&mut self, event: &Condvar) -> Vec<Arc<Parker>> {
+    fn wake_waiters(&mut self, event: &Condvar) -> Vec<Arc<Parker>> {
         let mut woken = Vec::new();
         let (messages, has_ended) = (self.inbox, self.has_ended);
         let available = Available { messages, has_ended, ..Available::default() };
@@ -102,7 +102,7 @@ impl Endpoint {
 
     /// Unlocks the endpoint.
     fn unlock(&self, mut state: MutexGuard<'_, State>) {
-        let woken = state.settle(&self.event);
+        let woken = state.wake_waiters(&self.event);
         drop(state);
         woken.iter().for_each(|parker| parker.unpark());
     }
@@ -245,12 +245,11 @@ fn loom_loop_that_leaves_passes_wakeup_on() {
 fn loom_reader_hands_descriptor_over() {
     check(|| {
         let endpoint = Arc::new(Endpoint::default());
-        let [receiver, leaver] = [(Operation::Receive, None), (Operation::Take, Some(1))].map(
-            |(operation, max_sleeps)| {
+        let [receiver, leaver] = [(Operation::Receive, None), (Operation::AcquireBuffer, Some(1))]
+            .map(|(operation, max_sleeps)| {
                 let endpoint = Arc::clone(&endpoint);
                 thread::spawn(move || endpoint.wait_for(WaiterKind::Thread, operation, max_sleeps))
-            },
-        );
+            });
         endpoint.interrupt();
         endpoint.arrive();
         assert!(receiver.join().expect("no thread panics"), "receiver should get the message");
@@ -264,7 +263,7 @@ fn loom_reader_hands_descriptor_over() {
 fn loom_reader_wakes_other_operation() {
     check(|| {
         let endpoint = Arc::new(Endpoint::default());
-        let [other, receiver] = [Operation::Take, Operation::Receive].map(|operation| {
+        let [other, receiver] = [Operation::AcquireBuffer, Operation::Receive].map(|operation| {
             let endpoint = Arc::clone(&endpoint);
             thread::spawn(move || endpoint.wait_for(WaiterKind::Thread, operation, None))
         });
@@ -283,13 +282,14 @@ fn loom_reader_wakes_other_operation() {
 fn loom_sleeper_relies_on_other_arming() {
     check(|| {
         let endpoint = Arc::new(Endpoint::default());
-        let [other, receiver] =
-            [(WaiterKind::EventLoop, Operation::Take), (WaiterKind::Task, Operation::Receive)].map(
-                |(kind, operation)| {
-                    let endpoint = Arc::clone(&endpoint);
-                    thread::spawn(move || endpoint.wait_for(kind, operation, None))
-                },
-            );
+        let [other, receiver] = [
+            (WaiterKind::EventLoop, Operation::AcquireBuffer),
+            (WaiterKind::Task, Operation::Receive),
+        ]
+        .map(|(kind, operation)| {
+            let endpoint = Arc::clone(&endpoint);
+            thread::spawn(move || endpoint.wait_for(kind, operation, None))
+        });
         endpoint.arrive();
         assert!(receiver.join().expect("no thread panics"), "receiver should get the message");
         endpoint.end();

@@ -86,13 +86,13 @@ impl Available {
         let may_be_done = match awaited.operation {
             _ if self.has_ended => return true,
             Operation::Receive => return self.messages > 0,
-            Operation::Take => return self.buffers > 0,
+            Operation::AcquireBuffer => return self.buffers > 0,
             Operation::Flush => return self.is_flushed,
             Operation::Close => return self.closes,
             Operation::Send
             | Operation::Write
             | Operation::Read
-            | Operation::Change
+            | Operation::Atomic
             | Operation::Export => self.has_completed,
             Operation::Resolve | Operation::Join => self.has_answer,
         };
@@ -103,7 +103,7 @@ impl Available {
     fn take(&mut self, operation: Operation) {
         match operation {
             Operation::Receive => self.messages = self.messages.saturating_sub(1),
-            Operation::Take => self.buffers = self.buffers.saturating_sub(1),
+            Operation::AcquireBuffer => self.buffers = self.buffers.saturating_sub(1),
             _ => {}
         }
     }
@@ -142,7 +142,7 @@ const FOR_OTHERS: usize = 2;
 fn purpose(operation: Operation) -> usize {
     match operation {
         Operation::Receive => FOR_MESSAGE,
-        Operation::Take => FOR_BUFFER,
+        Operation::AcquireBuffer => FOR_BUFFER,
         _ => FOR_OTHERS,
     }
 }
@@ -274,7 +274,7 @@ impl<W> WaiterList<W> {
     }
 
     /// Puts event loops without a result to sleep, so that a new change wakes them.
-    pub(in crate::endpoint) fn rest_loops(
+    pub(in crate::endpoint) fn put_loops_to_sleep(
         &mut self,
         is_ready: impl Fn(Awaited) -> bool,
         waker: impl Fn() -> W,

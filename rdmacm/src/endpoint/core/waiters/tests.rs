@@ -25,7 +25,7 @@ fn messages(messages: usize) -> Available {
 
 #[test]
 fn each_message_wakes_one_waiter() {
-    let (mut list, _) = sleeping(&[RECEIVE, Operation::Take, RECEIVE, RECEIVE]);
+    let (mut list, _) = sleeping(&[RECEIVE, Operation::AcquireBuffer, RECEIVE, RECEIVE]);
     assert_eq!(woken(&mut list, messages(1)), [0]);
     assert!(woken(&mut list, messages(1)).is_empty(), "the first one will take it");
     assert_eq!(woken(&mut list, messages(3)), [2, 3]);
@@ -61,7 +61,7 @@ fn change_for_one_operation_wakes_no_other() {
         (Operation::Send, Available { has_completed: true, ..available() }),
         (Operation::Resolve, Available { has_answer: true, ..available() }),
     ] {
-        let (mut list, _) = sleeping(&[RECEIVE, operation, Operation::Take, operation]);
+        let (mut list, _) = sleeping(&[RECEIVE, operation, Operation::AcquireBuffer, operation]);
         assert_eq!(woken(&mut list, available), [1, 3], "{operation:?}");
     }
 }
@@ -73,7 +73,7 @@ fn threads_without_reader_get_successor() {
         list.wake_successor(has_reader, || is_unarmed, |_, number| woken = Some(number));
         woken
     };
-    let (mut list, ids) = sleeping(&[RECEIVE, Operation::Take]);
+    let (mut list, ids) = sleeping(&[RECEIVE, Operation::AcquireBuffer]);
     assert_eq!(successor(&mut list, true, false), None);
     assert_eq!(successor(&mut list, false, false), Some(0));
     assert_eq!(successor(&mut list, false, false), None, "one is awake");
@@ -90,7 +90,7 @@ fn threads_without_reader_get_successor() {
 
 #[test]
 fn interest_covers_all_waiters() {
-    let (mut list, ids) = sleeping(&[RECEIVE, RECEIVE, Operation::Take]);
+    let (mut list, ids) = sleeping(&[RECEIVE, RECEIVE, Operation::AcquireBuffer]);
     assert_eq!(list.interest(None), Some(Interest::All));
     list.remove(ids[2]);
     assert_eq!(list.interest(None), Some(Interest::Messages));
@@ -117,10 +117,10 @@ fn loop_without_message_is_not_awake() {
     let mut list = WaiterList::default();
     let id = list.add(RECEIVE.into(), WaiterKind::EventLoop);
     assert_eq!(list.find_loop(RECEIVE.into()), Some(id));
-    assert_eq!(list.find_loop(Operation::Take.into()), None);
+    assert_eq!(list.find_loop(Operation::AcquireBuffer.into()), None);
     for is_ready in [true, false] {
         assert!(list.has_awake_loop());
-        list.rest_loops(|_| is_ready, || 0);
+        list.put_loops_to_sleep(|_| is_ready, || 0);
     }
     assert!(list.has_loop() && !list.has_awake_loop());
     assert_eq!(woken(&mut list, messages(1)), [0]);
@@ -193,7 +193,7 @@ fn awake_thread_is_known_to_others() {
 /// A thread that waits for a buffer does not count, nor does an event loop.
 #[test]
 fn only_awake_takers_count_against_messages() {
-    let (mut list, ids) = sleeping(&[RECEIVE, Operation::Take, RECEIVE]);
+    let (mut list, ids) = sleeping(&[RECEIVE, Operation::AcquireBuffer, RECEIVE]);
     let event_loop = list.add(RECEIVE.into(), WaiterKind::EventLoop);
     list.set_awake(ids[1]);
     list.set_awake(ids[0]);

@@ -2,7 +2,7 @@
 
 use super::event::{End, Event};
 use super::group::PollGroup;
-use super::link::{Lack, Link, Phase};
+use super::link::{Link, MissingResource, Phase};
 use super::member_table::Member;
 use super::sending::ended;
 #[cfg(doc)]
@@ -114,7 +114,7 @@ impl PollGroup {
     }
 
     /// Ends a member for which connecting has failed.
-    pub(super) fn fail(&mut self, member: Member, error: Error) {
+    pub(super) fn fail_attempt(&mut self, member: Member, error: Error) {
         let Some(link) = self.members.get_mut(member) else { return };
         let error = match link.server() {
             Some(server) => error.with_peer(server),
@@ -189,7 +189,7 @@ impl PollGroup {
     fn take(&mut self, member: Member) -> Option<Link> {
         let number = self.members.get(member)?.qp_num();
         let link = self.members.remove(member, number)?;
-        self.lacking -= usize::from(link.lack != Lack::Nothing);
+        self.unwritable_members -= usize::from(link.missing != MissingResource::None);
         Some(link)
     }
 

@@ -52,7 +52,7 @@ impl PollGroup {
         let deadline = deadline_after(timeout);
         let (id, param, trace) = incoming.into_parts();
         self.check_device(&id)?;
-        self.admit()?;
+        self.reserve_completions()?;
         id.migrate(&self.channel)?;
         self.poll_late_completions()?;
         let qp = self.create_qp(&id)?;
@@ -93,7 +93,7 @@ impl PollGroup {
     /// - [`ErrorKind::NotOwner`] after a fork.
     pub fn connect(&mut self, connector: &Connector, server: impl ToAddresses) -> Result<Member> {
         self.check_process(ADD)?;
-        self.admit()?;
+        self.reserve_completions()?;
         let total_deadline = connector.total_deadline();
         let (id, connect_attempt, deadline, trace) =
             connector.start_resolving(&self.channel, server.to_target().resolve()?[0])?;
@@ -141,13 +141,16 @@ impl PollGroup {
         if context == *own {
             return Ok(());
         }
-        let [theirs, ours] = [&context, own].map(|context| context.device().name().to_owned());
-        let reason = format!("the connection is over {theirs}, but the group is over {ours}");
+        let [connection_device, group_device] =
+            [&context, own].map(|context| context.device().name().to_owned());
+        let reason = format!(
+            "the connection is over {connection_device}, but the group is over {group_device}"
+        );
         Err(Error::invalid(ADD, GROUP, reason))
     }
 
     /// Makes room for the completions of one more member.
-    fn admit(&mut self) -> Result<()> {
+    fn reserve_completions(&mut self) -> Result<()> {
         let members = u32::try_from(self.members.len() + 1).unwrap_or(u32::MAX);
         let (needed, cq) = (self.config.send_completions(members), &self.resources.send_cq);
         if needed <= cq.capacity() {
@@ -198,7 +201,7 @@ impl PollGroup {
             (None, _) => self.on_established(member, event),
         };
         if let Err(error) = advanced {
-            self.fail(member, error);
+            self.fail_attempt(member, error);
         }
     }
 
@@ -293,7 +296,7 @@ impl PollGroup {
         for member in late {
             let Some(link) = self.members.get(member) else { continue };
             let error = link.timeout_error();
-            self.fail(member, error);
+            self.fail_attempt(member, error);
         }
         if !is_needed {
             self.attempts_timer = None;

@@ -58,7 +58,7 @@ impl ForgedGroup {
         let (commands, written) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).expect("a pipe");
         fcntl(&written, FcntlArg::F_SETPIPE_SZ(PAGE)).expect("the pipe should hold a page");
         let (is_iwarp, channel) = (capabilities.qp_follows_connection, channel_on(written));
-        let group = PollGroup::over(&context, is_iwarp, completions, channel, config);
+        let group = PollGroup::with_context(&context, is_iwarp, completions, channel, config);
         Self {
             group: group.expect("a group"),
             device,

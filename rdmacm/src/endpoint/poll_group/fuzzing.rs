@@ -14,7 +14,7 @@ use super::config::PollGroupConfig;
 use super::event::Event;
 use super::forged::{ESTABLISHED, ForgedGroup};
 use super::group::PollGroup;
-use super::link::{Lack, Phase};
+use super::link::{MissingResource, Phase};
 use super::member_table::Member;
 use super::{Message, SendBuffer};
 use crate::driver::Capabilities;
@@ -47,7 +47,7 @@ struct World {
     /// Members whose end the program has not received.
     open_members: Vec<Member>,
     /// Members that could not send, and had no [`Event::Writable`] since then.
-    lacking: BTreeSet<Member>,
+    unwritable_members: BTreeSet<Member>,
     /// Members that had [`Event::Writable`] after their last attempt to send.
     writable: BTreeSet<Member>,
     /// The number of receive buffers, with the reserve.
@@ -95,7 +95,7 @@ impl World {
             forged,
             members: BTreeMap::new(),
             open_members: Vec::new(),
-            lacking: BTreeSet::new(),
+            unwritable_members: BTreeSet::new(),
             writable: BTreeSet::new(),
             receives,
             is_polled: false,
@@ -139,7 +139,7 @@ impl World {
                     Ok(()) => drop(self.writable.remove(&member)),
                     Err(error) if *error.kind() == ErrorKind::WouldBlock => {
                         self.writable.remove(&member);
-                        self.lacking.insert(member);
+                        self.unwritable_members.insert(member);
                     }
                     // The buffer that the event offered stays free until the next poll.
                     Err(_) => {}
@@ -227,24 +227,32 @@ impl World {
         if !self.is_polled || self.forged.is_readable() {
             return;
         }
-        let PollGroup { members, resources, lacking, is_removed, ending, events, returns, .. } =
-            &mut self.forged.group;
+        let PollGroup {
+            members,
+            resources,
+            unwritable_members,
+            is_removed,
+            ending,
+            events,
+            returns,
+            ..
+        } = &mut self.forged.group;
         assert!(ending.is_empty() && events.is_empty(), "no end or event should be pending");
         assert!(*is_removed || resources.unposted.is_empty(), "all buffers should be posted");
-        let (free, mut lacks) = (resources.free_sends.len(), 0);
+        let (free, mut expected) = (resources.free_sends.len(), 0);
         for (member, link) in members.iter_mut() {
-            let lack = link.lack;
-            lacks += usize::from(lack != Lack::Nothing);
-            let misses_place = lack == Lack::Place && link.core.has_free_buffer();
-            let misses_buffer = lack == Lack::Buffer && free > self.writable.len();
-            let misses_return = lack != Lack::Nothing && returns.has_send();
+            let missing = link.missing;
+            expected += usize::from(missing != MissingResource::None);
+            let misses_place = missing == MissingResource::Place && link.core.has_free_buffer();
+            let misses_buffer = missing == MissingResource::Buffer && free > self.writable.len();
+            let misses_return = missing != MissingResource::None && returns.has_send();
             let misses = misses_place || misses_buffer || misses_return;
-            assert!(!(link.is_open() && misses), "{member} can send: {lack:?}");
+            assert!(!(link.is_open() && misses), "{member} can send: {missing:?}");
             assert!(!(link.wants_sent && link.core.has_sent_all()), "{member} has sent all");
             let is_closing = link.phase == Phase::Closing && link.core.end().is_none();
             assert!(!(is_closing && link.core.has_sent_all()), "{member} has closed");
         }
-        assert_eq!(*lacking, lacks);
+        assert_eq!(*unwritable_members, expected);
     }
 
     /// Handles events as a program does, and asserts that the state of their members permits them.
@@ -273,7 +281,7 @@ impl World {
                 }
                 Event::Writable(_) => {
                     assert!(seen.is_established);
-                    assert!(self.lacking.remove(&member), "{member} has waited to send");
+                    assert!(self.unwritable_members.remove(&member), "{member} has waited to send");
                     self.writable.insert(member);
                 }
                 Event::Sent(_) => assert!(seen.is_established),
@@ -296,10 +304,10 @@ impl World {
             self.take(events);
             self.messages.clear();
         }
-        let PollGroup { members, resources, lacking, .. } = &self.forged.group;
+        let PollGroup { members, resources, unwritable_members, .. } = &self.forged.group;
         assert!(members.len() == 0 && self.members.values().all(|seen| seen.has_ended));
         assert_eq!(resources.free_sends.len(), SENDS as usize);
         assert_eq!(resources.unposted.len() + resources.receives.posted(), self.receives);
-        assert_eq!(*lacking, 0);
+        assert_eq!(*unwritable_members, 0);
     }
 }

@@ -95,7 +95,7 @@ pub struct PollGroup {
     pub(super) attempts_timer: Option<Timer>,
     pub(super) keep_alive_timer: Option<Timer>,
     /// The number of members for which there was no buffer or no place.
-    pub(super) lacking: usize,
+    pub(super) unwritable_members: usize,
     /// `true` if the device was removed: nothing can be posted, and nothing completes any more.
     pub(super) is_removed: bool,
     /// `true` if a completion queue may have completions of a queue pair that was destroyed.
@@ -124,7 +124,7 @@ impl PollGroup {
         let context = Context::shared(device)?;
         let is_iwarp = context.transport() == Transport::Iwarp;
         let completions = CompletionChannel::new(&context)?;
-        Self::over(&context, is_iwarp, completions, EventChannel::new()?, config)
+        Self::with_context(&context, is_iwarp, completions, EventChannel::new()?, config)
     }
 
     /// Returns the epoll instance of the group, for a runtime that watches it.
@@ -133,7 +133,7 @@ impl PollGroup {
     }
 
     /// Creates a group whose events arrive on `completions` and `channel`.
-    pub(super) fn over(
+    pub(super) fn with_context(
         context: &Context,
         is_iwarp: bool,
         completions: CompletionChannel,
@@ -182,7 +182,7 @@ impl PollGroup {
             waiting: VecDeque::new(),
             attempts_timer: None,
             keep_alive_timer,
-            lacking: 0,
+            unwritable_members: 0,
             is_removed: false,
             has_late_completions: false,
             unread_calls: 0,

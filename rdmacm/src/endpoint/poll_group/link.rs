@@ -59,8 +59,8 @@ pub(super) struct Attempt {
 
 /// The resource that a member lacks since [`WouldBlock`](ErrorKind::WouldBlock) was returned to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lack {
-    Nothing,
+pub(super) enum MissingResource {
+    None,
     /// A place in its send queue.
     Place,
     /// A buffer of the group: the member is in the queue of those that wait for one.
@@ -84,7 +84,7 @@ pub(super) struct Link {
     pub(super) held: u32,
     /// The poll of the group in which the last message arrived: see [`Starvation`](super::starvation::Starvation).
     pub(super) last_poll: u64,
-    pub(super) lack: Lack,
+    pub(super) missing: MissingResource,
     /// `true` if the program wants to know when all messages have been sent.
     pub(super) wants_sent: bool,
     /// `true` if the member has connected over iWARP and still posts empty writes.
@@ -137,7 +137,7 @@ impl Link {
             attempt: Some(Box::new(attempt)),
             held: 0,
             last_poll: 0,
-            lack: Lack::Nothing,
+            missing: MissingResource::None,
             wants_sent: false,
             writes_first,
             is_ending: false,
@@ -158,8 +158,8 @@ impl Link {
     }
 
     /// Records the resource that the member lacks, and returns `true` if it has lacked none before.
-    pub(super) fn set_lack(&mut self, lack: Lack) -> bool {
-        std::mem::replace(&mut self.lack, lack) == Lack::Nothing
+    pub(super) fn set_missing(&mut self, missing: MissingResource) -> bool {
+        std::mem::replace(&mut self.missing, missing) == MissingResource::None
     }
 
     /// Returns `true` if the reason of the end is known, which no event changes.

@@ -75,8 +75,9 @@ impl PollGroup {
         for round in 1.. {
             let ready = self.read_ready_sources(Some(Instant::now()))?;
             // Rounded up: a group without any posted receive is short of receives.
-            let is_short = self.resources.receives.posted() < self.starvation.full().div_ceil(2);
-            if !self.arm(is_short || self.lacking > 0)? && !ready.is_any() {
+            let is_short =
+                self.resources.receives.posted() < self.starvation.max_posted().div_ceil(2);
+            if !self.arm(is_short || self.unwritable_members > 0)? && !ready.is_any() {
                 break;
             }
             self.advance()?;

@@ -5,7 +5,7 @@ use super::buffer::{SendBuffer, check_length};
 use super::config::PollGroupConfig;
 use super::event::Event;
 use super::group::PollGroup;
-use super::link::{Lack, Phase};
+use super::link::{MissingResource, Phase};
 use super::member_table::Member;
 use super::resources::{MemberBuffer, MemberIo};
 use crate::endpoint::operation::Operation;
@@ -50,7 +50,7 @@ impl PollGroup {
         self.check_open(member)?;
         let (length, operation) = (buffer.len(), buffer.operation());
         let (memory, index) = buffer.take();
-        self.post_over(member, MemberBuffer::new(index, Some(memory)), length, operation)
+        self.post_buffer(member, MemberBuffer::new(index, Some(memory)), length, operation)
     }
 
     /// Copies `bytes` into a buffer and posts it.
@@ -65,7 +65,7 @@ impl PollGroup {
         let mut buffer = self.acquire(member)?;
         let memory = buffer.memory.as_deref_mut().unwrap_or_default();
         memory[..bytes.len()].copy_from_slice(bytes);
-        self.post_over(member, buffer, bytes.len(), SendOperation::Send)
+        self.post_buffer(member, buffer, bytes.len(), SendOperation::Send)
     }
 
     /// Requests one [`Event::Sent`] when all posted messages of the member have been sent.
@@ -109,18 +109,18 @@ impl PollGroup {
 
     fn try_acquire(&mut self, member: Member) -> Result<MemberBuffer> {
         self.check_process(SEND)?;
-        let Self { members, resources, waiting, lacking, .. } = self;
+        let Self { members, resources, waiting, unwritable_members, .. } = self;
         let Some(link) = members.get_mut(member) else { return Err(ended(SEND, member)) };
         if link.phase.awaited().is_some() && !link.is_ending {
-            *lacking += usize::from(link.set_lack(Lack::Place));
+            *unwritable_members += usize::from(link.set_missing(MissingResource::Place));
             return Err(Error::would_block(&NO_BUFFER));
         }
         if !link.is_open() {
             return Err(link.error(SEND, ErrorKind::Disconnected));
         }
         let Some(Ok(mut place)) = link.core.acquire_buffer() else {
-            if link.lack == Lack::Nothing {
-                *lacking += usize::from(link.set_lack(Lack::Place));
+            if link.missing == MissingResource::None {
+                *unwritable_members += usize::from(link.set_missing(MissingResource::Place));
             }
             return Err(Error::would_block(&NO_BUFFER));
         };
@@ -128,8 +128,8 @@ impl PollGroup {
             Some(memory) => place.memory = Some(memory),
             None => {
                 link.core.return_buffer(place);
-                if link.lack != Lack::Buffer {
-                    *lacking += usize::from(link.set_lack(Lack::Buffer));
+                if link.missing != MissingResource::Buffer {
+                    *unwritable_members += usize::from(link.set_missing(MissingResource::Buffer));
                     waiting.push_back(member);
                 }
                 return Err(Error::would_block(&NO_BUFFER));
@@ -146,7 +146,7 @@ impl PollGroup {
         }
     }
 
-    fn post_over(
+    fn post_buffer(
         &mut self,
         member: Member,
         buffer: MemberBuffer,
@@ -176,14 +176,14 @@ impl PollGroup {
         while free > 0 {
             let Some(member) = self.waiting.pop_front() else { break };
             let Some(link) = self.members.get_mut(member) else { continue };
-            if link.lack == Lack::Buffer && link.phase == Phase::Established {
+            if link.missing == MissingResource::Buffer && link.phase == Phase::Established {
                 if !link.core.has_free_buffer() {
                     // The member took its last place after the call that found no buffer.
-                    link.lack = Lack::Place;
+                    link.missing = MissingResource::Place;
                     continue;
                 }
-                link.lack = Lack::Nothing;
-                self.lacking -= 1;
+                link.missing = MissingResource::None;
+                self.unwritable_members -= 1;
                 self.events.push_back(Event::Writable(member));
                 free -= 1;
             }
@@ -199,8 +199,8 @@ impl PollGroup {
     /// Lets a member that waits for a place wait for a buffer instead, if it has a place now.
     pub(super) fn queue_for_buffer(&mut self, member: Member) {
         let Some(link) = self.members.get_mut(member) else { return };
-        if link.lack == Lack::Place && link.is_open() && link.core.has_free_buffer() {
-            link.lack = Lack::Buffer;
+        if link.missing == MissingResource::Place && link.is_open() && link.core.has_free_buffer() {
+            link.missing = MissingResource::Buffer;
             self.waiting.push_back(member);
         }
     }

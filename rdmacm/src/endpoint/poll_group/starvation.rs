@@ -9,7 +9,7 @@
 #[derive(Debug, Default)]
 pub(super) struct Starvation {
     /// The number of receives that are posted when the program holds no message.
-    full: usize,
+    max_posted: usize,
     /// The number of receives that were posted at the last poll, which left the completion queue empty.
     ready: usize,
     /// The number of polls that returned messages.
@@ -21,12 +21,12 @@ pub(super) struct Starvation {
 impl Starvation {
     /// Creates the detector of a group that has posted `ready` receives.
     pub(super) fn new(ready: usize) -> Self {
-        Self { full: ready, ready, ..Self::default() }
+        Self { max_posted: ready, ready, ..Self::default() }
     }
 
     /// Returns the number of receives that are posted when the program holds no message.
-    pub(super) fn full(&self) -> usize {
-        self.full
+    pub(super) fn max_posted(&self) -> usize {
+        self.max_posted
     }
 
     /// Returns the number of the current poll, for a new member or one with a new message.

@@ -37,7 +37,7 @@ pub(super) fn find(
         if !device.is(guid, index) {
             return Ok(None);
         }
-        if uverbs.map(|uverbs| device.have(uverbs)).is_err() {
+        if uverbs.map(|uverbs| device.set_uverbs(uverbs)).is_err() {
             uverbs_by_sysfs(&sources.sysfs, vec![&mut device])?;
         }
         return Ok(Some(device));
@@ -61,7 +61,7 @@ fn complete(sources: &mut Sources, devices: &mut [Device]) -> Result<()> {
     let mut silent = Vec::new();
     for device in devices {
         match uverbs_by_netlink(sources, device) {
-            Ok(uverbs) => device.have(uverbs),
+            Ok(uverbs) => device.set_uverbs(uverbs),
             Err(_) => silent.push(device),
         }
     }
@@ -70,8 +70,9 @@ fn complete(sources: &mut Sources, devices: &mut [Device]) -> Result<()> {
 
 /// Returns all devices without drivers and uverbs devices, which saves one request per device.
 pub(super) fn devices(sources: &mut Sources) -> Result<Vec<Device>> {
-    by_netlink(sources)
-        .or_else(|failure| by_sysfs(&sources.sysfs).ok_or_else(|| no_list(failure, &sources.sysfs)))
+    by_netlink(sources).or_else(|failure| {
+        by_sysfs(&sources.sysfs).ok_or_else(|| no_list_error(failure, &sources.sysfs))
+    })
 }
 
 impl Device {
@@ -93,7 +94,7 @@ impl Device {
     }
 
     /// Takes the result of [`uverbs_from_netlink`] for the device.
-    fn have(&mut self, (uverbs, driver): Uverbs) {
+    fn set_uverbs(&mut self, (uverbs, driver): Uverbs) {
         (self.uverbs, self.driver) = (Some(uverbs), driver);
     }
 
@@ -173,7 +174,7 @@ fn uverbs_by_sysfs(sysfs: &Directory, devices: Vec<&mut Device>) -> Result<()> {
 }
 
 /// Returns the error if neither netlink nor sysfs has a result.
-fn no_list(failure: Failure, sysfs: &Directory) -> Error {
+fn no_list_error(failure: Failure, sysfs: &Directory) -> Error {
     const OPERATION: &str = "list the RDMA devices";
     let errno = match failure {
         // The process or the machine lacks a resource, regardless of the loaded modules.

@@ -117,7 +117,7 @@ fn add_by(sources: &mut Sources, name: &str, link_type: LinkType, netdev: &str) 
         .string(nl::RDMA_NLDEV_ATTR_NDEV_NAME, netdev);
     let done = sources.netlink().and_then(|netlink| netlink.command(request));
     done.map_err(|failure| {
-        explained(failure, OPERATION, subject, |errno| match (errno, link_type) {
+        with_errno_hint(failure, OPERATION, subject, |errno| match (errno, link_type) {
             (Errno::ENODEV, _) => Some("there is no network device of that name here"),
             (Errno::EEXIST, _) => Some("the network device has a link of this type already"),
             (Errno::ENFILE, _) => Some("another RDMA device has that name"),
@@ -170,7 +170,7 @@ fn delete_by(sources: &mut Sources, name: &str) -> Result<()> {
         Request::new(nl::RDMA_NLDEV_CMD_DELLINK).u32(nl::RDMA_NLDEV_ATTR_DEV_INDEX, index);
     let done = sources.netlink().and_then(|netlink| netlink.command(request));
     done.map_err(|failure| {
-        explained(failure, OPERATION, name.to_owned(), |errno| match errno {
+        with_errno_hint(failure, OPERATION, name.to_owned(), |errno| match errno {
             Errno::EINVAL => Some("only software devices can be deleted"),
             Errno::EPERM => Some(NEEDS_ADMIN),
             _ => None,
@@ -196,7 +196,7 @@ fn check_name(name: &str, size: usize, what: &str) -> Option<String> {
 }
 
 /// Returns the error with a hint on the meaning of its errno in this operation.
-fn explained(
+fn with_errno_hint(
     failure: Failure,
     operation: &'static str,
     subject: String,

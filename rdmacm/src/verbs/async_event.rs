@@ -71,7 +71,7 @@ impl Context {
         }
         let now = Some(Instant::now());
         for _ in 0..MAX_READS {
-            let read = self.async_file().next_by(self, now, |read| Some(*read));
+            let read = self.async_file().next_before(self, now, |read| Some(*read));
             // The program gets this error when it reads events itself.
             let Ok(Some(read)) = read else { break };
             self.record(&read);
@@ -127,7 +127,7 @@ impl AsyncEventChannel {
             return Ok(Some(event));
         }
         let deadline = Instant::now().checked_add(timeout);
-        self.context.async_file().next_by(&self.context, deadline, |read| self.take(read))
+        self.context.async_file().next_before(&self.context, deadline, |read| self.take(read))
     }
 
     /// Enables or disables non-blocking mode of [`get_event`](Self::get_event).
@@ -245,10 +245,10 @@ fn kind(event_type: ib_event_type) -> Kind {
 
 /// An object that an event concerns, and the value that acknowledges the event if that is still
 /// due.
-type Named = (Token, Option<Unacknowledged>);
+type TrackedObject = (Token, Option<Unacknowledged>);
 
 /// Counts an event as passed to the program.
-pub(super) fn track(number: u64) -> Option<Named> {
+pub(super) fn track(number: u64) -> Option<TrackedObject> {
     reporter::track(number).map(|(token, unacknowledged)| (token, Some(unacknowledged)))
 }
 
@@ -257,7 +257,7 @@ pub(super) fn track(number: u64) -> Option<Named> {
 /// `name` looks up the object by its number.
 pub(super) fn event(
     read: &ib_uverbs_async_event_desc,
-    name: impl Fn(u64) -> Option<Named>,
+    name: impl Fn(u64) -> Option<TrackedObject>,
 ) -> Option<AsyncEvent> {
     let (event_type, number) = (read.event_type, read.element.get());
     let object = |element: fn(Token) -> AsyncElement| {

@@ -47,7 +47,7 @@ pub struct BufferedQueuePair {
     posted: InFlightTable<RegisteredBuffer>,
     companions: Companions,
     /// Storage for the completions of one poll.
-    done: [Completion; FEW],
+    done: [Completion; SMALL_BATCH],
 }
 
 /// The error of a failed post, with the buffer that could not be posted.
@@ -167,7 +167,7 @@ impl BufferedQueuePair {
         );
         if !is_over_the_buffer {
             let reason = "only sends, writes, reads, `CompareSwap` and `FetchAdd` use a buffer; post datagrams with `post_send_to`";
-            return Err(self.unfit(buffer, libc::EINVAL, reason));
+            return Err(self.refused_post(buffer, libc::EINVAL, reason));
         }
         let (wr_id, sge) = self.put(buffer, length)?;
         self.post(wr_id, sge, operation)
@@ -221,7 +221,7 @@ impl BufferedQueuePair {
     ) -> Result<(), PostBufferError> {
         if !request.region.is_over_memory() {
             let reason = "the memory region must be over a `DmaMemory`";
-            return Err(self.unfit(buffer, libc::EINVAL, reason));
+            return Err(self.refused_post(buffer, libc::EINVAL, reason));
         }
         let (wr_id, _) = self.put(buffer, 0)?;
         self.companions
@@ -296,7 +296,7 @@ impl BufferedQueuePair {
         length: usize,
     ) -> Result<(u64, Sge), PostBufferError> {
         if buffer.pd() != self.qp().pd() {
-            return Err(self.unfit(
+            return Err(self.refused_post(
                 buffer,
                 libc::EINVAL,
                 "the buffer belongs to another protection domain",
@@ -307,7 +307,7 @@ impl BufferedQueuePair {
         };
         match self.posted.put(buffer) {
             Ok(wr_id) => Ok((wr_id, sge)),
-            Err(buffer) => Err(self.unfit(buffer, libc::ENOMEM, "the queues are full")),
+            Err(buffer) => Err(self.refused_post(buffer, libc::ENOMEM, "the queues are full")),
         }
     }
 
@@ -315,11 +315,11 @@ impl BufferedQueuePair {
     #[cold]
     fn too_long(&self, buffer: RegisteredBuffer, length: usize) -> PostBufferError {
         let reason = format!("length {length} exceeds the {} bytes of the buffer", buffer.len());
-        self.unfit(buffer, libc::EINVAL, reason)
+        self.refused_post(buffer, libc::EINVAL, reason)
     }
 
     #[cold]
-    fn unfit(
+    fn refused_post(
         &self,
         buffer: RegisteredBuffer,
         errno: i32,
@@ -449,10 +449,10 @@ fn tables(qp_type: QpType, caps: QueuePairCaps) -> (InFlightTable<RegisteredBuff
 const MOST_DATAGRAMS: u32 = 1 << 16;
 
 /// Number of completions for which there is always room.
-const FEW: usize = 2;
+const SMALL_BATCH: usize = 2;
 
 /// Number of completions that are polled at once if there are more.
-const MANY: usize = 32;
+const LARGE_BATCH: usize = 32;
 
 /// Passes completions of queue pair `number`, polled by `poll_ring`, to `each`.
 #[inline(always)]
@@ -484,7 +484,7 @@ fn poll_many(
     poll_ring: &mut impl FnMut(&mut [Completion]) -> Result<usize>,
     each: &mut impl FnMut(RegisteredBuffer, &Completion),
 ) -> Result<usize> {
-    let mut done = [Completion::default(); MANY];
+    let mut done = [Completion::default(); LARGE_BATCH];
     let mut polled = 0;
     // Requests may complete as fast as they are polled, so the number of posted requests bounds the
     // loop.

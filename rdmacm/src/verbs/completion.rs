@@ -285,7 +285,7 @@ impl CompletionQueue {
     pub(super) fn take_ring(&self) -> Result<AnyCqRing> {
         let mut ring = self.inner.ring.lock().map_err(|HeldByThisThread| self.polled_here())?;
         match &*ring {
-            AnyCqRing::Absent(why) => Err(self.poll_error(PollError::Absent(why))),
+            AnyCqRing::Absent(reason) => Err(self.poll_error(PollError::Absent(reason))),
             _ => Ok(mem::replace(&mut ring, AnyCqRing::Absent(POLLED_BY_BUFFERS))),
         }
     }
@@ -325,7 +325,7 @@ impl CompletionQueue {
         let ring = self.inner.ring.lock().map_err(|HeldByThisThread| self.polled_here())?;
         match *ring {
             // A guard would keep the owner of the ring from returning it.
-            AnyCqRing::Absent(why) => Err(self.poll_error(PollError::Absent(why))),
+            AnyCqRing::Absent(reason) => Err(self.poll_error(PollError::Absent(reason))),
             _ => Ok(Poller { inner: &self.inner, ring }),
         }
     }

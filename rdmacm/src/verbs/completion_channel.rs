@@ -53,10 +53,10 @@ impl CompletionChannel {
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn new(context: &Context) -> Result<Self> {
         const OPERATION: &str = "create";
-        const WHAT: &str = "a completion channel";
-        context.check_usable(OPERATION, || WHAT.to_owned())?;
-        let made = context.file().create_comp_channel();
-        let fd = made.map_err(|refused| context.refused(OPERATION, WHAT, refused))?;
+        const SUBJECT: &str = "a completion channel";
+        context.check_usable(OPERATION, || SUBJECT.to_owned())?;
+        let created = context.file().create_comp_channel();
+        let fd = created.map_err(|refused| context.refused(OPERATION, SUBJECT, refused))?;
         let file = EventFile::new(fd, &WAIT);
         let inner = Inner { context: context.clone(), file, queues: AtomicUsize::new(0) };
         Ok(Self { inner: Arc::new(inner) })
@@ -117,7 +117,7 @@ impl CompletionChannel {
     /// The errors of [`get_event`](Self::get_event), except [`ErrorKind::WouldBlock`].
     pub fn get_event_timeout(&self, timeout: Duration) -> Result<Option<CompletionEvent>> {
         let deadline = Instant::now().checked_add(timeout);
-        self.inner.file.next_by(self.context(), deadline, event)
+        self.inner.file.next_before(self.context(), deadline, event)
     }
 
     /// Reads and acknowledges the oldest events of a non-blocking channel, up to `MOST`.
@@ -135,8 +135,8 @@ impl CompletionChannel {
     }
 
     /// Reads and acknowledges one event, or returns `None` if there is none until `deadline`.
-    pub(super) fn drop_event_by(&self, deadline: Option<Instant>) -> Result<Option<()>> {
-        self.inner.file.next_by(self.context(), deadline, dropped)
+    pub(super) fn drop_event_before(&self, deadline: Option<Instant>) -> Result<Option<()>> {
+        self.inner.file.next_before(self.context(), deadline, dropped)
     }
 
     /// Enables or disables non-blocking mode of [`get_event`](Self::get_event).

@@ -348,15 +348,17 @@ impl Context {
         /// Number of entries requested first.
         ///
         /// Most devices have fewer, and a buffer of this size is cheap to clear.
-        const FEW: u16 = 64;
+        const INITIAL_CAPACITY: u16 = 64;
         /// Number of entries requested otherwise: as many as fit in 16 bits of length.
-        const MANY: u16 = 2047;
+        const MAX_CAPACITY: u16 = 2047;
         self.check_usable("query", || "the GID table".to_owned())?;
         let file = self.file();
-        device::gids_of_opened(&self.inner.device, port.into(), || match file.gid_table(FEW) {
-            // One of the causes is a table that has more entries.
-            Err(CommandError::Os(Errno::EINVAL)) => file.gid_table(MANY),
-            listed => listed,
+        device::gids_of_opened(&self.inner.device, port.into(), || {
+            match file.gid_table(INITIAL_CAPACITY) {
+                // One of the causes is a table that has more entries.
+                Err(CommandError::Os(Errno::EINVAL)) => file.gid_table(MAX_CAPACITY),
+                listed => listed,
+            }
         })
     }
 

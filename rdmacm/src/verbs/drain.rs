@@ -29,24 +29,24 @@ impl Draining<'_> {
         self.marker.as_ref().is_some_and(DrainMarker::has_completed)
     }
 
-    /// Posts the marker with `mark` unless it is posted, and returns `true` if it was posted by
-    /// this call.
+    /// Posts the marker with `post_marker` unless it is posted, and returns `true` if this call posted
+    /// it.
     ///
-    /// Does nothing if `hold` returns `None` because another thread holds the queue, or if the
+    /// Does nothing if `lock` returns `None` because another thread holds the queue, or if the
     /// queue has no room.
     fn post<Q>(
         &mut self,
-        hold: impl FnOnce() -> Option<Q>,
-        mark: impl FnOnce(&mut Q, u64) -> Posted,
+        lock: impl FnOnce() -> Option<Q>,
+        post_marker: impl FnOnce(&mut Q, u64) -> Posted,
     ) -> Posted<bool> {
         if self.marker.is_some() {
             return Ok(false);
         }
-        let Some(mut queue) = hold() else { return Ok(false) };
+        let Some(mut queue) = lock() else { return Ok(false) };
         let marker = DrainMarker::new(self.qp.number(), self.side, &self.qp.inner.life);
         // Registered before the post: another thread may poll the completion at once.
         self.cq.engine().expect_marker(marker.clone());
-        let outcome = mark(&mut queue, marker.wr_id());
+        let outcome = post_marker(&mut queue, marker.wr_id());
         match outcome {
             // If the doorbell was refused, the request is in the queue nevertheless.
             Ok(()) | Err(PostError::Command(_)) => self.marker = Some(marker),
@@ -142,10 +142,13 @@ impl QueuePair {
         loop {
             let [sends, receives] = &mut queues;
             if let Some(sends) = sends {
-                sends.post(|| self.free_send_queue(), SendQueueGuard::mark).map_err(refused)?;
+                sends
+                    .post(|| self.free_send_queue(), SendQueueGuard::post_marker)
+                    .map_err(refused)?;
             }
             if let Some(receives) = receives {
-                let posted = receives.post(|| self.free_receive_queue(), ReceiveQueueGuard::mark);
+                let posted =
+                    receives.post(|| self.free_receive_queue(), ReceiveQueueGuard::post_marker);
                 if posted.map_err(refused)? {
                     self.flush_if_error().map_err(refused)?;
                 }

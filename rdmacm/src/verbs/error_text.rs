@@ -128,7 +128,7 @@ impl Context {
     ) -> Error {
         match error {
             PollError::Absent(reason) => Error::invalid(operation, self.subject(what), reason),
-            PollError::Malformed(how) => Error::malformed(operation, self.subject(what), how),
+            PollError::Malformed(reason) => Error::malformed(operation, self.subject(what), reason),
             PollError::Command(refused) => self.refused(operation, what, refused),
         }
     }

@@ -56,14 +56,14 @@ impl EventFile {
         loop {
             owner.check_process(READ, self.wait.subject)?;
             let read = self.waiting.read(self.as_fd(), || self.read());
-            if let Some(event) = take(&self.whole(owner, read)?) {
+            if let Some(event) = take(&self.checked_event(owner, read)?) {
                 return Ok(event);
             }
         }
     }
 
     /// Returns the next event that `take` accepts, or `None` if there is none until `deadline`.
-    pub(super) fn next_by<D, E>(
+    pub(super) fn next_before<D, E>(
         &self,
         owner: &impl EventOwner,
         deadline: Option<Instant>,
@@ -76,7 +76,7 @@ impl EventFile {
         loop {
             let read = self.waiting.read_by(self.as_fd(), deadline, || self.read());
             let Some(read) = read.transpose() else { return Ok(None) };
-            if let Some(event) = take(&self.whole(owner, read)?) {
+            if let Some(event) = take(&self.checked_event(owner, read)?) {
                 return Ok(Some(event));
             }
         }
@@ -116,7 +116,7 @@ impl EventFile {
     }
 
     /// Returns the event that was read, or an error if its length is wrong.
-    fn whole<D>(
+    fn checked_event<D>(
         &self,
         owner: &impl EventOwner,
         read: Result<(D, usize), CommandError>,

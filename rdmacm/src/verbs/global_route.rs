@@ -115,7 +115,7 @@ impl DatagramSource {
             false => None,
             true => Some(
                 Header::parse(header)
-                    .map_err(|why| Error::invalid(OPERATION, "a datagram", why))?,
+                    .map_err(|reason| Error::invalid(OPERATION, "a datagram", reason))?,
             ),
         };
         Ok(Self {
@@ -177,8 +177,8 @@ impl DatagramSource {
         };
         let Some(header) = self.header else { return Ok(address) };
         if is_group(header.destination) {
-            let why = "it came to a multicast group, not to an address of the port";
-            return Err(Error::invalid(OPERATION, subject(), why));
+            let reason = "it came to a multicast group, not to an address of the port";
+            return Err(Error::invalid(OPERATION, subject(), reason));
         }
         let entries = context.gids(port)?;
         let meant = entries

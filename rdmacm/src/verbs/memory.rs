@@ -367,13 +367,13 @@ impl MemoryRegion {
     #[doc(alias = "ibv_rereg_mr")]
     pub unsafe fn reregister(&mut self, change: &ReregisterOptions<'_>) -> Result<()> {
         const OPERATION: &str = "re-register";
-        const WHAT: &str = "a memory region";
+        const SUBJECT: &str = "a memory region";
         let context = self.pd.context();
         // First: a lock that another thread held during the fork stays locked in the child.
-        context.check_usable(OPERATION, || WHAT.to_owned())?;
+        context.check_usable(OPERATION, || SUBJECT.to_owned())?;
         if change.pd.is_some_and(|pd| pd.context() != context) {
             let reason = "the protection domain is of another context";
-            return Err(Error::invalid(OPERATION, WHAT, reason));
+            return Err(Error::invalid(OPERATION, SUBJECT, reason));
         }
         let mut flags = ib_mr_rereg_flags::empty();
         flags.set(ib_mr_rereg_flags::IB_MR_REREG_PD, change.pd.is_some());
@@ -397,7 +397,7 @@ impl MemoryRegion {
         let keys = changed.map_err(|refused| {
             with_pinning_hint(context.refused_or_unsupported(
                 OPERATION,
-                WHAT,
+                SUBJECT,
                 "this change",
                 refused,
             ))
@@ -430,12 +430,12 @@ impl MemoryRegion {
     #[doc(alias = "ibv_dereg_mr")]
     pub fn destroy(self) -> Result<(), DestroyError<Self>> {
         const OPERATION: &str = "destroy";
-        const WHAT: &str = "a memory region";
+        const SUBJECT: &str = "a memory region";
         let context = self.pd.context();
         // First: a lock that another thread held during the fork stays locked in the child.
-        let destroyed = context.check_process(OPERATION, || WHAT.to_owned()).and_then(|()| {
+        let destroyed = context.check_process(OPERATION, || SUBJECT.to_owned()).and_then(|()| {
             let released = self.registration.release();
-            released.map_err(|refused| context.refused(OPERATION, WHAT, refused))
+            released.map_err(|refused| context.refused(OPERATION, SUBJECT, refused))
         });
         destroyed.map_err(|error| DestroyError::new(self, error))
     }

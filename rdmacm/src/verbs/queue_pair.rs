@@ -34,10 +34,10 @@ use crate::sync::HandoffMutex;
 const MODIFY: &str = "modify";
 
 /// Reason in errors about the receive queue of a queue pair that uses a shared receive queue.
-const SHARES: &str = "the queue pair has no receive queue of its own, but uses a shared one";
+const USES_SRQ: &str = "the queue pair has no receive queue of its own, but uses a shared one";
 
 /// Reason in errors about the receive queue of an XRC initiator.
-const INITIATES: &str = "an XRC initiator only sends";
+const ONLY_SENDS: &str = "an XRC initiator only sends";
 
 /// The capacities of a queue pair.
 ///
@@ -160,7 +160,7 @@ pub(super) struct Inner {
     /// Declared after `object`: dropped only when the kernel's queue pair has been destroyed.
     pub(super) life: Arc<()>,
     /// Taken after the kernel created the queue pair.
-    pub(super) made: CreationOrder,
+    pub(super) created: CreationOrder,
     reporter: EventSource,
     pd: ProtectionDomain,
     pub(super) send_cq: CompletionQueue,
@@ -231,31 +231,31 @@ impl QueuePair {
         init: &QueuePairInit<'_>,
     ) -> Result<Self> {
         const OPERATION: &str = "create";
-        const WHAT: &str = QUEUE_PAIR;
+        const SUBJECT: &str = QUEUE_PAIR;
         let context = pd.context();
-        context.check_process(OPERATION, || WHAT.to_owned())?;
+        context.check_process(OPERATION, || SUBJECT.to_owned())?;
         for cq in [init.send_cq, init.recv_cq] {
             if cq.context() != context {
                 let reason = "a completion queue is of another context";
-                return Err(Error::invalid(OPERATION, WHAT, reason));
+                return Err(Error::invalid(OPERATION, SUBJECT, reason));
             }
         }
         if init.srq.is_some_and(|srq| srq.context() != context) {
             let reason = "the shared receive queue is of another context";
-            return Err(Error::invalid(OPERATION, WHAT, reason));
+            return Err(Error::invalid(OPERATION, SUBJECT, reason));
         }
         match (qp_type, init.srq) {
             (QpType::IB_UVERBS_QPT_XRC_TGT, _) => {
                 let reason = "an XRC target has no queues and is in an XRC domain; create it with `XrcTarget::new`";
-                return Err(Error::invalid(OPERATION, WHAT, reason));
+                return Err(Error::invalid(OPERATION, SUBJECT, reason));
             }
             (QpType::IB_UVERBS_QPT_XRC_INI, Some(_)) => {
                 let reason = "an XRC initiator only sends and cannot use a shared receive queue";
-                return Err(Error::invalid(OPERATION, WHAT, reason));
+                return Err(Error::invalid(OPERATION, SUBJECT, reason));
             }
             (_, Some(srq)) if srq.number().is_some() => {
                 let reason = "only XRC targets can use a shared receive queue in an XRC domain";
-                return Err(Error::invalid(OPERATION, WHAT, reason));
+                return Err(Error::invalid(OPERATION, SUBJECT, reason));
             }
             _ => {}
         }
@@ -287,13 +287,13 @@ impl QueuePair {
         let NewQp { qp, response, send, recv, memory } =
             created.map_err(|error| context.queue_not_created(QUEUE_PAIR, error))?;
         let receive = recv.unwrap_or(AnyRecvRing::Absent(match qp_type {
-            QpType::IB_UVERBS_QPT_XRC_INI => INITIATES,
-            _ => SHARES,
+            QpType::IB_UVERBS_QPT_XRC_INI => ONLY_SENDS,
+            _ => USES_SRQ,
         }));
         let inner = Inner {
             object: Object::with_memory(context, response.qp_handle, memory),
             life: Arc::default(),
-            made: CreationOrder::now(),
+            created: CreationOrder::now(),
             reporter,
             pd: pd.clone(),
             send_cq: init.send_cq.clone(),

@@ -120,12 +120,14 @@ impl OwnedReceives {
         let srq = self.srq.as_ref().expect("only dropping takes the queue");
         let subject = || "a shared receive queue";
         let Some(entry) = entry(&buffer, buffer.len(), srq.pd()) else {
-            let reason = unfit_reason(&buffer, buffer.len(), srq.pd());
-            return Err(unfit(buffer, subject(), libc::EINVAL, reason));
+            let reason = refusal_reason(&buffer, buffer.len(), srq.pd());
+            return Err(refused_post(buffer, subject(), libc::EINVAL, reason));
         };
         let wr_id = match self.posted.put(buffer) {
             Ok(wr_id) => wr_id,
-            Err(buffer) => return Err(unfit(buffer, subject(), libc::ENOMEM, "the queue is full")),
+            Err(buffer) => {
+                return Err(refused_post(buffer, subject(), libc::ENOMEM, "the queue is full"));
+            }
         };
         let request = ReceiveRequest { wr_id, scatter: &[entry] };
         // SAFETY: the request names no memory except the buffer's. The buffer is in the table,
@@ -210,14 +212,14 @@ impl OwnedSends {
             let reason: Cow<'static, str> = match &buffer {
                 _ if !is_over_buffer => "only sends, writes and reads use a buffer".into(),
                 None => format!("a request over {length} bytes needs a buffer").into(),
-                Some(buffer) => unfit_reason(buffer, length, qp.pd()),
+                Some(buffer) => refusal_reason(buffer, length, qp.pd()),
             };
-            return Err(unfit(buffer, subject(), libc::EINVAL, reason));
+            return Err(refused_post(buffer, subject(), libc::EINVAL, reason));
         };
         let wr_id = match self.posted.put((number, buffer)) {
             Ok(wr_id) => wr_id,
             Err((_, buffer)) => {
-                return Err(unfit(buffer, subject(), libc::ENOMEM, "the queue is full"));
+                return Err(refused_post(buffer, subject(), libc::ENOMEM, "the queue is full"));
             }
         };
         // Some hardware takes an entry of length 0 for one of 2 GiB.
@@ -280,7 +282,7 @@ fn entry(buffer: &RegisteredBuffer, length: usize, pd: &super::ProtectionDomain)
 
 /// Returns why there is no [`entry`] of `buffer`.
 #[cold]
-fn unfit_reason(
+fn refusal_reason(
     buffer: &RegisteredBuffer,
     length: usize,
     pd: &super::ProtectionDomain,
@@ -293,7 +295,7 @@ fn unfit_reason(
 }
 
 #[cold]
-fn unfit<T>(
+fn refused_post<T>(
     buffer: T,
     subject: impl Into<Cow<'static, str>>,
     errno: i32,

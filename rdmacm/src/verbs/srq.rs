@@ -74,7 +74,7 @@ struct Inner {
     srq: Srq,
     reporter: EventSource,
     pd: ProtectionDomain,
-    made: SharedReceiveQueueAttributes,
+    initial_attributes: SharedReceiveQueueAttributes,
     receive: HandoffMutex<AnyRecvRing>,
     /// Additional state of a queue in an XRC domain.
     ///
@@ -129,26 +129,26 @@ impl SharedReceiveQueue {
         request: impl FnOnce(&EventSource) -> CreateSrq,
     ) -> Result<Self> {
         const OPERATION: &str = "create";
-        const WHAT: &str = "a shared receive queue";
+        const SUBJECT: &str = "a shared receive queue";
         let context = pd.context();
-        context.check_process(OPERATION, || WHAT.to_owned())?;
+        context.check_process(OPERATION, || SUBJECT.to_owned())?;
         let SharedReceiveQueueAttributes { max_wr, limit, .. } = attributes;
         // rxe would accept such a limit.
         if limit > max_wr {
             let reason = format!("limit {limit} exceeds max_wr {max_wr}");
-            return Err(Error::invalid(OPERATION, WHAT, reason));
+            return Err(Error::invalid(OPERATION, SUBJECT, reason));
         }
         let reporter = EventSource::new();
         let cq = xrc.map(|(_, cq)| cq.engine());
         let created = Srq::create(context.engine(), request(&reporter), cq);
         let NewSrq { srq, response, ring, memory } =
-            created.map_err(|error| context.queue_not_created(WHAT, error))?;
+            created.map_err(|error| context.queue_not_created(SUBJECT, error))?;
         let inner = Inner {
             object: Object::with_memory(context, srq.handle(), memory),
             srq,
             reporter,
             pd: pd.clone(),
-            made: SharedReceiveQueueAttributes {
+            initial_attributes: SharedReceiveQueueAttributes {
                 max_wr: response.max_wr,
                 max_sge: response.max_sge,
                 limit,
@@ -196,7 +196,7 @@ impl SharedReceiveQueue {
     ///
     /// They are at least the requested ones. [`query`](Self::query) returns the current ones.
     pub fn attributes(&self) -> SharedReceiveQueueAttributes {
-        self.inner.made
+        self.inner.initial_attributes
     }
 
     /// Sets the limit below which `IB_EVENT_SRQ_LIMIT_REACHED` is raised, once; 0 disables it.

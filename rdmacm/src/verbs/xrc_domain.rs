@@ -50,7 +50,7 @@ const DOMAIN: &str = "an XRC domain";
 /// Adds a hint to an error for the case that a limit is reached.
 ///
 /// Valid only if no domain has to exist already. EAGAIN then means that a limit is reached.
-fn limited(error: Error) -> Error {
+fn with_limit_hint(error: Error) -> Error {
     error.with_hint(Errno::EAGAIN, hint::OBJECTS)
 }
 
@@ -68,7 +68,7 @@ impl XrcDomain {
     #[doc(alias = "ibv_open_xrcd")]
     #[doc(alias = "ibv_open_xrc_domain")]
     pub fn new(context: &Context) -> Result<Self> {
-        Self::with(context, NO_FILE, OFlag::empty()).map_err(limited)
+        Self::with(context, NO_FILE, OFlag::empty()).map_err(with_limit_hint)
     }
 
     /// Returns the domain that the process's ids share.
@@ -119,7 +119,7 @@ impl XrcDomain {
         let opened = Self::with(context, fd, flags);
         match sharing {
             XrcOpenMode::Join => opened,
-            XrcOpenMode::JoinOrCreate | XrcOpenMode::Create => opened.map_err(limited),
+            XrcOpenMode::JoinOrCreate | XrcOpenMode::Create => opened.map_err(with_limit_hint),
         }
     }
 

@@ -87,7 +87,7 @@ impl CompletionQueue {
         if into.is_empty() {
             return Err(invalid("the slice for completions is empty"));
         }
-        let mut poll = || self.poll_by(into, deadline);
+        let mut poll = || self.poll_before(into, deadline);
         let sleeper = self.inner.sleeper.lock_until(deadline);
         let sleeper = sleeper.map_err(|HeldByThisThread| {
             let kind = ErrorKind::WouldDeadlock("this thread waits on the queue already");
@@ -108,7 +108,7 @@ impl CompletionQueue {
             }
             let event = match timeout {
                 None => Some(channel.drop_event()?),
-                Some(_) => channel.drop_event_by(deadline)?,
+                Some(_) => channel.drop_event_before(deadline)?,
             };
             if event.is_none() {
                 return Ok(poll()?.unwrap_or(0));
@@ -117,7 +117,11 @@ impl CompletionQueue {
     }
 
     /// Polls the queue, or returns `None` if another thread holds the poller until `deadline`.
-    fn poll_by(&self, into: &mut [Completion], deadline: Option<Instant>) -> Result<Option<usize>> {
+    fn poll_before(
+        &self,
+        into: &mut [Completion],
+        deadline: Option<Instant>,
+    ) -> Result<Option<usize>> {
         if deadline.is_none() {
             return self.poll(into).map(Some);
         }

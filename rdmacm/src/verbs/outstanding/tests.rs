@@ -29,12 +29,12 @@ fn request_is_found_once_by_its_identifier() {
 #[test]
 fn stale_id_never_matches_later_request() {
     let mut table = InFlightTable::new(1);
-    let mut gone = HashSet::new();
+    let mut used_ids = HashSet::new();
     for number in 0..100 {
         let id = table.put(number).expect("there is room");
-        assert!(gone.iter().all(|gone| table.take(*gone).is_none()));
+        assert!(used_ids.iter().all(|id| table.take(*id).is_none()));
         assert_eq!(table.take(id), Some(number));
-        assert!(gone.insert(id), "{id} was another's");
+        assert!(used_ids.insert(id), "{id} was another's");
     }
 }
 

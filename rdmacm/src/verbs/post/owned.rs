@@ -15,7 +15,7 @@ use crate::verbs::queue_pair::QueuePair;
 use crate::work::{ReceiveRequest, SendRequest};
 
 /// Reason in errors about a queue pair whose rings were taken.
-const TAKEN: &str = "the queues belong to a `BufferedQueuePair`";
+const QUEUES_TAKEN: &str = "the queues belong to a `BufferedQueuePair`";
 
 /// The rings of a queue pair and of its completion queues.
 ///
@@ -42,7 +42,7 @@ impl OwnedRings {
     /// - [`ErrorKind::NotOwner`](crate::ErrorKind::NotOwner) if the process forked or changed its
     ///   credentials.
     pub(in crate::verbs) fn take(qp: QueuePair) -> Result<Self> {
-        qp.context().check_process(TAKE, || qp.subject())?;
+        qp.context().check_process(TAKE_QUEUES, || qp.subject())?;
         let recv_cq = qp.recv_cq().take_ring()?;
         let send_cq = match qp.send_cq() != qp.recv_cq() {
             true => qp.send_cq().take_ring().map(Some),
@@ -137,7 +137,7 @@ impl OwnedRings {
         // SAFETY: the contract of this function is the contract of the callee; the ring is the
         // receive queue of the queue pair.
         unsafe { qp.engine().try_store_recv(qp.context().engine(), recv, request) }
-            .then(|| qp.settle_posted())
+            .then(|| qp.flush_posted())
     }
 
     /// Stores a request of any kind in any state.
@@ -178,7 +178,7 @@ impl OwnedRings {
     }
 }
 
-const TAKE: &str = "take the queues of";
+const TAKE_QUEUES: &str = "take the queues of";
 
 #[inline(always)]
 fn poll(
@@ -197,22 +197,27 @@ fn poll(
 impl QueuePair {
     /// Takes the rings of the work queues.
     fn take_work_rings(&self) -> Result<(AnySendRing, AnyRecvRing)> {
-        let held = |HeldByThisThread| {
-            self.held(TAKE, "this thread holds the guard of a queue; drop the guard first")
+        let deadlock_error = |HeldByThisThread| {
+            self.deadlock_error(
+                TAKE_QUEUES,
+                "this thread holds the guard of a queue; drop the guard first",
+            )
         };
-        let mut send = self.inner.send.lock().map_err(held)?;
-        let mut recv = self.inner.receive.lock().map_err(held)?;
-        if let AnySendRing::Absent(why) = &*send {
-            return Err(Error::invalid(TAKE, self.subject(), *why));
+        let mut send = self.inner.send.lock().map_err(deadlock_error)?;
+        let mut recv = self.inner.receive.lock().map_err(deadlock_error)?;
+        if let AnySendRing::Absent(reason) = &*send {
+            return Err(Error::invalid(TAKE_QUEUES, self.subject(), *reason));
         }
-        let send = mem::replace(&mut *send, AnySendRing::Absent(TAKEN));
-        Ok((send, mem::replace(&mut *recv, AnyRecvRing::Absent(TAKEN))))
+        let send = mem::replace(&mut *send, AnySendRing::Absent(QUEUES_TAKEN));
+        Ok((send, mem::replace(&mut *recv, AnyRecvRing::Absent(QUEUES_TAKEN))))
     }
 
     /// Returns an error of `operation` if the rings were taken.
     pub(in crate::verbs) fn check_has_rings(&self, operation: &'static str) -> Result<()> {
         match self.inner.send.try_lock().as_deref() {
-            Some(AnySendRing::Absent(why)) => Err(Error::invalid(operation, self.subject(), *why)),
+            Some(AnySendRing::Absent(reason)) => {
+                Err(Error::invalid(operation, self.subject(), *reason))
+            }
             // Another thread is posting, so the rings were not taken.
             _ => Ok(()),
         }
@@ -234,7 +239,7 @@ impl Drop for OwnedRings {
         if let Ok(mut absent) = qp.inner.receive.lock() {
             mem::swap(&mut *absent, recv);
         }
-        qp.recv_cq().return_ring(mem::replace(recv_cq, AnyCqRing::Absent(TAKEN)));
+        qp.recv_cq().return_ring(mem::replace(recv_cq, AnyCqRing::Absent(QUEUES_TAKEN)));
         if let Some(ring) = send_cq.take() {
             qp.send_cq().return_ring(ring);
         }

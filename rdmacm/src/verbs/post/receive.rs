@@ -40,10 +40,12 @@ impl QueuePair {
         match self.inner.receive.lock() {
             // A guard would keep the owner of the ring from returning it.
             Ok(ring) => match *ring {
-                AnyRecvRing::Absent(why) => Err(Error::invalid(POST_RECV, self.subject(), why)),
+                AnyRecvRing::Absent(reason) => {
+                    Err(Error::invalid(POST_RECV, self.subject(), reason))
+                }
                 _ => Ok(ReceiveQueueGuard { qp: self, ring, pushed: false }),
             },
-            Err(HeldByThisThread) => Err(self.held(
+            Err(HeldByThisThread) => Err(self.deadlock_error(
                 POST_RECV,
                 "this thread holds the guard of the receive queue; drop the guard first",
             )),
@@ -76,7 +78,7 @@ impl QueuePair {
     pub unsafe fn post_recv(&self, request: &ReceiveRequest<'_>) -> Result<()> {
         // SAFETY: the contract of this function is the contract of both callees.
         match unsafe { self.try_post_recv(request) } {
-            Some(settled) => settled,
+            Some(posted) => posted,
             // SAFETY: as above.
             None => unsafe { self.post_recv_slow(request) },
         }
@@ -97,7 +99,7 @@ impl QueuePair {
         // SAFETY: the contract of this function is the contract of the callee; the ring is the
         // receive queue of this queue pair.
         unsafe { self.engine().try_store_recv(device, &mut ring, request) }
-            .then(|| self.settle_posted())
+            .then(|| self.flush_posted())
     }
 
     /// Posts a request of any kind in any state, waiting for a thread that holds the queue.
@@ -140,7 +142,7 @@ impl QueuePair {
 
     /// Completes stored requests, which need no doorbell, if the queue pair is in ERR.
     #[inline(always)]
-    pub(in crate::verbs) fn settle_posted(&self) -> Result<()> {
+    pub(in crate::verbs) fn flush_posted(&self) -> Result<()> {
         self.flush_if_error().map_err(|error| self.refused(POST_RECV, error))
     }
 
@@ -231,12 +233,12 @@ impl ReceiveQueueGuard<'_> {
     /// kernel.
     pub fn ring_doorbell(&mut self) -> Result<()> {
         self.qp.context().check_process(POST_RECV, || self.qp.subject())?;
-        self.settle()?;
+        self.ring_pushed()?;
         self.ring.yield_to_waiter();
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<()> {
+    fn ring_pushed(&mut self) -> Result<()> {
         if !mem::take(&mut self.pushed) {
             return Ok(());
         }
@@ -262,11 +264,11 @@ impl ReceiveQueueGuard<'_> {
             unsafe { self.qp.engine().try_store_recv(device, &mut self.ring, request) }
         };
         if is_stored {
-            self.qp.settle_posted()?;
+            self.qp.flush_posted()?;
         } else {
             // SAFETY: as above.
             unsafe { self.push_slow(request) }?;
-            self.settle()?;
+            self.ring_pushed()?;
         }
         self.ring.yield_to_waiter();
         Ok(())
@@ -275,7 +277,7 @@ impl ReceiveQueueGuard<'_> {
     /// Posts a drain marker to a queue pair in ERR.
     ///
     /// The caller calls [`QueuePair::flush_if_error`] afterwards.
-    pub(in crate::verbs) fn mark(&mut self, wr_id: u64) -> Posted {
+    pub(in crate::verbs) fn post_marker(&mut self, wr_id: u64) -> Posted {
         self.qp.engine().mark_recv(self.qp.context().engine(), &mut self.ring, wr_id)
     }
 }
@@ -283,7 +285,7 @@ impl ReceiveQueueGuard<'_> {
 impl Drop for ReceiveQueueGuard<'_> {
     fn drop(&mut self) {
         if self.qp.inner.object.is_owner() {
-            let _ = self.settle();
+            let _ = self.ring_pushed();
         }
     }
 }

@@ -13,8 +13,8 @@ impl QueuePair {
     }
 
     #[cold]
-    pub(super) fn held(&self, operation: &'static str, how: &'static str) -> Error {
-        Error::new(operation, self.subject(), ErrorKind::WouldDeadlock(how))
+    pub(super) fn deadlock_error(&self, operation: &'static str, reason: &'static str) -> Error {
+        Error::new(operation, self.subject(), ErrorKind::WouldDeadlock(reason))
     }
 
     #[cold]

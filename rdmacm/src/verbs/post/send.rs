@@ -55,10 +55,12 @@ impl QueuePair {
         match self.inner.send.lock() {
             // A guard would keep the owner of the ring from returning it.
             Ok(ring) => match *ring {
-                AnySendRing::Absent(why) => Err(Error::invalid(POST_SEND, self.subject(), why)),
+                AnySendRing::Absent(reason) => {
+                    Err(Error::invalid(POST_SEND, self.subject(), reason))
+                }
                 _ => Ok(SendQueueGuard { qp: self, ring }),
             },
-            Err(HeldByThisThread) => Err(self.held(
+            Err(HeldByThisThread) => Err(self.deadlock_error(
                 POST_SEND,
                 "this thread holds the guard of the send queue; drop the guard first",
             )),
@@ -345,7 +347,7 @@ impl SendQueueGuard<'_> {
     }
 
     /// Posts a drain marker to a queue pair in ERR.
-    pub(in crate::verbs) fn mark(&mut self, wr_id: u64) -> Posted {
+    pub(in crate::verbs) fn post_marker(&mut self, wr_id: u64) -> Posted {
         self.qp.engine().mark_send(self.qp.context().engine(), &mut self.ring, wr_id)
     }
 }

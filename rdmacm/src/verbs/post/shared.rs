@@ -148,12 +148,12 @@ impl SharedReceiveQueueGuard<'_> {
     /// kernel.
     pub fn ring_doorbell(&mut self) -> Result<()> {
         self.srq.context().check_process(POST_RECV, || self.srq.subject())?;
-        self.settle()?;
+        self.ring_pushed()?;
         self.ring.yield_to_waiter();
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<()> {
+    fn ring_pushed(&mut self) -> Result<()> {
         let rung = self.srq.engine().ring(self.srq.context().engine(), &mut self.ring);
         rung.map_err(|error| self.srq.refused(error))
     }
@@ -171,7 +171,7 @@ impl SharedReceiveQueueGuard<'_> {
     pub unsafe fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
         // SAFETY: the contract of this function is the contract of the callee.
         unsafe { self.push(request) }?;
-        self.settle()?;
+        self.ring_pushed()?;
         self.ring.yield_to_waiter();
         Ok(())
     }
@@ -180,7 +180,7 @@ impl SharedReceiveQueueGuard<'_> {
 impl Drop for SharedReceiveQueueGuard<'_> {
     fn drop(&mut self) {
         if self.srq.is_owner() {
-            let _ = self.settle();
+            let _ = self.ring_pushed();
         }
     }
 }

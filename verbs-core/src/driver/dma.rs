@@ -58,18 +58,17 @@ pub fn store_barrier() {
     fence(Ordering::SeqCst);
 }
 
-/// Makes later loads see all that a device stored before the word that was loaded last.
+/// Makes later loads from ordinary memory return what a device stored before it stored a certain word.
 ///
-/// This holds for ordinary memory. The caller must have loaded that word with [`Acquire`](Ordering::Acquire), so that
-/// the compiler keeps the order too.
+/// The caller has just loaded that word, with [`Acquire`](Ordering::Acquire), so that the compiler keeps the order too.
 #[inline(always)]
 pub fn load_barrier() {
     record(Event::LoadBarrier);
     #[cfg(target_arch = "aarch64")]
     {
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: the instruction is part of every aarch64 processor, and is a barrier. The compiler moves no access across it,
-        // as it may access memory for all that the compiler knows.
+        // SAFETY: every aarch64 processor has the instruction, which is a barrier. The options do not exclude memory accesses,
+        // so the compiler moves no access across it.
         unsafe { asm!("dmb oshld", options(nostack, preserves_flags)) };
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -78,8 +77,8 @@ pub fn load_barrier() {
 
 /// Makes earlier stores visible to devices before later stores to registers.
 ///
-/// The earlier stores include those to registers. Later stores to registers do not wait in a buffer of the processor
-/// behind the barrier.
+/// The earlier stores may be to ordinary memory or to registers. Those to registers do not stay in a write-combining buffer
+/// of the processor.
 #[inline(always)]
 pub fn write_combining_barrier() {
     record(Event::WriteCombiningBarrier);
@@ -91,8 +90,8 @@ fn order_register_stores() {
     #[cfg(target_arch = "x86_64")]
     {
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: the instruction is part of every x86-64 processor, and is a barrier. The compiler moves no access across it,
-        // as it may access memory for all that the compiler knows.
+        // SAFETY: every x86-64 processor has the instruction, which is a barrier. The options do not exclude memory accesses,
+        // so the compiler moves no access across it.
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
     }
     #[cfg(target_arch = "aarch64")]
@@ -103,8 +102,8 @@ fn order_register_stores() {
 
 /// Makes earlier stores visible to devices before later stores to registers.
 ///
-/// The calling thread must have locked a [`Mutex`](std::sync::Mutex) after the earlier stores: on x86-64, the locked
-/// instruction of the mutex orders them.
+/// After the earlier stores, the calling thread must have locked a [`Mutex`](std::sync::Mutex). On x86-64, locking executes
+/// a locked instruction, which orders the stores.
 #[inline(always)]
 pub fn write_combining_barrier_in_lock() {
     record(Event::WriteCombiningBarrierInLock);
@@ -118,8 +117,8 @@ pub fn write_combining_barrier_in_lock() {
 #[inline(always)]
 fn dsb_st() {
     compiler_fence(Ordering::SeqCst);
-    // SAFETY: the instruction is part of every aarch64 processor, and is a barrier. The compiler moves no access across it,
-    // as it may access memory for all that the compiler knows.
+    // SAFETY: every aarch64 processor has the instruction, which is a barrier. The options do not exclude memory accesses,
+    // so the compiler moves no access across it.
     unsafe { asm!("dsb st", options(nostack, preserves_flags)) };
 }
 

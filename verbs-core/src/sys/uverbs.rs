@@ -75,8 +75,8 @@ pub(crate) struct DriverObject {
 
 /// An open verbs file.
 ///
-/// Commands go by `write`. The kernel takes those only from the credentials that opened the file;
-/// after a change of them, commands go by ioctl, which does not care.
+/// Commands are issued by `write`, which the kernel accepts only with the credentials that opened the
+/// file. After a change of the credentials, commands are issued by ioctl, which has no such check.
 #[derive(Debug)]
 pub struct UverbsFile {
     fd: OwnedFd,

@@ -57,7 +57,7 @@ impl<T: Debug + Send + Sync + 'static> ErasedData for T {
     }
 }
 
-const FOREIGN: &str = "the object belongs to another driver";
+const OTHER_DRIVER: &str = "the object belongs to another driver";
 
 /// Returns the completion queues of a queue pair in the type of driver `D`.
 fn controls<'a, D: Driver>(cqs: &CqControls<'a, External>) -> Option<CqControls<'a, D>> {
@@ -153,7 +153,7 @@ unsafe impl<D: Driver> ErasedDriver for D {
         request: ib_uverbs_ex_create_qp,
         cqs: CqControls<'_, External>,
     ) -> Result<CreatedQp<External>, CreateError> {
-        let cqs = controls(&cqs).ok_or(CreateError::Unsupported(FOREIGN))?;
+        let cqs = controls(&cqs).ok_or(CreateError::Unsupported(OTHER_DRIVER))?;
         let CreatedQp { response, send, recv, data, ece_options, memory } =
             Driver::create_qp(self, cx, request, cqs)?;
         let recv = recv.map(|ring| Box::new(ring) as Box<dyn RecvOps>);
@@ -168,7 +168,9 @@ unsafe impl<D: Driver> ErasedDriver for D {
         cq: Option<&dyn ErasedControl>,
     ) -> Result<CreatedSrq<External>, CreateError> {
         let cq = match cq {
-            Some(cq) => Some(cq.as_any().downcast_ref().ok_or(CreateError::Unsupported(FOREIGN))?),
+            Some(cq) => {
+                Some(cq.as_any().downcast_ref().ok_or(CreateError::Unsupported(OTHER_DRIVER))?)
+            }
             None => None,
         };
         let CreatedSrq { response, ring, on_destroyed, memory } =

@@ -34,9 +34,10 @@ use crate::sys::uverbs::UverbsFile;
 use crate::work::{AddressVector, Completion, PdNumber, QpState, ReceiveRequest, SendRequest, Sge};
 
 /// The reason of an error for a resized queue whose new ring cannot be used.
-const LOST: &str = "the new ring could not be mapped or taken into use when the queue was resized";
+const RING_UNUSABLE: &str =
+    "the new ring could not be mapped or taken into use when the queue was resized";
 
-const FOREIGN: &str = "a completion queue belongs to another driver";
+const OTHER_DRIVER: &str = "a completion queue belongs to another driver";
 
 /// A call with the send ring of a driver, which the compiler translates for each driver.
 ///
@@ -193,7 +194,7 @@ macro_rules! drivers {
                         );
                         Ok(CreatedQp { response, send, recv, data, ece_options, memory })
                     })+
-                    _ => Err(CreateError::Unsupported(FOREIGN)),
+                    _ => Err(CreateError::Unsupported(OTHER_DRIVER)),
                 }
             }
 
@@ -207,7 +208,7 @@ macro_rules! drivers {
                     $($(#[$attribute])* Self::$name(driver) => {
                         let cq = match cq {
                             Some(AnyCqControl::$name(cq)) => Some(cq),
-                            Some(_) => return Err(CreateError::Unsupported(FOREIGN)),
+                            Some(_) => return Err(CreateError::Unsupported(OTHER_DRIVER)),
                             None => None,
                         };
                         let CreatedSrq { response, ring, on_destroyed, memory } =
@@ -339,7 +340,7 @@ macro_rules! drivers {
                     Self::Absent(_) => Ok(cx.file().command(request)?.cqe),
                 };
                 if let Err(CreateError::Map(_)) = resized {
-                    *self = Self::Absent(LOST);
+                    *self = Self::Absent(RING_UNUSABLE);
                 }
                 resized
             }
@@ -460,7 +461,7 @@ macro_rules! drivers {
                     Self::Absent(_) => Ok(cx.file().command(request)?),
                 };
                 if let Err(CreateError::Map(_)) = resized {
-                    *self = Self::Absent(LOST);
+                    *self = Self::Absent(RING_UNUSABLE);
                 }
                 resized
             }

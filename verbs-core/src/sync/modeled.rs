@@ -27,10 +27,10 @@ impl<A> Default for Words<A> {
 }
 
 impl<A> Words<A> {
-    /// Returns the atomic of the word at `address`, which `made` creates if there is none yet.
-    fn at(&self, address: usize, made: impl FnOnce() -> A) -> NonNull<A> {
+    /// Returns the atomic of the word at `address`, which `create` creates if there is none yet.
+    fn at(&self, address: usize, create: impl FnOnce() -> A) -> NonNull<A> {
         let mut words = ignore_poison(self.0.lock());
-        NonNull::from(&**words.entry(address).or_insert_with(|| Box::new(made())))
+        NonNull::from(&**words.entry(address).or_insert_with(|| Box::new(create())))
     }
 }
 

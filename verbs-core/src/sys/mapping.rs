@@ -75,16 +75,16 @@ impl Mapping {
         let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
         // Whole pages: the kernel would round the length, but valgrind refuses other lengths.
         let pages = length.get().div_ceil(PAGE.get()).saturating_mul(PAGE.get());
-        let wish = neighbor.as_ref().and_then(|neighbor| {
+        let hint = neighbor.as_ref().and_then(|neighbor| {
             NonZeroUsize::new(neighbor.start().addr().get().saturating_sub(pages))
         });
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing. Without MAP_FIXED, the kernel uses
         // the hint only if nothing is mapped there.
-        let start = unsafe { mmap(wish, length, READ_WRITE, MapFlags::MAP_SHARED, file, offset)? };
+        let start = unsafe { mmap(hint, length, READ_WRITE, MapFlags::MAP_SHARED, file, offset)? };
         let range = Range { start: Place(start.cast()), length, only_in: None };
         Ok(match neighbor {
             Some(neighbor) => Self { start: range.start, length, range: neighbor.share(range) },
-            None => Self::alone(range),
+            None => Self::separate(range),
         })
     }
 
@@ -95,7 +95,7 @@ impl Mapping {
         let (access, flags) = (ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED);
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { mmap(None, length, access, flags, file, offset)? };
-        Ok(Self::alone(Range { start: Place(start.cast()), length, only_in: None }))
+        Ok(Self::separate(Range { start: Place(start.cast()), length, only_in: None }))
     }
 
     /// Maps zeroed memory of this process.
@@ -103,7 +103,7 @@ impl Mapping {
         let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { mmap_anonymous(None, length, READ_WRITE, MapFlags::MAP_PRIVATE)? };
-        Ok(Self::alone(Range { start: Place(start.cast()), length, only_in: None }))
+        Ok(Self::separate(Range { start: Place(start.cast()), length, only_in: None }))
     }
 
     /// Maps zeroed memory for a queue that a device reads and writes, which a forked child does not have.
@@ -132,7 +132,7 @@ impl Mapping {
         Ok(Self { length, ..whole })
     }
 
-    fn alone(range: Range) -> Self {
+    fn separate(range: Range) -> Self {
         Self { start: range.start, length: range.length, range: Arc::new(range) }
     }
 
@@ -177,19 +177,19 @@ impl Range {
         let [begins, ends] = [below.start, self.start].map(|start| start.0.addr().get());
         // A range that a child does not have is unmapped by its process alone.
         let is_everywhere = self.only_in.is_none() && below.only_in.is_none();
-        let adjoin = is_everywhere && adjoin(begins, below.length.get(), ends);
-        if adjoin {
+        let joined = is_everywhere && are_adjacent(begins, below.length.get(), ends);
+        if joined {
             self.start = below.start;
             self.length = self.length.saturating_add(ends - begins);
         }
-        adjoin
+        joined
     }
 }
 
 /// Returns `true` if `length` mapped bytes from `start` on end in the page before `next`.
 ///
 /// Both begin at pages.
-fn adjoin(start: usize, length: usize, next: usize) -> bool {
+fn are_adjacent(start: usize, length: usize, next: usize) -> bool {
     let behind = next.checked_sub(start).and_then(|distance| distance.checked_sub(length));
     behind.is_some_and(|behind| behind < PAGE.get())
 }

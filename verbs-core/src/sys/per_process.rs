@@ -36,28 +36,28 @@ impl<T> Default for PerProcess<T> {
 }
 
 impl<T> PerProcess<T> {
-    /// Creates a value that each process makes when it first uses it.
+    /// Returns a cell whose value each process creates at its first use.
     pub const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Makes the value of this process, in place of `inherited`; of two threads one does.
+    /// Creates the value of this process, in place of `inherited`. If two threads do so, one value is used.
     #[cold]
-    fn make(&self, inherited: *mut Owned<T>) -> &T
+    fn create(&self, inherited: *mut Owned<T>) -> &T
     where
         T: Default,
     {
-        let made = Box::new(Owned { process: Process::current(), value: T::default() });
-        let made = Box::into_raw(made);
-        match self.0.compare_exchange(inherited, made, Ordering::AcqRel, Ordering::Acquire) {
+        let created = Box::new(Owned { process: Process::current(), value: T::default() });
+        let created = Box::into_raw(created);
+        match self.0.compare_exchange(inherited, created, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: the pointer is that of a box, published just now and never freed from here on.
-            Ok(_) => unsafe { &(*made).value },
-            Err(theirs) => {
+            Ok(_) => unsafe { &(*created).value },
+            Err(existing) => {
                 // SAFETY: the pointer is that of the box above, to which no other code has access.
-                drop(unsafe { Box::from_raw(made) });
+                drop(unsafe { Box::from_raw(created) });
                 // SAFETY: a value that another thread has published is never freed. It belongs to this process, because
                 // only a thread of this process can have replaced the inherited one.
-                unsafe { &(*theirs).value }
+                unsafe { &(*existing).value }
             }
         }
     }
@@ -74,7 +74,7 @@ impl<T: Default + Sync> Deref for PerProcess<T> {
         // only ever shared, by threads too, as `T` is `Sync`.
         match unsafe { published.as_ref() } {
             Some(owned) if owned.process.is_current() => &owned.value,
-            _ => self.make(published),
+            _ => self.create(published),
         }
     }
 }

@@ -42,13 +42,18 @@ static NO_PAGE: AtomicU64 = AtomicU64::new(0);
 
 /// Returns [`MARK`], which the first caller creates.
 fn mark() -> &'static AtomicU64 {
-    let (made, unmade) = (wiped_page(), ptr::from_ref(&UNINITIALIZED).cast_mut());
-    let nowhere = ptr::from_ref(&NO_PAGE).cast_mut();
-    let published = made.unwrap_or(nowhere);
-    let mark = match MARK.compare_exchange(unmade, published, Ordering::AcqRel, Ordering::Acquire) {
+    let (page, uninitialized) = (wiped_page(), ptr::from_ref(&UNINITIALIZED).cast_mut());
+    let no_page = ptr::from_ref(&NO_PAGE).cast_mut();
+    let published = page.unwrap_or(no_page);
+    let mark = match MARK.compare_exchange(
+        uninitialized,
+        published,
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    ) {
         Ok(_) => published,
         Err(earlier) => {
-            if let Some(page) = made.and_then(|page| NonNull::new(page.cast())) {
+            if let Some(page) = page.and_then(|page| NonNull::new(page.cast())) {
                 // SAFETY: the mapping is that of `wiped_page`, and no other code has its address.
                 let _ = unsafe { munmap(page, PAGE.get()) };
             }
@@ -146,7 +151,7 @@ pub fn in_child(check: impl FnOnce() -> bool) -> bool {
     use nix::sys::wait::{WaitStatus, waitpid};
     use nix::unistd::{ForkResult, alarm, fork};
 
-    // SAFETY: the child goes on with this thread alone, and leaves by `_exit`. If `check` waits for a lock of another
+    // SAFETY: the child continues with this thread alone, and leaves by `_exit`. If `check` waits for a lock of another
     // thread, an alarm ends the child. The C library keeps the locks of the allocator whole.
     match unsafe { fork() }.expect("fork") {
         ForkResult::Child => {

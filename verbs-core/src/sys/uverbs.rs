@@ -58,7 +58,7 @@ const NO_DESCRIPTOR: u8 = u8::MAX;
 const HEADER: usize = size_of::<ib_uverbs_cmd_hdr>();
 const HEADERS: usize = HEADER + size_of::<ib_uverbs_ex_cmd_hdr>();
 
-const WHOLE: &str = "requests and responses are short and whole numbers of words";
+const WHOLE_WORDS: &str = "requests and responses are short and whole numbers of words";
 
 /// A kind of object of a driver.
 ///
@@ -282,8 +282,10 @@ impl UverbsFile {
         let sent = [size_of::<C>(), size_of::<I>()];
         let parts = Joined(request, driver_request);
         if C::EXTENDED {
-            let header = ib_uverbs_cmd_hdr::extended(C::NUMBER, sent[0], lengths[0]).expect(WHOLE);
-            let second = ib_uverbs_ex_cmd_hdr::new(address, sent[1], lengths[1]).expect(WHOLE);
+            let header =
+                ib_uverbs_cmd_hdr::extended(C::NUMBER, sent[0], lengths[0]).expect(WHOLE_WORDS);
+            let second =
+                ib_uverbs_ex_cmd_hdr::new(address, sent[1], lengths[1]).expect(WHOLE_WORDS);
             let core = HEADERS..HEADERS + sent[0];
             let command = Joined(Joined(header, second), parts);
             // SAFETY: the address of the response is that of `response`, a live local as long as the two lengths
@@ -292,7 +294,7 @@ impl UverbsFile {
             unsafe { self.issue(command_word::<C>(), command.as_bytes(), core, address, lengths) }?;
         } else {
             let [sent, stored] = [sent, lengths].map(|lengths| lengths[0] + lengths[1]);
-            let header = ib_uverbs_cmd_hdr::plain(C::NUMBER, sent, stored).expect(WHOLE);
+            let header = ib_uverbs_cmd_hdr::plain(C::NUMBER, sent, stored).expect(WHOLE_WORDS);
             let core = HEADER..HEADER + size_of::<C>();
             let command = Joined(header, parts);
             // SAFETY: as above.

@@ -24,7 +24,7 @@ const QPS: usize = 4;
 /// Blocks and receives of a queue pair, and entries of a shared receive queue.
 const ENTRIES: u32 = 8;
 
-/// Polls while the device stores arbitrary bytes, and queue pairs come and go.
+/// Polls while the device stores arbitrary bytes, and queue pairs are created and destroyed.
 pub fn completions(bytes: &[u8]) {
     let mut input = Input(bytes);
     let which = input.byte();

@@ -443,7 +443,7 @@ impl CompletionRing {
     }
 
     /// Stores the owner byte of the completion at `index`, as the device does last.
-    pub(super) fn pass_on(&self, index: u32, opcode: u8) {
+    pub(super) fn store_owner(&self, index: u32, opcode: u8) {
         let entry = self.entry(index);
         entry.byte(at::OWNER).store(opcode << 4 | u8::from(entry.round), Ordering::Release);
     }

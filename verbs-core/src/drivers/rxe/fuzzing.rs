@@ -57,7 +57,7 @@ fn send(queue: &mut Queue<rxe_send_wqe>, least: usize, other: &OtherEnd, input: 
             slot.clear();
             slot.put(size_of::<rxe_send_wqe>() - 1, &0xff_u8);
             slot.append(&vec![0xff; length]);
-            slot.pass_on();
+            slot.publish();
             other.check();
         }
         other.scribble(input);

@@ -236,7 +236,7 @@ impl RecvOps for RecvRing {
         let dma = rxe_dma_info { length, resid: length, num_sge, ..rxe_dma_info::default() };
         let wr_id = request.wr_id.into();
         slot.put(0, &rxe_recv_wqe { wr_id, dma, ..rxe_recv_wqe::default() });
-        slot.pass_on();
+        slot.publish();
         Ok(())
     }
 

@@ -117,25 +117,25 @@ impl<E> Queue<E> {
     /// Returns the slot to fill next.
     #[inline(always)]
     pub(super) fn free_slot(&mut self) -> Posted<Slot<'_, E>> {
-        let ours = self.word(PRODUCER).load(Ordering::Relaxed);
-        let theirs = self.word(CONSUMER).load(Ordering::Acquire);
-        let next = ours.wrapping_add(1) & self.mask;
-        if self.are_out_of_range(ours, theirs) {
+        let producer = self.word(PRODUCER).load(Ordering::Relaxed);
+        let consumer = self.word(CONSUMER).load(Ordering::Acquire);
+        let next = producer.wrapping_add(1) & self.mask;
+        if self.are_out_of_range(producer, consumer) {
             return Err(PostError::Malformed(OUT_OF_RANGE));
         }
-        if next == theirs {
+        if next == consumer {
             return Err(PostError::Full(self.capacity()));
         }
-        let start = self.slot(ours);
+        let start = self.slot(producer);
         writes(start);
         Ok(Slot { start, next, queue: self })
     }
 
     /// Returns `true` if one of the indices is above the mask.
     #[inline]
-    fn are_out_of_range(&self, ours: u32, theirs: u32) -> bool {
+    fn are_out_of_range(&self, producer: u32, consumer: u32) -> bool {
         // The mask has all the bits that an index has.
-        ours | theirs > self.mask
+        producer | consumer > self.mask
     }
 
     /// Returns a word of the ring's header, as an atomic.
@@ -163,59 +163,63 @@ impl<E> Queue<E> {
 impl<E: FromBytes> Queue<E> {
     /// Takes elements off the ring into the beginning of `into`, and returns their number.
     ///
-    /// It takes as many as there are and fit. Each is stored as the result of `made`.
+    /// It takes as many as there are and fit. Each is stored as `translate` returns it.
     #[inline(always)]
     pub(super) fn take<T>(
         &mut self,
         into: &mut [T],
-        made: impl Fn(E) -> T,
+        translate: impl Fn(E) -> T,
     ) -> Result<usize, &'static str> {
-        let theirs = self.word(PRODUCER).load(Ordering::Acquire);
-        let mut ours = self.taken;
-        if theirs > self.mask {
+        let producer = self.word(PRODUCER).load(Ordering::Acquire);
+        let mut consumer = self.taken;
+        if producer > self.mask {
             return Err(OUT_OF_RANGE);
         }
-        let filled = theirs.wrapping_sub(ours) & self.mask;
+        let filled = producer.wrapping_sub(consumer) & self.mask;
         let count = into.len().min(filled as usize);
         if count == 0 {
             return Ok(0);
         }
         for place in into.iter_mut().take(count) {
-            let slot = self.slot(ours);
+            let slot = self.slot(consumer);
             reads(slot);
             // SAFETY: the slot is valid for reads of an `E`, which is within the slot, as was checked. Any bytes are an
             // `E`. No alignment is required.
-            *place = made(unsafe { slot.cast::<E>().read_unaligned() });
-            ours = ours.wrapping_add(1) & self.mask;
+            *place = translate(unsafe { slot.cast::<E>().read_unaligned() });
+            consumer = consumer.wrapping_add(1) & self.mask;
         }
-        self.set_taken(ours);
+        self.set_taken(consumer);
         Ok(count)
     }
 
-    /// Takes at most one element into the beginning of `into`, as `made` translates it.
+    /// Takes at most one element into the beginning of `into`, as `translate` returns it.
     ///
     /// Returns how many were taken, or `None`, and takes none, if more can be taken or an index is out of range.
     ///
     /// It has no loop, so that a caller does not save registers for one.
     #[inline(always)]
-    pub(super) fn try_take<T>(&mut self, into: &mut [T], made: impl Fn(E) -> T) -> Option<usize> {
-        let (theirs, ours) = (self.word(PRODUCER).load(Ordering::Acquire), self.taken);
-        if ours == theirs {
+    pub(super) fn try_take<T>(
+        &mut self,
+        into: &mut [T],
+        translate: impl Fn(E) -> T,
+    ) -> Option<usize> {
+        let (producer, consumer) = (self.word(PRODUCER).load(Ordering::Acquire), self.taken);
+        if consumer == producer {
             return Some(0);
         }
-        if theirs > self.mask {
+        if producer > self.mask {
             return None;
         }
-        let following = ours.wrapping_add(1) & self.mask;
+        let following = consumer.wrapping_add(1) & self.mask;
         let (first, rest) = into.split_first_mut()?;
-        if !rest.is_empty() && following != theirs {
+        if !rest.is_empty() && following != producer {
             return None;
         }
-        let slot = self.slot(ours);
+        let slot = self.slot(consumer);
         reads(slot);
         // SAFETY: the slot is valid for reads of an `E`, which is within the slot, as was checked when the ring was
         // mapped. Any bytes are an `E`. No alignment is required.
-        *first = made(unsafe { slot.cast::<E>().read_unaligned() });
+        *first = translate(unsafe { slot.cast::<E>().read_unaligned() });
         self.set_taken(following);
         Some(1)
     }
@@ -228,7 +232,7 @@ impl<E: FromBytes> Queue<E> {
     }
 }
 
-/// A slot that is ours until it is passed on.
+/// A free slot, which the other side does not access until the slot is published.
 #[must_use]
 pub(super) struct Slot<'a, E> {
     queue: &'a Queue<E>,
@@ -319,9 +323,9 @@ impl<E> Slot<'_, E> {
         total(sges)
     }
 
-    /// Passes the slot to the other side, with its written contents.
+    /// Publishes the slot with its written contents to the other side.
     #[inline]
-    pub(super) fn pass_on(self) {
+    pub(super) fn publish(self) {
         self.queue.word(PRODUCER).store(self.next, Ordering::Release);
     }
 }

@@ -248,7 +248,7 @@ fn finish(
     slot.put(offset_of!(rxe_send_wqe, wr.send_flags), &flags);
     let dma = rxe_dma_info { length, resid: length, num_sge, ..rxe_dma_info::default() };
     slot.put(offset_of!(rxe_send_wqe, dma), &dma);
-    slot.pass_on();
+    slot.publish();
 }
 
 /// Stores the fields of `operation` into an element, and returns the number of bytes that it names.

@@ -37,7 +37,7 @@ const fn translated_opcode(opcode: siw_opcode) -> WcOpcode {
     }
 }
 
-fn translated_status(status: siw_wc_status) -> WcStatus {
+fn translate_status(status: siw_wc_status) -> WcStatus {
     match status {
         siw_wc_status::SIW_WC_SUCCESS => WcStatus::IB_WC_SUCCESS,
         siw_wc_status::SIW_WC_LOC_LEN_ERR => WcStatus::IB_WC_LOC_LEN_ERR,
@@ -58,18 +58,18 @@ fn translated_status(status: siw_wc_status) -> WcStatus {
 /// A completion of an unknown operation counts as failed, regardless of its status.
 #[cold]
 #[inline(never)]
-pub(super) fn translated(element: &siw_cqe) -> ib_uverbs_wc {
+pub(super) fn translate_completion(element: &siw_cqe) -> ib_uverbs_wc {
     let opcode = OPCODES[usize::from(element.opcode.0)];
     let status = match opcode {
         UNKNOWN => WcStatus::IB_WC_GENERAL_ERR,
-        _ => translated_status(element.status),
+        _ => translate_status(element.status),
     };
     completion(element, status, opcode)
 }
 
-/// Translates a completion of a known operation that has succeeded. Returns `None` for others.
+/// Translates a completion of a known operation that has translate_success. Returns `None` for others.
 #[inline(always)]
-pub(super) fn succeeded(element: &siw_cqe) -> Option<ib_uverbs_wc> {
+pub(super) fn translate_success(element: &siw_cqe) -> Option<ib_uverbs_wc> {
     let opcode = OPCODES[usize::from(element.opcode.0)];
     if element.status != siw_wc_status::SIW_WC_SUCCESS || opcode == UNKNOWN {
         return None;

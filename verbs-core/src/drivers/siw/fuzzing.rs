@@ -1,6 +1,6 @@
 //! Rings of siw over arbitrary memory.
 
-use super::completion::{succeeded, translated};
+use super::completion::{translate_completion, translate_success};
 use super::queue::Ring;
 use super::send::SendRing;
 use super::{CqRing, RecvRing};
@@ -53,9 +53,9 @@ fn poll(ring: &mut CqRing, other: &OtherEnd, input: &mut Input<'_>) {
 /// Polls, on the fast path if `fast` and if that is possible.
 fn polled(ring: &mut CqRing, into: &mut [Completion], fast: bool) -> usize {
     let polled = if fast { ring.try_poll(into) } else { None };
-    let made = |element: &_| succeeded(element).map(Completion);
-    let made_otherwise = |element: &_| Completion(translated(element));
-    polled.unwrap_or_else(|| ring.ring.take(into, made, made_otherwise))
+    let translate = |element: &_| translate_success(element).map(Completion);
+    let translate_any = |element: &_| Completion(translate_completion(element));
+    polled.unwrap_or_else(|| ring.ring.take(into, translate, translate_any))
 }
 
 fn receive(ring: &mut RecvRing, other: &OtherEnd, input: &mut Input<'_>) {

@@ -36,7 +36,7 @@ use verbs_abi::{
     rdma_driver_id,
 };
 
-use self::completion::{succeeded, translated};
+use self::completion::{translate_completion, translate_success};
 use self::element::{check_state, gather};
 use self::queue::{Arming, OrphanedElements, Ring};
 use self::send::SendRing;
@@ -217,13 +217,13 @@ pub struct CqRing {
 impl CqOps for CqRing {
     #[inline(always)]
     fn poll(&mut self, _: &UverbsFile, into: &mut [Completion]) -> Result<usize, PollError> {
-        let made = |element: &siw_cqe| succeeded(element).map(Completion);
-        Ok(self.ring.take(into, made, |element| Completion(translated(element))))
+        let translate = |element: &siw_cqe| translate_success(element).map(Completion);
+        Ok(self.ring.take(into, translate, |element| Completion(translate_completion(element))))
     }
 
     #[inline(always)]
     fn try_poll(&mut self, into: &mut [Completion]) -> Option<usize> {
-        self.ring.try_take(into, |element| succeeded(element).map(Completion))
+        self.ring.try_take(into, |element| translate_success(element).map(Completion))
     }
 }
 

@@ -153,7 +153,7 @@ impl Work for siw_sqe {}
 
 impl Work for siw_rqe {}
 
-/// An element that is ours until it is handed over.
+/// A free element, which the kernel does not access until the element is handed over.
 #[must_use]
 pub(super) struct Free<'a, E> {
     place: &'a Place,
@@ -373,16 +373,16 @@ impl Ring<siw_cqe> {
         }
     }
 
-    /// Takes at most one completion into the beginning of `into`, as `made` translates it.
+    /// Takes at most one completion into the beginning of `into`, as `translate` returns it.
     ///
-    /// Returns how many were taken, or `None`, and takes none, if more can be taken or `made` does not translate it.
+    /// Returns how many were taken, or `None`, and takes none, if more can be taken or `translate` returns `None`.
     ///
     /// It has no loop, so that a caller does not save registers for one.
     #[inline(always)]
     pub(super) fn try_take<T>(
         &mut self,
         into: &mut [T],
-        made: impl Fn(&siw_cqe) -> Option<T>,
+        translate: impl Fn(&siw_cqe) -> Option<T>,
     ) -> Option<usize> {
         let count = self.count();
         let slot = self.slot(count);
@@ -393,7 +393,7 @@ impl Ring<siw_cqe> {
         if !rest.is_empty() && self.slot(count.wrapping_add(1)).is_valid() {
             return None;
         }
-        *first = made(&slot.read())?;
+        *first = translate(&slot.read())?;
         slot.free();
         // Loaded again: that takes no register meanwhile.
         self.place.count.store(self.count().wrapping_add(1), Ordering::Relaxed);
@@ -402,15 +402,15 @@ impl Ring<siw_cqe> {
 
     /// Takes completions into the beginning of `into`, as many as there are and fit.
     ///
-    /// `made` translates each, or `made_otherwise` if `made` does not.
+    /// Each is translated by `translate`, or by `translate_any` if `translate` returns `None`.
     ///
     /// Returns the number of completions that were taken.
     #[inline(always)]
     pub(super) fn take<T>(
         &mut self,
         into: &mut [T],
-        made: impl Fn(&siw_cqe) -> Option<T>,
-        made_otherwise: impl Fn(&siw_cqe) -> T,
+        translate: impl Fn(&siw_cqe) -> Option<T>,
+        translate_any: impl Fn(&siw_cqe) -> T,
     ) -> usize {
         let first = self.count();
         let mut taken = 0;
@@ -421,9 +421,9 @@ impl Ring<siw_cqe> {
                 break;
             }
             // Not one store after both: the compiler would keep the element in memory for it.
-            match made(&slot.read()) {
-                Some(made) => *place = made,
-                None => *place = made_otherwise(&slot.read()),
+            match translate(&slot.read()) {
+                Some(translated) => *place = translated,
+                None => *place = translate_any(&slot.read()),
             }
             slot.free();
             cursor.advance();
@@ -442,7 +442,7 @@ impl Ring<siw_cqe> {
     }
 }
 
-/// A place in a completion queue, which goes from slot to slot.
+/// A place in a completion queue, which advances from slot to slot.
 #[derive(Debug, Clone, Copy)]
 struct CompletionCursor<'a> {
     start: NonNull<u8>,

@@ -131,7 +131,7 @@ impl SendRing {
             SendOperation::Read { remote_addr, rkey } => {
                 (siw_opcode::SIW_OP_READ, remote_addr, rkey)
             }
-            ref other => return lacks(other),
+            ref other => return unsupported_operation(other),
         };
         let is_read = opcode == siw_opcode::SIW_OP_READ;
         if is_read && request.flags.contains(SendFlags::FENCE) {
@@ -317,7 +317,7 @@ fn flags(common: siw_wqe_flags, requested: SendFlags) -> siw_wqe_flags {
 }
 
 /// Returns the error that siw does not support `operation`.
-fn lacks(operation: &SendOperation<'_>) -> Posted {
+fn unsupported_operation(operation: &SendOperation<'_>) -> Posted {
     Err(PostError::Unsupported(match operation {
         SendOperation::Send
         | SendOperation::SendWithInvalidate { .. }

@@ -104,10 +104,10 @@ fn merge_error_loses_no_completion() {
 
 #[test]
 fn destroyed_wakeup_completion_is_hidden() {
-    let (wakeup, made) = PastWakeup::new();
+    let (wakeup, completion) = PastWakeup::new();
     let mut injected =
         InjectedCompletions { wakeups: vec![Arc::new(wakeup)], ..InjectedCompletions::default() };
-    let mut into = [flushed(1), made];
+    let mut into = [flushed(1), completion];
     assert_eq!(injected.merge(&mut into, 2, |_| Ok::<_, ()>(0)), Ok(1));
     assert_eq!(into[0].wr_id(), 1);
     assert_eq!(injected.polled_wakeups.len(), 1, "the caller drops it");

@@ -1,4 +1,4 @@
-//! Threads that lock, yield and give up, in every order, of three threads in most.
+//! Threads that lock, yield and time out, in every order, of three threads in most.
 //!
 //! A deadline has passed at once here.
 
@@ -83,17 +83,17 @@ fn loom_threads_that_yield_to_each_other_continue() {
 }
 
 #[test]
-fn loom_thread_that_gives_up_holds_or_leaves() {
+fn loom_timed_out_thread_holds_or_leaves() {
     check(|| {
         let counter = Counter::default();
-        let gives_up = spawn(&counter, |counter| {
+        let times_out = spawn(&counter, |counter| {
             if let Some(mut guard) = try_until_now(counter) {
                 *guard += 1;
             }
         });
         *lock(&counter) += 1;
         *lock(&counter) += 1;
-        join([gives_up]);
+        join([times_out]);
         assert!(matches!(*lock(&counter), 2 | 3));
         assert_unlocked(&counter);
     });
@@ -104,9 +104,9 @@ fn loom_waiter_is_granted_past_timed_out_one() {
     check_bounded(|| {
         let counter = Counter::default();
         let waits = spawn(&counter, |counter| *lock(counter) += 1);
-        let gives_up = spawn(&counter, |counter| drop(try_until_now(counter)));
+        let times_out = spawn(&counter, |counter| drop(try_until_now(counter)));
         *lock(&counter) += 1;
-        join([waits, gives_up]);
+        join([waits, times_out]);
         assert_eq!(*lock(&counter), 2);
         assert_unlocked(&counter);
     });

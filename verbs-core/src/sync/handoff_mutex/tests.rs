@@ -151,11 +151,11 @@ fn timed_out_thread_leaves_others_waiting() {
     thread::scope(|scope| {
         scope.spawn(|| *mutex.lock().expect("another thread should hold it") += 1);
         await_waiters(&mutex, 1);
-        let given_up = scope.spawn(|| {
+        let timed_out = scope.spawn(|| {
             let deadline = Some(Instant::now() + Duration::from_millis(1));
             mutex.lock_until(deadline).expect("another thread should hold it").is_none()
         });
-        assert!(given_up.join().expect("the thread should not panic"));
+        assert!(timed_out.join().expect("the thread should not panic"));
         assert!(guard.is_waited_for(), "the first thread still waits");
         drop(guard);
     });

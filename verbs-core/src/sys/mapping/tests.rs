@@ -28,7 +28,7 @@ fn mapped(name: &CStr) -> usize {
 /// The kernel may put the mapping at a place without room below. Such mappings are kept meanwhile, so that it
 /// chooses another place for the next.
 fn neighbors(file: &OwnedFd) -> [Mapping; 2] {
-    let mut apart = Vec::new();
+    let mut separate_pairs = Vec::new();
     for _ in 0..100 {
         let mut upper = Mapping::shared(file, 0, 100, None).expect("map the file");
         let lower = Mapping::shared(file, 1 << 16, 5000, Some(&mut upper));
@@ -36,9 +36,9 @@ fn neighbors(file: &OwnedFd) -> [Mapping; 2] {
         if Arc::ptr_eq(&upper.range, &lower.range) {
             return [upper, lower];
         }
-        apart.push([upper, lower]);
+        separate_pairs.push([upper, lower]);
     }
-    panic!("there is room below one of {}", apart.len());
+    panic!("there is room below one of {}", separate_pairs.len());
 }
 
 #[test]
@@ -72,8 +72,8 @@ fn mapping_has_at_most_one_neighbor() {
 }
 
 #[test]
-fn only_mapping_ending_in_previous_page_adjoins() {
-    for (start, length, next, adjoins) in [
+fn only_mapping_ending_in_previous_page_is_adjacent() {
+    for (start, length, next, adjacent) in [
         (0x1000, 1, 0x2000, true),
         (0x1000, 0x1000, 0x2000, true),
         (0x1000, 0x1001, 0x3000, true),
@@ -82,7 +82,11 @@ fn only_mapping_ending_in_previous_page_adjoins() {
         (0x2000, 1, 0x1000, false),
         (0x1000, usize::MAX, 0x2000, false),
     ] {
-        assert_eq!(adjoin(start, length, next), adjoins, "{length:#x} from {start:#x}, {next:#x}");
+        assert_eq!(
+            are_adjacent(start, length, next),
+            adjacent,
+            "{length:#x} from {start:#x}, {next:#x}"
+        );
     }
 }
 

@@ -49,13 +49,13 @@ impl Device {
         ring.write(index, at::USER_INDEX, &user_index.to_be_bytes());
         ring.write(index, at::OPCODE_AND_QP, &table.qp_num.to_be_bytes());
         fields.iter().for_each(|(offset, bytes)| ring.write(index, *offset, bytes));
-        ring.pass_on(index, opcode);
+        ring.store_owner(index, opcode);
         self.written += 1;
     }
 
     /// Writes the entry that ends the ring, and moves the completions to a ring of `entries`.
     fn resize(&mut self, entries: u32) -> Result<(), CreateError> {
-        self.ring.ring.pass_on(self.written, opcode::RESIZED);
+        self.ring.ring.store_owner(self.written, opcode::RESIZED);
         self.written += 1;
         self.move_to(entries)
     }
@@ -514,14 +514,14 @@ fn resized_ring_has_capacity_of_kernel_answer() {
     );
     device.polls();
     device.polls();
-    device.ring.ring.pass_on(device.written, opcode::RESIZED);
+    device.ring.ring.store_owner(device.written, opcode::RESIZED);
     device.written += 1;
     // The kernel's answer determines the capacity.
     assert_eq!(resize_by_command(&mut device, 100), (Ok(0), Some(128 * 64)));
     assert_eq!(device.ring.ring.entries(), 128);
     complete_sends(&mut device, &qp, 2..3);
     assert_eq!(device.polls().wr_id.get(), 2);
-    device.ring.ring.pass_on(device.written, opcode::RESIZED);
+    device.ring.ring.store_owner(device.written, opcode::RESIZED);
     device.written += 1;
     assert_eq!(resize_by_command(&mut device, 1), (Ok(0), Some(2 * 64)));
 }

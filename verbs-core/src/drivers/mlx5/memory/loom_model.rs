@@ -29,7 +29,7 @@ fn loom_completion_is_whole_after_owner_byte() {
                     [at::PATH, at::SYNDROME]
                         .into_iter()
                         .for_each(|offset| ring.write(number, offset, &field));
-                    ring.pass_on(number, REQUEST);
+                    ring.store_owner(number, REQUEST);
                 }
             }
         });

@@ -97,7 +97,7 @@ fn loom_posted_element_is_whole_for_kernel() {
                 }
             };
             slot.put(0, &(Element::from(index) + 7));
-            slot.pass_on();
+            slot.publish();
         }
         joined(kernel);
     });

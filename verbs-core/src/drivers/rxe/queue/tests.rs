@@ -13,7 +13,7 @@ fn ring(mask: u32, log2_element: u32, data: usize) -> Option<Queue<Element>> {
 }
 
 /// Returns the error of a queue without a free slot.
-fn wanting(queue: &mut Queue<Element>) -> Option<PostError> {
+fn free_slot_error(queue: &mut Queue<Element>) -> Option<PostError> {
     queue.free_slot().err()
 }
 
@@ -26,9 +26,9 @@ fn ring_holds_one_less_than_its_slots_in_order() {
             let mut slot = queue.free_slot().expect("not full");
             slot.clear();
             slot.put(2, &[round, place]);
-            slot.pass_on();
+            slot.publish();
         }
-        assert!(matches!(wanting(&mut queue), Some(PostError::Full(3))));
+        assert!(matches!(free_slot_error(&mut queue), Some(PostError::Full(3))));
         for places in [&[0, 1][..], &[2], &[]] {
             let mut taken = [[7; 40]; 2];
             assert_eq!(queue.take(&mut taken, |element| element), Ok(places.len()));
@@ -49,11 +49,11 @@ fn appended_bytes_follow_within_slot() {
     };
     let mut slot = queue.free_slot().expect("not full");
     slot.append(&[1; 24]);
-    slot.pass_on();
+    slot.publish();
     let mut slot = queue.free_slot().expect("not full");
     let sge = Sge { addr: u64::MAX.into(), length: u32::MAX, lkey: 0x0101_0101 };
     assert_eq!(slot.append_sges(&[sge]), u64::from(u32::MAX));
-    slot.pass_on();
+    slot.publish();
     let first = bytes(&queue, 0);
     assert_eq!((&first[..40], &first[40..]), (&[0; 40][..], &[1; 24][..]));
     let second = bytes(&queue, 1);
@@ -87,7 +87,10 @@ fn hostile_indices_are_detected() {
     for offset in [PRODUCER, CONSUMER] {
         for index in [4, u32::MAX] {
             queue.word(offset).store(index, Ordering::Relaxed);
-            assert!(matches!(wanting(&mut queue), Some(PostError::Malformed(OUT_OF_RANGE))));
+            assert!(matches!(
+                free_slot_error(&mut queue),
+                Some(PostError::Malformed(OUT_OF_RANGE))
+            ));
             // The consumer has a separate index.
             let taken = if offset == PRODUCER { Err(OUT_OF_RANGE) } else { Ok(0) };
             assert_eq!(queue.take(&mut [[0; 40]; 2], |element| element), taken);
@@ -104,7 +107,7 @@ fn hostile_consumer_index_moves_no_element() {
         let mut slot = queue.free_slot().expect("not full");
         slot.clear();
         slot.put(0, &[number]);
-        slot.pass_on();
+        slot.publish();
     }
     let mut one = [[7; 40]];
     for number in 0..2 {
@@ -124,7 +127,7 @@ fn single_element_is_taken_without_loop() {
     let put = |queue: &mut Queue<Element>, number: u8| {
         let mut slot = queue.free_slot().expect("not full");
         slot.put(0, &[number]);
-        slot.pass_on();
+        slot.publish();
     };
     let mut into = [[0; 40]; 3];
     for round in 0..6 {

@@ -41,9 +41,9 @@ fn every_opcode_and_status_is_translated() {
                 qp_id: 11.into(),
                 ..siw_cqe::default()
             };
-            let wc = translated(&element);
+            let wc = translate_completion(&element);
             let is_success = due == WcStatus::IB_WC_SUCCESS;
-            assert_eq!(succeeded(&element), is_success.then_some(wc));
+            assert_eq!(translate_success(&element), is_success.then_some(wc));
             assert_eq!((wc.opcode, wc.status), (expected, due), "{opcode:?} {status:?}");
             assert_eq!((wc.wr_id.get(), wc.byte_len, wc.qp_num), (7, 9, 11));
         }

@@ -183,14 +183,14 @@ fn single_completion_is_taken_without_loop() {
     let mut ring: Ring<siw_cqe> = ring(4, 4 * size_of::<siw_cqe>()).expect("a good ring");
     let completion = |id: u64| siw_cqe { id: id.into(), flags: 0xff, ..siw_cqe::default() };
     // Even identifiers are translated by the other function.
-    let odd = |element: &siw_cqe| Some(element.id.get()).filter(|id| id % 2 == 1);
+    let translate_odd = |element: &siw_cqe| Some(element.id.get()).filter(|id| id % 2 == 1);
     let mut into = [0; 3];
-    let (made, tried) =
+    let (translate_any, translate_all) =
         (|element: &siw_cqe| element.id.get(), |element: &siw_cqe| Some(element.id.get()));
-    assert_eq!(ring.try_take(&mut into, tried), Some(0));
+    assert_eq!(ring.try_take(&mut into, translate_all), Some(0));
     complete(&ring, 0, &completion(10));
-    assert_eq!(ring.try_take(&mut [], tried), None, "there is no room");
-    assert_eq!((ring.try_take(&mut into, tried), into), (Some(1), [10, 0, 0]));
+    assert_eq!(ring.try_take(&mut [], translate_all), None, "there is no room");
+    assert_eq!((ring.try_take(&mut into, translate_all), into), (Some(1), [10, 0, 0]));
     complete(&ring, 1, &completion(11));
     let untranslated = |_: &siw_cqe| None;
     assert_eq!(
@@ -199,10 +199,10 @@ fn single_completion_is_taken_without_loop() {
         "the completion should stay in the ring"
     );
     (1..5).for_each(|count| complete(&ring, count, &completion(10 + u64::from(count))));
-    assert_eq!(ring.try_take(&mut into, tried), None, "there are several");
-    assert_eq!((ring.take(&mut into, odd, made), into), (3, [11, 12, 13]));
-    assert_eq!((ring.try_take(&mut into, tried), into), (Some(1), [14, 12, 13]));
-    assert_eq!(ring.take(&mut into, odd, made), 0);
+    assert_eq!(ring.try_take(&mut into, translate_all), None, "there are several");
+    assert_eq!((ring.take(&mut into, translate_odd, translate_any), into), (3, [11, 12, 13]));
+    assert_eq!((ring.try_take(&mut into, translate_all), into), (Some(1), [14, 12, 13]));
+    assert_eq!(ring.take(&mut into, translate_odd, translate_any), 0);
 }
 
 #[test]
@@ -212,9 +212,9 @@ fn several_completions_are_left_to_loop() {
         let mut ring: Ring<siw_cqe> = ring(elements, length).expect("a good ring");
         let completion = siw_cqe { id: 7.into(), flags: 0xff, ..siw_cqe::default() };
         (0..elements).for_each(|count| complete(&ring, count, &completion));
-        let tried = |element: &siw_cqe| Some(element.id.get());
-        assert_eq!(ring.try_take(&mut [0; 2], tried), None);
-        assert_eq!(ring.try_take(&mut [0; 1], tried), Some(1));
+        let translate_all = |element: &siw_cqe| Some(element.id.get());
+        assert_eq!(ring.try_take(&mut [0; 2], translate_all), None);
+        assert_eq!(ring.try_take(&mut [0; 1], translate_all), Some(1));
     }
 }
 

@@ -9,9 +9,10 @@ use crate::testbed::kernel::Kernel;
 /// Prefixes of the names of tests whose result cannot depend on the kernel's version.
 ///
 /// These tests check only this process: its heap, descriptors and texts, the order of its threads and tasks, its
-/// children. Every kernel command, event and completion that they use has a test of its own, which runs on every
-/// kernel. They run on [`ONE`] kernel, and with `--all` on every kernel.
-const ON_ONE_KERNEL: [&str; 19] = [
+/// children, and its programs beside C's. Every kernel command, event and completion that they use has a test of its
+/// own, which runs on every kernel, and `bytes::` compares the commands with those of C's programs on every kernel. They
+/// run on [`ONE`] kernel, and with `--all` on every kernel.
+const ON_ONE_KERNEL: [&str; 25] = [
     // The memory and descriptors of the process after many connections.
     "heap::",
     "leak::",
@@ -37,7 +38,19 @@ const ON_ONE_KERNEL: [&str; 19] = [
     "key_value::",
     "task_echo::",
     "functions::",
+    // The programs of `rdmatools` with many messages or clients, and their texts, beside C's programs.
+    "datagram::c_and_own_programs_fail_alike",
+    "eight_clients::",
+    "perftest::",
+    "pingpong::",
+    "pings::",
+    "selftest::",
 ];
+
+/// Prefixes of the names of tests that run only with `--all`, with a filter, or with `--device mlx5`, because each of
+/// them takes minutes.
+const ON_REQUEST: [&str; 2] =
+    ["faults::programs_survive_each_failed", "journal::environment_variables_match_c"];
 
 /// Kernel of the tests that run on a single kernel.
 const ONE: Kernel = Kernel::V6_12;
@@ -83,7 +96,15 @@ impl Selection {
 
     /// Returns `true` if the test runs on the emulated card.
     pub(crate) fn runs_on_card(&self, test: &str) -> bool {
-        self.roce == RoceDevices::Card || self.all || card::is_in_every_run(test)
+        self.roce == RoceDevices::Card
+            || self.all
+            || (card::is_in_every_run(test) && self.has_time_for(test))
+    }
+
+    /// Returns `true` unless the test takes minutes and was not [requested](ON_REQUEST).
+    fn has_time_for(&self, test: &str) -> bool {
+        let is_long = ON_REQUEST.iter().any(|prefix| test.starts_with(prefix));
+        self.all || self.filter.is_some() || !is_long
     }
 
     /// Returns `true` if the test runs on `kernel`.
@@ -91,10 +112,10 @@ impl Selection {
     /// All tests run on a kernel if it is the only one, or if a filter names the tests. Tests of [C's programs
     /// alone](C_ONLY) concern the test bed and not this library, so they run on [`ONE`] kernel too.
     pub(crate) fn runs_on(&self, test: &str, kernel: Kernel) -> bool {
-        self.is_everywhere()
-            || kernel == ONE
-            || !(test.ends_with(C_ONLY)
-                || ON_ONE_KERNEL.iter().any(|module| test.starts_with(module)))
+        let depends_on_kernel = || {
+            !test.ends_with(C_ONLY) && ON_ONE_KERNEL.iter().all(|prefix| !test.starts_with(prefix))
+        };
+        self.has_time_for(test) && (self.is_everywhere() || kernel == ONE || depends_on_kernel())
     }
 }
 

@@ -15,7 +15,8 @@ fn library_only_test_runs_on_one_kernel() {
     let on = |test: &str| Kernel::ALL.map(|kernel| ci.runs_on(test, kernel));
     assert_eq!(on("heap::rxe_leaves_nothing"), [false, true, false]);
     assert_eq!(on("pings::c_serves_c"), [false, true, false]);
-    assert_eq!(on("pings::c_serves_ours"), [true, true, true]);
+    assert_eq!(on("pings::ours_serves_c"), [false, true, false]);
+    assert_eq!(on("messages::c_serves_ours"), [true, true, true]);
     assert_eq!(on("connection::of_heap::"), [true, true, true], "a module is meant");
 }
 
@@ -29,6 +30,22 @@ fn all_or_filter_runs_tests_on_each_kernel() {
     ] {
         assert!(selection.runs_on(heap, Kernel::V6_1), "{selection:?}");
     }
+}
+
+#[test]
+fn test_of_minutes_runs_on_request() {
+    let faults = "faults::programs_survive_each_failed_device_call";
+    let journal = "journal::environment_variables_match_c";
+    let ci = selection(&Kernel::ALL, None, false);
+    assert!(!ci.runs_on(faults, ONE) && !ci.runs_on_card(journal));
+    assert!(ci.runs_on_card("journal::xrc"));
+    let (all, filtered) =
+        (selection(&Kernel::ALL, None, true), selection(&[ONE], Some("s"), false));
+    for chosen in [all, filtered] {
+        assert!(chosen.runs_on(faults, ONE) && chosen.runs_on_card(journal), "{chosen:?}");
+    }
+    let card = Selection { roce: RoceDevices::Card, ..ci };
+    assert!(card.runs_on_card(journal));
 }
 
 #[test]
@@ -48,13 +65,15 @@ fn card_tests_run_on_each_kernel_with_all() {
 
 #[test]
 fn every_listed_prefix_matches_test() {
-    for beginning in ON_ONE_KERNEL {
+    let read = |file: &str| fs::read_to_string(host::workspace().join(file)).unwrap_or_default();
+    let generated = read("tests/peers/main.rs");
+    for beginning in ON_ONE_KERNEL.into_iter().chain(ON_REQUEST) {
         let (module, test) = beginning.split_once("::").expect("a module");
-        let files = ["kernel", "peers"].map(|program| format!("tests/{program}/{module}.rs"));
-        let text: String = files
-            .iter()
-            .filter_map(|file| fs::read_to_string(host::workspace().join(file)).ok())
-            .collect();
-        assert!(text.contains(&format!("fn {test}")), "no test begins with {beginning}");
+        let places = ["kernel/MODULE.rs", "peers/MODULE.rs", "peers/MODULE/mod.rs"];
+        let text = places.map(|place| read(&format!("tests/{place}").replace("MODULE", module)));
+        // A macro makes a module with the tests of each pair of programs.
+        let is_generated = generated.lines().any(|line| line.trim() == module);
+        let found = is_generated || text.concat().contains(&format!("fn {test}"));
+        assert!(found, "no test begins with {beginning}");
     }
 }

@@ -63,7 +63,13 @@ impl FailedTest {
     /// A reader of the summary may have nothing else: the full output is far above it.
     fn last_output(&self) -> String {
         const SHOWN: usize = 20;
-        let lines: Vec<&str> = self.output.lines().filter(|line| !is_of_backtrace(line)).collect();
+        let mut is_in_backtrace = false;
+        let is_shown = |line: &&str| {
+            let begins = line.trim() == "stack backtrace:";
+            is_in_backtrace = begins || (is_in_backtrace && is_of_backtrace(line));
+            !is_in_backtrace
+        };
+        let lines: Vec<&str> = self.output.lines().filter(is_shown).collect();
         let shown = &lines[lines.len().saturating_sub(SHOWN)..];
         shown.iter().map(|line| format!("\n    {line}")).collect()
     }
@@ -74,7 +80,7 @@ fn is_of_backtrace(line: &str) -> bool {
     let text = line.trim_start();
     let number = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
     let is_function = number.len() < text.len() && number.starts_with(": ");
-    line.starts_with("  ") && (is_function || text.starts_with("at "))
+    line.starts_with(' ') && (is_function || text.starts_with("at "))
 }
 
 impl Tests {

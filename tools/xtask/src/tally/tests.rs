@@ -45,8 +45,9 @@ fn last_lines_count_warnings_reruns_and_skips() {
     tests.add_program("it", Some(2), ended(2, 0, true));
     assert_eq!(tests.last_lines(), "2 passed, 0 failed\n");
     let counts = Counts { passed: 1, failed: 1, skipped: 4 };
-    let backtrace = "   0: function\n             at ./file.rs:1:1\n".repeat(20);
-    let output = format!("{}last\n{backtrace}", "printed\n".repeat(20));
+    let backtrace = "   0: function\n             at ./file.rs:1:1\n 100: deep\n".repeat(20);
+    let printed = "  at most\n".repeat(20);
+    let output = format!("{printed}last\nstack backtrace:\n{backtrace}");
     let failed = vec![FailedTest { name: "a".to_owned(), output }];
     let reruns = vec!["b: siw blocked the program".to_owned()];
     let known_warnings = vec!["WARNING: at".to_owned()];
@@ -56,6 +57,6 @@ fn last_lines_count_warnings_reruns_and_skips() {
         tests.last_lines(),
         "known kernel warnings: 1\n1 run again\n3 passed, 1 failed, 4 skipped\n"
     );
-    let shown = format!("it: a{}\n    last", "\n    printed".repeat(19));
+    let shown = format!("it: a{}\n    last", "\n      at most".repeat(19));
     assert_eq!(tests.failed, [shown], "the last 20 lines");
 }

@@ -185,7 +185,12 @@ impl Watch {
 
     /// Ends the running test as failed, for `reason`.
     pub(crate) fn fail(&mut self, reason: &str, now: Instant) -> Option<Ending> {
-        let text = format!("{}{reason}", self.running.as_ref()?.text);
+        let text = &self.running.as_ref()?.text;
+        // The cause comes last, because the summary shows the end of the output.
+        let text = match reason.split_once('\n') {
+            Some((cause, details)) => format!("{text}{details}\n{cause}"),
+            None => format!("{text}{reason}"),
+        };
         let mut happened = Vec::new();
         self.end(Outcome::Failed(text), now, &mut happened);
         self.endings.last().cloned()

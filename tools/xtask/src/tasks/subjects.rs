@@ -3,13 +3,14 @@
 use tool_error::{Error, Result};
 
 use crate::host;
+use crate::host::packages;
 
 /// Commits before this time have subjects of other forms.
 const SINCE: &str = "2026-11-28T23:00:00Z";
 /// Maximum number of characters of a subject.
 const LONGEST: usize = 72;
 
-/// Checks the subject of each recent commit. Merges are exempt.
+/// Checks the subject of each recent commit. Merges, and reverts with the subject of git, are exempt.
 ///
 /// A copy of the repository without its history, such as an unpacked archive, has no commits to check.
 pub(crate) fn check() -> Result<()> {
@@ -18,11 +19,12 @@ pub(crate) fn check() -> Result<()> {
         host::progress("this copy of the repository has no commits to check");
         return Ok(());
     }
+    packages::require(&["git"])?;
     let mut git = host::command("git");
     // git reads a repository of another user only if its path is declared safe.
     git.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", "safe.directory");
     git.env("GIT_CONFIG_VALUE_0", &workspace).current_dir(&workspace);
-    git.args(["log", "--no-merges", "--format=%h %s", "--since", SINCE]);
+    git.args(["log", "--no-merges", "--format=%h %s", "--since-as-filter", SINCE]);
     let log = host::output(&mut git, "list the commits")?;
     let log = String::from_utf8_lossy(&log);
     let faults: Vec<String> = log.lines().filter_map(fault).collect();
@@ -38,6 +40,9 @@ fn fault(line: &str) -> Option<String> {
             "the subject of commit {commit} has {length} characters: shorten it to {LONGEST}"
         ));
     }
+    if subject.starts_with("Revert \"") {
+        return None;
+    }
     let is_well_formed = subject.split_once(": ").is_some_and(|(areas, action)| {
         let has_verb = action.starts_with(|first: char| first.is_ascii_lowercase());
         areas.split(", ").all(is_area) && has_verb && !action.ends_with('.')
@@ -47,7 +52,7 @@ fn fault(line: &str) -> Option<String> {
     })
 }
 
-/// Returns `true` if `text` is the name of a part of the repository.
+/// Returns `true` if `text` has the form of an area's name: a word, or a path.
 fn is_area(text: &str) -> bool {
     let is_part = |part: char| part.is_ascii_alphanumeric() || "-_./".contains(part);
     !text.is_empty() && text.chars().all(is_part)
@@ -59,9 +64,12 @@ mod tests {
 
     #[test]
     fn subject_names_area_and_action() {
-        for subject in
-            ["cm: name the field", "xtask, tests: count reruns", "verbs-core: keep `Mapping` alive"]
-        {
+        for subject in [
+            "cm: name the field",
+            "xtask, tests: count reruns",
+            "verbs-core: keep `Mapping` alive",
+            "Revert \"cm: name the field\"",
+        ] {
             assert_eq!(fault(&format!("0123abc {subject}")), None);
         }
         for subject in

@@ -164,6 +164,7 @@ struct Vm {
     /// processors take turns of some microseconds, and the guest is about ten times slower.
     #[arg(long)]
     icount: bool,
+    /// Program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }

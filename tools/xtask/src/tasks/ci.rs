@@ -79,8 +79,8 @@ fn packages() -> Result<()> {
     })?;
     let mut cargo = host::cargo();
     cargo.args(PACKAGE).args(["--target-dir", path]);
-    // The programs are not run, so optimization would take time for nothing.
-    cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0").env("CARGO_PROFILE_DEV_DEBUG", "false");
+    // The programs are not run, so debug information would take time for nothing.
+    cargo.env("CARGO_PROFILE_DEV_DEBUG", "false");
     run_cargo(&mut cargo)?;
     fs::remove_dir_all(&folder).context("remove the folder of the packages")
 }

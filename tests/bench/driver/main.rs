@@ -23,6 +23,7 @@ mod fences;
 mod null;
 mod peer;
 mod posts;
+mod profile;
 mod rounds;
 mod run;
 mod scheduler;

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use rdmacm::device::{Device, DriverId};
 
-use crate::fences;
+use crate::profile::Profile;
 use crate::run::{self, Program, progress};
-use crate::stores::Stores;
 use crate::table::Row;
+use crate::{fences, stores};
 
 /// Number of requests of each kind.
 const COUNT: u32 = 320;
@@ -28,7 +28,7 @@ const MLX5_GOAL: f64 = 0.9;
 /// Permitted geometric mean of these ratios.
 const MLX5_MEAN_GOAL: f64 = 0.8;
 
-/// Permitted ratio of instructions for a message on mlx5: `BufferedQueuePair` to kept queues.
+/// Permitted ratio of instructions for a message on mlx5: the safe tier to kept queues.
 const SAFE_GOAL: f64 = 1.2;
 
 /// Functions that transfer a message together, by `BufferedQueuePair` and on the low level.
@@ -89,8 +89,8 @@ const WAITING: &str = "*wait_until_idle*";
 /// Variable that makes the C library omit its locks on mlx5. Its rows are for information and have no goal.
 const UNLOCKED: &str = "MLX5_SINGLE_THREADED=1";
 
-/// Permitted change of the number of fences of an operation.
-const FENCES_SPREAD: f64 = 0.01;
+/// Permitted change of the numbers of fences and stores to registers of an operation.
+const ACCESSES_SPREAD: f64 = 0.01;
 
 /// Counts on the device, with the programs of the directory.
 pub(crate) fn rows(
@@ -136,6 +136,12 @@ pub(crate) fn rows(
         let name = "a message by BufferedQueuePair, beside the low level on kept queues".to_owned();
         let row = Row::exact(name, "instructions", sum(SAFE)?, sum(LOW)?);
         rows.push(row.at_most(SAFE_GOAL));
+        let connection = profile(address, &directory.join("bench-connection"), false)?;
+        let of = |function| each(&connection, &format!("bench_connection::{function}"), 1);
+        let name = "a message by Connection, beside the low level on kept queues";
+        let safe = of("send_messages")? + of("receive_messages")?;
+        let row = Row::exact(name, "instructions", safe, sum(LOW)?);
+        rows.push(row.at_most(SAFE_GOAL));
         let program = directory.join("bench-posts-c");
         let unlocked = profile_with(&[UNLOCKED], &[], &program, &[address, &COUNT.to_string()])?;
         for (name, kept, our, (its, times)) in KINDS {
@@ -143,8 +149,7 @@ pub(crate) fn rows(
             let name = format!("{name}{}, beside {UNLOCKED}", kept.suffix());
             rows.push(Row::exact(name, "instructions", ours, each(&unlocked, its, times)?));
         }
-        rows.extend(rows_of_fences(address, directory)?);
-        rows.extend(rows_of_stores(address, directory)?);
+        rows.extend(rows_of_device_accesses(address, directory)?);
     }
     Ok(rows)
 }
@@ -154,58 +159,34 @@ fn is_post(name: &str) -> bool {
     POSTS.iter().any(|start| name.starts_with(start))
 }
 
-/// Returns rows with the fences of all posts to a send queue, and of all polls.
-fn rows_of_fences(address: &str, directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
+/// Returns rows with the fences of each kind, and with the stores to registers of each post to a send queue.
+fn rows_of_device_accesses(address: &str, directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
+    let arguments = [address, &COUNT.to_string()];
+    let name_of = |our: &str, suffix| format!("bench_posts::{our}{suffix}");
+    let [ours, c] = ["bench-posts", "bench-posts-c"].map(|program| {
+        progress(&format!("counting the fences and stores to registers of {program}"));
+        let profile = Profile::of_run(&directory.join(program), &arguments)?;
+        let stores = stores::find(directory, program, &arguments)?;
+        Ok::<_, Box<dyn Error>>((fences::find(&profile)?, stores, profile))
+    });
+    let ((our_fences, our_stores, ours), (c_fences, c_stores, c)) = (ours?, c?);
     let mut rows = Vec::new();
-    for (name, kept, has_kind) in [
-        ("fences of a post", Kept::Queue, is_post as fn(&str) -> bool),
-        ("fences of a poll", Kept::Poller, |name| !is_post(name) && name != RECEIVE),
+    for (what, of_ours, of_c, has_kind) in [
+        ("fences of ", our_fences, c_fences, (|_| true) as fn(&str) -> bool),
+        ("stores to registers of ", our_stores, c_stores, is_post),
     ] {
-        let kinds: Vec<_> = KINDS.iter().filter(|(name, ..)| has_kind(name)).collect();
-        let count = |program: &str, functions: Vec<String>| -> Result<f64, Box<dyn Error>> {
-            let arguments = [address, &COUNT.to_string()];
-            let total = fences::count(&directory.join(program), &arguments, &functions)?;
-            Ok(total as f64 / (f64::from(COUNT) * kinds.len() as f64))
-        };
-        let ours = |suffix| {
-            let function = |(_, _, our, _): &&_| format!("bench_posts::{our}{suffix}");
-            count("bench-posts", kinds.iter().map(function).collect())
-        };
-        let c = count("bench-posts-c", kinds.iter().map(|kind| kind.3.0.to_owned()).collect())?;
-        for (suffix, of_row) in [("", ""), ("_kept", kept.suffix())] {
-            let row = Row::exact(format!("{name}{of_row}"), "instructions", ours(suffix)?, c);
-            rows.push(Row { spread: Some(FENCES_SPREAD), ..row }.at_most(1.0));
+        for (name, kept, our, (its, times)) in KINDS.iter().filter(|kind| has_kind(kind.0)) {
+            let each = |total, times| total as f64 / f64::from(COUNT * times);
+            let of_c = each(c.count(its, &of_c)?, *times);
+            for (suffix, of_row) in [("", ""), ("_kept", kept.suffix())] {
+                let of_ours = each(ours.count(&name_of(our, suffix), &of_ours)?, 1);
+                let name = format!("{what}{name}{of_row}");
+                let row = Row::exact(name, "instructions", of_ours, of_c);
+                rows.push(Row { spread: Some(ACCESSES_SPREAD), ..row }.at_most(1.0));
+            }
         }
     }
     Ok(rows)
-}
-
-/// Returns rows with the stores to registers of all posts to a send queue.
-fn rows_of_stores(address: &str, directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
-    let kinds: Vec<_> = KINDS.iter().filter(|(name, ..)| is_post(name)).collect();
-    let arguments = [address, &COUNT.to_string()];
-    let count = |program: &str, functions: &[Vec<String>]| -> Result<Vec<f64>, Box<dyn Error>> {
-        let stores = Stores::find(directory, program, &arguments)?;
-        let posts = f64::from(COUNT) * kinds.len() as f64;
-        let each = |functions: &Vec<String>| {
-            let total = stores.count(&directory.join(program), &arguments, functions)?;
-            Ok(total as f64 / posts)
-        };
-        functions.iter().map(each).collect()
-    };
-    let ours = ["", "_kept"].map(|suffix| {
-        kinds.iter().map(|(_, _, our, _)| format!("bench_posts::{our}{suffix}")).collect()
-    });
-    let c = kinds.iter().map(|kind| kind.3.0.to_owned()).collect();
-    let c = count("bench-posts-c", &[c])?[0];
-    let ours = count("bench-posts", &ours)?;
-    let suffixes = [String::new(), Kept::Queue.suffix().to_owned()];
-    let rows = ours.into_iter().zip(suffixes).map(|(ours, suffix)| {
-        let name = format!("stores to registers of a post{suffix}");
-        let row = Row::exact(name, "instructions", ours, c);
-        Row { spread: Some(FENCES_SPREAD), ..row }.at_most(1.0)
-    });
-    Ok(rows.collect())
 }
 
 /// Returns a row with the geometric means of all rows of kept queues and pollers.

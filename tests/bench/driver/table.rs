@@ -40,9 +40,9 @@ impl fmt::Display for Goal {
 }
 
 impl Row {
-    /// Makes a row of numbers that do not vary.
+    /// Makes a row of numbers that do not vary. Equal numbers have the ratio 1, even if they are 0.
     pub(crate) fn exact(name: impl Into<String>, unit: &'static str, ours: f64, c: f64) -> Self {
-        let (name, ratio) = (name.into(), ours / c);
+        let (name, ratio) = (name.into(), if ours == c { 1.0 } else { ours / c });
         Self { name, unit, ours, c, ratio, interval: None, goal: None, spread: None }
     }
 

@@ -42,6 +42,22 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.alloc(layout) }
     }
 
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        changed(1, layout);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        changed(-1, layout);
+        // SAFETY: the contract of this function has a size that is valid with the alignment of `layout`.
+        changed(1, unsafe { Layout::from_size_align_unchecked(size, layout.align()) });
+        // SAFETY: as above.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         changed(-1, layout);
         // SAFETY: as above.

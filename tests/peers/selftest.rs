@@ -88,7 +88,7 @@ fn assert_checks(report: &Value, device: &str, names: &[&str]) {
     assert_device(&report["devices"][0], device, names);
     let kernel = report["machine"]["kernel"].as_str().expect("the kernel should be named");
     let promised = promised("RDMACM_TEST_KERNEL");
-    assert!(kernel.starts_with(&promised), "{kernel}");
+    assert!(kernel.starts_with(&format!("{promised}.")), "{kernel}");
 }
 
 /// Checks the facts about a device, and that the results are those that `device` should have.

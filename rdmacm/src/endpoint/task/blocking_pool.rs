@@ -10,6 +10,7 @@ use std::thread;
 
 use super::runtime::Runtime;
 use crate::lock::ignore_poison;
+use crate::sys::process::Process;
 
 /// Runs `work` on a thread that may block, or here if the runtime has none.
 ///
@@ -84,17 +85,21 @@ impl<T> Drop for Promise<T> {
 }
 
 /// A value that is dropped on a thread that may block, or in place if the runtime has none.
+///
+/// A forked child drops it in place: it has no threads of the runtime, and its copy of their lock may be locked forever.
 #[derive(Debug)]
 pub(super) struct DropOnBlockingPool<T: Send + 'static> {
     value: Option<T>,
     runtime: Arc<dyn Runtime>,
+    process: Process,
 }
 
 const PRESENT: &str = "the value is taken out only when this is dropped";
 
 impl<T: Send + 'static> DropOnBlockingPool<T> {
     pub(super) fn new(value: T, runtime: &Arc<dyn Runtime>) -> Self {
-        Self { value: Some(value), runtime: Arc::clone(runtime) }
+        let process = Process::current();
+        Self { value: Some(value), runtime: Arc::clone(runtime), process }
     }
 
     pub(super) fn into_inner(mut self) -> T {
@@ -117,6 +122,9 @@ impl<T: Send + 'static> Deref for DropOnBlockingPool<T> {
 impl<T: Send + 'static> Drop for DropOnBlockingPool<T> {
     fn drop(&mut self) {
         let Some(value) = self.value.take() else { return };
+        if !self.process.is_current() {
+            return;
+        }
         // If the runtime ends before, it drops the work, and the value with it.
         if let Err(work) = self.runtime.run_blocking(Box::new(move || drop(value))) {
             work();

@@ -97,6 +97,11 @@ impl Registration {
         Self { registered: Some(registered), process: Process::current() }
     }
 
+    /// Returns `false` in a forked child, which must use neither the descriptor nor its tasks.
+    pub(super) fn is_owner(&self) -> bool {
+        self.process.is_current()
+    }
+
     /// See [`RegisteredFd::poll_readable`].
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.registered.as_ref().map_or(Poll::Pending, |registered| registered.poll_readable(cx))
@@ -105,7 +110,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        if !self.process.is_current() {
+        if !self.is_owner() {
             // The descriptor of the child stays open until the child ends.
             mem::forget(self.registered.take());
         }

@@ -185,6 +185,10 @@ impl Sleeper<'_> {
 
 impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
+        // A forked child has a copy of the list, which may be locked forever, and no task of the runtime.
+        if !self.watch.registration.is_owner() {
+            return;
+        }
         self.leave_list();
         if self.is_watcher {
             self.watch.sleepers.wake_one();

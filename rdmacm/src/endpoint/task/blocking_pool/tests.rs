@@ -1,6 +1,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::task::Context;
 use std::thread::ThreadId;
@@ -9,6 +10,7 @@ use std::time::Instant;
 use super::*;
 use crate::endpoint::task::runtime::{BlockingWork, Descriptor, RegisteredFd, Sleep};
 use crate::endpoint::task::test_executor::block_on;
+use crate::sys::process::in_child;
 
 /// A runtime that treats all blocking work alike.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +18,7 @@ enum Pool {
     Runs,
     Refuses,
     Drops,
+    Forgets,
 }
 
 impl Runtime for Pool {
@@ -32,6 +35,7 @@ impl Runtime for Pool {
             Self::Runs => drop(thread::spawn(work)),
             Self::Refuses => return Err(work),
             Self::Drops => drop(work),
+            Self::Forgets => mem::forget(work),
         }
         Ok(())
     }
@@ -39,6 +43,29 @@ impl Runtime for Pool {
 
 fn pool(pool: Pool) -> Arc<dyn Runtime> {
     Arc::new(pool)
+}
+
+/// A value that adds 1 when it is dropped.
+struct Counts<'a>(&'a AtomicU32);
+
+impl Drop for Counts<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn forked_child_drops_value_itself() {
+    static DROPS: AtomicU32 = AtomicU32::new(0);
+    let mut value = Some(DropOnBlockingPool::new(Counts(&DROPS), &pool(Pool::Refuses)));
+    let mut forgotten = Some(DropOnBlockingPool::new(Counts(&DROPS), &pool(Pool::Forgets)));
+    let child_drops_both = in_child(|| {
+        drop([value.take(), forgotten.take()]);
+        DROPS.load(Ordering::Relaxed) == 2
+    });
+    assert!(child_drops_both, "the child used the runtime of its parent");
+    drop([value, forgotten]);
+    assert_eq!(DROPS.load(Ordering::Relaxed), 1, "the parent should use its runtime");
 }
 
 /// Reports the thread that drops it.

@@ -18,6 +18,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::*;
 use crate::endpoint::task::runtime::{BlockingWork, Descriptor, RegisteredFd, Sleep};
 use crate::endpoint::task::test_executor::block_on;
+use crate::sys::process::in_child;
 
 /// A registration that behaves as one of Tokio: it remembers readiness until it is consumed.
 #[derive(Debug, Default)]
@@ -107,6 +108,21 @@ fn readiness_wakes_single_task() {
     assert!(tasks[0].look_and_poll().is_pending());
     ready.fire();
     assert_eq!(tasks.each_ref().map(Task::wakeups), [1, 1, 0]);
+}
+
+/// The waker of a task belongs to the executor of the parent.
+#[test]
+fn task_dropped_by_forked_child_wakes_none() {
+    let (ready, watch) = watch();
+    let (mut first, second) = (Some(Task::asleep(&watch)), Task::asleep(&watch));
+    ready.fire();
+    let wakes_none = in_child(|| {
+        drop(first.take());
+        second.wakeups() == 0
+    });
+    assert!(wakes_none);
+    drop(first);
+    assert_eq!(second.wakeups(), 1);
 }
 
 #[test]

@@ -22,7 +22,11 @@ use crate::rng::Rng;
 
 /// Returns the config of a small group, for tests that count buffers.
 pub(crate) fn small() -> PollGroupConfig {
-    PollGroupConfig::new().receives(16).sends(16).sends_per_member(8).members(8)
+    PollGroupConfig::new()
+        .receive_buffers(16)
+        .send_buffers(16)
+        .send_buffers_per_member(8)
+        .initial_members(8)
 }
 
 /// A poll group, and the events that the test has not handled.
@@ -237,11 +241,11 @@ fn echoes_are_whole(address: SocketAddr) {
     // The group has fewer buffers than messages in flight, so members wait for places and buffers.
     let receives = if address.ip() == siw(0).ip() { 128 } else { 24 };
     let config = PollGroupConfig::new()
-        .receives(receives)
-        .sends(6)
-        .sends_per_member(2)
+        .receive_buffers(receives)
+        .send_buffers(6)
+        .send_buffers_per_member(2)
         .max_held(64)
-        .members(8);
+        .initial_members(8);
     let mut group = Group::new(address, &config);
     let listener = Listener::bind(address).expect("listen");
     let peers: Vec<_> =
@@ -309,7 +313,7 @@ fn siw_echoes_are_whole() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn writable_follows_would_block_once() {
-    let config = small().sends(3).sends_per_member(2);
+    let config = small().send_buffers(3).send_buffers_per_member(2);
     let mut group = Group::new(roce(0), &config);
     let listener = Listener::bind(roce(0)).expect("listen");
     let config = ConnectionConfig::default();
@@ -413,7 +417,7 @@ fn siw_descriptor_reports_events() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn message_dropped_by_thread_wakes_group() {
     for (receives, by_descriptor) in [(1_u8, false), (1, true), (2, false), (2, true)] {
-        let mut group = Group::new(roce(0), &small().receives(receives.into()));
+        let mut group = Group::new(roce(0), &small().receive_buffers(receives.into()));
         let listener = Listener::bind(roce(0)).expect("listen");
         let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
         (0..=receives).for_each(|number| client.post_bytes(&[number]).expect("post"));
@@ -543,9 +547,10 @@ async fn echo_until_end(group: PollGroup, member: Member) -> End {
     let mut events = Vec::new();
     loop {
         // A future that is dropped loses no event.
-        if poll_once(group.wait(&mut events)).await.is_none() {
-            group.wait(&mut events).await.expect("wait");
-        }
+        match poll_once(group.wait(&mut events)).await {
+            Some(waited) => waited.expect("wait"),
+            None => group.wait(&mut events).await.expect("wait"),
+        };
         for event in events.drain(..) {
             match event {
                 Event::Message(member, message) => {

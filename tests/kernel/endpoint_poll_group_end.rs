@@ -156,7 +156,7 @@ fn siw_member_holding_all_buffers_ends() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_starved_member_ends_with_overrun() {
     // With the reserve, the group has 10 buffers.
-    let config = small().receives(8);
+    let config = small().receive_buffers(8);
     let mut group = Group::new(siw(0), &config);
     let listener = Listener::bind(siw(0)).expect("listen");
     let config = ConnectionConfig::default();
@@ -176,7 +176,7 @@ fn siw_starved_member_ends_with_overrun() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_message_waits_for_buffer() {
-    let config = small().receives(2);
+    let config = small().receive_buffers(2);
     let mut group = Group::new(roce(0), &config);
     let listener = Listener::bind(roce(0)).expect("listen");
     let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
@@ -254,6 +254,17 @@ fn unanswered_attempt_times_out() {
         let member = group.group.connect(&connector, server).expect("connect");
         assert_eq!(group.failure(member), ErrorKind::TimedOut);
     }
+    // After the total timeout, the attempt does not continue, although its event has arrived.
+    let total = Connector::new().total_timeout(short);
+    let member = group.group.connect(&total, server).expect("connect");
+    thread::sleep(2 * short);
+    match group.end(member) {
+        End::Failed(error) => {
+            assert_eq!(error.operation(), "connect", "{error}");
+            assert_eq!(error.hint(), Some("raise `total_timeout`"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
     // This peer is accepted, and does not continue.
     let other = Listener::bind(roce(0)).expect("listen");
     let low = channel();
@@ -307,7 +318,7 @@ fn silent_peer_ends_member_with_its_status() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn oversized_message_ends_member() {
-    let config = small().receives(2).receive_buffer_size(64);
+    let config = small().receive_buffers(2).receive_buffer_size(64);
     let mut group = Group::new(roce(0), &config);
     let listener = Listener::bind(roce(0)).expect("listen");
     for _ in 0..4 {
@@ -322,7 +333,7 @@ fn oversized_message_ends_member() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_full_group_refuses_member() {
-    let config = small().sends(1024).members(0);
+    let config = small().send_buffers(1024).initial_members(0);
     let mut group = Group::new(siw(0), &config);
     let listener = Listener::bind(siw(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
@@ -343,7 +354,7 @@ fn siw_full_group_refuses_member() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_group_grows() {
-    let config = small().sends(1).members(0);
+    let config = small().send_buffers(1).initial_members(0);
     let mut group = Group::new(roce(0), &config);
     let listener = Listener::bind(roce(0)).expect("listen");
     let members: Vec<_> =

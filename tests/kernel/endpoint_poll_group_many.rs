@@ -79,13 +79,13 @@ struct Asked {
 fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
     let (before, opened) = (objects_at(address), open_descriptors());
     let config = PollGroupConfig::new()
-        .receives(4096)
-        .sends(2048)
+        .receive_buffers(4096)
+        .send_buffers(2048)
         .receive_buffer_size(512)
         .send_buffer_size(512)
-        .sends_per_member(2)
+        .send_buffers_per_member(2)
         .max_held(8)
-        .members(4096);
+        .initial_members(4096);
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let is_done = AtomicBool::new(false);
@@ -227,7 +227,7 @@ const HEAP: isize = 2048;
 #[ignore = "needs the test bed: cargo xtask test"]
 fn idle_member_uses_little_memory() {
     const MEMBERS: isize = 200;
-    let config = PollGroupConfig::new().receives(64).sends(64);
+    let config = PollGroupConfig::new().receive_buffers(64).send_buffers(64);
     let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let mut group = Group::new(roce(0), &config);
@@ -264,7 +264,7 @@ fn plain_connections_are_served() {
     let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let is_done = AtomicBool::new(false);
-    let config = PollGroupConfig::new().receives(64).sends(16);
+    let config = PollGroupConfig::new().receive_buffers(64).send_buffers(16);
     thread::scope(|scope| {
         let servers = scope.spawn(|| {
             let mut group = Group::new(roce(0), &config);

@@ -80,7 +80,9 @@ impl NewEndpoint {
         queues.reserve(free.len());
         let (keep_alive, timer) = match config.keep_alive_interval {
             None => (None, None),
-            Some(interval) => (free.pop(), Some(Timer::new(interval)?)),
+            Some(interval) => {
+                (free.pop(), Some(Timer::new(interval, "the keep-alive timer of a connection")?))
+            }
         };
         for buffer in free.drain(sends..) {
             queues.post_recv(buffer)?;

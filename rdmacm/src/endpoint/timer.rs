@@ -21,8 +21,9 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    pub(super) fn new(interval: Duration) -> Result<Self> {
-        let failed = |errno| Error::os("create", "the keep-alive timer of a connection", errno);
+    /// Creates a timer, which errors call `name`.
+    pub(super) fn new(interval: Duration, name: &'static str) -> Result<Self> {
+        let failed = |errno| Error::os("create", name, errno);
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(failed)?;
         let interval = Expiration::Interval(TimeSpec::from(interval.min(MAX_INTERVAL)));
@@ -64,7 +65,7 @@ mod tests {
 
     #[test]
     fn timer_dropped_by_forked_child_continues() {
-        let mut timer = Some(Timer::new(Duration::from_millis(1)).expect("a timer"));
+        let mut timer = Some(Timer::new(Duration::from_millis(1), "the timer").expect("a timer"));
         assert!(in_child(|| timer.take().is_some()));
         let timer = timer.expect("the child has a copy");
         // Expirations before the fork do not count.

@@ -34,9 +34,7 @@ pub(crate) struct Group {
 pub(crate) fn pair(address: IpAddr, count: usize) -> Outcome<[Group; 2]> {
     let listener = Listener::bind(SocketAddr::new(address, 0))?;
     let server = listener.local_addr().ok_or("the listener has no IP address")?;
-    let id = CmId::new_sync(PortSpace::Tcp)?;
-    id.bind(SocketAddr::new(address, 0))?;
-    let device = id.context()?.device().clone();
+    let device = bound(address)?.context()?.device().clone();
     let mut sides = [Group::new(&device, count)?, Group::new(&device, count)?];
     let connector = Connector::new().total_timeout(TIMEOUT);
     let deadline = Instant::now() + TIMEOUT;
@@ -69,13 +67,24 @@ pub(crate) fn pair(address: IpAddr, count: usize) -> Outcome<[Group; 2]> {
         let mut descriptors = descriptors.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let left = deadline.saturating_duration_since(Instant::now());
         if poll(&mut descriptors, PollTimeout::try_from(left)?)? == 0 {
-            return Err(format!("{connected:?} of {count} members each have connected").into());
+            let left = format!("{connected:?} of {count} members each have connected");
+            return Err(format!("{left} after {} s", TIMEOUT.as_secs()).into());
         }
     }
 }
 
+/// Returns an id that is bound to the device of `address`.
+fn bound(address: IpAddr) -> Outcome<CmId> {
+    let id = CmId::new_sync(PortSpace::Tcp)?;
+    id.bind(SocketAddr::new(address, 0))?;
+    Ok(id)
+}
+
 /// Prints the bytes of the heap for an idle member, and the descriptors of a group, if both groups have `count` members.
 pub(crate) fn print_idle(address: IpAddr, count: usize) -> Outcome {
+    // All groups of a device share its descriptors, which this context keeps open.
+    let id = bound(address)?;
+    let _context = id.context()?;
     let (heap, descriptors) = (live().bytes, open_descriptors());
     let groups = pair(address, count)?;
     let bytes = (live().bytes - heap) / u64::try_from(groups.len() * count)?;
@@ -88,12 +97,12 @@ pub(crate) fn print_idle(address: IpAddr, count: usize) -> Outcome {
 impl Group {
     fn new(device: &Device, count: usize) -> Outcome<Self> {
         let config = PollGroupConfig::new()
-            .receives(256)
-            .sends(256)
+            .receive_buffers(256)
+            .send_buffers(256)
             .receive_buffer_size(SIZE)
             .send_buffer_size(SIZE)
-            .sends_per_member(BUFFERS)
-            .members(u32::try_from(count)?);
+            .send_buffers_per_member(BUFFERS)
+            .initial_members(u32::try_from(count)?);
         let group = PollGroup::new(device, &config)?;
         Ok(Self { group, members: Vec::with_capacity(count), events: Vec::new() })
     }

@@ -20,17 +20,17 @@ const MAX_RETRIES: u8 = 7;
 /// ```
 /// use rdmacm::endpoint::poll_group::PollGroupConfig;
 ///
-/// PollGroupConfig::new().receives(4096).sends(1024).max_held(16);
+/// PollGroupConfig::new().receive_buffers(4096).send_buffers(1024).max_held(16);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PollGroupConfig {
-    pub(super) receives: u32,
-    pub(super) sends: u32,
+    pub(super) receive_buffers: u32,
+    pub(super) send_buffers: u32,
     pub(super) receive_buffer_size: usize,
     pub(super) send_buffer_size: usize,
-    pub(super) sends_per_member: u32,
+    pub(super) send_buffers_per_member: u32,
     pub(super) max_held: u32,
-    pub(super) members: u32,
+    pub(super) initial_members: u32,
     pub(super) retry_count: u8,
     pub(super) rnr_retry_count: u8,
     pub(super) keep_alive_interval: Option<Duration>,
@@ -39,13 +39,13 @@ pub struct PollGroupConfig {
 impl Default for PollGroupConfig {
     fn default() -> Self {
         Self {
-            receives: 1024,
-            sends: 512,
+            receive_buffers: 1024,
+            send_buffers: 512,
             receive_buffer_size: 4096,
             send_buffer_size: 4096,
-            sends_per_member: 4,
+            send_buffers_per_member: 4,
             max_held: 64,
-            members: 1024,
+            initial_members: 1024,
             retry_count: 6,
             rnr_retry_count: MAX_RETRIES,
             keep_alive_interval: None,
@@ -66,8 +66,8 @@ impl PollGroupConfig {
     /// This many messages may arrive, or be held by the program, at once. A message that finds no buffer waits at the peer
     /// on InfiniBand and RoCE; on iWARP it ends its connection. On iWARP the group has an eighth more, at least two.
     #[must_use]
-    pub fn receives(mut self, count: u32) -> Self {
-        self.receives = count;
+    pub fn receive_buffers(mut self, count: u32) -> Self {
+        self.receive_buffers = count;
         self
     }
 
@@ -75,8 +75,8 @@ impl PollGroupConfig {
     ///
     /// This many messages may be in flight at once.
     #[must_use]
-    pub fn sends(mut self, count: u32) -> Self {
-        self.sends = count;
+    pub fn send_buffers(mut self, count: u32) -> Self {
+        self.send_buffers = count;
         self
     }
 
@@ -98,10 +98,10 @@ impl PollGroupConfig {
         self
     }
 
-    /// Sets the number of messages that one member may have in flight at once, at least 1 \[default: 4\].
+    /// Sets the number of send buffers that one member may use at once, at least 1 \[default: 4\].
     #[must_use]
-    pub fn sends_per_member(mut self, count: u32) -> Self {
-        self.sends_per_member = count;
+    pub fn send_buffers_per_member(mut self, count: u32) -> Self {
+        self.send_buffers_per_member = count;
         self
     }
 
@@ -119,8 +119,8 @@ impl PollGroupConfig {
     ///
     /// More members are possible if the driver can resize a completion queue (siw cannot).
     #[must_use]
-    pub fn members(mut self, count: u32) -> Self {
-        self.members = count;
+    pub fn initial_members(mut self, count: u32) -> Self {
+        self.initial_members = count;
         self
     }
 
@@ -159,9 +159,9 @@ impl PollGroupConfig {
     pub(super) fn check(&self) -> Result<()> {
         let refused = |reason: String| Err(Error::invalid("create", "a poll group", reason));
         for (is_zero, name) in [
-            (self.receives == 0, "receives"),
-            (self.sends == 0, "sends"),
-            (self.sends_per_member == 0, "sends_per_member"),
+            (self.receive_buffers == 0, "receive_buffers"),
+            (self.send_buffers == 0, "send_buffers"),
+            (self.send_buffers_per_member == 0, "send_buffers_per_member"),
             (self.max_held == 0, "max_held"),
             (self.receive_buffer_size == 0, "receive_buffer_size"),
             (self.send_buffer_size == 0, "send_buffer_size"),
@@ -186,8 +186,10 @@ impl PollGroupConfig {
     /// Returns the number of buffers for receiving on a device that is an iWARP device or not.
     pub(super) fn posted_receives(&self, is_iwarp: bool) -> u32 {
         match is_iwarp {
-            true => self.receives.saturating_add(RESERVED_RECEIVES.max(self.receives / 8)),
-            false => self.receives,
+            true => {
+                self.receive_buffers.saturating_add(RESERVED_RECEIVES.max(self.receive_buffers / 8))
+            }
+            false => self.receive_buffers,
         }
     }
 
@@ -195,12 +197,12 @@ impl PollGroupConfig {
     ///
     /// Each buffer may be in flight, and each member may have one request without a buffer in flight.
     pub(super) fn send_completions(&self, members: u32) -> u32 {
-        self.sends.saturating_add(members)
+        self.send_buffers.saturating_add(members)
     }
 
     /// Returns the number of requests that the send queue of a member holds.
     pub(super) fn send_queue_depth(&self) -> u32 {
-        self.sends_per_member.min(self.sends).saturating_add(1)
+        self.send_buffers_per_member.min(self.send_buffers).saturating_add(1)
     }
 
     /// Returns the parameters with which a member connects or is accepted.

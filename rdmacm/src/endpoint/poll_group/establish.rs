@@ -26,8 +26,8 @@ impl PollGroup {
     /// Accepts a request with private data, and adds its connection to the group.
     ///
     /// `private_data` is for the peer's program, with at most 196 bytes on InfiniBand and RoCE, and 251 on iWARP.
-    /// [`Event::Established`] follows, or [`Event::Ended`]. The kind is [`ErrorKind::TimedOut`] if the peer does not
-    /// continue within `timeout`.
+    /// [`Event::Established`] follows, or [`Event::Ended`]. The end is [`End::Failed`](super::End::Failed) with
+    /// [`ErrorKind::TimedOut`] if the peer does not continue within `timeout`.
     ///
     /// Kernel commands: `RDMA_USER_CM_CMD_MIGRATE_ID`, `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_ACCEPT` and those
     /// that move the queue pair to RTS.
@@ -39,9 +39,10 @@ impl PollGroup {
     ///   private data is too long.
     /// - [`ErrorKind::InvalidInput`] if the completion queue has no room for one more member and the driver cannot
     ///   resize it.
-    /// - [`ErrorKind::Os`] with ENOMEM or EINVAL if the device has no more queue pairs, or, with EINVAL, on siw
-    ///   ECONNRESET, if the peer has ended its attempt.
-    /// - [`ErrorKind::DeviceRemoved`], and [`ErrorKind::NotOwner`] after a fork.
+    /// - [`ErrorKind::Os`] with ENOMEM or EINVAL if the device has no more queue pairs.
+    /// - [`ErrorKind::Os`] with EINVAL, on siw ECONNRESET, if the peer has ended its attempt.
+    /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
+    /// - [`ErrorKind::NotOwner`] after a fork.
     pub fn add(
         &mut self,
         incoming: Incoming,
@@ -80,6 +81,8 @@ impl PollGroup {
     /// the [`config`](Connector::config) of the connector. [`Event::Established`] follows, or [`Event::Ended`] with the
     /// reason.
     ///
+    /// If `server` names several addresses, only the first is tried. A name is looked up before this returns, which blocks.
+    ///
     /// Deadlines of the connector have a resolution of 100 ms, and apply while the program waits for the group.
     ///
     /// Kernel command: `RDMA_USER_CM_CMD_RESOLVE_ADDR`. On iWARP a later call that waits or polls connects TCP, which
@@ -88,6 +91,7 @@ impl PollGroup {
     /// # Errors
     ///
     /// The group is as before.
+    /// - [`ErrorKind::NameResolution`] if a name is not found.
     /// - [`ErrorKind::Os`] with ENODEV if no device leads to `server`.
     /// - [`ErrorKind::InvalidInput`] if the completion queue has no room for one more member and the driver cannot resize it.
     /// - [`ErrorKind::NotOwner`] after a fork.
@@ -113,7 +117,7 @@ impl PollGroup {
     /// Adds a member, whose events find it from now on.
     pub(super) fn insert(&mut self, link: Link, qp: Option<QueuePair>) -> Result<Member> {
         if self.attempts_timer.is_none() {
-            let timer = Timer::new(FIRST_WRITE_INTERVAL)?;
+            let timer = Timer::new(FIRST_WRITE_INTERVAL, "the timer of attempts to connect")?;
             self.descriptor.add_attempts(&timer)?;
             self.attempts_timer = Some(timer);
         }
@@ -216,11 +220,13 @@ impl PollGroup {
         self.poll_late_completions()?;
         let Some(link) = self.members.get(member) else { return Ok(()) };
         self.check_device(&link.id)?;
+        let Some(link) = self.members.get_mut(member) else { return Ok(()) };
+        link.begin(Phase::Answer, |connector| connector.connect_timeout)?;
+        let Some(link) = self.members.get(member) else { return Ok(()) };
         let qp = self.create_qp(&link.id)?;
         self.set_qp(member, qp);
         let Self { members, config, .. } = self;
         let Some(link) = members.get_mut(member) else { return Ok(()) };
-        link.begin(Phase::Answer, |connector| connector.connect_timeout)?;
         let Some(attempt) = &link.attempt else { return Ok(()) };
         let private_data = attempt
             .connect_attempt
@@ -279,15 +285,23 @@ impl PollGroup {
         Ok(())
     }
 
-    /// Ends attempts that have timed out, and posts the first writes of members on iWARP.
+    /// Posts the first writes of members on iWARP. The deadlines of attempts are to be checked then.
     pub(super) fn on_attempts_timer(&mut self) {
         if let Some(timer) = &self.attempts_timer {
             timer.clear();
         }
+        self.checks_deadlines = true;
+        let is_needed = |link: &Link| link.attempt.is_some() || link.writes_first;
+        if !self.members.iter_mut().any(|(_, link)| is_needed(link)) {
+            self.attempts_timer = None;
+        }
+        self.keep_alive(|link| link.writes_first);
+    }
+
+    /// Ends attempts that have timed out.
+    pub(super) fn end_late_attempts(&mut self) {
         let mut late = Vec::new();
-        let mut is_needed = false;
         for (member, link) in self.members.iter_mut() {
-            is_needed |= link.attempt.is_some() || link.writes_first;
             let deadline = link.attempt.as_ref().and_then(|attempt| attempt.deadline);
             if has_passed(deadline) && !link.is_ending {
                 late.push(member);
@@ -298,10 +312,6 @@ impl PollGroup {
             let error = link.timeout_error();
             self.fail_attempt(member, error);
         }
-        if !is_needed {
-            self.attempts_timer = None;
-        }
-        self.keep_alive(|link| link.writes_first);
     }
 
     /// Looks whether the peers of all members are still there.

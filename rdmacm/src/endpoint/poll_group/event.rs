@@ -31,6 +31,9 @@ pub enum Event {
     /// The posted messages of the member have all been sent: see [`PollGroup::flush`].
     Sent(Member),
     /// The member has ended. This is its last event, and arrives exactly once.
+    ///
+    /// The member has ended when a call returns this event. Calls for the member that the program makes before it
+    /// handles the event return [`ErrorKind::Disconnected`].
     Ended(Member, End),
 }
 

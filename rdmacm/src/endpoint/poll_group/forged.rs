@@ -28,6 +28,9 @@ const PAGE: i32 = 4096;
 
 /// The number of `RDMA_CM_EVENT_ESTABLISHED`.
 pub(super) const ESTABLISHED: u32 = 9;
+/// The number of `RDMA_CM_EVENT_DISCONNECTED`.
+#[cfg(test)]
+pub(super) const DISCONNECTED: u32 = 10;
 
 /// A poll group with its device.
 pub(super) struct ForgedGroup {

@@ -79,13 +79,13 @@ impl World {
             ..Capabilities::default()
         };
         let config = PollGroupConfig::new()
-            .receives(RECEIVES)
-            .sends(SENDS)
+            .receive_buffers(RECEIVES)
+            .send_buffers(SENDS)
             .receive_buffer_size(LENGTH)
             .send_buffer_size(LENGTH)
-            .sends_per_member(2)
+            .send_buffers_per_member(2)
             .max_held(MAX_HELD)
-            .members(2)
+            .initial_members(2)
             .keep_alive_interval((choice & 4 != 0).then_some(Duration::from_secs(3600)));
         let forged = ForgedGroup::new(capabilities, &config);
         let receives = forged.group.resources.receives.posted();
@@ -161,7 +161,10 @@ impl World {
             (11, Some(member)) => drop(group.close(member)),
             (12, Some(member)) => drop(group.abort(member)),
             (13, _) => match argument & 1 {
-                0 => group.on_attempts_timer(),
+                0 => {
+                    group.on_attempts_timer();
+                    group.end_late_attempts();
+                }
                 _ => group.on_keep_alive_timer(),
             },
             (14, _) => drop(self.forged.completion_events.write(input.bytes(8))),

@@ -34,7 +34,9 @@ use crate::verbs::{
 
 /// Many connections that one thread or task serves over shared queues and buffers.
 ///
-/// See the [module](super) for its use and its costs. Dropping the group ends all members at once.
+/// A program adds members with [`connect`](Self::connect) and [`add`](Self::add), and [`wait`](Self::wait) returns the
+/// events of all members. A call that concerns one member takes its [`Member`]. The [module](super) describes the
+/// costs. Dropping the group ends all members at once.
 ///
 /// # Examples
 ///
@@ -93,6 +95,8 @@ pub struct PollGroup {
     ///
     /// It is absent while there are none.
     pub(super) attempts_timer: Option<Timer>,
+    /// `true` if the timer of attempts has expired since their deadlines were checked.
+    pub(super) checks_deadlines: bool,
     pub(super) keep_alive_timer: Option<Timer>,
     /// The number of members for which there was no buffer or no place.
     pub(super) unwritable_members: usize,
@@ -116,7 +120,7 @@ impl PollGroup {
     /// # Errors
     ///
     /// - [`ErrorKind::InvalidInput`] if a parameter is out of its range.
-    /// - [`ErrorKind::Os`] with EINVAL or ENOMEM for more than the device has.
+    /// - [`ErrorKind::Os`] with EINVAL or ENOMEM if `config` exceeds the limits of the device.
     /// - ENOMEM or EPERM, with a [hint](crate::Error::hint), if the user may not pin as much memory.
     /// - The errors of [`Context::open`].
     pub fn new(device: &Device, config: &PollGroupConfig) -> Result<Self> {
@@ -144,11 +148,12 @@ impl PollGroup {
         let pd = ProtectionDomain::new(context)?;
         completions.set_nonblocking(true)?;
         let cq = |size| CompletionQueue::new(context, size, Some(&completions));
-        let (recv_cq, send_cq) = (cq(posted)?, cq(config.send_completions(config.members))?);
+        let (recv_cq, send_cq) =
+            (cq(posted)?, cq(config.send_completions(config.initial_members))?);
         let attributes = SharedReceiveQueueAttributes { max_wr: posted, ..Default::default() };
         let srq = SharedReceiveQueue::new(&pd, attributes)?;
         let [sends, receives] =
-            [config.sends, posted].map(|count| usize::try_from(count).expect("32 bits fit"));
+            [config.send_buffers, posted].map(|count| usize::try_from(count).expect("32 bits fit"));
         let groups = [(sends, config.send_buffer_size), (receives, config.receive_buffer_size)];
         let mut free_sends = RegisteredBuffer::alloc_groups(&pd, groups, 0)?;
         let unposted = free_sends.split_off(sends);
@@ -161,7 +166,8 @@ impl PollGroup {
         channel.set_nonblocking(true)?;
         let returns = ReturnList::new()?;
         let descriptor = Descriptor::new(&channel, &resources.completions, returns.wakeup())?;
-        let keep_alive_timer = config.keep_alive_interval.map(Timer::new).transpose()?;
+        let timer = |interval| Timer::new(interval, "the keep-alive timer of a poll group");
+        let keep_alive_timer = config.keep_alive_interval.map(timer).transpose()?;
         keep_alive_timer.iter().try_for_each(|timer| descriptor.add_keep_alive(timer))?;
         let mut arming = Arming::new();
         arming.read_events_first(context.driver_capabilities().raises_event_per_read);
@@ -181,6 +187,7 @@ impl PollGroup {
             ending: Vec::new(),
             waiting: VecDeque::new(),
             attempts_timer: None,
+            checks_deadlines: false,
             keep_alive_timer,
             unwritable_members: 0,
             is_removed: false,
@@ -197,6 +204,9 @@ impl PollGroup {
     }
 
     /// Returns the number of members that have not ended, attempts to connect included.
+    ///
+    /// A program that needs the handles of all members keeps those that [`add`](Self::add) and
+    /// [`connect`](Self::connect) return.
     pub fn len(&self) -> usize {
         self.members.len()
     }
@@ -221,7 +231,7 @@ impl PollGroup {
         self.members.get(member).map_or(&[], |link| &link.private_data)
     }
 
-    /// Returns the counters of a member; `None` after it has ended.
+    /// Returns the statistics of a member, or `None` after it has ended.
     pub fn stats(&self, member: Member) -> Option<EndpointStats> {
         Some(*self.members.get(member)?.core.counters())
     }

@@ -110,7 +110,7 @@ impl Link {
         trace: Trace,
     ) -> Self {
         let capabilities = context.driver_capabilities();
-        let places = config.sends_per_member.min(config.sends);
+        let places = config.send_buffers_per_member.min(config.send_buffers);
         let writes_first = writes_first && config.keep_alive_interval.is_none();
         let is_kept_alive = writes_first || config.keep_alive_interval.is_some();
         // As many receives count as posted as the program may hold messages, and one more for a receive that fails.

@@ -54,27 +54,28 @@
 //! # Buffers and fairness
 //!
 //! Any member may use any receive buffer. The program may hold at most [`max_held`](PollGroupConfig::max_held) messages
-//! of a member. If another message arrives then, the member ends
+//! of a member. Messages that have arrived and were not returned yet count too. If another message arrives then, the
+//! member ends
 //! ([`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun)). So one peer cannot take all buffers while the
-//! program is slow with its messages. Several peers together still can: choose `receives` for the number of messages
-//! that may be in flight and held in all.
+//! program is slow with its messages. Several peers together still can: choose `receive_buffers` for the messages of all
+//! members that may be in flight or held.
 //!
 //! - On InfiniBand and RoCE a message that finds no buffer waits at its peer, which retries after 0.64 ms, as often as
 //!   [`rnr_retry_count`](PollGroupConfig::rnr_retry_count) permits.
-//! - On iWARP such a message ends its connection. So the group has a reserve of an eighth of `receives`, at least two
+//! - On iWARP such a message ends its connection. So the group has a reserve of an eighth of `receive_buffers`, at least two
 //!   buffers. The protocol of the program must limit the number of messages that the peers send. If the receive queue
 //!   may have been empty before a member ends, the member ends with
 //!   [`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun), even if no message was lost.
 //!
-//! Sending is bounded twice: by [`sends_per_member`](PollGroupConfig::sends_per_member) for each member and by
-//! [`sends`](PollGroupConfig::sends) for all. A call that finds no room fails with
+//! Sending is bounded twice: by [`send_buffers_per_member`](PollGroupConfig::send_buffers_per_member) for each member and by
+//! [`send_buffers`](PollGroupConfig::send_buffers) for all. A call that finds no room fails with
 //! [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock), and [`Event::Writable`] follows. Members that wait for a
 //! buffer get this event in the order of their calls.
 //!
 //! # Admission
 //!
-//! The completion queue for receives has room for all receives. That for sends has room for `sends` requests and one
-//! more for each of [`members`](PollGroupConfig::members) members. A further member makes it grow; if the driver cannot
+//! The completion queue for receives has room for all receives. The completion queue for sends has room for
+//! `send_buffers` requests and one more for each of [`initial_members`](PollGroupConfig::initial_members). A further member makes it grow; if the driver cannot
 //! resize it (siw), [`PollGroup::add`] and [`PollGroup::connect`] fail, and nothing is left of the attempt.
 //!
 //! # When a member ends
@@ -106,23 +107,27 @@ mod buffer;
 mod completions;
 mod config;
 mod descriptor;
-mod ending;
-mod establish;
 mod event;
 #[cfg(any(fuzzing, all(test, feature = "null", not(loom))))]
 mod forged;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
-mod group;
 mod link;
 mod member_table;
-mod progress;
 mod resources;
 mod return_list;
-mod sending;
 mod starvation;
 #[cfg(all(test, feature = "null", not(loom)))]
 mod tests;
+
+// Not in alphabetical order: rustdoc lists the methods of a group in the order of these modules.
+mod group;
+
+mod establish;
+mod progress;
+mod sending;
+
+mod ending;
 
 pub use self::buffer::{Message, SendBuffer};
 pub use self::config::PollGroupConfig;

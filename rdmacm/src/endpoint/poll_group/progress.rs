@@ -27,7 +27,7 @@ const CALLS_PER_EVENT_CHECK: u32 = 16;
 impl PollGroup {
     /// Waits at most `timeout` until a member has an event, and appends the events to `events`.
     ///
-    /// Returns their number, which is 0 if `timeout` elapses. A signal does not interrupt the wait.
+    /// Returns their number, which is 0 if `timeout` elapses. `None` waits without a limit. A signal does not interrupt the wait.
     ///
     /// With a timeout of zero the call does not wait and arms no queue. A thread that polls in a loop uses this.
     ///
@@ -155,11 +155,16 @@ impl PollGroup {
         if ready.keep_alive {
             self.on_keep_alive_timer();
         }
-        let has_read_all = !ready.event || self.read_events()?;
-        // An event that has arrived counts, even after the deadline. The timer stays readable if it is not handled.
-        if ready.attempts && has_read_all {
+        let read = if ready.event { self.read_events() } else { Ok(true) };
+        if ready.attempts {
             self.on_attempts_timer();
         }
+        // An event that has arrived counts, even after the deadline. If reading fails, no event will end the attempts.
+        if self.checks_deadlines && !matches!(read, Ok(false)) {
+            self.checks_deadlines = false;
+            self.end_late_attempts();
+        }
+        read?;
         if ready.is_any() {
             self.advance()?;
         }
@@ -207,8 +212,10 @@ impl PollGroup {
             EventType::Disconnected | EventType::Rejected => {
                 // The messages before the end come first.
                 let polled = self.poll_completions();
-                self.unless_removed(polled)?;
+                let polled = self.unless_removed(polled);
+                // The kernel reports the end only once, so it counts even if polling fails.
                 self.on_disconnected(member);
+                polled?;
             }
             EventType::DeviceRemoval => self.on_device_removed(),
             _ => {}

@@ -20,7 +20,7 @@ static NO_BUFFER: Wait =
 impl PollGroup {
     /// Takes a buffer for a message to the peer of `member`.
     ///
-    /// The buffer takes one of the [`sends_per_member`](PollGroupConfig::sends_per_member) places of the member. It
+    /// The buffer takes one of the [`send_buffers_per_member`](PollGroupConfig::send_buffers_per_member) places of the member. It
     /// returns to the group when it is dropped, or when its message has been sent.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl PollGroup {
     /// # Errors
     ///
     /// - [`ErrorKind::Disconnected`] if the member has ended or is closed.
-    /// - [`ErrorKind::InvalidInput`] if the driver has no message of this kind, as siw has none with immediate data.
+    /// - [`ErrorKind::Unsupported`] if the buffer has immediate data and the connection is over iWARP.
     /// - [`ErrorKind::NotOwner`] after a fork.
     pub fn post_send(&mut self, mut buffer: SendBuffer) -> Result<()> {
         self.check_process(SEND)?;

@@ -1,6 +1,6 @@
 //! Tests of poll groups without a kernel: calls of an event loop that free a place or a buffer wake the loop.
 
-use super::forged::{ESTABLISHED, ForgedGroup};
+use super::forged::{DISCONNECTED, ESTABLISHED, ForgedGroup};
 use super::{Event, Member, PollGroupConfig, SendBuffer};
 use crate::driver::Capabilities;
 use crate::error::ErrorKind;
@@ -8,7 +8,8 @@ use crate::error::ErrorKind;
 /// Returns a group with `N` established members and as many send buffers, two of which one member may use.
 fn group_with_members<const N: usize>() -> (ForgedGroup, [Member; N]) {
     let sends = u32::try_from(N).expect("few members");
-    let config = PollGroupConfig::new().receives(4).sends(sends).sends_per_member(2);
+    let config =
+        PollGroupConfig::new().receive_buffers(4).send_buffers(sends).send_buffers_per_member(2);
     let mut forged = ForgedGroup::new(Capabilities::default(), &config);
     let members = std::array::from_fn(|place| {
         let number = u32::try_from(place).expect("few members") + 1;
@@ -95,6 +96,17 @@ fn buffer_dropped_after_would_block_wakes_group() {
     assert_would_block(&mut forged, waiter);
     assert_becomes_writable(&mut forged, waiter);
     drop(third);
+}
+
+/// The kernel reports the end of a connection once.
+#[test]
+fn disconnected_member_ends_although_poll_fails() {
+    let (mut forged, [member]) = group_with_members();
+    forged.device.device().is_malformed = true;
+    forged.deliver(member, DISCONNECTED, 0).expect_err("the completion queue is malformed");
+    forged.device.device().is_malformed = false;
+    let events = poll_until_idle(&mut forged);
+    assert!(matches!(events[..], [Event::Ended(found, _)] if found == member), "{events:?}");
 }
 
 /// The first member takes its last place while it waits for a buffer, so it cannot use the next free one.

@@ -5,7 +5,7 @@ fn default_fits_linux_limit_of_locked_memory() {
     let config = PollGroupConfig::default();
     let bytes = |count: u32, size: usize| size * usize::try_from(count).expect("32 bits fit");
     let receives = bytes(config.posted_receives(true), config.receive_buffer_size);
-    let sends = bytes(config.sends, config.send_buffer_size);
+    let sends = bytes(config.send_buffers, config.send_buffer_size);
     assert!(receives + sends <= 7 << 20, "{} bytes of the 8 MiB", receives + sends);
 }
 
@@ -14,11 +14,11 @@ fn impossible_parameters_are_refused() {
     let config = PollGroupConfig::default;
     config().check().expect("the default is possible");
     for refused in [
-        config().receives(0),
-        config().sends(0),
+        config().receive_buffers(0),
+        config().send_buffers(0),
         config().receive_buffer_size(0),
         config().send_buffer_size(0),
-        config().sends_per_member(0),
+        config().send_buffers_per_member(0),
         config().max_held(0),
         config().retry_count(8),
         config().rnr_retry_count(8),
@@ -30,15 +30,16 @@ fn impossible_parameters_are_refused() {
 
 #[test]
 fn iwarp_group_has_reserve() {
-    let posted =
-        |receives, is_iwarp| PollGroupConfig::new().receives(receives).posted_receives(is_iwarp);
+    let posted = |receives, is_iwarp| {
+        PollGroupConfig::new().receive_buffers(receives).posted_receives(is_iwarp)
+    };
     assert_eq!([posted(1, true), posted(80, true), posted(80, false)], [3, 90, 80]);
     assert_eq!(posted(u32::MAX, true), u32::MAX);
 }
 
 #[test]
 fn completion_queue_has_room_for_all_sends() {
-    let config = PollGroupConfig::new().sends(10);
+    let config = PollGroupConfig::new().send_buffers(10);
     assert_eq!([config.send_completions(0), config.send_completions(5)], [10, 15]);
     assert_eq!(config.send_completions(u32::MAX), u32::MAX);
 }

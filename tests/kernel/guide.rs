@@ -309,8 +309,10 @@ mod in_flight {
             Ok(())
         };
         run_beside(address, 1, serve, |client| async move {
+            assert!(!client.has_ended());
             let error = client.call(b"request", LONG).await.expect_err("no response");
-            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+            assert!(client.has_ended());
             Ok(())
         });
     }

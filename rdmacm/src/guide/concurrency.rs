@@ -12,7 +12,7 @@
 //!
 //! Any thread may make any call at any time, because a [`Connection`](crate::endpoint::Connection) is `Send + Sync`. It
 //! can be [cloned](crate::endpoint::Connection#clones), for example for one thread that sends and one that receives.
-//! Deadlines are arguments. A signal does not interrupt a wait.
+//! A call that takes a `timeout` waits at most that long. A signal does not interrupt a wait.
 //!
 //! # Event loops
 //!

@@ -22,7 +22,7 @@
 //!
 //! # Credentials
 //!
-//! The kernel accepts commands on an open file only from the credentials that opened it. A program that drops
+//! The kernel accepts commands on an event channel only from the credentials that opened it. A program that drops
 //! privileges must do so before it opens a channel or a connection. Otherwise its calls fail with
 //! [`NotOwner`](crate::ErrorKind::NotOwner).
 //!

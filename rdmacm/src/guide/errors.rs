@@ -18,17 +18,17 @@
 //! | `Os(EINVAL)` of connecting | iWARP: the server has sent or closed before it received a message. RoCE: this device cannot use the answer of the server. | a client that sends first; fewer `responder_resources` of the server |
 //! | `Unreachable`, `TimedOut` | The peer does not answer. | a route, a firewall that lets UDP port 4791 pass, a server that accepts |
 //! | `Os(ENODEV)` | No RDMA device has the address, or a kernel module is missing. | the hint in the message |
-//! | `Disconnected` | This side has ended the connection; or the peer has, and the call is another one than `recv`, which returns `None`. On siw also: a message of this side found no buffer at the peer, was too long, or accessed memory that the peer has not exported. | a response that confirms the received messages |
+//! | `Disconnected` | This side has ended the connection; or the peer has, and the call is another one than `recv`, which returns `None`. On siw also: a message of this side found no buffer at the peer, was too long, or accessed memory that the peer has not exported. | Wait for a response before closing, to know which messages the peer has handled. |
 //! | `ReceiveOverrun` | iWARP: messages of the peer may be lost, because this side had no buffer for them. | more [buffers](crate::endpoint::ConnectionConfig::receive_buffers), or a peer that waits for responses |
 //! | `WorkRequestFailed` | A work request failed, and the connection with it. The status is the reason. | `IB_WC_RETRY_EXC_ERR`: the peer does not answer any more; `IB_WC_REM_ACCESS_ERR`: the key is not valid, or its rights or range do not cover the access; `IB_WC_WR_FLUSH_ERR` of a datagram socket: an earlier request failed, and the socket recovers, so send the datagram again |
 //! | `PeerRequestFailed` | The device refused an access of the peer to memory of this side, and an asynchronous event reported it (writes on siw; all accesses on mlx5 and on rxe of Linux 7.2). | the keys and ranges that the peer uses |
 //! | `UnreportedCause` | An error that the device does not report ended the connection. | on rxe of Linux 6.12 and before: the peer has tried to access memory that is not exported to it |
 //! | `MalformedResponse` | The kernel or the device stored a completion that does not follow the ABI, which ended the connection. | Drop the connection, and report the message as an error of the driver. |
 //! | `DeviceRemoved` | The device was removed. | Drop all objects of the device; the process may continue. |
-//! | `WouldBlock` | A call that does not wait would have to wait. | the descriptor of the object |
+//! | `WouldBlock` | A call that does not wait would have to wait. | Wait until the descriptor of the object is readable, and try again. |
 //! | `NameResolution` | The name of the server is not known. | the name, or the name server |
 //! | `Unsupported` | The device or the kernel lacks the operation, or a task has no runtime. | the reason in the message |
-//! | `WouldDeadlock` | The calling thread holds an object for which the call would wait. | Drop the object that the message names. |
+//! | `WouldDeadlock` | In [`cm`](crate::cm) and [`verbs`](crate::verbs) only: the calling thread holds an object for which the call would wait. | Drop the object that the message names. |
 //! | `NotOwner` | The process has forked, or changed its credentials. | Open the object in this process. |
 //! | `InvalidInput` | The library refused the call before it sent a command. | the reason in the message |
 //!

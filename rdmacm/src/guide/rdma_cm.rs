@@ -8,7 +8,7 @@
 //!   A *protection domain* groups objects that may be used together.
 //! - A *queue pair* is one end of a connection. It has a send queue and a receive queue of work requests; a receive
 //!   request provides a buffer. A message uses the receive request that was posted first. If there is none, the sender
-//!   must wait.
+//!   waits, or on iWARP the connection ends.
 //! - A *completion queue* holds the completions, each with a status.
 //! - *One-sided* operations read, write and change the memory of the peer. They need no receive request and create no
 //!   completion there: the peer's device performs them alone.

@@ -9,6 +9,8 @@
 #![doc = include_str!("snippets/requests.rs")]
 //! ```
 //!
+//! To stop on Ctrl-C, pass `async { let _ = tokio::signal::ctrl_c().await; }` as `stop`.
+//!
 //! When the server stops, the task of each connection answers the request that it has taken, and closes the connection.
 //! The call [`recv`] is cancel safe: a request is either answered or was not taken. A client whose request was not
 //! taken gets an error. On RoCE and InfiniBand, [`close`] waits until the client confirms the end, which the library
@@ -29,10 +31,15 @@
 //! in flight. A server that drops each request before it posts the response needs as many as there are requests in
 //! flight; otherwise see [flow control](super::memory#flow-control).
 //!
-//! When the connection ends, calls that wait for a response fail with `ConnectionReset`, and later calls fail with the
-//! reason of the end. A request that the server never answers keeps its permit. If every call times out, the program
-//! [aborts](crate::endpoint::task::Connection::abort) the connection and connects again. The receiving task holds a
-//! clone of the connection, so dropping the client does not end the connection: call `Client::close` first.
+//! When the connection ends, calls that wait for a response fail with `ConnectionReset`, or with `InvalidData` if the
+//! server has answered no request of this client. Later calls fail with that reason, or with that of the connection. A
+//! request that the server never answers keeps its permit. If every call times out, the program closes the client and
+//! connects again. The receiving task holds a clone of the connection, so dropping the client does not end the
+//! connection: call `Client::close` first.
+//!
+//! To reconnect, keep the client in a `tokio::sync::Mutex<Option<Arc<Client>>>`. Each call takes a clone of the `Arc`,
+//! and first replaces a client for which `has_ended` returns `true`. The kind `TimedOut` does not show whether the
+//! connection has ended: it also reports a peer that does not answer any more.
 //!
 //! # See also
 //!

@@ -64,7 +64,7 @@
 //! A connection that has ended cannot be revived: drop it and connect again. If a later attempt to connect may succeed,
 //! the [`io_kind`](crate::Error::io_kind) of the error is `ConnectionRefused`, `TimedOut`, `HostUnreachable` or
 //! `NetworkUnreachable`. A later attempt may also succeed after
-//! [`NameResolution`](crate::ErrorKind::NameResolution) with the code `EAI_AGAIN`: the name server did not answer. Most
+//! [`NameResolution`](crate::ErrorKind::NameResolution) with the code `libc::EAI_AGAIN` (of the crate `libc`): the name server did not answer. Most
 //! other errors have a cause in the program or the machine, and a later attempt fails too. The page on
 //! [errors](super::errors) lists those of connections. A request that the server's program has rejected is
 //! `ConnectionRefused` too: [`Rejected`](crate::ErrorKind::Rejected) has the reason.

@@ -8,11 +8,13 @@ use tokio::{sync::{OwnedSemaphorePermit, Semaphore, oneshot}, time};
 /// when the response arrives: a request that has timed out is in flight until then.
 type Callers = HashMap<u64, (oneshot::Sender<Vec<u8>>, OwnedSemaphorePermit)>;
 
+/// The callers, or the reason for which no response follows.
+type State = Result<Callers, io::ErrorKind>;
+
 /// A client with several requests in flight.
 struct Client {
     connection: Connection,
-    /// `None` after the end of the connection.
-    callers: Arc<Mutex<Option<Callers>>>,
+    callers: Arc<Mutex<State>>,
     permits: Arc<Semaphore>,
     next_number: AtomicU64,
 }
@@ -20,7 +22,7 @@ struct Client {
 impl Client {
     /// Creates a client. Both sides must have at least `in_flight` receive buffers.
     fn new(connection: Connection, in_flight: usize) -> Self {
-        let callers = Arc::new(Mutex::new(Some(Callers::new())));
+        let callers = Arc::new(Mutex::new(Ok(Callers::new())));
         tokio::spawn(receive(connection.clone(), Arc::clone(&callers)));
         let (permits, next_number) = (Arc::new(Semaphore::new(in_flight)), AtomicU64::new(0));
         Self { connection, callers, permits, next_number }
@@ -42,9 +44,18 @@ impl Client {
                 let _ = with_callers(&self.callers, |callers| callers.remove(&number));
                 return Err(error.into());
             }
-            response.await.map_err(|_| io::ErrorKind::ConnectionReset.into())
+            match response.await {
+                Ok(response) => Ok(response),
+                // The end of the connection has dropped the sender, and the state has the reason.
+                Err(_) => with_callers(&self.callers, |_| Vec::new()),
+            }
         };
         time::timeout(timeout, exchange).await?
+    }
+
+    /// Returns `true` if the connection has ended.
+    fn has_ended(&self) -> bool {
+        with_callers(&self.callers, |_| ()).is_err()
     }
 
     /// Closes the connection after the requests were sent. Waiting callers return an error.
@@ -53,17 +64,18 @@ impl Client {
     }
 }
 
-/// Calls `apply` with the map, unless the connection has ended.
+/// Calls `apply` with the map, unless no response follows.
 fn with_callers<T>(
-    callers: &Mutex<Option<Callers>>,
+    callers: &Mutex<State>,
     apply: impl FnOnce(&mut Callers) -> T,
 ) -> io::Result<T> {
     let mut callers = callers.lock().unwrap_or_else(PoisonError::into_inner);
-    callers.as_mut().map(apply).ok_or_else(|| io::ErrorKind::ConnectionReset.into())
+    callers.as_mut().map(apply).map_err(|reason| (*reason).into())
 }
 
 /// Returns responses to their callers until the connection ends.
-async fn receive(connection: Connection, callers: Arc<Mutex<Option<Callers>>>) {
+async fn receive(connection: Connection, callers: Arc<Mutex<State>>) {
+    let mut reason = io::ErrorKind::ConnectionReset;
     while let Ok(Some(response)) = connection.recv().await {
         let answer = response.split_first_chunk().map(|(number, body)| (*number, body.to_vec()));
         // Posts its buffer again, before the permit is released.
@@ -74,6 +86,7 @@ async fn receive(connection: Connection, callers: Arc<Mutex<Option<Callers>>>) {
         });
         let (Some((_, body)), Some((sender, _permit))) = (answer, caller) else {
             // The message answers no request, so the server violates the protocol.
+            reason = io::ErrorKind::InvalidData;
             connection.abort().await;
             break;
         };
@@ -81,5 +94,5 @@ async fn receive(connection: Connection, callers: Arc<Mutex<Option<Callers>>>) {
         let _ = sender.send(body);
     }
     // Drops the senders: the callers return an error.
-    *callers.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *callers.lock().unwrap_or_else(PoisonError::into_inner) = Err(reason);
 }

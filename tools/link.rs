@@ -6,10 +6,6 @@
 //! This applies only to glibc: other systems have another unwinder. The archive is part of gcc, as is the linker
 //! configuration that adds `libgcc_s` by default. A program that merely depends on the `rdmacm` crate is linked as its
 //! own build requires.
-#![expect(
-    clippy::print_stdout,
-    reason = "build scripts pass instructions to cargo on standard output"
-)]
 
 use std::env;
 

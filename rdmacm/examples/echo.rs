@@ -27,7 +27,6 @@ fn server(address: SocketAddr) -> rdmacm::Result<()> {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "a program for a terminal")]
 fn client(address: SocketAddr, text: &str) -> Result<(), Box<dyn Error>> {
     let connection = Connector::new().total_timeout(TIMEOUT).connect(address)?;
     connection.post_bytes(text.as_bytes())?;

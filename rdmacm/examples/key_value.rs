@@ -117,7 +117,6 @@ fn read(connection: &Connection, table: &RemoteMemory, place: usize) -> Result<E
     Err("the entry changed during each read".into())
 }
 
-#[expect(clippy::print_stdout, reason = "a program for a terminal")]
 fn client(address: &str, commands: &[&str]) -> Result<()> {
     let address: SocketAddr = address.parse()?;
     let connection = Connector::new().config(config()).total_timeout(TIMEOUT).connect(address)?;

@@ -42,7 +42,6 @@ fn receive(address: SocketAddr) -> Result<String, Box<dyn Error>> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-#[expect(clippy::print_stdout, reason = "a program for a terminal")]
 fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).and_then(|text| text.parse().ok());
     println!("{}", receive(address.ok_or("usage: server ADDRESS:PORT")?)?);

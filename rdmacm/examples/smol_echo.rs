@@ -63,7 +63,6 @@ async fn exchange(
     Ok(connection.close(TIMEOUT).await?)
 }
 
-#[expect(clippy::print_stdout, reason = "a program for a terminal")]
 async fn client(
     executor: &LocalExecutor<'_>,
     address: SocketAddr,

@@ -60,7 +60,6 @@ async fn exchange(
     Ok(connection.close(TIMEOUT).await?)
 }
 
-#[expect(clippy::print_stdout, reason = "a program for a terminal")]
 async fn client(address: SocketAddr, connections: u32) -> Result<(), Box<dyn Error + Send + Sync>> {
     let all = Arc::new(Barrier::new(usize::try_from(connections)?));
     let mut tasks = JoinSet::new();

@@ -1,7 +1,11 @@
-//! librdmacm and libibverbs in pure Rust, directly on the kernel ABI.
+//! RDMA connections in pure Rust: librdmacm and libibverbs on the ABI of the Linux kernel.
 //!
-//! The library writes commands to `/dev/infiniband/rdma_cm` and `/dev/infiniband/uverbsN`, and transfers data through
-//! rings in shared memory.
+//! The crate needs no rdma-core, no C library for RDMA and no bindgen. It issues the kernel's commands itself, on
+//! `/dev/infiniband/rdma_cm` and `/dev/infiniband/uverbsN`.
+//!
+//! Data moves on software RoCE (rxe), software iWARP (siw) and mlx5 (tested on an emulated card only). It also moves on
+//! devices whose queues are in the kernel (hfi1 and qib, untested). [`Context::open`](verbs::Context::open) describes
+//! other devices.
 //!
 //! Begin with the [`guide`]. A program that needs messages without `unsafe` uses only [`endpoint`].
 //!
@@ -29,26 +33,16 @@
 #![doc = include_str!("../examples/echo.rs")]
 //! ```
 //!
-//! On the level of librdmacm, a client that sends one message in the [steps](cm) of the connection manager:
-//!
-//! ```no_run
-#![doc = include_str!("../examples/client.rs")]
-//! ```
-//!
-//! And the server that receives the message:
-//!
-//! ```no_run
-#![doc = include_str!("../examples/server.rs")]
-//! ```
+//! The [connection manager](cm#examples) has a client and a server on the level of librdmacm.
 //!
 //! # Objects
 //!
-//! Objects are owned and may be dropped in any order and from any thread: each keeps the objects alive that it was created
-//! from. (A posted request keeps nothing alive: see [`verbs`].) Dropping an event acknowledges it.
+//! Objects are owned, and may be dropped in any order and from any thread. Each object keeps the objects alive from which
+//! it was created. A posted request keeps nothing alive: see [`verbs`]. Dropping an event acknowledges it.
 //!
-//! Dropping an object waits for no other thread of the program. If the C function that destroys an object waits until its
-//! events are acknowledged, so does the method `destroy`. (The kernel may block while it destroys the id of an iWARP
-//! connection that is not established yet: see [`cm::CmId`].)
+//! Dropping an object waits for no other thread of the program. The method `destroy` waits until the events of the
+//! object are acknowledged, if the C function does. The kernel may block while it destroys the id of an iWARP
+//! connection that is not established yet: see [`cm::CmId`].
 //!
 //! # Memory
 //!
@@ -79,15 +73,17 @@
 //!
 //! # Processes
 //!
-//! The kernel accepts commands on an open file only from the credentials that opened it. After a fork all objects belong
-//! to the parent. After a change of credentials (setuid, dropped capabilities, a new user namespace) a thread cannot use
-//! a channel that it opened before. Both cases return [`ErrorKind::NotOwner`]. Open channels after dropping privileges.
+//! After a fork all objects belong to the parent. After a change of credentials (setuid, dropped capabilities, a new
+//! user namespace) a thread cannot use an event channel that it opened before. Before Linux 5.0, and on devices of a
+//! driver that the crate does not know, it cannot use its verbs objects either. These cases return
+//! [`ErrorKind::NotOwner`]. Open channels after dropping privileges.
 //!
 //! # Names
 //!
 //! Functions and types have the C name as an alias: search these docs for `rdma_resolve_addr`. Structures of the kernel
 //! that appear in signatures are those of [`verbs_abi`], which is re-exported together with [`ucma_abi`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(clippy::print_stdout)]
 
 mod acks;
 pub mod addr;
@@ -108,6 +104,6 @@ pub mod verbs;
 use verbs_core::testing;
 use verbs_core::{driver, drivers, engine, lock, sync, work};
 
-pub use error::{DestroyError, Error, ErrorKind, NotOwner, Result, UnreachableReason};
+pub use error::{DestroyError, Error, ErrorKind, NotOwner, Rejection, Result, UnreachableReason};
 pub use registry::Token;
 pub use {ucma_abi, verbs_abi};

@@ -1,11 +1,7 @@
 //! Checks of the documents: the README and the programs that `docs` shows, the tests that the semantics name, and the
 //! lengths of source files.
 
-#[expect(
-    dead_code,
-    clippy::print_stdout,
-    reason = "the program is compiled, and needs a server to run"
-)]
+#[expect(dead_code, reason = "the program is compiled, and needs a server to run")]
 mod example;
 
 use std::fs;

@@ -73,13 +73,11 @@ pub(crate) fn holds_within(limit: Duration, mut condition: impl FnMut() -> bool)
 
 /// Reports that the running test checks nothing on this kernel; the test then returns. `cargo xtask test` counts it as
 /// skipped, with this reason.
-#[expect(clippy::print_stdout, reason = "the runner reads the standard output")]
 pub fn skip(reason: &str) {
     println!("[skipped] {reason}");
 }
 
 /// Reports that the running test repeats a part of its work. `cargo xtask test` counts this, with this reason.
-#[expect(clippy::print_stdout, reason = "the runner reads the standard output")]
 pub fn try_again(reason: &str) {
     println!("[tried again] {reason}");
 }

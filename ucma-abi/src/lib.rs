@@ -40,6 +40,7 @@
 //! | 24 | WRITE_CM_EVENT | [`rdma_ucm_write_cm_event`], Linux 6.18 | |
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(clippy::print_stdout)]
 #![expect(non_camel_case_types, reason = "the kernel's spelling")]
 
 pub mod address;

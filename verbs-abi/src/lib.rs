@@ -44,6 +44,7 @@
 //! - `since` in the layout table is the Linux version that first had an item. If it is missing, 6.1 has the item.
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(clippy::print_stdout)]
 #![expect(non_camel_case_types, reason = "the kernel's spelling")]
 
 pub mod ah;

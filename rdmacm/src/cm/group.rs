@@ -19,10 +19,10 @@ pub(super) static GROUPS: PerProcess<Registry<Group>> = PerProcess::new();
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Membership {
-    /// The id sends and receives.
+    /// The id or socket sends and receives.
     #[doc(alias = "RDMA_MC_JOIN_FLAG_FULLMEMBER")]
     Full,
-    /// The id only sends: no message is delivered to its queue pair.
+    /// The id or socket only sends: no message is delivered to its queue pair.
     ///
     /// On RoCE the network is not informed of the member. On InfiniBand the subnet manager must
     /// support such members.

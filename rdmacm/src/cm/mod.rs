@@ -13,7 +13,7 @@
 //! | 6 | [`CmId::disconnect`] | on the server `Disconnected` | |
 //! | 7 | | on the client `Disconnected` | [`CmId::disconnect`] |
 //!
-//! Either side may be the first to disconnect. The [front page](crate) has a client and a server that take these steps.
+//! Either side may be the first to disconnect. The [examples](#examples) are a client and a server that take these steps.
 //!
 //! Ids for datagrams ([`PortSpace::Udp`]) take steps 1 to 4 to learn the address of the peer. There is no connection,
 //! and on the server no event follows [`CmId::accept`]. Such ids join multicast groups with [`CmId::join_multicast`].
@@ -54,6 +54,20 @@
 //! | `rdma_post_recv`, `rdma_post_recvv` | [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv), on an id without a queue pair, or with an XRC target, [`SharedReceiveQueue::post_recv`](crate::verbs::SharedReceiveQueue::post_recv) |
 //! | `rdma_post_send`, `rdma_post_read`, `rdma_post_write`, their forms with `v`, `rdma_post_ud_send` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send) with the [`SendOperation`](crate::verbs::SendOperation) |
 //! | `rdma_get_send_comp`, `rdma_get_recv_comp` | [`CompletionQueue::wait`](crate::verbs::CompletionQueue::wait); receives of an [XRC](CmId#xrc) queue complete on [`SharedReceiveQueue::cq`](crate::verbs::SharedReceiveQueue::cq) |
+//!
+//! # Examples
+//!
+//! A client that sends one message:
+//!
+//! ```no_run
+#![doc = include_str!("../../examples/client.rs")]
+//! ```
+//!
+//! The server that receives it:
+//!
+//! ```no_run
+#![doc = include_str!("../../examples/server.rs")]
+//! ```
 
 mod address;
 mod bound;

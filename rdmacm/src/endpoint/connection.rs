@@ -26,7 +26,9 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A reliable connection that carries messages in both directions, in order.
 ///
-/// Unlike a TCP stream, it keeps the boundaries of messages: each message is received complete and once.
+/// Unlike a TCP stream, it keeps the boundaries of messages: each message is received complete and once. A message must
+/// fit into one [buffer](ConnectionConfig::receive_buffer_size) of its receiver, which has 4096 bytes by default. A
+/// longer message ends the connection.
 ///
 /// Created by [`Connector::connect`] or [`Incoming::accept`]. All methods take `&self` and may be called from any
 /// thread at any time. If several threads receive, each message is delivered to one of them. Tasks use
@@ -106,7 +108,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// [`recv`](Self::recv) returns `None` after the last message. A program that must know that the peer has handled its
 /// last message waits for a response before it closes the connection: see [services](crate::guide::services#reconnecting).
 ///
-/// After the end, all further calls fail and report one of these reasons:
+/// After the end, [`recv`](Self::recv) returns the messages that had arrived. Then it returns `None` if the peer has
+/// ended the connection, and the reason otherwise. Calls that take or post a buffer fail with the reason:
 ///
 /// - [`ErrorKind::Disconnected`]: one of the two sides has closed or dropped the connection.
 /// - [`ErrorKind::WorkRequestFailed`]: a posted request failed, for example because the peer does not answer.
@@ -116,8 +119,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// - [`ErrorKind::MalformedResponse`]: a completion of the device does not follow the ABI.
 /// - [`ErrorKind::UnreportedCause`]: an error ended the connection, and the device reports no cause.
 ///
-/// After the end, [`flush`](Self::flush) and [`close`](Self::close) fail only if a posted request was not completed: a
-/// message, a write, a read or an atomic operation.
+/// [`flush`](Self::flush) and [`close`](Self::close) then fail only if a posted request was not completed: a message, a
+/// write, a read or an atomic operation. No call asks whether the connection has ended: [`recv`](Self::recv) returns
+/// when it does.
 ///
 /// An idle connection does not notice that its peer has vanished (see [`cm`](crate::cm#detecting-dead-peers)), unless
 /// it is [kept alive](ConnectionConfig::keep_alive_interval). A message that is sent then fails after
@@ -192,10 +196,10 @@ impl Connection {
     /// # Errors
     ///
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses, also if only the peer's answer is missing. The
-    ///   [hint](crate::Error::hint) names the missing part, if it is known. A program that must distinguish the two calls
-    ///   [`flush_timeout`](Self::flush_timeout) before.
-    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
-    ///   [`ErrorKind::DeviceRemoved`] if the connection ended before all posted requests were sent.
+    ///   [hint](crate::Error::hint) names the missing part, if it is known. To distinguish the two cases, call
+    ///   [`flush_timeout`](Self::flush_timeout) first.
+    /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has
+    ///   [ended](Self#closing-and-failures) before all posted requests were completed.
     /// - [`ErrorKind::NotOwner`] after a fork.
     ///
     /// It does not report how the messages of the peer ended.

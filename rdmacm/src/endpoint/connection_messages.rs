@@ -23,6 +23,9 @@ impl Connection {
     /// This is less work than [`acquire_buffer`](Self::acquire_buffer) followed by [`post_send`](Self::post_send).
     /// Write a long message into a buffer directly, which saves the copy.
     ///
+    /// The message must also fit into a [receive buffer](ConnectionConfig::receive_buffer_size) of the peer. If it cannot
+    /// be sent, the connection ends, and later calls return the reason.
+    ///
     /// # Errors
     ///
     /// Nothing is sent then. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
@@ -58,7 +61,9 @@ impl Connection {
     ///
     /// The peer ends it if it closes or drops the connection, or if its process dies.
     ///
-    /// A message is delivered in the buffer to which the device has written it. Dropping it posts the buffer again.
+    /// A message is delivered in the buffer to which the device has written it. Dropping it posts the buffer again. A
+    /// program that holds as many messages as there are [receive buffers](ConnectionConfig::receive_buffers) receives no
+    /// more.
     ///
     /// # Errors
     ///
@@ -88,9 +93,8 @@ impl Connection {
     ///
     /// # Driver notes
     ///
-    /// On siw, this call also returns `None` if the peer's device has refused a request of this side: a message that was
-    /// too long or found no buffer, or an access to memory that is not exported. The kernel of this side does not report
-    /// the reason.
+    /// On siw, this call also returns `None` if the peer's device has refused a request of this side. The message was too
+    /// long or found no buffer, or the memory is not exported. The kernel of this side does not report the reason.
     #[doc(alias = "rdma_post_recv")]
     #[doc(alias = "rdma_get_recv_comp")]
     pub fn recv(&self) -> Result<Option<Message>> {
@@ -195,8 +199,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
-    ///   [`ErrorKind::DeviceRemoved`] if the connection has ended.
+    /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has
+    ///   [ended](Self#closing-and-failures).
     /// - [`ErrorKind::NotOwner`] after a fork.
     ///
     /// # Examples
@@ -243,8 +247,8 @@ impl Connection {
     /// # Errors
     ///
     /// The buffer returns to the connection also then.
-    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
-    ///   [`ErrorKind::DeviceRemoved`] if the connection has ended.
+    /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has
+    ///   [ended](Self#closing-and-failures).
     /// - [`ErrorKind::InvalidInput`] if `buffer` belongs to another connection.
     /// - [`ErrorKind::Unsupported`] if it has immediate data and the connection is over iWARP.
     /// - [`ErrorKind::NotOwner`] after a fork.
@@ -294,13 +298,13 @@ impl Connection {
 
     /// Waits until every posted request is completed: messages, writes, reads and atomic operations.
     ///
-    /// A message is completed when it is sent: on InfiniBand and RoCE the peer's device has received it, on iWARP, TCP on
+    /// A message is completed when it is sent. On InfiniBand and RoCE the peer's device has received it. On iWARP, TCP on
     /// this side has accepted it. Only a response shows that the peer's program has handled it.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
-    ///   [`ErrorKind::DeviceRemoved`] if the connection ended before.
+    /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has
+    ///   [ended](Self#closing-and-failures) before the requests were completed.
     /// - [`ErrorKind::NotOwner`] after a fork.
     pub fn flush(&self) -> Result<()> {
         self.shared.flush_with(WaitMode::BLOCKING)

@@ -30,7 +30,7 @@ impl DatagramSocket {
     /// addresses, the first that the socket can be bound to is used.
     ///
     /// Calls [`CmId::bind`] and [`CmId::listen`] in the port space UDP, and [`CmId::create_qp`]; the receives are
-    /// posted.
+    /// posted. The queue pair belongs to a second id on the device, because an id that listens cannot join groups.
     ///
     /// # Errors
     ///

@@ -115,8 +115,8 @@ impl DatagramSocket {
 
     /// Waits for the next datagram, and returns it with its sender.
     ///
-    /// Dropping the message posts its buffer again. A datagram to the sender is an answer, also if the datagram was
-    /// sent to a group.
+    /// Dropping the message posts its buffer again. A datagram to the sender reaches that socket alone, even if the
+    /// received datagram was sent to a group.
     ///
     /// # Errors
     ///

@@ -117,7 +117,7 @@ use crate::error::Result;
 ///
 /// # Waiting
 ///
-/// As with a [`Connection`](Connection#waiting). Use [`recv_from_timeout`](Self::recv_from_timeout) for an answer that
+/// The rules of a [`Connection`](Connection#waiting) apply. Use [`recv_from_timeout`](Self::recv_from_timeout) for an answer that
 /// may be lost.
 ///
 /// # Closing
@@ -134,6 +134,8 @@ pub struct DatagramSocket {
 /// Multicast groups, the end of the socket, and its properties.
 impl DatagramSocket {
     /// Starts to join a multicast group.
+    ///
+    /// A multicast group has no port, so the port of `group` is 0. `"239.1.1.1:0".parse::<Address>()` parses text.
     ///
     /// The membership lasts until the [`MulticastGroup`] is dropped. Its documentation has an example. Dropping the
     /// operation leaves the group.

@@ -1,39 +1,33 @@
 //! Connections and datagram sockets without `unsafe`: the part of the crate that most programs use.
 //!
-//! A [`Listener`] returns [`Incoming`] requests, which a program inspects and then accepts or rejects; a [`Connector`]
-//! connects. Accepting and connecting return a [`Connection`], which carries messages. An event loop gets the
-//! connection from a [`Connecting`]. The module [`task`] has async versions of these types. All of them are built on
-//! [`cm`](crate::cm) and [`verbs`](crate::verbs), and neither they nor the programs that use them need `unsafe`. A
-//! short program:
+//! - [`Listener`] waits for connection requests. An [`Incoming`] request is accepted or rejected.
+//! - [`Connector`] connects. A [`Connecting`] is an attempt in an event loop.
+//! - [`Connection`] carries messages, and reads and writes memory of the peer.
+//! - [`DatagramSocket`] exchanges datagrams with any [`DatagramPeer`], and with a [`MulticastGroup`].
+//! - [`PollGroup`] has many connections over shared buffers, in one thread or task.
+//! - [`task`] has async versions of these types, for Tokio, smol and other runtimes.
+//!
+//! The types are built on [`cm`](crate::cm) and [`verbs`](crate::verbs). They have no `unsafe` functions.
+//!
+//! # Examples
+//!
+//! A client that sends one message and waits for the answer. The [crate](crate#examples) has a server for it.
 //!
 //! ```no_run
-#![doc = include_str!("../../examples/echo.rs")]
+//! use std::time::Duration;
+//!
+//! use rdmacm::endpoint::Connector;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let timeout = Duration::from_secs(10);
+//! let connection = Connector::new().total_timeout(timeout).connect("10.0.0.1:7471")?;
+//! connection.post_bytes(b"hello")?;
+//! let answer = connection.recv_timeout(timeout)?.ok_or("the server closed the connection")?;
+//! println!("{}", String::from_utf8_lossy(&answer));
+//! connection.close(timeout)?;
+//! # Ok(())
+//! # }
 //! ```
-//!
-//! # Resources of a connection
-//!
-//! Each connection has its own id, event channel, protection domain, queue pair, and two completion queues with one
-//! channel. Its buffers are parts of one region of registered memory. A peer therefore reaches no memory of another
-//! connection, whatever key it guesses, and the end of a connection affects no other connection.
-//!
-//! Connections share no buffers (as a shared receive queue would allow). This is deliberate: a busy peer takes no
-//! buffer from another one, and the memory of a connection is released with it. The price is the pinned memory of idle
-//! connections. The default [`ConnectionConfig`] has 32 buffers of 4 KiB: 128 KiB for a connection, and 125 MiB for a
-//! thousand. This memory counts against `RLIMIT_MEMLOCK` of the user. On iWARP there are two more buffers. A connection
-//! that is kept alive has one more small buffer, which may need another page. Fewer or smaller buffers
-//! ([`send_buffers`](ConnectionConfig::send_buffers),
-//! [`receive_buffers`](ConnectionConfig::receive_buffers), [`send_buffer_size`](ConnectionConfig::send_buffer_size),
-//! [`receive_buffer_size`](ConnectionConfig::receive_buffer_size)) need less, down to one page for two of each with 512
-//! bytes.
-//!
-//! A program with thousands of connections, most of which are idle, uses a [poll group](poll_group), whose members share
-//! queues and buffers.
-//!
-//! Each connection has three descriptors: two channels, and the epoll instance on which threads, event loops and tasks
-//! wait. A connection that is [kept alive](ConnectionConfig::keep_alive_interval), or that has just connected over
-//! iWARP, has a timer too. If a thread waits after a non-blocking call has returned
-//! [`WouldBlock`](crate::ErrorKind::WouldBlock), the connection has a second epoll instance. Up to 64 connections share
-//! one more descriptor.
 //!
 //! # Buffers
 //!
@@ -64,10 +58,35 @@
 //!
 //! # Closing
 //!
-//! Dropping the last handle of a [`Connection`] ends it without waiting for posted requests: the peer is notified, the
+//! Dropping the last handle of a [`Connection`] ends it without waiting for posted requests. The peer is notified, the
 //! requests are flushed, and the kernel objects are destroyed. [`Connection::close`] waits instead. Memory that the
 //! device may still access is never freed before the queue pair is destroyed. This holds for any order in which the
 //! values are dropped, and if values are leaked.
+//!
+//! # Resources of a connection
+//!
+//! Each connection has its own id, event channel, protection domain, queue pair, and two completion queues with one
+//! channel. Its buffers are parts of one region of registered memory. A peer therefore reaches no memory of another
+//! connection, whatever key it guesses, and the end of a connection affects no other connection.
+//!
+//! Connections share no buffers (as a shared receive queue would allow). This is deliberate: a busy peer takes no
+//! buffer from another one, and the memory of a connection is released with it. The price is the pinned memory of idle
+//! connections. The default [`ConnectionConfig`] has 32 buffers of 4 KiB: 128 KiB for a connection, and 125 MiB for a
+//! thousand. This memory counts against `RLIMIT_MEMLOCK` of the user. On iWARP there are two more buffers. A connection
+//! that is kept alive has one more small buffer, which may need another page. Fewer or smaller buffers
+//! ([`send_buffers`](ConnectionConfig::send_buffers),
+//! [`receive_buffers`](ConnectionConfig::receive_buffers), [`send_buffer_size`](ConnectionConfig::send_buffer_size),
+//! [`receive_buffer_size`](ConnectionConfig::receive_buffer_size)) need less, down to one page for two of each with 512
+//! bytes.
+//!
+//! A program with thousands of connections, most of which are idle, uses a [poll group](poll_group), whose members share
+//! queues and buffers.
+//!
+//! Each connection has three descriptors: two channels, and the epoll instance on which threads, event loops and tasks
+//! wait. A connection that is [kept alive](ConnectionConfig::keep_alive_interval), or that has just connected over
+//! iWARP, has a timer too. If a thread waits after a non-blocking call has returned
+//! [`WouldBlock`](crate::ErrorKind::WouldBlock), the connection has a second epoll instance. Up to 64 connections share
+//! one more descriptor, an eventfd for wakeups.
 //!
 //! # Statistics and traces
 //!
@@ -109,7 +128,6 @@ mod buffer;
 mod busy_poll;
 mod caller;
 mod commands;
-mod connect;
 mod connect_attempt;
 mod connecting;
 mod connection_config;
@@ -159,11 +177,13 @@ mod wait_loop;
 mod waker;
 mod waking;
 
-// Not in alphabetical order: rustdoc lists the methods of a connection in the order of these modules.
+// Not in alphabetical order: rustdoc lists the methods of a type in the order of these modules.
 mod connection_messages;
 
 mod connection;
 mod remote;
+
+mod connect;
 
 #[cfg(fuzzing)]
 pub(crate) use self::core::fuzzing;
@@ -179,12 +199,15 @@ pub use exported_memory::{ExportedMemory, RegisteredMemory};
 pub use incoming::Incoming;
 pub use listener::Listener;
 pub use multicast_group::MulticastGroup;
+#[doc(inline)]
 pub use poll_group::PollGroup;
 pub use remote_memory::{RemoteAccess, RemoteMemory};
 pub use remote_operation::RemoteOperation;
 pub use stats::EndpointStats;
 pub use to_addresses::ToAddresses;
 
+#[doc(inline)]
 pub use crate::cm::{ConnParam, Membership, RejectReason};
 pub use crate::error::Rejection;
+#[doc(inline)]
 pub use crate::verbs::{DmaMemory, ProtectionDomain};

@@ -19,8 +19,8 @@ use crate::error::Result;
 
 /// A membership of a socket in a multicast group, which ends when this is dropped.
 ///
-/// Created by [`DatagramSocket::start_join_multicast`]. A datagram to its [`peer`](Self::peer) reaches all members,
-/// including this socket. Datagrams of other members are [received](DatagramSocket::recv_from) with all others.
+/// Created by [`DatagramSocket::start_join_multicast`]. A datagram to its [`peer`](Self::peer) reaches all full
+/// members, including this socket if it is one. Datagrams of other members are [received](DatagramSocket::recv_from) with all others.
 ///
 /// # Examples
 ///

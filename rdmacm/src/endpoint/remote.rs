@@ -54,7 +54,8 @@ impl Connection {
     ///
     /// # Driver notes
     ///
-    /// iWARP has no atomics: a peer that tries one gets the error.
+    /// iWARP has no atomics: [`start_fetch_add`](Self::start_fetch_add) of the peer fails with
+    /// [`ErrorKind::Unsupported`].
     #[doc(alias = "rdma_reg_read")]
     #[doc(alias = "rdma_reg_write")]
     pub fn export(
@@ -87,7 +88,7 @@ impl Connection {
     ///
     /// # Driver notes
     ///
-    /// rxe (Linux 6.1 and 6.12 at least) does not limit the peer to the part: through a window the peer can access all
+    /// rxe (Linux 6.1 and 6.12 at least) does not limit the peer to the part. Through a window the peer can access all
     /// of the memory, with the rights of the window. The kernel crashes if a peer invalidates one key twice. Do not
     /// export windows to untrusted peers.
     #[doc(alias = "ibv_bind_mw")]
@@ -124,11 +125,6 @@ impl Connection {
     /// In addition to the errors of [`post_send`](Self::post_send):
     /// - [`ErrorKind::InvalidInput`] if the bytes do not lie within `to`, with EACCES if `to` has no [`RemoteAccess::WRITE`].
     ///
-    /// # Driver notes
-    ///
-    /// siw does not report that the peer's device refused the write: the connection ends, and errors of earlier
-    /// writes are not reported.
-    ///
     /// # Examples
     ///
     /// ```no_run
@@ -145,6 +141,11 @@ impl Connection {
     ///     connection.post_bytes(b"written")
     /// }
     /// ```
+    ///
+    /// # Driver notes
+    ///
+    /// siw does not report that the peer's device refused the write: the connection ends, and errors of earlier
+    /// writes are not reported.
     #[doc(alias = "rdma_post_write")]
     pub fn start_write(
         &self,
@@ -171,9 +172,9 @@ impl Connection {
         self.shared.start(Operation::Write, buffer, operation)
     }
 
-    /// Starts to fill `buffer`, at its length, from the peer's memory.
+    /// Starts to read `buffer.len()` bytes of the peer's memory into `buffer`.
     ///
-    /// The bytes are read `offset` bytes after the beginning of `from`.
+    /// [`Buffer::set_len`] sets their number. The bytes are read `offset` bytes after the beginning of `from`.
     ///
     /// Reads in flight may take effect in any order relative to writes of the owner. To order two reads, wait for the
     /// first. The bytes of one read are not copied in any guaranteed order.
@@ -211,12 +212,12 @@ impl Connection {
         self.start(Operation::Read, buffer, operation, length, |buffer| buffer)
     }
 
-    /// Starts to compare a number of the peer with `compare`, and to store `swap` if they are equal.
+    /// Starts an atomic compare-and-swap of 8 bytes in the peer's memory.
     ///
-    /// The operation is atomic. Its result is the previous value of the number, which begins `offset` bytes after the
-    /// beginning of `at`.
+    /// The device stores `swap` if the number there equals `compare`. The result is the previous value of the number,
+    /// which begins `offset` bytes after the beginning of `at`.
     ///
-    /// A number has 8 bytes, at an address that is a multiple of 8, in the byte order of the peer's machine. The device
+    /// The number is in the byte order of the peer's machine, at an address that is a multiple of 8. The device
     /// writes the answer to `buffer`. The buffer returns to the connection when the operation returns its result, or when
     /// the operation is dropped and completed.
     ///
@@ -242,9 +243,9 @@ impl Connection {
         self.start_atomic(buffer, at, offset, AtomicOperation::CompareSwap { compare, swap })
     }
 
-    /// Starts to add `add` to the number at `offset` of the peer's memory, wrapping around.
+    /// Starts an atomic fetch-and-add on 8 bytes in the peer's memory, wrapping around.
     ///
-    /// The operation is atomic, and its result is the previous value. See
+    /// The device adds `add` to the number, and the result is the previous value. See
     /// [`start_compare_swap`](Self::start_compare_swap) for numbers and buffers.
     ///
     /// # Errors

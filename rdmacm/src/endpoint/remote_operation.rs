@@ -84,14 +84,14 @@ impl<T> RemoteOperation<T> {
 
     /// Waits until the operation completes and returns its result.
     ///
-    /// The result of a send or a write is the buffer, at full length. The result of a read is the buffer with the
+    /// The result of a send or a write is the buffer, whose length is its capacity again. The result of a read is the buffer with the
     /// bytes. The result of an atomic operation is the previous value of the number. The result of other operations is the
     /// exported window, the peer or the group.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`], [`ErrorKind::ReceiveOverrun`] or
-    ///   [`ErrorKind::DeviceRemoved`] if the connection or socket ended before the operation completed. If the peer's
+    /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection or socket has
+    ///   [ended](super::Connection#closing-and-failures) before the operation completed. If the peer's
     ///   device refuses access to its memory, the connection ends with [`ErrorKind::WorkRequestFailed`]. Operations
     ///   after the refused one fail for the same reason.
     /// - The errors of the method that started the operation, if they are detected later: see its documentation.

@@ -3,6 +3,8 @@
 //! The types are those of [`endpoint::task`](super::task). In the context of a Tokio runtime they use it by default;
 //! the runtime needs I/O and time (`enable_all`). [`TokioRuntime`] passes a runtime explicitly.
 //!
+//! `use rdmacm::endpoint::*` imports this module too, and it then hides the crate `tokio`: write `::tokio`.
+//!
 //! # Examples
 //!
 //! ```no_run

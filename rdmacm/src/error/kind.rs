@@ -45,6 +45,8 @@ pub enum ErrorKind {
         unposted: usize,
     },
     /// The peer, or its kernel, rejected the connection.
+    ///
+    /// The [`Rejection`] has the [reason](crate::cm::RejectReason) and the private data of the peer.
     Rejected(Box<Rejection>),
     /// The peer does not answer, or refused to report the destination of datagrams.
     Unreachable(UnreachableReason),

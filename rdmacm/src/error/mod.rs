@@ -203,7 +203,9 @@ impl Error {
     /// For example, it is [`ConnectionRefused`](std::io::ErrorKind::ConnectionRefused) if no program listens, on RoCE
     /// and on iWARP alike. It is [`WouldBlock`](std::io::ErrorKind::WouldBlock) only for [`ErrorKind::WouldBlock`] and
     /// for commands that the kernel refuses with EAGAIN. A name that cannot be looked up at the moment (`EAI_AGAIN`) is
-    /// [`Other`](std::io::ErrorKind::Other).
+    /// [`Other`](std::io::ErrorKind::Other). [`ErrorKind::Disconnected`] is
+    /// [`NotConnected`](std::io::ErrorKind::NotConnected). A peer that does not answer any more
+    /// (`IB_WC_RETRY_EXC_ERR`) is [`TimedOut`](std::io::ErrorKind::TimedOut).
     pub fn io_kind(&self) -> std::io::ErrorKind {
         match self.kind() {
             ErrorKind::NameResolution { .. } if self.errno() == libc::EAGAIN => {

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::sys::command::CommandError;
 use crate::sys::uverbs::UverbsFile;
 
-/// The way of commands to the kernel: the file of a device, unless the device was removed.
+/// The file to which the commands of a device are issued, and whether the device was removed.
 #[derive(Debug, Clone, Copy)]
 pub struct CommandContext<'a> {
     file: &'a UverbsFile,

@@ -1,4 +1,4 @@
-//! The drivers.
+//! The built-in drivers: mlx5, rxe, siw, and devices whose queues are in the kernel.
 //!
 //! A driver is a module here that implements [`Driver`](crate::driver::Driver) and
 //! [`BuiltIn`](crate::driver::BuiltIn), and a line in [`any`]. It is chosen once, when a device is

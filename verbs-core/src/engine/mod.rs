@@ -1,8 +1,7 @@
 //! The engine: kernel objects without owners, and without locks around their rings.
 //!
-//! An object here is its part of the kernel's state; its rings are separate values, which a caller passes as `&mut`. So
-//! each layer above decides how threads share a ring: one puts a lock around it, another one whose rings have one owner
-//! does not.
+//! Each object holds a kernel handle and its state. Its rings are separate values, which the caller passes as `&mut`. The
+//! layer above decides whether a lock guards a ring, or whether the ring has one owner.
 
 mod cq;
 mod device_context;

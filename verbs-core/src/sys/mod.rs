@@ -1,4 +1,4 @@
-//! The verbs files of the kernel.
+//! Commands, mapped memory and open files of the kernel's verbs interface.
 //!
 //! # Safety
 //!

@@ -87,8 +87,8 @@ use crate::error::Result;
 ///
 /// [`close`](Self::close) waits until all posted requests are sent, and then disconnects. [`abort`](Self::abort)
 /// disconnects at once, and dropping the last handle is [`abort`](Self::abort) without waiting for it. If the peer has
-/// closed the connection, [`recv`](Self::recv) returns `None` after the last message. After the end all calls fail with
-/// one reason: see [`endpoint::Connection`](endpoint::Connection#closing-and-failures).
+/// closed the connection, [`recv`](Self::recv) returns `None` after the last message. After the end, calls that take or
+/// post a buffer fail with the reason: see [`endpoint::Connection`](endpoint::Connection#closing-and-failures).
 ///
 /// # Clones
 ///
@@ -110,9 +110,9 @@ struct Handle {
 impl Connection {
     /// Waits until all posted requests are sent, disconnects, and waits for the peer's answer.
     ///
-    /// All of these waits end after `timeout`. When the call returns, also with an error, the connection has ended:
-    /// messages that this side has not received are discarded, and the kernel objects are destroyed, except for the
-    /// memory of buffers and messages that the program holds.
+    /// All of these waits end after `timeout`. When the call returns, also with an error, the connection has ended.
+    /// Messages that this side has not received are discarded. The kernel objects are destroyed, except for the memory of
+    /// buffers and messages that the program holds.
     ///
     /// The peer answers in its next call that waits, or when it closes or drops the connection. If it does neither, the
     /// call times out on InfiniBand and RoCE, although all messages were sent. On iWARP the peer does not answer,
@@ -121,8 +121,8 @@ impl Connection {
     /// # Errors
     ///
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses, also if only the peer's answer is missing. The
-    ///   [hint](crate::Error::hint) names the missing part, if it is known. A program that must distinguish the two calls
-    ///   [`flush`](Self::flush) before, with a timeout.
+    ///   [hint](crate::Error::hint) names the missing part, if it is known. To distinguish the two cases, await
+    ///   [`flush`](Self::flush) with a timeout first.
     /// - [`ErrorKind::Disconnected`], [`ErrorKind::WorkRequestFailed`] and other [reasons](Self#closing-and-failures)
     ///   if the connection ended before all posted requests were sent.
     /// - [`ErrorKind::Unsupported`] if it is awaited in a context without timers: for example outside of Tokio's

@@ -194,7 +194,7 @@ impl DatagramSocket {
     /// Waits for the next datagram and returns it with its sender.
     ///
     /// Dropping the message posts its buffer again; a datagram that finds no posted buffer is lost. A datagram to the
-    /// sender is an answer, also if the datagram was sent to a group.
+    /// sender reaches that socket alone, even if the received datagram was sent to a group.
     ///
     /// # Errors
     ///

@@ -177,7 +177,9 @@ impl Connection {
         self.blocking().post_send(buffer)
     }
 
-    /// Sends the message in `buffer`, waits until it is sent, and returns the buffer at full length.
+    /// Sends the message in `buffer`, waits until it is sent, and returns the buffer.
+    ///
+    /// The length of the returned buffer is its capacity.
     ///
     /// On InfiniBand and RoCE the peer's device has received the message then; on iWARP, TCP on this side has accepted
     /// it. [`post_send`](Self::post_send) does less work, if the caller does not need the buffer back.
@@ -228,8 +230,8 @@ impl Connection {
 
     /// Waits until all posted requests are completed: messages, writes, reads and atomic operations.
     ///
-    /// A message is completed when it is sent: on InfiniBand and RoCE the peer's device has received it; on iWARP, TCP
-    /// on this side has accepted it. Only a response shows that the peer's program has handled it.
+    /// A message is completed when it is sent. On InfiniBand and RoCE the peer's device has received it. On iWARP, TCP on
+    /// this side has accepted it. Only a response shows that the peer's program has handled it.
     ///
     /// # Errors
     ///

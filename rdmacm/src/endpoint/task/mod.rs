@@ -7,6 +7,9 @@
 //! ([`into_blocking`](Connection::into_blocking)). A listener returns an [`Incoming`] request, which is accepted or rejected.
 //! [`Connector`], [`Buffer`], [`Message`], [`DatagramPeer`] and the configurations are the types of the module above.
 //!
+//! The examples of [`Connection`](Connection#examples) and [`Listener`](Listener#examples) are a client and a server on
+//! Tokio.
+//!
 //! # Runtimes
 //!
 //! Objects are created on a [`Runtime`], which watches their descriptors, has timers, and runs work that blocks on other
@@ -30,8 +33,8 @@
 //! message and no buffer is lost, and posted requests stay in flight. Memory that the device may use is kept until the
 //! device has finished.
 //!
-//! A task whose calls all succeed at once still yields to other tasks: one call in 128 is pending first, and wakes its
-//! task again.
+//! A task whose calls all succeed at once still yields to other tasks. After 128 calls of a thread that all succeed at
+//! once, the next call is pending first, and wakes its task again.
 //!
 //! # Calls that block
 //!

@@ -22,26 +22,42 @@ use crate::error::Result;
 ///
 /// # Examples
 ///
-/// A task that sends all messages back until the last member has ended:
+/// A task that accepts all requests and sends all messages back. An error of one member ends no other member:
 ///
 /// ```no_run
+/// # #[cfg(feature = "tokio")] mod example {
+/// use std::time::Duration;
+///
 /// use rdmacm::endpoint;
 /// use rdmacm::endpoint::poll_group::Event;
-/// use rdmacm::endpoint::task::PollGroup;
+/// use rdmacm::endpoint::task::{Listener, PollGroup};
 ///
-/// async fn serve(group: endpoint::PollGroup) -> rdmacm::Result<()> {
+/// const TIMEOUT: Duration = Duration::from_secs(10);
+///
+/// async fn serve(listener: Listener, group: endpoint::PollGroup) -> rdmacm::Result<()> {
 ///     let mut group = PollGroup::from_blocking(group)?;
 ///     let mut events = Vec::new();
-///     while !group.get_ref().is_empty() {
-///         group.wait(&mut events).await?;
+///     loop {
+///         tokio::select! {
+///             incoming = listener.accept() => {
+///                 let incoming = incoming?.into_blocking();
+///                 if let Err(error) = group.get_mut().add(incoming, &[], TIMEOUT) {
+///                     eprintln!("{error}");
+///                 }
+///             }
+///             count = group.wait(&mut events) => drop(count?),
+///         }
 ///         for event in events.drain(..) {
 ///             if let Event::Message(member, message) = event {
-///                 group.get_mut().post_bytes(member, &message)?;
+///                 if let Err(error) = group.get_mut().post_bytes(member, &message) {
+///                     eprintln!("{error}");
+///                     let _ = group.get_mut().abort(member);
+///                 }
 ///             }
 ///         }
 ///     }
-///     Ok(())
 /// }
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct PollGroup {

@@ -135,7 +135,7 @@ impl Connection {
         self.blocking().post_write(buffer, to, offset)
     }
 
-    /// Fills `buffer`, at its length, from the peer's memory, waits for completion, and returns it.
+    /// Reads `buffer.len()` bytes of the peer's memory into `buffer`, and returns the buffer.
     ///
     /// The bytes are read `offset` bytes after the beginning of `from`; [`Buffer::set_len`] sets their number. The
     /// peer's program does not notice the read. Reads in flight take effect in any order: to order two reads, wait for
@@ -179,9 +179,9 @@ impl Connection {
         Ok(buffer)
     }
 
-    /// Stores `swap` in a number of the peer if it equals `compare`; returns the old value.
+    /// Stores `swap` in 8 bytes of the peer's memory if they equal `compare`; returns the old value.
     ///
-    /// The operation is atomic. The number has 8 bytes, in the byte order of the peer's machine. It begins `offset`
+    /// The operation is atomic. The number is in the byte order of the peer's machine. It begins `offset`
     /// bytes after the beginning of `at`, and its address is a multiple of 8. The call waits for a
     /// [buffer](Self::acquire_buffer), then for the answer.
     ///

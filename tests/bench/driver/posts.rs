@@ -171,9 +171,9 @@ fn rows_of_device_accesses(address: &str, directory: &Path) -> Result<Vec<Row>, 
     });
     let ((our_fences, our_stores, ours), (c_fences, c_stores, c)) = (ours?, c?);
     let mut rows = Vec::new();
-    for (what, of_ours, of_c, has_kind) in [
-        ("fences of ", our_fences, c_fences, (|_| true) as fn(&str) -> bool),
-        ("stores to registers of ", our_stores, c_stores, is_post),
+    for (what, of_ours, of_c, has_kind, must_execute) in [
+        ("fences of ", our_fences, c_fences, (|_| true) as fn(&str) -> bool, false),
+        ("stores to registers of ", our_stores, c_stores, is_post, true),
     ] {
         for (name, kept, our, (its, times)) in KINDS.iter().filter(|kind| has_kind(kind.0)) {
             let each = |total, times| total as f64 / f64::from(COUNT * times);
@@ -181,6 +181,9 @@ fn rows_of_device_accesses(address: &str, directory: &Path) -> Result<Vec<Row>, 
             for (suffix, of_row) in [("", ""), ("_kept", kept.suffix())] {
                 let of_ours = each(ours.count(&name_of(our, suffix), &of_ours)?, 1);
                 let name = format!("{what}{name}{of_row}");
+                if must_execute && (of_ours == 0.0 || of_c == 0.0) {
+                    return Err(format!("no {name} were counted").into());
+                }
                 let row = Row::exact(name, "instructions", of_ours, of_c);
                 rows.push(Row { spread: Some(ACCESSES_SPREAD), ..row }.at_most(1.0));
             }

@@ -27,7 +27,8 @@ const CALLS_PER_EVENT_CHECK: u32 = 16;
 impl PollGroup {
     /// Waits at most `timeout` until a member has an event, and appends the events to `events`.
     ///
-    /// Returns their number, which is 0 if `timeout` elapses. `None` waits without a limit. A signal does not interrupt the wait.
+    /// Returns their number, which is 0 if `timeout` elapses. `None` waits without a limit. A signal does not interrupt the
+    /// wait.
     ///
     /// With a timeout of zero the call does not wait and arms no queue. A thread that polls in a loop uses this.
     ///

@@ -5,6 +5,7 @@
 //! differences that [`comparison`] permits. In some scripts the card runs freely; then only entries and completions are compared.
 
 mod comparison;
+mod connection_states;
 mod entry;
 mod planted;
 mod scenario;

@@ -43,7 +43,7 @@ impl Server {
                     unanswered.entry(member).or_default().push_back(message);
                 }
                 Event::Ended(_, end) => {
-                    eprintln!("{member}: {end:?}");
+                    eprintln!("{member}: {end}");
                     unanswered.remove(&member);
                 }
                 _ => {}

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::ErrorKind;
-use rdmacm::endpoint::poll_group::{End, Event, Member, Message, PollGroupConfig};
+use rdmacm::endpoint::poll_group::{Event, Member, MemberEnd, Message, PollGroupConfig};
 use rdmacm::endpoint::{Connection, ConnectionConfig, Connector, Listener, PollGroup, task};
 
 use crate::child::in_child;
@@ -70,7 +70,7 @@ impl Group {
 
     /// Waits for the end of `member`, which must be the next event.
     #[track_caller]
-    pub(crate) fn end(&mut self, member: Member) -> End {
+    pub(crate) fn end(&mut self, member: Member) -> MemberEnd {
         match self.next() {
             Event::Ended(found, end) if found == member => end,
             other => panic!("{other:?} instead of the end of {member}"),
@@ -81,7 +81,7 @@ impl Group {
     #[track_caller]
     pub(crate) fn failure(&mut self, member: Member) -> ErrorKind {
         match self.end(member) {
-            End::Failed(error) => error.kind().clone(),
+            MemberEnd::Failed(error) => error.kind().clone(),
             other => panic!("{other:?} instead of a failure of {member}"),
         }
     }
@@ -91,7 +91,7 @@ impl Group {
     pub(crate) fn expect_closed_by(&mut self, peer: &Connection, member: Member) {
         thread::scope(|scope| {
             let closes = scope.spawn(|| peer.close(LONG).expect("close"));
-            assert!(matches!(self.end(member), End::Peer));
+            assert!(matches!(self.end(member), MemberEnd::Peer));
             closes.join().expect("peer should not panic");
         });
     }
@@ -278,7 +278,7 @@ fn echoes_are_whole(address: SocketAddr) {
                     member
                 }
                 Event::Writable(member) => member,
-                Event::Ended(_, End::Peer) => {
+                Event::Ended(_, MemberEnd::Peer) => {
                     ended += 1;
                     continue;
                 }
@@ -396,7 +396,7 @@ fn descriptor_reports_events(address: SocketAddr) {
     assert!(matches!(sent, Event::Sent(_)), "{sent:?}");
     group.group.abort(member).expect("abort");
     let ended = polled(&mut group);
-    assert!(matches!(ended, Event::Ended(_, End::Local)), "{ended:?}");
+    assert!(matches!(ended, Event::Ended(_, MemberEnd::Local)), "{ended:?}");
     assert!(client.recv_timeout(LONG).expect("receive").is_none());
 }
 
@@ -542,7 +542,7 @@ async fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Sends the messages of `member` back, in one task, until the member ends.
-async fn echo_until_end(group: PollGroup, member: Member) -> End {
+async fn echo_until_end(group: PollGroup, member: Member) -> MemberEnd {
     let mut group = task::PollGroup::from_blocking(group).expect("register");
     let mut events = Vec::new();
     loop {
@@ -563,7 +563,7 @@ async fn echo_until_end(group: PollGroup, member: Member) -> End {
     }
 }
 
-fn task_serves_member(address: SocketAddr, run: impl FnOnce(PollGroup, Member) -> End) {
+fn task_serves_member(address: SocketAddr, run: impl FnOnce(PollGroup, Member) -> MemberEnd) {
     let listener = Listener::bind(address).expect("listen");
     let mut group = Group::new(address, &small());
     let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
@@ -577,12 +577,12 @@ fn task_serves_member(address: SocketAddr, run: impl FnOnce(PollGroup, Member) -
             client.close(LONG).expect("close");
         });
         let end = run(group.group, member);
-        assert!(matches!(end, End::Peer), "{end:?}");
+        assert!(matches!(end, MemberEnd::Peer), "{end:?}");
         asking.join().expect("client should not panic");
     });
 }
 
-fn run_on_tokio(group: PollGroup, member: Member) -> End {
+fn run_on_tokio(group: PollGroup, member: Member) -> MemberEnd {
     // The task may move from thread to thread.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rdmacm::ErrorKind;
 use rdmacm::cm::{ConnParam, EventType, RejectReason};
-use rdmacm::endpoint::poll_group::{End, Event};
+use rdmacm::endpoint::poll_group::{Event, MemberEnd};
 use rdmacm::endpoint::{ConnectionConfig, Connector, Listener, PollGroup};
 use rdmacm::verbs::{QpState, WcStatus};
 
@@ -35,7 +35,7 @@ fn close_flushes_pending_sends(address: SocketAddr) {
             assert!(client.recv_timeout(LONG).expect("receive").is_none());
             client.close(LONG).expect("close");
         });
-        assert!(matches!(group.end(member), End::Local));
+        assert!(matches!(group.end(member), MemberEnd::Local));
         peer.join().expect("all messages arrive");
     });
     let error = group.group.close(member).expect_err("the member has ended");
@@ -67,7 +67,9 @@ fn messages_precede_end(address: SocketAddr) {
             for number in 0..4 {
                 assert_eq!(*group.message(member), [round, number]);
             }
-            assert!(matches!(group.end(member), End::Peer));
+            let end = group.end(member);
+            assert!(matches!(end, MemberEnd::Peer), "{end:?}");
+            assert_eq!(end.to_string(), "the peer has ended the connection");
             closes.join().expect("client should not panic");
         });
     }
@@ -100,7 +102,7 @@ fn late_completions_are_posted_again() {
         client.flush_timeout(LONG).expect("flush");
         group.group.post_bytes(member, b"under way").expect("post");
         group.group.abort(member).expect("abort");
-        assert!(matches!(group.end(member), End::Local));
+        assert!(matches!(group.end(member), MemberEnd::Local));
     }
     let (client, member) = group.accepts(&listener, &ConnectionConfig::default());
     for number in 0..40_u8 {
@@ -222,7 +224,7 @@ fn attempts_fail_as_connections_do(address: SocketAddr) {
     // The group gave up the last member before the peer answered.
     let member = group.group.connect(&connector, server).expect("connect");
     group.group.abort(member).expect("abort");
-    assert!(matches!(group.end(member), End::Local));
+    assert!(matches!(group.end(member), MemberEnd::Local));
     group.expect_quiet();
     drop((group, listener));
     assert_eq!(objects_at(address), before);
@@ -259,7 +261,7 @@ fn unanswered_attempt_times_out() {
     let member = group.group.connect(&total, server).expect("connect");
     thread::sleep(2 * short);
     match group.end(member) {
-        End::Failed(error) => {
+        MemberEnd::Failed(error) => {
             assert_eq!(error.operation(), "connect", "{error}");
             assert_eq!(error.hint(), Some("raise `total_timeout`"), "{error}");
         }
@@ -384,7 +386,7 @@ fn siw_member_of_another_device_is_refused() {
     });
     let member = group.group.connect(&Connector::new(), server).expect("connect");
     match group.end(member) {
-        End::Failed(error) => assert_invalid(&error, &["over siw0", "over rxe0"]),
+        MemberEnd::Failed(error) => assert_invalid(&error, &["over siw0", "over rxe0"]),
         other => panic!("{other:?}"),
     }
 }
@@ -404,7 +406,7 @@ fn removal_ends_all_members(own: &Own) {
     let deletion = own.delete();
     for _ in [one, two, client, other] {
         match group.next() {
-            Event::Ended(_, End::Failed(error)) => {
+            Event::Ended(_, MemberEnd::Failed(error)) => {
                 assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
             }
             event => panic!("{event:?}"),

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rdmacm::ErrorKind;
-use rdmacm::endpoint::poll_group::{End, Event, Member, PollGroupConfig};
+use rdmacm::endpoint::poll_group::{Event, Member, MemberEnd, PollGroupConfig};
 use rdmacm::endpoint::{ConnectionConfig, Connector, Listener};
 
 use rdmacm_tests::heap::kept;
@@ -45,7 +45,7 @@ fn serve(group: &mut Group, listener: &Listener, is_done: &AtomicBool) {
                 Event::Message(_, message) => {
                     unanswered.entry(member).or_default().push(message.to_vec());
                 }
-                Event::Ended(_, End::Peer) => assert!(unanswered.remove(&member).is_none()),
+                Event::Ended(_, MemberEnd::Peer) => assert!(unanswered.remove(&member).is_none()),
                 Event::Ended(_, other) => panic!("{other:?}"),
                 _ => {}
             }
@@ -127,7 +127,7 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
                         idle.push(member);
                     }
                 }
-                Event::Ended(_, End::Local) => {
+                Event::Ended(_, MemberEnd::Local) => {
                     closed += 1;
                     asked.remove(&member);
                     continue;

@@ -147,7 +147,7 @@ impl RawEvent {
     /// Length of the shortest response, in bytes.
     ///
     /// Kernels before 5.8 store it; it ends after the parameters.
-    pub const SHORTEST: usize = rdma_ucm_event_resp::MIN_SIZE;
+    pub const MIN_SIZE: usize = rdma_ucm_event_resp::MIN_SIZE;
 
     /// Parses the kernel's response to GET_EVENT.
     ///
@@ -159,11 +159,11 @@ impl RawEvent {
     /// - [`ErrorKind::MalformedResponse`](crate::ErrorKind::MalformedResponse) if the bytes are fewer than any kernel
     ///   stores.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        if bytes.len() < Self::SHORTEST {
+        if bytes.len() < Self::MIN_SIZE {
             let what = format!(
                 "the event has {} bytes instead of at least {}",
                 bytes.len(),
-                Self::SHORTEST
+                Self::MIN_SIZE
             );
             return Err(Error::malformed("read an event", "", what));
         }

@@ -33,7 +33,7 @@ impl ConnectAttempt {
         channel: &EventChannel,
         error: Error,
     ) -> Result<(CmId, Option<Instant>)> {
-        if !self.ports.retry_on_new_port(&error) {
+        if !self.ports.try_another(&error) {
             return Err(error);
         }
         let deadline = deadline_after(self.connector.address_timeout);

@@ -318,7 +318,7 @@ fn listening(channel: &EventChannel, address: Address) -> Result<CmId> {
         id.bind(address)?;
         match id.listen(0) {
             Ok(()) => return Ok(id),
-            Err(error) if ports.retry_on_new_port(&error) => {}
+            Err(error) if ports.try_another(&error) => {}
             Err(error) => return Err(error),
         }
     }

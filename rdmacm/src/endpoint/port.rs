@@ -16,8 +16,8 @@ impl PortRetry {
         Self { left: if port == 0 { 16 } else { 0 } }
     }
 
-    /// Returns `true` if another port should be tried after `error`.
-    pub(super) fn retry_on_new_port(&mut self, error: &Error) -> bool {
+    /// Counts a retry and returns `true` if another port should be tried after `error`.
+    pub(super) fn try_another(&mut self, error: &Error) -> bool {
         let is_taken = matches!(error.errno(), libc::EADDRINUSE | libc::EADDRNOTAVAIL);
         let tries = is_taken && self.left > 0;
         self.left -= u32::from(tries);

@@ -13,7 +13,7 @@ fn request() -> Vec<u8> {
     private_data[..5].copy_from_slice(b"hello");
     bytes.extend(private_data);
     bytes.extend([56, 1, 2, 3, 1, 7, 6, 0]); // length, srq, depths, flow control, retries, valid
-    bytes.resize(RawEvent::SHORTEST, 0); // the rest of the union
+    bytes.resize(RawEvent::MIN_SIZE, 0); // the rest of the union
     bytes.extend([0; 4]); // reserved
     bytes.extend([0; 8]); // ece
     bytes
@@ -47,11 +47,11 @@ fn datagram_id_parses_same_bytes_differently() {
 #[test]
 fn short_response_is_refused_and_longer_is_read() {
     let bytes = request();
-    for length in 0..RawEvent::SHORTEST {
+    for length in 0..RawEvent::MIN_SIZE {
         let error = RawEvent::from_bytes(&bytes[..length]).expect_err("too short");
         assert!(matches!(error.kind(), crate::ErrorKind::MalformedResponse(_)), "{error}");
     }
-    assert!(RawEvent::from_bytes(&bytes[..RawEvent::SHORTEST]).is_ok());
+    assert!(RawEvent::from_bytes(&bytes[..RawEvent::MIN_SIZE]).is_ok());
     let mut longer = bytes;
     longer.resize(1000, 0xff);
     let event = RawEvent::from_bytes(&longer).expect("longer than known");
@@ -137,7 +137,7 @@ fn ece_of_request_is_parsed() {
     let event = RawEvent::from_bytes(&bytes).expect("whole");
     assert_eq!(event.ece(), Ece { vendor_id: 0x15b3, options: 0x8000_0001 });
     // Kernels before 5.8 do not store it.
-    let short = RawEvent::from_bytes(&bytes[..RawEvent::SHORTEST]).expect("as it was");
+    let short = RawEvent::from_bytes(&bytes[..RawEvent::MIN_SIZE]).expect("as it was");
     assert_eq!(short.ece(), Ece::default());
 }
 

@@ -1,6 +1,6 @@
 //! Members that end: by the peer, by the program, or by a failure.
 
-use super::event::{End, Event};
+use super::event::{Event, MemberEnd};
 use super::group::PollGroup;
 use super::link::{Link, MissingResource, Phase};
 use super::member_table::Member;
@@ -161,19 +161,19 @@ impl PollGroup {
             });
         }
         let end = match (link.failure.take(), link.core.end()) {
-            (Some(error), _) => End::Failed(error),
-            (None, None | Some(EndReason::Local)) => End::Local,
-            (None, Some(EndReason::Remote)) => End::Peer,
+            (Some(error), _) => MemberEnd::Failed(error),
+            (None, None | Some(EndReason::Local)) => MemberEnd::Local,
+            (None, Some(EndReason::Remote)) => MemberEnd::Peer,
             (None, Some(end)) => {
                 let kind = end.kind();
                 let hint = hint::of_failure(&kind);
-                End::Failed(link.error("keep", kind).with_optional_hint(hint))
+                MemberEnd::Failed(link.error("keep", kind).with_optional_hint(hint))
             }
         };
         match &end {
-            End::Failed(error) => link.trace.failed(error),
-            End::Peer => link.trace.set_state("disconnected"),
-            End::Local => link.trace.set_state("closed"),
+            MemberEnd::Failed(error) => link.trace.failed(error),
+            MemberEnd::Peer => link.trace.set_state("disconnected"),
+            MemberEnd::Local => link.trace.set_state("closed"),
         }
         self.release(link);
         self.events.push_back(Event::Ended(member, end));

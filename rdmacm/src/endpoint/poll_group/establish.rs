@@ -26,7 +26,7 @@ impl PollGroup {
     /// Accepts a request with private data, and adds its connection to the group.
     ///
     /// `private_data` is for the peer's program, with at most 196 bytes on InfiniBand and RoCE, and 251 on iWARP.
-    /// [`Event::Established`] follows, or [`Event::Ended`]. The end is [`End::Failed`](super::End::Failed) with
+    /// [`Event::Established`] follows, or [`Event::Ended`]. The end is [`MemberEnd::Failed`](super::MemberEnd::Failed) with
     /// [`ErrorKind::TimedOut`] if the peer does not continue within `timeout`.
     ///
     /// Kernel commands: `RDMA_USER_CM_CMD_MIGRATE_ID`, `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_ACCEPT` and those

@@ -1,5 +1,7 @@
 //! The events of a poll group.
 
+use std::fmt;
+
 use super::buffer::Message;
 use super::member_table::Member;
 #[cfg(doc)]
@@ -34,7 +36,7 @@ pub enum Event {
     ///
     /// The member has ended when a call returns this event. Calls for the member that the program makes before it
     /// handles the event return [`ErrorKind::Disconnected`].
-    Ended(Member, End),
+    Ended(Member, MemberEnd),
 }
 
 impl Event {
@@ -50,12 +52,12 @@ impl Event {
     }
 }
 
-/// The reason why a member has ended.
+/// The reason why a member has ended. Its [`Display`](fmt::Display) is a sentence for a log.
 ///
 /// [`PollGroup`](PollGroup#examples) has an example.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum End {
+pub enum MemberEnd {
     /// The peer has ended the connection.
     ///
     /// All of its messages were reported before. Messages to the peer for which no [`Event::Sent`] has arrived may be
@@ -74,4 +76,14 @@ pub enum End {
     /// - [`ErrorKind::ReceiveOverrun`] if the program held [`PollGroupConfig::max_held`] messages of the member and
     ///   another one arrived. On iWARP also if a message may have found no buffer.
     Failed(Error),
+}
+
+impl fmt::Display for MemberEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Peer => f.write_str("the peer has ended the connection"),
+            Self::Local => f.write_str("this side has ended the connection"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
 }

@@ -26,7 +26,7 @@
 //!     for event in events.drain(..) {
 //!         match event {
 //!             Event::Message(member, message) => group.post_bytes(member, &message)?,
-//!             Event::Ended(member, end) => println!("{member} has ended: {end:?}"),
+//!             Event::Ended(member, end) => println!("{member} has ended: {end}"),
 //!             _ => {}
 //!         }
 //!     }
@@ -131,6 +131,6 @@ mod ending;
 
 pub use self::buffer::{Message, SendBuffer};
 pub use self::config::PollGroupConfig;
-pub use self::event::{End, Event};
+pub use self::event::{Event, MemberEnd};
 pub use self::group::PollGroup;
 pub use self::member_table::Member;

@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::thread;
 
-use super::runtime::Runtime;
+use super::runtime::ProcessRuntime;
 use crate::lock::ignore_poison;
-use crate::sys::process::Process;
 
 /// Runs `work` on a thread that may block, or here if the runtime has none.
+///
+/// A forked child runs it here.
 ///
 /// Returns `None` if the runtime drops the work because it ends. A panic of `work` continues here.
 ///
@@ -20,7 +21,7 @@ use crate::sys::process::Process;
 ///
 /// If the future is dropped, work that has begun continues, and its result is dropped.
 pub(super) async fn run_blocking<T: Send + 'static>(
-    runtime: &Arc<dyn Runtime>,
+    runtime: &ProcessRuntime,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     let outcome = Arc::new(Outcome(Mutex::new(Progress::Pending(None))));
@@ -86,27 +87,25 @@ impl<T> Drop for Promise<T> {
 
 /// A value that is dropped on a thread that may block, or in place if the runtime has none.
 ///
-/// A forked child drops it in place: it has no threads of the runtime, and its copy of their lock may be locked forever.
+/// A forked child drops it in place.
 #[derive(Debug)]
 pub(super) struct DropOnBlockingPool<T: Send + 'static> {
     value: Option<T>,
-    runtime: Arc<dyn Runtime>,
-    process: Process,
+    runtime: ProcessRuntime,
 }
 
 const PRESENT: &str = "the value is taken out only when this is dropped";
 
 impl<T: Send + 'static> DropOnBlockingPool<T> {
-    pub(super) fn new(value: T, runtime: &Arc<dyn Runtime>) -> Self {
-        let process = Process::current();
-        Self { value: Some(value), runtime: Arc::clone(runtime), process }
+    pub(super) fn new(value: T, runtime: &ProcessRuntime) -> Self {
+        Self { value: Some(value), runtime: runtime.clone() }
     }
 
     pub(super) fn into_inner(mut self) -> T {
         self.value.take().expect(PRESENT)
     }
 
-    pub(super) fn runtime(&self) -> &Arc<dyn Runtime> {
+    pub(super) fn runtime(&self) -> &ProcessRuntime {
         &self.runtime
     }
 }
@@ -122,9 +121,6 @@ impl<T: Send + 'static> Deref for DropOnBlockingPool<T> {
 impl<T: Send + 'static> Drop for DropOnBlockingPool<T> {
     fn drop(&mut self) {
         let Some(value) = self.value.take() else { return };
-        if !self.process.is_current() {
-            return;
-        }
         // If the runtime ends before, it drops the work, and the value with it.
         if let Err(work) = self.runtime.run_blocking(Box::new(move || drop(value))) {
             work();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::connection::Connection;
 use super::default_runtime::default_runtime;
 use super::establish::establish;
-use super::runtime::Runtime;
+use super::runtime::{ProcessRuntime, Runtime};
 use crate::endpoint::Connector;
 use crate::endpoint::to_addresses::ToAddresses;
 #[cfg(doc)]
@@ -79,7 +79,7 @@ impl Connection {
         let total_deadline = connector.total_deadline();
         let (connector, target) = (connector.clone(), server.to_target());
         let start = move || connector.start_with_deadline(target.resolve()?, total_deadline);
-        let established = establish(&runtime, start).await;
+        let established = establish(&ProcessRuntime::new(runtime), start).await;
         Self::established(established?)
     }
 }

@@ -10,7 +10,7 @@ use super::deadline::until_deadline;
 use super::default_runtime::default_runtime;
 use super::establish::Established;
 use super::failure::{canceled, refused};
-use super::runtime::Runtime;
+use super::runtime::{ProcessRuntime, Runtime};
 use super::waiting::wait_for;
 use super::watch::Watch;
 #[cfg(doc)]
@@ -155,7 +155,7 @@ impl Connection {
     #[doc(alias = "rdma_disconnect")]
     #[doc(alias = "rdma_destroy_ep")]
     pub async fn close(&self, timeout: Duration) -> Result<()> {
-        let runtime = &**self.runtime();
+        let runtime = self.runtime();
         let closed = match until_deadline(runtime, deadline_after(timeout), self.end()).await {
             Ok(Some(closed)) => closed,
             Ok(None) => Err(self.shared().close_timeout_error()),
@@ -270,7 +270,10 @@ impl Connection {
         connection: endpoint::Connection,
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self> {
-        Self::established((DropOnBlockingPool::new(connection, &runtime), None))
+        Self::established((
+            DropOnBlockingPool::new(connection, &ProcessRuntime::new(runtime)),
+            None,
+        ))
     }
 
     /// Makes a handle of a connection whose descriptor may be watched already.
@@ -280,7 +283,7 @@ impl Connection {
             None => {
                 let shared = &connection.shared;
                 let epoll = Arc::clone(&shared.readiness.epoll);
-                let watch = Watch::new(&**connection.runtime(), epoll);
+                let watch = Watch::new(connection.runtime(), epoll);
                 watch.map_err(|error| refused("watch", shared.name.clone(), &error))?
             }
         };
@@ -302,7 +305,7 @@ impl Connection {
         run_blocking(self.runtime(), work).await
     }
 
-    pub(super) fn runtime(&self) -> &Arc<dyn Runtime> {
+    pub(super) fn runtime(&self) -> &ProcessRuntime {
         self.handle.connection.runtime()
     }
 

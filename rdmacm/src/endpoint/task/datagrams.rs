@@ -7,7 +7,7 @@ use super::blocking_pool::{DropOnBlockingPool, run_blocking};
 use super::default_runtime::default_runtime;
 use super::failure::{canceled, refused};
 use super::multicast_group::MulticastGroup;
-use super::runtime::Runtime;
+use super::runtime::{ProcessRuntime, Runtime};
 use super::sending::post_bytes;
 use super::waiting::wait_for;
 use super::watch::Watch;
@@ -112,10 +112,10 @@ impl DatagramSocket {
     /// If the future is dropped, the socket is destroyed.
     #[doc(alias = "rdma_bind_addr")]
     pub async fn bind(address: impl ToAddresses, config: &DatagramConfig) -> Result<Self> {
-        let runtime = default_runtime()?;
+        let runtime = ProcessRuntime::new(default_runtime()?);
         let (target, config) = (address.to_target(), config.clone());
         let subject = target.to_string();
-        let owner = Arc::clone(&runtime);
+        let owner = runtime.clone();
         let bind = move || {
             let bound = endpoint::DatagramSocket::bind_to(target, &config);
             bound.map(|socket| DropOnBlockingPool::new(socket, &owner))
@@ -372,7 +372,7 @@ impl DatagramSocket {
         let mut joining = Joining::start(self.shared(), group.into(), membership)?;
         let answer = |state: &mut State| joining.answer(state);
         let peer = self.wait_for(Operation::Join, answer).await??;
-        Ok(MulticastGroup::new(joining.joined(peer), Arc::clone(self.socket.runtime())))
+        Ok(MulticastGroup::new(joining.joined(peer), self.socket.runtime().clone()))
     }
 
     /// Ends the socket at once and waits until its kernel objects are destroyed.
@@ -439,12 +439,12 @@ impl DatagramSocket {
         socket: endpoint::DatagramSocket,
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self> {
-        Self::of(DropOnBlockingPool::new(socket, &runtime))
+        Self::of(DropOnBlockingPool::new(socket, &ProcessRuntime::new(runtime)))
     }
 
     fn of(socket: DropOnBlockingPool<endpoint::DatagramSocket>) -> Result<Self> {
         let shared = &socket.shared;
-        let watch = Watch::new(&**socket.runtime(), Arc::clone(&shared.readiness.epoll));
+        let watch = Watch::new(socket.runtime(), Arc::clone(&shared.readiness.epoll));
         let watch = watch.map_err(|error| refused("watch", shared.name.clone(), &error))?;
         Ok(Self { watch, socket })
     }

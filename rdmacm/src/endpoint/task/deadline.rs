@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Instant;
 
-use super::runtime::Runtime;
+use super::runtime::ProcessRuntime;
 
 /// Waits for `future` until `deadline`, if there is one. Returns `None` if that has passed before.
 ///
@@ -14,23 +14,23 @@ use super::runtime::Runtime;
 ///
 /// The error of a runtime that cannot wait until then.
 pub(super) async fn until_deadline<F: Future>(
-    runtime: &dyn Runtime,
+    runtime: &ProcessRuntime,
     deadline: Option<Instant>,
     future: F,
 ) -> io::Result<Option<F::Output>> {
     let mut future = pin!(future);
-    let mut sleep = None;
+    let mut timer = None;
     poll_fn(|context| {
         if let Poll::Ready(output) = future.as_mut().poll(context) {
             return Poll::Ready(Ok(Some(output)));
         }
         let Some(deadline) = deadline else { return Poll::Pending };
-        let sleep = match &mut sleep {
-            Some(sleep) => sleep,
+        let timer = match &mut timer {
+            Some(timer) => timer,
             // A future that is ready at once needs no timer.
-            None => sleep.insert(runtime.sleep_until(deadline)?),
+            None => timer.insert(runtime.start_timer(deadline)?),
         };
-        sleep.as_mut().poll(context).map(|()| Ok(None))
+        timer.poll_elapsed(context).map(|()| Ok(None))
     })
     .await
 }

@@ -1,11 +1,9 @@
 //! Connections that are being established.
 
-use std::sync::Arc;
-
 use super::blocking_pool::{DropOnBlockingPool, run_blocking};
 use super::deadline::until_deadline;
 use super::failure::{canceled, refused};
-use super::runtime::Runtime;
+use super::runtime::ProcessRuntime;
 use super::watch::Watch;
 use crate::endpoint::{self, Connecting};
 use crate::error::{ErrorKind, Result};
@@ -23,7 +21,7 @@ enum Step {
 }
 
 impl Step {
-    fn of(mut connecting: Connecting, runtime: &Arc<dyn Runtime>) -> Self {
+    fn of(mut connecting: Connecting, runtime: &ProcessRuntime) -> Self {
         match connecting.try_wait() {
             Err(error) if *error.kind() == ErrorKind::WouldBlock => {
                 Self::Pending(DropOnBlockingPool::new(connecting, runtime))
@@ -37,12 +35,12 @@ impl Step {
 ///
 /// The kernel commands are issued on threads that may block. Objects that are dropped meanwhile are dropped there.
 pub(super) async fn establish(
-    runtime: &Arc<dyn Runtime>,
+    runtime: &ProcessRuntime,
     start: impl FnOnce() -> Result<Connecting> + Send + 'static,
 ) -> Result<Established> {
     let ended = || canceled(WAIT_FOR, SUBJECT);
     let failed = |error| refused(WAIT_FOR, SUBJECT, &error);
-    let owner = Arc::clone(runtime);
+    let owner = runtime.clone();
     let started = run_blocking(runtime, move || start().map(|begun| Step::of(begun, &owner)));
     let mut step = started.await.ok_or_else(ended)??;
     let mut watch = None;
@@ -53,12 +51,12 @@ pub(super) async fn establish(
         };
         let watched = match &watch {
             Some(watched) => watched,
-            None => watch.insert(Watch::new(&**runtime, connecting.epoll()).map_err(failed)?),
+            None => watch.insert(Watch::new(runtime, connecting.epoll()).map_err(failed)?),
         };
-        let readable = until_deadline(&**runtime, connecting.deadline(), watched.readable()).await;
+        let readable = until_deadline(runtime, connecting.deadline(), watched.readable()).await;
         // If the deadline has passed, the next step returns the error of that.
         readable.map_err(failed)?.unwrap_or(Ok(())).map_err(failed)?;
-        let owner = Arc::clone(runtime);
+        let owner = runtime.clone();
         let next = run_blocking(runtime, move || Step::of(connecting.into_inner(), &owner));
         step = next.await.ok_or_else(ended)?;
     }

@@ -1,13 +1,12 @@
 //! [`ExportedMemory`], memory of this side that the peer of a connection may reach, for tasks.
 
 use std::ops::Deref;
-use std::sync::Arc;
 
 use super::blocking_pool::run_blocking;
 #[cfg(doc)]
 use super::connection::Connection;
 use super::failure::canceled;
-use super::runtime::Runtime;
+use super::runtime::ProcessRuntime;
 use crate::endpoint;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -38,11 +37,11 @@ use crate::error::Result;
 #[must_use = "dropping it revokes the access of the peer"]
 pub struct ExportedMemory {
     export: endpoint::ExportedMemory,
-    runtime: Arc<dyn Runtime>,
+    runtime: ProcessRuntime,
 }
 
 impl ExportedMemory {
-    pub(super) fn new(export: endpoint::ExportedMemory, runtime: Arc<dyn Runtime>) -> Self {
+    pub(super) fn new(export: endpoint::ExportedMemory, runtime: ProcessRuntime) -> Self {
         Self { export, runtime }
     }
 

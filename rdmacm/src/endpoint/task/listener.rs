@@ -13,7 +13,7 @@ use super::blocking_pool::DropOnBlockingPool;
 use super::default_runtime::default_runtime;
 use super::failure::refused;
 use super::incoming::Incoming;
-use super::runtime::Runtime;
+use super::runtime::{ProcessRuntime, Runtime};
 #[cfg(feature = "futures-core")]
 use super::stream::Repeat;
 use super::turn::{end_turn, poll_turn};
@@ -230,10 +230,11 @@ impl Listener {
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self> {
         let failed = |errno| Error::os(WATCH.0, WATCH.1, errno);
+        let runtime = ProcessRuntime::new(runtime);
         let listener = DropOnBlockingPool::new(listener, &runtime);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
         epoll.add(&*listener, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(failed)?;
-        let watch = Watch::new(&*runtime, Arc::new(epoll));
+        let watch = Watch::new(&runtime, Arc::new(epoll));
         let watch = watch.map_err(|error| refused(WATCH.0, WATCH.1, &error))?;
         Ok(Self { watch, listener, reading: Mutex::default() })
     }

@@ -1,13 +1,12 @@
 //! [`MulticastGroup`], a multicast group that a socket has joined, for tasks.
 
 use std::ops::Deref;
-use std::sync::Arc;
 
 use super::blocking_pool::run_blocking;
 #[cfg(doc)]
 use super::datagrams::DatagramSocket;
 use super::failure::canceled;
-use super::runtime::Runtime;
+use super::runtime::ProcessRuntime;
 use crate::endpoint;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -39,11 +38,11 @@ use crate::error::Result;
 #[derive(Debug)]
 pub struct MulticastGroup {
     group: endpoint::MulticastGroup,
-    runtime: Arc<dyn Runtime>,
+    runtime: ProcessRuntime,
 }
 
 impl MulticastGroup {
-    pub(super) fn new(group: endpoint::MulticastGroup, runtime: Arc<dyn Runtime>) -> Self {
+    pub(super) fn new(group: endpoint::MulticastGroup, runtime: ProcessRuntime) -> Self {
         Self { group, runtime }
     }
 

@@ -6,7 +6,7 @@ use std::task::{Poll, ready};
 
 use super::default_runtime::default_runtime;
 use super::failure::refused;
-use super::runtime::{Registration, Runtime};
+use super::runtime::{ProcessRuntime, Registration, Runtime};
 use super::turn::{end_turn, poll_turn};
 use crate::endpoint;
 use crate::endpoint::poll_group::Event;
@@ -133,7 +133,7 @@ impl PollGroup {
         group: endpoint::PollGroup,
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self> {
-        let registration = Registration::new(&*runtime, group.epoll());
+        let registration = ProcessRuntime::new(runtime).register(group.epoll());
         let registration = registration.map_err(|error| refused("watch", SUBJECT, &error))?;
         Ok(Self { registration, group })
     }

@@ -1,7 +1,6 @@
 //! The one-sided operations of a connection, for tasks.
 
 use std::ops::RangeBounds;
-use std::sync::Arc;
 
 use super::blocking_pool::DropOnBlockingPool;
 use super::connection::Connection;
@@ -69,7 +68,7 @@ impl Connection {
         let part = bytes_within(part, memory.len())?;
         let (pd, memory) = (self.shared().pd()?, memory.clone_handle());
         let runtime = self.runtime();
-        let owner = Arc::clone(runtime);
+        let owner = runtime.clone();
         let register = move || {
             let exported = Blocking::new(&pd, &memory, part, rights);
             // If the call is dropped meanwhile, the export is dropped on this thread or another one that may block.
@@ -77,7 +76,7 @@ impl Connection {
         };
         let ended = || canceled("export memory over", self.shared().name.clone());
         let exported = self.run_blocking(register).await.ok_or_else(ended)??;
-        Ok(ExportedMemory::new(exported.into_inner(), Arc::clone(runtime)))
+        Ok(ExportedMemory::new(exported.into_inner(), runtime.clone()))
     }
 
     /// Writes `buffer` to the peer's memory, and returns the buffer on completion.

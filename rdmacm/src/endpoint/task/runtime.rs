@@ -76,43 +76,112 @@ pub trait RegisteredFd: Debug + Send + Sync + 'static {
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
+/// A runtime that only the process uses that has passed it to this library.
+///
+/// A forked child has a copy of the runtime without its threads. A lock of the copy may stay locked, and its epoll
+/// instance is that of the parent.
+#[derive(Debug, Clone)]
+pub(super) struct ProcessRuntime {
+    runtime: Arc<dyn Runtime>,
+    process: Process,
+}
+
+impl ProcessRuntime {
+    pub(super) fn new(runtime: Arc<dyn Runtime>) -> Self {
+        Self { runtime, process: Process::current() }
+    }
+
+    /// Makes the runtime watch `epoll`.
+    pub(super) fn register(&self, epoll: Arc<Epoll>) -> io::Result<Registration> {
+        self.check_process()?;
+        self.runtime.register(Descriptor::new(epoll)).map(Registration::of)
+    }
+
+    /// Starts a timer that elapses at `deadline`.
+    pub(super) fn start_timer(&self, deadline: Instant) -> io::Result<RuntimeTimer> {
+        self.check_process()?;
+        self.runtime.sleep_until(deadline).map(|sleep| RuntimeTimer(ProcessPart::new(sleep)))
+    }
+
+    /// See [`Runtime::run_blocking`]. A forked child gets `work` back.
+    pub(super) fn run_blocking(&self, work: BlockingWork) -> Result<(), BlockingWork> {
+        if self.process.is_current() { self.runtime.run_blocking(work) } else { Err(work) }
+    }
+
+    fn check_process(&self) -> io::Result<()> {
+        if self.process.is_current() { Ok(()) } else { Err(parent_runtime_error()) }
+    }
+}
+
+fn parent_runtime_error() -> io::Error {
+    let reason = "a forked child cannot use the runtime of its parent";
+    io::Error::new(io::ErrorKind::Unsupported, reason)
+}
+
+/// A part of a runtime, which a forked child neither uses nor drops: see [`ProcessRuntime`].
+///
+/// The child keeps the memory and the descriptors of the part until it ends.
+#[derive(Debug)]
+struct ProcessPart<T> {
+    /// Absent only during the drop.
+    part: Option<T>,
+    process: Process,
+}
+
+impl<T> ProcessPart<T> {
+    fn new(part: T) -> Self {
+        Self { part: Some(part), process: Process::current() }
+    }
+
+    fn is_owner(&self) -> bool {
+        self.process.is_current()
+    }
+}
+
+impl<T> Drop for ProcessPart<T> {
+    fn drop(&mut self) {
+        if !self.is_owner() {
+            mem::forget(self.part.take());
+        }
+    }
+}
+
 /// A registration that only the process that made it ends.
 ///
 /// Runtimes register descriptors in an epoll instance, which a forked child shares with its parent. If the child ended the
 /// registration, the parent's tasks would never wake.
 #[derive(Debug)]
-pub(super) struct Registration {
-    /// Absent only during the drop.
-    registered: Option<Box<dyn RegisteredFd>>,
-    process: Process,
-}
+pub(super) struct Registration(ProcessPart<Box<dyn RegisteredFd>>);
 
 impl Registration {
-    /// Makes `runtime` watch `epoll`.
-    pub(super) fn new(runtime: &dyn Runtime, epoll: Arc<Epoll>) -> io::Result<Self> {
-        runtime.register(Descriptor::new(epoll)).map(Self::of)
-    }
-
     pub(super) fn of(registered: Box<dyn RegisteredFd>) -> Self {
-        Self { registered: Some(registered), process: Process::current() }
+        Self(ProcessPart::new(registered))
     }
 
     /// Returns `false` in a forked child, which must use neither the descriptor nor its tasks.
     pub(super) fn is_owner(&self) -> bool {
-        self.process.is_current()
+        self.0.is_owner()
     }
 
-    /// See [`RegisteredFd::poll_readable`].
+    /// See [`RegisteredFd::poll_readable`]. A forked child gets an error.
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.registered.as_ref().map_or(Poll::Pending, |registered| registered.poll_readable(cx))
+        match &self.0.part {
+            Some(registered) if self.is_owner() => registered.poll_readable(cx),
+            _ => Poll::Ready(Err(parent_runtime_error())),
+        }
     }
 }
 
-impl Drop for Registration {
-    fn drop(&mut self) {
-        if !self.is_owner() {
-            // The descriptor of the child stays open until the child ends.
-            mem::forget(self.registered.take());
+/// A timer that only the process uses that has started it.
+pub(super) struct RuntimeTimer(ProcessPart<Sleep>);
+
+impl RuntimeTimer {
+    /// Waits until the timer has elapsed. In a forked child it counts as elapsed.
+    pub(super) fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let is_owner = self.0.is_owner();
+        match &mut self.0.part {
+            Some(sleep) if is_owner => sleep.as_mut().poll(cx),
+            _ => Poll::Ready(()),
         }
     }
 }
@@ -152,3 +221,6 @@ impl AsRawFd for Descriptor {
         self.0.0.as_raw_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;

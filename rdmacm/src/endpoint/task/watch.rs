@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use nix::sys::epoll::Epoll;
 
-use super::runtime::{Registration, Runtime};
+use super::runtime::{ProcessRuntime, Registration};
 use crate::lock::ignore_poison;
 use crate::sync::{AtomicU32, Mutex};
 
@@ -104,8 +104,8 @@ impl Wake for Sleepers {
 
 impl Watch {
     /// Makes `runtime` watch `epoll`.
-    pub(super) fn new(runtime: &dyn Runtime, epoll: Arc<Epoll>) -> io::Result<Self> {
-        Registration::new(runtime, epoll).map(Self::of)
+    pub(super) fn new(runtime: &ProcessRuntime, epoll: Arc<Epoll>) -> io::Result<Self> {
+        runtime.register(epoll).map(Self::of)
     }
 
     fn of(registration: Registration) -> Self {
@@ -159,6 +159,9 @@ impl Sleeper<'_> {
 
     /// Returns ready if there may be a new result. Otherwise the task sleeps.
     pub(super) fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.watch.registration.is_owner() {
+            return self.watch.poll_registered();
+        }
         self.leave_list();
         self.id = self.watch.sleepers.add(context.waker().clone(), self.seen);
         if self.id.is_none() {
@@ -175,9 +178,12 @@ impl Sleeper<'_> {
 
     /// Takes the task out of the list.
     ///
-    /// Returns `true` if the runtime, or another task, has woken it as the watcher.
+    /// Returns `true` if the runtime, or another task, has woken it as the watcher. A forked child has a copy of the
+    /// list, which may stay locked, so it leaves the list alone.
     fn leave_list(&mut self) -> bool {
-        let is_woken = self.id.take().is_some_and(|id| !self.watch.sleepers.remove(id));
+        let Self { watch, id, .. } = self;
+        let is_woken =
+            id.take().is_some_and(|id| watch.registration.is_owner() && !watch.sleepers.remove(id));
         self.is_watcher |= is_woken;
         is_woken
     }
@@ -185,7 +191,7 @@ impl Sleeper<'_> {
 
 impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
-        // A forked child has a copy of the list, which may be locked forever, and no task of the runtime.
+        // A forked child has no task of the runtime.
         if !self.watch.registration.is_owner() {
             return;
         }

@@ -8,7 +8,7 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use super::*;
-use crate::endpoint::task::runtime::{BlockingWork, Descriptor, RegisteredFd, Sleep};
+use crate::endpoint::task::runtime::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};
 use crate::endpoint::task::test_executor::block_on;
 use crate::sys::process::in_child;
 
@@ -41,8 +41,8 @@ impl Runtime for Pool {
     }
 }
 
-fn pool(pool: Pool) -> Arc<dyn Runtime> {
-    Arc::new(pool)
+fn pool(pool: Pool) -> ProcessRuntime {
+    ProcessRuntime::new(Arc::new(pool))
 }
 
 /// A value that adds 1 when it is dropped.
@@ -66,6 +66,13 @@ fn forked_child_drops_value_itself() {
     assert!(child_drops_both, "the child used the runtime of its parent");
     drop([value, forgotten]);
     assert_eq!(DROPS.load(Ordering::Relaxed), 1, "the parent should use its runtime");
+}
+
+/// The threads of the runtime exist in the parent alone.
+#[test]
+fn forked_child_runs_work_itself() {
+    let pool = pool(Pool::Forgets);
+    assert!(in_child(|| block_on(run_blocking(&pool, || 1)) == Some(1)));
 }
 
 /// Reports the thread that drops it.

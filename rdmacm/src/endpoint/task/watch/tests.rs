@@ -16,7 +16,7 @@ use nix::sys::epoll::{EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::*;
-use crate::endpoint::task::runtime::{BlockingWork, Descriptor, RegisteredFd, Sleep};
+use crate::endpoint::task::runtime::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};
 use crate::endpoint::task::test_executor::block_on;
 use crate::sys::process::in_child;
 
@@ -209,6 +209,10 @@ struct OwnRegistered {
     reactor: Option<JoinHandle<()>>,
 }
 
+fn own_runtime() -> ProcessRuntime {
+    ProcessRuntime::new(Arc::new(OwnRuntime))
+}
+
 impl Runtime for OwnRuntime {
     fn register(&self, descriptor: Descriptor) -> io::Result<Box<dyn RegisteredFd>> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -315,7 +319,7 @@ fn own_runtime_loses_no_wakeup() {
     let source = EventFd::from_flags(flags).expect("an eventfd");
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("an epoll instance");
     epoll.add(&source, EpollEvent::new(EpollFlags::EPOLLIN, 0)).expect("add");
-    let watch = Watch::new(&OwnRuntime, Arc::new(epoll)).expect("register");
+    let watch = Watch::new(&own_runtime(), Arc::new(epoll)).expect("register");
     let (taken, has_ended) = (AtomicU32::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         for number in 0..3 {
@@ -360,10 +364,11 @@ fn own_runtime_has_deadlines() {
 
     let soon = Some(Instant::now() + Duration::from_millis(5));
     let never: Pin<Box<dyn Future<Output = ()>>> = Box::pin(std::future::pending());
-    let late = block_on(until_deadline(&OwnRuntime, soon, never)).expect("there is a timer");
+    let runtime = own_runtime();
+    let late = block_on(until_deadline(&runtime, soon, never)).expect("there is a timer");
     assert_eq!(late, None);
-    let early = until_deadline(&OwnRuntime, soon, async { 1 });
+    let early = until_deadline(&runtime, soon, async { 1 });
     assert_eq!(block_on(early).expect("no timer is needed"), Some(1), "ready is not late");
-    let unbounded = until_deadline(&OwnRuntime, None, async { 2 });
+    let unbounded = until_deadline(&runtime, None, async { 2 });
     assert_eq!(block_on(unbounded).expect("no timer is needed"), Some(2));
 }

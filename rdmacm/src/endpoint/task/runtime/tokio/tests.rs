@@ -7,7 +7,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::runtime::Builder;
 
-use super::super::Registration;
+use super::super::ProcessRuntime;
 use super::*;
 use crate::sys::process::in_child;
 
@@ -42,7 +42,7 @@ fn registration_dropped_by_forked_child_stays() {
     let epoll = Arc::new(epoll);
     let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).expect("an event");
     epoll.add(&event, EpollEvent::new(EpollFlags::EPOLLIN, 0)).expect("watch the event");
-    let mut registration = Registration::new(&TokioRuntime, epoll).ok();
+    let mut registration = ProcessRuntime::new(Arc::new(TokioRuntime)).register(epoll).ok();
     assert!(in_child(|| registration.take().is_some()));
     let registration = registration.expect("the descriptor should be registered");
     event.write(1).expect("make the descriptor readable");

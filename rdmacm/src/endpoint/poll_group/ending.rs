@@ -134,7 +134,10 @@ impl PollGroup {
     }
 
     /// Ends the members whose end is pending.
+    ///
+    /// They end even if events cannot be read.
     pub(super) fn finish_ending(&mut self) -> Result<()> {
+        let mut read = Ok(());
         while !self.ending.is_empty() {
             // An unread event may have the reason why requests were flushed.
             let is_unreported = |member: &Member| {
@@ -142,13 +145,13 @@ impl PollGroup {
                 link.is_some_and(|link| link.core.end() == Some(EndReason::Unreported))
             };
             if self.ending.iter().any(is_unreported) {
-                self.read_events()?;
+                read = read.and(self.read_events().map(drop));
             }
             for member in std::mem::take(&mut self.ending) {
                 self.finish(member);
             }
         }
-        Ok(())
+        read
     }
 
     /// Removes a member, and reports its end.

@@ -290,7 +290,7 @@ impl PollGroup {
         if let Some(timer) = &self.attempts_timer {
             timer.clear();
         }
-        self.checks_deadlines = true;
+        self.has_unchecked_deadlines = true;
         let is_needed = |link: &Link| link.attempt.is_some() || link.writes_first;
         if !self.members.iter_mut().any(|(_, link)| is_needed(link)) {
             self.attempts_timer = None;

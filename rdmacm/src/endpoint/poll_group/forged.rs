@@ -10,6 +10,9 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::pipe2;
 
+#[cfg(test)]
+use verbs_abi::ib_uverbs_wc;
+
 use super::config::PollGroupConfig;
 use super::group::PollGroup;
 use super::link::{Attempt, Link, Phase};
@@ -22,6 +25,8 @@ use crate::drivers::forged::Forged;
 use crate::endpoint::trace::Trace;
 use crate::error::Result;
 use crate::verbs::{CompletionChannel, Context, QpState, QueuePair, QueuePairAttributes};
+#[cfg(test)]
+use crate::{drivers::forged::Request, verbs::Completion, verbs::WcStatus};
 
 /// The capacity of the command pipe in bytes: few commands fill it.
 const PAGE: i32 = 4096;
@@ -110,6 +115,23 @@ impl ForgedGroup {
     pub(super) fn receive_commands(&mut self) {
         let mut bytes = [0; PAGE as usize];
         while self.commands.read(&mut bytes).is_ok_and(|length| length > 0) {}
+    }
+
+    /// Makes every later command of the connection manager fail with EPIPE.
+    #[cfg(test)]
+    pub(super) fn break_commands(&mut self) {
+        self.commands = File::open("/dev/null").expect("open /dev/null");
+    }
+
+    /// Completes the oldest receive, as one of the queue pair with this number.
+    #[cfg(test)]
+    pub(super) fn complete_receive(&mut self, qp_num: u32, status: WcStatus) {
+        let mut device = self.device.device();
+        let is_receive = |request: &Request| request.qp_num.is_none();
+        let place = device.requests.iter().position(is_receive).expect("a posted receive");
+        let wr_id = device.requests.remove(place).wr_id.into();
+        let completion = ib_uverbs_wc { wr_id, qp_num, status, ..ib_uverbs_wc::default() };
+        device.completions[0].push_back(Completion(completion));
     }
 
     /// Returns `true` if the descriptor of the group is readable: an event loop would poll the group.

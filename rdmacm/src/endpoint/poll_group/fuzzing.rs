@@ -301,7 +301,8 @@ impl World {
         for member in std::mem::take(&mut self.open_members) {
             let _ = self.forged.group.abort(member);
         }
-        for _ in 0..2 {
+        // One of the calls may return the error of an earlier one.
+        for _ in 0..3 {
             let mut events = Vec::new();
             let _ = self.forged.group.poll(&mut events);
             self.take(events);

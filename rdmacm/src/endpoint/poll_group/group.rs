@@ -25,7 +25,7 @@ use crate::endpoint::stats::EndpointStats;
 use crate::endpoint::timer::Timer;
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::{IntoError as _, Result};
+use crate::error::{Error, IntoError as _, Result};
 use crate::sys::process::Process;
 use crate::verbs::{
     CompletionChannel, CompletionQueue, Context, OwnedReceives, ProtectionDomain, RegisteredBuffer,
@@ -87,6 +87,8 @@ pub struct PollGroup {
     pub(super) starvation: Starvation,
     /// Events that the program has not got yet.
     pub(super) events: VecDeque<Event>,
+    /// The error that the next call returns, because the last one has returned events.
+    pub(super) deferred_error: Option<Error>,
     /// Members that end with the next step.
     pub(super) ending: Vec<Member>,
     /// Members for which there was no buffer, in the order in which they asked.
@@ -96,7 +98,7 @@ pub struct PollGroup {
     /// It is absent while there are none.
     pub(super) attempts_timer: Option<Timer>,
     /// `true` if the timer of attempts has expired since their deadlines were checked.
-    pub(super) checks_deadlines: bool,
+    pub(super) has_unchecked_deadlines: bool,
     pub(super) keep_alive_timer: Option<Timer>,
     /// The number of members for which there was no buffer or no place.
     pub(super) unwritable_members: usize,
@@ -187,9 +189,10 @@ impl PollGroup {
             ending: Vec::new(),
             waiting: VecDeque::new(),
             attempts_timer: None,
-            checks_deadlines: false,
+            has_unchecked_deadlines: false,
             keep_alive_timer,
             unwritable_members: 0,
+            deferred_error: None,
             is_removed: false,
             has_late_completions: false,
             unread_calls: 0,

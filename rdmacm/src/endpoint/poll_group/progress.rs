@@ -34,27 +34,34 @@ impl PollGroup {
     ///
     /// # Errors
     ///
-    /// No event is lost by an error.
+    /// No event is lost by an error: the call returns the events that it has found, and the next call returns the error.
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed and all members have ended.
     /// - [`ErrorKind::NotOwner`] after a fork.
     /// - The errors of polling and arming the completion queues, and of reading the event channel.
     pub fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> Result<usize> {
         self.check_process(WAIT_FOR)?;
-        let deadline = timeout.and_then(deadline_after);
+        let found = match self.deferred_error.take() {
+            Some(error) => Err(error),
+            None => self.wait_for_event(timeout.and_then(deadline_after)),
+        };
+        self.return_events(found, events)
+    }
+
+    /// Waits until there is an event, until `deadline`, or until there can be no event any more.
+    fn wait_for_event(&mut self, deadline: Option<Instant>) -> Result<()> {
         loop {
             self.advance()?;
-            let is_over = has_passed(deadline);
-            self.check_removed()?;
+            let is_over = has_passed(deadline) || self.has_no_more_events();
             if !self.events.is_empty() && self.unread_calls < CALLS_PER_EVENT_CHECK {
                 self.unread_calls += 1;
-                return Ok(self.move_events(events));
+                return Ok(());
             }
             if !self.events.is_empty() || is_over || self.arming.has_unread_event() {
                 self.read_ready_sources(Some(Instant::now()))?;
             }
             if !self.events.is_empty() || is_over {
                 self.unread_calls = 0;
-                return Ok(self.move_events(events));
+                return Ok(());
             }
             if !self.arm(true)? {
                 self.read_ready_sources(deadline)?;
@@ -69,9 +76,18 @@ impl PollGroup {
     ///
     /// # Errors
     ///
-    /// The errors of [`wait`](Self::wait).
+    /// The errors of [`wait`](Self::wait). The descriptor is then readable, so that an event loop calls again.
     pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<usize> {
         self.check_process(WAIT_FOR)?;
+        let found = match self.deferred_error.take() {
+            Some(error) => Err(error),
+            None => self.make_progress(),
+        };
+        self.return_events(found, events)
+    }
+
+    /// Reads all sources, and arms the completion queues unless there is more work than a call does.
+    fn make_progress(&mut self) -> Result<()> {
         self.advance()?;
         for round in 1.. {
             let ready = self.read_ready_sources(Some(Instant::now()))?;
@@ -88,26 +104,30 @@ impl PollGroup {
                 break;
             }
         }
-        self.check_removed()?;
-        Ok(self.move_events(events))
-    }
-
-    /// Fails if the device was removed and all members have ended, of which no event is left.
-    fn check_removed(&self) -> Result<()> {
-        if self.is_removed && self.events.is_empty() && self.members.len() == 0 {
-            return Err(Error::new(
-                WAIT_FOR,
-                "a poll group",
-                ErrorKind::DeviceRemoved(libc::ENODEV),
-            ));
-        }
         Ok(())
     }
 
-    fn move_events(&mut self, events: &mut Vec<Event>) -> usize {
+    /// Returns `true` if the device was removed and all members have ended, of which no event is left.
+    fn has_no_more_events(&self) -> bool {
+        self.is_removed && self.events.is_empty() && self.members.len() == 0
+    }
+
+    /// Appends the events of the group to `events`. Returns their number, or the error of finding them.
+    fn return_events(&mut self, found: Result<()>, events: &mut Vec<Event>) -> Result<usize> {
+        if let Err(error) = found {
+            // The descriptor does not report again what was read, and a queue may be unarmed.
+            self.returns.wake();
+            if self.events.is_empty() {
+                return Err(error);
+            }
+            self.deferred_error = Some(error);
+        } else if self.has_no_more_events() {
+            let removed = ErrorKind::DeviceRemoved(libc::ENODEV);
+            return Err(Error::new(WAIT_FOR, "a poll group", removed));
+        }
         let count = self.events.len();
         events.extend(self.events.drain(..));
-        count
+        Ok(count)
     }
 
     /// Takes back returned buffers, polls all completions, and ends members.
@@ -161,8 +181,8 @@ impl PollGroup {
             self.on_attempts_timer();
         }
         // An event that has arrived counts, even after the deadline. If reading fails, no event will end the attempts.
-        if self.checks_deadlines && !matches!(read, Ok(false)) {
-            self.checks_deadlines = false;
+        if self.has_unchecked_deadlines && !matches!(read, Ok(false)) {
+            self.has_unchecked_deadlines = false;
             self.end_late_attempts();
         }
         read?;
@@ -211,8 +231,11 @@ impl PollGroup {
             _ if link.phase.awaited().is_some() => self.on_attempt_event(member, event),
             // A peer that ends before it has learned that the connection is established rejects it.
             EventType::Disconnected | EventType::Rejected => {
-                // The messages before the end come first.
-                let polled = self.poll_completions();
+                // The messages before the end come first. Drivers report a malformed completion once and then pass over it.
+                let polled = self.poll_completions().or_else(|error| {
+                    let _ = self.poll_completions();
+                    Err(error)
+                });
                 let polled = self.unless_removed(polled);
                 // The kernel reports the end only once, so it counts even if polling fails.
                 self.on_disconnected(member);

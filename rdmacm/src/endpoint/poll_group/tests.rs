@@ -4,6 +4,7 @@ use super::forged::{DISCONNECTED, ESTABLISHED, ForgedGroup};
 use super::{Event, Member, PollGroupConfig, SendBuffer};
 use crate::driver::Capabilities;
 use crate::error::ErrorKind;
+use crate::verbs::WcStatus;
 
 /// Returns a group with `N` established members and as many send buffers, two of which one member may use.
 fn group_with_members<const N: usize>() -> (ForgedGroup, [Member; N]) {
@@ -104,9 +105,45 @@ fn disconnected_member_ends_although_poll_fails() {
     let (mut forged, [member]) = group_with_members();
     forged.device.device().is_malformed = true;
     forged.deliver(member, DISCONNECTED, 0).expect_err("the completion queue is malformed");
-    forged.device.device().is_malformed = false;
     let events = poll_until_idle(&mut forged);
     assert!(matches!(events[..], [Event::Ended(found, _)] if found == member), "{events:?}");
+}
+
+#[test]
+fn message_after_malformed_completion_precedes_end() {
+    let (mut forged, [member]) = group_with_members();
+    forged.device.device().is_malformed = true;
+    forged.complete_receive(1, WcStatus::IB_WC_SUCCESS);
+    forged.deliver(member, DISCONNECTED, 0).expect_err("the completion queue is malformed");
+    let events = poll_until_idle(&mut forged);
+    assert!(matches!(events[..], [Event::Message(..), Event::Ended(..)]), "{events:?}");
+}
+
+/// The descriptor does not report an event again that was read before the failure.
+#[test]
+fn descriptor_is_readable_after_failed_poll() {
+    let (mut forged, [_]) = group_with_members();
+    assert!(!forged.is_readable());
+    forged.device.device().is_malformed = true;
+    let mut events = Vec::new();
+    forged.group.poll(&mut events).expect_err("the completion queue is malformed");
+    assert!(forged.is_readable(), "an event loop should poll again");
+    assert_eq!(poll_until_idle(&mut forged).len(), 0);
+}
+
+/// A request was flushed, and an event that cannot be read may have the cause.
+#[test]
+fn member_ends_although_events_cannot_be_read() {
+    let (mut forged, [member]) = group_with_members();
+    forged.break_commands();
+    forged.complete_receive(1, WcStatus::IB_WC_WR_FLUSH_ERR);
+    let mut events = Vec::new();
+    forged.group.poll(&mut events).expect("poll");
+    assert!(matches!(events[..], [Event::Ended(found, _)] if found == member), "{events:?}");
+    // The events come first.
+    assert!(forged.is_readable(), "an event loop should poll again");
+    let error = forged.group.poll(&mut events).expect_err("no event can be read");
+    assert_eq!(*error.kind(), ErrorKind::Os(libc::EPIPE), "{error}");
 }
 
 /// The first member takes its last place while it waits for a buffer, so it cannot use the next free one.

@@ -27,8 +27,8 @@ pub(crate) fn now<T>(result: Result<T>) -> Option<T> {
 }
 
 /// Returns `true` if the descriptor is readable within `timeout`.
-pub(crate) fn is_readable(connection: &Connection, timeout: PollTimeout) -> bool {
-    let mut fds = [PollFd::new(connection.as_fd(), PollFlags::POLLIN)];
+pub(crate) fn is_readable(descriptor: &impl AsFd, timeout: PollTimeout) -> bool {
+    let mut fds = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, timeout).expect("poll") > 0
 }
 

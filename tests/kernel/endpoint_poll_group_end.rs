@@ -2,15 +2,18 @@
 
 use std::net::SocketAddr;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::poll::PollTimeout;
 use rdmacm::ErrorKind;
 use rdmacm::cm::{ConnParam, EventType, RejectReason};
 use rdmacm::endpoint::poll_group::{Event, MemberEnd};
 use rdmacm::endpoint::{ConnectionConfig, Connector, Listener, PollGroup};
 use rdmacm::verbs::{QpState, WcStatus};
+use rdmacm_tests::wait_until;
 
 use crate::endpoint_connect::objects_at;
+use crate::endpoint_nonblocking::is_readable;
 use crate::endpoint_poll_group::{Group, receives_bytes, small};
 use crate::fixtures::{
     LONG, Side, ask, assert_invalid, channel, device, listen, request, roce, siw,
@@ -259,7 +262,9 @@ fn unanswered_attempt_times_out() {
     // After the total timeout, the attempt does not continue, although its event has arrived.
     let total = Connector::new().total_timeout(short);
     let member = group.group.connect(&total, server).expect("connect");
-    thread::sleep(2 * short);
+    let is_over = Instant::now() + short;
+    wait_until("the address is resolved", || is_readable(&group.group, PollTimeout::ZERO));
+    thread::sleep(is_over.saturating_duration_since(Instant::now()));
     match group.end(member) {
         MemberEnd::Failed(error) => {
             assert_eq!(error.operation(), "connect", "{error}");

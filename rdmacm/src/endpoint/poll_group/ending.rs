@@ -145,7 +145,8 @@ impl PollGroup {
                 link.is_some_and(|link| link.core.end() == Some(EndReason::Unreported))
             };
             if self.ending.iter().any(is_unreported) {
-                read = read.and(self.read_events().map(drop));
+                let result = self.read_events().map(drop);
+                read = read.and(result);
             }
             for member in std::mem::take(&mut self.ending) {
                 self.finish(member);

@@ -232,10 +232,10 @@ impl PollGroup {
             // A peer that ends before it has learned that the connection is established rejects it.
             EventType::Disconnected | EventType::Rejected => {
                 // The messages before the end come first. Drivers report a malformed completion once and then pass over it.
-                let polled = self.poll_completions().or_else(|error| {
+                let polled = self.poll_completions();
+                if polled.is_err() {
                     let _ = self.poll_completions();
-                    Err(error)
-                });
+                }
                 let polled = self.unless_removed(polled);
                 // The kernel reports the end only once, so it counts even if polling fails.
                 self.on_disconnected(member);

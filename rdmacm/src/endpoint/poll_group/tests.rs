@@ -1,7 +1,7 @@
 //! Tests of poll groups without a kernel: calls of an event loop that free a place or a buffer wake the loop.
 
 use super::forged::{DISCONNECTED, ESTABLISHED, ForgedGroup};
-use super::{Event, Member, PollGroupConfig, SendBuffer};
+use super::{Event, Member, MemberEnd, PollGroupConfig, SendBuffer};
 use crate::driver::Capabilities;
 use crate::error::ErrorKind;
 use crate::verbs::WcStatus;
@@ -144,6 +144,26 @@ fn member_ends_although_events_cannot_be_read() {
     assert!(forged.is_readable(), "an event loop should poll again");
     let error = forged.group.poll(&mut events).expect_err("no event can be read");
     assert_eq!(*error.kind(), ErrorKind::Os(libc::EPIPE), "{error}");
+}
+
+/// No event will end the attempt.
+#[test]
+fn attempt_times_out_although_events_cannot_be_read() {
+    let config = PollGroupConfig::new();
+    let mut forged = ForgedGroup::new(Capabilities::default(), &config);
+    let member = forged.accept(1, false, true).expect("accept");
+    forged.break_commands();
+    let mut events = Vec::new();
+    while events.is_empty() {
+        // The broken channel makes the descriptor readable at any time.
+        assert!(forged.is_readable());
+        let polled = forged.group.poll(&mut events);
+        assert_eq!(polled.is_ok(), !events.is_empty(), "{polled:?}");
+    }
+    let [Event::Ended(found, MemberEnd::Failed(error))] = &events[..] else {
+        panic!("{events:?}");
+    };
+    assert_eq!((*found, error.kind()), (member, &ErrorKind::TimedOut), "{error}");
 }
 
 /// The first member takes its last place while it waits for a buffer, so it cannot use the next free one.

@@ -8,6 +8,8 @@
 //! | `tally` | test programs: which tests run where, and their results |
 //! | `testbed` | kernels, modules, the emulator, guests |
 //! | `host` | programs and packages of this machine |
+// `println!` panics if standard output is a closed pipe.
+#![cfg_attr(not(test), warn(clippy::print_stdout))]
 
 mod args;
 mod host;

@@ -9,9 +9,8 @@ use crate::testbed::kernel::Kernel;
 /// Prefixes of the names of tests whose result cannot depend on the kernel's version.
 ///
 /// These tests check only this process: its heap, descriptors and texts, the order of its threads and tasks, its
-/// children, and its programs beside C's. Every kernel command, event and completion that they use has a test of its
-/// own, which runs on every kernel, and `bytes::` compares the commands with those of C's programs on every kernel. They
-/// run on [`ONE`] kernel, and with `--all` on every kernel.
+/// children, and its programs beside C's. Other tests use each of their kernel commands, events and completions, and run
+/// on every kernel. They run on [`ONE`] kernel, and with `--all` on every kernel.
 const ON_ONE_KERNEL: [&str; 25] = [
     // The memory and descriptors of the process after many connections.
     "heap::",
@@ -98,11 +97,11 @@ impl Selection {
     pub(crate) fn runs_on_card(&self, test: &str) -> bool {
         self.roce == RoceDevices::Card
             || self.all
-            || (card::is_in_every_run(test) && self.has_time_for(test))
+            || (card::is_in_every_run(test) && self.is_requested(test))
     }
 
     /// Returns `true` unless the test takes minutes and was not [requested](ON_REQUEST).
-    fn has_time_for(&self, test: &str) -> bool {
+    fn is_requested(&self, test: &str) -> bool {
         let is_long = ON_REQUEST.iter().any(|prefix| test.starts_with(prefix));
         self.all || self.filter.is_some() || !is_long
     }
@@ -115,7 +114,7 @@ impl Selection {
         let depends_on_kernel = || {
             !test.ends_with(C_ONLY) && ON_ONE_KERNEL.iter().all(|prefix| !test.starts_with(prefix))
         };
-        self.has_time_for(test) && (self.is_everywhere() || kernel == ONE || depends_on_kernel())
+        self.is_requested(test) && (self.is_everywhere() || kernel == ONE || depends_on_kernel())
     }
 }
 

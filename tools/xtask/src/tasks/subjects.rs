@@ -10,7 +10,10 @@ const SINCE: &str = "2026-11-28T23:00:00Z";
 /// Maximum number of characters of a subject.
 const LONGEST: usize = 72;
 
-/// Checks the subject of each recent commit. Merges, and reverts with the subject of git, are exempt.
+/// The beginnings of the subjects that git itself gives to commits. These subjects may have any length.
+const BY_GIT: [&str; 2] = ["Revert \"", "Reapply \""];
+
+/// Checks the subject of each recent commit. Merges, and commits with a subject of git, are exempt.
 ///
 /// A copy of the repository without its history, such as an unpacked archive, has no commits to check.
 pub(crate) fn check() -> Result<()> {
@@ -34,14 +37,14 @@ pub(crate) fn check() -> Result<()> {
 /// Returns what is wrong with the subject in `line`, which begins with the commit's abbreviated name.
 fn fault(line: &str) -> Option<String> {
     let (commit, subject) = line.split_once(' ').unwrap_or((line, ""));
+    if BY_GIT.iter().any(|beginning| subject.starts_with(beginning)) {
+        return None;
+    }
     let length = subject.chars().count();
     if length > LONGEST {
         return Some(format!(
             "the subject of commit {commit} has {length} characters: shorten it to {LONGEST}"
         ));
-    }
-    if subject.starts_with("Revert \"") {
-        return None;
     }
     let is_well_formed = subject.split_once(": ").is_some_and(|(areas, action)| {
         let has_verb = action.starts_with(|first: char| first.is_ascii_lowercase());
@@ -64,13 +67,14 @@ mod tests {
 
     #[test]
     fn subject_names_area_and_action() {
-        for subject in [
-            "cm: name the field",
-            "xtask, tests: count reruns",
-            "verbs-core: keep `Mapping` alive",
-            "Revert \"cm: name the field\"",
-        ] {
+        for subject in
+            ["cm: name the field", "xtask, tests: count reruns", "verbs-core: keep `Mapping` alive"]
+        {
             assert_eq!(fault(&format!("0123abc {subject}")), None);
+        }
+        let longest = format!("cm: {}", "x".repeat(LONGEST - "cm: ".len()));
+        for by_git in [format!("Revert \"{longest}\""), format!("Reapply \"{longest}\"")] {
+            assert_eq!(fault(&format!("0123abc {by_git}")), None);
         }
         for subject in
             ["", "name the field", "cm: Name the field", "cm: name it.", "the cm: name it", ": x"]

@@ -112,6 +112,17 @@ fn abandoned_test_fails_with_its_output() {
     assert_eq!(watch.fail("out of time", start), None);
 }
 
+/// The summary shows the end of the output.
+#[test]
+fn cause_of_failure_follows_its_details() {
+    let mut watch = Watch::default();
+    watch.feed(b"test a ... so far\n", Instant::now());
+    let ending = watch.fail("the guest died\nits last\nlines", Instant::now());
+    let outcome = ending.expect("a test should be running").outcome;
+    let expected = "so far\nits last\nlines\nthe guest died";
+    assert_eq!(outcome, Outcome::Failed(expected.to_owned()));
+}
+
 #[test]
 fn long_output_keeps_its_end() {
     let mut watch = Watch::default();

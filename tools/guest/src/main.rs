@@ -2,6 +2,8 @@
 //!
 //! It executes the [`plan`](guest::plan) of its initramfs, [reports](guest::report) to xtask and powers the machine
 //! off. As any other process, the program is `rdmatools`.
+// `println!` panics if standard output is a closed pipe.
+#![cfg_attr(not(test), warn(clippy::print_stdout))]
 
 mod channel;
 mod command;

@@ -4,6 +4,8 @@
 //!
 //! The tools are a library, so that another program can contain them: see [`main`]. An applet is a module with
 //! `Options` and a function `run` that writes to a given output, and a row of `APPLETS`.
+// `println!` panics if standard output is a closed pipe.
+#![cfg_attr(not(test), warn(clippy::print_stdout))]
 
 pub mod chart;
 mod cmatose;

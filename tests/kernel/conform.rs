@@ -31,7 +31,8 @@ fn matches_recorded_results(device: &str, address: &str) {
     let said = conform(&["--all", address]);
     let kernel = promised("RDMACM_TEST_KERNEL");
     let recorded = fs::read_dir(format!("{}/conform", env!("CARGO_MANIFEST_DIR")));
-    let recorded = recorded.expect("the recorded results").map(|entry| entry.expect("a file"));
+    let recorded =
+        recorded.expect("list the recorded results").map(|entry| entry.expect("read the list"));
     let names: Vec<_> = recorded.map(|entry| entry.file_name().into_string()).collect();
     let is_of_kernel = |name: &String| name.starts_with(&format!("{kernel}-"));
     // Debian's stable kernels keep their version.

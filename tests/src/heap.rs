@@ -54,7 +54,7 @@ unsafe impl GlobalAlloc for Counting {
         changed(-1, layout);
         // SAFETY: the contract of this function has a size that is valid with the alignment of `layout`.
         changed(1, unsafe { Layout::from_size_align_unchecked(size, layout.align()) });
-        // SAFETY: as above.
+        // SAFETY: the contract of this function is that of the system's.
         unsafe { System.realloc(memory, layout, size) }
     }
 

@@ -171,13 +171,14 @@ fn rows_of_device_accesses(address: &str, directory: &Path) -> Result<Vec<Row>, 
     });
     let ((our_fences, our_stores, ours), (c_fences, c_stores, c)) = (ours?, c?);
     let mut rows = Vec::new();
-    for (what, of_ours, of_c, has_kind, must_execute) in [
-        ("fences of ", our_fences, c_fences, (|_| true) as fn(&str) -> bool, false),
-        ("stores to registers of ", our_stores, c_stores, is_post, true),
+    for (what, of_ours, of_c, has_kind) in [
+        ("fences of ", our_fences, c_fences, (|_| true) as fn(&str) -> bool),
+        ("stores to registers of ", our_stores, c_stores, is_post),
     ] {
         for (name, kept, our, (its, times)) in KINDS.iter().filter(|kind| has_kind(kind.0)) {
             let each = |total, times| total as f64 / f64::from(COUNT * times);
             let of_c = each(c.count(its, &of_c)?, *times);
+            let must_execute = is_post(name);
             for (suffix, of_row) in [("", ""), ("_kept", kept.suffix())] {
                 let of_ours = each(ours.count(&name_of(our, suffix), &of_ours)?, 1);
                 let name = format!("{what}{name}{of_row}");

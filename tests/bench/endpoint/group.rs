@@ -67,8 +67,9 @@ pub(crate) fn pair(address: IpAddr, count: usize) -> Outcome<[Group; 2]> {
         let mut descriptors = descriptors.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let left = deadline.saturating_duration_since(Instant::now());
         if poll(&mut descriptors, PollTimeout::try_from(left)?)? == 0 {
-            let left = format!("{connected:?} of {count} members each have connected");
-            return Err(format!("{left} after {} s", TIMEOUT.as_secs()).into());
+            let limit = TIMEOUT.as_secs();
+            let reached = format!("{connected:?} of {count} members each have connected");
+            return Err(format!("{reached} after {limit} s").into());
         }
     }
 }

@@ -108,8 +108,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// [`recv`](Self::recv) returns `None` after the last message. A program that must know that the peer has handled its
 /// last message waits for a response before it closes the connection: see [services](crate::guide::services#reconnecting).
 ///
-/// After the end, [`recv`](Self::recv) returns the messages that had arrived. Then it returns `None` if the peer has
-/// ended the connection, and the reason otherwise. Calls that take or post a buffer fail with the reason:
+/// After the end, [`recv`](Self::recv) returns the messages that had arrived, unless [`close`](Self::close) or
+/// [`abort`](Self::abort) has discarded them. Then it returns `None` if the peer has ended the connection, and the
+/// reason otherwise. Calls that take or post a buffer fail with the reason:
 ///
 /// - [`ErrorKind::Disconnected`]: one of the two sides has closed or dropped the connection.
 /// - [`ErrorKind::WorkRequestFailed`]: a posted request failed, for example because the peer does not answer.

@@ -75,7 +75,7 @@ struct Inner {
     /// Key of the bind that was posted last.
     rkey: AtomicU32,
     /// Taken before the kernel created the window.
-    created: CreationOrder,
+    creation_began: CreationOrder,
     bound: Mutex<Bound>,
 }
 
@@ -312,7 +312,7 @@ impl MemoryWindow {
             mw_type,
             reserved: [0; 3],
         };
-        let created = CreationOrder::now();
+        let creation_began = CreationOrder::now();
         let ib_uverbs_alloc_mw_resp { mw_handle, rkey } =
             pd.context().command("allocate", "a memory window", request)?;
         let inner = Inner {
@@ -320,7 +320,7 @@ impl MemoryWindow {
             pd: pd.clone(),
             mw_type,
             rkey: AtomicU32::new(rkey),
-            created,
+            creation_began,
             bound: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -353,7 +353,7 @@ impl MemoryWindow {
     /// exit.
     pub(super) fn is_too_old_for(&self, qp: &QueuePair) -> bool {
         self.mw_type() == ib_mw_type::IB_MW_TYPE_2
-            && self.inner.created < qp.inner.created
+            && self.inner.creation_began < qp.inner.created
             && qp.pd().context().driver_capabilities().mw_type2_can_crash_kernel
     }
 

@@ -67,7 +67,7 @@ pub(super) fn translate_completion(element: &siw_cqe) -> ib_uverbs_wc {
     completion(element, status, opcode)
 }
 
-/// Translates a completion of a known operation that has translate_success. Returns `None` for others.
+/// Translates a completion of a known operation that has succeeded. Returns `None` for others.
 #[inline(always)]
 pub(super) fn translate_success(element: &siw_cqe) -> Option<ib_uverbs_wc> {
     let opcode = OPCODES[usize::from(element.opcode.0)];

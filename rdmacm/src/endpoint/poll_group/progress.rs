@@ -186,7 +186,8 @@ impl PollGroup {
             self.end_late_attempts();
         }
         read?;
-        if ready.is_any() {
+        // Deadlines of an earlier call may have ended members.
+        if ready.is_any() || !self.ending.is_empty() {
             self.advance()?;
         }
         Ok(ready)

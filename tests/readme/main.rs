@@ -238,9 +238,10 @@ fn has_test(source: &str, name: &str) -> bool {
     })
 }
 
-/// Returns the file of `module`, of the tests of this package.
+/// Returns the file of the module with this path, of the tests of this package.
 fn module(module: &str) -> Option<String> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let module = module.replace("::", "/");
     let files = ["kernel", "peers"]
         .iter()
         .flat_map(|target| [format!("{target}/{module}.rs"), format!("{target}/{module}/mod.rs")]);
@@ -355,7 +356,7 @@ fn semantics_name_existing_tests() {
     for row in table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| #")) {
         let shown_by = row.split('|').nth(4).expect("a last column");
         for test in shown_by.split('`').skip(1).step_by(2) {
-            let is_there = match test.split_once("::") {
+            let is_there = match test.rsplit_once("::") {
                 Some((file, name)) => module(file).is_some_and(|source| has_test(&source, name)),
                 None => has_test(&library, test),
             };

@@ -56,6 +56,8 @@ pub struct Device {
     pub refuses: u8,
     /// `true` if the next poll finds a malformed completion.
     pub is_malformed: bool,
+    /// The index of the completion queue of which each poll is refused with ENOMEM.
+    pub failing_queue: Option<usize>,
 }
 
 impl Forged {
@@ -170,6 +172,9 @@ impl CqOps for ForgedCqRing {
         let mut device = self.0.device();
         if std::mem::take(&mut device.is_malformed) {
             return Err(PollError::Malformed("a completion that the device has to forge"));
+        }
+        if device.failing_queue == Some(self.1) {
+            return Err(PollError::Command(CommandError::Os(nix::errno::Errno::ENOMEM)));
         }
         let waiting = &mut device.completions[self.1];
         let count = into.len().min(waiting.len());

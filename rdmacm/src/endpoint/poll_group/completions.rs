@@ -8,7 +8,7 @@ use super::member_table::Member;
 use super::resources::{MemberBuffer, MemberIo};
 use super::return_list::Returned;
 use crate::endpoint::core::{EndReason, Queue};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::verbs::{Batch, Polled, RegisteredBuffer};
 
 impl PollGroup {
@@ -51,39 +51,49 @@ impl PollGroup {
 
     /// Polls the completion queues until they are empty.
     ///
-    /// It stops earlier if all completions of the beginning have been polled.
+    /// It stops earlier if all completions of the beginning have been polled. If a queue fails, the other one is polled
+    /// all the same.
     pub(super) fn poll_completions(&mut self) -> Result<()> {
         let mut batch = Batch::default();
+        let received = self.poll_queue(Queue::Receive, &mut batch);
+        let sent = self.poll_queue(Queue::Send, &mut batch);
+        let posted = self.post_receives();
+        received.and(sent).and(posted)
+    }
+
+    fn poll_queue(&mut self, queue: Queue, batch: &mut Batch) -> Result<()> {
         // An error of one member keeps no other member's completions from being handled, as they are off the queue.
         let mut handled = Ok(());
-        for queue in [Queue::Receive, Queue::Send] {
-            let mut count = 0;
-            loop {
-                let cq = match queue {
-                    Queue::Receive => &self.resources.recv_cq,
-                    Queue::Send => &self.resources.send_cq,
-                };
-                let capacity = usize::try_from(cq.capacity()).expect("32 bits fit");
-                batch.poll(cq)?;
-                for polled in batch.iter() {
-                    let result = match queue {
-                        Queue::Receive => self.on_receive(&polled),
-                        Queue::Send => self.on_send(&polled),
-                    };
-                    handled = handled.and(result);
+        let mut count = 0;
+        loop {
+            let cq = match queue {
+                Queue::Receive => &self.resources.recv_cq,
+                Queue::Send => &self.resources.send_cq,
+            };
+            let capacity = usize::try_from(cq.capacity()).expect("32 bits fit");
+            if let Err(error) = batch.poll(cq) {
+                if matches!(error.kind(), ErrorKind::MalformedResponse(_)) {
+                    self.end_all(EndReason::MalformedCompletion);
                 }
-                count += batch.len();
-                if batch.has_room() || count >= capacity {
-                    break;
-                }
+                return handled.and(Err(error));
             }
-            self.arming.on_polled(queue, count);
-            if queue == Queue::Receive && self.is_iwarp {
-                self.starvation.on_polled(count, self.resources.receives.posted());
+            for polled in batch.iter() {
+                let result = match queue {
+                    Queue::Receive => self.on_receive(&polled),
+                    Queue::Send => self.on_send(&polled),
+                };
+                handled = handled.and(result);
+            }
+            count += batch.len();
+            if batch.has_room() || count >= capacity {
+                break;
             }
         }
-        let posted = self.post_receives();
-        handled.and(posted)
+        self.arming.on_polled(queue, count);
+        if queue == Queue::Receive && self.is_iwarp {
+            self.starvation.on_polled(count, self.resources.receives.posted());
+        }
+        handled
     }
 
     fn post_receives(&mut self) -> Result<()> {
@@ -93,12 +103,18 @@ impl PollGroup {
     /// Polls the completions that destroyed queue pairs have left.
     ///
     /// This must happen before a new queue pair can get the number of a destroyed one, because a completion of a
-    /// receive finds its member by that number.
+    /// receive finds its member by that number. It must also happen before another queue pair is destroyed, because the
+    /// completion queue has room for the late completions of one.
     pub(super) fn poll_late_completions(&mut self) -> Result<()> {
-        if self.has_late_completions {
-            self.poll_completions()?;
-            self.has_late_completions = false;
+        if !self.has_late_completions {
+            return Ok(());
         }
+        // The messages that the program has dropped no longer count as held. The last poll may have promised that the next
+        // returned buffer makes the descriptor readable.
+        let has_returned = self.take_returned(true)?;
+        self.returns.wake_if(has_returned);
+        self.poll_completions()?;
+        self.has_late_completions = false;
         Ok(())
     }
 

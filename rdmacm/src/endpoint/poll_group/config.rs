@@ -195,9 +195,10 @@ impl PollGroupConfig {
 
     /// Returns the maximum number of unpolled completions of sends for `members` members.
     ///
-    /// Each buffer may be in flight, and each member may have one request without a buffer in flight.
+    /// Each buffer may be in flight, and each member may have one request without a buffer in flight. In addition, a queue
+    /// pair that was destroyed leaves completions whose buffers are free.
     pub(super) fn send_completions(&self, members: u32) -> u32 {
-        self.send_buffers.saturating_add(members)
+        self.send_buffers.saturating_add(members).saturating_add(self.send_queue_depth())
     }
 
     /// Returns the number of requests that the send queue of a member holds.

@@ -113,6 +113,18 @@ impl PollGroup {
         }
     }
 
+    /// Ends all members that have a queue pair, for `reason`.
+    pub(super) fn end_all(&mut self, reason: EndReason) {
+        let Self { members, ending, .. } = self;
+        for (member, link) in members.iter_mut().filter(|(_, link)| link.sends.is_some()) {
+            link.core.set_end(reason);
+            if !link.is_ending {
+                link.is_ending = true;
+                ending.push(member);
+            }
+        }
+    }
+
     /// Ends a member for which connecting has failed.
     pub(super) fn fail_attempt(&mut self, member: Member, error: Error) {
         let Some(link) = self.members.get_mut(member) else { return };
@@ -145,7 +157,7 @@ impl PollGroup {
                 link.is_some_and(|link| link.core.end() == Some(EndReason::Unreported))
             };
             if self.ending.iter().any(is_unreported) {
-                let result = self.read_events().map(drop);
+                let (_, result) = self.read_events();
                 read = read.and(result);
             }
             for member in std::mem::take(&mut self.ending) {
@@ -203,6 +215,10 @@ impl PollGroup {
             self.resources.unposted.extend(message.buffer.memory);
         }
         let Link { id, sends, core, .. } = link;
+        let polled = self.poll_late_completions();
+        if let Err(error) = self.unless_removed(polled) {
+            self.deferred_error.get_or_insert(error);
+        }
         // First: the id holds the queue pair too, and notifies the peer.
         drop((id, core));
         if let Some(sends) = sends {

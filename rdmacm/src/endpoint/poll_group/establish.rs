@@ -141,7 +141,11 @@ impl PollGroup {
     }
 
     fn check_device(&self, id: &CmId) -> Result<()> {
-        let (context, own) = (id.context()?, self.resources.pd.context());
+        let own = self.resources.pd.context();
+        if self.is_removed || own.is_device_removed() {
+            return Err(Error::new(ADD, GROUP, ErrorKind::DeviceRemoved(libc::ENODEV)));
+        }
+        let context = id.context()?;
         if context == *own {
             return Ok(());
         }

@@ -36,6 +36,9 @@ pub(super) const ESTABLISHED: u32 = 9;
 /// The number of `RDMA_CM_EVENT_DISCONNECTED`.
 #[cfg(test)]
 pub(super) const DISCONNECTED: u32 = 10;
+/// The number of `RDMA_CM_EVENT_DEVICE_REMOVAL`.
+#[cfg(test)]
+pub(super) const DEVICE_REMOVAL: u32 = 11;
 
 /// A poll group with its device.
 pub(super) struct ForgedGroup {
@@ -43,10 +46,6 @@ pub(super) struct ForgedGroup {
     pub(super) group: PollGroup,
     pub(super) device: Forged,
     /// The end of the completion channel to which the kernel writes events.
-    #[cfg_attr(
-        not(fuzzing),
-        expect(dead_code, reason = "tests poll the group without these events")
-    )]
     pub(super) completion_events: UnixStream,
     /// The read end of the pipe that receives the commands of the connection manager.
     commands: File,
@@ -117,6 +116,13 @@ impl ForgedGroup {
         while self.commands.read(&mut bytes).is_ok_and(|length| length > 0) {}
     }
 
+    /// Returns the group, and its kernel and device, which must live as long as the group.
+    #[cfg(test)]
+    pub(super) fn into_parts(self) -> (PollGroup, impl Sized) {
+        let Self { group, device, completion_events, commands } = self;
+        (group, (device, completion_events, commands))
+    }
+
     /// Makes every later command of the connection manager fail with EPIPE.
     #[cfg(test)]
     pub(super) fn break_commands(&mut self) {
@@ -132,6 +138,18 @@ impl ForgedGroup {
         let wr_id = device.requests.remove(place).wr_id.into();
         let completion = ib_uverbs_wc { wr_id, qp_num, status, ..ib_uverbs_wc::default() };
         device.completions[0].push_back(Completion(completion));
+    }
+
+    /// Completes all sends of the queue pair with this number.
+    #[cfg(test)]
+    pub(super) fn complete_sends(&mut self, qp_num: u32) {
+        let device = &mut *self.device.device();
+        let is_send = |request: &mut Request| request.qp_num == Some(qp_num);
+        for Request { wr_id, .. } in device.requests.extract_if(.., is_send) {
+            let completion =
+                ib_uverbs_wc { wr_id: wr_id.into(), qp_num, ..ib_uverbs_wc::default() };
+            device.completions[1].push_back(Completion(completion));
+        }
     }
 
     /// Returns `true` if the descriptor of the group is readable: an event loop would poll the group.

@@ -169,7 +169,7 @@ impl Link {
 
     /// Handles the event that the peer, or the kernel of this side, has ended the connection.
     pub(super) fn on_disconnected(&mut self, failure: Option<AsyncEventType>) {
-        // All completions have been polled, unless polling fails each time.
+        // All completions have been polled, unless polling has failed.
         let _ = self.core.on_disconnected(None::<&mut MemberIo<'_>>, failure);
     }
 

@@ -49,7 +49,7 @@
 //! group. A program with several processors has one group for each. [`Message`] and [`SendBuffer`] are `Send`: other
 //! threads may fill, read and drop them. They return to the group through a list, whose lock is held for a few
 //! instructions. Buffers of dropped messages are posted again when the group makes progress: in [`PollGroup::wait`] and
-//! [`PollGroup::poll`]. Between those calls nothing is polled, reposted or answered.
+//! [`PollGroup::poll`]. Between those calls nothing is answered; a call that adds or ends a member may poll and repost.
 //!
 //! # Buffers and fairness
 //!
@@ -75,7 +75,8 @@
 //! # Admission
 //!
 //! The completion queue for receives has room for all receives. The completion queue for sends has room for
-//! `send_buffers` requests and one more for each of [`initial_members`](PollGroupConfig::initial_members). A further member makes it grow; if the driver cannot
+//! `send_buffers` requests, one more for each of [`initial_members`](PollGroupConfig::initial_members), and those of one
+//! member that has ended. A further member makes it grow; if the driver cannot
 //! resize it (siw), [`PollGroup::add`] and [`PollGroup::connect`] fail, and nothing is left of the attempt.
 //!
 //! # When a member ends

@@ -40,17 +40,15 @@ impl PollGroup {
     /// - The errors of polling and arming the completion queues, and of reading the event channel.
     pub fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> Result<usize> {
         self.check_process(WAIT_FOR)?;
-        let found = match self.deferred_error.take() {
-            Some(error) => Err(error),
-            None => self.wait_for_event(timeout.and_then(deadline_after)),
-        };
+        self.check_deferred()?;
+        let found = self.wait_for_event(timeout.and_then(deadline_after));
         self.return_events(found, events)
     }
 
     /// Waits until there is an event, until `deadline`, or until there can be no event any more.
     fn wait_for_event(&mut self, deadline: Option<Instant>) -> Result<()> {
         loop {
-            self.advance()?;
+            self.advance_or_read()?;
             let is_over = has_passed(deadline) || self.has_no_more_events();
             if !self.events.is_empty() && self.unread_calls < CALLS_PER_EVENT_CHECK {
                 self.unread_calls += 1;
@@ -76,19 +74,18 @@ impl PollGroup {
     ///
     /// # Errors
     ///
-    /// The errors of [`wait`](Self::wait). The descriptor is then readable, so that an event loop calls again.
+    /// The errors of [`wait`](Self::wait). The descriptor is then readable, so that an event loop calls again. In a forked
+    /// child it does not become readable.
     pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<usize> {
         self.check_process(WAIT_FOR)?;
-        let found = match self.deferred_error.take() {
-            Some(error) => Err(error),
-            None => self.make_progress(),
-        };
+        self.check_deferred()?;
+        let found = self.make_progress();
         self.return_events(found, events)
     }
 
     /// Reads all sources, and arms the completion queues unless there is more work than a call does.
     fn make_progress(&mut self) -> Result<()> {
-        self.advance()?;
+        self.advance_or_read()?;
         for round in 1.. {
             let ready = self.read_ready_sources(Some(Instant::now()))?;
             // Rounded up: a group without any posted receive is short of receives.
@@ -112,15 +109,26 @@ impl PollGroup {
         self.is_removed && self.events.is_empty() && self.members.len() == 0
     }
 
+    /// Returns the error of an earlier call that returned events.
+    fn check_deferred(&mut self) -> Result<()> {
+        self.deferred_error.take().map_or(Ok(()), |error| {
+            // Nothing is read in this call.
+            self.returns.wake();
+            Err(error)
+        })
+    }
+
     /// Appends the events of the group to `events`. Returns their number, or the error of finding them.
     fn return_events(&mut self, found: Result<()>, events: &mut Vec<Event>) -> Result<usize> {
+        // The next call returns that the device was removed, and no event makes the descriptor readable any more.
+        self.returns.wake_if(self.is_removed && self.members.len() == 0);
         if let Err(error) = found {
             // The descriptor does not report again what was read, and a queue may be unarmed.
             self.returns.wake();
             if self.events.is_empty() {
                 return Err(error);
             }
-            self.deferred_error = Some(error);
+            self.deferred_error.get_or_insert(error);
         } else if self.has_no_more_events() {
             let removed = ErrorKind::DeviceRemoved(libc::ENODEV);
             return Err(Error::new(WAIT_FOR, "a poll group", removed));
@@ -130,13 +138,25 @@ impl PollGroup {
         Ok(count)
     }
 
-    /// Takes back returned buffers, polls all completions, and ends members.
+    /// Takes back returned buffers, polls all completions, and ends members. It takes each of these steps even if
+    /// another one fails.
     fn advance(&mut self) -> Result<()> {
-        let advanced = self.take_returned(false).and_then(|_| self.poll_completions());
-        self.unless_removed(advanced)?;
-        self.finish_ending()?;
+        let taken = self.take_returned(false).map(drop);
+        let taken = self.unless_removed(taken);
+        let polled = self.poll_completions();
+        let polled = self.unless_removed(polled);
+        let ended = self.finish_ending();
         self.serve_waiting();
-        Ok(())
+        taken.and(polled).and(ended)
+    }
+
+    /// [Advances](Self::advance). If that fails, it reads the sources too, because events and deadlines end members
+    /// even if a queue fails each time.
+    fn advance_or_read(&mut self) -> Result<()> {
+        self.advance().inspect_err(|_| {
+            // The first error is returned.
+            let _ = self.read_ready_sources(Some(Instant::now()));
+        })
     }
 
     /// Takes the next step of arming both completion queues.
@@ -176,25 +196,23 @@ impl PollGroup {
         if ready.keep_alive {
             self.on_keep_alive_timer();
         }
-        let read = if ready.event { self.read_events() } else { Ok(true) };
+        let (has_read_all, read) = if ready.event { self.read_events() } else { (true, Ok(())) };
         if ready.attempts {
             self.on_attempts_timer();
         }
         // An event that has arrived counts, even after the deadline. If reading fails, no event will end the attempts.
-        if self.has_unchecked_deadlines && !matches!(read, Ok(false)) {
+        if self.has_unchecked_deadlines && has_read_all {
             self.has_unchecked_deadlines = false;
             self.end_late_attempts();
         }
-        read?;
         // Deadlines of an earlier call may have ended members.
-        if ready.is_any() || !self.ending.is_empty() {
-            self.advance()?;
-        }
-        Ok(ready)
+        let has_work = ready.is_any() || !self.ending.is_empty();
+        let advanced = if has_work { self.advance() } else { Ok(()) };
+        read.and(advanced).map(|()| ready)
     }
 
     /// Turns the error that the device was removed into the end of all members.
-    fn unless_removed(&mut self, result: Result<()>) -> Result<()> {
+    pub(super) fn unless_removed(&mut self, result: Result<()>) -> Result<()> {
         match result {
             Err(error) if matches!(error.kind(), ErrorKind::DeviceRemoved(_)) => {
                 self.on_device_removed();
@@ -204,19 +222,25 @@ impl PollGroup {
         }
     }
 
-    /// Reads the CM events, or some of them: the channel stays readable then. Returns `true` if there are no others.
-    pub(super) fn read_events(&mut self) -> Result<bool> {
+    /// Reads the CM events, or some of them: the channel stays readable then.
+    ///
+    /// Returns `true` if there are no others that can be read. An error of handling one keeps no other one from being read.
+    pub(super) fn read_events(&mut self) -> (bool, Result<()>) {
+        let mut handled = Ok(());
         for _ in 0..MAX_CM_EVENTS {
             match self.channel.get_event() {
-                Ok(event) => self.on_event(&event)?,
+                Ok(event) => {
+                    let result = self.on_event(&event);
+                    handled = handled.and(result);
+                }
                 Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => return Ok(true),
-                    ErrorKind::Os(libc::EINTR) => return Ok(false),
-                    _ => return Err(error),
+                    ErrorKind::WouldBlock => return (true, handled),
+                    ErrorKind::Os(libc::EINTR) => return (false, handled),
+                    _ => return (true, handled.and(Err(error))),
                 },
             }
         }
-        Ok(false)
+        (false, handled)
     }
 
     pub(super) fn on_event(&mut self, event: &CmEvent) -> Result<()> {
@@ -229,20 +253,23 @@ impl PollGroup {
         match event.event_type() {
             // A neighbor or an interface has changed, which ends nothing.
             EventType::AddrChange => {}
+            // Before the member has a queue pair, its id may be over another device.
+            EventType::DeviceRemoval if link.sends.is_some() => {
+                if link.phase.awaited().is_some() {
+                    self.on_attempt_event(member, event);
+                }
+                self.on_device_removed();
+            }
             _ if link.phase.awaited().is_some() => self.on_attempt_event(member, event),
             // A peer that ends before it has learned that the connection is established rejects it.
             EventType::Disconnected | EventType::Rejected => {
-                // The messages before the end come first. Drivers report a malformed completion once and then pass over it.
+                // The messages before the end come first.
                 let polled = self.poll_completions();
-                if polled.is_err() {
-                    let _ = self.poll_completions();
-                }
                 let polled = self.unless_removed(polled);
                 // The kernel reports the end only once, so it counts even if polling fails.
                 self.on_disconnected(member);
                 polled?;
             }
-            EventType::DeviceRemoval => self.on_device_removed(),
             _ => {}
         }
         Ok(())

@@ -153,12 +153,20 @@ impl PollGroup {
         length: usize,
         operation: SendOperation<'_>,
     ) -> Result<()> {
-        let Self { members, resources: shared, .. } = self;
+        let Self { members, resources: shared, events, .. } = self;
         let Some(link) = members.get_mut(member) else { return Err(ended(SEND, member)) };
         let mut io = MemberIo { shared, sends: link.sends.as_mut(), completed: None };
         let outgoing = operation.into();
         let posted = link.core.post_send(&mut io, Operation::Send, buffer, length, outgoing, false);
-        let Err(refused) = posted else { return Ok(()) };
+        let Err(refused) = posted else {
+            // The program has not got the event yet, which includes this message.
+            let is_sent = |event: &Event| matches!(event, Event::Sent(of) if *of == member);
+            if let Some(place) = events.iter().position(is_sent) {
+                events.remove(place);
+                link.wants_sent = true;
+            }
+            return Ok(());
+        };
         let error = refused.error.of(SEND, link.name());
         if let Some(mut place) = refused.buffer {
             shared.free_sends.extend(place.memory.take());
@@ -172,7 +180,13 @@ impl PollGroup {
 
     /// Reports the members that wait for a buffer, as far as there are buffers.
     pub(super) fn serve_waiting(&mut self) {
-        let mut free = self.resources.free_sends.len();
+        if self.waiting.is_empty() {
+            return;
+        }
+        // A buffer that an event offers is not offered again, unless that member has ended.
+        let is_offer = |event: &&Event| matches!(event, Event::Writable(member) if self.members.get(*member).is_some());
+        let offers = self.events.iter().filter(is_offer).count();
+        let mut free = self.resources.free_sends.len().saturating_sub(offers);
         while free > 0 {
             let Some(member) = self.waiting.pop_front() else { break };
             let Some(link) = self.members.get_mut(member) else { continue };

@@ -1,8 +1,17 @@
 //! Tests of poll groups without a kernel: calls of an event loop that free a place or a buffer wake the loop.
 
-use super::forged::{DISCONNECTED, ESTABLISHED, ForgedGroup};
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use super::forged::{DEVICE_REMOVAL, DISCONNECTED, ESTABLISHED, ForgedGroup};
 use super::{Event, Member, MemberEnd, PollGroupConfig, SendBuffer};
 use crate::driver::Capabilities;
+use crate::endpoint::task;
+use crate::endpoint::task::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};
 use crate::error::ErrorKind;
 use crate::verbs::WcStatus;
 
@@ -11,7 +20,12 @@ fn group_with_members<const N: usize>() -> (ForgedGroup, [Member; N]) {
     let sends = u32::try_from(N).expect("few members");
     let config =
         PollGroupConfig::new().receive_buffers(4).send_buffers(sends).send_buffers_per_member(2);
-    let mut forged = ForgedGroup::new(Capabilities::default(), &config);
+    group_with_config(&config)
+}
+
+/// Returns a group with `N` established members, whose queue pairs have the numbers from 1 on.
+fn group_with_config<const N: usize>(config: &PollGroupConfig) -> (ForgedGroup, [Member; N]) {
+    let mut forged = ForgedGroup::new(Capabilities::default(), config);
     let members = std::array::from_fn(|place| {
         let number = u32::try_from(place).expect("few members") + 1;
         let member = forged.accept(number, false, false).expect("accept");
@@ -99,51 +113,180 @@ fn buffer_dropped_after_would_block_wakes_group() {
     drop(third);
 }
 
-/// The kernel reports the end of a connection once.
-#[test]
-fn disconnected_member_ends_although_poll_fails() {
-    let (mut forged, [member]) = group_with_members();
-    forged.device.device().is_malformed = true;
-    forged.deliver(member, DISCONNECTED, 0).expect_err("the completion queue is malformed");
-    let events = poll_until_idle(&mut forged);
-    assert!(matches!(events[..], [Event::Ended(found, _)] if found == member), "{events:?}");
-}
-
-#[test]
-fn message_after_malformed_completion_precedes_end() {
-    let (mut forged, [member]) = group_with_members();
-    forged.device.device().is_malformed = true;
-    forged.complete_receive(1, WcStatus::IB_WC_SUCCESS);
-    forged.deliver(member, DISCONNECTED, 0).expect_err("the completion queue is malformed");
-    let events = poll_until_idle(&mut forged);
-    assert!(matches!(events[..], [Event::Message(..), Event::Ended(..)]), "{events:?}");
-}
-
-/// The descriptor does not report an event again that was read before the failure.
-#[test]
-fn descriptor_is_readable_after_failed_poll() {
-    let (mut forged, [_]) = group_with_members();
-    assert!(!forged.is_readable());
-    forged.device.device().is_malformed = true;
+/// Polls once. Returns the events.
+fn poll(forged: &mut ForgedGroup) -> Vec<Event> {
     let mut events = Vec::new();
-    forged.group.poll(&mut events).expect_err("the completion queue is malformed");
+    forged.group.poll(&mut events).expect("poll");
+    events
+}
+
+/// Polls once, and returns the error.
+fn poll_error(forged: &mut ForgedGroup) -> ErrorKind {
+    let mut events = Vec::new();
+    let error = forged.group.poll(&mut events).expect_err("the poll should fail");
+    assert!(events.is_empty(), "{events:?}");
+    error.kind().clone()
+}
+
+/// A completion that nobody can read may be that of any member.
+#[test]
+fn malformed_completion_ends_all_members() {
+    let (mut forged, members) = group_with_members::<2>();
+    forged.group.post_bytes(members[0], b"lost").expect("post");
+    forged.device.device().requests.retain(|request| request.qp_num.is_none());
+    forged.device.device().is_malformed = true;
+    let events = poll(&mut forged);
+    let is_malformed = |event: &Event| {
+        matches!(event, Event::Ended(_, MemberEnd::Failed(error))
+            if matches!(error.kind(), ErrorKind::MalformedResponse(_)))
+    };
+    assert!(events.len() == 2 && events.iter().all(is_malformed), "{events:?}");
+    // The events come first.
     assert!(forged.is_readable(), "an event loop should poll again");
+    assert!(matches!(poll_error(&mut forged), ErrorKind::MalformedResponse(_)));
     assert_eq!(poll_until_idle(&mut forged).len(), 0);
 }
 
-/// A request was flushed, and an event that cannot be read may have the cause.
+/// The kernel reports the end of a connection once.
 #[test]
-fn member_ends_although_events_cannot_be_read() {
-    let (mut forged, [member]) = group_with_members();
+fn disconnected_member_ends_although_queue_fails() {
+    for queue in [0, 1] {
+        let (mut forged, [member]) = group_with_members();
+        forged.device.device().failing_queue = Some(queue);
+        forged.deliver(member, DISCONNECTED, 0).expect_err("the completion queue should fail");
+        let events = poll(&mut forged);
+        assert!(matches!(events[..], [Event::Ended(_, MemberEnd::Peer)]), "{events:?}");
+        assert_eq!(poll_error(&mut forged), ErrorKind::Os(libc::ENOMEM));
+        assert!(forged.is_readable(), "an event loop should poll again");
+    }
+}
+
+/// A program that makes a call with an event between all polls gets the error nevertheless.
+#[test]
+fn deferred_error_is_returned_once() {
+    let (mut forged, [ends, idle]) = group_with_members();
     forged.break_commands();
     forged.complete_receive(1, WcStatus::IB_WC_WR_FLUSH_ERR);
-    let mut events = Vec::new();
-    forged.group.poll(&mut events).expect("poll");
+    let events = poll(&mut forged);
+    assert!(matches!(events[..], [Event::Ended(found, _)] if found == ends), "{events:?}");
+    forged.group.flush(idle).expect("flush");
+    assert_eq!(poll_error(&mut forged), ErrorKind::Os(libc::EPIPE));
+    let events = poll(&mut forged);
+    assert!(matches!(events[..], [Event::Sent(found)] if found == idle), "{events:?}");
+}
+
+/// The last event of the kernel has ended the members.
+#[test]
+fn removal_is_returned_after_last_end() {
+    let (mut forged, [member]) = group_with_members();
+    forged.deliver(member, DEVICE_REMOVAL, 0).expect("deliver");
+    let events = poll(&mut forged);
     assert!(matches!(events[..], [Event::Ended(found, _)] if found == member), "{events:?}");
-    // The events come first.
     assert!(forged.is_readable(), "an event loop should poll again");
-    let error = forged.group.poll(&mut events).expect_err("no event can be read");
-    assert_eq!(*error.kind(), ErrorKind::Os(libc::EPIPE), "{error}");
+    assert_eq!(poll_error(&mut forged), ErrorKind::DeviceRemoved(libc::ENODEV));
+}
+
+#[test]
+fn removal_during_attempt_concerns_group() {
+    let mut forged = ForgedGroup::new(Capabilities::default(), &PollGroupConfig::new());
+    let member = forged.accept(1, false, false).expect("accept");
+    forged.deliver(member, DEVICE_REMOVAL, 0).expect("deliver");
+    let events = poll(&mut forged);
+    assert!(matches!(events[..], [Event::Ended(found, _)] if found == member), "{events:?}");
+    assert_eq!(poll_error(&mut forged), ErrorKind::DeviceRemoved(libc::ENODEV));
+}
+
+/// The program has dropped the first message, but the group has not taken the buffer back.
+#[test]
+fn dropped_message_is_not_held_when_member_is_added() {
+    let config = PollGroupConfig::new().receive_buffers(4).max_held(1);
+    let (mut forged, [receiver, other]) = group_with_config(&config);
+    forged.complete_receive(1, WcStatus::IB_WC_SUCCESS);
+    assert!(matches!(poll(&mut forged)[..], [Event::Message(..)]));
+    forged.group.abort(other).expect("abort");
+    forged.complete_receive(1, WcStatus::IB_WC_SUCCESS);
+    forged.accept(3, false, false).expect("accept");
+    let events = poll_until_idle(&mut forged);
+    let is_expected = |event: &Event| match event {
+        Event::Message(member, _) => *member == receiver,
+        Event::Ended(member, MemberEnd::Local) => *member == other,
+        _ => false,
+    };
+    assert!(events.len() == 2 && events.iter().all(is_expected), "{events:?}");
+}
+
+#[test]
+fn free_buffer_is_offered_once() {
+    let (mut forged, [holder, first, second]) = group_with_members();
+    let [one, _two] = acquire_two(&mut forged, holder);
+    let _three = forged.group.acquire_buffer(first).expect("a buffer");
+    assert_would_block(&mut forged, first);
+    assert_would_block(&mut forged, second);
+    assert_eq!(poll_until_idle(&mut forged).len(), 0);
+    drop(one);
+    let events = poll(&mut forged);
+    assert!(matches!(events[..], [Event::Writable(member)] if member == first), "{events:?}");
+}
+
+/// A queue that overflows is lost for all members.
+#[test]
+fn completions_of_ended_members_fit() {
+    let config = PollGroupConfig::new().send_buffers(2).send_buffers_per_member(2);
+    let (mut forged, members) = group_with_config::<3>(&config.initial_members(3));
+    for (number, member) in (1..).zip(members) {
+        (0..2).for_each(|_| forged.group.post_bytes(member, b"full").expect("post"));
+        forged.complete_sends(number);
+        let waiting = forged.device.device().completions[1].len();
+        let capacity = forged.group.resources.send_cq.capacity();
+        assert!(waiting <= capacity as usize, "{waiting} completions in a queue for {capacity}");
+        forged.group.abort(member).expect("abort");
+    }
+}
+
+#[test]
+fn message_after_flush_is_included() {
+    let (mut forged, [member]) = group_with_members();
+    forged.group.flush(member).expect("flush");
+    forged.group.post_bytes(member, b"later").expect("post");
+    assert_eq!(poll_until_idle(&mut forged).len(), 0);
+    forged.complete_sends(1);
+    let events = poll(&mut forged);
+    assert!(matches!(events[..], [Event::Sent(found)] if found == member), "{events:?}");
+}
+
+/// A runtime whose descriptors are readable at any time, as the contract of a runtime permits.
+#[derive(Debug)]
+struct AlwaysReadable;
+
+impl Runtime for AlwaysReadable {
+    fn register(&self, _: Descriptor) -> io::Result<Box<dyn RegisteredFd>> {
+        Ok(Box::new(Self))
+    }
+
+    fn sleep_until(&self, _: Instant) -> io::Result<Sleep> {
+        unreachable!("no task sleeps")
+    }
+
+    fn run_blocking(&self, work: BlockingWork) -> Result<(), BlockingWork> {
+        Err(work)
+    }
+}
+
+impl RegisteredFd for AlwaysReadable {
+    fn poll_readable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn task_without_events_lets_others_run() {
+    let (forged, [_]) = group_with_members();
+    let (group, _kernel) = forged.into_parts();
+    let runtime = Arc::new(AlwaysReadable);
+    let mut group = task::PollGroup::from_blocking_with(group, runtime).expect("watch");
+    let mut events = Vec::new();
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(pin!(group.wait(&mut events)).as_mut().poll(&mut context).is_pending());
 }
 
 /// No event will end the attempt.

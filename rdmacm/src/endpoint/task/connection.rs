@@ -132,10 +132,10 @@ impl Connection {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is polled, nothing happens. If it is dropped while it waits for the messages
-    /// or for the peer, the peer is or will be disconnected. Messages are still received, but none can be posted. The
-    /// connection may be closed again, or aborted. If the future is dropped later, the [abort](Self::abort) at the end
-    /// continues.
+    /// If the future is dropped before all messages are sent, the connection stays open. If it is dropped while it
+    /// waits for the peer, the peer is or will be disconnected: messages are still received, but none can be posted. In
+    /// both cases the connection may be closed again, or aborted. If the future is dropped later, the
+    /// [abort](Self::abort) at the end continues.
     ///
     /// # Examples
     ///

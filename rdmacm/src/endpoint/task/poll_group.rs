@@ -80,8 +80,8 @@ impl PollGroup {
     pub async fn wait(&mut self, events: &mut Vec<Event>) -> Result<usize> {
         let Self { registration, group } = self;
         poll_fn(|context| {
-            ready!(poll_turn(context));
             loop {
+                ready!(poll_turn(context));
                 let count = group.poll(events)?;
                 if count > 0 {
                     return Poll::Ready(Ok(count));

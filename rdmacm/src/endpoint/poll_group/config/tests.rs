@@ -39,7 +39,7 @@ fn iwarp_group_has_reserve() {
 
 #[test]
 fn completion_queue_has_room_for_all_sends() {
-    let config = PollGroupConfig::new().send_buffers(10);
-    assert_eq!([config.send_completions(0), config.send_completions(5)], [10, 15]);
+    let config = PollGroupConfig::new().send_buffers(10).send_buffers_per_member(2);
+    assert_eq!([config.send_completions(0), config.send_completions(5)], [13, 18]);
     assert_eq!(config.send_completions(u32::MAX), u32::MAX);
 }

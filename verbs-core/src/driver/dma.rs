@@ -2,14 +2,15 @@
 //!
 //! | Function | x86-64 | aarch64 |
 //! |---|---|---|
-//! | [`store_barrier`] | none: the processor keeps stores to ordinary memory in order | `dsb st` |
+//! | [`store_barrier`] | none: the processor keeps stores to ordinary memory in order | `dmb oshst` |
 //! | [`load_barrier`] | none: the processor keeps loads in order | `dmb oshld` |
 //! | [`write_combining_barrier`] | `sfence`: a store to a register may otherwise pass stores to ordinary memory | `dsb st` |
 //! | [`write_combining_barrier_in_lock`] | none: a locked instruction orders all stores before it | `dsb st` |
 //!
 //! A driver loads the word that a device stores last with [`Acquire`](std::sync::atomic::Ordering::Acquire), and calls
 //! [`load_barrier`] before it loads other words. The acquiring load orders them for a thread that stands for the device, as in
-//! the models of loom. For a device, Linux orders them by `dmb oshld` (`dma_rmb`), which includes the outer shareable domain.
+//! the models of loom. For a device, Linux orders them by `dmb oshld` (`dma_rmb`), which includes the outer shareable domain,
+//! and stores by `dmb oshst` (`dma_wmb`). Before and after stores to registers, both libraries execute `dsb st`.
 //!
 //! # Safety
 //!
@@ -53,7 +54,12 @@ pub fn store_barrier() {
     #[cfg(target_arch = "x86_64")]
     compiler_fence(Ordering::Release);
     #[cfg(target_arch = "aarch64")]
-    dsb_st();
+    {
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: every aarch64 processor has the instruction, which is a barrier. The options do not exclude memory accesses,
+        // so the compiler moves no access across it.
+        unsafe { asm!("dmb oshst", options(nostack, preserves_flags)) };
+    }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     fence(Ordering::SeqCst);
 }

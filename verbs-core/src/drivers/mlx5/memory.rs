@@ -55,6 +55,8 @@ impl<const N: usize> QueueMemory<N> {
         let rings = starts.map(|start| {
             let length = lengths.next().expect("there are as many lengths");
             debug_assert!(length == 0 || length.is_power_of_two());
+            // An empty ring does not lie on the entries of another one.
+            let start = if length == 0 { offset } else { start };
             let (base, mask) = (mapping.place(start), length.saturating_sub(1));
             Ring { base, mask, _mapping: Arc::clone(&mapping) }
         });
@@ -120,7 +122,8 @@ impl Record {
 #[derive(Debug)]
 pub(super) struct Ring {
     base: Place,
-    /// One less than the length in bytes, which is a power of two. An empty ring has the cache line of the record behind it.
+    /// One less than the length in bytes, which is a power of two. An empty ring has the mask 0, and the cache line of the
+    /// record.
     mask: usize,
     _mapping: Arc<Mapping>,
 }
@@ -141,8 +144,7 @@ impl Ring {
     /// Returns the address of the unit at `offset`.
     #[inline(always)]
     fn unit(&self, offset: usize) -> NonNull<Unit> {
-        // SAFETY: the masked offset is within the ring; if the ring is empty, the unit is the first of the cache line that
-        // follows all rings.
+        // SAFETY: the masked offset is within the ring; if the ring is empty, the unit is the first of the record's cache line.
         unsafe { self.base.pointer().add(offset & self.mask & !(UNIT - 1)).cast() }
     }
 
@@ -151,9 +153,11 @@ impl Ring {
     pub(super) fn put(&mut self, offset: usize, unit: Unit) {
         dma::record(Event::Entry);
         debug_assert!(self.mask >= UNIT - 1, "the ring is empty");
-        // SAFETY: the unit is within the mapping, and aligned, as a ring begins at a multiple of 16; no other thread stores to
-        // the ring, which `self` borrows exclusively; a device that reads it at the same time reads an entry that no doorbell
-        // has been rung for, and ignores it.
+        // SAFETY: the unit is within the mapping, and aligned, as a ring begins at a multiple of 16; no other thread accesses
+        // it: `self` is borrowed exclusively, and the links of a shared receive queue, which other threads store, are in the
+        // first unit of each entry, while a post stores the units behind it; a device that reads the unit at the same time
+        // reads an entry that no doorbell has been rung for, and ignores it. SECURITY.md, "Hardware", says why no test shows
+        // the last point.
         unsafe { self.unit(offset).write(unit) }
     }
 
@@ -221,6 +225,15 @@ pub(super) const UNITS_PER_BLOCK: u32 = 4;
 pub(super) struct Block<'a>(NonNull<u64>, PhantomData<&'a Ring>);
 
 impl Block<'_> {
+    /// Returns the words, as they lie in memory.
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub(super) fn words(&self) -> &[u64; WORDS] {
+        // SAFETY: a ring that is not empty has whole blocks, which begin at multiples of 64 in it; only this side writes to the
+        // ring, which is borrowed.
+        unsafe { self.0.cast().as_ref() }
+    }
+
     /// Returns the word `index`, as it lies in memory.
     #[inline(always)]
     pub(super) fn word(&self, index: usize) -> u64 {

@@ -6,14 +6,16 @@
 //! # Safety
 //!
 //! A page of registers is write-only memory of the device that is mapped as long as its [`Mapping`] exists. It is written by
-//! volatile stores of 64 bits at offsets that are checked when a slot is made, and is never read.
+//! volatile stores of 64 bits, and on aarch64 of blocks, at offsets that are checked when a slot is made. It is never read.
 #![expect(unsafe_code, reason = "writes to registers of the device")]
 
+#[cfg(target_arch = "aarch64")]
+use std::arch::asm;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::memory::{Ring, UNITS_PER_BLOCK, WORDS};
+use super::memory::{Block, Ring, UNITS_PER_BLOCK, WORDS};
 use crate::driver::dma::{self, Event, write_combining_barrier, write_combining_barrier_in_lock};
 use crate::lock::ignore_poison;
 use crate::sync::{AtomicUsize, Mutex};
@@ -168,12 +170,10 @@ impl Register {
         }
         for block in 0..blocks {
             let block = ring.block(start + block * WORDS * WORD);
-            for index in 0..WORDS {
-                // SAFETY: the words are in the buffer, which has room for all blocks, as `ring` has compared.
-                unsafe { put(register, block.word(index)) };
-                // SAFETY: the address is within the page, or the end of it.
-                register = unsafe { register.add(1) };
-            }
+            // SAFETY: the words are in the buffer, which has room for all blocks, as `ring` has compared.
+            unsafe { put_block(register, &block) };
+            // SAFETY: the address is within the page, or the end of it.
+            register = unsafe { register.add(WORDS) };
         }
         write_combining_barrier();
     }
@@ -197,6 +197,48 @@ unsafe fn put(register: NonNull<u64>, word: u64) {
     dma::record(Event::Register);
     // SAFETY: the register is valid for writes, and aligned, as the caller promises; nothing reads it but the device.
     unsafe { register.write_volatile(word) }
+}
+
+/// Stores a block in a register.
+///
+/// # Safety
+///
+/// The addresses are those of [`WORDS`] words of a register, at a multiple of 8, whose page is mapped.
+#[cfg(not(target_arch = "aarch64"))]
+#[inline(always)]
+unsafe fn put_block(register: NonNull<u64>, block: &Block<'_>) {
+    for index in 0..WORDS {
+        // SAFETY: the word is one of those that the caller promises.
+        let register = unsafe { register.add(index) };
+        // SAFETY: as the caller promises.
+        unsafe { put(register, block.word(index)) };
+    }
+}
+
+/// Stores a block in a register.
+///
+/// One instruction stores all words: some processors, such as NVIDIA's Grace, do not combine stores of single words to a burst.
+///
+/// # Safety
+///
+/// The addresses are those of [`WORDS`] words of a register, at a multiple of 8, whose page is mapped.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+unsafe fn put_block(register: NonNull<u64>, block: &Block<'_>) {
+    dma::record(Event::Register);
+    // SAFETY: the first instruction reads the block, which is valid for reads of all its words as long as it is borrowed. The
+    // second one writes to the register, which is valid for so many writes, as the caller promises; nothing reads it but the
+    // device. Both addresses are multiples of 8. All registers that change are named.
+    unsafe {
+        asm!(
+            "ld1 {{v0.2d, v1.2d, v2.2d, v3.2d}}, [{block}]",
+            "st1 {{v0.2d, v1.2d, v2.2d, v3.2d}}, [{register}]",
+            block = in(reg) block.words().as_ptr(),
+            register = in(reg) register.as_ptr(),
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _,
+            options(nostack, preserves_flags),
+        );
+    }
 }
 
 /// Returns the word at `offset` in `page`, which must be memory of this process.

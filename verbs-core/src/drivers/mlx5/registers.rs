@@ -7,6 +7,7 @@
 //!
 //! A page of the device has two registers for sends, and one that arms completion queues.
 
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex};
 
 use nix::errno::Errno;
@@ -233,6 +234,8 @@ impl Registers {
         let mut allocated = ignore_poison(dynamic.allocated.lock());
         let Allocated { dedicated, shared } = &mut *allocated;
         if let Some(unused) = dedicated.iter().find(|slot| slot.users() == 0) {
+            // The queue pair that used the register has stored which buffer is next before it dropped its reference.
+            fence(Ordering::Acquire);
             return Ok(Some(unused.clone()));
         }
         let (slots, used_by) = if dedicated.len() < self.facts.dedicated as usize {

@@ -13,7 +13,10 @@ use crate::lock::ignore_poison;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Mutex};
 use crate::sys::process::Process;
 
-/// The request number of a block at which no request has begun. It precedes the first number, so no completion matches it.
+/// The request number of a block at which no request has begun.
+///
+/// It precedes the first number, so no completion matches it before nearly all 2^32 numbers were used. After that, only a
+/// faulty device names such a block; the poll then returns a request that was not posted.
 const BEFORE_FIRST: u32 = u32::MAX;
 
 /// A block of a send queue at which a request may begin.

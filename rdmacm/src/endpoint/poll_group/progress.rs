@@ -123,9 +123,9 @@ impl PollGroup {
         // The next call returns that the device was removed, and no event makes the descriptor readable any more.
         self.returns.wake_if(self.is_removed && self.members.len() == 0);
         if let Err(error) = found {
-            // The descriptor does not report again what was read, and a queue may be unarmed.
-            self.returns.wake();
             if self.events.is_empty() {
+                // The descriptor does not report again what was read, and a queue may be unarmed.
+                self.returns.wake();
                 return Err(error);
             }
             self.deferred_error.get_or_insert(error);
@@ -133,6 +133,8 @@ impl PollGroup {
             let removed = ErrorKind::DeviceRemoved(libc::ENODEV);
             return Err(Error::new(WAIT_FOR, "a poll group", removed));
         }
+        // Ending a member may have deferred an error, too.
+        self.returns.wake_if(self.deferred_error.is_some());
         let count = self.events.len();
         events.extend(self.events.drain(..));
         Ok(count)

@@ -179,12 +179,12 @@ impl Shared {
         each: impl FnOnce(&mut DatagramCm, &KernelObjects) -> Result<T>,
     ) -> Result<(T, RunningCommand<'_>)> {
         let mut guarded = self.lock_for(operation)?;
-        let State { parts, core, cm, .. } = &mut guarded.state;
-        if parts.as_ref().is_some_and(|parts| parts.queues.qp().pd().context().is_device_removed())
-        {
+        let context = guarded.state.parts.as_ref().map(|parts| parts.queues.qp().pd().context());
+        if context.is_some_and(|context| context.is_device_removed()) {
             // The event that reports this to the socket may not have been read yet.
-            core.set_end(EndReason::DeviceRemoved);
+            guarded.state.on_device_removed();
         }
+        let State { parts, core, cm, .. } = &mut guarded.state;
         let (Some(parts), Some(cm), None) = (parts, cm, core.end()) else {
             return Err(self.error_after(operation, core.end().unwrap_or(EndReason::Local)));
         };

@@ -171,6 +171,12 @@ impl ConnectionConfig {
     /// closed it, when TCP gives up after about 15 minutes (`net.ipv4.tcp_retries2`).
     ///
     /// The send queue has one more entry for the check, so that messages lose none.
+    ///
+    /// # Driver notes
+    ///
+    /// On iWARP, [`Connector::connect`] without an interval writes zero bytes every 100 ms during the first second, so that
+    /// the peer's kernel processes the first message. With an interval it does not: the first message may wait for the
+    /// first check.
     #[must_use]
     pub fn keep_alive_interval(mut self, interval: Option<Duration>) -> Self {
         self.keep_alive_interval = interval;

@@ -60,10 +60,11 @@ enum Key {
 /// A memory window that is bound for a connection.
 #[derive(Debug)]
 struct Window {
-    // Declared first: while the window is bound, the kernel does not deregister the memory.
+    // Declared first: the kernel may give the key of a destroyed window to another one, which is watched from then on.
+    watched: WatchedKey,
+    // Declared before the memory: while the window is bound, the kernel does not deregister the memory.
     window: MemoryWindow,
     _memory: Arc<MemoryRegion>,
-    watched: WatchedKey,
 }
 
 /// A key of a window, which its connection watches until this is dropped.
@@ -149,7 +150,11 @@ impl ExportedMemory {
     pub fn revoke(self) -> Result<()> {
         match self.key {
             Key::Region(region) => Ok(region.destroy()?),
-            Key::Window(window) => Ok(window.window.destroy()?),
+            Key::Window(window) => {
+                let Window { watched, window, _memory } = *window;
+                drop(watched);
+                Ok(window.destroy()?)
+            }
         }
     }
 }

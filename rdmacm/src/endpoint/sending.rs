@@ -110,7 +110,8 @@ impl Shared {
         // Dropping the buffer itself while the state is locked would deadlock.
         let memory = buffer.take_memory();
         let index = memory.index();
-        if guarded.state.core.qp_failed() {
+        // Another thread may use the queue pair between its recovery and the next lock.
+        while guarded.state.core.qp_failed() {
             drop(guarded);
             guarded = match self.recover_for_send(what) {
                 Ok(guarded) => guarded,

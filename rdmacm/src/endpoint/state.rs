@@ -135,10 +135,19 @@ impl State {
         if let Some(arrived) = self.core.next_message() {
             return Some(Ok(Some(arrived)));
         }
-        match self.core.end() {
-            Some(EndReason::Remote) => Some(Ok(None)),
-            end => end.map(Err),
+        match self.core.end()? {
+            EndReason::Remote => Some(Ok(None)),
+            EndReason::Local => Some(self.message_after_local_end()),
+            end => Some(Err(end)),
         }
+    }
+
+    /// Takes a message of a peer that has not answered the end yet.
+    #[cold]
+    fn message_after_local_end(&mut self) -> Result<Option<Arrived>, EndReason> {
+        // The end is the error.
+        let _ = self.poll(Interest::Messages);
+        self.core.next_message().map(Some).ok_or(EndReason::Local)
     }
 
     /// Takes the next datagram, or the error of a multicast group.
@@ -171,7 +180,23 @@ impl State {
         if self.core.has_effects() {
             self.apply_effects();
         }
-        polled
+        match polled {
+            Ok(polled) => Ok(polled),
+            Err(error) => self.on_failed_poll(error),
+        }
+    }
+
+    /// Handles an error of polling. Returns `true` if it has ended the endpoint.
+    #[cold]
+    fn on_failed_poll(&mut self, error: Error) -> Result<bool> {
+        self.note_released();
+        self.ignore_if_removed(error).map(|()| true)
+    }
+
+    /// Records that there are objects that no request uses any more, if a poll has found some.
+    #[cold]
+    fn note_released(&mut self) {
+        self.has_released |= self.parts.as_ref().is_some_and(|io| io.queues.has_released());
     }
 
     /// Applies the effects that the core requests.
@@ -199,6 +224,7 @@ impl State {
         }
         let Some(io) = &mut self.parts else { return Ok(false) };
         let polled = self.core.on_timer(io);
+        self.note_released();
         self.apply_effects();
         polled
     }
@@ -255,8 +281,13 @@ impl State {
         }
     }
 
-    /// Handles the removal of the device.
+    /// Handles the removal of the device, after the completions that have arrived.
     pub(super) fn on_device_removed(&mut self) {
+        if let (Some(io), None) = (&mut self.parts, self.core.end()) {
+            // The removal is the error.
+            let _ = self.core.poll(io, Interest::All);
+            self.note_released();
+        }
         self.core.on_device_removed();
         self.apply_effects();
     }
@@ -285,6 +316,7 @@ impl State {
             // ERR by then, so that all that is posted is flushed.
             (EventType::Disconnected | EventType::Rejected, ..) => {
                 let polled = self.core.on_disconnected(self.parts.as_mut(), failure);
+                self.note_released();
                 self.apply_effects();
                 // The end is confirmed to the peer after the state is unlocked.
                 self.must_disconnect = true;

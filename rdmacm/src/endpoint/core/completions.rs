@@ -22,21 +22,42 @@ impl<B: Slot, S> Core<B, S> {
     ) -> Result<bool> {
         let mut polled = 0;
         if self.polls_receives(interest) || self.arming.is_unknown(Queue::Receive) {
-            let before = self.counters.messages_received;
-            polled = self.poll_queue(io, Queue::Receive)?;
-            let messages = self.counters.messages_received - before;
-            if let Protocol::Messages(Messages { overrun: Some(overrun), .. }) = &mut self.protocol
-            {
-                overrun.on_polled(messages, self.receives_posted);
-            }
+            polled = self.poll_receives(io)?;
         }
         if self.polls_sends(interest) || self.arming.is_unknown(Queue::Send) {
             polled += self.poll_queue(io, Queue::Send)?;
+            if self.effects.contains(Effects::REPORT_END) {
+                polled += self.poll_receives_before_end(io);
+            }
         }
         if !self.unposted_receives.is_empty() {
-            self.post_receives(io)?;
+            let posted = self.post_receives(io);
+            // A caller gets the results of the poll first. The next poll without any reports the error.
+            if polled == 0 {
+                posted?;
+            }
         }
         Ok(polled > 0)
+    }
+
+    #[inline(always)]
+    fn poll_receives(&mut self, io: &mut impl QueueIo<Buffer = B, Sender = S>) -> Result<usize> {
+        let before = self.counters.messages_received;
+        let polled = self.poll_queue(io, Queue::Receive)?;
+        let messages = self.counters.messages_received - before;
+        if let Protocol::Messages(Messages { overrun: Some(overrun), .. }) = &mut self.protocol {
+            overrun.on_polled(messages, self.receives_posted);
+        }
+        Ok(polled)
+    }
+
+    /// Polls the messages that have arrived before a failed send has ended the endpoint.
+    ///
+    /// A caller that finds the end polls no more.
+    #[cold]
+    fn poll_receives_before_end(&mut self, io: &mut impl QueueIo<Buffer = B, Sender = S>) -> usize {
+        // The end is known already.
+        self.poll_receives(io).unwrap_or(0)
     }
 
     #[inline(always)]

@@ -145,18 +145,27 @@ impl<B: Slot, S> Core<B, S> {
     /// Takes the buffer for sending in slot `index`, if its request has completed.
     pub(super) fn completed_send(&mut self, index: usize) -> Option<Result<B, EndReason>> {
         match self.sends.status(index) {
-            Some(WcStatus::IB_WC_SUCCESS) => self.sends.detach(index).map(Ok),
+            Some(WcStatus::IB_WC_SUCCESS) => self.sends.detach(index).map(|(buffer, _)| Ok(buffer)),
             // The buffer stays there until the caller detaches the slot.
-            Some(status) if self.is_datagrams() => Some(Err(EndReason::Failed(status))),
+            Some(status) if self.is_datagrams() => {
+                self.sends.set_reported(index);
+                Some(Err(EndReason::Failed(status)))
+            }
             _ => self.end().map(Err),
         }
     }
 
     /// Records that no caller waits for slot `index` any more.
     ///
-    /// Returns its buffer if the request has completed.
+    /// Returns its buffer if the request has completed. The next flush reports the failure of a datagram that no caller
+    /// has got.
     pub(super) fn detach_send(&mut self, index: usize) -> Option<B> {
-        self.sends.detach(index)
+        let (buffer, unreported) = self.sends.detach(index)?;
+        let is_failure = |status: &WcStatus| *status != WcStatus::IB_WC_SUCCESS;
+        if let Some(status) = unreported.filter(is_failure).filter(|_| self.is_datagrams()) {
+            self.sends.set_error(status);
+        }
+        Some(buffer)
     }
 
     /// Asks whether all that was posted has been sent.

@@ -12,8 +12,8 @@ enum SendSlot<B> {
     Detached,
     /// A caller waits for the buffer.
     Awaited,
-    /// The buffer is ready for the waiting caller, with the status of its request.
-    Done { buffer: B, status: WcStatus },
+    /// The buffer is ready for the waiting caller, with the status of its request, which the caller may have got.
+    Done { buffer: B, status: WcStatus, is_reported: bool },
 }
 
 /// The buffers for sending of an endpoint.
@@ -85,7 +85,7 @@ impl<B: Slot> SendSlots<B> {
         let slot = &mut self.slots[buffer.index()];
         match slot {
             SendSlot::Awaited => {
-                *slot = SendSlot::Done { buffer, status };
+                *slot = SendSlot::Done { buffer, status, is_reported: false };
                 true
             }
             _ => {
@@ -103,10 +103,20 @@ impl<B: Slot> SendSlots<B> {
         }
     }
 
-    /// Makes the slot one that no caller waits for. Returns the buffer if its request has completed.
-    pub(super) fn detach(&mut self, index: usize) -> Option<B> {
+    /// Records that the caller has got the status of the request in slot `index`.
+    pub(super) fn set_reported(&mut self, index: usize) {
+        if let SendSlot::Done { is_reported, .. } = &mut self.slots[index] {
+            *is_reported = true;
+        }
+    }
+
+    /// Makes the slot one that no caller waits for. Returns the buffer if its request has completed, and the status
+    /// unless a caller has got it.
+    pub(super) fn detach(&mut self, index: usize) -> Option<(B, Option<WcStatus>)> {
         match mem::replace(&mut self.slots[index], SendSlot::Detached) {
-            SendSlot::Done { buffer, .. } => Some(buffer),
+            SendSlot::Done { buffer, status, is_reported } => {
+                Some((buffer, (!is_reported).then_some(status)))
+            }
             SendSlot::Awaited | SendSlot::Detached => None,
         }
     }

@@ -115,6 +115,37 @@ fn send_cut_off_by_end_is_no_failure() {
     assert_eq!(endpoint.core.flushed(), Some(Err(EndReason::Remote)));
 }
 
+/// A caller that waits for sends polls the failure, and callers that find the end poll no more.
+#[test]
+fn message_before_failed_send_is_received() {
+    let mut endpoint = Endpoint::roce();
+    endpoint.post(false).expect("a buffer should be free");
+    endpoint.queues.receive(SUCCESS, 5, None);
+    endpoint.queues.send(NO_ACK);
+    let polled = endpoint.core.poll(&mut endpoint.queues, Interest::Sends);
+    assert!(polled.expect("no failure"));
+    assert_eq!(endpoint.core.end(), Some(EndReason::Failed(NO_ACK)));
+    assert_eq!(endpoint.core.next_message().map(|message| message.length), Some(5));
+}
+
+/// A failure is reported once: to the caller that waits, or else by the next flush.
+#[test]
+fn failure_of_dropped_operation_is_reported_by_flush() {
+    for is_reported in [false, true] {
+        let mut endpoint = Endpoint::datagrams();
+        let slot = endpoint.post(true).expect("a buffer should be free");
+        endpoint.queues.send(NO_ACK);
+        endpoint.poll();
+        if is_reported {
+            let completed = endpoint.core.completed_send(slot).expect("a result");
+            assert_eq!(completed.err(), Some(EndReason::Failed(NO_ACK)));
+        }
+        endpoint.core.detach_send(slot).expect("the buffer");
+        let expected = if is_reported { Ok(()) } else { Err(EndReason::Failed(NO_ACK)) };
+        assert_eq!(endpoint.core.flushed(), Some(expected));
+    }
+}
+
 #[test]
 fn messages_come_before_end() {
     let mut endpoint = Endpoint::roce();

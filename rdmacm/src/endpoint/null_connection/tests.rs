@@ -14,6 +14,7 @@ use verbs_abi::{AlignedU64, ib_uverbs_comp_event_desc};
 use zerocopy::IntoBytes;
 
 use super::Loopback;
+use crate::endpoint::core::EndReason;
 use crate::endpoint::shared::SharedState;
 use crate::endpoint::{Buffer, Message};
 use crate::error::{ErrorKind, Result};
@@ -59,6 +60,17 @@ impl Loopback {
     fn with_state<T>(&self, inspect: impl FnOnce(&SharedState) -> T) -> T {
         let locked = ignore_poison(self.connection.shared.locked.lock());
         inspect(&locked)
+    }
+
+    /// Receives messages until a call fails. Returns their lengths, and the error.
+    fn lengths_until_end(&self) -> (Vec<usize>, ErrorKind) {
+        let mut lengths = Vec::new();
+        loop {
+            match self.connection.try_recv() {
+                Ok(message) => lengths.push(message.expect("not the end of the peer").len()),
+                Err(error) => return (lengths, error.kind().clone()),
+            }
+        }
     }
 
     fn lengths(&self) -> Vec<usize> {
@@ -134,6 +146,31 @@ fn kept_messages_hold_their_receive_buffers() {
     assert_eq!(reposted(), u64::try_from(RECEIVES).expect("the count fits"));
     own.send(10);
     assert_eq!(own.lengths().last(), Some(&10));
+}
+
+/// Another connection of the device may have read the event of the removal.
+#[test]
+fn messages_before_removal_are_received() {
+    let own = loopback();
+    own.send(5);
+    own.connection.shared.lock_here().state.on_device_removed();
+    own.connection.flush().expect("all has been sent");
+    assert_eq!(own.lengths_until_end(), ([5].into(), ErrorKind::DeviceRemoved(libc::ENODEV)));
+}
+
+/// After the removal of the device, no receive can be posted.
+#[test]
+fn refused_repost_hides_no_message() {
+    let context = Context::null();
+    let own = loopback_on(&context);
+    own.send(5);
+    let held = own.connection.try_recv().expect("receive");
+    own.send(6);
+    context.mark_removed();
+    drop(held);
+    assert_eq!(own.lengths_until_end(), ([6].into(), ErrorKind::DeviceRemoved(libc::ENODEV)));
+    let end = own.with_state(|locked| locked.state.core.end());
+    assert_eq!(end, Some(EndReason::DeviceRemoved));
 }
 
 #[test]

@@ -171,14 +171,16 @@ fn incoming_returns_each_request() {
     let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let accepted: Vec<Connection> = thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(move || Connector::new().connect(server).expect("connect"));
-        }
+        let connect = move || Connector::new().connect(server).expect("connect");
+        let clients = [(); 3].map(|()| scope.spawn(connect));
         let requests = listener.incoming().take(3);
         let accept = |incoming: rdmacm::Result<rdmacm::endpoint::Incoming>| {
             incoming.expect("a request").accept(&ConnectionConfig::new(), b"", LONG)
         };
-        requests.map(accept).map(|accepted| accepted.expect("accept")).collect()
+        let accepted = requests.map(accept).map(|accepted| accepted.expect("accept")).collect();
+        // A client that ends its connection early could end it before it is accepted.
+        drop(clients.map(|client| client.join().expect("client should not panic")));
+        accepted
     });
     assert_eq!(accepted.len(), 3);
 }

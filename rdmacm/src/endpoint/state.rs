@@ -180,10 +180,7 @@ impl State {
         if self.core.has_effects() {
             self.apply_effects();
         }
-        match polled {
-            Ok(polled) => Ok(polled),
-            Err(error) => self.on_failed_poll(error),
-        }
+        polled.or_else(|error| self.on_failed_poll(error))
     }
 
     /// Handles an error of polling. Returns `true` if it has ended the endpoint.

@@ -187,8 +187,7 @@ impl PollGroup {
         }
         let has_ended = link.core.end().is_some_and(|end| end != EndReason::Local);
         if (has_ended || link.core.has_no_more_events()) && !link.is_ending {
-            link.is_ending = true;
-            ending.push(member);
+            link.mark_ending(member, ending);
         } else if link.phase == Phase::Closing && link.core.end().is_none() {
             self.close_if_sent(member);
         }

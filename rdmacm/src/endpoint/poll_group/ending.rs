@@ -106,10 +106,7 @@ impl PollGroup {
         *is_removed = true;
         for (member, link) in members.iter_mut() {
             link.core.on_device_removed();
-            if !link.is_ending {
-                link.is_ending = true;
-                ending.push(member);
-            }
+            link.mark_ending(member, ending);
         }
     }
 
@@ -118,10 +115,7 @@ impl PollGroup {
         let Self { members, ending, .. } = self;
         for (member, link) in members.iter_mut().filter(|(_, link)| link.sends.is_some()) {
             link.core.set_end(reason);
-            if !link.is_ending {
-                link.is_ending = true;
-                ending.push(member);
-            }
+            link.mark_ending(member, ending);
         }
     }
 
@@ -138,10 +132,9 @@ impl PollGroup {
 
     /// Has a member end with the next step.
     fn mark(&mut self, member: Member) {
-        let Some(link) = self.members.get_mut(member) else { return };
-        if !link.is_ending {
-            link.is_ending = true;
-            self.ending.push(member);
+        let Self { members, ending, .. } = self;
+        if let Some(link) = members.get_mut(member) {
+            link.mark_ending(member, ending);
         }
     }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::config::PollGroupConfig;
+use super::member_table::Member;
 use super::resources::{MemberBuffer, MemberIo, Resources};
 use crate::addr::Address;
 use crate::cm::{CmId, EventType};
@@ -160,6 +161,14 @@ impl Link {
     /// Records the resource that the member lacks, and returns `true` if it has lacked none before.
     pub(super) fn set_missing(&mut self, missing: MissingResource) -> bool {
         std::mem::replace(&mut self.missing, missing) == MissingResource::None
+    }
+
+    /// Adds `member`, which has this connection, to the list of ending members, unless it is in the list.
+    pub(super) fn mark_ending(&mut self, member: Member, ending: &mut Vec<Member>) {
+        if !self.is_ending {
+            self.is_ending = true;
+            ending.push(member);
+        }
     }
 
     /// Returns `true` if the reason of the end is known, which no event changes.

@@ -128,7 +128,7 @@ fn poll_error(forged: &mut ForgedGroup) -> ErrorKind {
     error.kind().clone()
 }
 
-/// A completion that nobody can read may be that of any member.
+/// The group cannot tell to which member a malformed completion belongs.
 #[test]
 fn malformed_completion_ends_all_members() {
     let (mut forged, members) = group_with_members::<2>();

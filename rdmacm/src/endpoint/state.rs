@@ -88,14 +88,14 @@ impl State {
         }
     }
 
-    /// Returns `true` if a caller must arm a queue for `interest`, or recover the queue pair.
+    /// Returns `true` if a caller must arm a queue for `interest`, post receives, or recover the queue pair.
     ///
     /// Possibly no event arrives before that.
     pub(super) fn needs_caller(&self, interest: Interest) -> bool {
         let Some(io) = &self.parts else { return false };
         // An event that has not been reported yet will wake a caller.
         let is_unarmed = self.may_be_unarmed(interest) && !self.core.has_unread_event();
-        is_unarmed || self.core.pending_recovery(io).is_some()
+        is_unarmed || self.core.must_post_receives() || self.core.pending_recovery(io).is_some()
     }
 
     /// Forgets changes of which there is no waiter to be woken.

@@ -243,7 +243,7 @@ impl<B: Slot, S> Core<B, S> {
     /// Posts the receives that are not posted, unless the queue pair has failed.
     #[cold]
     fn post_receives(&mut self, io: &mut impl QueueIo<Buffer = B>) -> Result<()> {
-        while !self.qp_failed() && self.end().is_none() {
+        while self.must_post_receives() {
             let Some(buffer) = self.unposted_receives.pop() else { break };
             self.post_recv(io, buffer).map_err(|refused| {
                 self.unposted_receives.extend(refused.buffer);

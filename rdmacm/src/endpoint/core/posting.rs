@@ -63,7 +63,8 @@ impl<B: Slot, S> Core<B, S> {
 
     /// Posts a buffer for receiving again.
     ///
-    /// Returns `true` if the receives must be polled now: see [`overrun`].
+    /// Returns `true` if the receives must be polled now: see [`overrun`]. The next poll also posts a buffer that was
+    /// refused, and reports if that fails again.
     pub(in crate::endpoint) fn repost(
         &mut self,
         io: &mut impl QueueIo<Buffer = B>,
@@ -71,12 +72,9 @@ impl<B: Slot, S> Core<B, S> {
     ) -> bool {
         if self.qp_failed() {
             self.unposted_receives.push(buffer);
-        } else {
-            match self.post_recv(io, buffer) {
-                Ok(()) => self.counters.receives_reposted += 1,
-                // The next poll posts it, and reports if that fails again.
-                Err(refused) => self.unposted_receives.extend(refused.buffer),
-            }
+        } else if let Err(refused) = self.post_recv(io, buffer) {
+            self.unposted_receives.extend(refused.buffer);
+            return true;
         }
         match &self.protocol {
             Protocol::Messages(Messages { overrun: Some(overrun), .. }) => {
@@ -94,7 +92,13 @@ impl<B: Slot, S> Core<B, S> {
         let posted = io.post_recv(buffer);
         if !matches!(&posted, Err(refused) if refused.buffer.is_some()) {
             self.receives_posted += 1;
+            self.counters.receives_reposted += 1;
         }
         posted
+    }
+
+    /// Returns `true` if there are buffers for receiving that the next poll posts.
+    pub(in crate::endpoint) fn must_post_receives(&self) -> bool {
+        !self.unposted_receives.is_empty() && !self.qp_failed() && self.end().is_none()
     }
 }

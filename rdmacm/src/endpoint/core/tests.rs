@@ -300,12 +300,16 @@ fn refused_repost_is_repeated_by_next_poll() {
     endpoint.poll();
     let message = endpoint.core.next_message().expect("a message");
     endpoint.queues.refuses = true;
-    endpoint.core.repost(&mut endpoint.queues, message.buffer);
+    assert!(endpoint.core.repost(&mut endpoint.queues, message.buffer), "the caller polls");
     let refused = endpoint.core.poll(&mut endpoint.queues, Interest::All);
     assert_eq!(refused.expect_err("a refusal").errno(), libc::ENOMEM);
+    assert!(endpoint.core.must_post_receives());
+    assert_eq!(endpoint.core.counters().receives_reposted, 0);
     endpoint.queues.refuses = false;
     endpoint.poll();
+    assert!(!endpoint.core.must_post_receives());
     assert_eq!(endpoint.queues.receives.len(), RECEIVES);
+    assert_eq!(endpoint.core.counters().receives_reposted, 1);
 }
 
 #[test]

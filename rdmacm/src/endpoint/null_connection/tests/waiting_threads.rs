@@ -8,6 +8,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use super::*;
 use crate::endpoint::RemoteOperation;
 use crate::endpoint::waker::Reader;
+use crate::verbs::{QpState, QueuePairAttributes};
 
 /// A connection whose buffers for sending are all held, and the threads that wait for it.
 struct Scene<'s, 'e> {
@@ -42,8 +43,13 @@ fn check(check: impl Fn(Scene<'_, '_>, bool)) {
 
 /// Returns the result of `call`, which a wakeup must end before its timeout elapses.
 fn in_time<T>(call: impl FnOnce() -> Result<T>) -> T {
+    result_in_time(call).expect("the call should succeed")
+}
+
+/// Returns the result of `call`, which may be an error.
+fn result_in_time<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     let begin = Instant::now();
-    let result = call().expect("the call should succeed");
+    let result = call();
     assert!(begin.elapsed() < LONG, "no change has woken the thread");
     result
 }
@@ -227,5 +233,22 @@ fn event_loop_reads_event_beside_reader() {
         assert!(!scene.own.is_readable(PollTimeout::ZERO), "the event was read");
         scene.held.clear();
         join(taker);
+    });
+}
+
+/// A thread that sleeps gets the error of the receive that another thread could not post.
+#[test]
+fn refused_repost_wakes_reader() {
+    check(|mut scene, _| {
+        scene.send();
+        let message = scene.own.connection.recv().expect("receive").expect("not the end");
+        let connection = &scene.own.connection;
+        let receiver = scene.start(|| result_in_time(|| connection.recv_timeout(LONG)));
+        let qp = connection.shared.lock_here().state.qp().expect("a queue pair");
+        // It refuses all receives from now on.
+        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RESET)).expect("modify");
+        drop(message);
+        let refused = join(receiver).expect_err("the receive should be refused");
+        assert!(matches!(refused.kind(), ErrorKind::InvalidInput { .. }), "{refused}");
     });
 }

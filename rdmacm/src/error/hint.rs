@@ -86,6 +86,10 @@ pub(crate) const REFUSED_ACCESS: &str =
 /// The device reports no cause.
 pub(crate) const UNREPORTED: &str = "the peer may have sent a request that this device refused, for example an access to memory that is not exported";
 
+/// Messages have arrived faster than the program has dropped them.
+pub(crate) const OVERRUN: &str =
+    "raise `receive_buffers` (in a poll group also `max_held`), or let the peer wait for responses";
+
 /// A flush or a close fails after the end, because a request was not completed before it.
 pub(crate) const NOT_COMPLETED: &str = "a posted request was not completed";
 
@@ -107,6 +111,7 @@ pub(crate) fn of_failure(kind: &ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::WorkRequestFailed(ib_wc_status::IB_WC_REM_ACCESS_ERR) => Some(REFUSED_ACCESS),
         ErrorKind::UnreportedCause => Some(UNREPORTED),
+        ErrorKind::ReceiveOverrun => Some(OVERRUN),
         _ => None,
     }
 }

@@ -18,8 +18,8 @@ use crate::fixtures::{LONG, assert_invalid, roce, siw};
 
 /// One side of a connection in an event loop.
 enum Side {
-    Coming(Connecting),
-    Stands(Connection),
+    Connecting(Connecting),
+    Established(Connection),
 }
 
 /// Waits until `fd` is readable, or `deadline` has passed.
@@ -110,11 +110,12 @@ fn many_attempts_run_concurrently(address: SocketAddr) {
         let connector = Connector::new().private_data(&private_data).total_timeout(LONG);
         let connecting = connector.start_connect(server).expect("start");
         add(&connecting, number);
-        sides.push(Side::Coming(connecting));
+        sides.push(Side::Connecting(connecting));
     }
     // The index of each client's peer.
     let mut accepted = [0; CLIENTS];
-    while sides.len() < 2 * CLIENTS || sides.iter().any(|side| matches!(side, Side::Coming(_))) {
+    while sides.len() < 2 * CLIENTS || sides.iter().any(|side| matches!(side, Side::Connecting(_)))
+    {
         for which in wait() {
             if which == LISTENER {
                 while let Some(incoming) = now(listener.try_accept()) {
@@ -124,9 +125,9 @@ fn many_attempts_run_concurrently(address: SocketAddr) {
                     let connecting = connecting.expect("start");
                     accepted[number] = sides.len();
                     add(&connecting, sides.len());
-                    sides.push(Side::Coming(connecting));
+                    sides.push(Side::Connecting(connecting));
                 }
-            } else if let Side::Coming(connecting) = &mut sides[which] {
+            } else if let Side::Connecting(connecting) = &mut sides[which] {
                 let fd = connecting.as_fd().as_raw_fd();
                 if let Some(connection) = now(connecting.try_wait()) {
                     assert_eq!(
@@ -138,7 +139,7 @@ fn many_attempts_run_concurrently(address: SocketAddr) {
                     let over =
                         connecting.try_wait().expect_err("the connection was returned already");
                     assert_invalid(&over, &["has already ended"]);
-                    sides[which] = Side::Stands(connection);
+                    sides[which] = Side::Established(connection);
                 }
             }
         }
@@ -146,8 +147,8 @@ fn many_attempts_run_concurrently(address: SocketAddr) {
     let connections: Vec<_> = sides
         .into_iter()
         .map(|side| match side {
-            Side::Stands(connection) => connection,
-            Side::Coming(connecting) => panic!("{connecting:?}"),
+            Side::Established(connection) => connection,
+            Side::Connecting(connecting) => panic!("{connecting:?}"),
         })
         .collect();
     for (number, other) in accepted.into_iter().enumerate() {

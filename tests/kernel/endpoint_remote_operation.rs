@@ -86,7 +86,7 @@ fn reads_run_concurrently(address: SocketAddr) {
     first.set_len(4).expect("the length should fit");
     let error = client.start_read(first, &remote, 125).expect_err("beyond the end");
     assert_invalid(&error, &["4 bytes at offset 125"]);
-    drop(client.try_acquire_buffer().expect("what is refused is back"));
+    drop(client.try_acquire_buffer().expect("a refused buffer should be free"));
 }
 
 #[test]

@@ -214,10 +214,10 @@ fn silent_peer_ends_every_task() {
 /// Runs in a separate process that accepts `count` connections.
 ///
 /// The process leaves one more request without an answer, and runs until the test sends a byte.
-fn lives_and_dies(mut tells: UnixStream, address: SocketAddr, count: usize) {
+fn serve_until_told(mut control: UnixStream, address: SocketAddr, count: usize) {
     let listener = endpoint::Listener::bind(address).expect("listen");
     let port = listener.local_addr().expect("an IP address").port();
-    tells.write_all(&port.to_ne_bytes()).expect("write to the test");
+    control.write_all(&port.to_ne_bytes()).expect("write to the test");
     let config = ConnectionConfig::new().receive_buffers(1);
     let accept = |_| {
         let incoming = listener.accept_timeout(LONG).expect("a request");
@@ -225,10 +225,10 @@ fn lives_and_dies(mut tells: UnixStream, address: SocketAddr, count: usize) {
     };
     let accepted: Vec<_> = (0..count).map(accept).collect();
     let unanswered = listener.accept_timeout(LONG).expect("a request");
-    tells.write_all(&[1]).expect("write to the test");
+    control.write_all(&[1]).expect("write to the test");
     // This process has a copy of the other end, so its read would never find an end of file.
-    tells.set_read_timeout(Some(LONG)).expect("set a deadline");
-    tells.read_exact(&mut [0]).expect("read from the test");
+    control.set_read_timeout(Some(LONG)).expect("set a deadline");
+    control.read_exact(&mut [0]).expect("read from the test");
     // The process ends no object itself.
     mem::forget((listener, accepted, unanswered));
 }
@@ -243,7 +243,7 @@ fn killed_peer_process_ends_every_task(
         let (mut ours, theirs) = UnixStream::pair().expect("socket pair");
         thread::scope(|scope| {
             let child =
-                scope.spawn(move || in_child(|| lives_and_dies(theirs, address, calls.len())));
+                scope.spawn(move || in_child(|| serve_until_told(theirs, address, calls.len())));
             let mut port = [0; 2];
             ours.read_exact(&mut port).expect("the process should listen");
             let server = SocketAddr::new(address.ip(), u16::from_ne_bytes(port));

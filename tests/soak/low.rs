@@ -127,7 +127,7 @@ impl Listener {
             (Err(error), Fate::Rejected) if matches!(error.kind(), ErrorKind::Rejected(_)) => {
                 return Ok(());
             }
-            (Ok(_), Fate::Rejected) => return Err("a rejected connection stands".into()),
+            (Ok(_), Fate::Rejected) => return Err("a rejected connection was established".into()),
             (connected, _) => connected?,
         };
         let place = established.private_data().to_vec();

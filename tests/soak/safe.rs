@@ -54,7 +54,7 @@ fn connect(listener: &Listener, round: &Round) -> Outcome {
         (Err(error), Fate::Rejected) if matches!(error.kind(), ErrorKind::Rejected(_)) => {
             return Ok(());
         }
-        (Ok(_), Fate::Rejected) => return Err("a rejected connection stands".into()),
+        (Ok(_), Fate::Rejected) => return Err("a rejected connection was established".into()),
         (connected, _) => connected?,
     };
     for number in 0..round.messages {

@@ -12,7 +12,7 @@ use rdmacm::device::Device;
 use crate::run::{self, Program, Watch};
 
 /// Time within which a server must start: ten times the duration on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server that listens. Dropping it kills the program.
 pub(crate) struct Peer {
@@ -34,7 +34,7 @@ impl Peer {
                 let errors = peer.errors();
                 return Err(format!("{program}: {status} before any client came\n{errors}").into());
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > TIMEOUT {
                 return Err(format!("{program} does not listen").into());
             }
             thread::sleep(Duration::from_millis(2));

@@ -15,7 +15,7 @@ use crate::many::{self, Member};
 use crate::{DEPTH, End, Outcome, Waiting, short};
 
 /// Time within which the two ends must connect.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) struct Safe {
     connection: Connection,
@@ -35,7 +35,7 @@ pub(crate) fn pair(address: IpAddr, waiting: Waiting, size: usize) -> Outcome<[S
         .receive_buffer_size(size)
         .busy_poll(match waiting {
             Waiting::Sleeps | Waiting::SleepsForData => Duration::ZERO,
-            Waiting::Polls => PATIENCE,
+            Waiting::Polls => TIMEOUT,
         });
     let ends = connected(&listener(address)?, &config)?;
     let memory = DmaMemory::new(size)?;
@@ -68,11 +68,11 @@ fn listener(address: IpAddr) -> Result<Listener> {
 /// Returns a client and its server.
 fn connected(listener: &Listener, config: &ConnectionConfig) -> Outcome<[Connection; 2]> {
     let server = listener.local_addr().ok_or("the listener has no IP address")?;
-    let connector = Connector::new().config(config.clone()).total_timeout(PATIENCE);
+    let connector = Connector::new().config(config.clone()).total_timeout(TIMEOUT);
     thread::scope(|scope| {
         let client = scope.spawn(|| connector.connect(server));
-        let incoming = listener.accept_timeout(PATIENCE)?;
-        let server = incoming.accept(config, &[], PATIENCE)?;
+        let incoming = listener.accept_timeout(TIMEOUT)?;
+        let server = incoming.accept(config, &[], TIMEOUT)?;
         let client = client.join().map_err(|_| "the client panicked")??;
         Ok([client, server])
     })

@@ -1,7 +1,7 @@
 //! Comparison of the attributes that the connection managers of both libraries give to queue pairs on the card.
 //!
 //! rdma-core moves a queue pair to INIT twice: the second time with the access rights of the peer. This library has these rights in
-//! the change to RTR. So the test compares the attributes that a queue pair has in RTR and in RTS, and not the single
+//! the change to RTR. So the test compares the attributes that a queue pair has in RTR, RTS and ERR instead of the single
 //! commands.
 
 use std::collections::BTreeMap;
@@ -77,8 +77,8 @@ fn queue_pairs(journal: &str) -> Vec<QueuePair> {
     queue_pairs
 }
 
-/// Takes the attributes that differ between two runs of one program from the last state of each queue pair of a connection: numbers of
-/// packets and queue pairs, and the flow label, which the kernel chooses. Checks that both sides agree on them.
+/// Removes the attributes that differ between two runs of one program from all states: numbers of packets and queue pairs, and the
+/// flow label, which the kernel chooses. Checks in the last state of each queue pair that both sides agree on them.
 fn take_agreed(queue_pairs: &mut [QueuePair]) {
     let [one, other] = queue_pairs else {
         panic!("a connection has two queue pairs: {queue_pairs:?}")

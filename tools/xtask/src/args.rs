@@ -45,8 +45,8 @@ enum Command {
     ///
     /// The guest sees the files of this machine; its writes are lost. It has rxe0 at 10.0.0.1 and fd00::1, and siw0 at
     /// 10.0.0.2 and fd00::2. Standard input is empty. Output and exit status are those of the program, except for
-    /// 128+N: signal N killed it; 125: the guest failed or exceeded its time limit; 126: its kernel complained (BUG,
-    /// WARNING, Oops); 127: the program could not be started.
+    /// 128+N: signal N killed it; 125: the guest failed or exceeded its time limit; 126: its kernel logged a BUG,
+    /// WARNING or Oops; 127: the program could not be started.
     Vm(Vm),
     /// Run the tests
     ///

@@ -61,7 +61,7 @@ impl<'a> Bench<'a> {
         if self.machine.version >= since {
             return Ok(());
         }
-        Err(CheckError::Skip(format!("Linux {since} has it first")))
+        Err(CheckError::Skip(format!("needs Linux {since}")))
     }
 
     /// Returns the number of the descriptor of `file`.

@@ -33,7 +33,7 @@ pub(crate) fn require(packages: &[&str]) -> Result<()> {
     install().or_else(|first| if update()? { install() } else { Err(first) })
 }
 
-/// Returns the message for a user who may not install `names`.
+/// Returns the message for a user without the permission to install `names`.
 fn how_to_install(names: &str) -> String {
     format!(
         "cannot run the task: packages are missing; install them and run this again:\n  \

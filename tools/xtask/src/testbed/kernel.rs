@@ -60,7 +60,7 @@ pub(crate) struct Image {
 }
 
 impl Kernel {
-    /// Every kernel that the tests run on, but for that of another architecture.
+    /// Every kernel of the tests, except that of another architecture.
     pub(crate) const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::Latest];
     /// The kernels of Debian's releases.
     pub(crate) const RELEASED: [Self; 2] = [Self::V6_1, Self::V6_12];

@@ -35,7 +35,7 @@ fn place(command: &Command, own: &ObjectUse, machine: &Machine) -> Result<usize,
         (Driver::Other, _) => skip("the additions of this driver are not known"),
         (Driver::Siw, Support::Rxe | Support::RxeSince(_)) => skip("the driver does not have it"),
         (Driver::Rxe, Support::RxeSince(since)) if machine.version < since => {
-            skip(&format!("Linux {since} has it first"))
+            skip(&format!("needs Linux {since}"))
         }
         (Driver::Rxe, _) => Ok(0),
         (Driver::Siw, _) => Ok(1),

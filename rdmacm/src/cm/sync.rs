@@ -309,7 +309,7 @@ impl Inner {
         let _call = mode.lock_call(self)?;
         let pending_call = *mode.pending_call();
         if let Some(pending_call) = pending_call {
-            let reason = format!("it still waits for {pending_call}, see CmId::wait_pending");
+            let reason = format!("the id still waits for {pending_call}: see CmId::wait_pending");
             let kind =
                 ErrorKind::InvalidInput { errno: Errno::EALREADY as i32, reason: reason.into() };
             return Err(Error::new("use", self.to_string(), kind));

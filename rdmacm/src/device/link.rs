@@ -126,13 +126,13 @@ fn add_by(sources: &mut Sources, name: &str, link_type: LinkType, netdev: &str) 
                 "the command needs CAP_NET_ADMIN in the initial user namespace, and no VLAN device",
             ),
             (Errno::EINVAL, LinkType::Rxe) => {
-                Some("the kernel has no rxe (modprobe rdma_rxe), or not for such a network device")
+                Some("the kernel has no rxe (modprobe rdma_rxe), or rxe does not support this network device")
             }
             (Errno::EINVAL, LinkType::Siw) => {
-                Some("the kernel has no siw (modprobe siw), or not for such a network device")
+                Some("the kernel has no siw (modprobe siw), or siw does not support this network device")
             }
             (Errno::EINVAL, LinkType::Other(_)) => {
-                Some("no loaded module has this link type, or not for such a network device")
+                Some("no loaded module supports this link type on this network device")
             }
             _ => None,
         })

@@ -115,7 +115,7 @@ impl Attempt {
         loop {
             let read = self.channel.get_event().inspect(|event| trace.event(event));
             match read {
-                // Of a neighbor, or of an interface: it ends nothing.
+                // A neighbor or an interface has changed, which ends nothing.
                 Ok(event) if event.event_type() == EventType::AddrChange => {}
                 Ok(event) => {
                     let failure = event.error_for(self.awaited().1);

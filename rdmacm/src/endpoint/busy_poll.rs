@@ -66,7 +66,7 @@ mod tests {
         assert!(polls(short, None) > 0);
         assert_eq!(polls(long, Some(Instant::now())), 0);
         assert!(polls(long, Some(Instant::now() + Duration::from_millis(1))) > 0);
-        // So long a time that its end is beyond the clock has none.
+        // A limit beyond the range of the clock never elapses.
         let mut spin = BusyPoll::default();
         let checks = (0..POLLS_PER_CHECK * 2)
             .filter(|_| spin.should_poll(Duration::MAX, None) && spin.should_check_fds());

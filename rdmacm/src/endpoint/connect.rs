@@ -49,8 +49,8 @@ impl Connector {
     /// after its answer. (Linux 6.1 and 6.12 at least.)
     ///
     /// siw may leave the first message unread at a peer that is still accepting, until more data arrive: see
-    /// [`CmId::accept`]. On iWARP the library therefore writes zero bytes every 100 ms, during the first second or until
-    /// a message of the peer has arrived. It does so in calls that wait or are retried, as for a connection that is
+    /// [`CmId::accept`]. On iWARP the library therefore posts a write without bytes every 100 ms, 8 times or until a
+    /// message of the peer has arrived. It does so in calls that wait or are retried, as for a connection that is
     /// [kept alive](ConnectionConfig::keep_alive_interval). The peer's program does not notice these writes, so they do
     /// not replace the first message.
     ///

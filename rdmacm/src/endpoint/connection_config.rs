@@ -82,9 +82,9 @@ impl ConnectionConfig {
     /// This many messages may arrive before the program takes them. On InfiniBand and RoCE a message that finds no buffer
     /// waits at the peer, which sends it again: see [`rnr_retry_count`](Self::rnr_retry_count).
     ///
-    /// # iWARP
+    /// # Driver notes
     ///
-    /// A message that finds no buffer ends the connection, and the kernel does not report the reason. The two programs
+    /// On iWARP, a message that finds no buffer ends the connection, and the kernel does not report the reason. The two programs
     /// have to agree on the number of messages that may be in flight. The connection has two more buffers than `count`.
     /// One is for the next message of a peer whose previous message the program has answered but still holds. With the
     /// other one, a peer that respects the limit never uses all buffers. If a peer may have used all of them when it
@@ -174,9 +174,9 @@ impl ConnectionConfig {
     ///
     /// # Driver notes
     ///
-    /// On iWARP, [`Connector::connect`] without an interval writes zero bytes every 100 ms during the first second, so that
-    /// the peer's kernel processes the first message. With an interval it does not: the first message may wait for the
-    /// first check.
+    /// On iWARP, a connection of [`Connector::connect`] without an interval posts up to 8 RDMA writes without bytes, one
+    /// every 100 ms. They make the peer's kernel process the first message, and end when a message of the peer arrives.
+    /// With an interval there are none, so the first message may wait for the first check.
     #[must_use]
     pub fn keep_alive_interval(mut self, interval: Option<Duration>) -> Self {
         self.keep_alive_interval = interval;

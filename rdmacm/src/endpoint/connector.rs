@@ -104,7 +104,8 @@ impl Connector {
     ///
     /// # Driver notes
     ///
-    /// On iWARP the [driver's own timeout](Self::total_timeout) elapses first.
+    /// On siw a time above about 10 s has no effect, because the driver gives up first. After a shorter time the call
+    /// returns only when the driver gives up: see [`total_timeout`](Self::total_timeout).
     #[must_use]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -115,8 +116,9 @@ impl Connector {
     ///
     /// # Driver notes
     ///
-    /// On iWARP an attempt cannot be canceled after the request was sent, until the driver gives up too (siw after
-    /// about 10 s). [`connect`](Self::connect) then returns that much later.
+    /// On iWARP the kernel connects TCP first. If the peer's machine does not answer, this takes minutes, and no timeout of
+    /// this type ends it. After the request was sent, an attempt cannot be canceled until the driver gives up too (siw
+    /// after about 10 s). [`connect`](Self::connect) then returns that much later.
     #[must_use]
     pub fn total_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);

@@ -196,7 +196,7 @@ pub(super) struct PeerCache {
 
 struct CachedPeer {
     peer: DatagramPeer,
-    /// When it sent the last one.
+    /// The number of its last datagram.
     used: u64,
 }
 

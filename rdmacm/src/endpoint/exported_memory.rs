@@ -112,7 +112,9 @@ impl ExportedMemory {
 
     /// Returns the bytes that the peer needs to reach the memory: [`RemoteMemory::from_bytes`] reads them.
     ///
-    /// A program that has these bytes, and the other end of this connection, has the rights.
+    /// A program that has these bytes and the other end of a connection in the same
+    /// [protection domain](super::ConnectionConfig::protection_domain) has the rights. By default a connection has its own
+    /// domain. The key of a [window](super::Connection::start_export_window) is for one connection only.
     pub fn to_bytes(&self) -> [u8; RemoteMemory::ENCODED_LEN] {
         self.remote_memory().to_bytes()
     }

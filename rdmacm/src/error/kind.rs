@@ -60,13 +60,17 @@ pub enum ErrorKind {
     },
     /// The time allowed for the operation is over.
     TimedOut,
-    /// The connection has ended: one of the two sides closed it, or the peer failed.
+    /// The connection, socket or member has ended: one of the two sides closed it, or the peer failed.
     Disconnected,
     /// The connection has ended, and messages of the peer may be lost.
     ///
-    /// On iWARP a connection ends if a message finds no buffer, and for some time there was no buffer.
+    /// - On iWARP a message that finds no buffer ends the connection without a report, and all buffers may have been in
+    ///   use.
+    /// - On any device, the program held
+    ///   [`max_held`](crate::endpoint::poll_group::PollGroupConfig::max_held) messages of a member of a poll group, and
+    ///   another one arrived.
     ReceiveOverrun,
-    /// A posted request failed, and the connection with it.
+    /// A posted request failed. A connection ends with it; a datagram socket does not.
     WorkRequestFailed(ib_wc_status),
     /// The device refused an access of the peer to memory of this side, which ended the connection.
     ///
@@ -89,7 +93,7 @@ pub enum ErrorKind {
     WouldDeadlock(&'static str),
     /// The device under the object was removed.
     DeviceRemoved(i32),
-    /// The running kernel, the device or its driver does not offer this.
+    /// The running kernel, the device, its driver or the async runtime does not offer this.
     Unsupported(Cow<'static, str>),
     /// The kernel refuses commands on an object from other credentials than those that opened it.
     ///

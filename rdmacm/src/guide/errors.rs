@@ -32,8 +32,7 @@
 //! | `NotOwner` | The process has forked, or changed its credentials. | Open the object in this process. |
 //! | `InvalidInput` | The library refused the call before it sent a command. | the reason in the message |
 //!
-//! After `WorkRequestFailed`, `ReceiveOverrun`, `MalformedResponse` or `Disconnected`, the calls on the connection keep
-//! failing. There are two exceptions: messages that had arrived before are received first, and `flush` and `close` succeed if all posted
+//! After an error that has ended the connection, the calls on the connection keep failing. There are two exceptions: messages that had arrived before are received first, and `flush` and `close` succeed if all posted
 //! requests were completed: messages, writes, reads and atomics. No cleanup is needed: drop the connection.
 //!
 //! # Pitfalls

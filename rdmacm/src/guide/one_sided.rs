@@ -24,10 +24,10 @@
 //!
 //! 1. The call checks access rights and bounds, and the device of the owner checks them again. A request that the
 //!    device refuses ends the connection.
-//! 2. An export is for one connection: its key is invalid for all other peers. Dropping or
-//!    [revoking](crate::endpoint::ExportedMemory::revoke) the export ends the access at once.
-//!    Before that, the owner waits until the peer has said that it is done, because a later access fails and ends the
-//!    connection.
+//! 2. By default an export is for one connection: its key is invalid for other peers. Connections that share a
+//!    [protection domain](crate::endpoint::ConnectionConfig::protection_domain) share its keys, except those of windows.
+//!    Dropping or [revoking](crate::endpoint::ExportedMemory::revoke) the export ends the access at once. Before that,
+//!    the owner waits for a message that the peer has finished, because a later access fails and ends the connection.
 //! 3. A read or write uses a send buffer, so it has at most
 //!    [`send_buffer_size`](crate::endpoint::ConnectionConfig::send_buffer_size) bytes of the side that reads or writes. A
 //!    program with more data sets a larger size, or starts several operations.

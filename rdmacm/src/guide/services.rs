@@ -2,7 +2,7 @@
 //!
 //! # Stopping a server
 //!
-//! A signal does not interrupt the calls of this crate, so a program handles signals itself. On Tokio it selects
+//! A signal does not interrupt the calls of [`endpoint`](crate::endpoint), so a program handles signals itself. On Tokio it selects
 //! between the next request and the signal:
 //!
 #![cfg_attr(feature = "tokio", doc = "```no_run")]
@@ -75,7 +75,7 @@
 //! How fast a connection detects the end of its peer depends on the cause:
 //!
 //! - If the peer's process has ended, the connection detects it at once.
-//! - If the peer's machine has failed, the connection detects it after its
+//! - If the peer's machine fails while a request is in flight, the connection detects it after its
 //!   [retries](crate::endpoint::ConnectionConfig::retry_count).
 //! - While the connection is idle, it does not detect the failure of a machine, unless it is
 //!   [kept alive](crate::endpoint::ConnectionConfig::keep_alive_interval).

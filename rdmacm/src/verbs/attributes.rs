@@ -39,7 +39,7 @@ use crate::engine::QpChange;
 /// ```
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[must_use = "it changes nothing by itself"]
+#[must_use = "attributes take effect only in `QueuePair::modify`"]
 pub struct QueuePairAttributes {
     attributes: ib_uverbs_qp_attr,
     /// Maximum send rate in kbit/s, for which the connection manager's attributes have no field.

@@ -470,8 +470,9 @@ pub struct Poller<'a> {
 impl Poller<'_> {
     /// Takes completions from the queue into `into` and returns their number.
     ///
-    /// Takes as many as there are, limited by the length of `into`. Makes no system call, except on
-    /// drivers that keep their queues in the kernel.
+    /// Takes as many as there are, limited by the length of `into`. Makes no system call, with two
+    /// exceptions: on drivers that keep their queues in the kernel, and on siw if the poll destroys
+    /// the private queue pair of [`request_notify`](CompletionQueue::request_notify).
     ///
     /// # Errors
     ///

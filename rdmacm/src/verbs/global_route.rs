@@ -177,7 +177,8 @@ impl DatagramSource {
         };
         let Some(header) = self.header else { return Ok(address) };
         if is_group(header.destination) {
-            let reason = "it came to a multicast group, not to an address of the port";
+            let reason =
+                "the datagram was sent to a multicast group, not to an address of the port";
             return Err(Error::invalid(OPERATION, subject(), reason));
         }
         let entries = context.gids(port)?;

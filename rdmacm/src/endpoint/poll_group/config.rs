@@ -149,6 +149,12 @@ impl PollGroupConfig {
     /// Each check is an RDMA write without bytes. `None` disables the checks.
     ///
     /// The check runs while the program waits in [`wait`](super::PollGroup::wait) or polls.
+    ///
+    /// # Driver notes
+    ///
+    /// On iWARP, a member of [`connect`](super::PollGroup::connect) without an interval posts up to 8 RDMA writes without
+    /// bytes, one every 100 ms. They make the peer's kernel process the first message, and end when a message of the peer
+    /// arrives. With an interval there are none, so the first message may wait for the first check.
     #[must_use]
     pub fn keep_alive_interval(mut self, interval: Option<Duration>) -> Self {
         self.keep_alive_interval = interval;

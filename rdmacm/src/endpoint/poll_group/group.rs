@@ -87,7 +87,9 @@ pub struct PollGroup {
     pub(super) starvation: Starvation,
     /// Events that the program has not got yet.
     pub(super) events: VecDeque<Event>,
-    /// The error that the next call returns, because the last one has returned events.
+    /// An error for the next call of `wait` or `poll`.
+    ///
+    /// The last call has returned events, or the error occurred while a member ended.
     pub(super) deferred_error: Option<Error>,
     /// Members that end with the next step.
     pub(super) ending: Vec<Member>,

@@ -94,7 +94,8 @@
 //! - A member has no reads, writes, atomics, exports or memory windows, and no SEND with invalidate: use a `Connection`
 //!   for them.
 //! - The thread of the group waits while the kernel destroys the queue pair and the id of a member. On iWARP,
-//!   connecting TCP and canceling an attempt delay all members (siw: up to about 10 s).
+//!   connecting TCP delays all members, by minutes if the peer's machine does not answer. So does canceling an attempt
+//!   (siw: up to about 10 s).
 //!
 //! # Driver notes
 //!

@@ -36,6 +36,8 @@ impl PollGroup {
     ///
     /// No event is lost by an error: the call returns the events that it has found, and the next call returns the error.
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed and all members have ended.
+    /// - [`ErrorKind::MalformedResponse`] if the device has stored a malformed completion. All members that have a queue
+    ///   pair end.
     /// - [`ErrorKind::NotOwner`] after a fork.
     /// - The errors of polling and arming the completion queues, and of reading the event channel.
     pub fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> Result<usize> {

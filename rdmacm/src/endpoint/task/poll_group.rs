@@ -17,8 +17,8 @@ use crate::error::Result;
 /// A [poll group](endpoint::poll_group) that belongs to a task.
 ///
 /// [`wait`](Self::wait) and the calls of [`get_mut`](Self::get_mut) issue kernel commands in the thread of the task, as
-/// [Costs](endpoint::poll_group#costs) describes. On iWARP, connecting TCP and aborting a member may delay the thread by
-/// about 10 s. Dropping the group destroys its kernel objects in that thread.
+/// [Costs](endpoint::poll_group#costs) describes. On iWARP, connecting TCP may delay the thread by minutes, and
+/// aborting a member by about 10 s. Dropping the group destroys its kernel objects in that thread.
 ///
 /// # Examples
 ///

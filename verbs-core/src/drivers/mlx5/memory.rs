@@ -175,7 +175,7 @@ impl Ring {
         }
         self.put(last, [0; 2]);
         let place = self.put_header(start, header);
-        // SAFETY: so many bytes follow until the end of the ring; the caller's bytes are not in the ring, to which nothing else
+        // SAFETY: at least as many bytes follow until the end of the ring; the caller's bytes are not in the ring, to which nothing else
         // has a reference; see `put` for other threads and devices.
         unsafe { copy(place, bytes) };
     }
@@ -198,7 +198,7 @@ impl Ring {
         self.put(start + length - 1, [0; 2]);
         let place = self.put_header(start, header);
         let (first, rest) = bytes.split_at(size - start - header.len());
-        // SAFETY: so many bytes follow until the end of the ring; otherwise as in `put_bytes`.
+        // SAFETY: at least as many bytes follow until the end of the ring; otherwise as in `put_bytes`.
         unsafe { copy(place, first) };
         // SAFETY: the ring has room for all bytes, as asserted, so it has room for the rest; otherwise as in `put_bytes`.
         unsafe { copy(self.unit(0).cast(), rest) };

@@ -227,7 +227,7 @@ unsafe fn put_block(register: NonNull<u64>, block: &Block<'_>) {
 unsafe fn put_block(register: NonNull<u64>, block: &Block<'_>) {
     dma::record(Event::Register);
     // SAFETY: the first instruction reads the block, which is valid for reads of all its words as long as it is borrowed. The
-    // second one writes to the register, which is valid for so many writes, as the caller promises; nothing reads it but the
+    // second one writes to the register, which is valid for writes of all its words, as the caller promises; nothing reads it but the
     // device. Both addresses are multiples of 8. All registers that change are named.
     unsafe {
         asm!(

@@ -187,7 +187,7 @@ struct SharedEntry {
 }
 
 impl SharedTable {
-    /// Creates the table of a queue with so many `entries`, and links the first `listed` of them.
+    /// Creates the table of a queue with `entries` entries, and links the first `listed` of them.
     pub(super) fn new(links: Links, entries: u32, listed: u32) -> Self {
         let index = |index: u32| u16::try_from(index).expect("there are at most 65536 entries");
         for at in 0..listed.saturating_sub(1) {

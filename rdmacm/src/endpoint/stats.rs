@@ -31,7 +31,7 @@ pub struct EndpointStats {
     pub messages_received: u64,
     /// Payload bytes of `messages_received`.
     pub bytes_received: u64,
-    /// Receive buffers that were posted again, after their messages were dropped or their requests have failed.
+    /// Receive buffers posted again, after their messages were dropped or their requests failed.
     pub receives_reposted: u64,
     /// RDMA writes posted.
     pub writes: u64,

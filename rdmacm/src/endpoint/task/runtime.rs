@@ -82,35 +82,29 @@ pub trait RegisteredFd: Debug + Send + Sync + 'static {
 /// A forked child has a copy of the runtime without its threads. A lock of the copy may stay locked, and its epoll
 /// instance is that of the parent.
 #[derive(Debug, Clone)]
-pub(super) struct ProcessRuntime {
-    runtime: Arc<dyn Runtime>,
-    process: Process,
-}
+pub(super) struct ProcessRuntime(ProcessPart<Arc<dyn Runtime>>);
 
 impl ProcessRuntime {
     pub(super) fn new(runtime: Arc<dyn Runtime>) -> Self {
-        Self { runtime, process: Process::current() }
+        Self(ProcessPart::new(runtime))
     }
 
     /// Makes the runtime watch `epoll`.
     pub(super) fn register(&self, epoll: Arc<Epoll>) -> io::Result<Registration> {
-        self.check_process()?;
-        self.runtime.register(Descriptor::new(epoll)).map(Registration::of)
+        self.0.get()?.register(Descriptor::new(epoll)).map(Registration::of)
     }
 
     /// Starts a timer that elapses at `deadline`.
     pub(super) fn start_timer(&self, deadline: Instant) -> io::Result<RuntimeTimer> {
-        self.check_process()?;
-        self.runtime.sleep_until(deadline).map(|sleep| RuntimeTimer(ProcessPart::new(sleep)))
+        self.0.get()?.sleep_until(deadline).map(|sleep| RuntimeTimer(ProcessPart::new(sleep)))
     }
 
     /// See [`Runtime::run_blocking`]. A forked child gets `work` back.
     pub(super) fn run_blocking(&self, work: BlockingWork) -> Result<(), BlockingWork> {
-        if self.process.is_current() { self.runtime.run_blocking(work) } else { Err(work) }
-    }
-
-    fn check_process(&self) -> io::Result<()> {
-        if self.process.is_current() { Ok(()) } else { Err(parent_runtime_error()) }
+        match self.0.get() {
+            Ok(runtime) => runtime.run_blocking(work),
+            Err(_) => Err(work),
+        }
     }
 }
 
@@ -119,10 +113,10 @@ fn parent_runtime_error() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, reason)
 }
 
-/// A part of a runtime, which a forked child neither uses nor drops: see [`ProcessRuntime`].
+/// A runtime or a part of it, which a forked child neither uses nor drops: see [`ProcessRuntime`].
 ///
 /// The child keeps the memory and the descriptors of the part until it ends.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct ProcessPart<T> {
     /// Absent only during the drop.
     part: Option<T>,
@@ -136,6 +130,12 @@ impl<T> ProcessPart<T> {
 
     fn is_owner(&self) -> bool {
         self.process.is_current()
+    }
+
+    /// Returns the part. A forked child gets an error.
+    fn get(&self) -> io::Result<&T> {
+        let part = self.part.as_ref().filter(|_| self.is_owner());
+        part.ok_or_else(parent_runtime_error)
     }
 }
 
@@ -166,9 +166,9 @@ impl Registration {
 
     /// See [`RegisteredFd::poll_readable`]. A forked child gets an error.
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &self.0.part {
-            Some(registered) if self.is_owner() => registered.poll_readable(cx),
-            _ => Poll::Ready(Err(parent_runtime_error())),
+        match self.0.get() {
+            Ok(registered) => registered.poll_readable(cx),
+            Err(error) => Poll::Ready(Err(error)),
         }
     }
 }

@@ -64,11 +64,12 @@ fn forked_child_uses_no_part_of_runtime() {
     let mut parts = Some((
         runtime.register(Arc::clone(&epoll)).expect("a registration"),
         runtime.start_timer(Instant::now()).expect("a timer"),
+        runtime,
     ));
     let mut context = Context::from_waker(Waker::noop());
     let before = USES.load(Ordering::Relaxed);
     let child_uses_none = in_child(|| {
-        let (registration, mut timer) = parts.take().expect("the parts");
+        let (registration, mut timer, runtime) = parts.take().expect("the parts");
         let is_refused = |error: Option<io::Error>| {
             error.is_some_and(|error| error.kind() == io::ErrorKind::Unsupported)
         };
@@ -78,10 +79,10 @@ fn forked_child_uses_no_part_of_runtime() {
         assert!(is_refused(runtime.register(epoll).err()));
         assert!(is_refused(runtime.start_timer(Instant::now()).err()));
         assert!(runtime.run_blocking(Box::new(|| {})).is_err());
-        drop((registration, timer));
+        drop((registration, timer, runtime));
         USES.load(Ordering::Relaxed) == before
     });
     assert!(child_uses_none);
     drop(parts);
-    assert_eq!(USES.load(Ordering::Relaxed), before + 2, "the parent drops both parts");
+    assert_eq!(USES.load(Ordering::Relaxed), before + 3, "the parent drops all parts");
 }

@@ -16,6 +16,7 @@ use zerocopy::IntoBytes;
 use super::Loopback;
 use crate::endpoint::core::EndReason;
 use crate::endpoint::shared::SharedState;
+use crate::endpoint::wait::WaitMode;
 use crate::endpoint::{Buffer, Message};
 use crate::error::{ErrorKind, Result};
 use crate::lock::ignore_poison;
@@ -156,6 +157,17 @@ fn messages_before_removal_are_received() {
     own.connection.shared.lock_here().state.on_device_removed();
     own.connection.flush().expect("all has been sent");
     assert_eq!(own.lengths_until_end(), ([5].into(), ErrorKind::DeviceRemoved(libc::ENODEV)));
+}
+
+/// The peer has not answered the end yet.
+#[test]
+fn messages_after_own_close_are_received() {
+    let own = loopback();
+    own.send(5);
+    // Only the end matters: the id has no device, so the command that notifies the peer fails.
+    own.connection.shared.finish(WaitMode::NonBlocking).expect_err("the id has no device");
+    assert_eq!(own.with_state(|locked| locked.state.core.end()), Some(EndReason::Local));
+    assert_eq!(own.lengths_until_end(), ([5].into(), ErrorKind::Disconnected));
 }
 
 /// After the removal of the device, no receive can be posted.

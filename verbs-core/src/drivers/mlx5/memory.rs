@@ -225,13 +225,13 @@ pub(super) const UNITS_PER_BLOCK: u32 = 4;
 pub(super) struct Block<'a>(NonNull<u64>, PhantomData<&'a Ring>);
 
 impl Block<'_> {
-    /// Returns the words, as they lie in memory.
+    /// Returns the address of the words.
+    ///
+    /// A ring that is not empty has whole blocks, so all of them are valid for reads as long as the ring is borrowed.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
-    pub(super) fn words(&self) -> &[u64; WORDS] {
-        // SAFETY: a ring that is not empty has whole blocks, which begin at multiples of 64 in it; only this side writes to the
-        // ring, which is borrowed.
-        unsafe { self.0.cast().as_ref() }
+    pub(super) fn words(&self) -> *const u64 {
+        self.0.as_ptr()
     }
 
     /// Returns the word `index`, as it lies in memory.

@@ -170,7 +170,9 @@ impl Register {
         }
         for block in 0..blocks {
             let block = ring.block(start + block * WORDS * WORD);
-            // SAFETY: the words are in the buffer, which has room for all blocks, as `ring` has compared.
+            // SAFETY: the words are in the buffer, which has room for all blocks, as `ring` has compared. The page is mapped as
+            // long as this register exists. `Slot::new` has checked that the buffers begin at multiples of 8, and a block has a
+            // multiple of 8 bytes.
             unsafe { put_block(register, &block) };
             // SAFETY: the address is within the page, or the end of it.
             register = unsafe { register.add(WORDS) };
@@ -233,7 +235,7 @@ unsafe fn put_block(register: NonNull<u64>, block: &Block<'_>) {
         asm!(
             "ld1 {{v0.2d, v1.2d, v2.2d, v3.2d}}, [{block}]",
             "st1 {{v0.2d, v1.2d, v2.2d, v3.2d}}, [{register}]",
-            block = in(reg) block.words().as_ptr(),
+            block = in(reg) block.words(),
             register = in(reg) register.as_ptr(),
             out("v0") _, out("v1") _, out("v2") _, out("v3") _,
             options(nostack, preserves_flags),

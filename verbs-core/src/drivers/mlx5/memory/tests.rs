@@ -30,6 +30,8 @@ fn bytes_are_padded_and_wrap() {
 fn addresses_name_ring_and_record() {
     let memory = QueueMemory::new([256, 64, 0]).expect("memory");
     let start = address(memory.mapping.start());
+    let places = memory.rings.each_ref().map(|ring| address(ring.base.pointer()));
+    assert_eq!(places, [start, start + 256, start + 320], "an empty ring is at the record");
     assert_eq!((memory.address(), memory.record.address()), (start, start + 320));
     memory.record.store(Word::Second, 0x0102_0304);
     assert_eq!(

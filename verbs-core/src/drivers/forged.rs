@@ -58,6 +58,10 @@ pub struct Device {
     pub is_malformed: bool,
     /// The index of the completion queue of which each poll is refused with ENOMEM.
     pub failing_queue: Option<usize>,
+    /// A completion that the next poll of a queue puts into another one, which has the index.
+    ///
+    /// So it arrives after a poll of the other queue has found nothing.
+    pub arrives_meanwhile: Option<(usize, Completion)>,
 }
 
 impl Forged {
@@ -175,6 +179,10 @@ impl CqOps for ForgedCqRing {
         }
         if device.failing_queue == Some(self.1) {
             return Err(PollError::Command(CommandError::Os(nix::errno::Errno::ENOMEM)));
+        }
+        if let Some((queue, completion)) = device.arrives_meanwhile.take_if(|(to, _)| *to != self.1)
+        {
+            device.completions[queue].push_back(completion);
         }
         let waiting = &mut device.completions[self.1];
         let count = into.len().min(waiting.len());

@@ -55,8 +55,14 @@ impl PollGroup {
     /// all the same.
     pub(super) fn poll_completions(&mut self) -> Result<()> {
         let mut batch = Batch::default();
-        let received = self.poll_queue(Queue::Receive, &mut batch);
+        let mut received = self.poll_queue(Queue::Receive, &mut batch);
+        let ending = self.ending.len();
         let sent = self.poll_queue(Queue::Send, &mut batch);
+        if self.ending.len() > ending {
+            // A failed send has ended a member. The next poll would not find it for a message that arrived before.
+            let polled = self.poll_queue(Queue::Receive, &mut batch);
+            received = received.and(polled);
+        }
         let posted = self.post_receives();
         received.and(sent).and(posted)
     }
@@ -111,8 +117,9 @@ impl PollGroup {
         }
         // The messages that the program has dropped no longer count as held. The last poll may have promised that the next
         // returned buffer makes the descriptor readable.
-        let has_returned = self.take_returned(true)?;
-        self.returns.wake_if(has_returned);
+        let taken = self.take_returned(true);
+        self.returns.wake_if(!matches!(taken, Ok(false)));
+        taken?;
         self.poll_completions()?;
         self.has_late_completions = false;
         Ok(())
@@ -131,9 +138,6 @@ impl PollGroup {
         if !completion.is_success() {
             // The core needs no memory to see why the receive has failed.
             shared.unposted.push(memory);
-        } else if link.is_ending {
-            shared.unposted.push(memory);
-            return Ok(());
         } else if link.held >= config.max_held {
             // The member would take the buffers of others.
             shared.unposted.push(memory);

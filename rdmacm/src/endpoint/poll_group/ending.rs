@@ -1,5 +1,7 @@
 //! Members that end: by the peer, by the program, or by a failure.
 
+use std::mem;
+
 use super::event::{Event, MemberEnd};
 use super::group::PollGroup;
 use super::link::{Link, MissingResource, Phase};
@@ -102,8 +104,11 @@ impl PollGroup {
 
     /// Handles the removal of the device, which ends all members.
     pub(super) fn on_device_removed(&mut self) {
-        let Self { members, ending, is_removed, .. } = self;
-        *is_removed = true;
+        if !mem::replace(&mut self.is_removed, true) {
+            // Messages that have arrived come first. The removal is the error.
+            let _ = self.poll_completions();
+        }
+        let Self { members, ending, .. } = self;
         for (member, link) in members.iter_mut() {
             link.core.on_device_removed();
             link.mark_ending(member, ending);
@@ -153,7 +158,7 @@ impl PollGroup {
                 let (_, result) = self.read_events();
                 read = read.and(result);
             }
-            for member in std::mem::take(&mut self.ending) {
+            for member in mem::take(&mut self.ending) {
                 self.finish(member);
             }
         }

@@ -55,9 +55,11 @@ impl PollGroup {
         self.check_device(&id)?;
         self.reserve_completions()?;
         id.migrate(&self.channel)?;
-        self.poll_late_completions()?;
-        let qp = self.create_qp(&id)?;
+        let polled = self.poll_late_completions();
+        // The poll may have ended members, or freed buffers, even if it has failed.
         self.wake_for_progress();
+        polled?;
+        let qp = self.create_qp(&id)?;
         let attempt = Attempt {
             connect_attempt: None,
             private_data: param.private_data,

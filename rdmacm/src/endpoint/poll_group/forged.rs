@@ -86,11 +86,12 @@ impl ForgedGroup {
     ) -> Result<Member> {
         let Self { group, device, .. } = self;
         device.device().next_number = number;
-        group.poll_late_completions()?;
+        let polled = group.poll_late_completions();
+        group.wake_for_progress();
+        polled?;
         let id = CmId::new(&group.channel, PortSpace::Tcp)?;
         let qp = QueuePair::new(&group.resources.pd, &group.qp_init())?;
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS))?;
-        group.wake_for_progress();
         let deadline = is_late.then(Instant::now);
         let attempt = Attempt {
             connect_attempt: None,
@@ -132,22 +133,34 @@ impl ForgedGroup {
     /// Completes the oldest receive, as one of the queue pair with this number.
     #[cfg(test)]
     pub(super) fn complete_receive(&mut self, qp_num: u32, status: WcStatus) {
+        let completion = self.take_receive(qp_num, status);
+        self.device.device().completions[0].push_back(completion);
+    }
+
+    /// Completes the oldest receive, as one of the queue pair with this number, after the next poll of the queue for receives.
+    #[cfg(test)]
+    pub(super) fn complete_receive_meanwhile(&mut self, qp_num: u32) {
+        let completion = self.take_receive(qp_num, WcStatus::IB_WC_SUCCESS);
+        self.device.device().arrives_meanwhile = Some((0, completion));
+    }
+
+    #[cfg(test)]
+    fn take_receive(&mut self, qp_num: u32, status: WcStatus) -> Completion {
         let mut device = self.device.device();
         let is_receive = |request: &Request| request.qp_num.is_none();
         let place = device.requests.iter().position(is_receive).expect("a posted receive");
         let wr_id = device.requests.remove(place).wr_id.into();
-        let completion = ib_uverbs_wc { wr_id, qp_num, status, ..ib_uverbs_wc::default() };
-        device.completions[0].push_back(Completion(completion));
+        Completion(ib_uverbs_wc { wr_id, qp_num, status, ..ib_uverbs_wc::default() })
     }
 
     /// Completes all sends of the queue pair with this number.
     #[cfg(test)]
-    pub(super) fn complete_sends(&mut self, qp_num: u32) {
+    pub(super) fn complete_sends(&mut self, qp_num: u32, status: WcStatus) {
         let device = &mut *self.device.device();
         let is_send = |request: &mut Request| request.qp_num == Some(qp_num);
         for Request { wr_id, .. } in device.requests.extract_if(.., is_send) {
             let completion =
-                ib_uverbs_wc { wr_id: wr_id.into(), qp_num, ..ib_uverbs_wc::default() };
+                ib_uverbs_wc { wr_id: wr_id.into(), qp_num, status, ..ib_uverbs_wc::default() };
             device.completions[1].push_back(Completion(completion));
         }
     }

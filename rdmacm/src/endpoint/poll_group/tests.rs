@@ -4,8 +4,9 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::forged::{DEVICE_REMOVAL, DISCONNECTED, ESTABLISHED, ForgedGroup};
 use super::{Event, Member, MemberEnd, PollGroupConfig, SendBuffer};
@@ -14,6 +15,8 @@ use crate::endpoint::task;
 use crate::endpoint::task::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};
 use crate::error::ErrorKind;
 use crate::verbs::WcStatus;
+
+const LONG: Duration = Duration::from_secs(60);
 
 /// Returns a group with `N` established members and as many send buffers, two of which one member may use.
 fn group_with_members<const N: usize>() -> (ForgedGroup, [Member; N]) {
@@ -196,6 +199,56 @@ fn removal_during_attempt_concerns_group() {
     assert_eq!(poll_error(&mut forged), ErrorKind::DeviceRemoved(libc::ENODEV));
 }
 
+/// A call on the same device has learned of the removal before the group has polled the message.
+#[test]
+fn message_before_removal_is_delivered() {
+    for is_reported_to_group in [false, true] {
+        let (mut forged, [member]) = group_with_members();
+        forged.complete_receive(1, WcStatus::IB_WC_SUCCESS);
+        // The group cannot post the buffer of this message again.
+        drop(poll(&mut forged));
+        forged.complete_receive(1, WcStatus::IB_WC_SUCCESS);
+        if is_reported_to_group {
+            forged.deliver(member, DEVICE_REMOVAL, 0).expect("deliver");
+        } else {
+            forged.group.resources.pd.context().mark_removed();
+        }
+        let events = poll(&mut forged);
+        assert!(
+            matches!(events[..], [Event::Message(..), Event::Ended(_, MemberEnd::Failed(_))]),
+            "{events:?}"
+        );
+    }
+}
+
+/// The message arrives after the queue for receives was polled, and before the one for sends.
+#[test]
+fn message_before_failed_send_is_delivered() {
+    let (mut forged, [member]) = group_with_members();
+    forged.group.post_bytes(member, b"lost").expect("post");
+    forged.complete_receive_meanwhile(1);
+    forged.complete_sends(1, WcStatus::IB_WC_RETRY_EXC_ERR);
+    let events = poll(&mut forged);
+    assert!(
+        matches!(events[..], [Event::Message(..), Event::Ended(_, MemberEnd::Failed(_))]),
+        "{events:?}"
+    );
+}
+
+/// An event loop has polled before, and no event of the kernel follows.
+#[test]
+fn ends_during_refused_addition_wake_group() {
+    let (mut forged, [ended, left]) = group_with_members();
+    forged.group.abort(ended).expect("abort");
+    assert_eq!(poll_until_idle(&mut forged).len(), 1);
+    forged.device.device().is_malformed = true;
+    let error = forged.accept(3, false, false).expect_err("the addition should fail");
+    assert!(matches!(error.kind(), ErrorKind::MalformedResponse(_)), "{error}");
+    assert!(forged.is_readable(), "an event loop should poll");
+    let events = poll_until_idle(&mut forged);
+    assert!(matches!(events[..], [Event::Ended(found, _)] if found == left), "{events:?}");
+}
+
 /// The program has dropped the first message, but the group has not taken the buffer back.
 #[test]
 fn dropped_message_is_not_held_when_member_is_added() {
@@ -232,10 +285,10 @@ fn free_buffer_is_offered_once() {
 #[test]
 fn completions_of_ended_members_fit() {
     let config = PollGroupConfig::new().send_buffers(2).send_buffers_per_member(2);
-    let (mut forged, members) = group_with_config::<3>(&config.initial_members(3));
+    let (mut forged, members) = group_with_config::<6>(&config.initial_members(3));
     for (number, member) in (1..).zip(members) {
         (0..2).for_each(|_| forged.group.post_bytes(member, b"full").expect("post"));
-        forged.complete_sends(number);
+        forged.complete_sends(number, WcStatus::IB_WC_SUCCESS);
         let waiting = forged.device.device().completions[1].len();
         let capacity = forged.group.resources.send_cq.capacity();
         assert!(waiting <= capacity as usize, "{waiting} completions in a queue for {capacity}");
@@ -249,18 +302,20 @@ fn message_after_flush_is_included() {
     forged.group.flush(member).expect("flush");
     forged.group.post_bytes(member, b"later").expect("post");
     assert_eq!(poll_until_idle(&mut forged).len(), 0);
-    forged.complete_sends(1);
+    forged.complete_sends(1, WcStatus::IB_WC_SUCCESS);
     let events = poll(&mut forged);
     assert!(matches!(events[..], [Event::Sent(found)] if found == member), "{events:?}");
 }
 
 /// A runtime whose descriptors are readable at any time, as the contract of a runtime permits.
-#[derive(Debug)]
-struct AlwaysReadable;
+///
+/// It counts how often a task has asked.
+#[derive(Debug, Default)]
+struct AlwaysReadable(Arc<AtomicU32>);
 
 impl Runtime for AlwaysReadable {
     fn register(&self, _: Descriptor) -> io::Result<Box<dyn RegisteredFd>> {
-        Ok(Box::new(Self))
+        Ok(Box::new(Self(Arc::clone(&self.0))))
     }
 
     fn sleep_until(&self, _: Instant) -> io::Result<Sleep> {
@@ -274,6 +329,8 @@ impl Runtime for AlwaysReadable {
 
 impl RegisteredFd for AlwaysReadable {
     fn poll_readable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let asked = self.0.fetch_add(1, Ordering::Relaxed);
+        assert!(asked < 10_000, "the task should let others run");
         Poll::Ready(Ok(()))
     }
 }
@@ -282,7 +339,7 @@ impl RegisteredFd for AlwaysReadable {
 fn task_without_events_lets_others_run() {
     let (forged, [_]) = group_with_members();
     let (group, _kernel) = forged.into_parts();
-    let runtime = Arc::new(AlwaysReadable);
+    let runtime = Arc::new(AlwaysReadable::default());
     let mut group = task::PollGroup::from_blocking_with(group, runtime).expect("watch");
     let mut events = Vec::new();
     let mut context = Context::from_waker(Waker::noop());
@@ -296,8 +353,9 @@ fn attempt_times_out_although_events_cannot_be_read() {
     let mut forged = ForgedGroup::new(Capabilities::default(), &config);
     let member = forged.accept(1, false, true).expect("accept");
     forged.break_commands();
-    let mut events = Vec::new();
+    let (mut events, begin) = (Vec::new(), Instant::now());
     while events.is_empty() {
+        assert!(begin.elapsed() < LONG, "the attempt should time out");
         // The broken channel makes the descriptor readable at any time.
         assert!(forged.is_readable());
         let polled = forged.group.poll(&mut events);

@@ -156,6 +156,23 @@ fn unmapped_register_page_is_reported() {
     use_device().expect("the pages should be enough");
 }
 
+/// CREATE_CQ has 16 bits for the number of a register page that the program has allocated.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn large_page_number_selects_static_registers() {
+    promised_device(roce_name());
+    let before = objects();
+    let _dynamic = CardParameter::set("dynamic", "Y");
+    let _first = CardParameter::set("first_page", "70000");
+    use_device().expect("the kernel should choose the registers");
+    assert_eq!(objects(), before);
+    // Static registers need 8 pages, and dynamic ones need 2.
+    let _most = CardParameter::set("register_pages", "7");
+    let error = use_device().expect_err("a page should be missing").to_string();
+    assert!(error.starts_with("cannot map the registers of "), "{error}");
+    assert_eq!(objects(), before);
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn impossible_answer_is_reported() {

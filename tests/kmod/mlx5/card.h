@@ -219,7 +219,7 @@ extern struct list_head card_qp_list, card_cq_list, card_members;
 extern struct card_device *card_devices[CARD_DEVICES];
 extern int card_trace, card_strict, card_max_cqe_version;
 extern bool card_dynamic;
-extern uint card_request_length, card_answer_length, card_register_size, card_register_pages;
+extern uint card_request_length, card_answer_length, card_register_size, card_register_pages, card_first_page;
 extern atomic_t card_stat[8];
 enum { CARD_WQES, CARD_CQES, CARD_BLUEFLAME, CARD_DOORBELL, CARD_UNRUNG, CARD_EVENTS, CARD_BAD, CARD_MADS };
 

@@ -41,6 +41,9 @@ MODULE_PARM_DESC(register_size, "bytes of a register for sends in new contexts, 
 uint card_register_pages = ~0U;
 module_param_named(register_pages, card_register_pages, uint, 0600);
 MODULE_PARM_DESC(register_pages, "maximum number of register pages that a context can map");
+uint card_first_page = 1;
+module_param_named(first_page, card_first_page, uint, 0600);
+MODULE_PARM_DESC(first_page, "smallest number of a new register page that a program allocates");
 
 static bool card_complains = true;
 module_param_named(complains, card_complains, bool, 0600);

@@ -64,7 +64,7 @@ static struct card_uar *card_uar_new(struct ib_ucontext *context)
 		return ERR_PTR(err);
 	uar->registers = card_registers_new(owner->register_size);
 	if (uar->registers)
-		err = xa_alloc(&card_uars, &uar->id, uar, XA_LIMIT(1, 0xffff), GFP_KERNEL);
+		err = xa_alloc(&card_uars, &uar->id, uar, XA_LIMIT(card_first_page, card_first_page + 0xffff), GFP_KERNEL);
 	if (!err) {
 		err = rdma_user_mmap_entry_insert(context, &uar->entry, PAGE_SIZE);
 		if (err)

@@ -60,7 +60,10 @@ pub trait BuiltIn: Driver {
     fn supports(device: &DeviceInfo, file: &UverbsFile) -> bool;
 
     /// Makes `file` a context of the device. `IB_USER_VERBS_CMD_GET_CONTEXT`.
-    fn open(device: &DeviceInfo, file: &UverbsFile) -> Result<(Self, Opened), CreateError>;
+    ///
+    /// A file can be a context only once. A driver that needs a second attempt [opens the node
+    /// again](UverbsFile::reopen), and replaces `file`.
+    fn open(device: &DeviceInfo, file: &mut UverbsFile) -> Result<(Self, Opened), CreateError>;
 }
 
 /// The driver of an open device.

@@ -491,10 +491,10 @@ drivers! {
 
 impl AnyDriver {
     /// Makes `file` a context of `device`, by the first driver that supports the device.
-    pub fn open(device: &DeviceInfo, file: &UverbsFile) -> Result<(Self, Opened), CreateError> {
+    pub fn open(device: &DeviceInfo, file: &mut UverbsFile) -> Result<(Self, Opened), CreateError> {
         fn open<D: BuiltIn>(
             device: &DeviceInfo,
-            file: &UverbsFile,
+            file: &mut UverbsFile,
             any: fn(D) -> AnyDriver,
         ) -> Option<Result<(AnyDriver, Opened), CreateError>> {
             let opened = D::supports(device, file).then(|| D::open(device, file))?;

@@ -60,7 +60,7 @@ impl BuiltIn for Generic {
         file.offers(IB_USER_VERBS_CMD_POLL_CQ)
     }
 
-    fn open(device: &DeviceInfo, file: &UverbsFile) -> Result<(Self, Opened), CreateError> {
+    fn open(device: &DeviceInfo, file: &mut UverbsFile) -> Result<(Self, Opened), CreateError> {
         let is_rdmavt = matches!(
             device.driver,
             Some(rdma_driver_id::RDMA_DRIVER_HFI1 | rdma_driver_id::RDMA_DRIVER_QIB)

@@ -30,7 +30,7 @@ impl BuiltIn for Unknown {
         true
     }
 
-    fn open(_: &DeviceInfo, file: &UverbsFile) -> Result<(Self, Opened), CreateError> {
+    fn open(_: &DeviceInfo, file: &mut UverbsFile) -> Result<(Self, Opened), CreateError> {
         match get_context::<()>(file) {
             Ok(opened) => Ok((Self, opened)),
             // Drivers that expect a driver-specific part of a request or a response.

@@ -18,8 +18,8 @@ pub struct DeviceContext {
 
 impl DeviceContext {
     /// Makes `file` a context of `device`.
-    pub fn open(file: UverbsFile, device: &DeviceInfo) -> Result<(Self, Opened), CreateError> {
-        let (driver, opened) = AnyDriver::open(device, &file)?;
+    pub fn open(mut file: UverbsFile, device: &DeviceInfo) -> Result<(Self, Opened), CreateError> {
+        let (driver, opened) = AnyDriver::open(device, &mut file)?;
         Ok((Self::new(file, driver), opened))
     }
 

@@ -82,6 +82,16 @@ pub struct UverbsFile {
     fd: OwnedFd,
     process: Process,
     driver: rdma_driver_id,
+    /// The node that was opened; an empty path in tests without a device.
+    node: Node,
+}
+
+/// A device node.
+#[derive(Debug, Default)]
+struct Node {
+    path: Box<str>,
+    /// The device number that the node must have, if it is known.
+    number: Option<u64>,
 }
 
 #[cfg(any(test, fuzzing, feature = "null"))]
@@ -95,7 +105,7 @@ impl UverbsFile {
         let null =
             std::fs::File::options().read(true).write(true).open("/dev/null").expect("/dev/null");
         let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
-        Self { fd: null.into(), process: Process::current(), driver }
+        Self { fd: null.into(), process: Process::current(), driver, node: Node::default() }
     }
 }
 
@@ -105,7 +115,13 @@ impl UverbsFile {
     /// `driver` is that of the device.
     pub fn open(path: &str, dev: Option<u64>, driver: rdma_driver_id) -> Result<Self, NodeFailure> {
         let fd = open_node(path, dev)?;
-        Ok(Self { fd, process: Process::current(), driver })
+        let node = Node { path: path.into(), number: dev };
+        Ok(Self { fd, process: Process::current(), driver, node })
+    }
+
+    /// Opens the node again, for another context.
+    pub fn reopen(&self) -> Result<Self, NodeFailure> {
+        Self::open(&self.node.path, self.node.number, self.driver)
     }
 
     /// Returns `true` if commands and rings may be used.

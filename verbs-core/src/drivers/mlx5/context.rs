@@ -17,6 +17,7 @@ use super::registers::{MAX_REGISTERS, RegisterFacts, Registers, registers_per_pa
 use super::table::UserIndices;
 use crate::driver::{CommandContext, CreateError, Opened};
 use crate::sys::command::CommandError;
+use crate::sys::node::NodeFailure;
 use crate::sys::uverbs::UverbsFile;
 
 /// The smallest number of registers that the driver requests.
@@ -91,9 +92,34 @@ pub(super) struct Facts {
 }
 
 /// Opens the device of `file`.
-pub(super) fn open(file: &UverbsFile) -> Result<(Facts, Opened), CreateError> {
+///
+/// If the device has so many register pages that CREATE_CQ cannot name a dynamic one, this opens the node again and takes
+/// static registers, which the kernel names.
+pub(super) fn open(file: &mut UverbsFile) -> Result<(Facts, Opened), CreateError> {
     let choices = Choices::from_environment();
-    let lib_caps = mlx5_lib_caps::MLX5_LIB_CAP_4K_UAR | mlx5_lib_caps::MLX5_LIB_CAP_DYN_UAR;
+    if let Some(opened) = open_with(choices, file, mlx5_lib_caps::MLX5_LIB_CAP_DYN_UAR)? {
+        return Ok(opened);
+    }
+    *file = file.reopen().map_err(|failure| {
+        CreateError::Command(CommandError::Os(match failure {
+            NodeFailure::Os(errno) => errno,
+            // Another device has got the node meanwhile.
+            NodeFailure::OtherFile => Errno::ENODEV,
+        }))
+    })?;
+    // The kernel offers dynamic registers only to a library that can use them.
+    open_with(choices, file, mlx5_lib_caps::empty())?.ok_or(CreateError::Map(Errno::EPROTO))
+}
+
+/// Makes `file` a context, for a library with the features `lib_caps`.
+///
+/// Returns `None` if the registers of the context are in a page that CREATE_CQ cannot name.
+fn open_with(
+    choices: Choices,
+    file: &UverbsFile,
+    lib_caps: mlx5_lib_caps,
+) -> Result<Option<(Facts, Opened)>, CreateError> {
+    let lib_caps = mlx5_lib_caps::MLX5_LIB_CAP_4K_UAR | lib_caps;
     let request = mlx5_ib_alloc_ucontext_req_v2 {
         total_num_bfregs: choices.registers,
         num_low_latency_bfregs: choices.dedicated,
@@ -103,15 +129,17 @@ pub(super) fn open(file: &UverbsFile) -> Result<(Facts, Opened), CreateError> {
     };
     let (opened, response) = get_context(file, &request)?;
     let facts = facts(choices, &response, |facts| Registers::map(file, facts))?;
-    Ok((facts, opened))
+    Ok(facts.map(|facts| (facts, opened)))
 }
 
 /// Returns the facts in the answer of GET_CONTEXT. `map` maps the registers.
+///
+/// Returns `None` if `map` does.
 pub(super) fn facts(
     choices: Choices,
     response: &mlx5_ib_alloc_ucontext_resp,
-    map: impl FnOnce(RegisterFacts) -> Result<Registers, CreateError>,
-) -> Result<Facts, CreateError> {
+    map: impl FnOnce(RegisterFacts) -> Result<Option<Registers>, CreateError>,
+) -> Result<Option<Facts>, CreateError> {
     if response.cqe_version > 1 {
         return Err(CreateError::Unsupported(
             "completion queue entries of a version above 1 by mlx5",
@@ -126,7 +154,7 @@ pub(super) fn facts(
         per_kernel_page: response.num_uars_per_page.max(1),
         copies_nothing: choices.copies_nothing,
     };
-    let registers = map(facts)?;
+    let Some(registers) = map(facts)? else { return Ok(None) };
     let supports = |command| response.cmds_supp_uhw.contains(command);
     let limits = Limits {
         send_entry: response.max_sq_desc_sz.into(),
@@ -135,7 +163,7 @@ pub(super) fn facts(
         receives: response.max_recv_wr,
         shared_receives: response.max_srq_recv_wr,
     };
-    Ok(Facts {
+    Ok(Some(Facts {
         limits: limits.clamped(),
         registers: Arc::new(registers),
         copies_inline_only: choices.copies_inline_only,
@@ -145,7 +173,7 @@ pub(super) fn facts(
         has_ece: response
             .comp_mask
             .contains(mlx5_ib_alloc_ucontext_resp_mask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE),
-    })
+    }))
 }
 
 /// Asks the kernel for the link layer of `port`.

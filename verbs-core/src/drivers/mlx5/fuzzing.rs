@@ -103,9 +103,9 @@ pub fn context(bytes: &[u8]) {
     };
     let map = |facts: RegisterFacts| match facts.total {
         0 => Registers::dynamic(facts, allocate),
-        _ => Registers::map_static(facts, page).map_err(CreateError::Map),
+        _ => Registers::map_static(facts, page).map(Some).map_err(CreateError::Map),
     };
-    let Ok(facts) = facts(choices, &response, map) else { return };
+    let Ok(Some(facts)) = facts(choices, &response, map) else { return };
     let memory = QueueMemory::new([4096]).expect("memory");
     let [ring] = &memory.rings;
     while !input.is_empty() {

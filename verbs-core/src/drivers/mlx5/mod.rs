@@ -77,7 +77,7 @@ impl BuiltIn for Mlx5 {
         device.is(rdma_driver_id::RDMA_DRIVER_MLX5, MLX5_IB_UVERBS_ABI_VERSION)
     }
 
-    fn open(_: &DeviceInfo, file: &UverbsFile) -> Result<(Self, Opened), CreateError> {
+    fn open(_: &DeviceInfo, file: &mut UverbsFile) -> Result<(Self, Opened), CreateError> {
         let (facts, opened) = context::open(file)?;
         let (link_layers, shared_tables) = (Mutex::default(), Mutex::default());
         Ok((Self { facts, link_layers, shared_tables }, opened))

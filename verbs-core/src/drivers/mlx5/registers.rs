@@ -142,12 +142,17 @@ impl Registers {
 
 impl Registers {
     /// Maps the registers of a context: all static ones, or the first page of dynamic ones.
-    pub(super) fn map(file: &UverbsFile, facts: RegisterFacts) -> Result<Self, CreateError> {
+    ///
+    /// Returns `None` if [`dynamic`](Self::dynamic) does.
+    pub(super) fn map(
+        file: &UverbsFile,
+        facts: RegisterFacts,
+    ) -> Result<Option<Self>, CreateError> {
         match facts.total {
             0 => Self::dynamic(facts, |kind| allocate(file, kind)),
             _ => {
                 let map = |offset, length| Mapping::registers(file, offset, length);
-                Self::map_static(facts, map).map_err(CreateError::Map)
+                Self::map_static(facts, map).map(Some).map_err(CreateError::Map)
             }
         }
     }
@@ -194,22 +199,20 @@ impl Registers {
     }
 
     /// Takes dynamic registers, in pages that `allocate` makes.
+    ///
+    /// Returns `None` if the number of the first page is above 65,535, which CREATE_CQ cannot name.
     pub(super) fn dynamic(
         facts: RegisterFacts,
         allocate: impl FnOnce(PageKind) -> Result<Page, CreateError>,
-    ) -> Result<Self, CreateError> {
+    ) -> Result<Option<Self>, CreateError> {
         facts.check().map_err(CreateError::Map)?;
         let Page { mapping, number } =
             allocate(mlx5_ib_uapi_uar_alloc_type::MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)?;
-        let Ok(arming_page) = u16::try_from(number) else {
-            let what =
-                "a page of registers whose number is above 65535, which CREATE_CQ cannot name";
-            return Err(CreateError::Unsupported(what));
-        };
+        let Ok(arming_page) = u16::try_from(number) else { return Ok(None) };
         let slot = facts.slot(&mapping, 0, Use::Plain).map_err(CreateError::Map)?;
         let plain = PagedSlot { slot, page: number };
         let source = Source::Dynamic(Dynamic { plain, arming_page, allocated: Mutex::default() });
-        Ok(Self { facts, arms: Some(mapping), source })
+        Ok(Some(Self { facts, arms: Some(mapping), source }))
     }
 
     /// Returns the number of the page that arms a completion queue, for its creation, or `None` if registers are static.

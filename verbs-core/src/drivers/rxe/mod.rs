@@ -50,7 +50,7 @@ impl BuiltIn for Rxe {
         device.is(rdma_driver_id::RDMA_DRIVER_RXE, 2)
     }
 
-    fn open(_: &DeviceInfo, file: &UverbsFile) -> Result<(Self, Opened), CreateError> {
+    fn open(_: &DeviceInfo, file: &mut UverbsFile) -> Result<(Self, Opened), CreateError> {
         Ok((Self, get_context::<()>(file)?))
     }
 }

@@ -68,7 +68,7 @@ impl BuiltIn for Siw {
         device.is(rdma_driver_id::RDMA_DRIVER_SIW, 1)
     }
 
-    fn open(_: &DeviceInfo, file: &UverbsFile) -> Result<(Self, Opened), CreateError> {
+    fn open(_: &DeviceInfo, file: &mut UverbsFile) -> Result<(Self, Opened), CreateError> {
         Ok((Self, get_context::<siw_uresp_alloc_ctx>(file)?))
     }
 }

@@ -12,7 +12,7 @@ use verbs_abi::{
     IB_USER_VERBS_CMD_FLAG_EXTENDED, ib_uverbs_cmd_hdr, ib_uverbs_ex_cmd_hdr, rdma_driver_id,
 };
 
-use super::{HEADER, HEADERS, UverbsFile};
+use super::{HEADER, HEADERS, Node, UverbsFile};
 use crate::sys::process::Process;
 
 /// The commands that were written to a [recording file](UverbsFile::recording), and the means to refuse further ones.
@@ -35,7 +35,7 @@ impl UverbsFile {
         fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND)).expect("append");
         let fd = OwnedFd::from(file.try_clone().expect("a descriptor"));
         let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
-        (Self { fd, process: Process::current(), driver }, Recorder { file })
+        (Self { fd, process: Process::current(), driver, node: Node::default() }, Recorder { file })
     }
 
     /// Opens a file that accepts every command, answers none, and writes them to the returned socket.
@@ -48,7 +48,15 @@ impl UverbsFile {
     pub fn on_socket() -> (Self, UnixStream) {
         let (commands, kernel) = UnixStream::pair().expect("a pair of sockets");
         let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
-        (Self { fd: commands.into(), process: Process::current(), driver }, kernel)
+        (
+            Self {
+                fd: commands.into(),
+                process: Process::current(),
+                driver,
+                node: Node::default(),
+            },
+            kernel,
+        )
     }
 }
 

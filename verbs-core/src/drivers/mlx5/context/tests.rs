@@ -15,9 +15,10 @@ fn completion_version_above_1_is_refused() {
         let response =
             mlx5_ib_alloc_ucontext_resp { cqe_version, ..mlx5_ib_alloc_ucontext_resp::default() };
         let map = |_| Err(CreateError::Map(Errno::ENOMEM));
-        let absent = |_| Ok(Arc::into_inner(Registers::absent()).expect("one reference"));
+        let absent = |_| Ok(Some(Arc::into_inner(Registers::absent()).expect("one reference")));
         let refused = facts(choices, &response, map).map(drop);
-        (facts(choices, &response, absent).map(|facts| facts.user_indices.is_some()), refused)
+        let facts = facts(choices, &response, absent).map(|facts| facts.expect("registers"));
+        (facts.map(|facts| facts.user_indices.is_some()), refused)
     };
     let no_memory = Err(CreateError::Map(Errno::ENOMEM));
     assert_eq!(facts_of(0), (Ok(false), no_memory));

@@ -17,6 +17,11 @@ fn page(number: u32) -> Result<Page, CreateError> {
     Ok(Page { mapping: Arc::new(mapping), number })
 }
 
+/// Returns dynamic registers with a first page that has a small number.
+fn dynamic(facts: RegisterFacts, first: Result<Page, CreateError>) -> Registers {
+    Registers::dynamic(facts, |_| first).expect("registers").expect("a small number")
+}
+
 fn no_page(_: PageKind) -> Result<Page, CreateError> {
     Err(CreateError::Map(Errno::ENOSPC))
 }
@@ -28,7 +33,7 @@ fn chosen(registers: &Registers, page: Result<Page, CreateError>) -> (u32, Regis
 
 #[test]
 fn dynamic_registers_are_dedicated_before_shared() {
-    let registers = Registers::dynamic(FACTS, |_| page(9)).expect("registers");
+    let registers = dynamic(FACTS, page(9));
     assert_eq!(registers.arming_page(), Some(9));
     let mut used: Vec<_> = (0..4).map(|number| chosen(&registers, page(number))).collect();
     assert_eq!(used.iter().map(|(page, _)| *page).collect::<Vec<_>>(), [0, 0, 2, 2]);
@@ -52,7 +57,7 @@ fn queue_pair_without_page_is_refused() {
     let refused = |registers: &Registers| {
         matches!(registers.choose(no_page), Err(CreateError::Map(Errno::ENOSPC)))
     };
-    let registers = Registers::dynamic(FACTS, |_| page(9)).expect("registers");
+    let registers = dynamic(FACTS, page(9));
     assert!(refused(&registers));
     // A dedicated register of one queue pair is not given to another one.
     let _used = [(); 2].map(|()| chosen(&registers, page(1)));
@@ -75,7 +80,7 @@ fn queue_pairs_without_copies_use_arming_page() {
     for facts in
         [RegisterFacts { copies_nothing: true, ..FACTS }, RegisterFacts { size: 0, ..FACTS }]
     {
-        let registers = Registers::dynamic(facts, |_| page(9)).expect("registers");
+        let registers = dynamic(facts, page(9));
         let (page, register) = chosen(&registers, no_page(PageKind::default()));
         assert_eq!((page, register.is_shared()), (9, false));
     }
@@ -89,8 +94,7 @@ fn short_page_and_unknown_register_are_refused() {
     };
     let refused = |registers| matches!(registers, Err(CreateError::Map(Errno::EPROTO)));
     assert!(refused(Registers::dynamic(FACTS, short).map(drop)));
-    let unnamed = Registers::dynamic(FACTS, |_| page(1 << 16));
-    assert!(matches!(unnamed, Err(CreateError::Unsupported(_))));
+    assert!(matches!(Registers::dynamic(FACTS, |_| page(1 << 16)), Ok(None)));
     let facts = RegisterFacts { total: 16, ..FACTS };
     let map = |_, length| Mapping::private(length);
     let registers = Registers::map_static(facts, map).expect("registers");
@@ -212,7 +216,7 @@ fn registers_of_page_do_not_overlap() {
 fn arming_is_stored_in_first_page() {
     let page = page(9).expect("a page");
     let mapping = Arc::clone(&page.mapping);
-    let registers = Registers::dynamic(FACTS, |_| Ok(page)).expect("registers");
+    let registers = dynamic(FACTS, Ok(page));
     registers.arm(0x0102);
     assert_eq!(stored(&mapping, 0x20), 0x0102);
     Registers::absent().arm(1);

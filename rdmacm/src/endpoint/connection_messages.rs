@@ -9,7 +9,6 @@ use super::connection::Connection;
 use super::connection_config::ConnectionConfig;
 use super::operation::Operation;
 use super::remote_operation::RemoteOperation;
-use super::state::State;
 use super::wait::WaitMode;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -187,7 +186,11 @@ impl Connection {
     }
 
     fn recv_with(&self, mode: WaitMode) -> Result<Option<Message>> {
-        let arrived = self.shared.wait_for(Operation::Receive, mode, State::message)?;
+        // Passed beside the result, which every step of waiting would copy.
+        let mut arrived = None;
+        self.shared.wait_for(Operation::Receive, mode, |state| {
+            state.message().map(|found| found.map(|message| arrived = message))
+        })?;
         Ok(arrived.map(|arrived| Message::new(arrived, &self.shared)))
     }
 

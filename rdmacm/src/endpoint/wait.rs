@@ -47,23 +47,27 @@ impl Shared {
         mut done: impl FnMut(&mut State) -> Option<Result<T, EndReason>>,
     ) -> Result<T> {
         let operation = awaited.operation;
-        let mut guarded = self.lock_for(operation)?;
         let is_thread = matches!(caller, Caller::Thread(_));
-        let found = match poll_ready(&mut guarded, operation.interest(), &caller, &mut done)? {
-            Progress::Found(found) => {
-                // The result must not be lost: a later call without a result reports the error.
-                let _ = self.update_readiness(guarded, awaited, caller, true);
-                Some(found)
-            }
-            Progress::Changed | Progress::Nothing => {
-                let mut found = None;
-                let spin = BusyPoll::default();
-                let wait = SlowWait { awaited, caller, waiter: None, spin, reads: 0 };
-                self.wait_slow(guarded, wait, &mut |state| {
-                    found = done(state);
-                    found.is_some().then_some(())
-                })?;
-                found
+        let found = {
+            let mut guarded = self.lock_for(operation)?;
+            match poll_ready(&mut guarded, operation.interest(), &caller, &mut done)? {
+                // There is nothing to record. The state is unlocked here, because moving it would copy it.
+                Progress::Found(found) if is_thread && awaited.target.is_none() => Some(found),
+                Progress::Found(found) => {
+                    // The result must not be lost: a later call without a result reports the error.
+                    let _ = self.update_readiness(guarded, awaited, caller, true);
+                    Some(found)
+                }
+                Progress::Changed | Progress::Nothing => {
+                    let mut found = None;
+                    let spin = BusyPoll::default();
+                    let wait = SlowWait { awaited, caller, waiter: None, spin, reads: 0 };
+                    self.wait_slow(guarded, wait, &mut |state| {
+                        found = done(state);
+                        found.is_some().then_some(())
+                    })?;
+                    found
+                }
             }
         };
         match found {

@@ -66,10 +66,15 @@ impl<B: Slot, S> Core<B, S> {
         io: &mut impl QueueIo<Buffer = B, Sender = S>,
         queue: Queue,
     ) -> Result<usize> {
-        let polled = io.poll(queue, |buffer, sender, completion| match queue {
-            Queue::Receive => self.on_receive(buffer, sender, completion),
-            Queue::Send => self.on_send(buffer, sender, completion),
-        });
+        // Two closures, so that each has the code of one queue.
+        let polled = match queue {
+            Queue::Receive => io.poll(queue, |buffer, sender, completion| {
+                self.on_receive(buffer, sender, completion);
+            }),
+            Queue::Send => io.poll(queue, |buffer, sender, completion| {
+                self.on_send(buffer, sender, completion);
+            }),
+        };
         match polled {
             Ok(polled) => {
                 self.arming.on_polled(queue, polled);

@@ -8,6 +8,7 @@
 //!   state. It issues the command, and locks the state again to record the result: see [`commands`](super::commands).
 //! - [Waking waiters and disconnecting the peer](Deferred) is deferred until the state is unlocked.
 //! - Objects are dropped after the state is unlocked, also objects whose last handle a request had.
+//! - A subscriber of `tracing` gets the reports after the state is unlocked, because it may call the endpoint.
 //! - A request that is posted in ERR may need a command to complete, which is deferred too.
 //!
 //! An abort waits until no command runs, before it destroys the kernel objects. So a command may share an object, and
@@ -30,8 +31,9 @@ use super::core::{EndReason, WaiterList};
 use super::operation::Awaited;
 pub(super) use super::operation::Operation;
 use super::readiness::Readiness;
-use super::state::State;
-use super::trace::Trace;
+use super::state::{DeferredWork, State};
+use super::timer::Timer;
+use super::trace::{Reports, Trace};
 use super::waker::{Reader, Wake};
 use crate::cm::EventChannel;
 use crate::error::{Error, ErrorKind, IntoError as _, Result, hint};
@@ -125,8 +127,10 @@ pub(super) struct AfterUnlock<'a>(Option<Vec<Deferred<'a>>>);
 enum Deferred<'a> {
     /// Wakes a waiter.
     Wake(Wake),
-    /// Destroys an object that no request uses any more.
-    Destroy(Released),
+    /// Makes reports.
+    Report(Reports),
+    /// Destroys objects that no request uses any more, and a timer.
+    Destroy(Vec<Released>, Option<Timer>),
     /// Completes requests that were posted in ERR.
     Flush(&'a Shared),
     /// Confirms the end of the connection to the peer.
@@ -152,11 +156,15 @@ impl<'a> AfterUnlock<'a> {
         let (mut flushes, mut disconnects) = (None, None);
         for action in actions {
             match action {
-                // A waker belongs to an executor. Its panic, which the panic hook has reported, must neither keep the
-                // other waiters asleep nor end the call of this thread, which may read the events for all of them.
+                // A waker belongs to an executor, and a subscriber to the program. Their panics, which the panic hook has
+                // reported, must neither keep the other waiters asleep nor end the call of this thread, which may read
+                // the events for all of them.
                 Deferred::Wake(wake) => drop(catch_unwind(AssertUnwindSafe(|| wake.wake()))),
+                Deferred::Report(reports) => {
+                    drop(catch_unwind(AssertUnwindSafe(|| reports.make())));
+                }
                 // After the wakeups: the kernel takes its time.
-                Deferred::Destroy(object) => drop(object),
+                Deferred::Destroy(objects, timer) => drop((objects, timer)),
                 Deferred::Flush(shared) => flushes = Some(shared),
                 Deferred::Disconnect(shared) => disconnects = Some(shared),
             }
@@ -194,7 +202,7 @@ impl Drop for SharedStateGuard<'_> {
             return;
         }
         let SharedState { waiters, is_wakeup_enabled, state, .. } = &*self.guard;
-        let has_work = !waiters.is_empty() || *is_wakeup_enabled || state.has_released;
+        let has_work = !waiters.is_empty() || *is_wakeup_enabled || state.has_deferred;
         if has_work && !self.is_unchanged {
             self.handle_changes();
         } else if state.owes_flush() {
@@ -241,13 +249,15 @@ impl<'a> SharedStateGuard<'a> {
     #[inline(never)]
     fn handle_changes(&mut self) {
         let Self { shared, guard, after, .. } = self;
+        let DeferredWork { reports, objects, timer } = guard.state.take_deferred();
+        if let Some(reports) = reports {
+            after.push(Deferred::Report(reports));
+        }
         guard.wake_waiters(shared, |wake| after.push(Deferred::Wake(wake)));
         // A call without a result reports the error, and a destructor cannot: the next change tries again.
         let _ = guard.update_wakeup(shared);
-        if guard.state.has_released {
-            guard.state.take_released().into_iter().for_each(|object| {
-                after.push(Deferred::Destroy(object));
-            });
+        if timer.is_some() || !objects.is_empty() {
+            after.push(Deferred::Destroy(objects, timer));
         }
         if guard.state.owes_flush() {
             self.defer_flush();
@@ -300,7 +310,7 @@ impl Shared {
 
     /// Makes `trace` report the events of the endpoint.
     pub(super) fn traced(mut self, trace: Trace) -> Self {
-        ignore_poison(self.locked.get_mut()).state.trace = trace;
+        ignore_poison(self.locked.get_mut()).state.set_trace(trace);
         self
     }
 
@@ -383,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn panicking_waker_stops_neither_other_wakeups_nor_the_thread() {
+    fn panicking_waker_stops_no_other_wakeup() {
         let wakers = [false, true, true, false]
             .map(|panics| Arc::new(CountingWaker { wakeups: AtomicUsize::new(0), panics }));
         let wake =

@@ -11,7 +11,7 @@ use super::datagram_peer::Sender;
 use super::kernel_objects::{ArmCommands, KernelObjects, NewEndpoint, RecoveryCommands};
 use super::operation::{Awaited, Interest, Operation};
 use super::timer::Timer;
-use super::trace::Trace;
+use super::trace::{DeferredTrace, Reports, Trace};
 use crate::cm::{Event, EventType};
 use crate::error::{Error, ErrorKind, Result};
 use crate::registry::Token;
@@ -32,9 +32,22 @@ pub(super) struct State {
     timer: Option<Timer>,
     /// `true` if the peer has ended the connection, and this side must confirm that.
     must_disconnect: bool,
-    /// `true` if there are objects that no request uses any more. They are dropped after the state is unlocked.
-    pub(super) has_released: bool,
-    pub(super) trace: Trace,
+    /// A timer that is not needed any more.
+    stopped_timer: Option<Timer>,
+    /// `true` if there is [deferred work](DeferredWork).
+    pub(super) has_deferred: bool,
+    trace: DeferredTrace,
+}
+
+/// Work that is done after the state is unlocked.
+#[derive(Debug, Default)]
+pub(super) struct DeferredWork {
+    /// Reports for a subscriber, which may call the endpoint.
+    pub(super) reports: Option<Reports>,
+    /// Objects that no request uses any more, to be dropped.
+    pub(super) objects: Vec<Released>,
+    /// A timer that is not needed any more, to be dropped.
+    pub(super) timer: Option<Timer>,
 }
 
 impl State {
@@ -46,8 +59,9 @@ impl State {
             cm,
             timer,
             must_disconnect: false,
-            has_released: false,
-            trace: Trace::default(),
+            stopped_timer: None,
+            has_deferred: false,
+            trace: DeferredTrace::default(),
         }
     }
 
@@ -175,7 +189,7 @@ impl State {
         let Some(io) = &mut self.parts else { return Ok(false) };
         let polled = self.core.poll(io, interest);
         if matches!(polled, Ok(true)) {
-            self.has_released |= io.queues.has_released();
+            self.has_deferred |= io.queues.has_released();
         }
         if self.core.has_effects() {
             self.apply_effects();
@@ -193,7 +207,7 @@ impl State {
     /// Records that there are objects that no request uses any more, if a poll has found some.
     #[cold]
     fn note_released(&mut self) {
-        self.has_released |= self.parts.as_ref().is_some_and(|io| io.queues.has_released());
+        self.has_deferred |= self.parts.as_ref().is_some_and(|io| io.queues.has_released());
     }
 
     /// Applies the effects that the core requests.
@@ -210,8 +224,19 @@ impl State {
             }
         }
         if effects.contains(Effects::STOP_TIMER) {
-            self.timer = None;
+            self.stopped_timer = self.timer.take();
+            self.has_deferred |= self.stopped_timer.is_some();
         }
+        self.note_reports();
+    }
+
+    /// Makes `trace` report the events of the endpoint.
+    pub(super) fn set_trace(&mut self, trace: Trace) {
+        self.trace = DeferredTrace::new(trace);
+    }
+
+    fn note_reports(&mut self) {
+        self.has_deferred |= self.trace.has_reports();
     }
 
     /// Handles an expiration of the timer. Returns `true` if a request had completed.
@@ -298,6 +323,7 @@ impl State {
         failure: Option<AsyncEventType>,
     ) -> (Result<()>, Option<CmCommand>) {
         self.trace.event(event);
+        self.note_reports();
         match (event.event_type(), &mut self.cm, &self.parts) {
             (EventType::DeviceRemoval, ..) => {
                 let polled = self.poll(Interest::All);
@@ -369,10 +395,14 @@ impl State {
         self.parts.as_ref().is_some_and(|parts| parts.queues.owes_flush())
     }
 
-    /// Takes the objects that no request uses any more. They are dropped when the state is unlocked.
-    pub(super) fn take_released(&mut self) -> Vec<Released> {
-        self.has_released = false;
-        self.parts.as_mut().map(|parts| parts.queues.take_released()).unwrap_or_default()
+    /// Takes the work for the time after the state is unlocked.
+    pub(super) fn take_deferred(&mut self) -> DeferredWork {
+        if !mem::take(&mut self.has_deferred) {
+            return DeferredWork::default();
+        }
+        let objects = self.parts.as_mut().map(|parts| parts.queues.take_released());
+        let (reports, timer) = (self.trace.take(), self.stopped_timer.take());
+        DeferredWork { reports, objects: objects.unwrap_or_default(), timer }
     }
 
     /// Ends the endpoint at once.
@@ -386,6 +416,7 @@ impl State {
         self.apply_effects();
         if self.parts.is_some() {
             self.trace.set_state("closed");
+            self.note_reports();
         }
         (self.parts.take(), self.cm.take(), buffers, self.timer.take())
     }

@@ -53,7 +53,7 @@ impl Shared {
         // This thread has checked the state without unlocking it since. If it is the only waiter, there is no change
         // for another one.
         guarded.is_unchanged =
-            !uses_thread_epoll && guarded.waiters.is_single() && !guarded.state.has_released;
+            !uses_thread_epoll && guarded.waiters.is_single() && !guarded.state.has_deferred;
         drop(guarded);
         let ready = match uses_thread_epoll {
             true => self.readiness.wait_on_thread_epoll(deadline),

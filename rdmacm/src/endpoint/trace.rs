@@ -2,7 +2,8 @@
 //!
 //! Without the feature the types are empty.
 //!
-//! Some events are reported while the state of the connection is locked: a subscriber must not call the connection.
+//! No event is reported while the state of a connection is locked, because a subscriber may call the connection: see
+//! [`DeferredTrace`].
 
 use std::fmt;
 use std::mem;
@@ -11,6 +12,8 @@ use std::mem;
 use tracing::{Span, debug, debug_span, field};
 
 use crate::cm::Event;
+#[cfg(feature = "tracing")]
+use crate::cm::EventType;
 use crate::registry::Token;
 
 #[cfg(feature = "tracing")]
@@ -67,8 +70,11 @@ impl Trace {
 
     /// Reports an event.
     pub(super) fn event(&self, event: &Event) {
+        self.event_of(event.event_type(), event.status());
+    }
+
+    fn event_of(&self, kind: EventType, status: i32) {
         if let Some(span) = &self.span {
-            let (kind, status) = (event.event_type(), event.status());
             debug!(target: TARGET, parent: span, %kind, status, "event");
         }
     }
@@ -85,6 +91,114 @@ impl Trace {
         if let Some(span) = &self.span {
             debug!(target: TARGET, parent: span, state = "failed", %error, "state");
         }
+    }
+}
+
+/// The trace of a connection or a socket, which keeps its reports until the state is unlocked.
+#[derive(Debug, Default)]
+pub(super) struct DeferredTrace {
+    #[cfg(feature = "tracing")]
+    span: Option<Span>,
+    #[cfg(feature = "tracing")]
+    kept: Vec<Report>,
+}
+
+/// Reports of a [`DeferredTrace`].
+#[cfg(feature = "tracing")]
+#[derive(Debug)]
+pub(super) struct Reports(Trace, Vec<Report>);
+
+#[cfg(feature = "tracing")]
+#[derive(Debug)]
+enum Report {
+    Event(EventType, i32),
+    State(&'static str),
+    Failed(String),
+}
+
+#[cfg(feature = "tracing")]
+impl DeferredTrace {
+    pub(super) fn new(trace: Trace) -> Self {
+        Self { span: trace.span, kept: Vec::new() }
+    }
+
+    /// Keeps the report of an event.
+    pub(super) fn event(&mut self, event: &Event) {
+        self.keep(|| Report::Event(event.event_type(), event.status()));
+    }
+
+    /// Keeps the report of the new state.
+    pub(super) fn set_state(&mut self, state: &'static str) {
+        self.keep(|| Report::State(state));
+    }
+
+    /// Keeps the report of a failure.
+    pub(super) fn failed(&mut self, error: &impl fmt::Display) {
+        self.keep(|| Report::Failed(error.to_string()));
+    }
+
+    fn keep(&mut self, report: impl FnOnce() -> Report) {
+        if self.span.as_ref().is_some_and(|span| !span.is_disabled()) {
+            self.kept.push(report());
+        }
+    }
+
+    pub(super) fn has_reports(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// Takes the kept reports.
+    pub(super) fn take(&mut self) -> Option<Reports> {
+        let kept = mem::take(&mut self.kept);
+        (!kept.is_empty()).then(|| Reports(Trace { span: self.span.clone() }, kept))
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl Reports {
+    /// Makes the reports, in their order.
+    pub(super) fn make(self) {
+        let Self(trace, kept) = self;
+        for report in kept {
+            match report {
+                Report::Event(event_type, status) => trace.event_of(event_type, status),
+                Report::State(state) => trace.set_state(state),
+                Report::Failed(error) => trace.failed(&error),
+            }
+        }
+    }
+}
+
+/// There are no reports without the feature.
+#[cfg(not(feature = "tracing"))]
+#[derive(Debug)]
+pub(super) enum Reports {}
+
+#[cfg(not(feature = "tracing"))]
+impl DeferredTrace {
+    pub(super) fn new(_: Trace) -> Self {
+        Self::default()
+    }
+
+    pub(super) fn event(&mut self, _: &Event) {}
+
+    pub(super) fn set_state(&mut self, _: &'static str) {}
+
+    pub(super) fn failed(&mut self, _: &impl fmt::Display) {}
+
+    pub(super) fn has_reports(&self) -> bool {
+        false
+    }
+
+    pub(super) fn take(&mut self) -> Option<Reports> {
+        None
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+impl Reports {
+    pub(super) fn make(self) {
+        match self {}
     }
 }
 

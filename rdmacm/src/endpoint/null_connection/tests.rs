@@ -2,6 +2,8 @@
 
 mod errors;
 mod flush;
+#[cfg(feature = "tracing")]
+mod subscriber;
 mod waiting_threads;
 
 use std::io::Write;

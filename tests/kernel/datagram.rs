@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use rdmacm::ErrorKind;
 use rdmacm::cm::{CmId, ConnParam, DatagramParam, EventChannel, EventType, PortSpace, ServiceType};
 use rdmacm::verbs::{
-    AddressHandle, Completion, Destination, GRH_LENGTH, ProtectionDomain, QpState, QpType,
-    SendFlags, SendOperation,
+    AddressHandle, Completion, CompletionQueue, Destination, GRH_LENGTH, ProtectionDomain, QpState,
+    QpType, QueuePairInit, SendFlags, SendOperation,
 };
 use rdmacm::verbs_abi::{ib_uverbs_ah_attr, ib_wc_flags};
 
@@ -172,7 +172,7 @@ fn reply(pair: &Pair, done: &Completion, text: &[u8]) {
     pair.server.io.done(9);
     assert_eq!(pair.client.io.done(8).byte_len(), 104);
     assert_eq!(pair.client.io.bytes(1000 + GRH_LENGTH..1104), text[..64]);
-    handle.destroy().expect("nothing is on its way");
+    handle.destroy().expect("no datagram is in flight");
     // The receive looks like one from a group, or to an address that was removed.
     let mut group = header;
     group[if group[0] >> 4 == 6 { 24 } else { 36 }] = 0xff;
@@ -340,9 +340,15 @@ fn siw_refuses_datagrams() {
     resolve(&channel, &client, siw(7199));
     let error = client.connect(&ConnParam::default()).expect_err("iWARP has no datagrams");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
-    let pd = ProtectionDomain::new(&client.context().expect("context")).expect("domain");
+    let context = client.context().expect("context");
+    let pd = ProtectionDomain::new(&context).expect("domain");
     let error = AddressHandle::new(&pd, &ib_uverbs_ah_attr::default()).expect_err("no handles");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
+    let cq = CompletionQueue::new(&context, 4, None).expect("completion queue");
+    let error =
+        client.create_qp(&pd, &QueuePairInit::new(&cq)).expect_err("no queue pairs for datagrams");
+    assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
+    assert!(error.to_string().contains("iWARP has no datagrams"), "{error}");
 }
 
 #[test]

@@ -51,6 +51,10 @@ pub(crate) const NO_LISTENER: &str =
 /// A queue has no entries, or more or larger ones than the device supports (EINVAL).
 pub(crate) const CAPACITIES: &str = "choose capacities between 1 and the limits of the device, which Context::query_device and `rdmatools devinfo -v` show (except for inline data)";
 
+/// The driver does not have a type or a flag of a queue (EOPNOTSUPP).
+pub(crate) const QUEUE_TYPE: &str =
+    "the device's driver does not offer this type or flag of a queue (iWARP has no datagrams)";
+
 /// Another program uses a port (EADDRINUSE).
 pub(crate) const USED_PORT: &str = "choose another port, or stop the program that uses it";
 

@@ -172,7 +172,8 @@ impl Context {
         if !is_refused {
             return error;
         }
-        self.with_queue_hint(error).with_hint(Errno::EINVAL, hint::CAPACITIES)
+        let error = self.with_queue_hint(error).with_hint(Errno::EINVAL, hint::CAPACITIES);
+        error.with_hint(Errno::EOPNOTSUPP, hint::QUEUE_TYPE)
     }
 
     /// Adds the [hints about pinning](with_pinning_hint) to the error of a queue if the kernel pins the memory of queues.

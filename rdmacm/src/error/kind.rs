@@ -14,6 +14,22 @@ use crate::sys::ownership::NotOwner;
 /// The reason for which an operation failed.
 ///
 /// Only reasons that a caller would handle differently have a variant; all others are [`ErrorKind::Os`].
+///
+/// # Examples
+///
+/// ```no_run
+/// use rdmacm::{ErrorKind, endpoint::Connector};
+///
+/// match Connector::new().connect("10.0.0.1:7471") {
+///     Ok(connection) => println!("connected to {:?}", connection.peer_addr()),
+///     Err(error) => match error.kind() {
+///         ErrorKind::Rejected(rejection) => println!("rejected: {rejection}"),
+///         ErrorKind::TimedOut | ErrorKind::Unreachable(_) => println!("no answer"),
+///         // The text names the operation, the object and the cause, and often a remedy.
+///         _ => println!("{error}"),
+///     },
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -119,9 +135,7 @@ impl ErrorKind {
             Self::Disconnected => Errno::ENOTCONN as i32,
             Self::ReceiveOverrun => Errno::ENOBUFS as i32,
             Self::WorkRequestFailed(status) => match *status {
-                ib_wc_status::IB_WC_LOC_LEN_ERR | ib_wc_status::IB_WC_REM_INV_REQ_ERR => {
-                    Errno::EMSGSIZE as i32
-                }
+                ib_wc_status::IB_WC_LOC_LEN_ERR => Errno::EMSGSIZE as i32,
                 ib_wc_status::IB_WC_RETRY_EXC_ERR | ib_wc_status::IB_WC_RNR_RETRY_EXC_ERR => {
                     Errno::ETIMEDOUT as i32
                 }

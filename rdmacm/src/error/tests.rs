@@ -70,3 +70,14 @@ fn discarded_request_names_cause() {
     let expected = "the request was discarded, because the queue pair failed or the connection ended (IB_WC_WR_FLUSH_ERR)";
     assert_eq!(kind.to_string(), expected);
 }
+
+/// The device of the peer does not report which of the two causes it was.
+#[test]
+fn refused_message_names_both_causes() {
+    for status in [ib_wc_status::IB_WC_REM_INV_REQ_ERR, ib_wc_status::IB_WC_REM_OP_ERR] {
+        let kind = ErrorKind::WorkRequestFailed(status);
+        let text = kind.to_string();
+        assert!(text.contains("longer than its receive buffer or invalidates a key"), "{text}");
+        assert_eq!(Error::new("send", "a message", kind).errno(), libc::EIO);
+    }
+}

@@ -111,11 +111,11 @@ fn requests_beyond_backlog_are_repeated() {
     let before = ids();
     let listener = id(&theirs);
     let address = listen(&listener, roce(0), 1);
-    let heard = requests();
+    let sent = requests();
     let clients = [(); CLIENTS].map(|()| ask(&ours, address, &ConnParam::default()));
     // A client in the backlog repeats its request, and the server asks it to wait longer.
     wait_until("those without room ask for the third time", || {
-        requests() > heard + 2 * CLIENTS as u64
+        requests() > sent + 2 * CLIENTS as u64
     });
     let mut events = Vec::new();
     for _ in 0..CLIENTS {

@@ -147,7 +147,7 @@ fn close_does_not_wait_for_removed_device() {
     let own = Own::roce();
     // The peers make no calls, and so do not answer.
     let [waits, silent] = pair(own.address, &ConnectionConfig::default());
-    let [unheard, idle] = pair(own.address, &ConnectionConfig::default());
+    let [unaware, idle] = pair(own.address, &ConnectionConfig::default());
     // With several connections, some queues report posted requests after the removal of the device.
     let (try_to, mute): (Vec<_>, Vec<_>) =
         (0..16).map(|_| <(_, _)>::from(pair(own.address, &ConnectionConfig::default()))).unzip();
@@ -169,9 +169,9 @@ fn close_does_not_wait_for_removed_device() {
         eventually(tries, || tries.try_close());
     }
     // These connections have not detected the removal.
-    unheard.close(LONG).expect("no message should be lost");
+    unaware.close(LONG).expect("no message should be lost");
     idle.try_close().expect("no message should be lost");
-    drop((waits, silent, try_to, mute, unheard, idle));
+    drop((waits, silent, try_to, mute, unaware, idle));
     deletion.finish();
     own.comes_back();
 }

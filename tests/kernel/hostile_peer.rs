@@ -91,8 +91,8 @@ fn hostile_clients_leave_listener_usable() {
             let serves = scope.spawn(|| {
                 let incoming = listener.accept_timeout(LONG).expect("a request");
                 let connection = incoming.accept(&config(), b"", LONG)?;
-                let heard = connection.recv_timeout(SHORT);
-                assert!(!matches!(heard, Ok(Some(_))), "round {round}: {heard:?}");
+                let received = connection.recv_timeout(SHORT);
+                assert!(!matches!(received, Ok(Some(_))), "round {round}: {received:?}");
                 Ok::<_, rdmacm::Error>(())
             });
             act_as_hostile_client(&channel, &listener, &mut rng);
@@ -247,14 +247,14 @@ fn hostile_tcp_clients_leave_siw_listener_usable() {
                 if what == 3 {
                     drop(stream);
                     let gone = incoming.accept(&config(), b"", LONG);
-                    let heard = gone.and_then(|connection| connection.recv_timeout(LONG));
-                    assert!(!matches!(heard, Ok(Some(_))), "round {round}: {heard:?}");
+                    let received = gone.and_then(|connection| connection.recv_timeout(LONG));
+                    assert!(!matches!(received, Ok(Some(_))), "round {round}: {received:?}");
                 } else {
                     let connection = incoming.accept(&config(), b"", LONG).expect("accept");
                     say(&bytes(&mut rng).repeat(20));
                     drop(stream);
-                    let heard = connection.recv_timeout(LONG);
-                    assert!(!matches!(heard, Ok(Some(_))), "round {round}: {heard:?}");
+                    let received = connection.recv_timeout(LONG);
+                    assert!(!matches!(received, Ok(Some(_))), "round {round}: {received:?}");
                     accepted += 1;
                 }
                 continue;

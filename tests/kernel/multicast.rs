@@ -264,7 +264,7 @@ fn leave_and_destroy_wait_for_events() {
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error:?}");
     // Calls of another thread wait until the event is dropped.
     thread::scope(|scope| {
-        let (left, heard) = mpsc::channel();
+        let (left, returned) = mpsc::channel();
         let member = &member;
         scope.spawn(move || left.send(member.leave_multicast(group)));
         wait_until("the group is being left", || {
@@ -272,23 +272,23 @@ fn leave_and_destroy_wait_for_events() {
         });
         for _ in 0..20 {
             objects();
-            heard.try_recv().expect_err("the call should wait");
+            returned.try_recv().expect_err("the call should wait");
         }
         drop(event);
-        heard.recv().expect("the call should return").expect("leave");
+        returned.recv().expect("the call should return").expect("leave");
     });
     let event = join(&channel, &member, group, Membership::Full);
     let before = ids();
     thread::scope(|scope| {
-        let (gone, heard) = mpsc::channel();
+        let (gone, returned) = mpsc::channel();
         scope.spawn(move || gone.send(member.destroy().map_err(|error| error.into_parts().1)));
         wait_until("the id is being destroyed", || ids() < before);
         for _ in 0..20 {
             objects();
-            heard.try_recv().expect_err("the call should wait");
+            returned.try_recv().expect_err("the call should wait");
         }
         drop(event);
-        heard.recv().expect("the call should return").expect("destroy");
+        returned.recv().expect("the call should return").expect("destroy");
     });
 }
 

@@ -86,7 +86,7 @@ fn program_death_is_reported(address: &str) {
         File::create(&file).and_then(|file| file.set_len(1 << 40)).expect("a file of holes");
         let mut both = start(address, &file, &copy);
         let has_begun = || fs::metadata(&part).is_ok_and(|part| part.len() > 0);
-        wait_until("the file is on its way", has_begun);
+        wait_until("a part of the file has arrived", has_begun);
         both[victim].kill();
         let [sender, receiver] = both.map(Process::finish);
         let survivor = if victim == 0 { receiver } else { sender };

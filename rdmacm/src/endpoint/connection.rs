@@ -314,7 +314,7 @@ impl Connection {
     /// Returns `true` if both sides have agreed on reads and atomics of this side.
     ///
     /// Without an agreement, rxe never executes such an operation, and on iWARP the driver refuses it.
-    pub(super) fn may_read(&self) -> bool {
+    pub(super) fn allows_reads(&self) -> bool {
         self.handle.depths.is_none_or(|depths| depths.initiator > 0)
     }
 }

@@ -290,7 +290,7 @@ impl Connection {
 
     /// Returns an error if both sides have agreed on no reads and atomics of this side.
     pub(super) fn check_depth(&self, what: Operation) -> Result<()> {
-        if self.may_read() {
+        if self.allows_reads() {
             return Ok(());
         }
         let reason = "reads and atomics need an initiator depth of at least 1";

@@ -165,7 +165,7 @@ pub(super) fn poll_ready<T>(
         if let Some(found) = done(&mut guarded.state) {
             return Ok(Progress::Found(found));
         }
-        // There may be completions for other callers without end.
+        // Completions for other callers may never cease to arrive.
         let is_over = matches!(progress, Progress::Changed) && caller.deadline_passed();
         if is_over || !guarded.state.poll(interest)? {
             return Ok(progress);

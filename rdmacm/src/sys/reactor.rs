@@ -3,7 +3,7 @@
 //! # Safety
 //!
 //! The runtime identifies a descriptor by its number. So the descriptor must stay open, and keep its number, as long as
-//! the runtime watches it. A [`Watched`] shares ownership of the descriptor.
+//! the runtime watches it. A [`AsyncEpoll`] shares ownership of the descriptor.
 #![expect(unsafe_code, reason = "the runtime keeps the number of a descriptor")]
 
 use std::io;
@@ -17,7 +17,7 @@ use tokio::io::unix::AsyncFd;
 
 /// An epoll instance whose readability the runtime watches.
 #[derive(Debug)]
-pub(crate) struct Watched(AsyncFd<Descriptor>);
+pub(crate) struct AsyncEpoll(AsyncFd<Descriptor>);
 
 /// The descriptor that is watched. It is never borrowed mutably, so that its number stays.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl AsRawFd for Descriptor {
     }
 }
 
-impl Watched {
+impl AsyncEpoll {
     /// Makes the runtime watch `epoll` in whose context this is called.
     ///
     /// # Panics

@@ -124,7 +124,7 @@ pub(crate) fn ended_well(
 /// Makes a run, and repeats it if it is [useless](Useless), for example because a program stalls.
 ///
 /// rxe omits the acknowledgment of a message if the receiver, of either library, ends its connection at the same
-/// moment. The server then waits for it without end. Each such run is reported on standard error and counts in no
+/// moment. The server then waits for it forever. Each such run is reported on standard error and counts in no
 /// result.
 pub(crate) fn repeated<T>(
     mut run: impl FnMut() -> Result<T, Box<dyn Error>>,

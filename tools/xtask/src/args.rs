@@ -86,6 +86,7 @@ enum Command {
         /// Run rping, cmatose, udaddy and mckey, with five errors and a kill at every call: takes hours
         #[arg(long)]
         all: bool,
+        /// Kernel of the guest
         #[arg(long, value_parser = kernels(&Kernel::ALL), default_value = "6.12")]
         kernel: Kernel,
         /// RDMA device that the programs use
@@ -106,8 +107,10 @@ enum Command {
     /// Runs many threads on both APIs of the library and all devices of the guest, and checks the data. Writes a table,
     /// a verdict and a chart, soak-KERNEL-DEVICES.svg in cargo's target directory.
     Soak {
+        /// Duration in minutes
         #[arg(long, value_name = "N", default_value = "30")]
         minutes: NonZeroU32,
+        /// Kernel of the guest
         #[arg(long, value_parser = kernels(&Kernel::RELEASED), default_value = "6.12")]
         kernel: Kernel,
         /// RDMA devices of the guest [default: rxe and siw]

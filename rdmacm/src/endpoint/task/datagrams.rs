@@ -56,7 +56,7 @@ use crate::error::Result;
 /// }
 /// ```
 ///
-/// A client. An answer may be lost, so it does not wait without end:
+/// A client. An answer may be lost, so it waits with a timeout:
 ///
 #[cfg_attr(feature = "tokio", doc = "```no_run")]
 #[cfg_attr(not(feature = "tokio"), doc = "```text")]

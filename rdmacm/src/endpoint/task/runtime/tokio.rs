@@ -11,7 +11,7 @@ use tokio::time;
 
 use super::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};
 use crate::lock::ignore_poison;
-use crate::sys::reactor::Watched;
+use crate::sys::reactor::AsyncEpoll;
 
 /// The Tokio runtime in whose context it is used.
 ///
@@ -56,7 +56,7 @@ fn in_runtime<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 impl Runtime for TokioRuntime {
     fn register(&self, descriptor: Descriptor) -> io::Result<Box<dyn RegisteredFd>> {
         in_runtime(|| {
-            let watched = Watched::new(descriptor.into_epoll())?;
+            let watched = AsyncEpoll::new(descriptor.into_epoll())?;
             // Reports now, and not at the first deadline, that the runtime has no time.
             drop(time::sleep_until(Instant::now().into()));
             Ok(Box::new(Registered(watched)) as Box<dyn RegisteredFd>)
@@ -87,7 +87,7 @@ impl Runtime for TokioRuntime {
 }
 
 #[derive(Debug)]
-struct Registered(Watched);
+struct Registered(AsyncEpoll);
 
 impl RegisteredFd for Registered {
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

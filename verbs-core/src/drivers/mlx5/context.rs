@@ -93,8 +93,8 @@ pub(super) struct Facts {
 
 /// Opens the device of `file`.
 ///
-/// If the device has so many register pages that CREATE_CQ cannot name a dynamic one, this opens the node again and takes
-/// static registers, which the kernel names.
+/// If [dynamic registers](Registers::dynamic) cannot be used, this opens the node again and takes static registers, which
+/// need no ioctl and which the kernel names.
 pub(super) fn open(file: &mut UverbsFile) -> Result<(Facts, Opened), CreateError> {
     let choices = Choices::from_environment();
     if let Some(opened) = open_with(choices, file, mlx5_lib_caps::MLX5_LIB_CAP_DYN_UAR)? {
@@ -113,7 +113,7 @@ pub(super) fn open(file: &mut UverbsFile) -> Result<(Facts, Opened), CreateError
 
 /// Makes `file` a context, for a library with the features `lib_caps`.
 ///
-/// Returns `None` if the registers of the context are in a page that CREATE_CQ cannot name.
+/// Returns `None` if the dynamic registers of the context cannot be used.
 fn open_with(
     choices: Choices,
     file: &UverbsFile,

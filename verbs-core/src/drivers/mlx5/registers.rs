@@ -23,6 +23,7 @@ use verbs_abi::mlx5::{
 use super::register::{Register, Slot, Use, arm};
 use crate::driver::CreateError;
 use crate::lock::ignore_poison;
+use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 use crate::sys::uverbs::{DriverObject, UverbsFile};
 
@@ -200,14 +201,21 @@ impl Registers {
 
     /// Takes dynamic registers, in pages that `allocate` makes.
     ///
-    /// Returns `None` if the number of the first page is above 65,535, which CREATE_CQ cannot name.
+    /// Returns `None` if static registers are needed: if the number of the first page is above 65,535, which CREATE_CQ cannot
+    /// name, or if the process may not issue the ioctl that allocates the page.
     pub(super) fn dynamic(
         facts: RegisterFacts,
         allocate: impl FnOnce(PageKind) -> Result<Page, CreateError>,
     ) -> Result<Option<Self>, CreateError> {
         facts.check().map_err(CreateError::Map)?;
-        let Page { mapping, number } =
-            allocate(mlx5_ib_uapi_uar_alloc_type::MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)?;
+        let page = allocate(mlx5_ib_uapi_uar_alloc_type::MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC);
+        let Page { mapping, number } = match page {
+            // Filters of system calls refuse with these.
+            Err(CreateError::Command(CommandError::Os(Errno::EPERM | Errno::ENOSYS))) => {
+                return Ok(None);
+            }
+            page => page?,
+        };
         let Ok(arming_page) = u16::try_from(number) else { return Ok(None) };
         let slot = facts.slot(&mapping, 0, Use::Plain).map_err(CreateError::Map)?;
         let plain = PagedSlot { slot, page: number };

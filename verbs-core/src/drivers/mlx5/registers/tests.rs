@@ -95,6 +95,10 @@ fn short_page_and_unknown_register_are_refused() {
     let refused = |registers| matches!(registers, Err(CreateError::Map(Errno::EPROTO)));
     assert!(refused(Registers::dynamic(FACTS, short).map(drop)));
     assert!(matches!(Registers::dynamic(FACTS, |_| page(1 << 16)), Ok(None)));
+    for errno in [Errno::EPERM, Errno::ENOSYS] {
+        let refused = CreateError::Command(CommandError::Os(errno));
+        assert!(matches!(Registers::dynamic(FACTS, |_| Err(refused)), Ok(None)));
+    }
     let facts = RegisterFacts { total: 16, ..FACTS };
     let map = |_, length| Mapping::private(length);
     let registers = Registers::map_static(facts, map).expect("registers");

@@ -10,7 +10,7 @@ use rdmacm::ErrorKind;
 use rdmacm::cm::ConnParam;
 use rdmacm::verbs::{
     AddressHandle, Completion, Destination, GRH_LENGTH, QpState, QpType, QueuePairAttributes,
-    SendFlags, SendOperation, WcStatus,
+    QueuePairCaps, SendFlags, SendOperation, WcStatus,
 };
 use rdmacm_tests::{mount_debugfs, promised_device, wait_until};
 
@@ -116,6 +116,28 @@ fn late_completions_precede_reset() {
     manual_qp::connect(client.qp(), server.qp());
     send(&client, 2);
     server.done(2);
+    client.done(2);
+}
+
+/// The completion queue has room for the requests of one round. A queue that has overrun takes no more completions.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn completions_before_reset_take_no_room() {
+    const REQUESTS: u32 = 15;
+    promised_device(roce_name());
+    let caps = QueuePairCaps { max_send_wr: REQUESTS, ..Shape::default().caps };
+    let shape = Shape { completions: REQUESTS, caps, ..Shape::default() };
+    let [client, server] = manual_qp::connected(QpType::IB_UVERBS_QPT_RC, shape);
+    for round in 1..=4 {
+        let write = |bytes: &[u8]| client.post_inline(1, server.written_at(0), bytes, SIGNALED);
+        (1..REQUESTS).for_each(|_| write(&[0]).expect("post a write"));
+        write(&[round]).expect("post the last write");
+        wait_until("all writes are executed", || server.bytes(0..1) == [round]);
+        manual_qp::modify(client.qp(), QueuePairAttributes::to(QpState::IB_QPS_RESET));
+        manual_qp::connect(client.qp(), server.qp());
+    }
+    assert!(client.polled().is_none());
+    client.post_inline(2, server.written_at(0), &[9], SIGNALED).expect("post a write");
     client.done(2);
 }
 

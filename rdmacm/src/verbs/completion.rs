@@ -25,7 +25,7 @@ use super::{Completion, WcOpcode};
 use crate::acks::Acks;
 #[cfg(doc)]
 use crate::cm::CmId;
-use crate::driver::{CreateError, PollError};
+use crate::driver::{CqOps as _, CreateError, PollError};
 use crate::drivers::any::AnyCqRing;
 use crate::engine::{Cq, NewCq, WakeupRequest};
 use crate::error::{DestroyError, Error, ErrorKind, Result};
@@ -388,6 +388,13 @@ impl CompletionQueue {
     /// Returns `true` if the calling thread holds the poller.
     pub(super) fn is_polled_here(&self) -> bool {
         self.inner.ring.is_held_by_this_thread()
+    }
+
+    /// Removes completions of queue pairs that were reset or destroyed, unless a thread holds the poller.
+    pub(super) fn sweep(&self) {
+        if let Some(mut ring) = self.inner.ring.try_lock() {
+            ring.sweep();
+        }
     }
 
     /// Returns the poller if no thread holds it.

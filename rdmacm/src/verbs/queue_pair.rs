@@ -381,6 +381,9 @@ impl QueuePair {
     ///
     /// # Driver notes
     ///
+    /// On mlx5, a change to RESET removes the completions of the queue pair that were not polled, except those of a
+    /// shared receive queue. While a thread holds the poller of a completion queue, they take up room until it polls.
+    ///
     /// On siw, change nothing but the state while requests are in flight. The kernel passes some
     /// requests to a thread of its own. That thread skips a request, and does not try again, if it
     /// finds a change in progress.
@@ -410,6 +413,9 @@ impl QueuePair {
         })?;
         for (kept, set) in self.inner.depths.iter().zip(attributes.depths()) {
             set.into_iter().for_each(|depth| kept.store(depth, Ordering::Relaxed));
+        }
+        if attributes.step() == Some(QpState::IB_QPS_RESET) {
+            self.inner.sweep();
         }
         Ok(())
     }
@@ -532,6 +538,14 @@ impl QpOwner for Inner {
 }
 
 impl Inner {
+    /// Makes room in the completion queues, in which completions of an earlier generation may be.
+    fn sweep(&self) {
+        self.send_cq.sweep();
+        if self.send_cq != self.recv_cq {
+            self.recv_cq.sweep();
+        }
+    }
+
     fn subject(&self) -> String {
         format!("queue pair {}", self.qp.number())
     }
@@ -571,6 +585,7 @@ impl Drop for Inner {
             }
             if self.object.is_destroyed() {
                 self.qp.on_destroyed(self.object.context().engine(), self.cqs());
+                self.sweep();
             } else {
                 // The device may use these resources as long as the kernel's queue pair exists.
                 mem::forget(mem::take(ignore_poison(self.kept.get_mut())));

@@ -31,6 +31,10 @@ impl<T: CqOps + ?Sized> CqOps for Box<T> {
         (**self).try_take(into)
     }
 
+    fn sweep(&mut self) {
+        (**self).sweep();
+    }
+
     fn resize(
         &mut self,
         cx: CommandContext<'_>,

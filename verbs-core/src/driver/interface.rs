@@ -283,6 +283,11 @@ pub trait CqOps: Debug + Send + 'static {
         None
     }
 
+    /// Removes completions of queue pairs that were reset or destroyed, so that the device has room for others.
+    ///
+    /// The engine's caller calls it after such a change, unless another thread polls. By default there are none.
+    fn sweep(&mut self) {}
+
     /// Changes the size of the queue, and returns it. `IB_USER_VERBS_CMD_RESIZE_CQ`.
     ///
     /// If the device writes into other memory of this process from now on, the driver stores that memory in `memory`, even

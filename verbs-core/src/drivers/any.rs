@@ -329,6 +329,13 @@ macro_rules! drivers {
                 }
             }
 
+            fn sweep(&mut self) {
+                match self {
+                    $($(#[$attribute])* Self::$name(ring) => ring.sweep(),)+
+                    Self::Absent(_) => {}
+                }
+            }
+
             fn resize(
                 &mut self,
                 cx: CommandContext<'_>,

@@ -5,9 +5,10 @@
 //! never allocates.
 //!
 //! A generation of a queue pair begins with its creation or a step to RESET, and ends with the next such step or its
-//! destruction. Completions of the generation that were not polled then stay in the ring. The driver records the position
-//! behind them, and polling drops these completions, except those of a shared receive queue. rdma-core drops the latter,
-//! too, and with each the only sign that the memory of the request is free.
+//! destruction. The driver then records the position behind the completions of the generation that were not polled. If no
+//! thread polls, these completions are [removed](CqOps::sweep) at once, as rdma-core does, so that the device has room for
+//! others. Otherwise polling drops them. Completions of a shared receive queue stay. rdma-core removes these, too, and with
+//! each the only sign that the memory of the request is free.
 
 mod translation;
 
@@ -317,23 +318,24 @@ impl Known {
         entry: Entry<'_>,
         next: u64,
     ) -> Result<bool, &'static str> {
-        let key = self.key(entry);
-        let number = entry.u32(at::USER_INDEX) & INDEX;
         for is_taken in [false, true] {
             if is_taken {
                 self.generations = ignore_poison(shared.changing.lock()).generations.clone();
             }
-            if let Some(has_ended) = self.search_list(key, next) {
+            if let Some(has_ended) = self.search_known(shared, entry, next) {
                 return Ok(has_ended);
-            }
-            // The queue pair may be an XRC target, which has no table. The word has the number of its queue then.
-            if !shared.names_user_index {
-                if let Some(has_ended) = self.search_list(SHARED | number, next) {
-                    return Ok(has_ended);
-                }
             }
         }
         Err(UNKNOWN_QP)
+    }
+
+    /// Finds the generation of `entry` like [`search`](Self::search), in the list that is known.
+    fn search_known(&mut self, shared: &Shared, entry: Entry<'_>, next: u64) -> Option<bool> {
+        let number = entry.u32(at::USER_INDEX) & INDEX;
+        self.search_list(self.key(entry), next).or_else(|| {
+            // The queue pair may be an XRC target, which has no table. The word has the number of its queue then.
+            if shared.names_user_index { None } else { self.search_list(SHARED | number, next) }
+        })
     }
 
     fn search_list(&mut self, key: u32, next: u64) -> Option<bool> {
@@ -430,6 +432,24 @@ impl CqRing {
         Some(1)
     }
 
+    /// Returns the numbers of the unpolled completions before `written` that polling would drop.
+    ///
+    /// The list of generations must be the current one.
+    fn dropped(&mut self, written: u64) -> Vec<u64> {
+        let Self { ring, shared, known, next, .. } = self;
+        let mut is_dropped = |number: &u64| {
+            let entry = ring.entry(index(*number));
+            let Some(opcode) = entry.opcode() else { return false };
+            let has_ended = known.search_known(shared, entry, *number) == Some(true);
+            let is_dropped = has_ended && !outlives(&known.last.table, opcode);
+            if is_dropped {
+                drop_completion(entry, &known.last.table, opcode);
+            }
+            is_dropped
+        };
+        (*next..written).filter(|number| is_dropped(number)).collect()
+    }
+
     /// Moves the completions that were not polled to `ring`, which the device writes from now on.
     ///
     /// Their numbers grow by one, because the entry that ends the old ring has a number too.
@@ -506,6 +526,40 @@ impl CqOps for CqRing {
     #[inline(always)]
     fn poll(&mut self, _: &UverbsFile, into: &mut [Completion]) -> Result<usize, PollError> {
         self.take(into).map_err(PollError::Malformed)
+    }
+
+    /// Moves the completions that stay behind those that are removed, so that the latter are the next ones, and skips these.
+    fn sweep(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let mut changing = ignore_poison(shared.changing.lock());
+        let has_ended = |generation: &Arc<Generation>| generation.end().is_some();
+        if !changing.generations.iter().any(has_ended) {
+            return;
+        }
+        self.known.generations = Arc::clone(&changing.generations);
+        let written = shared.written(&self.ring);
+        let dropped = self.dropped(written);
+        // From the last one on: the place of an entry is free when the entry moves there.
+        let mut following = dropped.iter().rev().peekable();
+        let mut distance = 0;
+        for number in (self.next..written).rev() {
+            if following.next_if_eq(&&number).is_some() {
+                distance += 1;
+            } else if distance > 0 {
+                self.ring.take_over(index(number + distance), &self.ring, index(number));
+            }
+        }
+        // The entries of a generation that stay are before the same other entries as they were.
+        for generation in changing.generations.iter() {
+            if let Some(end) = generation.end() {
+                let moved = dropped.iter().filter(|number| **number >= end).count();
+                generation.end.fetch_add(moved as u64, Ordering::AcqRel);
+            }
+        }
+        self.next += distance;
+        self.known.forget();
+        self.release();
+        changing.generations = shared.unpolled(&changing.generations).into();
     }
 
     /// Gives the device a new ring, and moves the completions that were not polled there.

@@ -49,6 +49,9 @@ pub fn completions(bytes: &[u8]) {
             (0, Some(table)) => {
                 shared.end(table);
                 qps[place] = None;
+                if what & 8 != 0 {
+                    ring.sweep();
+                }
             }
             (0, None) => {
                 let index = if names_user_index { indices.take() } else { Some(UserIndex::NONE) };

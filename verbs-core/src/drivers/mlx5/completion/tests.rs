@@ -1,3 +1,5 @@
+mod sweep;
+
 use verbs_abi::{ib_uverbs_wc, ib_wc_flags};
 
 use super::super::memory::QueueMemory;

@@ -171,25 +171,25 @@ impl Tests {
             }
             lines.iter().for_each(|line| eprintln!("xtask: {line}"));
         }
-        match io::stdout().write_all(self.last_lines().as_bytes()) {
+        match io::stdout().write_all(self.last_line().as_bytes()) {
             Ok(()) if self.counts.failed == 0 => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
         }
     }
 
-    /// Returns the last lines: `N passed, N failed`, and above it the numbers of known warnings and of repeated tests.
-    fn last_lines(&self) -> String {
+    /// Returns the last line: `N passed, N failed`, and the numbers of skipped tests, repeated tests and known warnings of the
+    /// kernel if there are any.
+    fn last_line(&self) -> String {
         let Counts { passed, failed, skipped } = self.counts;
-        let reruns = match self.reruns.len() {
-            0 => String::new(),
-            count => format!("{count} run again\n"),
-        };
-        let warnings = match self.known_warnings.len() {
-            0 => String::new(),
-            count => format!("known kernel warnings: {count}\n"),
-        };
-        let skips = if skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
-        format!("{warnings}{reruns}{passed} passed, {failed} failed{skips}\n")
+        let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
+        let others = [
+            (skipped, "skipped"),
+            (count(self.reruns.len()), "run again"),
+            (count(self.known_warnings.len()), "known kernel warnings"),
+        ];
+        let others = others.into_iter().filter(|(count, _)| *count > 0);
+        let others: String = others.map(|(count, what)| format!(", {count} {what}")).collect();
+        format!("{passed} passed, {failed} failed{others}\n")
     }
 }
 

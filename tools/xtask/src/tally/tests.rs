@@ -40,10 +40,10 @@ fn unexpected_result_is_failure() {
 }
 
 #[test]
-fn last_lines_count_warnings_reruns_and_skips() {
+fn last_line_count_warnings_reruns_and_skips() {
     let mut tests = Tests::default();
     tests.add_program("it", Some(2), ended(2, 0, true));
-    assert_eq!(tests.last_lines(), "2 passed, 0 failed\n");
+    assert_eq!(tests.last_line(), "2 passed, 0 failed\n");
     let counts = Counts { passed: 1, failed: 1, skipped: 4 };
     let backtrace = "   0: function\n             at ./file.rs:1:1\n 100: deep\n".repeat(20);
     let printed = "  at most\n".repeat(20);
@@ -54,8 +54,8 @@ fn last_lines_count_warnings_reruns_and_skips() {
     let ended = ProgramResult { counts, failed, reruns, known_warnings, ..Default::default() };
     tests.add_program("it", None, Ok(ended));
     assert_eq!(
-        tests.last_lines(),
-        "known kernel warnings: 1\n1 run again\n3 passed, 1 failed, 4 skipped\n"
+        tests.last_line(),
+        "3 passed, 1 failed, 4 skipped, 1 run again, 1 known kernel warnings\n"
     );
     let shown = format!("it: a{}\n    last", "\n      at most".repeat(19));
     assert_eq!(tests.failed, [shown], "the last 20 lines");

@@ -114,6 +114,7 @@ fn folder_of_xtask_imports_only_from_lower_ones() {
     let graph = Graph::read("main.rs", read);
     assert!(graph.files().any(|file| file == "testbed/guest_pair.rs"));
     assert_eq!(upward(&graph, XTASK_LAYERS), BTreeSet::new());
+    assert_eq!(graph.circular(), BTreeSet::new());
 }
 
 /// The graph has no files that are compiled for tests only.

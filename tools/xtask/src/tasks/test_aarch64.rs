@@ -19,8 +19,9 @@ use crate::tally::host_program;
 use crate::tally::libtest::Artifact;
 use crate::tally::progress::Progress;
 use crate::tally::selection::{RoceDevices, Selection};
-use crate::testbed::architecture::{self, Architecture};
+use crate::testbed::architecture::Architecture;
 use crate::testbed::kernel::Kernel;
+use crate::testbed::static_programs;
 use crate::testbed::vm::Guest;
 
 const PACKAGE: &str = "rdmacm-tests";
@@ -67,7 +68,7 @@ fn add(selection: &Selection, tests: &mut Tests) -> Result<()> {
         RoceDevices::Card => vec![card],
     };
     guests.iter().try_for_each(Guest::fetch)?;
-    let tools = architecture.build_static(TOOLS, PROFILE)?.join(TOOLS);
+    let tools = static_programs::build_static(architecture, TOOLS, PROFILE)?.join(TOOLS);
     let artifacts = build()?;
     let mut batches = Vec::new();
     for artifact in &artifacts {
@@ -105,7 +106,7 @@ fn runs_example(test: &str) -> bool {
 /// Builds the test programs.
 fn build() -> Result<Vec<Artifact>> {
     progress("building the tests for aarch64, with Debian's compiler");
-    let mut cargo = architecture::aarch64_cargo("test", "std,panic_unwind,test")?;
+    let mut cargo = static_programs::aarch64_cargo("test", "std,panic_unwind,test")?;
     cargo.args(["--package", PACKAGE, "--all-features"]);
     cargo.args(PROGRAMS.iter().flat_map(|program| ["--test", program]));
     let built = host_program::build(&mut cargo)?;

@@ -11,6 +11,7 @@ use tool_error::{Context, Result};
 use crate::testbed::architecture::Architecture;
 use crate::testbed::cpio::Archive;
 use crate::testbed::modules;
+use crate::testbed::static_programs;
 
 /// Builds the guest's init, once for all guests of this process.
 pub(crate) fn build_init(architecture: Architecture) -> Result<PathBuf> {
@@ -19,7 +20,7 @@ pub(crate) fn build_init(architecture: Architecture) -> Result<PathBuf> {
         Architecture::X86_64 => &INITS[0],
         Architecture::Aarch64 => &INITS[1],
     };
-    let build = || Ok(architecture.build_static("guest", "guest")?.join("guest"));
+    let build = || Ok(static_programs::build_static(architecture, "guest", "guest")?.join("guest"));
     init.get_or_init(build).clone()
 }
 

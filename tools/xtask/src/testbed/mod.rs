@@ -13,5 +13,6 @@ pub(crate) mod machine;
 pub(crate) mod module_source;
 mod modules;
 pub(crate) mod rust;
+pub(crate) mod static_programs;
 mod unstable_binaries;
 pub(crate) mod vm;

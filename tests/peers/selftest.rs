@@ -85,6 +85,7 @@ fn read(path: &PathBuf) -> Value {
 #[track_caller]
 fn assert_checks(report: &Value, device: &str, names: &[&str]) {
     assert_eq!(report["devices"].as_array().map(Vec::len), Some(1), "{report:#}");
+    assert_eq!(report["is_complete"], true);
     assert_device(&report["devices"][0], device, names);
     let kernel = report["machine"]["kernel"].as_str().expect("the kernel should be named");
     let promised = promised("RDMACM_TEST_KERNEL");
@@ -134,6 +135,23 @@ fn alone() -> Vec<&'static str> {
 fn device_passes_selftest() {
     let name = roce_name();
     assert_checks(&report(&["-d", name], name), name, &alone());
+}
+
+/// A check may crash the program, or never end.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn killed_selftest_leaves_report() {
+    let (path, name) = (report_path("killed"), roce_name());
+    let output = path.display().to_string();
+    let mut program = Program::Ours.run("selftest", &["-d", name, "-o", &output]);
+    // The line of the second check follows the report of the first one.
+    while program.next_line().is_some_and(|line| !line.contains(COMMANDS[1])) {}
+    program.kill();
+    program.finish();
+    let report = read(&path);
+    assert_eq!(report["is_complete"], false, "{report:#}");
+    assert_eq!(report["devices"][0]["device"]["name"], name);
+    assert_eq!(report["devices"][0]["checks"][0]["check"], COMMANDS[0], "{report:#}");
 }
 
 /// Runs the program without arguments, except for the path of the report. Its memory must stay bounded.

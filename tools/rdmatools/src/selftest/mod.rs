@@ -75,32 +75,53 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
     if options.listen {
         return listen(options, out);
     }
-    let start = Instant::now();
-    let mut reports = Vec::new();
+    let mut file = ReportFile::new(options);
     let mut failed = Vec::new();
     for device in devices(options)? {
-        let found = check(&device, options, out)?;
+        let found = check(&device, options, &mut file, out)?;
         let name = device.name();
-        failed.extend(found.failed.iter().map(|text| format!("{name}: {text}")));
-        reports.push(found.report);
+        failed.extend(found.iter().map(|text| format!("{name}: {text}")));
     }
-    let report = json!({
-        "tool": concat!("rdmatools ", env!("CARGO_PKG_VERSION")),
-        "machine": report::machine(),
-        "peer": options.host.as_deref().unwrap_or("the same device"),
-        "devices": reports,
-        "not_exercised": NOT_EXERCISED,
-        "total_ms": u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX),
-    });
     for feature in NOT_EXERCISED {
         writeln!(out, "not exercised: {feature}")?;
     }
-    writeln!(out, "total time: {:.1} s", start.elapsed().as_secs_f64())?;
-    let path = options.output.display();
-    fs::write(&options.output, format!("{report:#}\n"))
-        .map_err(|error| Failure::new(format!("cannot write {path}: {error}")))?;
-    writeln!(out, "report: {path}")?;
+    writeln!(out, "total time: {:.1} s", file.start.elapsed().as_secs_f64())?;
+    file.write(None, true)?;
+    writeln!(out, "report: {}", options.output.display())?;
     if failed.is_empty() { Ok(()) } else { Err(Failure::Failed(failed)) }
+}
+
+/// The file of the report. It is written after each check, so that it is there if a check never ends or kills the program.
+struct ReportFile<'a> {
+    options: &'a Options,
+    start: Instant,
+    machine: Value,
+    /// The parts about the devices that have been checked.
+    devices: Vec<Value>,
+}
+
+impl<'a> ReportFile<'a> {
+    fn new(options: &'a Options) -> Self {
+        let machine = report::machine();
+        Self { options, start: Instant::now(), machine, devices: Vec::new() }
+    }
+
+    /// Writes the file, with the part about the device that is being checked.
+    fn write(&self, current: Option<&Value>, is_complete: bool) -> Result<(), Failure> {
+        let devices: Vec<&Value> = self.devices.iter().chain(current).collect();
+        let report = json!({
+            "tool": concat!("rdmatools ", env!("CARGO_PKG_VERSION")),
+            "machine": self.machine,
+            "peer": self.options.host.as_deref().unwrap_or("the same device"),
+            "devices": devices,
+            "not_exercised": NOT_EXERCISED,
+            "is_complete": is_complete,
+            "total_ms": u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX),
+        });
+        let path = &self.options.output;
+        fs::write(path, format!("{report:#}\n"))
+            .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
+    }
 }
 
 /// Returns the devices that are checked, at least one: all of this machine, or the one that has the local address or
@@ -167,17 +188,21 @@ fn listen(options: &Options, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(peer.serve(&AtomicBool::new(false))?)
 }
 
-/// The report about a device, and a sentence for each failed check.
-struct Found {
-    report: Value,
-    failed: Vec<String>,
-}
-
-fn check(device: &Device, options: &Options, out: &mut dyn Write) -> Result<Found, Failure> {
+/// Checks a device, and adds it to the report. Returns a sentence for each failed check.
+fn check(
+    device: &Device,
+    options: &Options,
+    file: &mut ReportFile<'_>,
+    out: &mut dyn Write,
+) -> Result<Vec<String>, Failure> {
+    let facts = report::facts(device);
+    let part = |checks: &[Check], speed: Option<Value>| json!({ "device": facts, "checks": report::listed(checks), "speed": speed });
     let driver = device.driver().map_or_else(|| "unknown driver".into(), devinfo::driver);
     writeln!(out, "{} ({driver})", device.name())?;
     let mut checks = Vec::new();
     let mut written = Ok(());
+    // The first of these fails before any check if the file cannot be written.
+    file.write(Some(&part(&checks, None)), false)?;
     let mut add = |check: Check| {
         let Check { name, outcome, milliseconds } = &check;
         let (word, detail) = (outcome.word(), outcome.detail());
@@ -186,6 +211,8 @@ fn check(device: &Device, options: &Options, out: &mut dyn Write) -> Result<Foun
             written = line.and_then(|()| out.flush());
         }
         checks.push(check);
+        // The last one reports an error.
+        let _ = file.write(Some(&part(&checks, None)), false);
     };
     let before = Snapshot::take(device);
     objects::checks(device, &mut add);
@@ -201,12 +228,8 @@ fn check(device: &Device, options: &Options, out: &mut dyn Write) -> Result<Foun
     let speed = speed.map(|speed| {
         json!({ "latency_us": speed.latency_us, "write_mb_per_s": speed.megabytes_per_second })
     });
-    let report = json!({
-        "device": report::facts(device),
-        "checks": report::listed(&checks),
-        "speed": speed,
-    });
-    Ok(Found { report, failed })
+    file.devices.push(part(&checks, speed));
+    Ok(failed)
 }
 
 /// Checks connections with the other machine, or of the device with itself.

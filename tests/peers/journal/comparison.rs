@@ -50,12 +50,6 @@ pub(super) const OTHER_VALUES: &[OtherValue] = &[
 
 const SHARED: &str = "a queue pair with a shared receive queue has no capacities for receives";
 
-/// After RESET and before a destruction, rdma-core removes the completions of the queue pair from the ring, and stores the
-/// index at once. This library drops these completions when the program polls next, and stores the index then, together with
-/// that of the completions which the poll returns.
-const DEFERRED: &str =
-    "completions of a queue pair that was reset or destroyed are dropped by polling";
-
 /// A program reads the clock of the device in pages that rdma-core maps when it opens the device. This library has no function
 /// that reads it.
 const CLOCK: &str = "the clock of the device is not read";
@@ -70,8 +64,6 @@ const SHOWN_BEFORE: usize = 4;
 /// Compares two journals. Returns the reasons of the permitted differences, or a description of the first other one.
 pub(super) fn compare(c: &[Entry], ours: &[Entry]) -> Result<BTreeSet<&'static str>, String> {
     let mut reasons = BTreeSet::new();
-    // For each completion queue, the index that this library has to store at the next poll or later.
-    let mut deferred: BTreeMap<&str, &Entry> = BTreeMap::new();
     let (mut at, mut our_at) = (0, 0);
     while at < c.len() || our_at < ours.len() {
         let (entry, our_entry) = (c.get(at), ours.get(our_at));
@@ -79,26 +71,14 @@ pub(super) fn compare(c: &[Entry], ours: &[Entry]) -> Result<BTreeSet<&'static s
             (Some(c), Some(ours)) if c.kind == ours.kind => fields(c, ours, &mut reasons),
             _ => vec!["the kind".to_owned()],
         };
-        let queue = entry.and_then(indexed_queue);
-        let our_queue = our_entry.and_then(indexed_queue);
         if differing.is_empty() {
-            queue.map(|queue| deferred.remove(queue));
             (at, our_at) = (at + 1, our_at + 1);
-        } else if let Some(queue) = queue.filter(|queue| follows_end(&c[..at], queue)) {
-            deferred.insert(queue, &c[at]);
-            reasons.insert(DEFERRED);
-            at += 1;
         } else if entry.is_some_and(|entry| narrows(entry, &c[..at])) {
             reasons.insert(NARROWER);
             at += 1;
         } else if entry.is_some_and(maps_clock) && opens_device(&c[..at]) {
             reasons.insert(CLOCK);
             at += 1;
-        } else if let Some(queue) =
-            our_queue.filter(|queue| deferred.get(queue) == our_entry.as_ref())
-        {
-            deferred.remove(queue);
-            our_at += 1;
         } else {
             return Err(describe(&differing, (c, at), (ours, our_at)));
         }
@@ -132,11 +112,6 @@ fn posted(entries: &[Entry]) -> BTreeMap<(&str, &str), Vec<Entry>> {
     queues
 }
 
-/// Returns the completion queue whose consumer index the entry is.
-fn indexed_queue(entry: &Entry) -> Option<&str> {
-    (entry.kind == "cq_index").then(|| entry.value("cqn").expect("index should have a queue"))
-}
-
 /// Returns `true` if the entry arms a queue for solicited completions that is armed for all.
 fn narrows(entry: &Entry, before: &[Entry]) -> bool {
     let is_last =
@@ -156,20 +131,6 @@ fn maps_clock(entry: &Entry) -> bool {
 fn opens_device(before: &[Entry]) -> bool {
     let mut since_opening = before.iter().rev().take_while(|entry| entry.kind != "alloc_ucontext");
     since_opening.all(|entry| matches!(&*entry.kind, "mmap" | "uar_alloc"))
-}
-
-/// Returns `true` if the last command in `before` moves a queue pair of the completion queue to RESET or destroys it.
-fn follows_end(before: &[Entry], queue: &str) -> bool {
-    let is_command = |entry: &&Entry| !matches!(&*entry.kind, "cq_index" | "qp_record");
-    let ends = |entry: &&Entry| {
-        let is_reset = ["mask=0x1", "state=0"].map(|field| entry.has(field)) == [true, true];
-        entry.kind == "destroy_qp" || entry.kind == "modify_qp" && is_reset
-    };
-    let ended = before.iter().rfind(is_command).filter(ends).and_then(|entry| entry.value("qpn"));
-    let is_it = |entry: &&Entry| entry.kind == "qp" && entry.value("qpn") == ended;
-    before.iter().rfind(is_it).is_some_and(|qp| {
-        ["send_cqn", "recv_cqn"].into_iter().any(|name| qp.value(name) == Some(queue))
-    })
 }
 
 /// Returns the names of the fields with a difference that is not permitted.
@@ -218,5 +179,5 @@ fn describe(differing: &[String], c: (&[Entry], usize), ours: (&[Entry], usize))
 
 /// Returns the reasons of all permitted differences.
 pub(super) fn reasons() -> BTreeSet<&'static str> {
-    OTHER_VALUES.iter().map(|other| other.reason).chain([DEFERRED, CLOCK, NARROWER]).collect()
+    OTHER_VALUES.iter().map(|other| other.reason).chain([CLOCK, NARROWER]).collect()
 }

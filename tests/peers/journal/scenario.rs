@@ -368,7 +368,11 @@ impl Run {
             }
             ["connect", qp, peer] => self.connect(self.qp(qp), self.qp(peer)),
             ["datagrams", qp] => to_datagrams(self.qp(qp)),
-            ["reset", qp] => self.qp(qp).modify(QueuePairAttributes::to(QpState::IB_QPS_RESET)),
+            ["reset", qp] => {
+                // A thread that holds a poller removes the completions of the queue pair only when it polls.
+                self.has_kept |= self.kept.release_pollers();
+                self.qp(qp).modify(QueuePairAttributes::to(QpState::IB_QPS_RESET));
+            }
             ["error", qp] => self.qp(qp).modify(QueuePairAttributes::to(QpState::IB_QPS_ERR)),
             ["suspend", qp] => self.qp(qp).modify(QueuePairAttributes::to(QpState::IB_QPS_SQD)),
             ["resume", qp] => self.qp(qp).modify(QueuePairAttributes::to(QpState::IB_QPS_RTS)),

@@ -61,12 +61,19 @@ impl KeptQueues {
 
     /// Checks that the queues are locked, and unlocks them. Returns `true` if there is a queue.
     pub(super) fn release(&mut self) -> bool {
-        let Self { sends, receives, shared, pollers } = mem::take(self);
+        let has_poller = self.release_pollers();
+        let Self { sends, receives, shared, pollers: _ } = mem::take(self);
         assert_locked(&sends, |qp| qp.lock_send_queue().err());
         assert_locked(&receives, |qp| qp.lock_receive_queue().err());
         assert_locked(&shared, |srq| srq.lock_receive_queue().err());
+        has_poller || [sends.len(), receives.len(), shared.len()] != [0; 3]
+    }
+
+    /// Unlocks the pollers like [`release`](Self::release).
+    pub(super) fn release_pollers(&mut self) -> bool {
+        let pollers = mem::take(&mut self.pollers);
         assert_locked(&pollers, |cq| cq.lock_poller().err());
-        [sends.len(), receives.len(), shared.len(), pollers.len()] != [0; 4]
+        !pollers.is_empty()
     }
 }
 

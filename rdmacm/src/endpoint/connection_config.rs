@@ -148,9 +148,9 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets the number of retries of the peer, 0 to 6, if this side has no buffer for a message.
+    /// Sets the number of retries of the peer, 0 to 7, if this side has no buffer for a message.
     ///
-    /// 7 means unlimited \[default: 7\].
+    /// 7 means unlimited, and is the default.
     #[must_use]
     pub fn rnr_retry_count(mut self, count: u8) -> Self {
         self.rnr_retry_count = count;

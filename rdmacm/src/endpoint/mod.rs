@@ -45,7 +45,7 @@
 //!
 //! [`Connection::export`] lets the peer access a [`DmaMemory`]. The program sends the descriptor of the exported memory
 //! in a message, and the peer converts the descriptor into a [`RemoteMemory`]. The peer then reads, writes and
-//! atomically changes the memory without a call on this side. A call named `start_` starts a [`RemoteOperation`], whose
+//! atomically changes the memory without a call on this side. A call of `Connection` named `start_` starts a [`RemoteOperation`], whose
 //! [`wait`](RemoteOperation::wait) returns the result; [`post_write`](Connection::post_write) writes without a result.
 //! The calling side checks bounds and rights as far as the descriptor contains them. The device that owns the memory
 //! always checks them.
@@ -102,8 +102,8 @@
 //! - without a connection: `rejected` for a request that this side rejects or drops, and `canceled` for a
 //!   [`Connecting`] that is dropped.
 //!
-//! Messages are not reported. A subscriber must not call the connection, socket or listener of the span, whose state
-//! may be locked.
+//! Messages are not reported. A subscriber may call the connection or socket of the span. A call that waits on the
+//! listener of the span fails with [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) there.
 //!
 //! # Calls that take their time
 //!

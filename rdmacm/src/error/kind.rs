@@ -71,7 +71,7 @@ pub enum ErrorKind {
     NameResolution {
         /// The `EAI_*` code of the host's `getaddrinfo`, as `rdma_getaddrinfo` returns it.
         code: i32,
-        /// The text of the C library.
+        /// The text for the code, as `gai_strerror` returns it.
         reason: String,
     },
     /// The time allowed for the operation is over.
@@ -105,9 +105,9 @@ pub enum ErrorKind {
     UnreportedCause,
     /// A non-blocking operation would have to wait.
     WouldBlock,
-    /// The call would wait for an action that only its own thread can perform.
+    /// The call would wait for an action that only its own thread can perform. The text names that action.
     WouldDeadlock(&'static str),
-    /// The device under the object was removed.
+    /// The device under the object was removed. The number is the kernel's errno: EIO, ENODEV or ENXIO.
     DeviceRemoved(i32),
     /// The running kernel, the device, its driver or the async runtime does not offer this.
     Unsupported(Cow<'static, str>),

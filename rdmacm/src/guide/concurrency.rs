@@ -16,7 +16,8 @@
 //!
 //! # Event loops
 //!
-//! A call with `try_` in its name never waits. If it returns [`WouldBlock`](crate::ErrorKind::WouldBlock), wait until
+//! A call with `try_` in its name does not wait for the peer or for a buffer; some [calls take their
+//! time](crate::endpoint#calls-that-take-their-time) nevertheless. If it returns [`WouldBlock`](crate::ErrorKind::WouldBlock), wait until
 //! the descriptor of the connection is readable, and then try again. The library arms the completion queues, polls them
 //! again and reads both event channels itself.
 //!

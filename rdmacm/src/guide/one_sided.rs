@@ -10,7 +10,7 @@
 #![doc = include_str!("snippets/one_sided.rs")]
 //! ```
 //!
-//! A call whose name begins with `start_` returns a [`RemoteOperation`](crate::endpoint::RemoteOperation), and
+//! A call of `Connection` whose name begins with `start_` returns a [`RemoteOperation`](crate::endpoint::RemoteOperation), and
 //! [`wait`](crate::endpoint::RemoteOperation::wait) returns its result. To have several operations in flight, start them
 //! and wait for each later. Each operation keeps its send buffer, and the buffer of a read stays in use until the program
 //! drops it. A thread that starts more operations than there are

@@ -26,7 +26,7 @@
 //! |---|---|---|
 //! | RoCE | UDP, on Ethernet | `rxe`, in software on any network device; `mlx5` (ConnectX-4 and later, BlueField), tested on an emulated card only |
 //! | iWARP | TCP | `siw`, in software on any network device |
-//! | InfiniBand | InfiniBand links | `mlx5`, untested; the connection manager alone on other devices, untested |
+//! | InfiniBand | InfiniBand links | `mlx5`, untested; the connection manager on other devices, with data on hfi1 and qib, all untested |
 //!
 //! The modules of this crate:
 //!

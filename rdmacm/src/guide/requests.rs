@@ -38,8 +38,8 @@
 //! connection: call `Client::close` first.
 //!
 //! To reconnect, keep the client in a `tokio::sync::Mutex<Option<Arc<Client>>>`. Each call takes a clone of the `Arc`,
-//! and first replaces a client for which `has_ended` returns `true`. The kind `TimedOut` does not show whether the
-//! connection has ended: it also reports a peer that does not answer any more.
+//! and first replaces a client for which `has_ended` returns `true`. The kind `TimedOut` of [`std::io::ErrorKind`] does
+//! not show whether the connection has ended: it also reports a peer that does not answer any more.
 //!
 //! # See also
 //!

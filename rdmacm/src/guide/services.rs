@@ -78,7 +78,8 @@
 //! - If the peer's machine fails while a request is in flight, the connection detects it after its
 //!   [retries](crate::endpoint::ConnectionConfig::retry_count).
 //! - While the connection is idle, it does not detect the failure of a machine, unless it is
-//!   [kept alive](crate::endpoint::ConnectionConfig::keep_alive_interval).
+//!   [kept alive](crate::endpoint::ConnectionConfig::keep_alive_interval) and a call such as `recv` waits, or an event loop
+//!   calls `try_recv`.
 //!
 //! After the end of a connection, a posted message may or may not have arrived. If
 //! [`flush`](crate::endpoint::Connection::flush) succeeds, the peer's device has received the message; on iWARP only

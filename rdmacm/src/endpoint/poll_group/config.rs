@@ -135,9 +135,9 @@ impl PollGroupConfig {
         self
     }
 
-    /// Sets the number of retries of a peer, 0 to 6, if there is no buffer for a message.
+    /// Sets the number of retries of a peer, 0 to 7, if there is no buffer for a message.
     ///
-    /// 7 means unlimited \[default: 7\].
+    /// 7 means unlimited, and is the default.
     #[must_use]
     pub fn rnr_retry_count(mut self, count: u8) -> Self {
         self.rnr_retry_count = count;

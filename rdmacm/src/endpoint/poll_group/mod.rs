@@ -34,7 +34,9 @@
 //! # Ok::<(), rdmacm::Error>(())
 //! ```
 //!
-//! A task uses [`task::PollGroup`](super::task::PollGroup), whose `wait` is async.
+//! A task converts the group with [`task::PollGroup::from_blocking`](super::task::PollGroup::from_blocking), awaits
+//! [`wait`](super::task::PollGroup::wait), and makes all other calls on
+//! [`get_mut`](super::task::PollGroup::get_mut).
 //!
 //! In this program, an error of one member ends all members. The example `poll_group` accepts further clients in the
 //! same loop. There, a client that has ended or that has no free buffer does not affect the others:

@@ -129,6 +129,7 @@ int card_attach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
 	mutex_lock(&card_lock);
 	list_add_tail(&member->entry, &card_members);
 	mutex_unlock(&card_lock);
+	card_journal(NULL, 0, "attach_mcast qpn=%u gid=%16phN lid=%u", member->qp->qpn, gid->raw, lid);
 	return 0;
 }
 
@@ -144,6 +145,8 @@ int card_detach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
 	if (found)
 		list_del(&found->entry);
 	mutex_unlock(&card_lock);
+	if (found)
+		card_journal(NULL, 0, "detach_mcast qpn=%u gid=%16phN lid=%u", found->qp->qpn, gid->raw, lid);
 	kfree(found);
 	return found ? 0 : -EINVAL;
 }

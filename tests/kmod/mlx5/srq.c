@@ -76,6 +76,7 @@ int card_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr, enum ib_srq_
 		srq->limit = attr->srq_limit;
 		mutex_unlock(&card_lock);
 	}
+	card_journal(NULL, 0, "modify_srq srqn=%u mask=%#x limit=%u", srq->srqn, mask, attr->srq_limit);
 	return 0;
 }
 

@@ -55,10 +55,7 @@ impl PollGroup {
         self.check_device(&id)?;
         self.reserve_completions()?;
         id.migrate(&self.channel)?;
-        let polled = self.poll_late_completions();
-        // The poll may have ended members, or freed buffers, even if it has failed.
-        self.wake_for_progress();
-        polled?;
+        self.make_room_for_qp()?;
         let qp = self.create_qp(&id)?;
         let attempt = Attempt {
             connect_attempt: None,
@@ -157,6 +154,14 @@ impl PollGroup {
             "the connection is over {connection_device}, but the group is over {group_device}"
         );
         Err(Error::invalid(ADD, GROUP, reason))
+    }
+
+    /// Polls the completions of destroyed queue pairs before a call of the program creates another one.
+    pub(super) fn make_room_for_qp(&mut self) -> Result<()> {
+        let polled = self.poll_late_completions();
+        // The poll may have ended members, or freed buffers, even if it has failed.
+        self.wake_for_progress();
+        polled
     }
 
     /// Makes room for the completions of one more member.

@@ -86,9 +86,7 @@ impl ForgedGroup {
     ) -> Result<Member> {
         let Self { group, device, .. } = self;
         device.device().next_number = number;
-        let polled = group.poll_late_completions();
-        group.wake_for_progress();
-        polled?;
+        group.make_room_for_qp()?;
         let id = CmId::new(&group.channel, PortSpace::Tcp)?;
         let qp = QueuePair::new(&group.resources.pd, &group.qp_init())?;
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS))?;

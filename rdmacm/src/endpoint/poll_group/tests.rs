@@ -199,6 +199,14 @@ fn removal_during_attempt_concerns_group() {
     assert_eq!(poll_error(&mut forged), ErrorKind::DeviceRemoved(libc::ENODEV));
 }
 
+#[track_caller]
+fn assert_message_precedes_failure(events: &[Event]) {
+    assert!(
+        matches!(events, [Event::Message(..), Event::Ended(_, MemberEnd::Failed(_))]),
+        "{events:?}"
+    );
+}
+
 /// A call on the same device has learned of the removal before the group has polled the message.
 #[test]
 fn message_before_removal_is_delivered() {
@@ -214,10 +222,7 @@ fn message_before_removal_is_delivered() {
             forged.group.resources.pd.context().mark_removed();
         }
         let events = poll(&mut forged);
-        assert!(
-            matches!(events[..], [Event::Message(..), Event::Ended(_, MemberEnd::Failed(_))]),
-            "{events:?}"
-        );
+        assert_message_precedes_failure(&events);
     }
 }
 
@@ -229,10 +234,7 @@ fn message_before_failed_send_is_delivered() {
     forged.complete_receive_meanwhile(1);
     forged.complete_sends(1, WcStatus::IB_WC_RETRY_EXC_ERR);
     let events = poll(&mut forged);
-    assert!(
-        matches!(events[..], [Event::Message(..), Event::Ended(_, MemberEnd::Failed(_))]),
-        "{events:?}"
-    );
+    assert_message_precedes_failure(&events);
 }
 
 /// An event loop has polled before, and no event of the kernel follows.

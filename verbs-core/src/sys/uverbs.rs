@@ -104,8 +104,13 @@ impl UverbsFile {
     pub fn silent() -> Self {
         let null =
             std::fs::File::options().read(true).write(true).open("/dev/null").expect("/dev/null");
+        Self::without_device(null.into())
+    }
+
+    /// Takes a file that is no device.
+    fn without_device(fd: OwnedFd) -> Self {
         let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
-        Self { fd: null.into(), process: Process::current(), driver, node: Node::default() }
+        Self { fd, process: Process::current(), driver, node: Node::default() }
     }
 }
 

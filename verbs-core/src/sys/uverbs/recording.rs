@@ -8,12 +8,9 @@ use std::os::unix::net::UnixStream;
 
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use verbs_abi::{
-    IB_USER_VERBS_CMD_FLAG_EXTENDED, ib_uverbs_cmd_hdr, ib_uverbs_ex_cmd_hdr, rdma_driver_id,
-};
+use verbs_abi::{IB_USER_VERBS_CMD_FLAG_EXTENDED, ib_uverbs_cmd_hdr, ib_uverbs_ex_cmd_hdr};
 
-use super::{HEADER, HEADERS, Node, UverbsFile};
-use crate::sys::process::Process;
+use super::{HEADER, HEADERS, UverbsFile};
 
 /// The commands that were written to a [recording file](UverbsFile::recording), and the means to refuse further ones.
 #[derive(Debug)]
@@ -34,8 +31,7 @@ impl UverbsFile {
         // write at the same place.
         fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND)).expect("append");
         let fd = OwnedFd::from(file.try_clone().expect("a descriptor"));
-        let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
-        (Self { fd, process: Process::current(), driver, node: Node::default() }, Recorder { file })
+        (Self::without_device(fd), Recorder { file })
     }
 
     /// Opens a file that accepts every command, answers none, and writes them to the returned socket.
@@ -47,16 +43,7 @@ impl UverbsFile {
     /// If the process has no descriptors left.
     pub fn on_socket() -> (Self, UnixStream) {
         let (commands, kernel) = UnixStream::pair().expect("a pair of sockets");
-        let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
-        (
-            Self {
-                fd: commands.into(),
-                process: Process::current(),
-                driver,
-                node: Node::default(),
-            },
-            kernel,
-        )
+        (Self::without_device(commands.into()), kernel)
     }
 }
 

@@ -40,7 +40,7 @@ fn unexpected_result_is_failure() {
 }
 
 #[test]
-fn last_line_count_warnings_reruns_and_skips() {
+fn last_line_counts_warnings_reruns_and_skips() {
     let mut tests = Tests::default();
     tests.add_program("it", Some(2), ended(2, 0, true));
     assert_eq!(tests.last_line(), "2 passed, 0 failed\n");

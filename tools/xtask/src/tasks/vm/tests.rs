@@ -6,7 +6,7 @@ fn ended(status: Status, complaints: &[&str]) -> Outcome {
 }
 
 #[test]
-fn error_of_failed_run_has_reason_and_last_line() {
+fn error_of_failed_run_has_reason_and_last_lines() {
     let mut relay = Relay::default();
     for line in 1..=1000 {
         let frame = Frame::Error(format!("line {line}\n").into_bytes());

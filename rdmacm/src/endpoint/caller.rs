@@ -4,7 +4,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::busy_poll::BusyPoll;
-use super::core::WaiterId;
+use super::core::{WaitSteps, WaiterId, WaiterKind};
 use super::deadline::{deadline_after, has_passed};
 use super::operation::Awaited;
 #[cfg(doc)]
@@ -39,8 +39,24 @@ pub(super) enum Caller<'m> {
 }
 
 impl Caller<'_> {
+    pub(super) fn kind(&self) -> WaiterKind {
+        match self {
+            Self::EventLoop => WaiterKind::EventLoop,
+            Self::Thread(_) => WaiterKind::Thread,
+            Self::Task(..) => WaiterKind::Task,
+        }
+    }
+
+    /// Returns the time until which a thread sleeps, or `None` if there is no limit.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Thread(deadline) => *deadline,
+            Self::EventLoop | Self::Task(..) => None,
+        }
+    }
+
     pub(super) fn deadline_passed(&self) -> bool {
-        matches!(self, Self::Thread(deadline) if has_passed(*deadline))
+        has_passed(self.deadline())
     }
 }
 
@@ -55,5 +71,5 @@ pub(super) struct SlowWait<'m> {
     /// The waiter of a thread, once it has slept.
     pub(super) waiter: Option<WaiterId>,
     pub(super) spin: BusyPoll,
-    pub(super) reads: u32,
+    pub(super) steps: WaitSteps,
 }

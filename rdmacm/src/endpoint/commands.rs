@@ -15,9 +15,9 @@
 //! - **An error.** It is recorded before it is returned. The waiters are woken as by any other change; one of them
 //!   tries again and gets the error itself.
 
-use super::core::EndReason;
+use super::core::{ArmAction, EndReason, RecoveryAction};
 use super::datagram_cm::DatagramCm;
-use super::kernel_objects::KernelObjects;
+use super::kernel_objects::{ArmCommands, KernelObjects, RecoveryCommands};
 use super::operation::{Interest, Operation};
 use super::running_command::RunningCommand;
 use super::shared::{Shared, SharedStateGuard};
@@ -32,26 +32,19 @@ use crate::verbs::AsyncEventType;
 /// A socket may have any number of events: each peer that resolves it causes one.
 const MAX_EVENTS: usize = 16;
 
-/// The locked state after a command, and whether there was one.
-pub(super) type AfterCommand<'a> = Result<(SharedStateGuard<'a>, bool)>;
-
 impl Shared {
-    /// Makes the next completion for `interest` raise an event.
-    ///
-    /// Returns `true` if the queue might have been unarmed; the caller then polls.
+    /// Issues the commands of `action`, after which the caller polls.
     pub(super) fn arm<'a>(
         &'a self,
         mut guarded: SharedStateGuard<'a>,
-        interest: Interest,
-    ) -> AfterCommand<'a> {
-        let has_epoll_waiter = guarded.reader.is_some();
-        let next = guarded.state.next_arm_commands(interest, has_epoll_waiter);
-        let Some((action, commands)) = next else { return Ok((guarded, false)) };
+        action: ArmAction,
+    ) -> Result<SharedStateGuard<'a>> {
+        let commands = guarded.state.parts.as_ref().map(|parts| ArmCommands::new(action, parts));
         let running = guarded.begin_command();
-        let issued = commands.issue();
-        let mut guarded = running.finish();
+        let issued = commands.map_or(Ok(()), ArmCommands::issue);
+        guarded = running.finish();
         guarded.state.on_arm_commands(action, issued)?;
-        Ok((guarded, true))
+        Ok(guarded)
     }
 
     /// Completes requests that were posted while the queue pair was in ERR, and polls them.
@@ -74,17 +67,19 @@ impl Shared {
         }
     }
 
-    /// Takes the next step of recovering a failed queue pair.
-    ///
-    /// Returns `true` if there was a step; the caller then polls.
-    pub(super) fn recover<'a>(&'a self, mut guarded: SharedStateGuard<'a>) -> AfterCommand<'a> {
-        let next = guarded.state.next_recovery_commands();
-        let Some((action, commands)) = next else { return Ok((guarded, false)) };
+    /// Issues the commands of `action`, after which the caller polls.
+    pub(super) fn recover<'a>(
+        &'a self,
+        mut guarded: SharedStateGuard<'a>,
+        action: RecoveryAction,
+    ) -> Result<SharedStateGuard<'a>> {
+        let parts = guarded.state.parts.as_ref();
+        let commands = parts.map(|parts| RecoveryCommands::new(action, parts));
         let running = guarded.begin_command();
-        let issued = commands.issue();
-        let mut guarded = running.finish();
+        let issued = commands.map_or(Ok(()), RecoveryCommands::issue);
+        guarded = running.finish();
         guarded.state.on_recovery_commands(action, issued)?;
-        Ok((guarded, true))
+        Ok(guarded)
     }
 
     /// Reads the CM events, or some of them, after which the channel stays readable.

@@ -211,10 +211,12 @@ impl Shared {
     #[cold]
     fn recover_for_send(&self, what: Operation) -> Result<SharedStateGuard<'_>> {
         let mut guarded = self.lock_for(what)?;
-        let mut has_issued = true;
-        while has_issued {
+        loop {
             guarded.state.poll(Interest::All)?;
-            (guarded, has_issued) = self.recover(guarded)?;
+            match guarded.state.next_recovery() {
+                Some(action) => guarded = self.recover(guarded, action)?,
+                None => break,
+            }
         }
         if guarded.state.core.qp_failed() {
             return Err(

@@ -3,12 +3,13 @@
 //! It has the core, and the kernel objects that the core uses.
 
 use std::mem;
+use std::time::Duration;
 
-use super::core::{ArmAction, RecoveryAction};
+use super::core::{ArmAction, Others, RecoveryAction, WaitStep, WaitSteps};
 use super::core::{Available, Core, Effects, EndReason, Outgoing, ReceivedMessage};
 use super::datagram_cm::{CmCommand, DatagramCm};
 use super::datagram_peer::Sender;
-use super::kernel_objects::{ArmCommands, KernelObjects, NewEndpoint, RecoveryCommands};
+use super::kernel_objects::{KernelObjects, NewEndpoint};
 use super::operation::{Awaited, Interest, Operation};
 use super::timer::Timer;
 use super::trace::{DeferredTrace, Reports, Trace};
@@ -92,13 +93,9 @@ impl State {
     pub(super) fn is_ready(&self, awaited: Awaited) -> bool {
         let Self { core, cm, .. } = self;
         let has_loss = || cm.as_ref().is_some_and(|cm| cm.groups.has_loss());
-        match awaited.operation {
-            Operation::Close => core.has_progress_of_close(),
-            _ if core.end().is_some() => true,
-            Operation::Receive => core.has_message() || has_loss(),
-            Operation::AcquireBuffer => core.has_free_buffer(),
-            Operation::Flush => core.has_sent_all(),
-            _ => self.has_result(awaited),
+        match core.is_ready(awaited.operation) {
+            Some(is_ready) => is_ready || awaited.operation == Operation::Receive && has_loss(),
+            None => self.has_result(awaited),
         }
     }
 
@@ -106,10 +103,7 @@ impl State {
     ///
     /// Possibly no event arrives before that.
     pub(super) fn needs_caller(&self, interest: Interest) -> bool {
-        let Some(io) = &self.parts else { return false };
-        // An event that has not been reported yet will wake a caller.
-        let is_unarmed = self.may_be_unarmed(interest) && !self.core.has_unread_event();
-        is_unarmed || self.core.must_post_receives() || self.core.pending_recovery(io).is_some()
+        self.parts.as_ref().is_some_and(|io| self.core.needs_caller(io, interest))
     }
 
     /// Forgets changes of which there is no waiter to be woken.
@@ -251,20 +245,17 @@ impl State {
         polled
     }
 
-    /// Returns `true` if the next completion for `interest` may raise no event.
-    pub(super) fn may_be_unarmed(&self, interest: Interest) -> bool {
-        self.parts.is_some() && self.core.may_be_unarmed(interest)
-    }
-
-    /// Returns the next commands for arming the queues of `interest`, if one may be unarmed.
-    pub(super) fn next_arm_commands(
+    /// Returns the next step of a call without a result.
+    pub(super) fn next_step<W>(
         &mut self,
+        steps: &mut WaitSteps,
         interest: Interest,
-        has_epoll_waiter: bool,
-    ) -> Option<(ArmAction, ArmCommands)> {
-        let objects = self.parts.as_ref()?;
-        let action = self.core.next_arm_action(interest, has_epoll_waiter)?;
-        Some((action, ArmCommands::new(action, objects)))
+        others: &Others<'_, W>,
+        polls_again: impl FnOnce(Duration) -> bool,
+    ) -> WaitStep {
+        let busy_poll = self.parts.as_ref().map(|parts| parts.busy_poll);
+        let polls_again = || busy_poll.is_some_and(polls_again);
+        steps.next(&mut self.core, self.parts.as_ref(), interest, others, polls_again)
     }
 
     /// Records the result of the commands of `action`.
@@ -273,11 +264,9 @@ impl State {
         issued.or_else(|error| self.ignore_if_removed(error))
     }
 
-    /// Returns the next commands that set a failed queue pair up again, if there are any.
-    pub(super) fn next_recovery_commands(&mut self) -> Option<(RecoveryAction, RecoveryCommands)> {
-        let objects = self.parts.as_ref()?;
-        let action = self.core.next_recovery(objects)?;
-        Some((action, RecoveryCommands::new(action, objects)))
+    /// Returns the next step of setting up a failed queue pair again, if there is one.
+    pub(super) fn next_recovery(&mut self) -> Option<RecoveryAction> {
+        self.core.next_recovery(self.parts.as_ref()?)
     }
 
     /// Records the result of the commands of `action`.

@@ -1,8 +1,8 @@
 //! The sleep of a thread that waits.
 //!
 //! One thread sleeps on the descriptors and reads the events; the others are parked. When that thread stops waiting, another
-//! one is woken and takes its place: see [`WaiterList::wake_successor`](super::core::WaiterList::wake_successor). If the first
-//! thread waits again meanwhile, it leaves the place to the woken one.
+//! one is woken and takes its place: see [`WaiterList::wake`](super::core::WaiterList::wake). If the first thread waits again
+//! meanwhile, it leaves the place to the woken one.
 
 use std::thread;
 use std::time::Instant;
@@ -19,10 +19,9 @@ impl Shared {
         &'a self,
         mut guarded: SharedStateGuard<'a>,
         wait: &mut SlowWait<'_>,
-        deadline: Option<Instant>,
     ) -> Result<SharedStateGuard<'a>> {
-        let is_parked =
-            guarded.reader.is_some() || guarded.waiters.has_other_awake_thread(wait.waiter);
+        let deadline = wait.caller.deadline();
+        let is_parked = guarded.waiters.parks(wait.waiter, guarded.reader.is_some());
         let id = match wait.waiter {
             Some(id) => id,
             None => guarded.add_waiter(wait.awaited, WaiterKind::Thread),

@@ -1,8 +1,9 @@
 //! Waiting for a condition on the state of an endpoint: one loop for threads, event loops and tasks.
 //!
-//! A caller polls. If it finds no result, it arms the completion queues, polls again, and only then sleeps. Each kind
-//! of caller sleeps differently: see [`thread_wait`](super::thread_wait), [`event_loop`](super::event_loop) and
-//! [`task_wait`](super::task_wait). Unlocking the state wakes sleeping callers: see [`SharedStateGuard`].
+//! A caller polls. If it finds no result, it arms the completion queues, polls again, and only then sleeps. The core
+//! decides about these [steps](super::core::WaitStep). Each kind of caller sleeps differently: see
+//! [`thread_wait`](super::thread_wait), [`event_loop`](super::event_loop) and [`task_wait`](super::task_wait). Unlocking
+//! the state wakes sleeping callers: see [`SharedStateGuard`].
 //!
 //! The commands and system calls in between are issued while the state is unlocked. Before a caller sleeps, it checks
 //! the state again and becomes a waiter without unlocking the state in between. So every change happens either before
@@ -11,11 +12,11 @@
 use super::busy_poll::BusyPoll;
 pub(super) use super::caller::WaitMode;
 use super::caller::{Caller, SlowWait};
-use super::core::EndReason;
+use super::core::{EndReason, WaitSteps};
 use super::operation::{Awaited, Operation};
 use super::shared::{Shared, SharedStateGuard};
 use super::state::State;
-use super::wait_loop::{MAX_READS_PER_CALL, Progress, poll_ready};
+use super::wait_loop::{Progress, poll_ready};
 use crate::error::{Error, ErrorKind, Result};
 
 pub(super) use super::caller::TaskWaiter;
@@ -61,7 +62,8 @@ impl Shared {
                 Progress::Changed | Progress::Nothing => {
                     let mut found = None;
                     let spin = BusyPoll::default();
-                    let wait = SlowWait { awaited, caller, waiter: None, spin, reads: 0 };
+                    let steps = WaitSteps::new(caller.kind());
+                    let wait = SlowWait { awaited, caller, waiter: None, spin, steps };
                     self.wait_slow(guarded, wait, &mut |state| {
                         found = done(state);
                         found.is_some().then_some(())
@@ -136,7 +138,7 @@ impl Shared {
         done: &mut dyn FnMut(&mut State) -> Option<()>,
     ) -> Result<()> {
         let waited = self.wait_loop(guarded, &mut wait, done);
-        let SlowWait { awaited, caller, waiter, reads, .. } = wait;
+        let SlowWait { awaited, caller, waiter, steps, .. } = wait;
         let (mut guarded, is_done) = match waited {
             Ok(waited) => waited,
             Err(error) => {
@@ -151,7 +153,7 @@ impl Shared {
         }
         let retry_waker = match &caller {
             // There may be more events than one call reads.
-            Caller::Task(_, waker) if !is_done && reads == MAX_READS_PER_CALL => Some(*waker),
+            Caller::Task(_, waker) if !is_done && steps.has_read_often() => Some(*waker),
             _ => None,
         };
         let updated = self.update_readiness(guarded, awaited, caller, is_done);

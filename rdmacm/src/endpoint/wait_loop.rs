@@ -1,17 +1,15 @@
-//! The steps of a call without a result: it polls, arms, reads reported events, and sleeps.
+//! The loop of a call without a result, which executes its [steps](WaitStep).
 
 use std::hint;
 use std::time::Instant;
 
 use super::caller::{Caller, SlowWait};
+use super::core::{Others, WaitStep};
 use super::operation::Interest;
 use super::readiness::Ready;
-use super::shared::{Shared, SharedStateGuard};
+use super::shared::{Shared, SharedState, SharedStateGuard};
 use super::state::State;
 use crate::error::Result;
-
-/// The number of times that one call reads events, if it does not wait.
-pub(super) const MAX_READS_PER_CALL: u32 = 4;
 
 /// The result of looking at the state once.
 pub(super) enum Progress<T> {
@@ -30,74 +28,46 @@ impl Shared {
         done: &mut dyn FnMut(&mut State) -> Option<()>,
     ) -> Result<(SharedStateGuard<'a>, bool)> {
         let own = wait.awaited.operation.interest();
-        let mut is_over = false;
-        let mut armed = false;
-        let mut has_read_event = false;
-        let mut at_end = false;
         loop {
-            // A caller that sleeps has armed for all that do.
-            let interest = guarded.waiters.interest(Some(own)).unwrap_or(own);
-            let mut has_issued = false;
-            if guarded.state.core.qp_failed() {
-                (guarded, has_issued) = self.recover(guarded)?;
-            }
-            if has_issued {
-                // Flushed requests may have completed meanwhile.
-            } else if busy_polls(&guarded, wait) {
-                if wait.spin.should_check_fds() {
-                    (guarded, _) = self.read_now(guarded, &wait.caller)?;
+            let SharedState { state, waiters, reader, .. } = &mut *guarded;
+            let interest = waiters.interest_with(own);
+            let others = Others { waiters, has_reader: reader.is_some(), own: wait.waiter };
+            let deadline = wait.caller.deadline();
+            let polls_again = |period| wait.spin.should_poll(period, deadline);
+            let mut is_over = false;
+            match state.next_step(&mut wait.steps, interest, &others, polls_again) {
+                WaitStep::Recover(action) => guarded = self.recover(guarded, action)?,
+                WaitStep::PollAgain => {
+                    if wait.spin.should_check_fds() {
+                        (guarded, _) = self.read_now(guarded, &wait.caller)?;
+                    }
+                    // Other threads may want to post meanwhile.
+                    drop(guarded);
+                    hint::spin_loop();
+                    guarded = self.lock_here();
                 }
-                // Other threads may want to post meanwhile.
-                drop(guarded);
-                hint::spin_loop();
-                guarded = self.lock_here();
-            } else if let Some(deadline) = leaves_watching(&guarded, wait) {
-                guarded = self.sleep(guarded, wait, deadline)?;
-                is_over = wait.caller.deadline_passed();
-            } else if guarded.state.core.has_unread_event()
-                && guarded.state.may_be_unarmed(interest)
-                && !has_read_event
-            {
-                // An event that was reported before the queues are armed does not disarm them.
-                has_read_event = true;
-                (guarded, _) = self.read_now(guarded, &wait.caller)?;
-            } else {
-                (guarded, has_issued) = self.arm(guarded, interest)?;
-                if has_issued {
-                    armed = true;
-                    has_read_event = false;
-                } else {
-                    is_over = match wait.caller {
-                        // The level-triggered descriptor reports the events that are left to read.
-                        Caller::EventLoop if armed && !guarded.state.core.has_unread_event() => {
-                            true
-                        }
-                        Caller::Thread(deadline) => {
-                            guarded = self.sleep(guarded, wait, deadline)?;
-                            wait.caller.deadline_passed()
-                        }
-                        // No request of the reported events had completed.
-                        _ if at_end => true,
-                        _ => {
-                            wait.reads += 1;
-                            let ready;
-                            (guarded, ready) = self.read_now(guarded, &wait.caller)?;
-                            at_end = !ready.event;
-                            at_end && !ready.completion || wait.reads == MAX_READS_PER_CALL
-                        }
-                    };
+                WaitStep::Arm(action) => guarded = self.arm(guarded, action)?,
+                WaitStep::ReadEvents => {
+                    let ready;
+                    (guarded, ready) = self.read_now(guarded, &wait.caller)?;
+                    wait.steps.on_read(ready.event, ready.completion);
                 }
+                WaitStep::Sleep => {
+                    guarded = self.sleep(guarded, wait)?;
+                    is_over = wait.caller.deadline_passed();
+                }
+                WaitStep::Leave => {}
             }
             // A call that has timed out checks again: it may not have had the time before.
             match poll_ready(&mut guarded, interest, &wait.caller, &mut *done)? {
                 Progress::Found(()) => return Ok((guarded, true)),
                 Progress::Changed => {
-                    at_end = false;
+                    wait.steps.on_completed();
                     is_over |= wait.caller.deadline_passed();
                 }
                 Progress::Nothing => {}
             }
-            if is_over {
+            if is_over || wait.steps.is_over() {
                 return Ok((guarded, false));
             }
         }
@@ -171,30 +141,5 @@ pub(super) fn poll_ready<T>(
             return Ok(progress);
         }
         progress = Progress::Changed;
-    }
-}
-
-/// Returns the deadline of a thread that neither arms the queues nor watches the descriptor.
-///
-/// Another thread that is awake does that.
-fn leaves_watching(guarded: &SharedStateGuard<'_>, wait: &SlowWait<'_>) -> Option<Option<Instant>> {
-    match wait.caller {
-        Caller::Thread(deadline)
-            if guarded.reader.is_none() && guarded.waiters.has_other_awake_thread(wait.waiter) =>
-        {
-            Some(deadline)
-        }
-        _ => None,
-    }
-}
-
-/// Returns `true` if a thread without a result polls again instead of sleeping.
-#[inline]
-fn busy_polls(guarded: &SharedStateGuard<'_>, wait: &mut SlowWait<'_>) -> bool {
-    match (&wait.caller, &guarded.state.parts) {
-        (Caller::Thread(deadline), Some(parts)) => {
-            wait.spin.should_poll(parts.busy_poll, *deadline)
-        }
-        _ => false,
     }
 }

@@ -13,7 +13,6 @@ impl SharedState {
             return;
         }
         let available = self.state.available();
-        let all = self.waiters.interest(None);
         let Self { state, waiters, reader, .. } = self;
         let mut reader_to_wake = None;
         let mut wake = |id, waker| match (*reader, waker) {
@@ -22,9 +21,9 @@ impl SharedState {
             (_, Wake::EventLoop) => {}
             (_, waker) => wake(waker),
         };
-        waiters.wake_ready(&available, |awaited| state.has_result(awaited), &mut wake);
-        let needs_one = || all.is_some_and(|interest| state.needs_caller(interest));
-        waiters.wake_successor(reader.is_some(), needs_one, &mut wake);
+        let is_done = |awaited| state.has_result(awaited);
+        let needs_caller = |interest| state.needs_caller(interest);
+        waiters.wake(&available, reader.is_some(), is_done, needs_caller, &mut wake);
         if let Some((reader, waker)) = reader_to_wake {
             self.wake_reader(shared, reader, waker);
         }

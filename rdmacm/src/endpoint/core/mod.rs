@@ -27,6 +27,7 @@ mod recovery;
 mod send_slots;
 #[cfg(test)]
 mod tests;
+mod wait_steps;
 mod waiters;
 mod watched_keys;
 
@@ -46,8 +47,10 @@ pub(super) use self::protocol::{Datagrams, Messages, Protocol};
 pub(super) use self::queue_io::{NotPosted, Outgoing, Queue, QueueIo, Slot};
 pub(super) use self::recovery::RecoveryAction;
 use self::send_slots::SendSlots;
+pub(super) use self::wait_steps::{Others, WaitStep, WaitSteps};
 pub(super) use self::waiters::{Available, WaiterId, WaiterKind, WaiterList};
 pub(super) use self::watched_keys::WatchedKeys;
+use super::operation::{Interest, Operation};
 use super::stats::EndpointStats;
 use crate::error::Result;
 use crate::verbs::WcStatus;
@@ -230,6 +233,29 @@ impl<B: Slot, S> Core<B, S> {
     /// [`has_no_more_events`](Self::has_no_more_events).
     pub(super) fn has_progress_of_close(&self) -> bool {
         if self.end().is_none() { self.has_sent_all() } else { self.lifecycle.has_closed() }
+    }
+
+    /// Returns `true` if a call of `operation` would have a result now.
+    ///
+    /// Returns `None` if that depends on the target of the operation.
+    pub(super) fn is_ready(&self, operation: Operation) -> Option<bool> {
+        match operation {
+            Operation::Close => Some(self.has_progress_of_close()),
+            _ if self.end().is_some() => Some(true),
+            Operation::Receive => Some(self.has_message()),
+            Operation::AcquireBuffer => Some(self.has_free_buffer()),
+            Operation::Flush => Some(self.has_sent_all()),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if a caller must arm a queue for `interest`, post receives, or recover the queue pair.
+    ///
+    /// Possibly no event arrives before that.
+    pub(super) fn needs_caller(&self, io: &impl QueueIo<Buffer = B>, interest: Interest) -> bool {
+        // An event that has not been reported yet will wake a caller.
+        let is_unarmed = self.may_be_unarmed(interest) && !self.has_unread_event();
+        is_unarmed || self.must_post_receives() || self.pending_recovery(io).is_some()
     }
 
     /// Returns `true` if [`completed_send`](Self::completed_send) has a result while the endpoint has not ended.

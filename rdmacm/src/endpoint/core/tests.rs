@@ -1,6 +1,6 @@
 //! The core with queues in memory, for every order of inputs that ends an endpoint or loses a message.
 
-mod endpoint_in_memory;
+pub(super) mod endpoint_in_memory;
 #[cfg(not(loom))]
 mod wake_orders;
 

@@ -1,6 +1,7 @@
 //! An endpoint on queues in memory, whose requests complete when a test decides.
 
 use std::collections::VecDeque;
+use std::mem;
 
 use crate::endpoint::core::{
     ArmAction, Core, Datagrams, Messages, NotPosted, Outgoing, Protocol, Queue, QueueIo,
@@ -10,21 +11,21 @@ use crate::endpoint::operation::{Interest, Operation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{Completion, SendOperation, WcOpcode, WcStatus};
 
-pub(super) const FLUSH: WcStatus = WcStatus::IB_WC_WR_FLUSH_ERR;
-pub(super) const NO_ACK: WcStatus = WcStatus::IB_WC_RETRY_EXC_ERR;
-pub(super) const CUT_OFF: WcStatus = WcStatus::IB_WC_LOC_QP_OP_ERR;
-pub(super) const SUCCESS: WcStatus = WcStatus::IB_WC_SUCCESS;
+pub(in crate::endpoint::core) const FLUSH: WcStatus = WcStatus::IB_WC_WR_FLUSH_ERR;
+pub(in crate::endpoint::core) const NO_ACK: WcStatus = WcStatus::IB_WC_RETRY_EXC_ERR;
+pub(in crate::endpoint::core) const CUT_OFF: WcStatus = WcStatus::IB_WC_LOC_QP_OP_ERR;
+pub(in crate::endpoint::core) const SUCCESS: WcStatus = WcStatus::IB_WC_SUCCESS;
 
-pub(super) const SENDS: usize = 2;
-pub(super) const RECEIVES: usize = 2;
-pub(super) const BYTES: usize = 64;
+pub(in crate::endpoint::core) const SENDS: usize = 2;
+pub(in crate::endpoint::core) const RECEIVES: usize = 2;
+pub(in crate::endpoint::core) const BYTES: usize = 64;
 
 /// A buffer without memory of a device.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TestBuffer(usize, Box<[u8; BYTES]>);
+pub(in crate::endpoint::core) struct TestBuffer(usize, Box<[u8; BYTES]>);
 
 impl TestBuffer {
-    pub(super) fn new(index: usize) -> Self {
+    pub(in crate::endpoint::core) fn new(index: usize) -> Self {
         Self(index, Box::new([0; BYTES]))
     }
 }
@@ -41,18 +42,22 @@ impl Slot for TestBuffer {
 
 /// Queues in memory, whose requests complete when the test decides.
 #[derive(Debug, Default)]
-pub(super) struct TestQueues {
-    pub(super) receives: VecDeque<TestBuffer>,
-    pub(super) sends: VecDeque<TestBuffer>,
-    pub(super) completed: [VecDeque<(TestBuffer, Option<u32>, Completion)>; 2],
-    pub(super) armed: Vec<Queue>,
-    pub(super) discarded: usize,
-    pub(super) resets: usize,
-    pub(super) is_error: bool,
+pub(in crate::endpoint::core) struct TestQueues {
+    pub(in crate::endpoint::core) receives: VecDeque<TestBuffer>,
+    pub(in crate::endpoint::core) sends: VecDeque<TestBuffer>,
+    pub(in crate::endpoint::core) completed: [VecDeque<(TestBuffer, Option<u32>, Completion)>; 2],
+    /// The queues whose next completion raises an event.
+    pub(in crate::endpoint::core) is_armed: [bool; 2],
+    /// `true` if an event was raised that the test has not taken.
+    pub(in crate::endpoint::core) has_event: bool,
+    pub(in crate::endpoint::core) armed: Vec<Queue>,
+    pub(in crate::endpoint::core) discarded: usize,
+    pub(in crate::endpoint::core) resets: usize,
+    pub(in crate::endpoint::core) is_error: bool,
     /// `true` if posts are refused. They then return the buffer.
-    pub(super) refuses: bool,
+    pub(in crate::endpoint::core) refuses: bool,
     /// `true` if polling finds a completion that names no request.
-    pub(super) has_malformed_completion: bool,
+    pub(in crate::endpoint::core) has_malformed_completion: bool,
 }
 
 fn completion(status: WcStatus, opcode: WcOpcode, bytes: usize) -> Completion {
@@ -65,27 +70,58 @@ fn completion(status: WcStatus, opcode: WcOpcode, bytes: usize) -> Completion {
 
 impl TestQueues {
     /// Completes the oldest receive. Returns `true` if there was one.
-    pub(super) fn receive(&mut self, status: WcStatus, bytes: usize, sender: Option<u32>) -> bool {
+    pub(in crate::endpoint::core) fn receive(
+        &mut self,
+        status: WcStatus,
+        bytes: usize,
+        sender: Option<u32>,
+    ) -> bool {
         let Some(buffer) = self.receives.pop_front() else { return false };
-        let completion = completion(status, WcOpcode::IB_WC_RECV, bytes);
-        self.completed[0].push_back((buffer, sender, completion));
+        self.complete(
+            Queue::Receive,
+            buffer,
+            sender,
+            completion(status, WcOpcode::IB_WC_RECV, bytes),
+        );
         true
     }
 
     /// Completes the oldest send. Returns `true` if there was one.
-    pub(super) fn send(&mut self, status: WcStatus) -> bool {
+    pub(in crate::endpoint::core) fn send(&mut self, status: WcStatus) -> bool {
         let Some(buffer) = self.sends.pop_front() else { return false };
-        self.completed[1].push_back((
-            buffer,
-            None,
-            completion(status, WcOpcode::IB_UVERBS_WC_SEND, 0),
-        ));
+        let completion = completion(status, WcOpcode::IB_UVERBS_WC_SEND, 0);
+        self.complete(Queue::Send, buffer, None, completion);
         true
     }
 
-    pub(super) fn flush(&mut self) {
+    fn complete(
+        &mut self,
+        queue: Queue,
+        buffer: TestBuffer,
+        sender: Option<u32>,
+        completion: Completion,
+    ) {
+        let place = usize::from(queue == Queue::Send);
+        self.completed[place].push_back((buffer, sender, completion));
+        self.has_event |= mem::take(&mut self.is_armed[place]);
+    }
+
+    pub(in crate::endpoint::core) fn flush(&mut self) {
         self.is_error = true;
         while self.receive(FLUSH, 0, None) || self.send(FLUSH) {}
+    }
+
+    /// Executes the command of `action`.
+    pub(in crate::endpoint::core) fn execute_arm(&mut self, action: ArmAction) {
+        match action {
+            ArmAction::DiscardEvents => self.discarded += STALE_EVENTS,
+            ArmAction::Arm { receives, sends } => {
+                self.armed.extend(receives.then_some(Queue::Receive));
+                self.armed.extend(sends.then_some(Queue::Send));
+                self.is_armed[0] |= receives;
+                self.is_armed[1] |= sends;
+            }
+        }
     }
 
     fn refused(&self, buffer: TestBuffer) -> NotPosted<TestBuffer> {
@@ -146,23 +182,24 @@ impl QueueIo for TestQueues {
 }
 
 /// An endpoint on queues in memory.
-pub(super) struct Endpoint {
-    pub(super) core: Core<TestBuffer, u32>,
-    pub(super) queues: TestQueues,
+pub(in crate::endpoint::core) struct Endpoint {
+    pub(in crate::endpoint::core) core: Core<TestBuffer, u32>,
+    pub(in crate::endpoint::core) queues: TestQueues,
 }
 
 impl Endpoint {
     fn new(protocol: Protocol<TestBuffer>) -> Self {
         let core = Core::new((0..SENDS).map(TestBuffer::new).collect(), RECEIVES, protocol);
         let receives = (SENDS..SENDS + RECEIVES).map(TestBuffer::new).collect();
-        Self { core, queues: TestQueues { receives, ..TestQueues::default() } }
+        let is_armed = [true, false];
+        Self { core, queues: TestQueues { receives, is_armed, ..TestQueues::default() } }
     }
 
-    pub(super) fn roce() -> Self {
+    pub(in crate::endpoint::core) fn roce() -> Self {
         Self::new(Protocol::Messages(Messages::new(false, RECEIVES, CUT_OFF, FLUSH, None)))
     }
 
-    pub(super) fn iwarp() -> Self {
+    pub(in crate::endpoint::core) fn iwarp() -> Self {
         Self::new(Protocol::Messages(Messages::new(
             true,
             RECEIVES,
@@ -173,17 +210,17 @@ impl Endpoint {
     }
 
     /// Creates a connection with keep-alive writes.
-    pub(super) fn kept_alive() -> Self {
+    pub(in crate::endpoint::core) fn kept_alive() -> Self {
         let buffer = TestBuffer::new(SENDS + RECEIVES);
         let protocol = Messages::new(false, RECEIVES, CUT_OFF, FLUSH, Some(buffer));
         Self::new(Protocol::Messages(protocol))
     }
 
-    pub(super) fn datagrams() -> Self {
+    pub(in crate::endpoint::core) fn datagrams() -> Self {
         Self::new(Protocol::Datagrams(Datagrams::default()))
     }
 
-    pub(super) fn poll(&mut self) -> bool {
+    pub(in crate::endpoint::core) fn poll(&mut self) -> bool {
         let mut polled = false;
         loop {
             polled |=
@@ -198,6 +235,12 @@ impl Endpoint {
     fn recover(&mut self) -> bool {
         let Some(action) = self.core.next_recovery(&self.queues) else { return false };
         assert_eq!(self.core.next_recovery(&self.queues), None, "one caller should take the step");
+        self.execute_recovery(action);
+        true
+    }
+
+    /// Executes `action`, and records that.
+    pub(in crate::endpoint::core) fn execute_recovery(&mut self, action: RecoveryAction) {
         match action {
             RecoveryAction::SetToError => self.queues.flush(),
             RecoveryAction::ResetToRts => {
@@ -207,27 +250,24 @@ impl Endpoint {
             }
         }
         self.core.on_recovered(action, true);
-        true
     }
 
     /// Arms the queues for `interest`. Returns `true` if one was not armed.
-    pub(super) fn arm(&mut self, interest: Interest, has_epoll_waiter: bool) -> bool {
+    pub(in crate::endpoint::core) fn arm(
+        &mut self,
+        interest: Interest,
+        has_epoll_waiter: bool,
+    ) -> bool {
         let Some(action) = self.core.next_arm_action(interest, has_epoll_waiter) else {
             return false;
         };
-        match action {
-            ArmAction::DiscardEvents => self.queues.discarded += STALE_EVENTS,
-            ArmAction::Arm { receives, sends } => {
-                self.queues.armed.extend(receives.then_some(Queue::Receive));
-                self.queues.armed.extend(sends.then_some(Queue::Send));
-            }
-        }
+        self.queues.execute_arm(action);
         self.core.on_arm_action(action, true);
         true
     }
 
     /// Posts a send in a free buffer. Returns its slot.
-    pub(super) fn post(&mut self, is_awaited: bool) -> Option<usize> {
+    pub(in crate::endpoint::core) fn post(&mut self, is_awaited: bool) -> Option<usize> {
         let buffer = self.core.acquire_buffer()?.ok()?;
         let (index, send) = (buffer.index(), SendOperation::Send.into());
         let posted =
@@ -236,12 +276,12 @@ impl Endpoint {
         Some(index)
     }
 
-    pub(super) fn disconnect(&mut self) {
+    pub(in crate::endpoint::core) fn disconnect(&mut self) {
         self.core.on_disconnected(Some(&mut self.queues), None).expect("test queues do not fail");
     }
 
     /// Counts the buffers for sending and receiving that the core and the queues have.
-    pub(super) fn buffers(&mut self) -> usize {
+    pub(in crate::endpoint::core) fn buffers(&mut self) -> usize {
         let posted = self.queues.outstanding();
         let (free, unposted, inbox, kept) = self.core.abort();
         let slots = (0..SENDS).filter_map(|index| self.core.detach_send(index)).count();

@@ -1,12 +1,13 @@
 //! Waiters of every kind on a core with queues in memory, in every order of inputs.
 //!
-//! The callers follow [`wait_loop`](crate::endpoint::wait_loop), and unlocking follows
-//! [`waking`](crate::endpoint::waking). A command of the kernel is a part of the step that issues it: the models for loom
-//! have the orders in which other callers act during commands.
+//! The callers execute the [`WaitSteps`] of the core, and unlocking calls [`WaiterList::wake`]. Sleeping follows
+//! [`thread_wait`](crate::endpoint::thread_wait) and [`event_loop`](crate::endpoint::event_loop). A command of the kernel
+//! is a part of the step that issues it: the models for loom have the orders in which other callers act during commands.
 
 use super::endpoint_in_memory::{Endpoint, NO_ACK, SUCCESS, TestBuffer};
 use super::*;
-use crate::endpoint::operation::{Interest, Operation};
+use crate::endpoint::operation::{Awaited, Interest, Operation};
+use crate::verbs::GRH_LENGTH;
 
 /// An input of the test. The numbers are those of callers.
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +16,7 @@ enum Input {
     Sent,
     FailedSend,
     Disconnected,
+    DeviceRemoved,
     BufferGivenBack,
     /// A caller without a waiter polls.
     OtherPolls,
@@ -31,8 +33,25 @@ enum Input {
 struct Caller {
     operation: Operation,
     kind: WaiterKind,
+    /// The slot of the request that the caller waits for, until it has completed.
+    slot: Option<usize>,
     id: Option<WaiterId>,
     is_asleep: bool,
+    /// The call of a thread that sleeps, and the interest with which it polled last.
+    call: Option<(WaitSteps, Interest)>,
+}
+
+impl Caller {
+    fn awaited(&self) -> Awaited {
+        match self.slot {
+            Some(slot) => Awaited::request(self.operation, slot),
+            None => self.operation.into(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.operation == Operation::Send && self.slot.is_none()
+    }
 }
 
 /// The descriptors that report a completion event: the descriptor of the endpoint, and the thread epoll instance.
@@ -48,30 +67,36 @@ struct Scene {
     has_event_loop: bool,
     /// Buffers that the program holds.
     held: Vec<TestBuffer>,
-    /// The queues whose next completion raises an event.
-    armed: [bool; 2],
     /// The descriptors that report an event.
     events: [bool; 2],
 }
 
 impl Scene {
-    /// Creates an endpoint without a free buffer, for which all callers wait in their order.
-    fn new(callers: &[(Operation, WaiterKind)]) -> Self {
-        let mut endpoint = Endpoint::roce();
-        endpoint.post(false).expect("a buffer should be free");
-        let held = endpoint.core.acquire_buffer().expect("a buffer").expect("not the end");
-        let caller = |(operation, kind)| Caller { operation, kind, id: None, is_asleep: false };
+    /// Makes all callers wait in their order for an endpoint without a free buffer.
+    ///
+    /// One buffer is posted. If two callers wait for a send, both are.
+    fn new(mut endpoint: Endpoint, callers: &[(Operation, WaiterKind)]) -> Self {
+        let caller = |(operation, kind): &(Operation, WaiterKind)| {
+            let post = || endpoint.post(true).expect("a buffer should be free");
+            let slot = (*operation == Operation::Send).then(post);
+            let (operation, kind) = (*operation, *kind);
+            Caller { operation, kind, slot, id: None, is_asleep: false, call: None }
+        };
+        let callers: Vec<_> = callers.iter().map(caller).collect();
+        if callers.iter().all(|caller| caller.slot.is_none()) {
+            endpoint.post(false).expect("a buffer should be free");
+        }
+        let held = endpoint.core.acquire_buffer().map(|acquired| acquired.expect("not the end"));
         let mut scene = Self {
             endpoint,
             waiters: WaiterList::default(),
-            callers: callers.iter().copied().map(caller).collect(),
+            callers,
             reader: None,
             has_event_loop: false,
-            held: vec![held],
-            armed: [true, false],
+            held: held.into_iter().collect(),
             events: [false; 2],
         };
-        (0..callers.len()).for_each(|number| scene.try_operation(number));
+        (0..scene.callers.len()).for_each(|number| scene.try_operation(number));
         scene
     }
 
@@ -80,16 +105,33 @@ impl Scene {
         let Self { endpoint: Endpoint { core, queues }, .. } = self;
         match input {
             Input::Message => {
-                return queues.receive(SUCCESS, 1, None) && self.raise(Queue::Receive);
+                let has_room = queues.receive(SUCCESS, GRH_LENGTH + 1, Some(1));
+                self.report_events();
+                return has_room;
             }
-            Input::Sent => return queues.send(SUCCESS) && self.raise(Queue::Send),
+            Input::Sent => {
+                let has_sent = queues.send(SUCCESS);
+                self.report_events();
+                return has_sent;
+            }
             Input::FailedSend => {
                 let has_failed = queues.send(NO_ACK);
-                queues.flush();
-                return has_failed && self.raise(Queue::Send) && self.raise(Queue::Receive);
+                // The queue pair of datagrams is moved to ERR by a command.
+                if !core.is_datagrams() {
+                    queues.flush();
+                }
+                self.report_events();
+                return has_failed;
             }
-            Input::Disconnected if core.has_no_more_events() => return false,
+            Input::Disconnected if core.is_datagrams() => return false,
+            Input::Disconnected | Input::DeviceRemoved if core.has_no_more_events() => {
+                return false;
+            }
             Input::Disconnected => self.endpoint.disconnect(),
+            Input::DeviceRemoved => {
+                core.poll(queues, Interest::All).expect("test queues do not fail");
+                core.on_device_removed();
+            }
             Input::BufferGivenBack => match self.held.pop() {
                 Some(buffer) => core.return_buffer(buffer),
                 None => return false,
@@ -108,7 +150,7 @@ impl Scene {
             }
             Input::Tries(number) => {
                 self.try_operation(number);
-                return true;
+                return !self.callers[number].is_over();
             }
             Input::Leaves(number) => {
                 let caller = self.callers[number];
@@ -125,63 +167,71 @@ impl Scene {
         true
     }
 
-    /// Raises the event of a completion in `queue`, if the queue is armed.
-    fn raise(&mut self, queue: Queue) -> bool {
-        let is_armed = mem::take(&mut self.armed[usize::from(queue == Queue::Send)]);
-        self.events = self.events.map(|event| event || is_armed);
-        true
+    /// Makes the descriptors report an event that a completion has raised.
+    fn report_events(&mut self) {
+        let has_event = mem::take(&mut self.endpoint.queues.has_event);
+        self.events = self.events.map(|event| event || has_event);
     }
 
     /// Wakes the waiters, as unlocking the endpoint does.
     fn unlock(&mut self) {
+        self.report_events();
         if self.waiters.is_empty() {
             return;
         }
-        let Self { endpoint: Endpoint { core, .. }, waiters, callers, .. } = self;
+        let Self { endpoint: Endpoint { core, queues }, waiters, callers, reader, .. } = self;
         let available = core.take_available();
-        let all = waiters.interest(None);
-        let mut wake = |id, ()| {
+        let wake = |id, ()| {
             let mut callers = callers.iter_mut();
             let woken = callers.find(|caller| caller.id == Some(id)).expect("a caller that waits");
             woken.is_asleep = false;
         };
-        waiters.wake_ready(&available, |_| false, &mut wake);
-        let is_unarmed = |interest| core.may_be_unarmed(interest) && !core.has_unread_event();
-        waiters.wake_successor(self.reader.is_some(), || all.is_some_and(is_unarmed), &mut wake);
+        let is_done = |awaited: Awaited| {
+            awaited.target.is_some_and(|slot| core.has_outcome(slot.try_into().expect("a slot")))
+        };
+        let needs_caller = |interest| core.needs_caller(queues, interest);
+        waiters.wake(&available, reader.is_some(), is_done, needs_caller, wake);
     }
 
     /// Lets the caller look for its result, and wait for it if there is none.
     fn try_operation(&mut self, number: usize) {
         self.wake_up(number);
-        let Caller { operation, kind, .. } = self.callers[number];
-        let (own, mut interest) = (operation.interest(), operation.interest());
-        let (mut has_read, mut has_armed, mut is_over) = (false, false, false);
+        let Caller { operation, kind, call, id, .. } = self.callers[number];
+        let own = operation.interest();
+        let (mut steps, interest) = call.unwrap_or_else(|| (WaitSteps::new(kind), own));
+        if self.finds_result(number, interest) {
+            return;
+        }
         loop {
+            let Self { endpoint: Endpoint { core, queues }, waiters, reader, .. } = self;
+            let interest = waiters.interest_with(own);
+            let others = Others { waiters, has_reader: reader.is_some(), own: id };
+            match steps.next(core, Some(queues), interest, &others, || false) {
+                WaitStep::Recover(action) => self.endpoint.execute_recovery(action),
+                WaitStep::PollAgain => unreachable!("a thread of this test does not poll again"),
+                WaitStep::Arm(action) => {
+                    queues.execute_arm(action);
+                    core.on_arm_action(action, true);
+                    if action == ArmAction::DiscardEvents {
+                        self.events = [false; 2];
+                    }
+                }
+                WaitStep::ReadEvents => {
+                    let has_completion = self.read_event(kind);
+                    steps.on_read(false, has_completion);
+                }
+                WaitStep::Sleep => {
+                    self.callers[number].call = Some((steps, interest));
+                    return self.fall_asleep(number);
+                }
+                WaitStep::Leave => {}
+            }
+            self.report_events();
             if self.finds_result(number, interest) {
                 return;
             }
-            if is_over {
+            if steps.is_over() {
                 return self.fall_asleep(number);
-            }
-            interest = self.waiters.interest(Some(own)).unwrap_or(own);
-            let (has_unread, has_reader) =
-                (self.endpoint.core.has_unread_event(), self.reader.is_some());
-            if kind == WaiterKind::Thread && !has_reader && self.has_other_awake_thread(number) {
-                return self.fall_asleep(number);
-            }
-            if has_unread && self.endpoint.core.may_be_unarmed(interest) && !has_read {
-                has_read = true;
-                self.read_event(kind);
-            } else if self.endpoint.arm(interest, has_reader) {
-                (has_read, has_armed) = (false, true);
-                for queue in self.endpoint.queues.armed.drain(..) {
-                    self.armed[usize::from(queue == Queue::Send)] = true;
-                }
-            } else if kind == WaiterKind::Thread {
-                return self.fall_asleep(number);
-            } else {
-                let has_looked = kind == WaiterKind::EventLoop && has_armed && !has_unread;
-                is_over = has_looked || !self.read_event(kind);
             }
         }
     }
@@ -190,21 +240,31 @@ impl Scene {
     fn finds_result(&mut self, number: usize, interest: Interest) -> bool {
         loop {
             let Endpoint { core, queues } = &mut self.endpoint;
-            let found = match self.callers[number].operation {
-                Operation::Receive => match core.next_message() {
+            let found = match (self.callers[number].operation, self.callers[number].slot) {
+                (Operation::Receive, _) => match core.next_message() {
                     Some(message) => {
                         core.repost(queues, message.buffer);
                         true
                     }
                     None => core.end().is_some(),
                 },
-                Operation::AcquireBuffer => match core.acquire_buffer() {
+                (Operation::AcquireBuffer, _) => match core.acquire_buffer() {
                     Some(acquired) => {
                         self.held.extend(acquired);
                         true
                     }
                     None => false,
                 },
+                (Operation::Flush, _) => core.flushed().is_some(),
+                (Operation::Send, Some(slot)) => match core.completed_send(slot) {
+                    Some(completed) => {
+                        self.held.extend(completed);
+                        self.held.extend(core.detach_send(slot));
+                        true
+                    }
+                    None => false,
+                },
+                (Operation::Send, None) => true,
                 // The call ends the connection when all is sent, and waits for the peer after that.
                 _ if core.end().is_none() => {
                     if core.flushed() == Some(Ok(())) {
@@ -218,6 +278,7 @@ impl Scene {
             };
             if found {
                 self.stop_waiting(number);
+                self.callers[number].slot = None;
                 return true;
             }
             let Endpoint { core, queues } = &mut self.endpoint;
@@ -244,10 +305,6 @@ impl Scene {
         if self.has_event_loop && kind == WaiterKind::Thread { THREAD_EPOLL } else { DESCRIPTOR }
     }
 
-    fn has_other_awake_thread(&self, number: usize) -> bool {
-        self.waiters.has_other_awake_thread(self.callers[number].id)
-    }
-
     /// Records that the caller is awake, and reads the event if it has slept on the descriptors.
     fn wake_up(&mut self, number: usize) {
         let Some(id) = self.callers[number].id else { return };
@@ -265,13 +322,14 @@ impl Scene {
 
     /// Makes the caller a sleeping waiter, and unlocks the endpoint.
     fn fall_asleep(&mut self, number: usize) {
-        let Caller { operation, kind, id, .. } = self.callers[number];
-        let is_parked = self.reader.is_some() || self.has_other_awake_thread(number);
+        let Caller { kind, id, .. } = self.callers[number];
+        let awaited = self.callers[number].awaited();
+        let is_parked = self.waiters.parks(id, self.reader.is_some());
         let id = id.unwrap_or_else(|| {
             if self.waiters.is_empty() {
                 self.endpoint.core.forget_changes();
             }
-            self.waiters.add(operation.into(), kind)
+            self.waiters.add(awaited, kind)
         });
         self.waiters.set_asleep(id, ());
         self.callers[number].id = Some(id);
@@ -300,10 +358,10 @@ impl Scene {
             return;
         }
         let Self { endpoint: Endpoint { core, .. }, waiters, callers, .. } = self;
-        waiters.put_loops_to_sleep(|awaited| is_ready(core, awaited.operation), || ());
+        waiters.put_loops_to_sleep(|awaited| is_ready(core, awaited), || ());
         for caller in callers.iter_mut() {
             let is_loop = caller.id.is_some() && caller.kind == WaiterKind::EventLoop;
-            caller.is_asleep |= is_loop && !is_ready(core, caller.operation);
+            caller.is_asleep |= is_loop && !is_ready(core, caller.awaited());
         }
     }
 
@@ -313,7 +371,7 @@ impl Scene {
         if let Some(id) = caller.id.take() {
             self.waiters.remove(id);
         }
-        caller.is_asleep = false;
+        (caller.is_asleep, caller.call) = (false, None);
         let kind = caller.kind;
         self.put_loops_to_sleep(kind);
         self.unlock();
@@ -358,9 +416,11 @@ impl Scene {
                 return Some("an event loop wakes for what no awake caller will take");
             }
         }
-        let closes = |caller: &Caller| caller.operation == Operation::Close && caller.is_asleep;
-        if core.has_progress_of_close() && count(&closes) > 0 {
-            return Some("all that close are awake if there is progress");
+        let is_shared = |caller: &Caller| {
+            !matches!(caller.operation, Operation::Receive | Operation::AcquireBuffer)
+        };
+        if count(&|c| is_shared(c) && c.is_asleep && is_ready(core, c.awaited())) > 0 {
+            return Some("a caller wakes for a result that no other caller takes");
         }
         let waits_for_end = |caller: &Caller| caller.operation != Operation::Close;
         if core.end().is_some() && count(&|c| waits_for_end(c) && c.is_asleep) > 0 {
@@ -381,37 +441,41 @@ impl Scene {
             let has_event = reader_has_event || self.events[DESCRIPTOR] && watches;
             has_event || for_loop || awake(&|other| !is_loop(other)) > 0
         };
-        let has_completed = |caller: &Caller| match caller.operation.interest() {
-            Interest::Messages => !queues.completed[0].is_empty(),
-            Interest::Sends => !queues.completed[1].is_empty(),
-            Interest::All => queues.completed.iter().any(|queue| !queue.is_empty()),
+        let has_completed = |caller: &Caller| {
+            let polled = core.queues(caller.operation.interest());
+            (0..2).any(|queue| polled[queue] && !queues.completed[queue].is_empty())
         };
         if count(&|c| c.is_asleep && has_completed(c) && !is_polled(c)) > 0 {
             return Some("a caller polls the completions for which others sleep");
+        }
+        if core.pending_recovery(queues).is_some() && count(&|c| !is_polled(c)) > 0 {
+            return Some("a caller recovers the queue pair");
         }
         None
     }
 }
 
-/// Returns `true` if a call of `operation` would have a result.
-fn is_ready(core: &Core<TestBuffer, u32>, operation: Operation) -> bool {
-    match operation {
-        Operation::Close => core.has_progress_of_close(),
-        _ if core.end().is_some() => true,
-        Operation::Receive => core.has_message(),
-        _ => core.has_free_buffer(),
-    }
+/// Returns `true` if a call of `awaited` would have a result.
+fn is_ready(core: &Core<TestBuffer, u32>, awaited: Awaited) -> bool {
+    core.is_ready(awaited.operation).unwrap_or_else(|| {
+        awaited.target.is_some_and(|slot| core.has_outcome(slot.try_into().expect("a slot")))
+    })
 }
 
 /// Applies every sequence of `length` inputs to an endpoint for which `callers` wait.
 ///
 /// Sequences with an input that is not possible are left out. Returns the number of sequences.
-fn apply_all(callers: &[(Operation, WaiterKind)], length: usize) -> usize {
+fn apply_all(
+    endpoint: fn() -> Endpoint,
+    callers: &[(Operation, WaiterKind)],
+    length: usize,
+) -> usize {
     let mut inputs = vec![
         Input::Message,
         Input::Sent,
         Input::FailedSend,
         Input::Disconnected,
+        Input::DeviceRemoved,
         Input::BufferGivenBack,
         Input::OtherPolls,
         Input::OtherReceives,
@@ -421,7 +485,7 @@ fn apply_all(callers: &[(Operation, WaiterKind)], length: usize) -> usize {
     );
     let (mut order, mut sequences) = (vec![0; length], 0);
     loop {
-        let mut scene = Scene::new(callers);
+        let mut scene = Scene::new(endpoint(), callers);
         let sequence = || order.iter().map(|input| inputs[*input]).collect::<Vec<_>>();
         let check = |scene: &Scene, place: usize| {
             if let Some(rule) = scene.violated() {
@@ -439,7 +503,7 @@ fn apply_all(callers: &[(Operation, WaiterKind)], length: usize) -> usize {
             sequences += 1;
             assert!(scene.comes_to_rest(), "a caller tries forever: {callers:?}, {:?}", sequence());
             check(&scene, length);
-            scene.endpoint.disconnect();
+            scene.endpoint.core.on_device_removed();
             scene.unlock();
             let is_asleep = scene.callers.iter().any(|caller| caller.is_asleep);
             assert!(!is_asleep, "the end wakes all: {callers:?}, {:?}", sequence());
@@ -453,10 +517,15 @@ fn apply_all(callers: &[(Operation, WaiterKind)], length: usize) -> usize {
     }
 }
 
-#[test]
-fn no_order_of_inputs_loses_wakeup() {
-    const OPERATIONS: [Operation; 3] =
-        [Operation::Receive, Operation::AcquireBuffer, Operation::Close];
+/// Applies all sequences of `length` inputs for each pair of callers, and asserts that there are more than `min`.
+fn apply_to_all_pairs(endpoint: fn() -> Endpoint, length: usize, min: usize) {
+    const OPERATIONS: [Operation; 5] = [
+        Operation::Receive,
+        Operation::AcquireBuffer,
+        Operation::Send,
+        Operation::Flush,
+        Operation::Close,
+    ];
     const KINDS: [WaiterKind; 3] = [WaiterKind::Thread, WaiterKind::Task, WaiterKind::EventLoop];
     let callers = || OPERATIONS.into_iter().flat_map(|op| KINDS.map(|kind| (op, kind)));
     let mut sequences = 0;
@@ -466,7 +535,27 @@ fn no_order_of_inputs_loses_wakeup() {
         if first == second && first.1 == WaiterKind::EventLoop {
             continue;
         }
-        sequences += apply_all(&[first, second], 4);
+        sequences += apply_all(endpoint, &[first, second], length);
     }
-    assert!(sequences > 100_000, "{sequences}");
+    assert!(sequences > min, "{sequences}");
+}
+
+#[test]
+fn no_order_of_inputs_loses_wakeup_of_roce() {
+    apply_to_all_pairs(Endpoint::roce, 4, 300_000);
+}
+
+#[test]
+fn no_order_of_inputs_loses_wakeup_of_iwarp() {
+    let endpoint = || {
+        let mut endpoint = Endpoint::iwarp();
+        endpoint.core.read_events_first(true);
+        endpoint
+    };
+    apply_to_all_pairs(endpoint, 4, 300_000);
+}
+
+#[test]
+fn no_order_of_inputs_loses_wakeup_of_datagrams() {
+    apply_to_all_pairs(Endpoint::datagrams, 4, 300_000);
 }

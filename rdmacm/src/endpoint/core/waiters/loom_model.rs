@@ -1,13 +1,15 @@
 //! An endpoint with waiters of every kind, in the orders with at most two interruptions of threads that could continue.
 //!
-//! The list of waiters is the real one. The endpoint is a model of three files of the parent module, and must follow
-//! their changes: `SharedState::wake_waiters` of `waking.rs`, `Shared::wait_loop` of `wait_loop.rs`, and its reader of
-//! `thread_wait.rs`. The tests of `null_connection/tests/waiting_threads.rs` run the files themselves, with two threads in
-//! chosen orders.
+//! The core, with queues in memory, and the list of waiters are the real ones, so the callers execute the real
+//! [`WaitSteps`]. The lock, the descriptor and the ways to sleep are models: they follow `thread_wait.rs`, `waker.rs` and
+//! `waking.rs` of the endpoint. The tests of `null_connection/tests/waiting_threads.rs` run those files themselves, with two
+//! threads in chosen orders.
 
 use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 use loom::thread;
 
+use super::super::tests::endpoint_in_memory::{Endpoint as EndpointInMemory, SUCCESS, TestBuffer};
+use super::super::{EndReason, Others, WaitStep, WaitSteps};
 use super::*;
 use crate::sync::check_bounded as check;
 
@@ -33,24 +35,17 @@ impl Parker {
 }
 
 /// An endpoint whose descriptor is a condition variable: a thread that sleeps there is the reader.
-#[derive(Default)]
 struct Endpoint {
     state: Mutex<State>,
     event: Condvar,
 }
 
-#[derive(Default)]
 struct State {
-    /// `true` if the device raises an event with the next completion.
-    is_armed: bool,
+    endpoint: EndpointInMemory,
+    /// A buffer that the program holds.
+    held: Option<TestBuffer>,
     /// `true` if the descriptor reports an event.
     has_event: bool,
-    /// Completions that the device has.
-    completed: usize,
-    /// `true` if the endpoint assumes that the queue is armed.
-    counts_as_armed: bool,
-    inbox: usize,
-    has_ended: bool,
     waiters: WaiterList<Arc<Parker>>,
     reader: Option<WaiterId>,
     /// `true` if the reader must wake, although no event has been raised.
@@ -60,28 +55,33 @@ struct State {
 }
 
 impl State {
-    fn poll(&mut self) {
-        if std::mem::take(&mut self.has_event) {
-            self.counts_as_armed = false;
+    /// Takes the result of `operation`, and polls for it. Returns `None` if there is none.
+    fn result(&mut self, operation: Operation, interest: Interest) -> Option<bool> {
+        let EndpointInMemory { core, queues } = &mut self.endpoint;
+        loop {
+            let found = match operation {
+                Operation::Receive => core.next_message().map(|message| message.buffer),
+                _ => core.acquire_buffer().and_then(Result::ok),
+            };
+            if found.is_some() || core.end().is_some() {
+                return Some(found.is_some());
+            }
+            if !core.poll(queues, interest).expect("test queues do not fail") {
+                return None;
+            }
         }
-        let completed = std::mem::take(&mut self.completed);
-        if completed > 0 {
-            self.counts_as_armed = false;
-        }
-        self.inbox += completed;
     }
 
     /// Wakes the waiters before the endpoint is unlocked.
     ///
     /// Returns the threads that must be unparked afterwards.
     fn wake_waiters(&mut self, event: &Condvar) -> Vec<Arc<Parker>> {
+        let Self { endpoint: EndpointInMemory { core, queues }, waiters, reader, .. } = self;
         let mut woken = Vec::new();
-        let (messages, has_ended) = (self.inbox, self.has_ended);
-        let available = Available { messages, has_ended, ..Available::default() };
-        self.waiters.wake_ready(&available, |_| false, |id, parker| woken.push((id, parker)));
-        let (has_reader, is_unarmed) = (self.reader.is_some(), !self.counts_as_armed);
+        let available = core.take_available();
+        let needs_caller = |interest| core.needs_caller(queues, interest);
         let wake = |id, parker| woken.push((id, parker));
-        self.waiters.wake_successor(has_reader, || is_unarmed, wake);
+        waiters.wake(&available, reader.is_some(), |_| false, needs_caller, wake);
         let mut parkers = Vec::new();
         for (id, parker) in woken {
             if self.reader == Some(id) {
@@ -96,6 +96,27 @@ impl State {
 }
 
 impl Endpoint {
+    /// Creates an endpoint of which the program holds both buffers for sending, and no queue is armed.
+    fn new() -> Self {
+        let mut endpoint = EndpointInMemory::roce();
+        endpoint.queues.is_armed = [false; 2];
+        endpoint.core.on_completion_event();
+        let EndpointInMemory { core, queues } = &mut endpoint;
+        assert!(!core.poll(queues, Interest::All).expect("test queues do not fail"));
+        let mut acquire = || endpoint.core.acquire_buffer().and_then(Result::ok);
+        let (held, _) = (acquire(), acquire());
+        let state = State {
+            endpoint,
+            held,
+            has_event: false,
+            waiters: WaiterList::default(),
+            reader: None,
+            wakes_reader: false,
+            watchers: Vec::new(),
+        };
+        Self { state: Mutex::new(state), event: Condvar::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no thread panics")
     }
@@ -109,25 +130,26 @@ impl Endpoint {
 
     fn end(&self) {
         let mut state = self.lock();
-        state.has_ended = true;
+        state.endpoint.core.set_end(EndReason::Local);
         self.unlock(state);
     }
 
-    /// Delivers a message to the device.
+    /// Delivers a message to the device, which raises an event if the queue is armed.
     fn arrive(&self) {
         let mut state = self.lock();
-        state.completed += 1;
-        if std::mem::take(&mut state.is_armed) {
+        assert!(state.endpoint.queues.receive(SUCCESS, 1, None), "there is a buffer");
+        if std::mem::take(&mut state.endpoint.queues.has_event) {
             state.has_event = true;
             self.event.notify_one();
             state.watchers.iter().for_each(|parker| parker.unpark());
         }
     }
 
-    /// Returns the resource for which the waiters wait, as another caller. No event reports that.
+    /// Returns a buffer for sending, as another caller. No event reports that.
     fn give(&self) {
         let mut state = self.lock();
-        state.inbox += 1;
+        let held = state.held.take().expect("the program should hold a buffer");
+        state.endpoint.core.return_buffer(held);
         self.unlock(state);
     }
 
@@ -138,46 +160,67 @@ impl Endpoint {
         self.event.notify_one();
     }
 
-    /// Waits for a message if `operation` receives one, and otherwise for the end.
+    /// Waits for the result of `operation`, or for the end.
     ///
-    /// Stops after `max_sleeps` sleeps. Returns `true` if there was a message.
+    /// Stops after `max_sleeps` sleeps. Returns `true` if there was a result.
     ///
     /// An event loop that stops waiting leaves a sleeping waiter: it may try again at any time, or never.
     fn wait_for(&self, kind: WaiterKind, operation: Operation, max_sleeps: Option<usize>) -> bool {
-        let receives = operation == Operation::Receive;
+        let own = operation.interest();
         let parker = Arc::<Parker>::default();
         let mut slept = 0;
         let mut waiter = None;
+        let (mut steps, mut interest) = (WaitSteps::new(kind), own);
         let mut state = self.lock();
         if kind != WaiterKind::Thread {
             state.watchers.push(Arc::clone(&parker));
         }
         loop {
-            state.poll();
-            let is_over = max_sleeps == Some(slept);
-            let has_message = receives && state.inbox > 0 && !is_over;
-            if has_message || is_over || state.has_ended {
-                state.inbox -= usize::from(has_message);
+            let has_left = max_sleeps == Some(slept);
+            let found = if has_left { Some(false) } else { state.result(operation, interest) };
+            if let Some(found) = found {
                 if let Some(id) = waiter {
                     state.waiters.remove(id);
                 }
                 self.unlock(state);
-                return has_message;
+                return found;
             }
             let is_thread = kind == WaiterKind::Thread;
-            let has_other = is_thread && state.waiters.has_other_awake_thread(waiter);
-            if !state.counts_as_armed && !has_other {
-                state.counts_as_armed = true;
-                // The command is issued while the endpoint is unlocked.
-                drop(state);
-                self.lock().is_armed = true;
-                state = self.lock();
-                continue;
+            if !steps.is_over() {
+                let State { endpoint, waiters, reader, .. } = &mut *state;
+                let EndpointInMemory { core, queues } = endpoint;
+                interest = waiters.interest_with(own);
+                let own_thread = waiter.filter(|_| is_thread);
+                let others = Others { waiters, has_reader: reader.is_some(), own: own_thread };
+                match steps.next(core, Some(queues), interest, &others, || false) {
+                    WaitStep::Arm(action) => {
+                        // The command is issued while the endpoint is unlocked.
+                        drop(state);
+                        self.lock().endpoint.queues.execute_arm(action);
+                        state = self.lock();
+                        state.endpoint.core.on_arm_action(action, true);
+                        continue;
+                    }
+                    WaitStep::ReadEvents => {
+                        // The thread that sleeps on the descriptor reads its event.
+                        let reads = state.reader.is_none();
+                        let has_event = reads && std::mem::take(&mut state.has_event);
+                        if has_event {
+                            state.endpoint.core.on_completion_event();
+                        }
+                        steps.on_read(false, has_event);
+                        continue;
+                    }
+                    WaitStep::Leave => continue,
+                    WaitStep::Sleep => {}
+                    step => unreachable!("{step:?} of a connection that does not poll again"),
+                }
             }
+            let is_parked = state.waiters.parks(waiter, state.reader.is_some());
             let id = *waiter.get_or_insert_with(|| state.waiters.add(operation.into(), kind));
             state.waiters.set_asleep(id, Arc::clone(&parker));
             slept += 1;
-            if is_thread && !has_other && state.reader.is_none() {
+            if is_thread && !is_parked {
                 state.reader = Some(id);
                 self.unlock(state);
                 state = self.lock();
@@ -185,6 +228,9 @@ impl Endpoint {
                     state = self.event.wait(state).expect("no thread panics");
                 }
                 (state.reader, state.wakes_reader) = (None, false);
+                if std::mem::take(&mut state.has_event) {
+                    state.endpoint.core.on_completion_event();
+                }
             } else {
                 self.unlock(state);
                 if kind == WaiterKind::EventLoop && max_sleeps == Some(slept) {
@@ -192,6 +238,10 @@ impl Endpoint {
                 }
                 parker.park();
                 state = self.lock();
+                if !is_thread {
+                    // Each try of a task or an event loop is a call of its own.
+                    (steps, interest) = (WaitSteps::new(kind), own);
+                }
             }
             state.waiters.set_awake(id);
         }
@@ -204,21 +254,21 @@ impl Endpoint {
 /// resource ends the endpoint. If the only wakeup were lost with the leaver, the others would sleep forever.
 fn one_of_three_leaves(kinds: [WaiterKind; 2], leaver: WaiterKind) {
     check(move || {
-        let endpoint = Arc::new(Endpoint::default());
+        let endpoint = Arc::new(Endpoint::new());
         let waiters = [(kinds[0], None), (kinds[1], None), (leaver, Some(1))];
         let threads = waiters.map(|(kind, max_sleeps)| {
             let endpoint = Arc::clone(&endpoint);
             thread::spawn(move || {
-                let has_message = endpoint.wait_for(kind, Operation::Receive, max_sleeps);
-                if has_message {
+                let has_buffer = endpoint.wait_for(kind, Operation::AcquireBuffer, max_sleeps);
+                if has_buffer {
                     endpoint.end();
                 }
-                has_message
+                has_buffer
             })
         });
         endpoint.give();
-        let received = threads.map(|thread| thread.join().expect("no thread panics"));
-        let count = received.iter().filter(|has_message| **has_message).count();
+        let acquired = threads.map(|thread| thread.join().expect("no thread panics"));
+        let count = acquired.iter().filter(|has_buffer| **has_buffer).count();
         assert_eq!(count, 1, "one waiter has it");
     });
 }
@@ -244,7 +294,7 @@ fn loom_loop_that_leaves_passes_wakeup_on() {
 #[test]
 fn loom_reader_hands_descriptor_over() {
     check(|| {
-        let endpoint = Arc::new(Endpoint::default());
+        let endpoint = Arc::new(Endpoint::new());
         let [receiver, leaver] = [(Operation::Receive, None), (Operation::AcquireBuffer, Some(1))]
             .map(|(operation, max_sleeps)| {
                 let endpoint = Arc::clone(&endpoint);
@@ -262,7 +312,7 @@ fn loom_reader_hands_descriptor_over() {
 #[test]
 fn loom_reader_wakes_other_operation() {
     check(|| {
-        let endpoint = Arc::new(Endpoint::default());
+        let endpoint = Arc::new(Endpoint::new());
         let [other, receiver] = [Operation::AcquireBuffer, Operation::Receive].map(|operation| {
             let endpoint = Arc::clone(&endpoint);
             thread::spawn(move || endpoint.wait_for(WaiterKind::Thread, operation, None))
@@ -281,7 +331,7 @@ fn loom_reader_wakes_other_operation() {
 #[test]
 fn loom_sleeper_relies_on_other_arming() {
     check(|| {
-        let endpoint = Arc::new(Endpoint::default());
+        let endpoint = Arc::new(Endpoint::new());
         let [other, receiver] = [
             (WaiterKind::EventLoop, Operation::AcquireBuffer),
             (WaiterKind::Task, Operation::Receive),

@@ -133,6 +133,11 @@ fn place(interest: Interest) -> usize {
     }
 }
 
+/// Returns the interest of two callers together.
+fn combined(one: Interest, other: Interest) -> Interest {
+    if one == other { one } else { Interest::All }
+}
+
 /// The places of the operations in the counts: messages and buffers go to one waiter each.
 const FOR_MESSAGE: usize = 0;
 const FOR_BUFFER: usize = 1;
@@ -197,7 +202,7 @@ impl<W> WaiterList<W> {
     ///
     /// The other thread will sleep on the descriptors, unless it leaves and so wakes [a
     /// successor](Self::wake_successor): the caller need neither arm nor watch.
-    pub(in crate::endpoint) fn has_other_awake_thread(&self, own: Option<WaiterId>) -> bool {
+    pub(super) fn has_other_awake_thread(&self, own: Option<WaiterId>) -> bool {
         self.awake[THREADS] > u32::from(own.is_some())
     }
 
@@ -304,18 +309,48 @@ impl<W> WaiterList<W> {
         Some((id, waker))
     }
 
-    /// Returns the interest of all waiters together with `own`.
-    pub(in crate::endpoint) fn interest(&self, own: Option<Interest>) -> Option<Interest> {
+    /// Returns `true` if a thread that goes to sleep is parked, because another one watches the descriptors or will.
+    ///
+    /// `own` is the waiter of the caller, if it has one. `has_reader` means that a thread sleeps on the descriptors.
+    pub(in crate::endpoint) fn parks(&self, own: Option<WaiterId>, has_reader: bool) -> bool {
+        has_reader || self.has_other_awake_thread(own)
+    }
+
+    /// Returns the interest of all waiters together with that of the caller.
+    ///
+    /// A caller that sleeps has armed for all that do.
+    pub(in crate::endpoint) fn interest_with(&self, own: Interest) -> Interest {
+        self.interest().map_or(own, |interest| combined(interest, own))
+    }
+
+    /// Returns the interest of all waiters.
+    fn interest(&self) -> Option<Interest> {
         let all = [Interest::Messages, Interest::Sends, Interest::All].into_iter();
-        let of_waiters = all.filter(|interest| self.interests[place(*interest)] > 0);
-        of_waiters.chain(own).reduce(|one, other| if one == other { one } else { Interest::All })
+        all.filter(|interest| self.interests[place(*interest)] > 0).reduce(combined)
+    }
+
+    /// Wakes the waiters that find their result, and one more if otherwise no event would reach the sleeping ones.
+    ///
+    /// `is_done` decides if one of several operations has its result. `needs_caller` decides if the endpoint needs a
+    /// caller with that interest. `has_reader` means that a thread sleeps on the descriptors.
+    pub(in crate::endpoint) fn wake(
+        &mut self,
+        available: &Available,
+        has_reader: bool,
+        is_done: impl Fn(Awaited) -> bool,
+        needs_caller: impl FnOnce(Interest) -> bool,
+        mut wake: impl FnMut(WaiterId, W),
+    ) {
+        let all = self.interest();
+        self.wake_ready(available, is_done, &mut wake);
+        self.wake_successor(has_reader, || all.is_some_and(needs_caller), wake);
     }
 
     /// Wakes the waiters that find their result.
     ///
     /// For messages and buffers it wakes as many threads and tasks as there are resources, counting those that are
     /// awake already. `is_done` decides if one of several operations has its result.
-    pub(in crate::endpoint) fn wake_ready(
+    fn wake_ready(
         &mut self,
         available: &Available,
         is_done: impl Fn(Awaited) -> bool,
@@ -362,7 +397,7 @@ impl<W> WaiterList<W> {
     /// It wakes a thread if threads sleep, none of them is awake, and none sleeps on the descriptors (`has_reader`
     /// means that one does). It wakes any waiter if all sleep and `needs_one` is set, which means that the endpoint
     /// needs a caller.
-    pub(in crate::endpoint) fn wake_successor(
+    fn wake_successor(
         &mut self,
         has_reader: bool,
         needs_one: impl FnOnce() -> bool,

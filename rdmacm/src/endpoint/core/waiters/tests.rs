@@ -91,11 +91,11 @@ fn threads_without_reader_get_successor() {
 #[test]
 fn interest_covers_all_waiters() {
     let (mut list, ids) = sleeping(&[RECEIVE, RECEIVE, Operation::AcquireBuffer]);
-    assert_eq!(list.interest(None), Some(Interest::All));
+    assert_eq!(list.interest(), Some(Interest::All));
     list.remove(ids[2]);
-    assert_eq!(list.interest(None), Some(Interest::Messages));
-    assert_eq!(list.interest(Some(Interest::Sends)), Some(Interest::All));
-    assert_eq!(WaiterList::<()>::default().interest(None), None);
+    assert_eq!(list.interest(), Some(Interest::Messages));
+    assert_eq!(list.interest_with(Interest::Sends), Interest::All);
+    assert_eq!(WaiterList::<()>::default().interest(), None);
 }
 
 /// Checks that a thread is woken for a message too, because the event loop may never try again.

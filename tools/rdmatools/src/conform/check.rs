@@ -33,6 +33,7 @@ impl fmt::Display for Version {
 pub(super) enum Driver {
     Rxe,
     Siw,
+    Mlx5,
     Other,
 }
 
@@ -41,6 +42,7 @@ impl fmt::Display for Driver {
         f.write_str(match self {
             Self::Rxe => "rxe",
             Self::Siw => "siw",
+            Self::Mlx5 => "mlx5",
             Self::Other => "other drivers",
         })
     }

@@ -4,7 +4,7 @@
 const PROGRAMS: [&str; 2] = ["kernel", "peers"];
 
 /// Prefixes of the names of tests that do not run on the card, with the reasons.
-const LEFT_OUT: [(&str, &str); 27] = [
+const LEFT_OUT: [(&str, &str); 26] = [
     ("late_removal::", ENDS_CONTEXTS),
     (
         "completion::solicited_arming_ignores_other_completions",
@@ -13,7 +13,6 @@ const LEFT_OUT: [(&str, &str); 27] = [
     ("drain::rxe_unacknowledged_request_repeats_forever", "only rxe repeats without limit"),
     ("bytes::", "commands of the connection manager are the same for each device"),
     ("key_value::torn_entry_is_read_again", "only rxe counts packets"),
-    ("conform::each_check_can_fail", "the checks are the same on each device"),
     ("corrupt_ring::", "the rings are those of rxe and siw"),
     (
         "endpoint_datagrams::failed_send_leaves_socket_usable",

@@ -21,7 +21,8 @@ impl Bench<'_> {
     /// Other devices, including those of RoCE, use InfiniBand's protocol.
     pub(super) fn is_iwarp(&self) -> Result<bool, CheckError> {
         match self.machine.driver {
-            Driver::Rxe => Ok(false),
+            // The steps over iWARP differ; a card may have InfiniBand ports, whose steps are those of Ethernet ones.
+            Driver::Rxe | Driver::Mlx5 => Ok(false),
             Driver::Siw => Ok(true),
             Driver::Other => {
                 Err(CheckError::Skip("the transport of this device is not known".into()))

@@ -1,6 +1,12 @@
 //! The form of a write command of uverbs, as the checks use it.
 
+use std::mem::offset_of;
+
 use nix::libc::{EINVAL, ENOENT};
+use verbs_abi::mlx5::{
+    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_create_cq, mlx5_ib_create_qp, mlx5_ib_create_srq,
+    mlx5_ib_resize_cq,
+};
 use verbs_abi::{ib_qp_attr_mask, ib_qp_state, ib_uverbs_qp_type};
 
 use super::super::check::Version;
@@ -42,6 +48,19 @@ pub(super) struct Command {
     /// The answer for a nonexistent handle before GET_CONTEXT.
     pub(super) no_context: Outcome,
     pub(super) support: Support,
+    /// The answers of mlx5 that differ.
+    pub(super) mlx5: Mlx5,
+}
+
+/// The answers of mlx5 that differ from those of rxe and siw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mlx5 {
+    /// None differs.
+    Equal,
+    /// The driver does not have the command.
+    Lacks,
+    /// The driver always stores its part of the response, for which there must be room.
+    NeedsRoom,
 }
 
 /// The object that a handle refers to.
@@ -51,14 +70,19 @@ pub(super) enum Handle {
     Other,
 }
 
-/// The known drivers that have a command. The others answer EOPNOTSUPP.
+/// The known drivers that have a command, apart from [mlx5](Command::mlx5). The others answer EOPNOTSUPP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Support {
+    /// Both rxe and siw.
     Both,
+    /// rxe, and not siw.
     Rxe,
+    /// rxe since that version, and not siw.
     RxeSince(Version),
-    /// Neither driver; another driver may have the command.
-    Neither,
+    /// Neither rxe nor siw.
+    Mlx5,
+    /// None of the known drivers; another driver may have the command.
+    Others,
     /// No driver: no kernel has ever had the command.
     None,
 }
@@ -67,6 +91,7 @@ pub(super) enum Support {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Object {
     ProtectionDomain,
+    XrcDomain,
     AddressHandle,
     MemoryRegion,
     MemoryWindow,
@@ -89,15 +114,39 @@ pub(super) struct ObjectUse {
     pub(super) fields: &'static [(usize, usize, u64)],
     /// Offsets of memory addresses.
     pub(super) memory: &'static [usize],
-    /// Length of the driver's part of the request in bytes: rxe, siw.
-    pub(super) request: [usize; 2],
-    /// The answers of rxe and siw.
-    pub(super) outcomes: [Outcome; 2],
+    /// The driver's part of the request: rxe, siw, mlx5.
+    pub(super) driver_data: [DriverData; 3],
+    /// The answers of rxe, siw and mlx5.
+    pub(super) outcomes: [Outcome; 3],
+}
+
+/// The driver's part of a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DriverData {
+    /// Length in bytes.
+    pub(super) length: usize,
+    /// Fields that are not 0: offset, length in bytes, value.
+    pub(super) fields: &'static [(usize, usize, u64)],
+    /// Offsets of memory addresses.
+    pub(super) memory: &'static [usize],
+}
+
+impl DriverData {
+    pub(super) const NONE: Self = Self::zeros(0);
+
+    /// Returns `length` bytes of 0.
+    pub(super) const fn zeros(length: usize) -> Self {
+        Self { length, fields: &[], memory: &[] }
+    }
 }
 
 impl ObjectUse {
-    /// Length of the memory at an address in a request, in bytes.
-    pub(super) const MEMORY: usize = 64;
+    /// Length of a memory region in bytes.
+    pub(super) const REGION: usize = 64;
+    /// Length of the memory for rings in bytes.
+    ///
+    /// A queue with few entries has room there, and its address is aligned.
+    pub(super) const RINGS: usize = 2048;
 }
 
 pub(super) const COMMON: Command = Command {
@@ -119,6 +168,7 @@ pub(super) const COMMON: Command = Command {
     lost: Errno(ENOENT),
     no_context: Errno(EINVAL),
     support: Support::Both,
+    mlx5: Mlx5::Equal,
 };
 
 /// Returns a plain command with a handle at `handle`, without optional parts.
@@ -188,12 +238,69 @@ pub(super) const TO_INIT: u64 = ib_qp_attr_mask::IB_QP_STATE
 pub(super) const fn own(
     objects: &'static [(usize, Object)],
     fields: &'static [(usize, usize, u64)],
-    outcomes: [Outcome; 2],
+    outcomes: [Outcome; 3],
 ) -> Option<ObjectUse> {
-    Some(ObjectUse { objects, fields, memory: &[], request: [0, 0], outcomes })
+    own_with(objects, fields, DriverData::NONE, outcomes)
+}
+
+/// Returns the use of a command with `objects`, with driver data for mlx5 alone.
+pub(super) const fn own_with(
+    objects: &'static [(usize, Object)],
+    fields: &'static [(usize, usize, u64)],
+    mlx5: DriverData,
+    outcomes: [Outcome; 3],
+) -> Option<ObjectUse> {
+    let driver_data = [DriverData::NONE, DriverData::NONE, mlx5];
+    Some(ObjectUse { objects, fields, memory: &[], driver_data, outcomes })
 }
 
 /// Returns success with this length of the core response and of the drivers' responses.
-pub(super) const fn done(response: usize, [rxe, siw]: [usize; 2]) -> [Outcome; 2] {
-    [Done(response + rxe), Done(response + siw)]
+pub(super) const fn done(response: usize, [rxe, siw, mlx5]: [usize; 3]) -> [Outcome; 3] {
+    [Done(response + rxe), Done(response + siw), Done(response + mlx5)]
 }
+
+/// Driver data of mlx5 for GET_CONTEXT: 16 registers, 4 of them with a low latency, and completions of version 0.
+pub(super) const MLX5_CONTEXT: DriverData = DriverData {
+    length: size_of::<mlx5_ib_alloc_ucontext_req_v2>(),
+    fields: &[
+        (offset_of!(mlx5_ib_alloc_ucontext_req_v2, total_num_bfregs), 4, 16),
+        (offset_of!(mlx5_ib_alloc_ucontext_req_v2, num_low_latency_bfregs), 4, 4),
+    ],
+    memory: &[],
+};
+
+/// Driver data of mlx5 for a completion queue of completions with 64 bytes.
+pub(super) const MLX5_CQ: DriverData = DriverData {
+    length: size_of::<mlx5_ib_create_cq>(),
+    fields: &[(offset_of!(mlx5_ib_create_cq, cqe_size), 4, 64)],
+    memory: &[offset_of!(mlx5_ib_create_cq, buf_addr), offset_of!(mlx5_ib_create_cq, db_addr)],
+};
+
+/// The index that a queue has for the driver if completions have version 0.
+const NO_INDEX: u64 = 0xff_ffff;
+
+/// Driver data of mlx5 for a queue pair with 4 entries of 32 bytes for receives, and 4 blocks for sends.
+pub(super) const MLX5_QP: DriverData = DriverData {
+    length: size_of::<mlx5_ib_create_qp>(),
+    fields: &[
+        (offset_of!(mlx5_ib_create_qp, sq_wqe_count), 4, 4),
+        (offset_of!(mlx5_ib_create_qp, rq_wqe_count), 4, 4),
+        (offset_of!(mlx5_ib_create_qp, rq_wqe_shift), 4, 5),
+        (offset_of!(mlx5_ib_create_qp, uidx), 4, NO_INDEX),
+    ],
+    memory: &[offset_of!(mlx5_ib_create_qp, buf_addr), offset_of!(mlx5_ib_create_qp, db_addr)],
+};
+
+/// Driver data of mlx5 for a shared receive queue.
+pub(super) const MLX5_SRQ: DriverData = DriverData {
+    length: size_of::<mlx5_ib_create_srq>(),
+    fields: &[(offset_of!(mlx5_ib_create_srq, uidx), 4, NO_INDEX)],
+    memory: &[offset_of!(mlx5_ib_create_srq, buf_addr), offset_of!(mlx5_ib_create_srq, db_addr)],
+};
+
+/// Driver data of mlx5 for the new ring of a completion queue.
+pub(super) const MLX5_RESIZED_CQ: DriverData = DriverData {
+    length: size_of::<mlx5_ib_resize_cq>(),
+    fields: &[(offset_of!(mlx5_ib_resize_cq, cqe_size), 2, 64)],
+    memory: &[offset_of!(mlx5_ib_resize_cq, buf_addr)],
+};

@@ -11,12 +11,10 @@ use super::super::bench::{Bench, check_equal, u32_at};
 use super::super::check::{Check, CheckError, Needs, Run};
 use super::super::kernel::Outcome::{Done, Errno};
 use super::super::kernel::{Call, Caller, File};
+use super::command::Object;
 use super::request;
 
 type Steps = Result<(), CheckError>;
-
-/// Room for a driver's addition to a response.
-const DRIVERS: usize = 64;
 
 pub(super) fn checks() -> Vec<Check> {
     let entry = |id: &str, shows: &str, source: &str, run: fn(&mut Bench<'_>) -> Steps| Check {
@@ -117,59 +115,23 @@ fn dealloc_pd(pd_handle: u32) -> Call {
 
 impl Bench<'_> {
     fn pd(&mut self, file: File) -> Result<u32, CheckError> {
-        Ok(u32_at(&self.expect("ALLOC_PD", file, &alloc_pd(), Done(4))?, 0))
-    }
-
-    /// Makes a command whose response starts with a handle, and ends with the driver's part. Returns the response.
-    fn object(
-        &mut self,
-        what: &str,
-        file: File,
-        (number, core): (u32, &[u8]),
-        response: usize,
-        drivers: usize,
-    ) -> Result<Vec<u8>, CheckError> {
-        let call = request::write(number, core.to_vec(), response, response + DRIVERS);
-        let answer = self.expect_created(what, file, &call, response, [drivers; 2])?;
-        check_equal("smallness of the handle", u32_at(&answer, 0) < 1 << 16, true)?;
-        Ok(answer)
+        self.make(file, Object::ProtectionDomain)
     }
 
     fn cq(&mut self, file: File) -> Result<u32, CheckError> {
-        let core = ib_uverbs_create_cq { cqe: 1, comp_channel: -1, ..Default::default() };
-        let response = size_of::<ib_uverbs_create_cq_resp>();
-        let request = (IB_USER_VERBS_CMD_CREATE_CQ, core.as_bytes());
-        Ok(u32_at(&self.object("CREATE_CQ", file, request, response, 16)?, 0))
+        Ok(u32_at(&self.create_from(file, "create_cq", &[])?, 0))
     }
 
-    fn qp(&mut self, file: File, pd_handle: u32, cq: u32) -> Result<u32, CheckError> {
-        Ok(u32_at(&self.created_qp(file, pd_handle, cq)?, 0))
+    fn qp(&mut self, file: File, pd: u32, cq: u32) -> Result<u32, CheckError> {
+        Ok(u32_at(&self.create_from(file, "create_qp", &[pd, cq, cq])?, 0))
     }
 
     /// Returns the number of a queue pair that exists until the check ends.
     pub(in super::super) fn qp_number(&mut self) -> Result<u32, CheckError> {
         let file = self.context()?;
         let (pd, cq) = (self.pd(file)?, self.cq(file)?);
-        let answer = self.created_qp(file, pd, cq)?;
+        let answer = self.create_from(file, "create_qp", &[pd, cq, cq])?;
         Ok(u32_at(&answer, offset_of!(ib_uverbs_create_qp_resp, qpn)))
-    }
-
-    /// Creates a queue pair, and returns the response of CREATE_QP.
-    fn created_qp(&mut self, file: File, pd_handle: u32, cq: u32) -> Result<Vec<u8>, CheckError> {
-        let core = ib_uverbs_create_qp {
-            pd_handle,
-            send_cq_handle: cq,
-            recv_cq_handle: cq,
-            max_send_wr: 1,
-            max_recv_wr: 1,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            qp_type: ib_uverbs_qp_type::IB_UVERBS_QPT_RC,
-            ..Default::default()
-        };
-        let response = size_of::<ib_uverbs_create_qp_resp>();
-        let request = (IB_USER_VERBS_CMD_CREATE_QP, core.as_bytes());
-        self.object("CREATE_QP", file, request, response, 32)
     }
 }
 
@@ -328,7 +290,8 @@ fn headers_of_ioctl(bench: &mut Bench<'_>) -> Steps {
         [offset_of!(ib_uverbs_ioctl_hdr, object_id), offset_of!(ib_uverbs_ioctl_hdr, method_id)];
     let [first, second] =
         [offset_of!(ib_uverbs_ioctl_hdr, reserved1), offset_of!(ib_uverbs_ioctl_hdr, reserved2)];
-    refused("another driver", offset_of!(ib_uverbs_ioctl_hdr, driver_id), 1, EINVAL)?;
+    let other = if driver == rdma_driver_id::RDMA_DRIVER_MLX5 { 2 } else { 1 };
+    refused("another driver", offset_of!(ib_uverbs_ioctl_hdr, driver_id), other, EINVAL)?;
     refused("the first reserved field", first, 1, EPROTONOSUPPORT)?;
     refused("the second reserved field", second, 1, EPROTONOSUPPORT)?;
     refused("no object", object + 1, 0xff, EPROTONOSUPPORT)?;

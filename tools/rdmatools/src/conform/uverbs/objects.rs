@@ -4,36 +4,47 @@ use std::mem::offset_of;
 
 use verbs_abi::{ib_uverbs_create_qp, ib_uverbs_qp_type};
 
-use super::super::bench::{Bench, u32_at};
+use super::super::bench::{Bench, check_equal, u32_at};
 use super::super::check::{CheckError, Driver, Machine};
 use super::super::kernel::{Call, File, Outcome, Target};
-use super::command::{Command, Object, ObjectUse, Support};
+use super::command::{Command, Mlx5, Object, ObjectUse, Support};
 use super::commands::commands;
 use super::request;
 
 impl ObjectUse {
     /// Returns `true` if the use is the same for all drivers.
     fn is_common(&self) -> bool {
-        self.request == [0, 0] && self.outcomes[0] == self.outcomes[1]
+        self.driver_data.iter().all(|part| part.length == 0)
+            && self.outcomes.iter().all(|outcome| *outcome == self.outcomes[0])
     }
 
-    /// Returns `true` if a driver extends a response of this length.
-    fn is_longer_than(&self, response: usize) -> bool {
+    /// Returns `true` if the driver at `place` extends a response of this length.
+    ///
+    /// rxe and siw get the same requests.
+    fn is_longer_than(&self, response: usize, place: usize) -> bool {
         let adds =
             |outcome: &Outcome| matches!(*outcome, Outcome::Done(length) if length > response);
-        response > 0 && self.outcomes.iter().any(adds)
+        let drivers = if place == MLX5 { MLX5..MLX5 + 1 } else { 0..MLX5 };
+        response > 0 && self.outcomes[drivers].iter().any(adds)
     }
 }
+
+/// The index of mlx5 in the arrays.
+pub(super) const MLX5: usize = 2;
 
 /// Returns the index of the machine's driver in the arrays.
 ///
 /// Skips the check if the driver lacks the command.
 fn place(command: &Command, own: &ObjectUse, machine: &Machine) -> Result<usize, CheckError> {
     let skip = |why: &str| Err(CheckError::Skip(why.to_owned()));
+    const LACKS: &str = "the driver does not have it";
     match (machine.driver, command.support) {
         (Driver::Other, Support::Both) if own.is_common() => Ok(0),
         (Driver::Other, _) => skip("the additions of this driver are not known"),
-        (Driver::Siw, Support::Rxe | Support::RxeSince(_)) => skip("the driver does not have it"),
+        (Driver::Mlx5, _) if command.mlx5 == Mlx5::Lacks => skip(LACKS),
+        (Driver::Mlx5, _) => Ok(MLX5),
+        (Driver::Rxe | Driver::Siw, Support::Mlx5) => skip(LACKS),
+        (Driver::Siw, Support::Rxe | Support::RxeSince(_)) => skip(LACKS),
         (Driver::Rxe, Support::RxeSince(since)) if machine.version < since => {
             skip(&format!("needs Linux {since}"))
         }
@@ -52,6 +63,7 @@ impl Object {
     fn creator(self) -> &'static Command {
         command_named(match self {
             Self::ProtectionDomain => "alloc_pd",
+            Self::XrcDomain => "open_xrcd",
             Self::AddressHandle => "create_ah",
             Self::MemoryRegion => "reg_mr",
             Self::MemoryWindow => "alloc_mw",
@@ -64,7 +76,7 @@ impl Object {
 
 impl Command {
     /// Returns the write with these handles, for the driver at `place`.
-    fn on(&self, own: &ObjectUse, place: usize, handles: &[u32]) -> Call {
+    pub(super) fn on(&self, own: &ObjectUse, place: usize, handles: &[u32]) -> Call {
         let mut core = self.core(request::UNKNOWN_HANDLE);
         let mut put = |offset: usize, bytes: &[u8]| {
             core[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -75,17 +87,33 @@ impl Command {
         for ((offset, _), handle) in own.objects.iter().zip(handles) {
             put(*offset, &handle.to_ne_bytes());
         }
-        core.resize(self.request + own.request[place], 0);
-        let mut call = if own.is_longer_than(self.response) {
+        let part = own.driver_data[place];
+        let mut data = vec![0; part.length];
+        for field in part.fields {
+            let bytes = request::field(*field);
+            data[field.0..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        let mut call = if own.is_longer_than(self.response, place) {
             request::with_driver_room(self.wire_number(), core, self.response)
         } else {
             request::write(self.wire_number(), core, self.response, self.response)
         };
+        call = request::with_driver_data(call, self.is_extended, &data);
+        let header = if self.is_extended { request::HEADERS } else { request::HEADER };
         for offset in own.memory {
-            call = call.pointing(request::HEADER + offset, Target::Data);
-            call.data = vec![0; ObjectUse::MEMORY];
+            call = call.pointing(header + offset, Target::Data);
+            call.data = vec![0; ObjectUse::REGION];
+        }
+        for offset in part.memory {
+            call = call.pointing(header + self.request + offset, Target::Data);
+            call.data = vec![0; ObjectUse::RINGS];
         }
         Call { descriptor: self.descriptor, ..call }
+    }
+
+    /// Skips the check if the machine's driver lacks the command, or its part is not known.
+    pub(super) fn require_support(&self, machine: &Machine) -> Result<(), CheckError> {
+        self.own.as_ref().map_or(Ok(()), |own| place(self, own, machine).map(drop))
     }
 
     /// Creates the objects that the command uses. Returns the write and its expected outcome.
@@ -105,6 +133,22 @@ impl Command {
 }
 
 impl Bench<'_> {
+    /// Creates an object from those with the `handles`. Returns the response.
+    pub(super) fn create_from(
+        &mut self,
+        file: File,
+        creator: &str,
+        handles: &[u32],
+    ) -> Result<Vec<u8>, CheckError> {
+        let command = command_named(creator);
+        let own = command.own.as_ref().expect("a known driver should have the command");
+        let place = place(command, own, &self.machine)?;
+        let call = command.on(own, place, handles);
+        let answer = self.expect(creator, file, &call, own.outcomes[place])?;
+        check_equal("smallness of the handle", u32_at(&answer, 0) < 1 << 16, true)?;
+        Ok(answer)
+    }
+
     /// Creates an object, and the objects that it needs. Returns its handle.
     pub(super) fn make(&mut self, file: File, object: Object) -> Result<u32, CheckError> {
         let creator = object.creator();

@@ -77,6 +77,20 @@ pub(super) fn with_driver_room(number: u32, core: Vec<u8>, response: usize) -> C
     call
 }
 
+/// Appends the driver's part of the request of `command`.
+pub(super) fn with_driver_data(mut call: Call, is_extended: bool, data: &[u8]) -> Call {
+    call.bytes.extend(data);
+    let (count, unit) = match is_extended {
+        true => (HEADER + offset_of!(ib_uverbs_ex_cmd_hdr, provider_in_words), 8),
+        false => (offset_of!(ib_uverbs_cmd_hdr, in_words), 4),
+    };
+    let field = &mut call.bytes[count..count + 2];
+    let words = u16::from_ne_bytes(field.try_into().expect("the slice should have 2 bytes"));
+    let added = u16::try_from(data.len() / unit).expect("driver data should be short");
+    field.copy_from_slice(&(words + added).to_ne_bytes());
+    call
+}
+
 /// Makes the address of the response invalid.
 pub(super) fn with_invalid_response(mut call: Call) -> Call {
     call.pointers.iter_mut().for_each(|(_, target)| *target = Target::Nowhere);

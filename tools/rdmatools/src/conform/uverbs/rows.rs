@@ -10,7 +10,7 @@ use super::super::bench::Bench;
 use super::super::check::{Check, CheckError, Driver, Expectation, Needs, RowFunction, Run};
 use super::super::kernel::Outcome::{self, Done, Errno};
 use super::super::kernel::{Answer, Call, Caller, Target};
-use super::command::{Command, Handle, Object, Support};
+use super::command::{Command, Handle, Mlx5, Object, Support};
 use super::commands::commands;
 use super::objects::command_named;
 use super::request;
@@ -405,6 +405,7 @@ impl Command {
         bench: &mut Bench<'_>,
         change: fn(Call) -> Call,
     ) -> Result<Answer, CheckError> {
+        self.require_support(&bench.machine)?;
         let opens = self.number == 0 && !self.is_extended;
         let file = if opens { bench.verbs()? } else { bench.context()? };
         let (call, _) = self.on_new_objects(bench, file)?;
@@ -434,8 +435,18 @@ impl Command {
         if self.support != Support::Both {
             expectation = expectation.on(Driver::Siw, None, &[refused], LACKS);
         }
+        match (self.mlx5, outcome) {
+            (Mlx5::Lacks, _) => {
+                expectation = expectation.on(Driver::Mlx5, None, &[refused], LACKS);
+            }
+            (Mlx5::NeedsRoom, Done(_)) => {
+                let lost = Errno(EFAULT);
+                expectation = expectation.on(Driver::Mlx5, None, &[lost], "no room for its part");
+            }
+            _ => {}
+        }
         match self.support {
-            Support::Neither => expectation.on(Driver::Rxe, None, &[refused], LACKS),
+            Support::Mlx5 | Support::Others => expectation.on(Driver::Rxe, None, &[refused], LACKS),
             Support::RxeSince(version) => expectation.on(Driver::Rxe, None, &[refused], LACKS).on(
                 Driver::Rxe,
                 Some(version),
@@ -477,10 +488,13 @@ pub(super) fn rows() -> Vec<Check> {
         }
         // The check is added only if it shows more than the existence of the command.
         if let Some(own) = command.own.filter(|_| !matches!(command.unknown, Done(_))) {
-            let [rxe, siw] = own.outcomes;
+            let [rxe, siw, mlx5] = own.outcomes;
             let mut expectation = Expectation::of(rxe);
             if siw != rxe && command.support == Support::Both {
                 expectation = expectation.on(Driver::Siw, None, &[siw], "its own part");
+            }
+            if mlx5 != rxe && command.mlx5 != Mlx5::Lacks {
+                expectation = expectation.on(Driver::Mlx5, None, &[mlx5], "its own part");
             }
             let run = |bench: &mut Bench<'_>| command.on_valid_objects(bench, |call| call);
             rows.push(row("handle.own", OWN_DESCRIPTION, expectation, Box::new(run)));

@@ -6,7 +6,8 @@ use nix::libc::{EBADF, EFAULT, EINVAL, ENOENT, EOPNOTSUPP};
 use verbs_abi::*;
 
 use super::super::command::{
-    COMMON, Command, INIT, NO_CHANNEL, NONE, Object, RC, TO_INIT, create, done, own, plain, unused,
+    COMMON, Command, INIT, MLX5_CQ, MLX5_QP, NO_CHANNEL, NONE, Object, RC, TO_INIT, create, done,
+    own, own_with, plain, unused,
 };
 use crate::conform::kernel::Outcome::{Done, Errno};
 
@@ -34,10 +35,11 @@ pub(super) const EXTENDED: &[Command] = &[
     },
     Command {
         name: "ex_create_cq",
-        own: own(
+        own: own_with(
             &[],
             &[(offset_of!(ib_uverbs_ex_create_cq, comp_channel), 4, NONE)],
-            done(size_of::<ib_uverbs_ex_create_cq_resp>(), [16, 16]),
+            MLX5_CQ,
+            done(size_of::<ib_uverbs_ex_create_cq_resp>(), [16, 16, 4]),
         ),
         reserved: &[
             ("comp_mask", offset_of!(ib_uverbs_ex_create_cq, comp_mask), Errno(EINVAL)),
@@ -59,7 +61,7 @@ pub(super) const EXTENDED: &[Command] = &[
         ..COMMON
     },
     Command {
-        own: own(
+        own: own_with(
             &[
                 (offset_of!(ib_uverbs_ex_create_qp, pd_handle), Object::ProtectionDomain),
                 (offset_of!(ib_uverbs_ex_create_qp, send_cq_handle), Object::CompletionQueue),
@@ -71,7 +73,8 @@ pub(super) const EXTENDED: &[Command] = &[
                 (offset_of!(ib_uverbs_ex_create_qp, max_send_sge), 4, 1),
                 (offset_of!(ib_uverbs_ex_create_qp, max_recv_sge), 4, 1),
             ],
-            done(size_of::<ib_uverbs_ex_create_qp_resp>(), [32, 32]),
+            MLX5_QP,
+            done(size_of::<ib_uverbs_ex_create_qp_resp>(), [32, 32, 40]),
         ),
         reserved: &[
             ("comp_mask", offset_of!(ib_uverbs_ex_create_qp, comp_mask), Errno(EINVAL)),
@@ -96,7 +99,7 @@ pub(super) const EXTENDED: &[Command] = &[
                 (BASE + offset_of!(ib_uverbs_modify_qp, qp_state), 1, INIT),
                 (BASE + offset_of!(ib_uverbs_modify_qp, port_num), 1, 1),
             ],
-            done(size_of::<ib_uverbs_ex_modify_qp_resp>(), [0, 0]),
+            done(size_of::<ib_uverbs_ex_modify_qp_resp>(), [0, 0, 0]),
         ),
         reserved: &[
             ("reserved", offset_of!(ib_uverbs_ex_modify_qp, reserved), Errno(ENOENT)),

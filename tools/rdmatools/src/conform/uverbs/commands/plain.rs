@@ -2,13 +2,15 @@
 
 use std::mem::{offset_of, size_of};
 
-use nix::libc::{EBADF, EFAULT, EINVAL, ENOENT, ENOTCONN, EOPNOTSUPP};
+use nix::libc::{EBADF, EFAULT, EINVAL, ENOENT, ENOTCONN, EOPNOTSUPP, O_CREAT};
 use verbs_abi::*;
 
 use super::super::command::{
-    COMMON, Command, Handle, INIT, NO_CHANNEL, NONE, Object, ObjectUse, RC, Support, TO_INIT,
-    create, done, own, plain, unused,
+    COMMON, Command, DriverData, Handle, INIT, MLX5_CONTEXT, MLX5_CQ, MLX5_QP, MLX5_RESIZED_CQ,
+    MLX5_SRQ, Mlx5, NO_CHANNEL, NONE, Object, ObjectUse, RC, Support, TO_INIT, create, done, own,
+    own_with, plain, unused,
 };
+use super::super::request::UNKNOWN_HANDLE;
 use crate::conform::check::Version;
 use crate::conform::kernel::Outcome::{Done, Errno, Stored};
 
@@ -25,7 +27,12 @@ const BAD_WR: usize = size_of::<ib_uverbs_post_send_resp>();
 pub(super) const PLAIN: &[Command] = &[
     Command {
         name: "get_context",
-        own: own(&[], &[], done(size_of::<ib_uverbs_get_context_resp>(), [0, 8])),
+        own: own_with(
+            &[],
+            &[],
+            MLX5_CONTEXT,
+            done(size_of::<ib_uverbs_get_context_resp>(), [0, 8, 64]),
+        ),
         number: IB_USER_VERBS_CMD_GET_CONTEXT,
         source: "ib_uverbs_get_context",
         request: size_of::<ib_uverbs_get_context>(),
@@ -71,7 +78,8 @@ pub(super) const PLAIN: &[Command] = &[
     },
     Command {
         name: "alloc_pd",
-        own: own(&[], &[], done(size_of::<ib_uverbs_alloc_pd_resp>(), [0, 0])),
+        mlx5: Mlx5::NeedsRoom,
+        own: own(&[], &[], done(size_of::<ib_uverbs_alloc_pd_resp>(), [0, 0, 4])),
         number: IB_USER_VERBS_CMD_ALLOC_PD,
         source: "ib_uverbs_alloc_pd",
         request: size_of::<ib_uverbs_alloc_pd>(),
@@ -84,7 +92,7 @@ pub(super) const PLAIN: &[Command] = &[
         ..COMMON
     },
     Command {
-        own: own(&[(0, Object::ProtectionDomain)], &[], done(0, [0, 0])),
+        own: own(&[(0, Object::ProtectionDomain)], &[], done(0, [0, 0, 0])),
         handle: Some((0, Handle::ProtectionDomain)),
         ..plain(("dealloc_pd", IB_USER_VERBS_CMD_DEALLOC_PD, "ib_uverbs_dealloc_pd"), 4, 0, 0)
     },
@@ -97,7 +105,7 @@ pub(super) const PLAIN: &[Command] = &[
                 (AH + offset_of!(ib_uverbs_ah_attr, is_global), 1, 1),
             ],
             // The response has only a number, although the room is 8 bytes.
-            done(size_of::<ib_uverbs_create_ah_resp>(), [4, 0]),
+            done(size_of::<ib_uverbs_create_ah_resp>(), [4, 0, 10]),
         ),
         reserved: &[("reserved", offset_of!(ib_uverbs_create_ah, reserved), Errno(ENOENT))],
         fields: &[(AH + offset_of!(ib_uverbs_ah_attr, port_num), 1, 1)],
@@ -112,17 +120,17 @@ pub(super) const PLAIN: &[Command] = &[
     unused("modify_ah", IB_USER_VERBS_CMD_MODIFY_AH),
     unused("query_ah", IB_USER_VERBS_CMD_QUERY_AH),
     Command {
-        own: own(&[(0, Object::AddressHandle)], &[], done(0, [0, 0])),
+        own: own(&[(0, Object::AddressHandle)], &[], done(0, [0, 0, 0])),
         support: Support::Rxe,
         ..plain(("destroy_ah", IB_USER_VERBS_CMD_DESTROY_AH, "ib_uverbs_destroy_ah"), 4, 0, 0)
     },
     Command {
         own: Some(ObjectUse {
             objects: &[(offset_of!(ib_uverbs_reg_mr, pd_handle), Object::ProtectionDomain)],
-            fields: &[(offset_of!(ib_uverbs_reg_mr, length), 8, ObjectUse::MEMORY as u64)],
+            fields: &[(offset_of!(ib_uverbs_reg_mr, length), 8, ObjectUse::REGION as u64)],
             memory: &[offset_of!(ib_uverbs_reg_mr, start), offset_of!(ib_uverbs_reg_mr, hca_va)],
-            request: [0, 8],
-            outcomes: done(size_of::<ib_uverbs_reg_mr_resp>(), [0, 8]),
+            driver_data: [DriverData::NONE, DriverData::zeros(8), DriverData::NONE],
+            outcomes: done(size_of::<ib_uverbs_reg_mr_resp>(), [0, 8, 0]),
         }),
         ..create(
             ("reg_mr", IB_USER_VERBS_CMD_REG_MR, "ib_uverbs_reg_mr"),
@@ -139,7 +147,7 @@ pub(super) const PLAIN: &[Command] = &[
                 (offset_of!(ib_uverbs_rereg_mr, pd_handle), Object::ProtectionDomain),
             ],
             &[],
-            done(size_of::<ib_uverbs_rereg_mr_resp>(), [0, 0]),
+            done(size_of::<ib_uverbs_rereg_mr_resp>(), [0, 0, 0]),
         ),
         reserved: &[("flags", offset_of!(ib_uverbs_rereg_mr, flags) + 3, Errno(EOPNOTSUPP))],
         fields: &[(offset_of!(ib_uverbs_rereg_mr, flags), 4, 2)],
@@ -154,14 +162,14 @@ pub(super) const PLAIN: &[Command] = &[
     },
     unused("query_mr", IB_USER_VERBS_CMD_QUERY_MR),
     Command {
-        own: own(&[(0, Object::MemoryRegion)], &[], done(0, [0, 0])),
+        own: own(&[(0, Object::MemoryRegion)], &[], done(0, [0, 0, 0])),
         ..plain(("dereg_mr", IB_USER_VERBS_CMD_DEREG_MR, "ib_uverbs_dereg_mr"), 4, 0, 0)
     },
     Command {
         own: own(
             &[(offset_of!(ib_uverbs_alloc_mw, pd_handle), Object::ProtectionDomain)],
             &[(offset_of!(ib_uverbs_alloc_mw, mw_type), 1, 1)],
-            done(size_of::<ib_uverbs_alloc_mw_resp>(), [0, 0]),
+            done(size_of::<ib_uverbs_alloc_mw_resp>(), [0, 0, 0]),
         ),
         reserved: &[("reserved", offset_of!(ib_uverbs_alloc_mw, reserved), Errno(ENOENT))],
         support: Support::Rxe,
@@ -174,7 +182,7 @@ pub(super) const PLAIN: &[Command] = &[
     },
     unused("bind_mw", IB_USER_VERBS_CMD_BIND_MW),
     Command {
-        own: own(&[(0, Object::MemoryWindow)], &[], done(0, [0, 0])),
+        own: own(&[(0, Object::MemoryWindow)], &[], done(0, [0, 0, 0])),
         support: Support::Rxe,
         ..plain(("dealloc_mw", IB_USER_VERBS_CMD_DEALLOC_MW, "ib_uverbs_dealloc_mw"), 4, 0, 0)
     },
@@ -193,10 +201,11 @@ pub(super) const PLAIN: &[Command] = &[
     },
     Command {
         name: "create_cq",
-        own: own(
+        own: own_with(
             &[],
             &[(offset_of!(ib_uverbs_create_cq, comp_channel), 4, NONE)],
-            done(size_of::<ib_uverbs_create_cq_resp>(), [16, 16]),
+            MLX5_CQ,
+            done(size_of::<ib_uverbs_create_cq_resp>(), [16, 16, 4]),
         ),
         reserved: &[("reserved", offset_of!(ib_uverbs_create_cq, reserved), Errno(EBADF))],
         number: IB_USER_VERBS_CMD_CREATE_CQ,
@@ -215,10 +224,11 @@ pub(super) const PLAIN: &[Command] = &[
         ..COMMON
     },
     Command {
-        own: own(
+        own: own_with(
             &[(offset_of!(ib_uverbs_resize_cq, cq_handle), Object::CompletionQueue)],
             &[],
-            done(size_of::<ib_uverbs_resize_cq_resp>(), [16, 0]),
+            MLX5_RESIZED_CQ,
+            done(size_of::<ib_uverbs_resize_cq_resp>(), [16, 0, 0]),
         ),
         fields: &[(offset_of!(ib_uverbs_resize_cq, cqe), 4, 1)],
         has_driver_data: true,
@@ -234,7 +244,7 @@ pub(super) const PLAIN: &[Command] = &[
         own: own(
             &[(offset_of!(ib_uverbs_destroy_cq, cq_handle), Object::CompletionQueue)],
             &[],
-            done(size_of::<ib_uverbs_destroy_cq_resp>(), [0, 0]),
+            done(size_of::<ib_uverbs_destroy_cq_resp>(), [0, 0, 0]),
         ),
         reserved: &[("reserved", offset_of!(ib_uverbs_destroy_cq, reserved), Errno(ENOENT))],
         ..plain(
@@ -245,7 +255,8 @@ pub(super) const PLAIN: &[Command] = &[
         )
     },
     Command {
-        support: Support::Neither,
+        support: Support::Others,
+        mlx5: Mlx5::Lacks,
         ..plain(
             ("poll_cq", IB_USER_VERBS_CMD_POLL_CQ, "ib_uverbs_poll_cq"),
             size_of::<ib_uverbs_poll_cq>(),
@@ -258,9 +269,10 @@ pub(super) const PLAIN: &[Command] = &[
         own: own(
             &[(offset_of!(ib_uverbs_req_notify_cq, cq_handle), Object::CompletionQueue)],
             &[],
-            done(0, [0, 0]),
+            done(0, [0, 0, 0]),
         ),
         support: Support::Rxe,
+        mlx5: Mlx5::Lacks,
         ..plain(
             ("req_notify_cq", IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, "ib_uverbs_req_notify_cq"),
             size_of::<ib_uverbs_req_notify_cq>(),
@@ -269,7 +281,7 @@ pub(super) const PLAIN: &[Command] = &[
         )
     },
     Command {
-        own: own(
+        own: own_with(
             &[
                 (offset_of!(ib_uverbs_create_qp, pd_handle), Object::ProtectionDomain),
                 (offset_of!(ib_uverbs_create_qp, send_cq_handle), Object::CompletionQueue),
@@ -281,7 +293,8 @@ pub(super) const PLAIN: &[Command] = &[
                 (offset_of!(ib_uverbs_create_qp, max_send_sge), 4, 1),
                 (offset_of!(ib_uverbs_create_qp, max_recv_sge), 4, 1),
             ],
-            done(size_of::<ib_uverbs_create_qp_resp>(), [32, 32]),
+            MLX5_QP,
+            done(size_of::<ib_uverbs_create_qp_resp>(), [32, 32, 40]),
         ),
         reserved: &[("reserved", offset_of!(ib_uverbs_create_qp, reserved), Errno(ENOENT))],
         fields: &[(offset_of!(ib_uverbs_create_qp, qp_type), 1, RC)],
@@ -296,7 +309,7 @@ pub(super) const PLAIN: &[Command] = &[
         own: own(
             &[(offset_of!(ib_uverbs_query_qp, qp_handle), Object::QueuePair)],
             &[(offset_of!(ib_uverbs_query_qp, attr_mask), 4, 1)],
-            done(size_of::<ib_uverbs_query_qp_resp>(), [0, 0]),
+            done(size_of::<ib_uverbs_query_qp_resp>(), [0, 0, 0]),
         ),
         ..plain(
             ("query_qp", IB_USER_VERBS_CMD_QUERY_QP, "ib_uverbs_query_qp"),
@@ -313,7 +326,7 @@ pub(super) const PLAIN: &[Command] = &[
                 (offset_of!(ib_uverbs_modify_qp, qp_state), 1, INIT),
                 (offset_of!(ib_uverbs_modify_qp, port_num), 1, 1),
             ],
-            done(0, [0, 0]),
+            done(0, [0, 0, 0]),
         ),
         reserved: &[
             ("reserved", offset_of!(ib_uverbs_modify_qp, reserved), Errno(ENOENT)),
@@ -330,7 +343,7 @@ pub(super) const PLAIN: &[Command] = &[
         own: own(
             &[(offset_of!(ib_uverbs_destroy_qp, qp_handle), Object::QueuePair)],
             &[],
-            done(size_of::<ib_uverbs_destroy_qp_resp>(), [0, 0]),
+            done(size_of::<ib_uverbs_destroy_qp_resp>(), [0, 0, 0]),
         ),
         reserved: &[("reserved", offset_of!(ib_uverbs_destroy_qp, reserved), Errno(ENOENT))],
         ..plain(
@@ -345,13 +358,14 @@ pub(super) const PLAIN: &[Command] = &[
             &[(offset_of!(ib_uverbs_post_send, qp_handle), Object::QueuePair)],
             &[],
             // The queue pair is in RESET. The number of rejected requests is stored nevertheless.
-            [Stored(EINVAL, BAD_WR), Stored(ENOTCONN, BAD_WR)],
+            [Stored(EINVAL, BAD_WR), Stored(ENOTCONN, BAD_WR), Errno(EOPNOTSUPP)],
         ),
         fields: &[(
             offset_of!(ib_uverbs_post_send, wqe_size),
             4,
             size_of::<ib_uverbs_send_wr>() as u64,
         )],
+        mlx5: Mlx5::Lacks,
         ..plain(
             ("post_send", IB_USER_VERBS_CMD_POST_SEND, "ib_uverbs_post_send"),
             size_of::<ib_uverbs_post_send>(),
@@ -360,7 +374,8 @@ pub(super) const PLAIN: &[Command] = &[
         )
     },
     Command {
-        support: Support::Neither,
+        support: Support::Others,
+        mlx5: Mlx5::Lacks,
         ..plain(
             ("post_recv", IB_USER_VERBS_CMD_POST_RECV, "ib_uverbs_post_recv"),
             size_of::<ib_uverbs_post_recv>(),
@@ -372,7 +387,7 @@ pub(super) const PLAIN: &[Command] = &[
         own: own(
             &[(offset_of!(ib_uverbs_attach_mcast, qp_handle), Object::DatagramQueuePair)],
             &[(offset_of!(ib_uverbs_attach_mcast, gid), 2, GROUP)],
-            done(0, [0, 0]),
+            done(0, [0, 0, 0]),
         ),
         reserved: &[("reserved", offset_of!(ib_uverbs_attach_mcast, reserved), Errno(ENOENT))],
         support: Support::Rxe,
@@ -387,7 +402,7 @@ pub(super) const PLAIN: &[Command] = &[
         own: own(
             &[(offset_of!(ib_uverbs_detach_mcast, qp_handle), Object::Member)],
             &[(offset_of!(ib_uverbs_detach_mcast, gid), 2, GROUP)],
-            done(0, [0, 0]),
+            done(0, [0, 0, 0]),
         ),
         reserved: &[("reserved", offset_of!(ib_uverbs_detach_mcast, reserved), Errno(ENOENT))],
         support: Support::Rxe,
@@ -399,14 +414,15 @@ pub(super) const PLAIN: &[Command] = &[
         )
     },
     Command {
-        own: own(
+        own: own_with(
             &[(offset_of!(ib_uverbs_create_srq, pd_handle), Object::ProtectionDomain)],
             &[
                 (offset_of!(ib_uverbs_create_srq, max_wr), 4, 1),
                 (offset_of!(ib_uverbs_create_srq, max_sge), 4, 1),
             ],
+            MLX5_SRQ,
             // rxe does not write a reserved field.
-            done(size_of::<ib_uverbs_create_srq_resp>(), [20, 16]),
+            done(size_of::<ib_uverbs_create_srq_resp>(), [20, 16, 8]),
         ),
         ..create(
             ("create_srq", IB_USER_VERBS_CMD_CREATE_SRQ, "ib_uverbs_create_srq"),
@@ -420,8 +436,8 @@ pub(super) const PLAIN: &[Command] = &[
             objects: &[(offset_of!(ib_uverbs_modify_srq, srq_handle), Object::SharedReceiveQueue)],
             fields: &[(offset_of!(ib_uverbs_modify_srq, attr_mask), 4, LIMIT)],
             memory: &[],
-            request: [8, 0],
-            outcomes: done(0, [0, 0]),
+            driver_data: [DriverData::zeros(8), DriverData::NONE, DriverData::NONE],
+            outcomes: done(0, [0, 0, 0]),
         }),
         has_driver_data: true,
         ..plain(
@@ -435,7 +451,7 @@ pub(super) const PLAIN: &[Command] = &[
         own: own(
             &[(offset_of!(ib_uverbs_query_srq, srq_handle), Object::SharedReceiveQueue)],
             &[],
-            done(size_of::<ib_uverbs_query_srq_resp>(), [0, 0]),
+            done(size_of::<ib_uverbs_query_srq_resp>(), [0, 0, 0]),
         ),
         reserved: &[("reserved", offset_of!(ib_uverbs_query_srq, reserved), Errno(ENOENT))],
         ..plain(
@@ -449,7 +465,7 @@ pub(super) const PLAIN: &[Command] = &[
         own: own(
             &[(offset_of!(ib_uverbs_destroy_srq, srq_handle), Object::SharedReceiveQueue)],
             &[],
-            done(size_of::<ib_uverbs_destroy_srq_resp>(), [0, 0]),
+            done(size_of::<ib_uverbs_destroy_srq_resp>(), [0, 0, 0]),
         ),
         reserved: &[("reserved", offset_of!(ib_uverbs_destroy_srq, reserved), Errno(ENOENT))],
         ..plain(
@@ -460,7 +476,8 @@ pub(super) const PLAIN: &[Command] = &[
         )
     },
     Command {
-        support: Support::Neither,
+        support: Support::Others,
+        mlx5: Mlx5::Lacks,
         ..plain(
             ("post_srq_recv", IB_USER_VERBS_CMD_POST_SRQ_RECV, "ib_uverbs_post_srq_recv"),
             size_of::<ib_uverbs_post_srq_recv>(),
@@ -469,27 +486,44 @@ pub(super) const PLAIN: &[Command] = &[
         )
     },
     Command {
-        support: Support::Neither,
-        ..create(
-            ("open_xrcd", IB_USER_VERBS_CMD_OPEN_XRCD, "ib_uverbs_open_xrcd"),
-            size_of::<ib_uverbs_open_xrcd>(),
-            size_of::<ib_uverbs_open_xrcd_resp>(),
-            offset_of!(ib_uverbs_open_xrcd, fd),
-        )
+        name: "open_xrcd",
+        own: own(
+            &[],
+            &[
+                (offset_of!(ib_uverbs_open_xrcd, fd), 4, NONE),
+                (offset_of!(ib_uverbs_open_xrcd, oflags), 4, O_CREAT as u64),
+            ],
+            done(size_of::<ib_uverbs_open_xrcd_resp>(), [0, 0, 0]),
+        ),
+        number: IB_USER_VERBS_CMD_OPEN_XRCD,
+        source: "ib_uverbs_open_xrcd",
+        request: size_of::<ib_uverbs_open_xrcd>(),
+        floor: size_of::<ib_uverbs_open_xrcd>(),
+        response: size_of::<ib_uverbs_open_xrcd_resp>(),
+        least: size_of::<ib_uverbs_open_xrcd_resp>(),
+        has_driver_data: true,
+        fields: &[(offset_of!(ib_uverbs_open_xrcd, fd), 4, NO_CHANNEL)],
+        unknown: Errno(EBADF),
+        lost: Errno(EBADF),
+        no_context: Errno(EBADF),
+        support: Support::Mlx5,
+        ..COMMON
     },
     Command {
-        support: Support::Neither,
+        own: own(&[(0, Object::XrcDomain)], &[], done(0, [0, 0, 0])),
+        support: Support::Mlx5,
         ..plain(("close_xrcd", IB_USER_VERBS_CMD_CLOSE_XRCD, "ib_uverbs_close_xrcd"), 4, 0, 0)
     },
     Command {
-        own: own(
+        own: own_with(
             &[(offset_of!(ib_uverbs_create_xsrq, pd_handle), Object::ProtectionDomain)],
             &[
                 (offset_of!(ib_uverbs_create_xsrq, max_wr), 4, 1),
                 (offset_of!(ib_uverbs_create_xsrq, max_sge), 4, 1),
             ],
+            MLX5_SRQ,
             // rxe does not write a reserved field.
-            done(size_of::<ib_uverbs_create_srq_resp>(), [20, 16]),
+            done(size_of::<ib_uverbs_create_srq_resp>(), [20, 16, 8]),
         ),
         ..create(
             ("create_xsrq", IB_USER_VERBS_CMD_CREATE_XSRQ, "ib_uverbs_create_xsrq"),
@@ -499,14 +533,21 @@ pub(super) const PLAIN: &[Command] = &[
         )
     },
     Command {
-        reserved: &[("reserved", offset_of!(ib_uverbs_open_qp, reserved), Errno(ENOENT))],
-        support: Support::Neither,
-        ..create(
-            ("open_qp", IB_USER_VERBS_CMD_OPEN_QP, "ib_uverbs_open_qp"),
-            size_of::<ib_uverbs_open_qp>(),
-            size_of::<ib_uverbs_create_qp_resp>(),
-            offset_of!(ib_uverbs_open_qp, pd_handle),
-        )
+        name: "open_qp",
+        // The handle of a domain that does not exist is invalid, and not unknown.
+        reserved: &[("reserved", offset_of!(ib_uverbs_open_qp, reserved), Errno(EINVAL))],
+        number: IB_USER_VERBS_CMD_OPEN_QP,
+        source: "ib_uverbs_open_qp",
+        request: size_of::<ib_uverbs_open_qp>(),
+        floor: size_of::<ib_uverbs_open_qp>(),
+        response: size_of::<ib_uverbs_create_qp_resp>(),
+        least: size_of::<ib_uverbs_create_qp_resp>(),
+        has_driver_data: true,
+        fields: &[(offset_of!(ib_uverbs_open_qp, pd_handle), 4, UNKNOWN_HANDLE as u64)],
+        unknown: Errno(EINVAL),
+        lost: Errno(EINVAL),
+        support: Support::Mlx5,
+        ..COMMON
     },
     unused("41", 41),
     unused("255", 255),

@@ -52,7 +52,9 @@ fn every_reserved_field_is_set_once() {
 #[test]
 fn every_supported_command_has_success() {
     for command in commands() {
-        let has_it = !matches!(command.support, Support::Neither | Support::None);
+        // A queue pair is opened by a number, which no command of the table returns.
+        let is_opening = command.name == "open_qp";
+        let has_it = !matches!(command.support, Support::Others | Support::None) && !is_opening;
         let has_success = command.own.is_some() || matches!(command.unknown, Done(_));
         assert_eq!(has_success, has_it, "{}", command.name);
         for (offset, _) in command.own.iter().flat_map(|own| own.objects) {

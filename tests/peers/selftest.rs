@@ -13,7 +13,7 @@ use crate::SIW;
 use crate::rping::{Program, port};
 
 /// Checks of the commands, in the order of the report.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "open the device",
     "port and GIDs",
     "memory region",
@@ -27,6 +27,8 @@ const COMMANDS: [&str; 13] = [
     "write with immediate data",
     "shared receives",
     "unreliable connection",
+    "write through a type 1 window",
+    "XRC message",
 ];
 
 /// Checks of a connection, in the order of the report.
@@ -46,7 +48,7 @@ const CONNECTION: [&str; 12] = [
 ];
 
 /// Checks of features that siw does not have.
-const NOT_ON_SIW: [&str; 11] = [
+const NOT_ON_SIW: [&str; 13] = [
     "resized completion queue",
     "immediate data",
     "queue pairs of other types",
@@ -55,10 +57,15 @@ const NOT_ON_SIW: [&str; 11] = [
     "write with immediate data",
     "shared receives",
     "unreliable connection",
+    "write through a type 1 window",
+    "XRC message",
     "atomics",
     "window that the peer invalidates",
     "datagrams",
 ];
+
+/// The time limit in seconds: a guest may be slow.
+const TIMEOUT: [&str; 2] = ["--timeout", "3600"];
 
 /// Path of a report, which no other test uses.
 fn report_path(name: &str) -> PathBuf {
@@ -69,7 +76,8 @@ fn report_path(name: &str) -> PathBuf {
 fn report(arguments: &[&str], name: &str) -> Value {
     let path = report_path(name);
     let output = path.display().to_string();
-    let ended = Program::Ours.run("selftest", &[arguments, &["-o", &output]].concat()).finish();
+    let ended =
+        Program::Ours.run("selftest", &[arguments, &TIMEOUT, &["-o", &output]].concat()).finish();
     assert!(ended.status.success(), "{}: {}\n{:#?}", ended.status, ended.stderr, ended.stdout);
     assert_eq!(ended.stdout.last(), Some(&format!("report: {output}")));
     read(&path)
@@ -114,7 +122,7 @@ fn assert_device(found: &Value, device: &str, names: &[&str]) {
         let name = check["check"].as_str().unwrap_or_default();
         let is_missing = match device {
             "siw0" => NOT_ON_SIW.contains(&name),
-            _ => !is_card() && name == "XRC domain",
+            _ => !is_card() && name.starts_with("XRC "),
         };
         let expected = if is_missing { "skipped" } else { "ok" };
         assert_eq!(check["result"], expected, "{check:#}");
@@ -154,14 +162,33 @@ fn killed_selftest_leaves_report() {
     assert_eq!(report["devices"][0]["checks"][0]["check"], COMMANDS[0], "{report:#}");
 }
 
-/// Runs the program without arguments, except for the path of the report. Its memory must stay bounded.
+/// A device that never answers may use up the time of all checks.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn no_check_begins_after_time_limit() {
+    let (path, name) = (report_path("over"), roce_name());
+    let output = path.display().to_string();
+    let ended = Program::Ours.run("selftest", &["-d", name, "-t", "0", "-o", &output]).finish();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    let report = read(&path);
+    assert_eq!(report["is_complete"], true, "{report:#}");
+    let checks = report["devices"][0]["checks"].as_array().expect("the checks should be a list");
+    let (last, others) = checks.split_last().expect("checks");
+    assert_eq!((&last["check"], &last["result"]), (&"nothing is left".into(), &"ok".into()));
+    assert!(!others.is_empty());
+    for check in others {
+        assert_eq!(check["detail"], "not run: the time limit is over", "{report:#}");
+    }
+}
+
+/// Runs the program without arguments, except for the time limit and the path of the report. Its memory must stay bounded.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn all_devices_pass_selftest() {
     const MOST_KIB: u64 = 64 << 10;
     let path = report_path("all");
     let output = path.display().to_string();
-    let mut program = Program::Ours.run("selftest", &["-o", &output]);
+    let mut program = Program::Ours.run("selftest", &[&TIMEOUT[..], &["-o", &output]].concat());
     let status = format!("/proc/{}/status", program.id());
     let (mut lines, mut most) = (Vec::new(), 0);
     while let Some(line) = program.next_line() {

@@ -11,7 +11,7 @@ use rdmacm::endpoint::{
 };
 
 use super::peer::{EXPORTED_LEN, Greeting, HELLO, WINDOW, config, datagram_config};
-use super::report::{Check, Problem, ensure};
+use super::report::{Checks, Problem, ensure};
 use super::{LARGEST, TIMEOUT};
 
 /// Lengths of messages, around the sizes of inline data, packets and buffers.
@@ -112,9 +112,9 @@ fn pattern(seed: usize, length: usize) -> Vec<u8> {
 }
 
 /// Checks the peer. Returns the speed, if it could be measured.
-pub(super) fn checks(route: &Route, mut add: impl FnMut(Check)) -> Option<Speed> {
+pub(super) fn check(route: &Route, checks: &mut Checks<'_>) -> Option<Speed> {
     let mut local = None;
-    add(Check::run("connect", || {
+    checks.run("connect", || {
         route.on_connection(|link| {
             let connection = &link.connection;
             // The drivers of iWARP do not report the depths.
@@ -127,40 +127,38 @@ pub(super) fn checks(route: &Route, mut add: impl FnMut(Check)) -> Option<Speed>
             local = Some((connection.local_addr(), link.greeting.has_datagrams));
             Ok(format!("to {}{depths}", route.server))
         })
-    }));
+    });
     let (local, has_datagrams) = local?;
-    add(Check::run("messages", || route.on_connection(messages)));
-    add(Check::optional("immediate data", || {
+    checks.run("messages", || route.on_connection(messages));
+    checks.optional("immediate data", || {
         route.on_connection(|link| {
             link.echoes(b"with a number", Some(0x1234_5678))?;
             Ok("4 bytes".into())
         })
-    }));
-    add(Check::run("deadline and completion event", || route.on_connection(events)));
-    add(Check::run("writes and reads", || route.on_connection(writes_and_reads)));
-    add(Check::optional("atomics", || route.on_connection(atomics)));
-    add(Check::optional("window that the peer invalidates", || route.on_connection(window)));
-    add(Check::run("refused access", || refused_access(route)));
-    add(Check::run("rejected connection", || rejected(route)));
-    add(Check::run("64 connections one by one", || {
+    });
+    checks.run("deadline and completion event", || route.on_connection(events));
+    checks.run("writes and reads", || route.on_connection(writes_and_reads));
+    checks.optional("atomics", || route.on_connection(atomics));
+    checks.optional("window that the peer invalidates", || route.on_connection(window));
+    checks.run("refused access", || refused_access(route));
+    checks.run("rejected connection", || rejected(route));
+    checks.run("64 connections one by one", || {
         for _ in 0..64 {
             route.on_connection(|link| link.echoes(b"one of many", None))?;
         }
         Ok("connected, used and closed".into())
-    }));
-    add(if has_datagrams {
-        Check::run("datagrams", || datagrams(route.server, local))
-    } else {
-        Check::skipped(
-            "datagrams",
-            "the listening side has no datagrams, or runs without --bind ADDR",
-        )
     });
+    if has_datagrams {
+        checks.run("datagrams", || datagrams(route.server, local));
+    } else {
+        let why = "the listening side has no datagrams, or runs without --bind ADDR";
+        checks.skip("datagrams", why);
+    }
     let mut speed = None;
-    add(Check::run("speed", || {
+    checks.run("speed", || {
         speed = Some(route.on_connection(measure)?);
         Ok("measured for a second each".into())
-    }));
+    });
     speed
 }
 

@@ -10,15 +10,15 @@ use std::ops::Range;
 
 use rdmacm::device::{GidEntry, GidType, LinkLayer, PortState, Transport};
 use rdmacm::verbs::{
-    AccessFlags, Completion, CompletionChannel, CompletionQueue, Context, MemoryRegion, Payload,
-    ProtectionDomain, QpState, QpType, QueuePair, QueuePairAttributes, QueuePairInit,
-    ReceiveRequest, SendFlags, SendOperation, SendRequest, SharedReceiveQueue,
-    SharedReceiveQueueAttributes, WcOpcode,
+    AccessFlags, BindRequest, Completion, CompletionChannel, CompletionQueue, Context,
+    MemoryRegion, MemoryWindow, MemoryWindowType, Payload, ProtectionDomain, QpState, QpType,
+    QueuePair, QueuePairAttributes, QueuePairInit, ReceiveRequest, SendFlags, SendOperation,
+    SendRequest, SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, XrcDomain, XrcTarget,
 };
 use rdmacm::verbs_abi::{ib_uverbs_ah_attr, ib_uverbs_global_route};
 
 use super::TIMEOUT;
-use super::report::{Check, Problem, ensure};
+use super::report::{Checks, Problem, ensure};
 use crate::link;
 
 /// Length of a message.
@@ -27,36 +27,35 @@ const LENGTH: usize = 2000;
 const SOURCE: Range<usize> = 0..LENGTH;
 const TARGET: Range<usize> = LENGTH..2 * LENGTH;
 
-/// Identifiers of the two requests.
+/// Identifiers of the requests.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
+const BIND: u64 = 3;
+
+/// The access rights of the memory.
+const RIGHTS: AccessFlags =
+    AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE.union(AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE);
 
 const IMM_DATA: u32 = 0x89ab_cdef;
 
-/// Adds the checks of data that need no peer.
-pub(super) fn checks(context: &Context, add: &mut impl FnMut(Check)) {
-    add(Check::optional("write with immediate data", || write_with_imm(context)));
-    add(Check::optional("shared receives", || shared_receives(context)));
-    add(Check::optional("unreliable connection", || unreliable_connection(context)));
+/// Runs the checks of data that need no peer.
+pub(super) fn check(context: &Context, checks: &mut Checks<'_>) {
+    checks.optional("write with immediate data", || write_with_imm(context));
+    checks.optional("shared receives", || shared_receives(context));
+    checks.optional("unreliable connection", || unreliable_connection(context));
+    checks.optional("write through a type 1 window", || write_through_window(context));
+    checks.optional("XRC message", || xrc_message(context));
 }
 
 fn write_with_imm(context: &Context) -> Result<String, Problem> {
-    let mut pair = Pair::new(context, QpType::IB_UVERBS_QPT_RC, false)?;
-    let remote_addr = pair.memory.addr() + TARGET.start as u64;
+    let mut pair = Pair::new(context, Kind::Reliable)?;
     let rkey = pair.memory.rkey();
-    let received =
-        pair.transfer(SendOperation::WriteWithImm { remote_addr, rkey, imm_data: IMM_DATA })?;
-    let (opcode, imm_data) = (received.opcode(), received.imm_data());
-    ensure(
-        opcode == WcOpcode::IB_WC_RECV_RDMA_WITH_IMM,
-        format!("the receive has the opcode {opcode:?}"),
-    )?;
-    ensure(imm_data == Some(IMM_DATA), format!("{IMM_DATA:#x} arrived as {imm_data:x?}"))?;
+    pair.write(rkey)?;
     Ok(format!("{LENGTH} bytes"))
 }
 
 fn shared_receives(context: &Context) -> Result<String, Problem> {
-    let mut pair = Pair::new(context, QpType::IB_UVERBS_QPT_RC, true)?;
+    let mut pair = Pair::new(context, Kind::Shared)?;
     let received = pair.transfer(SendOperation::Send)?;
     let (number, wanted) = (received.qp_num(), pair.receiver.number());
     let text = format!("the receive names the queue pair {number} and not {wanted}");
@@ -65,22 +64,77 @@ fn shared_receives(context: &Context) -> Result<String, Problem> {
 }
 
 fn unreliable_connection(context: &Context) -> Result<String, Problem> {
-    Pair::new(context, QpType::IB_UVERBS_QPT_UC, false)?.transfer(SendOperation::Send)?;
+    Pair::new(context, Kind::Unreliable)?.transfer(SendOperation::Send)?;
     Ok(format!("{LENGTH} bytes"))
+}
+
+/// Binds a window to the target, and writes with its key.
+fn write_through_window(context: &Context) -> Result<String, Problem> {
+    let mut pair = Pair::new(context, Kind::Window)?;
+    let window = MemoryWindow::new(pair.sender.pd(), MemoryWindowType::IB_MW_TYPE_1)?;
+    pair.bind(&window, TARGET)?;
+    pair.write(window.rkey())?;
+    // A window that is bound to no bytes can be destroyed before the region.
+    pair.bind(&window, TARGET.start..TARGET.start)?;
+    window.destroy().map_err(rdmacm::Error::from)?;
+    Ok(format!("{LENGTH} bytes"))
+}
+
+/// Sends a message to a shared receive queue, which is named by its number.
+fn xrc_message(context: &Context) -> Result<String, Problem> {
+    let mut pair = Pair::new(context, Kind::Xrc)?;
+    let number = pair.srq.as_ref().and_then(SharedReceiveQueue::number);
+    let srq_number = number.ok_or_else(|| Problem::Wrong("the queue has no number".into()))?;
+    pair.transfer(SendOperation::AtSharedQueue { srq_number, operation: &SendOperation::Send })?;
+    Ok(format!("{LENGTH} bytes"))
+}
+
+/// The kind of two connected queue pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Reliable,
+    /// A reliable connection to a queue pair with a shared receive queue.
+    Shared,
+    Unreliable,
+    /// A reliable connection, with memory to which windows can be bound.
+    Window,
+    Xrc,
+}
+
+/// The receiving queue pair.
+enum Receiver {
+    QueuePair(QueuePair),
+    Xrc(XrcTarget),
+}
+
+impl Receiver {
+    fn number(&self) -> u32 {
+        match self {
+            Self::QueuePair(qp) => qp.number(),
+            Self::Xrc(target) => target.number(),
+        }
+    }
+
+    fn modify(&self, attributes: &QueuePairAttributes) -> rdmacm::Result<()> {
+        match self {
+            Self::QueuePair(qp) => qp.modify(attributes),
+            Self::Xrc(target) => target.modify(attributes),
+        }
+    }
 }
 
 /// Two connected queue pairs, and the memory of their messages.
 struct Pair {
     // Declared before the receive queue and the memory: fields drop in this order.
     sender: QueuePair,
-    receiver: QueuePair,
+    receiver: Receiver,
     srq: Option<SharedReceiveQueue>,
     cq: CompletionQueue,
     memory: MemoryRegion,
 }
 
 impl Pair {
-    fn new(context: &Context, qp_type: QpType, is_shared: bool) -> Result<Self, Problem> {
+    fn new(context: &Context, kind: Kind) -> Result<Self, Problem> {
         if context.transport() != Transport::InfiniBand {
             let why = "iWARP connects queue pairs only by the connection manager";
             return Err(Problem::Missing(why.into()));
@@ -89,17 +143,107 @@ impl Pair {
         let pd = ProtectionDomain::new(context)?;
         let channel = CompletionChannel::new(context)?;
         let cq = CompletionQueue::new(context, 16, Some(&channel))?;
-        let access =
-            AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE | AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
+        let mut access = RIGHTS;
+        if kind == Kind::Window {
+            access |= AccessFlags::IB_UVERBS_ACCESS_MW_BIND;
+        }
         let memory = MemoryRegion::alloc(&pd, TARGET.end, access)?;
         let attributes = SharedReceiveQueueAttributes::default();
-        let srq = is_shared.then(|| SharedReceiveQueue::new(&pd, attributes)).transpose()?;
-        let init = QueuePairInit { srq: srq.as_ref(), ..QueuePairInit::new(&cq) };
-        let receiver = QueuePair::with_type(&pd, qp_type, &init)?;
-        let sender = QueuePair::with_type(&pd, qp_type, &QueuePairInit::new(&cq))?;
-        connect(&sender, &receiver, address)?;
-        connect(&receiver, &sender, address)?;
-        Ok(Self { sender, receiver, srq, cq, memory })
+        let of_type = |qp_type, srq: Option<&SharedReceiveQueue>| {
+            QueuePair::with_type(&pd, qp_type, &QueuePairInit { srq, ..QueuePairInit::new(&cq) })
+        };
+        let (srq, receiver, qp_type) = match kind {
+            Kind::Xrc => {
+                let domain = XrcDomain::new(context)?;
+                let srq = SharedReceiveQueue::with_xrc_domain(&domain, &pd, &cq, attributes)?;
+                let target = Receiver::Xrc(XrcTarget::new(&domain)?);
+                (Some(srq), target, QpType::IB_UVERBS_QPT_XRC_INI)
+            }
+            _ => {
+                let srq = (kind == Kind::Shared)
+                    .then(|| SharedReceiveQueue::new(&pd, attributes))
+                    .transpose()?;
+                let qp_type = match kind {
+                    Kind::Unreliable => QpType::IB_UVERBS_QPT_UC,
+                    _ => QpType::IB_UVERBS_QPT_RC,
+                };
+                let receiver = Receiver::QueuePair(of_type(qp_type, srq.as_ref())?);
+                (srq, receiver, qp_type)
+            }
+        };
+        let sender = of_type(qp_type, None)?;
+        let pair = Self { sender, receiver, srq, cq, memory };
+        pair.connect(address, qp_type)?;
+        Ok(pair)
+    }
+
+    /// Moves both queue pairs to a state in which they can send.
+    fn connect(&self, address: ib_uverbs_ah_attr, qp_type: QpType) -> Result<(), Problem> {
+        let mtu = self.sender.pd().context().query_port(1)?.active_mtu;
+        let init = QueuePairAttributes::to(QpState::IB_QPS_INIT).pkey_index(0).port(1);
+        let init = init.access(AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE);
+        let to_receive = |peer| {
+            let receive = QueuePairAttributes::to(QpState::IB_QPS_RTR).address(address);
+            receive.path_mtu(mtu).dest_qp_num(peer).rq_psn(0)
+        };
+        let to_respond = |peer| to_receive(peer).max_dest_rd_atomic(1).min_rnr_timer(12);
+        let to_send = QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(0);
+        let to_request = to_send.timeout(14).retry_cnt(7).rnr_retry(7).max_rd_atomic(1);
+        let (sender, receiver) = (&self.sender, &self.receiver);
+        sender.modify(&init)?;
+        receiver.modify(&init)?;
+        match qp_type {
+            QpType::IB_UVERBS_QPT_UC => {
+                receiver.modify(&to_receive(sender.number()))?;
+                sender.modify(&to_receive(receiver.number()))?;
+                sender.modify(&to_send)?;
+            }
+            QpType::IB_UVERBS_QPT_XRC_INI => {
+                receiver.modify(&to_respond(sender.number()))?;
+                sender.modify(&to_receive(receiver.number()))?;
+                sender.modify(&to_request)?;
+            }
+            _ => {
+                receiver.modify(&to_respond(sender.number()))?;
+                // It binds windows.
+                receiver.modify(&to_request)?;
+                sender.modify(&to_respond(receiver.number()))?;
+                sender.modify(&to_request)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Binds `window` to a part of the memory, as the side whose peer will use it.
+    fn bind(&self, window: &MemoryWindow, part: Range<usize>) -> Result<(), Problem> {
+        let Receiver::QueuePair(receiver) = &self.receiver else {
+            return Err(Problem::Wrong("a target of XRC binds no window".into()));
+        };
+        let request = BindRequest {
+            wr_id: BIND,
+            window,
+            region: &self.memory,
+            offset: part.start,
+            length: part.len(),
+            access: AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE,
+            flags: SendFlags::SIGNALED,
+        };
+        // SAFETY: the region is dropped after the queue pairs, and the program accesses its memory by copying only.
+        unsafe { receiver.bind_window(&request) }?;
+        self.completed(&[BIND]).map(drop)
+    }
+
+    /// Writes to the target with immediate data.
+    fn write(&mut self, rkey: u32) -> Result<(), Problem> {
+        let remote_addr = self.memory.addr() + TARGET.start as u64;
+        let received =
+            self.transfer(SendOperation::WriteWithImm { remote_addr, rkey, imm_data: IMM_DATA })?;
+        let (opcode, imm_data) = (received.opcode(), received.imm_data());
+        ensure(
+            opcode == WcOpcode::IB_WC_RECV_RDMA_WITH_IMM,
+            format!("the receive has the opcode {opcode:?}"),
+        )?;
+        ensure(imm_data == Some(IMM_DATA), format!("{IMM_DATA:#x} arrived as {imm_data:x?}"))
     }
 
     /// Posts a receive and a request that fills the target, and checks the bytes. Returns the completion of the receive.
@@ -108,17 +252,18 @@ impl Pair {
         self.memory.write(SOURCE.start, &bytes)?;
         let scatter = [self.memory.sge(TARGET)?];
         let receive = ReceiveRequest { wr_id: RECEIVE, scatter: &scatter };
-        match &self.srq {
+        match (&self.srq, &self.receiver) {
             // SAFETY: the memory is dropped after the queues, and is accessed by copying only.
-            Some(srq) => unsafe { srq.post_recv(&receive) }?,
+            (Some(srq), _) => unsafe { srq.post_recv(&receive) }?,
             // SAFETY: as above.
-            None => unsafe { self.receiver.post_recv(&receive) }?,
+            (None, Receiver::QueuePair(receiver)) => unsafe { receiver.post_recv(&receive) }?,
+            (None, Receiver::Xrc(_)) => {}
         }
         let gather = [self.memory.sge(SOURCE)?];
         let (payload, flags) = (Payload::Gather(&gather), SendFlags::SIGNALED);
         // SAFETY: as above.
         unsafe { self.sender.post_send(&SendRequest { wr_id: SEND, operation, payload, flags }) }?;
-        let received = self.completed()?;
+        let received = self.completed(&[RECEIVE, SEND])?;
         let mut arrived = vec![0; LENGTH];
         self.memory.read(TARGET.start, &mut arrived)?;
         ensure(arrived == bytes, format!("{LENGTH} bytes arrived changed"))?;
@@ -128,24 +273,27 @@ impl Pair {
         Ok(received)
     }
 
-    /// Waits for both requests. Returns the completion of the receive.
-    fn completed(&self) -> Result<Completion, Problem> {
-        let (mut received, mut is_sent) = (None, false);
+    /// Waits for the requests with these identifiers. Returns the completion of the first one.
+    fn completed(&self, requests: &[u64]) -> Result<Completion, Problem> {
+        let name = |wr_id: u64| match wr_id {
+            RECEIVE => "receive",
+            SEND => "send",
+            _ => "binding",
+        };
+        let mut found: Vec<Completion> = Vec::new();
         loop {
-            if let (Some(received), true) = (received, is_sent) {
-                return Ok(received);
-            }
+            let of = |wr_id: &u64| found.iter().find(|done| done.wr_id() == *wr_id);
+            let Some(missing) = requests.iter().find(|wr_id| of(wr_id).is_none()) else {
+                return Ok(*of(&requests[0]).expect("the completion should be there"));
+            };
             let mut done = [Completion::default()];
             let count = self.cq.wait_timeout(&mut done, TIMEOUT)?;
+            let text = format!("the {} did not complete in {TIMEOUT:?}", name(*missing));
+            ensure(count == 1, text)?;
             let [done] = done;
-            let missing = if is_sent { "receive" } else { "send" };
-            ensure(count == 1, format!("the {missing} did not complete in {TIMEOUT:?}"))?;
-            let name = if done.wr_id() == SEND { "send" } else { "receive" };
-            ensure(done.is_success(), format!("the {name} ended with {}", done.status()))?;
-            match done.wr_id() {
-                SEND => is_sent = true,
-                _ => received = Some(done),
-            }
+            let text = format!("the {} ended with {}", name(done.wr_id()), done.status());
+            ensure(done.is_success(), text)?;
+            found.push(done);
         }
     }
 }
@@ -178,20 +326,4 @@ fn address(context: &Context) -> Result<ib_uverbs_ah_attr, Problem> {
 fn rank(entry: &GidEntry) -> (bool, bool) {
     let is_ipv4 = std::net::Ipv6Addr::from(entry.gid).to_ipv4_mapped().is_some();
     (entry.gid_type != Some(GidType::RoceV2), !is_ipv4)
-}
-
-/// Moves `qp` to a state in which it can send to `peer`.
-fn connect(qp: &QueuePair, peer: &QueuePair, address: ib_uverbs_ah_attr) -> Result<(), Problem> {
-    let mtu = qp.pd().context().query_port(1)?.active_mtu;
-    let init = QueuePairAttributes::to(QpState::IB_QPS_INIT).pkey_index(0).port(1);
-    qp.modify(&init.access(AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE))?;
-    let receive = QueuePairAttributes::to(QpState::IB_QPS_RTR).address(address).path_mtu(mtu);
-    let receive = receive.dest_qp_num(peer.number()).rq_psn(0);
-    let send = QueuePairAttributes::to(QpState::IB_QPS_RTS).sq_psn(0);
-    if qp.qp_type() == QpType::IB_UVERBS_QPT_UC {
-        qp.modify(&receive)?;
-        return Ok(qp.modify(&send)?);
-    }
-    qp.modify(&receive.max_dest_rd_atomic(1).min_rnr_timer(12))?;
-    Ok(qp.modify(&send.timeout(14).retry_cnt(7).rnr_retry(7).max_rd_atomic(1))?)
 }

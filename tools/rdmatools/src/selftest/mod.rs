@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use self::exchange::{Route, Speed};
 use self::leftovers::Snapshot;
 use self::peer::Peer;
-use self::report::{Check, Outcome, Problem};
+use self::report::{Check, Checks, Outcome, Problem};
 use crate::devinfo;
 use crate::failure::{Failure, NO_DEVICE};
 use crate::host::resolve;
@@ -36,11 +36,8 @@ use crate::host::resolve;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Features that no check exercises.
-const NOT_EXERCISED: [&str; 3] = [
-    "queue pairs and shared receive queues of XRC",
-    "multicast",
-    "binding of memory windows of type 1",
-];
+const NOT_EXERCISED: [&str; 1] =
+    ["multicast, which changes the state of switches or of a subnet manager"];
 
 /// Bytes of the largest message.
 const LARGEST: usize = 65_536;
@@ -66,6 +63,9 @@ pub(crate) struct Options {
     /// Port of the connections between two machines
     #[arg(short = 'p', long, default_value_t = 7473)]
     port: u16,
+    /// Begin no further check after this time
+    #[arg(short = 't', long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u32,
     /// File of the report
     #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "rdma-selftest.json")]
     output: PathBuf,
@@ -199,6 +199,7 @@ fn check(
     let part = |checks: &[Check], speed: Option<Value>| json!({ "device": facts, "checks": report::listed(checks), "speed": speed });
     let driver = device.driver().map_or_else(|| "unknown driver".into(), devinfo::driver);
     writeln!(out, "{} ({driver})", device.name())?;
+    let start = file.start;
     let mut checks = Vec::new();
     let mut written = Ok(());
     // The first of these fails before any check if the file cannot be written.
@@ -214,10 +215,12 @@ fn check(
         // The last one reports an error.
         let _ = file.write(Some(&part(&checks, None)), false);
     };
+    let end = start + Duration::from_secs(options.timeout.into());
+    let mut running = Checks::new(end, &mut add);
     let before = Snapshot::take(device);
-    objects::checks(device, &mut add);
-    let speed = exchange(device, options, &mut add)?;
-    add(Check::optional("nothing is left", || before?.wait_until_nothing_is_left(device)));
+    objects::check(device, &mut running);
+    let speed = exchange(device, options, &mut running)?;
+    running.run_always("nothing is left", || before?.wait_until_nothing_is_left(device));
     written?;
     if let Some(Speed { latency_us, megabytes_per_second }) = &speed {
         writeln!(out, "  64 bytes in {latency_us:.1} us, {megabytes_per_second:.0} MB/s")?;
@@ -236,20 +239,20 @@ fn check(
 fn exchange(
     device: &Device,
     options: &Options,
-    mut add: impl FnMut(Check),
+    checks: &mut Checks<'_>,
 ) -> Result<Option<Speed>, Failure> {
     let source = source(options)?;
     if let Some(host) = &options.host {
         let route = Route { server: resolve(host, options.port)?, source };
-        return Ok(exchange::checks(&route, add));
+        return Ok(exchange::check(&route, checks));
     }
     let Some(address) = source.or_else(|| address_of(device)) else {
-        let why = "the network device of port 1 has no IP address; pass one with --bind ADDR";
-        add(Check::skipped("connect", why));
+        let why = "the device has no IP address; pass one with --bind ADDR";
+        checks.skip("connect", why);
         return Ok(None);
     };
     let mut made = None;
-    add(Check::run("listen", || {
+    checks.run("listen", || {
         let owner = device_of(address)?;
         if owner.name() != device.name() {
             let (ip, owner) = (address.ip(), owner.name());
@@ -262,38 +265,48 @@ fn exchange(
         let server = peer.address().ok_or_else(|| Problem::Wrong("the port is unknown".into()))?;
         made = Some((peer, server));
         Ok(format!("on {server}"))
-    }));
+    });
     let Some((peer, server)) = made else { return Ok(None) };
     let ends = AtomicBool::new(false);
     let (speed, served) = thread::scope(|scope| {
         let serves = scope.spawn(|| peer.serve(&ends));
-        let speed = exchange::checks(&Route { server, source: Some(address) }, &mut add);
+        let speed = exchange::check(&Route { server, source: Some(address) }, checks);
         ends.store(true, Ordering::Relaxed);
         (speed, serves.join())
     });
     match served {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            add(Check::run("serve", || Err(error.into())));
+            checks.run("serve", || Err(error.into()));
         }
         Err(_) => return Err(Failure::new("cannot check the device: a thread panicked")),
     }
     Ok(speed)
 }
 
-/// Returns an address of the network device of the first port, an IPv4 address if there is one.
+/// Returns an address of the device, an IPv4 address if there is one.
+///
+/// An address of the network device of the first port is preferred. An InfiniBand port has no network device, so all
+/// addresses of this machine are tried after those.
 fn address_of(device: &Device) -> Option<SocketAddr> {
-    let port = device.port(1).ok()?;
-    let netdev = port.netdev()?;
-    let addresses = getifaddrs().ok()?.filter(|interface| interface.interface_name == netdev);
-    let mut addresses: Vec<IpAddr> = addresses
+    let port = device.port(1).ok();
+    let netdev = port.as_ref().and_then(|port| port.netdev());
+    let mut addresses: Vec<(bool, IpAddr)> = getifaddrs()
+        .ok()?
         .filter_map(|interface| {
             let address = interface.address?;
             let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-            v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+            let v6 = || address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip()));
+            Some((netdev != Some(interface.interface_name.as_str()), v4.or_else(v6)?))
         })
-        .filter(|ip| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()))
+        .filter(|(_, ip)| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()))
         .collect();
     addresses.sort();
-    addresses.first().map(|ip| SocketAddr::new(*ip, 0))
+    let is_of_device = |ip: IpAddr| {
+        device_of(SocketAddr::new(ip, 0)).is_ok_and(|owner| owner.name() == device.name())
+    };
+    let own = addresses.iter().find(|(_, ip)| is_of_device(*ip));
+    // Otherwise a check names the device to which the kernel assigns the address.
+    let of_netdev = || addresses.first().filter(|(is_of_other, _)| !is_of_other);
+    own.or_else(of_netdev).map(|(_, ip)| SocketAddr::new(*ip, 0))
 }

@@ -8,12 +8,12 @@ use rdmacm::verbs::{
 };
 
 use super::loopback;
-use super::report::{Check, Problem, ensure};
+use super::report::{Checks, Problem, ensure};
 
 /// Checks the objects of `device`.
-pub(super) fn checks(device: &Device, mut add: impl FnMut(Check)) {
+pub(super) fn check(device: &Device, checks: &mut Checks<'_>) {
     let mut opened = None;
-    add(Check::run("open the device", || {
+    checks.run("open the device", || {
         let context = Context::open(device)?;
         let answer = context.query_device()?;
         let found = format!(
@@ -22,18 +22,18 @@ pub(super) fn checks(device: &Device, mut add: impl FnMut(Check)) {
         );
         opened = Some(context);
         Ok(found)
-    }));
+    });
     let Some(context) = opened else { return };
-    add(Check::run("port and GIDs", || port(&context)));
-    add(Check::run("memory region", || memory(&context)));
-    add(Check::run("completion queue", || completion_queue(&context)));
-    add(Check::optional("resized completion queue", || resized_queue(&context)));
-    add(Check::optional("shared receive queue", || shared_receive_queue(&context)));
-    add(Check::run("queue pair", || queue_pair(&context)));
-    add(Check::optional("queue pairs of other types", || other_types(&context)));
-    add(Check::optional("memory windows", || memory_windows(&context)));
-    add(Check::optional("XRC domain", || xrc_domain(&context)));
-    loopback::checks(&context, &mut add);
+    checks.run("port and GIDs", || port(&context));
+    checks.run("memory region", || memory(&context));
+    checks.run("completion queue", || completion_queue(&context));
+    checks.optional("resized completion queue", || resized_queue(&context));
+    checks.optional("shared receive queue", || shared_receive_queue(&context));
+    checks.run("queue pair", || queue_pair(&context));
+    checks.optional("queue pairs of other types", || other_types(&context));
+    checks.optional("memory windows", || memory_windows(&context));
+    checks.optional("XRC domain", || xrc_domain(&context));
+    loopback::check(&context, checks);
 }
 
 fn port(context: &Context) -> Result<String, Problem> {

@@ -82,32 +82,65 @@ pub(super) struct Check {
     pub(super) milliseconds: u128,
 }
 
-impl Check {
+/// The checks of a device, each of which is recorded when it ends.
+pub(super) struct Checks<'a> {
+    /// The time at which no further check begins.
+    end: Instant,
+    record: &'a mut dyn FnMut(Check),
+}
+
+impl<'a> Checks<'a> {
+    pub(super) fn new(end: Instant, record: &'a mut dyn FnMut(Check)) -> Self {
+        Self { end, record }
+    }
+
     /// Runs a check that each device has to pass.
-    pub(super) fn run(name: &'static str, check: impl FnOnce() -> Result<String, Problem>) -> Self {
+    pub(super) fn run(
+        &mut self,
+        name: &'static str,
+        check: impl FnOnce() -> Result<String, Problem>,
+    ) {
+        if Instant::now() >= self.end {
+            self.add(name, Outcome::Failed("not run: the time limit is over".into()), 0);
+        } else {
+            self.run_always(name, check);
+        }
+    }
+
+    /// Runs a check that each device has to pass, also after the time limit.
+    pub(super) fn run_always(
+        &mut self,
+        name: &'static str,
+        check: impl FnOnce() -> Result<String, Problem>,
+    ) {
         let start = Instant::now();
         let outcome = check().into();
-        Self { name, outcome, milliseconds: start.elapsed().as_millis() }
+        self.add(name, outcome, start.elapsed().as_millis());
     }
 
     /// Runs a check of a feature that a device may lack.
     pub(super) fn optional(
+        &mut self,
         name: &'static str,
         check: impl FnOnce() -> Result<String, Problem>,
-    ) -> Self {
-        Self::run(name, || {
+    ) {
+        self.run(name, || {
             check().map_err(|problem| match problem {
                 Problem::Error(error) if is_missing(error.kind()) => {
                     Problem::Missing(error.to_string())
                 }
                 other => other,
             })
-        })
+        });
     }
 
-    /// Creates a check that cannot be made, for the reason in `why`.
-    pub(super) fn skipped(name: &'static str, why: &str) -> Self {
-        Self { name, outcome: Outcome::Skipped(why.to_owned()), milliseconds: 0 }
+    /// Records a check that cannot be made, for the reason in `why`.
+    pub(super) fn skip(&mut self, name: &'static str, why: &str) {
+        self.add(name, Outcome::Skipped(why.to_owned()), 0);
+    }
+
+    fn add(&mut self, name: &'static str, outcome: Outcome, milliseconds: u128) {
+        (self.record)(Check { name, outcome, milliseconds });
     }
 }
 
@@ -132,8 +165,16 @@ pub(super) fn facts(device: &Device) -> Value {
     })
 }
 
+/// Prefixes of the variables that change the behavior of a driver.
+const VARIABLES: [&str; 2] = ["MLX5_", "RDMAV_"];
+
 /// Returns the facts about the machine.
 pub(super) fn machine() -> Value {
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        let changes_driver = VARIABLES.iter().any(|prefix| name.starts_with(prefix));
+        changes_driver.then(|| (name, Value::from(value.to_string_lossy())))
+    });
     let name = nix::sys::utsname::uname().ok();
     let text =
         |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned());
@@ -141,6 +182,7 @@ pub(super) fn machine() -> Value {
         "kernel": text(name.as_ref().map(nix::sys::utsname::UtsName::release)),
         "architecture": text(name.as_ref().map(nix::sys::utsname::UtsName::machine)),
         "processors": std::thread::available_parallelism().ok().map(std::num::NonZero::get),
+        "variables": variables.collect::<serde_json::Map<_, _>>(),
     })
 }
 
@@ -158,34 +200,4 @@ pub(super) fn listed(checks: &[Check]) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use rdmacm::endpoint::RemoteMemory;
-
-    use super::*;
-
-    #[test]
-    fn only_missing_features_are_skipped() {
-        for kind in [
-            ErrorKind::Unsupported("XRC".into()),
-            ErrorKind::Os(nix::errno::Errno::EOPNOTSUPP as i32),
-        ] {
-            assert!(is_missing(&kind), "{kind:?}");
-        }
-        assert!(!is_missing(&ErrorKind::TimedOut));
-        let missing = Check::optional("a", || Err(Problem::Missing("no atomics".into())));
-        assert_eq!((missing.outcome.word(), missing.outcome.detail()), ("skipped", "no atomics"));
-        let wrong = Check::optional("a", || Err(Problem::Wrong("3 and not 4".into())));
-        assert_eq!((wrong.outcome.word(), wrong.outcome.detail()), ("FAILED", "3 and not 4"));
-        let failed =
-            Check::optional("a", || Err(RemoteMemory::from_bytes(b"short").unwrap_err().into()));
-        assert_eq!(failed.outcome.word(), "FAILED");
-    }
-
-    #[test]
-    fn report_lists_checks() {
-        let check = Check::run("a check", || Ok("seen".into()));
-        let listed = listed(&[check]);
-        assert_eq!(listed[0]["check"], "a check");
-        assert_eq!((&listed[0]["result"], &listed[0]["detail"]), (&json!("ok"), &json!("seen")));
-    }
-}
+mod tests;

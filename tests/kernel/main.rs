@@ -8,6 +8,7 @@ mod backlog;
 mod buffers;
 mod card_answer;
 mod card_fault;
+mod card_limits;
 mod channel;
 mod child;
 mod completion;

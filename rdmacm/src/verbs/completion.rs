@@ -16,6 +16,7 @@ use verbs_abi::{AlignedU64, ib_uverbs_create_cq, ib_uverbs_destroy_cq};
 
 use super::completion_channel::CompletionChannel;
 use super::context::Context;
+use super::error_text::size_reason;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
 use super::reporter::EventSource;
@@ -109,7 +110,8 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// - EINVAL if `capacity` is zero or exceeds that of the device.
+    /// - EINVAL if `capacity` is zero or exceeds that of the device. On mlx5 it is
+    ///   [`ErrorKind::InvalidInput`] with the limit.
     /// - ENOMEM if memory is short.
     /// - [`ErrorKind::Unsupported`] if the data path of the device's driver is not known.
     /// - [`ErrorKind::InvalidInput`] if `channel` belongs to another device.
@@ -256,6 +258,9 @@ impl CompletionQueue {
                 // No system call returns this errno. It stands for a wrong state of the ring.
                 let reason = "the device has not written the entry that ends the earlier ring";
                 return Error::malformed(RESIZE, name, reason);
+            }
+            if let CreateError::Size(error) = error {
+                return Error::invalid(RESIZE, name, size_reason(error));
             }
             let refused = error.into_refused();
             let error = context.refused_or_unsupported(RESIZE, &name, "resizing", refused);

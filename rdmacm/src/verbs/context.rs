@@ -104,7 +104,7 @@ impl Context {
         let info = DeviceInfo { driver: device.driver(), abi_version: node.abi_version() };
         let (engine, opened) = DeviceContext::open(file, &info).map_err(|error| {
             let refused = match error {
-                CreateError::Command(refused) => refused,
+                CreateError::Command(_) | CreateError::Size(_) => error.into_refused(),
                 // No system call returns this errno. It stands for a failed check of the answer.
                 CreateError::Map(Errno::EPROTO) => {
                     let what = "the answer of the kernel's driver describes registers that cannot be mapped";

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use nix::errno::Errno;
 
 use super::context::Context;
-use crate::driver::{CreateError, PollError, PostError};
+use crate::driver::{CreateError, PollError, PostError, SizeError};
 use crate::error::{Error, ErrorKind, IntoError as _, hint};
 use crate::sys::command::CommandError;
 
@@ -154,6 +154,9 @@ impl Context {
                 Error::os(operation, self.subject(what), errno)
                     .with_hint(Errno::ENOMEM, hint::MAPPINGS)
             }
+            CreateError::Size(error) => {
+                Error::invalid(CREATE, self.subject(what), size_reason(error))
+            }
             CreateError::Unsupported(missing) => {
                 Error::new(CREATE, self.subject(what), ErrorKind::Unsupported(missing.into()))
             }
@@ -182,6 +185,16 @@ impl Context {
             with_pinning_hint(error)
         } else {
             error
+        }
+    }
+}
+
+/// Returns the sentence of an error about the size of a queue.
+pub(super) fn size_reason(error: SizeError) -> String {
+    match error {
+        SizeError::Zero { what } => format!("the number of {what} is 0"),
+        SizeError::Exceeds { what, given, most } => {
+            format!("{given} {what} exceed the maximum of {most}")
         }
     }
 }

@@ -197,7 +197,7 @@ impl QueuePair {
     /// # Errors
     ///
     /// - EINVAL if a capacity exceeds that of the device, or if a flag is not valid for this
-    ///   command.
+    ///   command. On mlx5 it is [`ErrorKind::InvalidInput`] with the limit.
     /// - ENOMEM if memory is short.
     /// - EOPNOTSUPP if the driver does not offer a flag.
     /// - [`ErrorKind::Unsupported`] if the data path of the device's driver is not known.

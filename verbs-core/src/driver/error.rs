@@ -14,6 +14,8 @@ pub enum CreateError {
     ///
     /// The object is destroyed again, unless it was resized only.
     Map(Errno),
+    /// The driver refuses the size of a queue, for which it issued no command.
+    Size(SizeError),
     /// The device, its driver or the kernel does not do it.
     Unsupported(&'static str),
     /// The data path of the device is not known.
@@ -28,6 +30,8 @@ impl CreateError {
         match self {
             Self::Command(refused) => refused,
             Self::Map(errno) => CommandError::Os(errno),
+            // The kernel's errno for it.
+            Self::Size(_) => CommandError::Os(Errno::EINVAL),
             Self::Unsupported(_) | Self::UnknownDriver => CommandError::Os(Errno::EOPNOTSUPP),
         }
     }
@@ -36,6 +40,38 @@ impl CreateError {
 impl From<CommandError> for CreateError {
     fn from(refused: CommandError) -> Self {
         Self::Command(refused)
+    }
+}
+
+/// Why a queue cannot have a size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SizeError {
+    /// A number that must not be 0 is 0.
+    Zero {
+        /// The entries, or their parts, that are counted.
+        what: &'static str,
+    },
+    /// A number exceeds a limit.
+    Exceeds {
+        /// The entries, or their parts, that are counted.
+        what: &'static str,
+        /// The requested number.
+        given: u32,
+        /// The limit.
+        most: u32,
+    },
+}
+
+impl SizeError {
+    /// Returns an error if `given` exceeds `most`.
+    pub(crate) fn check(what: &'static str, given: u32, most: u32) -> Result<(), Self> {
+        if given > most { Err(Self::Exceeds { what, given, most }) } else { Ok(()) }
+    }
+}
+
+impl From<SizeError> for CreateError {
+    fn from(error: SizeError) -> Self {
+        Self::Size(error)
     }
 }
 

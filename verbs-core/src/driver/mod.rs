@@ -34,7 +34,7 @@ pub(crate) mod short_copy;
 
 pub use self::capabilities::{Capabilities, FlushMode};
 pub use self::context::{CommandContext, Doorbell};
-pub use self::error::{CreateError, PollError, PostError, Posted};
+pub use self::error::{CreateError, PollError, PostError, Posted, SizeError};
 pub use self::external::External;
 pub use self::interface::{
     Arm, BuiltIn, CqControlOps, CqControls, CqOps, CreateSrq, CreatedCq, CreatedQp, CreatedSrq,

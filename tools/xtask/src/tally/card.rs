@@ -97,8 +97,15 @@ pub(crate) fn is_in_every_run(test: &str) -> bool {
 }
 
 /// Prefixes of the names of tests that run on the card and nowhere else.
-const ONLY: [&str; 6] =
-    ["card::", "card_answer::", "card_fault::", "journal::", "xrc_connection::", "xrc_messages::"];
+const ONLY: [&str; 7] = [
+    "card::",
+    "card_answer::",
+    "card_fault::",
+    "card_limits::",
+    "journal::",
+    "xrc_connection::",
+    "xrc_messages::",
+];
 
 /// Returns `true` if `test` of `program` runs on the card.
 pub(crate) fn has(program: &str, test: &str) -> bool {

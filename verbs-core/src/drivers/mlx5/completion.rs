@@ -19,12 +19,12 @@ use nix::errno::Errno;
 use verbs_abi::ib_uverbs_resize_cq;
 
 use self::translation::{INDEX, drop_completion, opcode, outlives, translate, translate_frequent};
-use super::geometry::{self, WRONG_SIZE};
+use super::geometry;
 use super::memory::{CompletionRing, Entry, Record, Word, at};
 use super::registers::Registers;
 use super::table::{SharedTable, Table, UserIndex};
 use crate::driver::{
-    Arm, CommandContext, CqControlOps, CqOps, CreateError, OnDestroyed, PollError,
+    Arm, CommandContext, CqControlOps, CqOps, CreateError, OnDestroyed, PollError, SizeError,
 };
 use crate::lock::ignore_poison;
 use crate::sync::AtomicU64;
@@ -572,16 +572,16 @@ impl CqOps for CqRing {
         mut request: ib_uverbs_resize_cq,
         memory: &mut Option<Arc<Mapping>>,
     ) -> Result<u32, CreateError> {
-        let entries = geometry::completions(request.cqe).ok_or(WRONG_SIZE)?;
+        let entries = geometry::completions(request.cqe)?;
         if entries == self.ring.entries() {
             return Ok(entries - 1);
         }
         let shared = Arc::clone(&self.shared);
         let mut changing = ignore_poison(shared.changing.lock());
         let waiting = shared.written(&self.ring) - self.next;
-        if waiting >= u64::from(entries) {
-            return Err(WRONG_SIZE);
-        }
+        // A queue has less than 2^32 completions.
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        SizeError::check("completions that were not polled", waiting, entries - 1)?;
         request.cqe = entries - 1;
         let (ring, mapping, capacity) = self.ring.replace(cx, request, entries)?;
         *memory = Some(mapping);

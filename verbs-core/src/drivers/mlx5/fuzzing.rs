@@ -114,7 +114,7 @@ pub fn context(bytes: &[u8]) {
     while !input.is_empty() {
         match input.byte() % 3 {
             0 => sizes(&facts.limits, &mut input),
-            1 => drop(geometry::completions(input.value())),
+            1 => drop(geometry::completions(input.value()).ok()),
             _ => {
                 let Ok(chosen) = facts.registers.choose(allocate) else { continue };
                 let Ok(mut register) = facts.registers.take(chosen, input.value()) else {
@@ -136,18 +136,18 @@ fn sizes(limits: &Limits, input: &mut Input<'_>) {
     let (requests, max_sge): (u32, u32) = (input.value(), input.value());
     let qp_type = QpType(input.byte() % 12);
     let max_inline = input.value();
-    if let Some(size) = SendSize::new(limits, qp_type, requests, max_sge, max_inline) {
+    if let Ok(size) = SendSize::new(limits, qp_type, requests, max_sge, max_inline) {
         assert!(size.blocks <= limits.send_blocks && size.requests >= requests);
         assert!(
             size.requests == 0 || size.blocks.is_power_of_two() && size.blocks >= size.requests
         );
         assert!(size.requests == 0 || size.max_inline >= max_inline, "{size:?}");
     }
-    if let Some(size) = ReceiveSize::new(limits, requests, max_sge) {
+    if let Ok(size) = ReceiveSize::new(limits, requests, max_sge) {
         assert!(size.entries >= requests && size.max_sge >= max_sge.min(requests), "{size:?}");
         assert!(size.bytes() >= size.entries as usize * size.max_sge as usize * 16);
     }
-    if let Some((size, listed)) = ReceiveSize::shared(limits, requests, max_sge) {
+    if let Ok((size, listed)) = ReceiveSize::shared(limits, requests, max_sge) {
         assert!(size.entries >= listed && listed > requests && size.max_sge >= max_sge, "{size:?}");
     }
 }

@@ -1,14 +1,8 @@
 //! Sizes of queues, as the kernel driver and the device compute them.
 
-use nix::errno::Errno;
-
 use super::memory::UNIT;
-use crate::driver::CreateError;
-use crate::sys::command::CommandError;
+use crate::driver::SizeError;
 use crate::work::QpType;
-
-/// The error for a queue whose size the device does not support: the errno that the kernel returns for it.
-pub(super) const WRONG_SIZE: CreateError = CreateError::Command(CommandError::Os(Errno::EINVAL));
 
 /// Bytes of a block: entries of a send queue begin at blocks.
 pub(super) const BLOCK: u32 = 64;
@@ -27,8 +21,14 @@ const MAX_ENTRIES: u32 = 1 << 15;
 /// Bytes of the largest entry of a send queue of any device.
 const MAX_SEND_ENTRY: u32 = 1024;
 
+/// Bytes of the largest entry of a receive queue, so that the bytes of the queue fit in 32 bits.
+const MAX_RECEIVE_ENTRY: u32 = 1 << 15;
+
 /// The largest number of entries of a completion queue.
 const MAX_COMPLETIONS: u32 = 1 << 22;
+
+const COMPLETIONS: &str = "completions";
+const RECEIVE_SGES: &str = "scatter/gather entries of a receive";
 
 /// The limits of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,11 +46,12 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Returns these limits, reduced so that a 16-bit counter of the device identifies each entry of a queue.
+    /// Returns these limits, reduced so that a 16-bit counter of the device identifies each entry of a queue, and that all
+    /// sizes fit in 32 bits.
     pub(super) fn clamped(self) -> Self {
         Self {
             send_entry: self.send_entry.min(MAX_SEND_ENTRY),
-            receive_entry: self.receive_entry,
+            receive_entry: self.receive_entry.min(MAX_RECEIVE_ENTRY),
             send_blocks: self.send_blocks.min(MAX_ENTRIES),
             receives: self.receives.min(MAX_ENTRIES),
             shared_receives: self.shared_receives.min(MAX_ENTRIES),
@@ -70,42 +71,41 @@ pub(super) struct SendSize {
 }
 
 impl SendSize {
-    /// Returns the size of a send queue for `requests` with up to `max_sge` entries or `max_inline` bytes. Returns `None` if
-    /// it exceeds a limit.
+    /// Returns the size of a send queue for `requests` with up to `max_sge` entries or `max_inline` bytes.
     pub(super) fn new(
         limits: &Limits,
         qp_type: QpType,
         requests: u32,
         max_sge: u32,
         max_inline: u32,
-    ) -> Option<Self> {
+    ) -> Result<Self, SizeError> {
         if requests == 0 {
-            return Some(Self::default());
+            return Ok(Self::default());
         }
         let overhead = overhead(qp_type);
-        let gathered = max_sge.checked_mul(16)?.checked_add(overhead)?;
-        let inline = match max_inline {
-            0 => 0,
-            bytes => overhead
-                .checked_add(bytes.checked_add(INLINE_HEADER)?.checked_next_multiple_of(16)?)?,
-        };
-        let entry = gathered.max(inline);
         // A datagram's segments can use every unit of an entry, and the control segment counts at most 63 units.
         let is_filled = qp_type == QpType::IB_UVERBS_QPT_UD;
         let longest =
             if is_filled { limits.send_entry.min(MOST_UNITS * 16) } else { limits.send_entry };
-        if entry > longest {
-            return None;
-        }
-        let entry = entry.checked_next_multiple_of(BLOCK)?;
-        let bytes = requests.checked_mul(entry)?.checked_next_power_of_two()?;
-        let size = Self {
+        SizeError::check("bytes of an entry for sends", overhead, longest)?;
+        let units = (longest - overhead) / 16;
+        SizeError::check("scatter/gather entries of a send", max_sge, units)?;
+        let most_inline = (units * 16).saturating_sub(INLINE_HEADER);
+        SizeError::check("bytes of inline data", max_inline, most_inline)?;
+        let inline = match max_inline {
+            0 => 0,
+            bytes => (bytes + INLINE_HEADER).next_multiple_of(16),
+        };
+        let entry = (overhead + inline.max(max_sge * 16)).next_multiple_of(BLOCK);
+        let most = largest_power_of_two(limits.send_blocks) / (entry / BLOCK);
+        SizeError::check("sends with entries of this size", requests, most)?;
+        let bytes = (requests * entry).next_power_of_two();
+        Ok(Self {
             blocks: bytes / BLOCK,
             requests: bytes / entry,
             // An entry for requests without data has no room for the word with its length.
             max_inline: entry.min(longest).saturating_sub(overhead + INLINE_HEADER),
-        };
-        (size.blocks <= limits.send_blocks).then_some(size)
+        })
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -137,40 +137,45 @@ pub(super) struct ReceiveSize {
 }
 
 impl ReceiveSize {
-    /// Returns the size of a receive queue for `requests` with up to `max_sge` entries. Returns `None` if it exceeds a limit.
-    pub(super) fn new(limits: &Limits, requests: u32, max_sge: u32) -> Option<Self> {
+    /// Returns the size of a receive queue for `requests` with up to `max_sge` entries.
+    pub(super) fn new(limits: &Limits, requests: u32, max_sge: u32) -> Result<Self, SizeError> {
         if requests == 0 {
-            return Some(Self::default());
+            return Ok(Self::default());
         }
-        let entry = max_sge.max(1).checked_mul(16)?;
-        if entry > limits.receive_entry || requests > limits.receives {
-            return None;
-        }
-        let entry = entry.checked_next_power_of_two()?;
-        let bytes = requests.checked_next_power_of_two()?.checked_mul(entry)?.max(BLOCK);
-        Some(Self { entries: bytes / entry, shift: entry.ilog2(), max_sge: entry / 16 })
+        SizeError::check(RECEIVE_SGES, max_sge.max(1), limits.receive_entry / 16)?;
+        SizeError::check("receives", requests, limits.receives)?;
+        let entry = (max_sge.max(1) * 16).next_power_of_two();
+        let bytes = (requests.next_power_of_two() * entry).max(BLOCK);
+        Ok(Self { entries: bytes / entry, shift: entry.ilog2(), max_sge: entry / 16 })
     }
 
     /// Returns the size of a shared receive queue for `requests` with up to `max_sge` entries, and the number of entries in
-    /// its first list. Returns `None` if it is zero or exceeds a limit.
+    /// its first list.
     ///
     /// A request uses an entry of the first list. The second half is for receives that wait for a page of memory on demand:
     /// it is absent if the limit has no room for it.
-    pub(super) fn shared(limits: &Limits, requests: u32, max_sge: u32) -> Option<(Self, u32)> {
+    pub(super) fn shared(
+        limits: &Limits,
+        requests: u32,
+        max_sge: u32,
+    ) -> Result<(Self, u32), SizeError> {
         let unit = u32::try_from(UNIT).expect("16 fits");
-        let entry = max_sge.max(1).checked_mul(16)?.checked_add(unit)?;
-        if requests == 0 || entry > limits.receive_entry || requests > limits.shared_receives {
-            return None;
+        if requests == 0 {
+            return Err(SizeError::Zero { what: "receives" });
         }
-        let entry = entry.checked_next_power_of_two()?;
-        let listed = requests.checked_add(1)?.checked_next_power_of_two()?;
-        let doubled = requests.checked_mul(2)?.checked_add(1)?.checked_next_power_of_two()?;
+        let most_sge = limits.receive_entry.saturating_sub(unit) / 16;
+        SizeError::check(RECEIVE_SGES, max_sge.max(1), most_sge)?;
+        SizeError::check("receives", requests, limits.shared_receives)?;
+        let entry = (max_sge.max(1) * 16 + unit).next_power_of_two();
+        let listed = (requests + 1).next_power_of_two();
+        let doubled = (requests * 2 + 1).next_power_of_two();
         let entries = match doubled - 1 <= limits.shared_receives {
             true => doubled,
             false => listed,
         };
         let size = Self { entries, shift: entry.ilog2(), max_sge: entry / 16 - 1 };
-        (entries <= 1 << 16).then_some((size, listed))
+        SizeError::check("entries of a shared receive queue", entries, 1 << 16)?;
+        Ok((size, listed))
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -178,10 +183,18 @@ impl ReceiveSize {
     }
 }
 
-/// Returns the number of entries of a completion queue for `completions`. Returns `None` if it is zero or exceeds the limit.
-pub(super) fn completions(completions: u32) -> Option<u32> {
-    let entries = completions.checked_add(1)?.checked_next_power_of_two()?;
-    (completions > 0 && entries <= MAX_COMPLETIONS).then_some(entries)
+/// Returns the number of entries of a completion queue for `completions`.
+pub(super) fn completions(completions: u32) -> Result<u32, SizeError> {
+    if completions == 0 {
+        return Err(SizeError::Zero { what: COMPLETIONS });
+    }
+    SizeError::check(COMPLETIONS, completions, MAX_COMPLETIONS - 1)?;
+    Ok((completions + 1).next_power_of_two())
+}
+
+/// Returns the largest power of two that does not exceed `number`, or 0.
+fn largest_power_of_two(number: u32) -> u32 {
+    number.checked_ilog2().map_or(0, |shift| 1 << shift)
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ use verbs_abi::{
 use self::address::Network;
 use self::completion::{CqControl, CqRing, Shared};
 use self::context::Facts;
-use self::geometry::{Limits, ReceiveSize, SendSize, WRONG_SIZE};
+use self::geometry::{Limits, ReceiveSize, SendSize};
 use self::memory::{CompletionRing, Links, QueueMemory};
 use self::queue_pair::{Current, distinct};
 use self::receive::RecvRing;
@@ -161,11 +161,11 @@ fn sizes(
         | QpType::IB_UVERBS_QPT_XRC_INI => {}
         _ => return Err(CreateError::Unsupported("queue pairs of this type by mlx5")),
     }
-    let send = SendSize::new(limits, qp_type, max_send_wr, max_send_sge, max_inline_data);
+    let send = SendSize::new(limits, qp_type, max_send_wr, max_send_sge, max_inline_data)?;
     let has_receives = request.is_srq == 0 && qp_type != QpType::IB_UVERBS_QPT_XRC_INI;
     let receives = if has_receives { request.max_recv_wr } else { 0 };
-    let receive = ReceiveSize::new(limits, receives, request.max_recv_sge);
-    send.zip(receive).ok_or(WRONG_SIZE)
+    let receive = ReceiveSize::new(limits, receives, request.max_recv_sge)?;
+    Ok((send, receive))
 }
 
 // SAFETY: the device writes a completion when it no longer uses the memory of the request. Each entry of a completion queue is
@@ -194,7 +194,7 @@ unsafe impl Driver for Mlx5 {
         cx: CommandContext<'_>,
         mut request: ib_uverbs_create_cq,
     ) -> Result<CreatedCq<Self>, CreateError> {
-        let entries = geometry::completions(request.cqe).ok_or(WRONG_SIZE)?;
+        let entries = geometry::completions(request.cqe)?;
         request.cqe = entries - 1;
         let memory = QueueMemory::new([(entries as usize) << self.facts.completion_shift]);
         let memory = memory.map_err(CreateError::Map)?;
@@ -307,8 +307,7 @@ unsafe impl Driver for Mlx5 {
     ) -> Result<CreatedSrq<Self>, CreateError> {
         cx.check()?;
         let (max_wr, max_sge) = request.capacity();
-        let sized = ReceiveSize::shared(&self.facts.limits, *max_wr, *max_sge);
-        let (size, listed) = sized.ok_or(WRONG_SIZE)?;
+        let (size, listed) = ReceiveSize::shared(&self.facts.limits, *max_wr, *max_sge)?;
         (*max_wr, *max_sge) = (size.entries - 1, size.max_sge);
         // If a queue has a completion queue of its own, its completions name it by that index.
         let user_index = match cq {

@@ -507,13 +507,12 @@ fn resized_ring_has_capacity_of_kernel_answer() {
     let mut device = Device::new(true);
     let qp = device.qp(17, None);
     assert_eq!(resize_by_command(&mut device, 3), (Ok(3), None), "the ring should keep this size");
-    assert_eq!(resize_by_command(&mut device, 0), (Err(WRONG_SIZE), None));
+    let none = SizeError::Zero { what: "completions" };
+    assert_eq!(resize_by_command(&mut device, 0), (Err(none.into()), None));
     complete_sends(&mut device, &qp, 0..2);
-    assert_eq!(
-        resize_by_command(&mut device, 1),
-        (Err(WRONG_SIZE), None),
-        "two completions should wait"
-    );
+    let waiting =
+        SizeError::Exceeds { what: "completions that were not polled", given: 2, most: 1 };
+    assert_eq!(resize_by_command(&mut device, 1), (Err(waiting.into()), None));
     device.polls();
     device.polls();
     device.ring.ring.store_owner(device.written, opcode::RESIZED);

@@ -120,12 +120,15 @@ void card_journal_ring(struct card_qp *qp, u16 index, u32 buffer, void *at)
 void card_journal_modify(const struct card_qp *qp, const struct ib_qp_attr *attr, int mask, size_t inlen)
 {
 	const struct ib_global_route *grh = rdma_ah_read_grh(&attr->ah_attr);
+	const u8 *dmac = mask & IB_QP_AV ? rdma_ah_retrieve_dmac((struct rdma_ah_attr *)&attr->ah_attr) : NULL;
+	static const u8 no_dmac[ETH_ALEN];
 
 #define CARD_SHOWN(bit, value) (mask & (bit) ? (value) : 0)
 	card_journal(mask & IB_QP_AV ? grh->dgid.raw : NULL, sizeof(grh->dgid),
 		    "modify_qp qpn=%u mask=%#x inlen=%zu state=%u port=%u pkey=%u access=%#x qkey=%#x mtu=%u dest=%u "
 		    "rq_psn=%u sq_psn=%u rd=%u dest_rd=%u rnr_timer=%u timeout=%u retry=%u rnr_retry=%u sgid=%u "
-		    "flow=%u hop=%u tclass=%u sl=%u", qp->qpn, mask, inlen,
+		    "flow=%u hop=%u tclass=%u sl=%u rate=%u path_bits=%u dmac=%pM cur_state=%u drained=%u migration=%u "
+		    "alt_port=%u alt_pkey=%u alt_timeout=%u", qp->qpn, mask, inlen,
 		    CARD_SHOWN(IB_QP_STATE, attr->qp_state), CARD_SHOWN(IB_QP_PORT, attr->port_num),
 		    CARD_SHOWN(IB_QP_PKEY_INDEX, attr->pkey_index),
 		    CARD_SHOWN(IB_QP_ACCESS_FLAGS, attr->qp_access_flags), CARD_SHOWN(IB_QP_QKEY, attr->qkey),
@@ -137,7 +140,13 @@ void card_journal_modify(const struct card_qp *qp, const struct ib_qp_attr *attr
 		    CARD_SHOWN(IB_QP_RETRY_CNT, attr->retry_cnt), CARD_SHOWN(IB_QP_RNR_RETRY, attr->rnr_retry),
 		    CARD_SHOWN(IB_QP_AV, grh->sgid_index), CARD_SHOWN(IB_QP_AV, grh->flow_label),
 		    CARD_SHOWN(IB_QP_AV, grh->hop_limit), CARD_SHOWN(IB_QP_AV, grh->traffic_class),
-		    CARD_SHOWN(IB_QP_AV, attr->ah_attr.sl));
+		    CARD_SHOWN(IB_QP_AV, attr->ah_attr.sl), CARD_SHOWN(IB_QP_AV, attr->ah_attr.static_rate),
+		    CARD_SHOWN(IB_QP_AV, rdma_ah_get_path_bits(&attr->ah_attr)), dmac ?: no_dmac,
+		    CARD_SHOWN(IB_QP_CUR_STATE, attr->cur_qp_state),
+		    CARD_SHOWN(IB_QP_EN_SQD_ASYNC_NOTIFY, attr->en_sqd_async_notify),
+		    CARD_SHOWN(IB_QP_PATH_MIG_STATE, attr->path_mig_state),
+		    CARD_SHOWN(IB_QP_ALT_PATH, attr->alt_port_num), CARD_SHOWN(IB_QP_ALT_PATH, attr->alt_pkey_index),
+		    CARD_SHOWN(IB_QP_ALT_PATH, attr->alt_timeout));
 #undef CARD_SHOWN
 }
 

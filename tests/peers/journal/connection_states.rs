@@ -15,7 +15,7 @@ use crate::datagram;
 use crate::rping::{Program, Server, connect, listening};
 
 /// The attributes of a command, and the flag that makes each of them valid.
-const FIELDS: [(&str, Mask); 20] = [
+const FIELDS: [(&str, Mask); 23] = [
     ("port", Mask::IB_QP_PORT),
     ("pkey", Mask::IB_QP_PKEY_INDEX),
     ("access", Mask::IB_QP_ACCESS_FLAGS),
@@ -35,6 +35,9 @@ const FIELDS: [(&str, Mask); 20] = [
     ("hop", Mask::IB_QP_AV),
     ("tclass", Mask::IB_QP_AV),
     ("sl", Mask::IB_QP_AV),
+    ("rate", Mask::IB_QP_AV),
+    ("path_bits", Mask::IB_QP_AV),
+    ("dmac", Mask::IB_QP_AV),
     ("bytes", Mask::IB_QP_AV),
 ];
 

@@ -94,8 +94,8 @@ fn receive(address: &str, path: &str) -> Result<()> {
     let connection = incoming.accept(&config(), &[], TIMEOUT)?;
     let memory = DmaMemory::new(PIECE * WINDOW as usize)?;
     let window = connection.export(&memory, .., RemoteAccess::WRITE)?;
-    let part = format!("{path}.part");
-    let received = take(&connection, &memory, &window.to_bytes(), &part).and_then(|length| {
+    let (descriptor, part) = (window.remote_memory().to_bytes(), format!("{path}.part"));
+    let received = take(&connection, &memory, &descriptor, &part).and_then(|length| {
         fs::rename(&part, path).map_err(|error| format!("{path}: {error}"))?;
         post(&connection, GOOD, &length.to_be_bytes())
     });

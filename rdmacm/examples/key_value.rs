@@ -79,7 +79,7 @@ fn serve(client: Incoming, table: &Mutex<DmaMemory>) -> Result<()> {
     let export = connection.export(&table.lock().expect("no thread panics with it"), .., rights)?;
     while let Some(message) = connection.recv()? {
         if message.is_empty() {
-            connection.post_bytes(&export.to_bytes())?;
+            connection.post_bytes(&export.remote_memory().to_bytes())?;
         } else {
             let refusal = put(table, &message).err().map(|error| error.to_string());
             connection.post_bytes(refusal.unwrap_or_default().as_bytes())?;

@@ -64,7 +64,7 @@ fn memory_is_written_and_read(address: SocketAddr) {
     let [client, server] = begun(address);
     let mut memory = DmaMemory::new(10_000).expect("memory");
     let export = server.export(&memory, .., BOTH).expect("export");
-    let remote = sent(&server, &client, &export.to_bytes());
+    let remote = sent(&server, &client, &export.remote_memory().to_bytes());
     assert_eq!((remote.len(), remote.access()), (10_000, BOTH));
     let buffer = filled(&client, b"written");
     let buffer = client
@@ -91,7 +91,7 @@ fn memory_is_written_and_read(address: SocketAddr) {
         .expect_err("the access should be refused");
     assert_eq!(error.errno(), libc::EACCES, "{error}");
     let small = server.export(&memory, .., RemoteAccess::READ).expect("export");
-    let only = sent(&server, &client, &small.to_bytes());
+    let only = sent(&server, &client, &small.remote_memory().to_bytes());
     let error = client
         .start_write(filled(&client, b"x"), &only, 0)
         .expect_err("the access should be refused");
@@ -129,7 +129,7 @@ fn rxe_and_siw_peers_share_one_memory() {
         .iter()
         .map(|[client, server]| {
             let export = server.export(&memory, .., BOTH).expect("export");
-            let remote = sent(server, client, &export.to_bytes());
+            let remote = sent(server, client, &export.remote_memory().to_bytes());
             assert_eq!(remote, export.remote_memory());
             (export, remote)
         })
@@ -165,7 +165,7 @@ fn atomics_change_remote_memory() {
     let mut memory = DmaMemory::new(64).expect("memory");
     let export = server.export(&memory, .., RemoteAccess::ATOMIC).expect("export");
     memory.write(8, &5_u64.to_ne_bytes()).expect("within");
-    let remote = sent(&server, &client, &export.to_bytes());
+    let remote = sent(&server, &client, &export.remote_memory().to_bytes());
     assert_eq!(
         client
             .start_fetch_add(filled(&client, b""), &remote, 8, 3)
@@ -218,7 +218,7 @@ fn siw_refuses_atomics() {
     let export = server.export(&memory, .., RemoteAccess::READ | RemoteAccess::ATOMIC);
     // siw has no atomic operations, with or without the access flag.
     if let Ok(export) = export {
-        let remote = sent(&server, &client, &export.to_bytes());
+        let remote = sent(&server, &client, &export.remote_memory().to_bytes());
         let error = client
             .start_fetch_add(filled(&client, b""), &remote, 0, 1)
             .expect_err("siw should have no atomics");
@@ -322,7 +322,7 @@ fn without_depth(address: SocketAddr, config: &ConnectionConfig) {
     drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
     let memory = DmaMemory::new(64).expect("memory");
     let export = server.export(&memory, .., BOTH).expect("export");
-    let remote = sent(&server, &client, &export.to_bytes());
+    let remote = sent(&server, &client, &export.remote_memory().to_bytes());
     let refused = client
         .start_read(filled(&client, &[0; 8]), &remote, 0)
         .and_then(|read| read.wait_timeout(LONG));
@@ -370,7 +370,7 @@ fn part_is_exported_alone(address: SocketAddr) {
     let mut memory = DmaMemory::new(8192).expect("memory");
     memory.write(1000, &[1; 100]).expect("within");
     let export = server.export(&memory, 1000..1100, BOTH).expect("export");
-    let remote = sent(&server, &client, &export.to_bytes());
+    let remote = sent(&server, &client, &export.remote_memory().to_bytes());
     assert_eq!(remote.len(), 100);
     assert_eq!(*read(&client, &remote, 0, 100).expect("read"), [1; 100]);
     for (part, reason) in

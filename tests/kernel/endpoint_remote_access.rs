@@ -111,7 +111,7 @@ fn device_enforces_remote_access(
         let [client, server] = &both;
         let memory = held();
         let export = server.export(&memory, .., given).expect("export");
-        let mut descriptor = export.to_bytes();
+        let mut descriptor = export.remote_memory().to_bytes();
         descriptor[1] = RemoteAccess::all().bits();
         let forged = sent(server, client, &descriptor);
         assert_eq!(forged.access(), RemoteAccess::all());
@@ -154,7 +154,7 @@ fn revoked_or_forged_keys_are_refused_by_peer(address: SocketAddr) {
         let [client, server] = &both;
         let memory = held();
         let export = server.export(&memory, .., BOTH).expect("export");
-        let mut descriptor = export.to_bytes();
+        let mut descriptor = export.remote_memory().to_bytes();
         if let Some((place, _)) = forgery {
             descriptor[*place] ^= 0xff;
         }

@@ -159,7 +159,8 @@ async fn reaching_memory(address: SocketAddr) {
         eventually_as(address, &before).await;
     }
     let export = server.export(&memory, .., rights).await.expect("export");
-    let remote = RemoteMemory::from_bytes(&export.to_bytes()).expect("a descriptor");
+    let remote =
+        RemoteMemory::from_bytes(&export.remote_memory().to_bytes()).expect("a descriptor");
     let mut changes = 0;
     for (point, number) in Point::all().zip(1_u8..) {
         let buffer = filled(&client, &[number]).await;

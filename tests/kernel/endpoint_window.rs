@@ -24,7 +24,7 @@ fn with_window() -> ([Connection; 2], RegisteredMemory, ExportedMemory, RemoteMe
         .start_export_window(filled(&server, b""), &registered, 64..128, BOTH)
         .and_then(|export| export.wait_timeout(LONG))
         .expect("bind");
-    let remote = sent(&server, &client, &export.to_bytes());
+    let remote = sent(&server, &client, &export.remote_memory().to_bytes());
     assert_eq!((remote.len(), remote.access()), (64, BOTH));
     ([client, server], registered, export, remote)
 }
@@ -136,7 +136,7 @@ fn post_invalidation(
 ) -> (DmaMemory, ExportedMemory, RemoteMemory) {
     let memory = DmaMemory::new(64).expect("memory");
     let export = server.export(&memory, .., BOTH).expect("export");
-    let remote = sent(server, client, &export.to_bytes());
+    let remote = sent(server, client, &export.remote_memory().to_bytes());
     let mut buffer = filled(client, b"done");
     buffer.set_invalidated(Some(&remote));
     client.post_send(buffer).expect("post");

@@ -87,7 +87,7 @@ mod versions {
         client.post_bytes(b"table").expect("post");
         server.recv().expect("receive").expect("a message");
         let export = server.export(&memory, .., RemoteAccess::READ).expect("export");
-        server.post_bytes(&export.to_bytes()).expect("post");
+        server.post_bytes(&export.remote_memory().to_bytes()).expect("post");
         let table = client.recv().expect("receive").expect("a message");
         let table = RemoteMemory::from_bytes(&table).expect("a descriptor");
         super::thread::scope(|scope| {

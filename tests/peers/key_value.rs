@@ -147,7 +147,7 @@ fn torn_entry_is_read_again() {
     table.write(0, &torn.repeat(1024)).expect("as long");
     let export = connection.export(&table, .., RemoteAccess::READ).expect("export");
     assert!(connection.recv_timeout(LONG).expect("receive").expect("a question").is_empty());
-    connection.post_bytes(&export.to_bytes()).expect("post");
+    connection.post_bytes(&export.remote_memory().to_bytes()).expect("post");
     let before = sent_packets();
     wait_until("the client reads repeatedly", || sent_packets() > before + 100);
     table.write(0, &new.repeat(1024)).expect("as long");

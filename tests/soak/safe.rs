@@ -92,7 +92,7 @@ fn serve(incoming: Incoming, round: &Round) -> Outcome {
         let memory = DmaMemory::new(round.size)?;
         let export = connection.export(&memory, .., RemoteAccess::READ | RemoteAccess::WRITE)?;
         // The message is not waited for: the client may have ended the connection before the acknowledgment.
-        connection.post_send(filled(&connection, &export.to_bytes())?)?;
+        connection.post_send(filled(&connection, &export.remote_memory().to_bytes())?)?;
         message(&connection)?;
         let mut found = vec![0; round.size];
         memory.read(0, &mut found)?;

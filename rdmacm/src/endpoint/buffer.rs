@@ -23,7 +23,7 @@ const HELD: &str = "a buffer has its memory until it is dropped";
 ///
 /// Created by [`Connection::acquire_buffer`] or [`DatagramSocket::acquire_buffer`]. It is as long as its capacity at
 /// first; [`set_len`](Self::set_len) or [`copy_from`](Self::copy_from) makes it shorter. It is also an [`io::Write`],
-/// after [`clear`](Self::clear).
+/// after [`set_len(0)`](Self::set_len).
 ///
 /// Dropping it returns it to its connection. While it exists, the memory of the connection stays registered and its
 /// descriptors stay open, also after the end of the connection.
@@ -35,7 +35,7 @@ const HELD: &str = "a buffer has its memory until it is dropped";
 ///
 /// # fn ask(connection: &rdmacm::endpoint::Connection) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut buffer = connection.acquire_buffer()?;
-/// buffer.clear();
+/// buffer.set_len(0)?;
 /// write!(buffer, "GET {}", 7)?;
 /// connection.post_send(buffer)?;
 /// # Ok(())
@@ -79,13 +79,6 @@ impl Buffer {
         self.shared.check_length(length)?;
         self.length = length;
         Ok(())
-    }
-
-    /// Sets the length of the message to zero, so that it can be [written](io::Write).
-    ///
-    /// [`Buffer`](Self#examples) has an example.
-    pub fn clear(&mut self) {
-        self.length = 0;
     }
 
     /// Copies `bytes` into the buffer and sets its length to theirs.
@@ -202,7 +195,7 @@ impl AsMut<[u8]> for Buffer {
 
 /// Appends to the message, up to the capacity of the buffer.
 ///
-/// [Clear](Buffer::clear) the buffer first, which otherwise is full.
+/// Set the [length](Buffer::set_len) to 0 first: otherwise the buffer is full.
 impl io::Write for Buffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let start = self.length;

@@ -37,7 +37,7 @@ const EXPORT: &str = "export";
 /// fn publish(connection: &Connection, memory: &DmaMemory) -> rdmacm::Result<ExportedMemory> {
 ///     let exported = connection.export(memory, .., RemoteAccess::READ)?;
 ///     // The peer creates a `RemoteMemory` from these bytes, and reads.
-///     connection.post_bytes(&exported.to_bytes())?;
+///     connection.post_bytes(&exported.remote_memory().to_bytes())?;
 ///     Ok(exported)
 /// }
 /// ```
@@ -100,7 +100,11 @@ impl ExportedMemory {
         Ok(Self { key: Key::Region(region), addr, length, rights })
     }
 
-    /// Returns the memory as the peer sees it: the [descriptor](Self::to_bytes) describes it.
+    /// Returns the memory as the peer sees it. Send its [bytes](RemoteMemory::to_bytes) to the peer.
+    ///
+    /// A program that has these bytes and the other end of a connection in the same
+    /// [protection domain](super::ConnectionConfig::protection_domain) has the rights. By default a connection has its own
+    /// domain. The key of a [window](super::Connection::start_export_window) is for one connection only.
     pub fn remote_memory(&self) -> RemoteMemory {
         let rkey = match &self.key {
             Key::Region(region) => region.rkey(),
@@ -108,15 +112,6 @@ impl ExportedMemory {
         };
         let Self { addr, length, rights, .. } = *self;
         RemoteMemory { addr, rkey, length, rights }
-    }
-
-    /// Returns the bytes that the peer needs to reach the memory: [`RemoteMemory::from_bytes`] reads them.
-    ///
-    /// A program that has these bytes and the other end of a connection in the same
-    /// [protection domain](super::ConnectionConfig::protection_domain) has the rights. By default a connection has its own
-    /// domain. The key of a [window](super::Connection::start_export_window) is for one connection only.
-    pub fn to_bytes(&self) -> [u8; RemoteMemory::ENCODED_LEN] {
-        self.remote_memory().to_bytes()
     }
 
     /// Returns `true` if the peer has invalidated the key of the export with a message.

@@ -45,7 +45,7 @@ impl Connection {
     /// fn receive(connection: &Connection) -> rdmacm::Result<DmaMemory> {
     ///     let memory = DmaMemory::new(4096)?;
     ///     let exported = connection.export(&memory, .., RemoteAccess::WRITE)?;
-    ///     connection.post_bytes(&exported.to_bytes())?;
+    ///     connection.post_bytes(&exported.remote_memory().to_bytes())?;
     ///     connection.recv()?;
     ///     exported.revoke()?;
     ///     Ok(memory)

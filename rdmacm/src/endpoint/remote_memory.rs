@@ -42,8 +42,8 @@ bitflags! {
 
 /// Memory of the peer: its address, length, key and the allowed operations.
 ///
-/// Created [from the bytes](Self::from_bytes) of the peer's [`ExportedMemory::to_bytes`], or by [`new`](Self::new) if
-/// the peer uses another library.
+/// The peer gets it from [`ExportedMemory::remote_memory`], and sends its [bytes](Self::to_bytes). It is created
+/// [from these](Self::from_bytes), or by [`new`](Self::new) if the peer uses another library.
 ///
 /// # Examples
 ///
@@ -68,7 +68,7 @@ impl RemoteMemory {
     /// The length of a descriptor in bytes.
     pub const ENCODED_LEN: usize = 24;
 
-    /// Parses the descriptor that the peer has sent: the bytes of [`ExportedMemory::to_bytes`].
+    /// Parses the descriptor that the peer has sent: the bytes of [`to_bytes`](Self::to_bytes).
     ///
     /// Only the peer's device can verify the descriptor. The device refuses an operation that it does not allow, which
     /// ends the connection.

@@ -1,7 +1,7 @@
 //! Accessing memory of the peer.
 //!
 //! The owner [exports](crate::endpoint::Connection::export) [`DmaMemory`](crate::endpoint::DmaMemory) to the peer, and
-//! sends the [descriptor](crate::endpoint::ExportedMemory::to_bytes) of the export: 24 bytes with the location and the
+//! sends the [descriptor](crate::endpoint::RemoteMemory::to_bytes) of the export: 24 bytes with the location and the
 //! access rights. The peer creates a [`RemoteMemory`](crate::endpoint::RemoteMemory) from these bytes. It then reads
 //! and writes the memory without participation of the owner's program: no thread of the owner wakes, and no message
 //! arrives there. [`DmaMemory::new`](crate::endpoint::DmaMemory::new) allocates such memory.

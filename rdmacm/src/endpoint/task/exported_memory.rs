@@ -15,7 +15,7 @@ use crate::error::Result;
 /// Memory of this side that the peer of a connection may access, for tasks.
 ///
 /// Created by [`Connection::export`]. It dereferences to an [`endpoint::ExportedMemory`], whose
-/// [`to_bytes`](endpoint::ExportedMemory::to_bytes) returns the descriptor that the peer needs.
+/// [`remote_memory`](endpoint::ExportedMemory::remote_memory) describes it to the peer.
 ///
 /// Dropping it revokes the access by a command that the dropping thread sends: the peer has no access any more
 /// afterwards. [`revoke`](Self::revoke) does that on another thread and waits for it.
@@ -28,7 +28,7 @@ use crate::error::Result;
 /// /// Lets the peer read `memory` until the peer answers.
 /// async fn lend(connection: &Connection, memory: &DmaMemory) -> rdmacm::Result<()> {
 ///     let exported = connection.export(memory, .., RemoteAccess::READ).await?;
-///     connection.post_bytes(&exported.to_bytes()).await?;
+///     connection.post_bytes(&exported.remote_memory().to_bytes()).await?;
 ///     connection.recv().await?;
 ///     exported.revoke().await
 /// }

@@ -26,7 +26,7 @@ impl Connection {
     ///
     /// A `part` of `..` is all of the memory. The offset 0 of the peer's [`RemoteMemory`] is the first byte of the part.
     /// The access lasts as long as the [`ExportedMemory`] and the connection. The peer needs the
-    /// [descriptor](endpoint::ExportedMemory::to_bytes) of the export, which the program sends in a message. Registering
+    /// [descriptor](endpoint::RemoteMemory::to_bytes) of the export, which the program sends in a message. Registering
     /// pins the pages and may take a while, so it runs on a thread that may block. See [`endpoint::Connection::export`]
     /// for details.
     ///
@@ -51,7 +51,7 @@ impl Connection {
     /// async fn receive(connection: &Connection) -> rdmacm::Result<DmaMemory> {
     ///     let memory = DmaMemory::new(4096)?;
     ///     let exported = connection.export(&memory, .., RemoteAccess::WRITE).await?;
-    ///     connection.post_bytes(&exported.to_bytes()).await?;
+    ///     connection.post_bytes(&exported.remote_memory().to_bytes()).await?;
     ///     connection.recv().await?;
     ///     exported.revoke().await?;
     ///     Ok(memory)

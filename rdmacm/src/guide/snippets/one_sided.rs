@@ -4,7 +4,7 @@ use rdmacm::endpoint::{Connection, ExportedMemory, DmaMemory, RemoteMemory, Remo
 /// descriptor. On iWARP the side that accepted calls this only after it has received a message.
 fn lend(connection: &Connection, memory: &DmaMemory) -> rdmacm::Result<ExportedMemory> {
     let export = connection.export(memory, .., RemoteAccess::READ | RemoteAccess::WRITE)?;
-    connection.post_bytes(&export.to_bytes())?;
+    connection.post_bytes(&export.remote_memory().to_bytes())?;
     Ok(export)
 }
 

@@ -233,7 +233,7 @@ fn window(link: &Link) -> Result<String, Problem> {
     let buffer = connection.acquire_buffer_timeout(TIMEOUT)?;
     let exported = connection.start_export_window(buffer, &registered, PART, RemoteAccess::READ)?;
     let exported = exported.wait_timeout(TIMEOUT)?;
-    let message = link.ask(&exported.to_bytes(), Some(WINDOW))?;
+    let message = link.ask(&exported.remote_memory().to_bytes(), Some(WINDOW))?;
     ensure(*message == *bytes, "the peer read other bytes than were written")?;
     let key = exported.remote_memory().rkey();
     let invalidated = message.invalidated_key();

@@ -1,6 +1,7 @@
 //! Buffers and messages of a poll group that the program owns.
 
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -109,7 +110,8 @@ impl fmt::Debug for Message {
 /// Created by [`PollGroup::acquire_buffer`].
 ///
 /// Dropping the buffer returns it to the group. The buffer has [`PollGroupConfig::send_buffer_size`] bytes until
-/// [`set_len`](Self::set_len) reduces them. The bytes are those of an earlier message, or zeros.
+/// [`set_len`](Self::set_len) reduces them. The bytes are those of an earlier message, or zeros. The buffer is also an
+/// [`io::Write`], after `set_len(0)`.
 ///
 /// # Examples
 ///
@@ -227,6 +229,23 @@ impl AsRef<[u8]> for SendBuffer {
 impl AsMut<[u8]> for SendBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
         self
+    }
+}
+
+/// Appends to the message, up to the capacity of the buffer.
+///
+/// Set the [length](SendBuffer::set_len) to 0 first: otherwise the buffer is full.
+impl io::Write for SendBuffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let start = self.length;
+        let count = bytes.len().min(self.capacity() - start);
+        self.length = start + count;
+        self[start..].copy_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of poll groups without a kernel: calls of an event loop that free a place or a buffer wake the loop.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Write as _};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -383,4 +383,16 @@ fn member_without_place_is_passed_over() {
     refuse_send(&mut forged, to_second);
     let events = poll_until_idle(&mut forged);
     assert!(matches!(events[..], [Event::Writable(member)] if member == second), "{events:?}");
+}
+
+#[test]
+fn send_buffer_implements_write() {
+    let (mut forged, [member]) = group_with_members();
+    let mut buffer = forged.group.acquire_buffer(member).expect("a buffer");
+    let capacity = buffer.capacity();
+    buffer.set_len(0).expect("an empty message fits");
+    write!(buffer, "number {}", 7).expect("the text should fit");
+    assert_eq!(buffer.as_ref(), b"number 7");
+    let error = buffer.write_all(&vec![0; capacity - 7]).expect_err("the buffer should be full");
+    assert_eq!((error.kind(), buffer.len()), (io::ErrorKind::WriteZero, capacity));
 }

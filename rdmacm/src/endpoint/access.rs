@@ -1,4 +1,4 @@
-//! Short calls on the state: returned buffers, counters, keys of exports, the protection domain.
+//! Short calls on the state: returned buffers, counts, keys of exports, the protection domain.
 
 use super::core::WatchedKeys;
 use super::operation::{Awaited, Interest};
@@ -19,7 +19,7 @@ impl Shared {
     pub(super) fn return_buffer(&self, memory: RegisteredBuffer) {
         let Ok(mut guarded) = self.lock(RETURN_BUFFER) else { return };
         // After the end the memory is freed when this returns and nothing is locked.
-        if guarded.state.parts.is_some() {
+        if guarded.state.objects.is_some() {
             guarded.state.core.return_buffer(memory);
         }
     }
@@ -27,8 +27,8 @@ impl Shared {
     /// Posts a buffer for receiving again.
     pub(super) fn receive(&self, memory: RegisteredBuffer) {
         let Ok(mut guarded) = self.lock(RETURN_BUFFER) else { return };
-        let State { parts, core, .. } = &mut guarded.state;
-        if let (Some(io), None) = (parts, core.end()) {
+        let State { objects, core, .. } = &mut guarded.state;
+        if let (Some(io), None) = (objects, core.end()) {
             if core.repost(io, memory) {
                 // A caller that waits or tries again gets the error.
                 let _ = guarded.state.poll(Interest::Messages);
@@ -50,9 +50,9 @@ impl Shared {
     }
 
     /// Returns the statistics of the endpoint.
-    pub(super) fn counters(&self) -> Result<EndpointStats> {
+    pub(super) fn stats(&self) -> Result<EndpointStats> {
         let guarded = self.lock("read the statistics of")?;
-        Ok(*guarded.state.core.counters())
+        Ok(*guarded.state.core.stats())
     }
 
     /// Calls `each` with the keys of the exports of a connection; `None` of a process that has forked.
@@ -67,8 +67,8 @@ impl Shared {
     pub(super) fn pd(&self) -> Result<ProtectionDomain> {
         const OPERATION: &str = "use the protection domain of";
         let guarded = self.lock(OPERATION)?;
-        match &guarded.state.parts {
-            Some(parts) => Ok(parts.queues.qp().pd().clone()),
+        match &guarded.state.objects {
+            Some(objects) => Ok(objects.queues.qp().pd().clone()),
             None => Err(Error::new(OPERATION, self.name.clone(), ErrorKind::Disconnected)),
         }
     }

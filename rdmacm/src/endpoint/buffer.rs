@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::exported_memory::ExportedMemory;
 use super::remote_memory::RemoteMemory;
 use super::shared::Shared;
-use super::state::Arrived;
+use super::state::BufferedMessage;
 #[cfg(doc)]
 use super::{Connection, ConnectionConfig, DatagramSocket};
 #[cfg(doc)]
@@ -257,8 +257,8 @@ pub struct Message {
 }
 
 impl Message {
-    pub(super) fn new(arrived: Arrived, shared: &Arc<Shared>) -> Self {
-        let Arrived { buffer, start, length, imm_data, invalidated_key, .. } = arrived;
+    pub(super) fn new(arrived: BufferedMessage, shared: &Arc<Shared>) -> Self {
+        let BufferedMessage { buffer, start, length, imm_data, invalidated_key, .. } = arrived;
         let (memory, shared) = (Some(buffer), Arc::clone(shared));
         Self { memory, start, length, imm_data, invalidated_key, shared }
     }

@@ -39,7 +39,8 @@ impl Shared {
         mut guarded: SharedStateGuard<'a>,
         action: ArmAction,
     ) -> Result<SharedStateGuard<'a>> {
-        let commands = guarded.state.parts.as_ref().map(|parts| ArmCommands::new(action, parts));
+        let commands =
+            guarded.state.objects.as_ref().map(|objects| ArmCommands::new(action, objects));
         let running = guarded.begin_command();
         let issued = commands.map_or(Ok(()), ArmCommands::issue);
         guarded = running.finish();
@@ -73,8 +74,8 @@ impl Shared {
         mut guarded: SharedStateGuard<'a>,
         action: RecoveryAction,
     ) -> Result<SharedStateGuard<'a>> {
-        let parts = guarded.state.parts.as_ref();
-        let commands = parts.map(|parts| RecoveryCommands::new(action, parts));
+        let objects = guarded.state.objects.as_ref();
+        let commands = objects.map(|objects| RecoveryCommands::new(action, objects));
         let running = guarded.begin_command();
         let issued = commands.map_or(Ok(()), RecoveryCommands::issue);
         guarded = running.finish();
@@ -174,16 +175,17 @@ impl Shared {
         each: impl FnOnce(&mut DatagramCm, &KernelObjects) -> Result<T>,
     ) -> Result<(T, RunningCommand<'_>)> {
         let mut guarded = self.lock_for(operation)?;
-        let context = guarded.state.parts.as_ref().map(|parts| parts.queues.qp().pd().context());
+        let context =
+            guarded.state.objects.as_ref().map(|objects| objects.queues.qp().pd().context());
         if context.is_some_and(|context| context.is_device_removed()) {
             // The event that reports this to the socket may not have been read yet.
             guarded.state.on_device_removed();
         }
-        let State { parts, core, cm, .. } = &mut guarded.state;
-        let (Some(parts), Some(cm), None) = (parts, cm, core.end()) else {
+        let State { objects, core, cm, .. } = &mut guarded.state;
+        let (Some(objects), Some(cm), None) = (objects, cm, core.end()) else {
             return Err(self.error_after(operation, core.end().unwrap_or(EndReason::Local)));
         };
-        let found = each(cm, parts)?;
+        let found = each(cm, objects)?;
         Ok((found, guarded.begin_command()))
     }
 

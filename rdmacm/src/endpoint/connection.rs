@@ -153,15 +153,15 @@ impl Connection {
         private_data: Vec<u8>,
         trace: &mut Trace,
     ) -> Result<Self> {
-        let parts = state.parts.as_ref().expect("a new state has them");
-        parts.set_min_rnr_timer();
-        let depths = parts.depths();
-        let addresses = [parts.id.local_addr()?, parts.id.peer_addr()?];
+        let objects = state.objects.as_ref().expect("a new state has them");
+        objects.set_min_rnr_timer();
+        let depths = objects.depths();
+        let addresses = [objects.id.local_addr()?, objects.id.peer_addr()?];
         let name = match addresses[1] {
             Some(peer) => format!("the connection to {peer}"),
-            None => format!("the connection of id {}", parts.id.token()),
+            None => format!("the connection of id {}", objects.id.token()),
         };
-        let max_message_len = parts.send_buffer_size;
+        let max_message_len = objects.send_buffer_size;
         let shared = Shared::new(state, channel, readiness, name, max_message_len)?;
         trace.local(addresses[0]);
         trace.set_state("connected");
@@ -308,7 +308,7 @@ impl Connection {
     ///
     /// - [`ErrorKind::NotOwner`] after a fork.
     pub fn stats(&self) -> Result<EndpointStats> {
-        self.shared.counters()
+        self.shared.stats()
     }
 
     /// Returns `true` if both sides have agreed on reads and atomics of this side.

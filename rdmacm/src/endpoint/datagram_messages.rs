@@ -14,7 +14,7 @@ use super::multicast_group::MulticastGroup;
 use super::operation::Operation;
 use super::remote_operation::RemoteOperation;
 use super::resolving::Resolving;
-use super::state::{Arrived, State};
+use super::state::{BufferedMessage, State};
 use super::to_addresses::ToAddresses;
 use super::wait::WaitMode;
 use crate::addr::Address;
@@ -190,7 +190,7 @@ impl DatagramSocket {
     }
 
     /// Returns a datagram that has arrived, and its sender.
-    pub(super) fn received(&self, mut arrived: Arrived) -> (Message, DatagramPeer) {
+    pub(super) fn received(&self, mut arrived: BufferedMessage) -> (Message, DatagramPeer) {
         let sender = arrived.sender.take().expect("a datagram has a sender").peer;
         (Message::new(arrived, &self.shared), sender)
     }

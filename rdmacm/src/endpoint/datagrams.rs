@@ -193,7 +193,7 @@ impl DatagramSocket {
     ///
     /// - [`ErrorKind::NotOwner`] after a fork.
     pub fn stats(&self) -> Result<EndpointStats> {
-        self.shared.counters()
+        self.shared.stats()
     }
 }
 

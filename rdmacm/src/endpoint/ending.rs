@@ -26,7 +26,7 @@ impl Shared {
     pub(super) fn close_timeout_error(&self) -> Error {
         let guarded = self.lock_here();
         // A close records the end when all posted requests have completed.
-        let hint = match (&guarded.state.parts, guarded.state.core.end()) {
+        let hint = match (&guarded.state.objects, guarded.state.core.end()) {
             (Some(_), None) => Some(hint::NOT_SENT),
             (Some(_), Some(EndReason::Local)) => Some(hint::NOT_CONFIRMED),
             // Another thread or the peer has ended the connection meanwhile.
@@ -39,7 +39,7 @@ impl Shared {
     /// Issues the command that disconnects the peer, unless this side has aborted the connection.
     pub(super) fn disconnect_peer(&self) -> Result<()> {
         let guarded = self.lock_for(Operation::Close)?;
-        let id = guarded.state.parts.as_ref().map(|parts| Arc::clone(&parts.id));
+        let id = guarded.state.objects.as_ref().map(|objects| Arc::clone(&objects.id));
         let Some(id) = id else { return Ok(()) };
         let running = guarded.begin_command();
         let disconnected = id.disconnect();

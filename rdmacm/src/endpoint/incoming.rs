@@ -101,8 +101,8 @@ impl Incoming {
         let Self { id, param, trace } = self;
         let trace = trace.answered();
         let accepted = accept(id, config, private_data, deadline);
-        let (parts, channel) = accepted.inspect_err(|error| trace.failed(error))?;
-        Connecting::accepted(parts, channel, param.private_data, deadline, trace)
+        let (objects, channel) = accepted.inspect_err(|error| trace.failed(error))?;
+        Connecting::accepted(objects, channel, param.private_data, deadline, trace)
     }
 
     /// Rejects the request.

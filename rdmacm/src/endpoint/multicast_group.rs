@@ -181,7 +181,7 @@ impl Drop for Joining {
 fn leave(shared: &Shared, address: Address) -> Result<()> {
     let mut guarded = shared.lock(LEAVE)?;
     let state = &mut guarded.state;
-    let (Some(objects), Some(cm)) = (&state.parts, &mut state.cm) else {
+    let (Some(objects), Some(cm)) = (&state.objects, &mut state.cm) else {
         return Ok(());
     };
     cm.groups.leave(address);

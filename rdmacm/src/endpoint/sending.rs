@@ -121,8 +121,8 @@ impl Shared {
                 }
             };
         }
-        let State { parts, core, .. } = &mut guarded.state;
-        let (Some(io), None) = (parts.as_mut(), core.end()) else {
+        let State { objects, core, .. } = &mut guarded.state;
+        let (Some(io), None) = (objects.as_mut(), core.end()) else {
             let end = core.end().unwrap_or(EndReason::Local);
             // Dropping the memory may deregister it, which is not done under the lock.
             drop(guarded);

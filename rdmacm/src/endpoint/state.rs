@@ -19,13 +19,13 @@ use crate::registry::Token;
 use crate::verbs::{AsyncEventType, CompletionChannel, QueuePair, RegisteredBuffer, Released};
 
 /// A message that was received into a buffer of the endpoint.
-pub(super) type Arrived = ReceivedMessage<RegisteredBuffer, Sender>;
+pub(super) type BufferedMessage = ReceivedMessage<RegisteredBuffer, Sender>;
 
 /// The state of an endpoint.
 #[derive(Debug)]
 pub(super) struct State {
     /// The kernel objects; `None` once this side has aborted the endpoint.
-    pub(super) parts: Option<KernelObjects>,
+    pub(super) objects: Option<KernelObjects>,
     pub(super) core: Core<RegisteredBuffer, Sender>,
     /// The CM part of a datagram socket, until this side has aborted it.
     pub(super) cm: Option<Box<DatagramCm>>,
@@ -55,7 +55,7 @@ impl State {
     pub(super) fn new(endpoint: NewEndpoint, cm: Option<Box<DatagramCm>>) -> Self {
         let NewEndpoint { objects, core, timer } = endpoint;
         Self {
-            parts: Some(objects),
+            objects: Some(objects),
             core,
             cm,
             timer,
@@ -68,7 +68,7 @@ impl State {
 
     /// Returns the completion channel and the timer, if there are any.
     pub(super) fn event_sources(&self) -> (Option<&CompletionChannel>, Option<&Timer>) {
-        (self.parts.as_ref().map(|parts| &parts.completions), self.timer.as_ref())
+        (self.objects.as_ref().map(|objects| &objects.completions), self.timer.as_ref())
     }
 
     /// Returns the resources that waiters would find, and the changes since the last call.
@@ -103,7 +103,7 @@ impl State {
     ///
     /// Possibly no event arrives before that.
     pub(super) fn needs_caller(&self, interest: Interest) -> bool {
-        self.parts.as_ref().is_some_and(|io| self.core.needs_caller(io, interest))
+        self.objects.as_ref().is_some_and(|io| self.core.needs_caller(io, interest))
     }
 
     /// Forgets changes of which there is no waiter to be woken.
@@ -122,7 +122,7 @@ impl State {
         bytes: &[u8],
         outgoing: Outgoing<'_>,
     ) -> Option<Result<Result<()>, EndReason>> {
-        match &mut self.parts {
+        match &mut self.objects {
             Some(io) => self.core.post_bytes(io, bytes, outgoing),
             None => Some(Err(self.core.end().unwrap_or(EndReason::Local))),
         }
@@ -139,7 +139,7 @@ impl State {
     }
 
     /// Takes the next message, or `None` if the peer has ended the connection after the last one.
-    pub(super) fn message(&mut self) -> Option<Result<Option<Arrived>, EndReason>> {
+    pub(super) fn message(&mut self) -> Option<Result<Option<BufferedMessage>, EndReason>> {
         if let Some(arrived) = self.core.next_message() {
             return Some(Ok(Some(arrived)));
         }
@@ -152,7 +152,7 @@ impl State {
 
     /// Takes a message of a peer that has not answered the end yet.
     #[cold]
-    fn message_after_local_end(&mut self) -> Result<Option<Arrived>, EndReason> {
+    fn message_after_local_end(&mut self) -> Result<Option<BufferedMessage>, EndReason> {
         // The end is the error.
         let _ = self.poll(Interest::Messages);
         self.core.next_message().map(Some).ok_or(EndReason::Local)
@@ -161,7 +161,7 @@ impl State {
     /// Takes the next datagram, or the error of a multicast group.
     ///
     /// The error reports that the network has removed the socket from the group.
-    pub(super) fn datagram(&mut self) -> Option<Result<Result<Arrived>, EndReason>> {
+    pub(super) fn datagram(&mut self) -> Option<Result<Result<BufferedMessage>, EndReason>> {
         if let Some(arrived) = self.core.next_message() {
             return Some(Ok(Ok(arrived)));
         }
@@ -174,13 +174,13 @@ impl State {
 
     /// Returns the outcome if the end is complete: the peer is disconnected, and no event follows.
     pub(super) fn closed(&mut self) -> Option<Result<(), EndReason>> {
-        (self.parts.is_none() || self.core.has_no_more_events()).then_some(Ok(()))
+        (self.objects.is_none() || self.core.has_no_more_events()).then_some(Ok(()))
     }
 
     /// Polls the completions that a caller with `interest` waits for. Returns `true` if there was one.
     #[inline(always)]
     pub(super) fn poll(&mut self, interest: Interest) -> Result<bool> {
-        let Some(io) = &mut self.parts else { return Ok(false) };
+        let Some(io) = &mut self.objects else { return Ok(false) };
         let polled = self.core.poll(io, interest);
         if matches!(polled, Ok(true)) {
             self.has_deferred |= io.queues.has_released();
@@ -201,7 +201,7 @@ impl State {
     /// Records that there are objects that no request uses any more, if a poll has found some.
     #[cold]
     fn note_released(&mut self) {
-        self.has_deferred |= self.parts.as_ref().is_some_and(|io| io.queues.has_released());
+        self.has_deferred |= self.objects.as_ref().is_some_and(|io| io.queues.has_released());
     }
 
     /// Applies the effects that the core requests.
@@ -238,7 +238,7 @@ impl State {
         if !self.timer.as_ref().is_some_and(Timer::clear) {
             return Ok(false);
         }
-        let Some(io) = &mut self.parts else { return Ok(false) };
+        let Some(io) = &mut self.objects else { return Ok(false) };
         let polled = self.core.on_timer(io);
         self.note_released();
         self.apply_effects();
@@ -253,9 +253,9 @@ impl State {
         others: &Others<'_, W>,
         polls_again: impl FnOnce(Duration) -> bool,
     ) -> WaitStep {
-        let busy_poll = self.parts.as_ref().map(|parts| parts.busy_poll);
+        let busy_poll = self.objects.as_ref().map(|objects| objects.busy_poll);
         let polls_again = || busy_poll.is_some_and(polls_again);
-        steps.next(&mut self.core, self.parts.as_ref(), interest, others, polls_again)
+        steps.next(&mut self.core, self.objects.as_ref(), interest, others, polls_again)
     }
 
     /// Records the result of the commands of `action`.
@@ -266,7 +266,7 @@ impl State {
 
     /// Returns the next step of setting up a failed queue pair again, if there is one.
     pub(super) fn next_recovery(&mut self) -> Option<RecoveryAction> {
-        self.core.next_recovery(self.parts.as_ref()?)
+        self.core.next_recovery(self.objects.as_ref()?)
     }
 
     /// Records the result of the commands of `action`.
@@ -294,7 +294,7 @@ impl State {
 
     /// Handles the removal of the device, after the completions that have arrived.
     pub(super) fn on_device_removed(&mut self) {
-        if let (Some(io), None) = (&mut self.parts, self.core.end()) {
+        if let (Some(io), None) = (&mut self.objects, self.core.end()) {
             // The removal is the error.
             let _ = self.core.poll(io, Interest::All);
             self.note_released();
@@ -313,7 +313,7 @@ impl State {
     ) -> (Result<()>, Option<CmCommand>) {
         self.trace.event(event);
         self.note_reports();
-        match (event.event_type(), &mut self.cm, &self.parts) {
+        match (event.event_type(), &mut self.cm, &self.objects) {
             (EventType::DeviceRemoval, ..) => {
                 let polled = self.poll(Interest::All);
                 self.on_device_removed();
@@ -327,7 +327,7 @@ impl State {
             // A peer that ends before it has learned that the connection is established rejects it. The queue pair is in
             // ERR by then, so that all that is posted is flushed.
             (EventType::Disconnected | EventType::Rejected, ..) => {
-                let polled = self.core.on_disconnected(self.parts.as_mut(), failure);
+                let polled = self.core.on_disconnected(self.objects.as_mut(), failure);
                 self.note_released();
                 self.apply_effects();
                 // The end is confirmed to the peer after the state is unlocked.
@@ -342,7 +342,7 @@ impl State {
 
     /// Returns a share of the queue pair, until this side has aborted the endpoint.
     pub(super) fn qp(&self) -> Option<QueuePair> {
-        self.parts.as_ref().map(|parts| parts.queues.qp().clone())
+        self.objects.as_ref().map(|objects| objects.queues.qp().clone())
     }
 
     /// Records that the resolution `token` has failed by the command that followed an event.
@@ -362,7 +362,7 @@ impl State {
     pub(super) fn close(&mut self) -> Option<Result<bool, EndReason>> {
         let flushed = self.flushed()?;
         Some(flushed.map(|()| {
-            let closes = self.parts.is_some() && self.core.end().is_none();
+            let closes = self.objects.is_some() && self.core.end().is_none();
             if closes {
                 self.trace.set_state("closing");
                 self.core.set_end(EndReason::Local);
@@ -381,7 +381,7 @@ impl State {
     /// Returns `true` if requests were posted in ERR that only a command completes.
     #[inline(always)]
     pub(super) fn owes_flush(&self) -> bool {
-        self.parts.as_ref().is_some_and(|parts| parts.queues.owes_flush())
+        self.objects.as_ref().is_some_and(|objects| objects.queues.owes_flush())
     }
 
     /// Takes the work for the time after the state is unlocked.
@@ -389,7 +389,7 @@ impl State {
         if !mem::take(&mut self.has_deferred) {
             return DeferredWork::default();
         }
-        let objects = self.parts.as_mut().map(|parts| parts.queues.take_released());
+        let objects = self.objects.as_mut().map(|objects| objects.queues.take_released());
         let (reports, timer) = (self.trace.take(), self.stopped_timer.take());
         DeferredWork { reports, objects: objects.unwrap_or_default(), timer }
     }
@@ -403,10 +403,10 @@ impl State {
         let buffers = self.core.abort();
         self.must_disconnect = false;
         self.apply_effects();
-        if self.parts.is_some() {
+        if self.objects.is_some() {
             self.trace.set_state("closed");
             self.note_reports();
         }
-        (self.parts.take(), self.cm.take(), buffers, self.timer.take())
+        (self.objects.take(), self.cm.take(), buffers, self.timer.take())
     }
 }

@@ -42,9 +42,9 @@ impl<B: Slot, S> Core<B, S> {
 
     #[inline(always)]
     fn poll_receives(&mut self, io: &mut impl QueueIo<Buffer = B, Sender = S>) -> Result<usize> {
-        let before = self.counters.messages_received;
+        let before = self.stats.messages_received;
         let polled = self.poll_queue(io, Queue::Receive)?;
-        let messages = self.counters.messages_received - before;
+        let messages = self.stats.messages_received - before;
         if let Protocol::Messages(Messages { overrun: Some(overrun), .. }) = &mut self.protocol {
             overrun.on_polled(messages, self.receives_posted);
         }
@@ -138,7 +138,7 @@ impl<B: Slot, S> Core<B, S> {
             }
             Protocol::Datagrams(_) => (GRH_LENGTH, length - GRH_LENGTH),
         };
-        self.counters.received(length);
+        self.stats.received(length);
         let (imm_data, invalidated_key) = (completion.imm_data(), completion.invalidated_rkey());
         if let Some(key) = invalidated_key {
             self.on_invalidated(key);
@@ -227,13 +227,13 @@ impl<B: Slot, S> Core<B, S> {
                 if datagrams.recovery == Recovery::Done {
                     datagrams.recovery = Recovery::Failed;
                 }
-                self.counters.failures += u64::from(status != WcStatus::IB_WC_WR_FLUSH_ERR);
+                self.stats.failures += u64::from(status != WcStatus::IB_WC_WR_FLUSH_ERR);
                 return;
             }
             Protocol::Messages(messages) => {
                 let flushes = [WcStatus::IB_WC_WR_FLUSH_ERR, messages.disconnect_status];
                 let is_flush = flushes.contains(&status);
-                self.counters.failures += u64::from(!is_flush);
+                self.stats.failures += u64::from(!is_flush);
                 match (is_flush, messages.qp_follows_connection) {
                     (false, _) => EndReason::Failed(status),
                     (true, false) => EndReason::Unreported,

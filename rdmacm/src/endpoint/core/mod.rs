@@ -71,7 +71,7 @@ pub(super) struct Core<B, S> {
     protocol: Protocol<B>,
     effects: Effects,
     changes: Changes,
-    counters: EndpointStats,
+    stats: EndpointStats,
 }
 
 /// A message that was received.
@@ -109,7 +109,7 @@ impl<B: Slot, S> Core<B, S> {
             protocol,
             effects: Effects::empty(),
             changes: Changes::empty(),
-            counters: EndpointStats::default(),
+            stats: EndpointStats::default(),
         }
     }
 
@@ -119,8 +119,8 @@ impl<B: Slot, S> Core<B, S> {
         self.lifecycle.end()
     }
 
-    pub(super) fn counters(&self) -> &EndpointStats {
-        &self.counters
+    pub(super) fn stats(&self) -> &EndpointStats {
+        &self.stats
     }
 
     /// Takes the actions for the caller.

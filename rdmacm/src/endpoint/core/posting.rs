@@ -28,7 +28,7 @@ impl<B: Slot, S> Core<B, S> {
         let is_in_flight = !matches!(&posted, Err(refused) if refused.buffer.is_some());
         if is_in_flight {
             self.sends.on_posted();
-            self.counters.posted(operation, length);
+            self.stats.posted(operation, length);
         }
         if posted.is_err() {
             // No caller waits for it, even if it is in flight.
@@ -92,7 +92,7 @@ impl<B: Slot, S> Core<B, S> {
         let posted = io.post_recv(buffer);
         if !matches!(&posted, Err(refused) if refused.buffer.is_some()) {
             self.receives_posted += 1;
-            self.counters.receives_reposted += 1;
+            self.stats.receives_reposted += 1;
         }
         posted
     }

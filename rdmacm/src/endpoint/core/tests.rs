@@ -107,7 +107,7 @@ fn send_cut_off_by_end_is_no_failure() {
     endpoint.post(false).expect("a buffer should be free");
     endpoint.queues.send(CUT_OFF);
     endpoint.poll();
-    assert_eq!((endpoint.core.end(), endpoint.core.counters().failures), (None, 0));
+    assert_eq!((endpoint.core.end(), endpoint.core.stats().failures), (None, 0));
     assert!(!endpoint.core.has_free_buffer(), "a message would be lost");
     assert!(endpoint.core.flushed().is_none(), "the end gives the reason");
     endpoint.disconnect();
@@ -304,12 +304,12 @@ fn refused_repost_is_repeated_by_next_poll() {
     let refused = endpoint.core.poll(&mut endpoint.queues, Interest::All);
     assert_eq!(refused.expect_err("a refusal").errno(), libc::ENOMEM);
     assert!(endpoint.core.must_post_receives());
-    assert_eq!(endpoint.core.counters().receives_reposted, 0);
+    assert_eq!(endpoint.core.stats().receives_reposted, 0);
     endpoint.queues.refuses = false;
     endpoint.poll();
     assert!(!endpoint.core.must_post_receives());
     assert_eq!(endpoint.queues.receives.len(), RECEIVES);
-    assert_eq!(endpoint.core.counters().receives_reposted, 1);
+    assert_eq!(endpoint.core.stats().receives_reposted, 1);
 }
 
 #[test]

@@ -238,7 +238,7 @@ impl PollGroup {
 
     /// Returns the statistics of a member, or `None` after it has ended.
     pub fn stats(&self, member: Member) -> Option<EndpointStats> {
-        Some(*self.members.get(member)?.core.counters())
+        Some(*self.members.get(member)?.core.stats())
     }
 
     /// Refuses `operation` in a forked child.

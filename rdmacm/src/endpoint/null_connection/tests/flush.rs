@@ -131,7 +131,7 @@ fn abort_waits_until_requests_are_flushed() {
         scope.spawn(|| drop(message));
         wait_until(|| {
             own.with_state(|locked| {
-                locked.state.core.counters().receives_reposted == 1 && !locked.state.owes_flush()
+                locked.state.core.stats().receives_reposted == 1 && !locked.state.owes_flush()
             })
         });
         scope.spawn(|| own.connection.abort());

@@ -299,7 +299,7 @@ impl AsRef<[u8]> for Message {
     }
 }
 
-/// Converts the message into [`Bytes`](bytes::Bytes) without a copy.
+/// Converts the message into [`Bytes`](https://docs.rs/bytes/1/bytes/struct.Bytes.html) without a copy.
 ///
 /// The buffer of the message receives again when the last clone is dropped.
 #[cfg(feature = "bytes")]

@@ -72,6 +72,25 @@ impl fmt::Display for RejectReason {
 }
 
 /// The rejection of a connection: the reason and the private data of the peer.
+///
+/// # Examples
+///
+/// ```
+/// use rdmacm::endpoint::RejectReason;
+/// use rdmacm::{Error, ErrorKind};
+///
+/// /// Returns `true` if it makes sense to connect again later.
+/// fn may_retry(error: &Error) -> bool {
+///     let ErrorKind::Rejected(rejection) = error.kind() else { return false };
+///     match rejection.reason {
+///         // The server may not have started yet.
+///         RejectReason::INVALID_SERVICE_ID => true,
+///         // The program of the peer tells why.
+///         RejectReason::CONSUMER_DEFINED => rejection.private_data.starts_with(b"busy"),
+///         _ => false,
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rejection {

@@ -64,6 +64,31 @@ pub trait Runtime: Debug + Send + Sync + 'static {
 }
 
 /// A descriptor that a [`Runtime`] watches.
+///
+/// # Examples
+///
+/// ```
+/// # #[cfg(feature = "tokio")]
+/// # mod example {
+/// use std::io;
+/// use std::task::{Context, Poll, ready};
+///
+/// use rdmacm::endpoint::task::{Descriptor, RegisteredFd};
+/// use tokio::io::unix::AsyncFd;
+///
+/// /// A descriptor that the event loop of Tokio watches.
+/// #[derive(Debug)]
+/// struct Watched(AsyncFd<Descriptor>);
+///
+/// impl RegisteredFd for Watched {
+///     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+///         let mut readiness = ready!(self.0.poll_read_ready(cx))?;
+///         readiness.clear_ready();
+///         Poll::Ready(Ok(()))
+///     }
+/// }
+/// # }
+/// ```
 pub trait RegisteredFd: Debug + Send + Sync + 'static {
     /// Waits until the descriptor has become readable.
     ///
@@ -196,7 +221,7 @@ pub type BlockingWork = Box<dyn FnOnce() + Send>;
 /// The descriptor of a connection, socket, listener or poll group, which stays open as long as this.
 ///
 /// It is an epoll instance and is watched for readability alone. Nothing may be read from it or changed in it.
-/// [`Runtime::register`] receives it.
+/// [`Runtime::register`] receives it; [`RegisteredFd`](RegisteredFd#examples) has an example.
 #[derive(Debug)]
 pub struct Descriptor(Arc<Epoll>);
 

@@ -2,6 +2,8 @@
 
 use std::error::Error;
 
+use serde_json::Value;
+
 use super::load::{Load, Maker, Test};
 use crate::run::Useless;
 
@@ -46,11 +48,11 @@ pub(super) fn cycles(cpuinfo: &str) -> Option<f64> {
 /// Example: `{"operation": "send", "size": 2, "mb_per_s": 0.1, "kmsg_per_s": 50.0}`.
 fn ours(load: &Load, text: &str) -> Option<f64> {
     let name = match load.test {
-        Test::Latency => "\"mean_us\": ",
-        Test::Bandwidth => "\"kmsg_per_s\": ",
+        Test::Latency => "mean_us",
+        Test::Bandwidth => "kmsg_per_s",
     };
-    let (_, value) = text.split_once(name)?;
-    value.split([',', '}']).next()?.parse().ok()
+    let mut results = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    results.find_map(|result| result[name].as_f64())
 }
 
 /// Returns the figure from the line that begins with size and count.

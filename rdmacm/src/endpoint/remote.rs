@@ -17,7 +17,7 @@ use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 #[cfg(doc)]
 use crate::verbs::MemoryRegion;
-use crate::verbs::{DmaMemory, ProtectionDomain};
+use crate::verbs::{DmaMemory, ProtectionDomain, SendOperation};
 
 /// Exporting memory to the peer, and access to memory of the peer.
 impl Connection {
@@ -277,28 +277,44 @@ impl Connection {
     /// Posts `operation`, whose answer the device writes to `buffer`.
     fn start_atomic(
         &self,
-        mut buffer: Buffer,
+        buffer: Buffer,
         at: &RemoteMemory,
         offset: u64,
         operation: AtomicOperation,
     ) -> Result<RemoteOperation<u64>> {
+        self.post_atomic(buffer, self.atomic(at, offset, operation)?)
+    }
+
+    /// Returns the request of an atomic operation.
+    pub(super) fn atomic(
+        &self,
+        at: &RemoteMemory,
+        offset: u64,
+        operation: AtomicOperation,
+    ) -> Result<SendOperation<'static>> {
         self.check_depth(Operation::Atomic)?;
-        let operation = at.changing(offset, operation)?;
+        at.changing(offset, operation)
+    }
+
+    /// Posts an [atomic operation](Self::atomic), whose answer is stored in `buffer`.
+    pub(super) fn post_atomic(
+        &self,
+        mut buffer: Buffer,
+        operation: SendOperation<'_>,
+    ) -> Result<RemoteOperation<u64>> {
+        let number = |answer: Buffer| {
+            u64::from_ne_bytes(*answer.first_chunk().expect("the answer has at least 8 bytes"))
+        };
         buffer.set_len(WORD)?;
-        self.start(Operation::Atomic, buffer, operation, WORD, |answer| number(&answer))
+        self.start(Operation::Atomic, buffer, operation, WORD, number)
     }
 
     /// Returns an error if both sides have agreed on no reads and atomics of this side.
-    pub(super) fn check_depth(&self, what: Operation) -> Result<()> {
+    fn check_depth(&self, what: Operation) -> Result<()> {
         if self.allows_reads() {
             return Ok(());
         }
         let reason = "reads and atomics need an initiator depth of at least 1";
         Err(Error::invalid(what.name(), self.shared.name.clone(), reason))
     }
-}
-
-/// Returns the previous value of a number that an atomic operation has changed.
-pub(super) fn number(answer: &[u8]) -> u64 {
-    u64::from_ne_bytes(*answer.first_chunk().expect("the answer has at least 8 bytes"))
 }

@@ -6,16 +6,19 @@ use std::time::Duration;
 use super::buffer::Buffer;
 #[cfg(doc)]
 use super::connection::Connection;
+use super::core::EndReason;
 use super::datagram_peer::DatagramPeer;
 #[cfg(doc)]
 use super::datagrams::DatagramSocket;
 use super::exported_memory::{ExportedMemory, Exporting};
 use super::multicast_group::{Joining, MulticastGroup};
+use super::operation::{Awaited, Operation};
 use super::resolving::Resolving;
 use super::sending::AwaitedSend;
-use super::shared::Operation;
+use super::state::State;
 use super::wait::WaitMode;
 use crate::error::{Error, ErrorKind, Result};
+use crate::verbs::RegisteredBuffer;
 
 /// An operation with a peer or a group that was started and has not returned its result.
 ///
@@ -64,7 +67,7 @@ enum Started<T> {
 }
 
 /// A posted work request, whose outcome is its buffer.
-struct Posted {
+pub(super) struct Posted {
     what: Operation,
     awaited_send: AwaitedSend,
     /// Bytes of the buffer that is returned.
@@ -128,6 +131,14 @@ impl<T> RemoteOperation<T> {
         self.wait_with(WaitMode::NonBlocking)
     }
 
+    /// Returns the posted request, for which a task waits, and the function that makes the result of its buffer.
+    pub(super) fn into_posted(self) -> (Posted, fn(Buffer) -> T) {
+        match self.started {
+            Some(Started::Posted(posted, result)) => (posted, result),
+            _ => unreachable!("a task starts no other operation this way"),
+        }
+    }
+
     fn wait_with(&mut self, mode: WaitMode) -> Result<T> {
         let Some(started) = &mut self.started else {
             let reason = "the result was returned already";
@@ -166,7 +177,30 @@ impl From<Exporting> for RemoteOperation<ExportedMemory> {
 
 impl Posted {
     fn wait(&mut self, mode: WaitMode) -> Result<Buffer> {
-        let mut buffer = self.awaited_send.wait(mode)?;
+        let buffer = self.awaited_send.wait(mode)?;
+        self.with_length(buffer)
+    }
+
+    /// Returns the operation and its request, for the waiter of a task.
+    pub(super) fn awaited(&self) -> Awaited {
+        self.awaited_send.awaited()
+    }
+
+    /// Takes the memory of the request, if it has completed.
+    pub(super) fn completed(
+        &self,
+        state: &mut State,
+    ) -> Option<Result<RegisteredBuffer, EndReason>> {
+        state.sent(self.awaited_send.index)
+    }
+
+    /// Returns the buffer of the request, whose memory was taken.
+    pub(super) fn into_buffer(mut self, memory: RegisteredBuffer) -> Result<Buffer> {
+        let buffer = self.awaited_send.take_buffer(memory);
+        self.with_length(buffer)
+    }
+
+    fn with_length(&self, mut buffer: Buffer) -> Result<Buffer> {
         buffer.set_len(self.length)?;
         Ok(buffer)
     }

@@ -36,7 +36,7 @@ impl AwaitedSend {
         Ok(self.take_buffer(memory))
     }
 
-    fn awaited(&self) -> Awaited {
+    pub(super) fn awaited(&self) -> Awaited {
         Awaited::request(self.operation, self.index)
     }
 

@@ -8,7 +8,7 @@ use super::default_runtime::default_runtime;
 use super::failure::{canceled, refused};
 use super::multicast_group::MulticastGroup;
 use super::runtime::{ProcessRuntime, Runtime};
-use super::sending::post_bytes;
+use super::sending::{complete, post_bytes};
 use super::waiting::wait_for;
 use super::watch::Watch;
 use crate::addr::Address;
@@ -299,10 +299,8 @@ impl DatagramSocket {
     /// [posted](Self::post_send_to). The buffer returns to the socket in all cases.
     pub async fn send_to(&self, buffer: Buffer, peer: &DatagramPeer) -> Result<Buffer> {
         self.prepare(peer).await?;
-        let operation = self.socket.operation(&buffer, peer)?;
-        let mut awaited_send = self.shared().post_awaited(Operation::Send, buffer, operation)?;
-        let memory = self.wait_for(Operation::Send, |state| state.sent(awaited_send.index)).await?;
-        Ok(awaited_send.take_buffer(memory))
+        let operation = self.socket.start_send_to(buffer, peer)?;
+        complete(self.shared(), &self.watch, operation).await
     }
 
     /// Creates the address handle of `peer`, unless it has one.

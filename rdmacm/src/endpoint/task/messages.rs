@@ -4,9 +4,10 @@
 use futures_core::FusedStream;
 
 use super::connection::Connection;
-use super::sending::post_bytes;
+use super::sending::{complete, post_bytes};
 #[cfg(feature = "futures-core")]
 use super::stream::Repeat;
+use crate::endpoint::RemoteOperation;
 use crate::endpoint::buffer::{Buffer, Message};
 use crate::endpoint::shared::Operation;
 use crate::endpoint::state::State;
@@ -208,24 +209,16 @@ impl Connection {
     /// # }
     /// ```
     pub async fn send(&self, buffer: Buffer) -> Result<Buffer> {
-        let operation = buffer.operation();
-        self.post_and_wait(Operation::Send, buffer, operation).await
+        self.complete(self.blocking().start_send(buffer)?).await
     }
 
-    /// Posts a buffer, and waits until its request has completed.
+    /// Waits for the result of an operation that posted a request.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the buffer returns to the connection when the request has completed.
-    pub(super) async fn post_and_wait(
-        &self,
-        what: Operation,
-        buffer: Buffer,
-        operation: SendOperation<'_>,
-    ) -> Result<Buffer> {
-        let mut awaited_send = self.shared().post_awaited(what, buffer, operation)?;
-        let memory = self.wait_for(what, |state| state.sent(awaited_send.index)).await?;
-        Ok(awaited_send.take_buffer(memory))
+    pub(super) async fn complete<T>(&self, operation: RemoteOperation<T>) -> Result<T> {
+        complete(self.shared(), self.watch(), operation).await
     }
 
     /// Waits until all posted requests are completed: messages, writes, reads and atomic operations.

@@ -8,9 +8,7 @@ use super::exported_memory::ExportedMemory;
 use super::failure::canceled;
 use crate::endpoint::buffer::Buffer;
 use crate::endpoint::exported_memory::bytes_within;
-use crate::endpoint::remote::number;
-use crate::endpoint::remote_memory::{AtomicOperation, WORD};
-use crate::endpoint::shared::Operation;
+use crate::endpoint::remote_memory::AtomicOperation;
 #[cfg(doc)]
 use crate::endpoint::{self, ConnectionConfig};
 use crate::endpoint::{DmaMemory, ExportedMemory as Blocking, RemoteAccess, RemoteMemory};
@@ -115,8 +113,7 @@ impl Connection {
     /// ```
     #[doc(alias = "rdma_post_write")]
     pub async fn write(&self, buffer: Buffer, to: &RemoteMemory, offset: u64) -> Result<Buffer> {
-        let operation = to.writing(offset, buffer.len())?;
-        self.post_and_wait(Operation::Write, buffer, operation).await
+        self.complete(self.blocking().start_write(buffer, to, offset)?).await
     }
 
     /// Posts a write of the bytes of `buffer` to the peer's memory, without waiting until it completes.
@@ -170,12 +167,7 @@ impl Connection {
     /// ```
     #[doc(alias = "rdma_post_read")]
     pub async fn read(&self, buffer: Buffer, from: &RemoteMemory, offset: u64) -> Result<Buffer> {
-        let length = buffer.len();
-        self.blocking().check_depth(Operation::Read)?;
-        let operation = from.reading(offset, length)?;
-        let mut buffer = self.post_and_wait(Operation::Read, buffer, operation).await?;
-        buffer.set_len(length)?;
-        Ok(buffer)
+        self.complete(self.blocking().start_read(buffer, from, offset)?).await
     }
 
     /// Stores `swap` in 8 bytes of the peer's memory if they equal `compare`; returns the old value.
@@ -256,10 +248,8 @@ impl Connection {
         offset: u64,
         operation: AtomicOperation,
     ) -> Result<u64> {
-        self.blocking().check_depth(Operation::Atomic)?;
-        let operation = at.changing(offset, operation)?;
-        let mut buffer = self.acquire_buffer().await?;
-        buffer.set_len(WORD)?;
-        self.post_and_wait(Operation::Atomic, buffer, operation).await.map(|answer| number(&answer))
+        let operation = self.blocking().atomic(at, offset, operation)?;
+        let buffer = self.acquire_buffer().await?;
+        self.complete(self.blocking().post_atomic(buffer, operation)?).await
     }
 }

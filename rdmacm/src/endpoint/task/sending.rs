@@ -1,9 +1,10 @@
-//! Sending of copied bytes by tasks.
+//! Sending of copied bytes, and completion of posted requests, by tasks.
 
 use std::sync::Arc;
 
 use super::waiting::wait_for;
 use super::watch::Watch;
+use crate::endpoint::RemoteOperation;
 use crate::endpoint::core::Outgoing;
 use crate::endpoint::sending::MAX_COPY_WHILE_LOCKED;
 use crate::endpoint::shared::{Operation, Shared};
@@ -31,4 +32,16 @@ pub(super) async fn post_bytes(
         .await
         .map_err(|error| shared.not_sent(error))?
         .map_err(|error| shared.not_posted(Operation::Send, error))
+}
+
+/// Waits for the result of an operation that posted a request.
+pub(super) async fn complete<T>(
+    shared: &Shared,
+    watch: &Watch,
+    operation: RemoteOperation<T>,
+) -> Result<T> {
+    let (posted, result) = operation.into_posted();
+    let completed = |state: &mut State| posted.completed(state);
+    let memory = wait_for(shared, watch, posted.awaited(), completed).await?;
+    posted.into_buffer(memory).map(result)
 }

@@ -21,7 +21,8 @@ use super::failure::refused;
 use super::turn::{end_turn, poll_turn};
 use super::watch::{Sleeper, Watch};
 use crate::endpoint::core::EndReason;
-use crate::endpoint::shared::{Operation, Shared};
+use crate::endpoint::operation::{Awaited, Operation};
+use crate::endpoint::shared::Shared;
 use crate::endpoint::state::State;
 use crate::endpoint::wait::TaskWaiter;
 use crate::error::{ErrorKind, Result};
@@ -49,9 +50,11 @@ impl Drop for Waiting<'_> {
 pub(super) async fn wait_for<T>(
     shared: &Shared,
     watch: &Watch,
-    operation: Operation,
+    awaited: impl Into<Awaited>,
     mut done: impl FnMut(&mut State) -> Option<Result<T, EndReason>>,
 ) -> Result<T> {
+    let awaited = awaited.into();
+    let operation = awaited.operation;
     let (waiter, sleeper) = (TaskWaiter::default(), watch.sleeper());
     let mut waiting = Waiting { shared, operation, waiter, sleeper };
     let failed = |error| refused(operation.name(), shared.name.clone(), &error);
@@ -60,7 +63,7 @@ pub(super) async fn wait_for<T>(
             ready!(poll_turn(context));
             waiting.sleeper.set_awake();
             let waker = context.waker();
-            match shared.until_task(operation, &mut waiting.waiter, waker, &mut done) {
+            match shared.until_task(awaited, &mut waiting.waiter, waker, &mut done) {
                 Err(error) if *error.kind() == ErrorKind::WouldBlock => {}
                 finished => return Poll::Ready(finished),
             }

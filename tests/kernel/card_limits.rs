@@ -24,9 +24,10 @@ fn assert_limit<T>(refused: rdmacm::Result<T>, expected: &str) {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn exceeded_limits_are_named() {
     promised_device(roce_name());
-    let context = Context::open(&device(roce_name())).expect("open");
-    let pd = ProtectionDomain::new(&context).expect("protection domain");
-    let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
+    let context = Context::open(&device(roce_name())).expect("the device should open");
+    let pd = ProtectionDomain::new(&context).expect("the protection domain should be created");
+    let cq =
+        CompletionQueue::new(&context, 16, None).expect("the completion queue should be created");
     let before = objects();
 
     let cq_of = |capacity| CompletionQueue::new(&context, capacity, None);

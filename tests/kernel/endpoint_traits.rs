@@ -192,7 +192,7 @@ fn buffer_implements_write() {
     let [client, server] = pair(roce(0), &config);
     let mut buffer = client.acquire_buffer().expect("a buffer");
     assert_eq!(buffer.len(), 16, "a buffer is full at first");
-    buffer.set_len(0).expect("an empty message fits");
+    buffer.set_len(0).expect("an empty message should fit");
     write!(buffer, "number {}", 7).expect("the text should fit");
     assert_eq!(buffer.as_ref(), b"number 7");
     let error = buffer.write_all(&[0; 9]).expect_err("the buffer is full");

@@ -1,4 +1,4 @@
-//! Short calls on the state: returned buffers, counts, keys of exports, the protection domain.
+//! Short calls on the state: returned buffers, statistics, keys of exports, the protection domain.
 
 use super::core::WatchedKeys;
 use super::operation::{Awaited, Interest};

@@ -22,8 +22,8 @@ const HELD: &str = "a buffer has its memory until it is dropped";
 /// A send buffer: [bytes](Deref) of registered memory.
 ///
 /// Created by [`Connection::acquire_buffer`] or [`DatagramSocket::acquire_buffer`]. It is as long as its capacity at
-/// first; [`set_len`](Self::set_len) or [`copy_from`](Self::copy_from) makes it shorter. It is also an [`io::Write`],
-/// after [`set_len(0)`](Self::set_len).
+/// first; [`set_len`](Self::set_len) or [`copy_from`](Self::copy_from) makes it shorter. It implements [`io::Write`]: call
+/// [`set_len(0)`](Self::set_len) before the first write.
 ///
 /// Dropping it returns it to its connection. While it exists, the memory of the connection stays registered and its
 /// descriptors stay open, also after the end of the connection.
@@ -195,7 +195,8 @@ impl AsMut<[u8]> for Buffer {
 
 /// Appends to the message, up to the capacity of the buffer.
 ///
-/// Set the [length](Buffer::set_len) to 0 first: otherwise the buffer is full.
+/// A new buffer is full: call [`set_len(0)`](Buffer::set_len) first. A write to a full buffer returns 0, so `write_all`
+/// fails with [`WriteZero`](io::ErrorKind::WriteZero).
 impl io::Write for Buffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let start = self.length;

@@ -100,7 +100,9 @@ impl ExportedMemory {
         Ok(Self { key: Key::Region(region), addr, length, rights })
     }
 
-    /// Returns the memory as the peer sees it. Send its [bytes](RemoteMemory::to_bytes) to the peer.
+    /// Returns the address, length, key and access rights that the peer needs.
+    ///
+    /// Send the [bytes](RemoteMemory::to_bytes) of the result to the peer.
     ///
     /// A program that has these bytes and the other end of a connection in the same
     /// [protection domain](super::ConnectionConfig::protection_domain) has the rights. By default a connection has its own

@@ -42,8 +42,9 @@ bitflags! {
 
 /// Memory of the peer: its address, length, key and the allowed operations.
 ///
-/// The peer gets it from [`ExportedMemory::remote_memory`], and sends its [bytes](Self::to_bytes). It is created
-/// [from these](Self::from_bytes), or by [`new`](Self::new) if the peer uses another library.
+/// The peer calls [`ExportedMemory::remote_memory`] and sends the [bytes](Self::to_bytes) of the result. This side
+/// creates a `RemoteMemory` from those bytes with [`from_bytes`](Self::from_bytes), or with [`new`](Self::new) if the
+/// peer uses another library.
 ///
 /// # Examples
 ///

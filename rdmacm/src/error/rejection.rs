@@ -85,7 +85,7 @@ impl fmt::Display for RejectReason {
 ///     match rejection.reason {
 ///         // The server may not have started yet.
 ///         RejectReason::INVALID_SERVICE_ID => true,
-///         // The program of the peer tells why.
+///         // The peer application sends the reason as private data.
 ///         RejectReason::CONSUMER_DEFINED => rejection.private_data.starts_with(b"busy"),
 ///         _ => false,
 ///     }

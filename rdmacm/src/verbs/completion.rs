@@ -110,8 +110,8 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// - EINVAL if `capacity` is zero or exceeds that of the device. On mlx5 it is
-    ///   [`ErrorKind::InvalidInput`] with the limit.
+    /// - EINVAL if `capacity` is zero or exceeds that of the device. On mlx5 the
+    ///   kind of this error is [`ErrorKind::InvalidInput`], and its text names an exceeded limit.
     /// - ENOMEM if memory is short.
     /// - [`ErrorKind::Unsupported`] if the data path of the device's driver is not known.
     /// - [`ErrorKind::InvalidInput`] if `channel` belongs to another device.
@@ -225,7 +225,7 @@ impl CompletionQueue {
     /// # Errors
     ///
     /// - EINVAL if `capacity` is zero, exceeds that of the device, or is below the number of
-    ///   completions in the queue.
+    ///   completions in the queue. On mlx5 the kind of this error is [`ErrorKind::InvalidInput`].
     /// - ENOMEM if memory is short.
     /// - [`ErrorKind::Unsupported`] if the driver cannot resize completion queues (siw).
     /// - [`ErrorKind::WouldDeadlock`] if the calling thread holds the [poller](Self::lock_poller).

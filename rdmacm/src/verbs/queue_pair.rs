@@ -196,8 +196,9 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// - EINVAL if a capacity exceeds that of the device, or if a flag is not valid for this
-    ///   command. On mlx5 it is [`ErrorKind::InvalidInput`] with the limit.
+    /// - EINVAL if a capacity exceeds that of the device. On mlx5 the kind of this error is
+    ///   [`ErrorKind::InvalidInput`], and its text names the limit.
+    /// - EINVAL if a flag is not valid for this command.
     /// - ENOMEM if memory is short.
     /// - EOPNOTSUPP if the driver does not offer a flag.
     /// - [`ErrorKind::Unsupported`] if the data path of the device's driver is not known.

@@ -98,8 +98,8 @@ impl SharedReceiveQueue {
     /// # Errors
     ///
     /// - EINVAL if an attribute exceeds that of the device (`max_srq_wr` and `max_srq_sge` of
-    ///   [`Context::query_device`]), or if `max_wr` is 0. On mlx5 it is [`ErrorKind::InvalidInput`]
-    ///   with the limit.
+    ///   [`Context::query_device`]), or if `max_wr` is 0. On mlx5 the kind of this error
+    ///   is [`ErrorKind::InvalidInput`], and its text names an exceeded limit.
     /// - ENOMEM if memory is short.
     /// - [`ErrorKind::InvalidInput`] if the limit exceeds the size.
     /// - [`ErrorKind::Unsupported`] if the data path of the device's driver is not known.

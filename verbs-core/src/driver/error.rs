@@ -14,7 +14,7 @@ pub enum CreateError {
     ///
     /// The object is destroyed again, unless it was resized only.
     Map(Errno),
-    /// The driver refuses the size of a queue, for which it issued no command.
+    /// The requested size of a queue is invalid. No command was issued.
     Size(SizeError),
     /// The device, its driver or the kernel does not do it.
     Unsupported(&'static str),
@@ -30,7 +30,7 @@ impl CreateError {
         match self {
             Self::Command(refused) => refused,
             Self::Map(errno) => CommandError::Os(errno),
-            // The kernel's errno for it.
+            // The kernel returns this errno for such a size.
             Self::Size(_) => CommandError::Os(Errno::EINVAL),
             Self::Unsupported(_) | Self::UnknownDriver => CommandError::Os(Errno::EOPNOTSUPP),
         }
@@ -43,17 +43,17 @@ impl From<CommandError> for CreateError {
     }
 }
 
-/// Why a queue cannot have a size.
+/// The reason why the requested size of a queue is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SizeError {
     /// A number that must not be 0 is 0.
     Zero {
-        /// The entries, or their parts, that are counted.
+        /// The counted objects as a plural noun, for example `receives`.
         what: &'static str,
     },
     /// A number exceeds a limit.
     Exceeds {
-        /// The entries, or their parts, that are counted.
+        /// The counted objects as a plural noun, for example `receives`.
         what: &'static str,
         /// The requested number.
         given: u32,

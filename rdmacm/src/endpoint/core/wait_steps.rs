@@ -10,7 +10,7 @@ use super::recovery::RecoveryAction;
 use super::waiters::{WaiterId, WaiterKind, WaiterList};
 use crate::endpoint::operation::Interest;
 
-/// The number of times that one call reads events, if it does not wait.
+/// The maximum number of counted reads of events in one call.
 const MAX_READS_PER_CALL: u32 = 4;
 
 /// The next step of a call that has found no result.
@@ -26,22 +26,22 @@ pub(in crate::endpoint) enum WaitStep {
     ReadEvents,
     /// Sleep until another thread or an event wakes this thread, or the deadline passes.
     Sleep,
-    /// Look for the result once more, and return without one.
+    /// Check for the result again, and return even if there is none.
     Leave,
 }
 
-/// A call that has found no result.
+/// The progress of a call that has found no result.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::endpoint) struct WaitSteps {
     kind: WaiterKind,
     has_armed: bool,
-    /// `true` if events were read since the last arming.
+    /// `true` if the unread event was read in preparation for the next arming.
     has_read: bool,
-    /// The number of reads of events that a call made that has nothing else to do.
+    /// The number of reads with nothing left to recover or arm.
     reads: u32,
-    /// `true` if the events that were read last are to be counted.
+    /// `true` if the current read is one of `reads`.
     counts_read: bool,
-    /// `true` if the last read found no CM event, and no request has completed since.
+    /// `true` if the last counted read found no CM event, and no request has completed since.
     at_end: bool,
     is_over: bool,
 }

@@ -110,8 +110,8 @@ impl fmt::Debug for Message {
 /// Created by [`PollGroup::acquire_buffer`].
 ///
 /// Dropping the buffer returns it to the group. The buffer has [`PollGroupConfig::send_buffer_size`] bytes until
-/// [`set_len`](Self::set_len) reduces them. The bytes are those of an earlier message, or zeros. The buffer is also an
-/// [`io::Write`], after `set_len(0)`.
+/// [`set_len`](Self::set_len) reduces them. The bytes are those of an earlier message, or zeros. The buffer
+/// implements [`io::Write`]: call [`set_len(0)`](Self::set_len) before the first write.
 ///
 /// # Examples
 ///
@@ -234,7 +234,8 @@ impl AsMut<[u8]> for SendBuffer {
 
 /// Appends to the message, up to the capacity of the buffer.
 ///
-/// Set the [length](SendBuffer::set_len) to 0 first: otherwise the buffer is full.
+/// A new buffer is full: call [`set_len(0)`](SendBuffer::set_len) first. A write to a full buffer returns 0, so
+/// `write_all` fails with [`WriteZero`](io::ErrorKind::WriteZero).
 impl io::Write for SendBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let start = self.length;

@@ -390,7 +390,7 @@ fn send_buffer_implements_write() {
     let (mut forged, [member]) = group_with_members();
     let mut buffer = forged.group.acquire_buffer(member).expect("a buffer");
     let capacity = buffer.capacity();
-    buffer.set_len(0).expect("an empty message fits");
+    buffer.set_len(0).expect("an empty message should fit");
     write!(buffer, "number {}", 7).expect("the text should fit");
     assert_eq!(buffer.as_ref(), b"number 7");
     let error = buffer.write_all(&vec![0; capacity - 7]).expect_err("the buffer should be full");

@@ -15,7 +15,7 @@ use crate::error::Result;
 /// Memory of this side that the peer of a connection may access, for tasks.
 ///
 /// Created by [`Connection::export`]. It dereferences to an [`endpoint::ExportedMemory`], whose
-/// [`remote_memory`](endpoint::ExportedMemory::remote_memory) describes it to the peer.
+/// [`remote_memory`](endpoint::ExportedMemory::remote_memory) returns the description that the peer needs.
 ///
 /// Dropping it revokes the access by a command that the dropping thread sends: the peer has no access any more
 /// afterwards. [`revoke`](Self::revoke) does that on another thread and waits for it.

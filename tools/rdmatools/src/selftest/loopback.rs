@@ -74,7 +74,7 @@ fn write_through_window(context: &Context) -> Result<String, Problem> {
     let window = MemoryWindow::new(pair.sender.pd(), MemoryWindowType::IB_MW_TYPE_1)?;
     pair.bind(&window, TARGET)?;
     pair.write(window.rkey())?;
-    // A window that is bound to no bytes can be destroyed before the region.
+    // A bind to no bytes unbinds the window, which the check covers too.
     pair.bind(&window, TARGET.start..TARGET.start)?;
     window.destroy().map_err(rdmacm::Error::from)?;
     Ok(format!("{LENGTH} bytes"))
@@ -177,7 +177,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Moves both queue pairs to a state in which they can send.
+    /// Connects the queue pairs: the sender reaches RTS, and the receiver at least RTR.
     fn connect(&self, address: ib_uverbs_ah_attr, qp_type: QpType) -> Result<(), Problem> {
         let mtu = self.sender.pd().context().query_port(1)?.active_mtu;
         let init = QueuePairAttributes::to(QpState::IB_QPS_INIT).pkey_index(0).port(1);
@@ -205,7 +205,7 @@ impl Pair {
             }
             _ => {
                 receiver.modify(&to_respond(sender.number()))?;
-                // It binds windows.
+                // The receiver also posts requests: it binds windows.
                 receiver.modify(&to_request)?;
                 sender.modify(&to_respond(receiver.number()))?;
                 sender.modify(&to_request)?;
@@ -217,7 +217,7 @@ impl Pair {
     /// Binds `window` to a part of the memory, as the side whose peer will use it.
     fn bind(&self, window: &MemoryWindow, part: Range<usize>) -> Result<(), Problem> {
         let Receiver::QueuePair(receiver) = &self.receiver else {
-            return Err(Problem::Wrong("a target of XRC binds no window".into()));
+            return Err(Problem::Wrong("an XRC target cannot bind a memory window".into()));
         };
         let request = BindRequest {
             wr_id: BIND,
@@ -228,7 +228,8 @@ impl Pair {
             access: AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE,
             flags: SendFlags::SIGNALED,
         };
-        // SAFETY: the region is dropped after the queue pairs, and the program accesses its memory by copying only.
+        // SAFETY: the region is dropped after the queue pairs. The program only copies to and from its memory, as the access
+        // rights of its registration require. The queue pair belongs to no `BufferedQueuePair`.
         unsafe { receiver.bind_window(&request) }?;
         self.completed(&[BIND]).map(drop)
     }

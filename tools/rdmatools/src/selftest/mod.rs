@@ -63,7 +63,7 @@ pub(crate) struct Options {
     /// Port of the connections between two machines
     #[arg(short = 'p', long, default_value_t = 7473)]
     port: u16,
-    /// Begin no further check after this time
+    /// Report the checks of a device as failed that have not begun after this time
     #[arg(short = 't', long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u32,
     /// File of the report
@@ -199,7 +199,6 @@ fn check(
     let part = |checks: &[Check], speed: Option<Value>| json!({ "device": facts, "checks": report::listed(checks), "speed": speed });
     let driver = device.driver().map_or_else(|| "unknown driver".into(), devinfo::driver);
     writeln!(out, "{} ({driver})", device.name())?;
-    let start = file.start;
     let mut checks = Vec::new();
     let mut written = Ok(());
     // The first of these fails before any check if the file cannot be written.
@@ -215,7 +214,7 @@ fn check(
         // The last one reports an error.
         let _ = file.write(Some(&part(&checks, None)), false);
     };
-    let end = start + Duration::from_secs(options.timeout.into());
+    let end = Instant::now() + Duration::from_secs(options.timeout.into());
     let mut running = Checks::new(end, &mut add);
     let before = Snapshot::take(device);
     objects::check(device, &mut running);

@@ -101,7 +101,11 @@ impl<'a> Checks<'a> {
         check: impl FnOnce() -> Result<String, Problem>,
     ) {
         if Instant::now() >= self.end {
-            self.add(name, Outcome::Failed("not run: the time limit is over".into()), 0);
+            self.add(
+                name,
+                Outcome::Failed("not run: the time limit has passed; raise --timeout".into()),
+                0,
+            );
         } else {
             self.run_always(name, check);
         }
@@ -165,7 +169,7 @@ pub(super) fn facts(device: &Device) -> Value {
     })
 }
 
-/// Prefixes of the variables that change the behavior of a driver.
+/// Prefixes of the environment variables that configure drivers, here or in the C library.
 const VARIABLES: [&str; 2] = ["MLX5_", "RDMAV_"];
 
 /// Returns the facts about the machine.

@@ -579,7 +579,7 @@ impl CqOps for CqRing {
         let shared = Arc::clone(&self.shared);
         let mut changing = ignore_poison(shared.changing.lock());
         let waiting = shared.written(&self.ring) - self.next;
-        // A queue has less than 2^32 completions.
+        // A queue holds fewer than 2^32 completions.
         let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
         SizeError::check("completions that were not polled", waiting, entries - 1)?;
         request.cqe = entries - 1;

@@ -46,8 +46,9 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Returns these limits, reduced so that a 16-bit counter of the device identifies each entry of a queue, and that all
-    /// sizes fit in 32 bits.
+    /// Returns these limits, reduced to values that the driver supports.
+    ///
+    /// A 16-bit counter of the device identifies each entry of a queue, and all sizes fit in 32 bits.
     pub(super) fn clamped(self) -> Self {
         Self {
             send_entry: self.send_entry.min(MAX_SEND_ENTRY),
@@ -72,6 +73,8 @@ pub(super) struct SendSize {
 
 impl SendSize {
     /// Returns the size of a send queue for `requests` with up to `max_sge` entries or `max_inline` bytes.
+    ///
+    /// Fails if a number exceeds a limit.
     pub(super) fn new(
         limits: &Limits,
         qp_type: QpType,
@@ -138,6 +141,8 @@ pub(super) struct ReceiveSize {
 
 impl ReceiveSize {
     /// Returns the size of a receive queue for `requests` with up to `max_sge` entries.
+    ///
+    /// Fails if a number exceeds a limit.
     pub(super) fn new(limits: &Limits, requests: u32, max_sge: u32) -> Result<Self, SizeError> {
         if requests == 0 {
             return Ok(Self::default());
@@ -151,6 +156,8 @@ impl ReceiveSize {
 
     /// Returns the size of a shared receive queue for `requests` with up to `max_sge` entries, and the number of entries in
     /// its first list.
+    ///
+    /// Fails if `requests` is 0 or a number exceeds a limit.
     ///
     /// A request uses an entry of the first list. The second half is for receives that wait for a page of memory on demand:
     /// it is absent if the limit has no room for it.
@@ -184,6 +191,8 @@ impl ReceiveSize {
 }
 
 /// Returns the number of entries of a completion queue for `completions`.
+///
+/// Fails if the number is 0 or exceeds the limit.
 pub(super) fn completions(completions: u32) -> Result<u32, SizeError> {
     if completions == 0 {
         return Err(SizeError::Zero { what: COMPLETIONS });

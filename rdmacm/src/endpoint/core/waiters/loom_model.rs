@@ -137,7 +137,7 @@ impl Endpoint {
     /// Delivers a message to the device, which raises an event if the queue is armed.
     fn arrive(&self) {
         let mut state = self.lock();
-        assert!(state.endpoint.queues.receive(SUCCESS, 1, None), "there is a buffer");
+        assert!(state.endpoint.queues.receive(SUCCESS, 1, None), "a receive should be posted");
         if std::mem::take(&mut state.endpoint.queues.has_event) {
             state.has_event = true;
             self.event.notify_one();

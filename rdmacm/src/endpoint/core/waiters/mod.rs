@@ -309,7 +309,9 @@ impl<W> WaiterList<W> {
         Some((id, waker))
     }
 
-    /// Returns `true` if a thread that goes to sleep is parked, because another one watches the descriptors or will.
+    /// Returns `true` if a thread must park instead of sleeping on the descriptors.
+    ///
+    /// Another thread sleeps there, or is awake and will.
     ///
     /// `own` is the waiter of the caller, if it has one. `has_reader` means that a thread sleeps on the descriptors.
     pub(in crate::endpoint) fn parks(&self, own: Option<WaiterId>, has_reader: bool) -> bool {
@@ -318,7 +320,7 @@ impl<W> WaiterList<W> {
 
     /// Returns the interest of all waiters together with that of the caller.
     ///
-    /// A caller that sleeps has armed for all that do.
+    /// A caller arms the queues for all waiters before it sleeps.
     pub(in crate::endpoint) fn interest_with(&self, own: Interest) -> Interest {
         self.interest().map_or(own, |interest| combined(interest, own))
     }

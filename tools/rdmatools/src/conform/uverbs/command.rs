@@ -55,7 +55,7 @@ pub(super) struct Command {
 /// The answers of mlx5 that differ from those of rxe and siw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mlx5 {
-    /// None differs.
+    /// No answer differs.
     Equal,
     /// The driver does not have the command.
     Lacks,
@@ -79,7 +79,7 @@ pub(super) enum Support {
     Rxe,
     /// rxe since that version, and not siw.
     RxeSince(Version),
-    /// Neither rxe nor siw.
+    /// mlx5, and neither rxe nor siw.
     Mlx5,
     /// None of the known drivers; another driver may have the command.
     Others,
@@ -145,7 +145,7 @@ impl ObjectUse {
     pub(super) const REGION: usize = 64;
     /// Length of the memory for rings in bytes.
     ///
-    /// A queue with few entries has room there, and its address is aligned.
+    /// The rings of a queue with few entries fit. The memory is aligned to this length, also at the end of a page.
     pub(super) const RINGS: usize = 2048;
 }
 

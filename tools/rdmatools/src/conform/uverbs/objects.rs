@@ -111,7 +111,8 @@ impl Command {
         Call { descriptor: self.descriptor, ..call }
     }
 
-    /// Skips the check if the machine's driver lacks the command, or its part is not known.
+    /// Skips the check if the machine's driver lacks the command, or if the driver's part of the request is not
+    /// known.
     pub(super) fn require_support(&self, machine: &Machine) -> Result<(), CheckError> {
         self.own.as_ref().map_or(Ok(()), |own| place(self, own, machine).map(drop))
     }
@@ -133,7 +134,7 @@ impl Command {
 }
 
 impl Bench<'_> {
-    /// Creates an object from those with the `handles`. Returns the response.
+    /// Executes the command `creator` on the objects with these `handles`. Returns the response.
     pub(super) fn create_from(
         &mut self,
         file: File,

@@ -77,7 +77,7 @@ pub(super) fn with_driver_room(number: u32, core: Vec<u8>, response: usize) -> C
     call
 }
 
-/// Appends the driver's part of the request of `command`.
+/// Appends the driver's part to a request, and adds its length to the header.
 pub(super) fn with_driver_data(mut call: Call, is_extended: bool, data: &[u8]) -> Call {
     call.bytes.extend(data);
     let (count, unit) = match is_extended {

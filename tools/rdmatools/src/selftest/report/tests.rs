@@ -34,7 +34,10 @@ fn only_missing_features_are_skipped() {
 #[test]
 fn check_fails_after_time_limit() {
     let (word, detail) = result(Instant::now(), Problem::Missing("not reached".into()));
-    assert_eq!((word, &detail[..]), ("FAILED", "not run: the time limit is over"));
+    assert_eq!(
+        (word, &detail[..]),
+        ("FAILED", "not run: the time limit has passed; raise --timeout")
+    );
 }
 
 #[test]

@@ -534,7 +534,7 @@ pub(super) const PLAIN: &[Command] = &[
     },
     Command {
         name: "open_qp",
-        // The handle of a domain that does not exist is invalid, and not unknown.
+        // For a nonexistent XRC domain the kernel returns EINVAL, not ENOENT.
         reserved: &[("reserved", offset_of!(ib_uverbs_open_qp, reserved), Errno(EINVAL))],
         number: IB_USER_VERBS_CMD_OPEN_QP,
         source: "ib_uverbs_open_qp",

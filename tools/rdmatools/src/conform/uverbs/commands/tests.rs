@@ -52,7 +52,7 @@ fn every_reserved_field_is_set_once() {
 #[test]
 fn every_supported_command_has_success() {
     for command in commands() {
-        // A queue pair is opened by a number, which no command of the table returns.
+        // OPEN_QP names the queue pair by its number, and the table passes only handles from one command to another.
         let is_opening = command.name == "open_qp";
         let has_it = !matches!(command.support, Support::Others | Support::None) && !is_opening;
         let has_success = command.own.is_some() || matches!(command.unknown, Done(_));

@@ -8,6 +8,7 @@ use verbs_abi::mlx5::{
     mlx5_ib_resize_cq,
 };
 use verbs_abi::{ib_qp_attr_mask, ib_qp_state, ib_uverbs_qp_type};
+use verbs_abi::{ib_uverbs_attach_mcast, ib_uverbs_resize_cq};
 
 use super::super::check::Version;
 use super::super::kernel::Outcome::{self, Done, Errno};
@@ -59,8 +60,12 @@ pub(super) enum Mlx5 {
     Equal,
     /// The driver does not have the command.
     Lacks,
-    /// The driver always stores its part of the response, for which there must be room.
+    /// The driver always stores its part of the response, for which there must be room before Linux 7.2.
     NeedsRoom,
+    /// The driver stores its part of the response on Ethernet ports only.
+    MayLackPart,
+    /// Some devices lack the command.
+    ByDevice,
 }
 
 /// The object that a handle refers to.
@@ -129,6 +134,8 @@ pub(super) struct DriverData {
     pub(super) fields: &'static [(usize, usize, u64)],
     /// Offsets of memory addresses.
     pub(super) memory: &'static [usize],
+    /// Other fields of the core request that differ from those of the use: offset, length in bytes, value.
+    pub(super) core: &'static [(usize, usize, u64)],
 }
 
 impl DriverData {
@@ -136,7 +143,7 @@ impl DriverData {
 
     /// Returns `length` bytes of 0.
     pub(super) const fn zeros(length: usize) -> Self {
-        Self { length, fields: &[], memory: &[] }
+        Self { length, fields: &[], memory: &[], core: &[] }
     }
 }
 
@@ -267,6 +274,7 @@ pub(super) const MLX5_CONTEXT: DriverData = DriverData {
         (offset_of!(mlx5_ib_alloc_ucontext_req_v2, num_low_latency_bfregs), 4, 4),
     ],
     memory: &[],
+    core: &[],
 };
 
 /// Driver data of mlx5 for a completion queue of completions with 64 bytes.
@@ -274,6 +282,15 @@ pub(super) const MLX5_CQ: DriverData = DriverData {
     length: size_of::<mlx5_ib_create_cq>(),
     fields: &[(offset_of!(mlx5_ib_create_cq, cqe_size), 4, 64)],
     memory: &[offset_of!(mlx5_ib_create_cq, buf_addr), offset_of!(mlx5_ib_create_cq, db_addr)],
+    core: &[],
+};
+
+/// The requests of multicast membership on mlx5: on InfiniBand ports the LID of the group counts.
+pub(super) const MLX5_GROUP: DriverData = DriverData {
+    length: 0,
+    fields: &[],
+    memory: &[],
+    core: &[(offset_of!(ib_uverbs_attach_mcast, mlid), 2, 0xc001)],
 };
 
 /// The index that a queue has for the driver if completions have version 0.
@@ -289,6 +306,7 @@ pub(super) const MLX5_QP: DriverData = DriverData {
         (offset_of!(mlx5_ib_create_qp, uidx), 4, NO_INDEX),
     ],
     memory: &[offset_of!(mlx5_ib_create_qp, buf_addr), offset_of!(mlx5_ib_create_qp, db_addr)],
+    core: &[],
 };
 
 /// Driver data of mlx5 for a shared receive queue.
@@ -296,11 +314,13 @@ pub(super) const MLX5_SRQ: DriverData = DriverData {
     length: size_of::<mlx5_ib_create_srq>(),
     fields: &[(offset_of!(mlx5_ib_create_srq, uidx), 4, NO_INDEX)],
     memory: &[offset_of!(mlx5_ib_create_srq, buf_addr), offset_of!(mlx5_ib_create_srq, db_addr)],
+    core: &[],
 };
 
-/// Driver data of mlx5 for the new ring of a completion queue.
+/// Driver data of mlx5 for the new ring of a completion queue, whose size differs from that of the old one.
 pub(super) const MLX5_RESIZED_CQ: DriverData = DriverData {
     length: size_of::<mlx5_ib_resize_cq>(),
     fields: &[(offset_of!(mlx5_ib_resize_cq, cqe_size), 2, 64)],
     memory: &[offset_of!(mlx5_ib_resize_cq, buf_addr)],
+    core: &[(offset_of!(ib_uverbs_resize_cq, cqe), 4, 20)],
 };

@@ -33,6 +33,9 @@ fn get_context(place: usize) -> Call {
     command.on(command.own.as_ref().expect("every driver should have it"), place, &[])
 }
 
+/// The vendor id of the devices of mlx5.
+const MELLANOX: u32 = 0x02c9;
+
 /// The identity of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
@@ -66,12 +69,17 @@ pub(super) fn identify(kernel: &mut dyn Kernel, node: &str) -> Result<Identity, 
     }
     let vendor = u32_at(&answer.stored, offset_of!(ib_uverbs_query_device_resp, vendor_id));
     let node_guid = u64_at(&answer.stored, offset_of!(ib_uverbs_query_device_resp, node_guid));
+    if needs_driver_data && vendor != MELLANOX {
+        return Err(format!(
+            "{node} provides no context: the driver data of its driver are not known"
+        ));
+    }
     let driver = match vendor {
         0xff_ffff => Driver::Rxe,
         // The bytes "bmt".
         0x62_6d74 => Driver::Siw,
         // The driver of older cards of this vendor needs no driver data.
-        0x02c9 if needs_driver_data => Driver::Mlx5,
+        MELLANOX if needs_driver_data => Driver::Mlx5,
         _ => Driver::Other,
     };
     Ok(Identity { driver, node_guid })
@@ -82,8 +90,8 @@ impl Bench<'_> {
     fn context(&mut self) -> Result<File, CheckError> {
         let file = self.verbs()?;
         let command = command_named("get_context");
-        let answer = match command.on_new_objects(self, file) {
-            Ok((call, expected)) => self.expect("GET_CONTEXT", file, &call, expected)?,
+        let answer = match command.place(&self.machine) {
+            Ok(place) => self.expect_created(command, file, &get_context(place), place)?,
             Err(_) => self.expect_context(file)?,
         };
         let number = |offset| u32_at(&answer, offset);

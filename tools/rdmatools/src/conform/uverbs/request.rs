@@ -63,7 +63,7 @@ pub(super) fn field((_, length, value): (usize, usize, u64)) -> Vec<u8> {
 }
 
 /// Room for a driver's addition to a response.
-const DRIVERS: u8 = 64;
+pub(super) const DRIVERS: u8 = 64;
 
 /// Creates a write of `core` with room for the driver's part after the response.
 pub(super) fn with_driver_room(number: u32, core: Vec<u8>, response: usize) -> Call {

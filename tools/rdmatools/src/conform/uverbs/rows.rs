@@ -7,12 +7,14 @@ use verbs_abi::{
 };
 
 use super::super::bench::Bench;
-use super::super::check::{Check, CheckError, Driver, Expectation, Needs, RowFunction, Run};
+use super::super::check::{
+    Check, CheckError, Driver, Expectation, Needs, RowFunction, Run, Version,
+};
 use super::super::kernel::Outcome::{self, Done, Errno};
 use super::super::kernel::{Answer, Call, Caller, Target};
 use super::command::{Command, Handle, Mlx5, Object, Support};
 use super::commands::commands;
-use super::objects::command_named;
+use super::objects::{MLX5, command_named};
 use super::request;
 
 /// The stage of the kernel's processing that determines the answer.
@@ -405,7 +407,7 @@ impl Command {
         bench: &mut Bench<'_>,
         change: fn(Call) -> Call,
     ) -> Result<Answer, CheckError> {
-        self.require_support(&bench.machine)?;
+        self.place(&bench.machine)?;
         let opens = self.number == 0 && !self.is_extended;
         let file = if opens { bench.verbs()? } else { bench.context()? };
         let (call, _) = self.on_new_objects(bench, file)?;
@@ -440,8 +442,17 @@ impl Command {
                 expectation = expectation.on(Driver::Mlx5, None, &[refused], LACKS);
             }
             (Mlx5::NeedsRoom, Done(_)) => {
-                let lost = Errno(EFAULT);
-                expectation = expectation.on(Driver::Mlx5, None, &[lost], "no room for its part");
+                let (lost, since) = (Errno(EFAULT), Some(Version(7, 2)));
+                expectation =
+                    expectation.on(Driver::Mlx5, None, &[lost], "no room for its part").on(
+                        Driver::Mlx5,
+                        since,
+                        &[lost, outcome],
+                        "the room may be less than its part",
+                    );
+            }
+            (Mlx5::ByDevice, _) => {
+                expectation = expectation.on(Driver::Mlx5, None, &[outcome, refused], "by device");
             }
             _ => {}
         }
@@ -488,13 +499,22 @@ pub(super) fn rows() -> Vec<Check> {
         }
         // The check is added only if it shows more than the existence of the command.
         if let Some(own) = command.own.filter(|_| !matches!(command.unknown, Done(_))) {
-            let [rxe, siw, mlx5] = own.outcomes;
+            let [rxe, siw, _] = own.outcomes;
             let mut expectation = Expectation::of(rxe);
             if siw != rxe && command.support == Support::Both {
                 expectation = expectation.on(Driver::Siw, None, &[siw], "its own part");
             }
-            if mlx5 != rxe && command.mlx5 != Mlx5::Lacks {
-                expectation = expectation.on(Driver::Mlx5, None, &[mlx5], "its own part");
+            if command.mlx5 != Mlx5::Lacks {
+                let mut accepted = vec![Errno(EOPNOTSUPP)];
+                accepted.truncate(usize::from(command.mlx5 == Mlx5::ByDevice));
+                let outcomes = command.own_outcomes(MLX5);
+                for (since, outcome) in outcomes {
+                    accepted.push(outcome);
+                    if accepted != [rxe] {
+                        let why = "its own part";
+                        expectation = expectation.on(Driver::Mlx5, since, &accepted, why);
+                    }
+                }
             }
             let run = |bench: &mut Bench<'_>| command.on_valid_objects(bench, |call| call);
             rows.push(row("handle.own", OWN_DESCRIPTION, expectation, Box::new(run)));

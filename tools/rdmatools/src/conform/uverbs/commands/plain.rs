@@ -6,9 +6,9 @@ use nix::libc::{EBADF, EFAULT, EINVAL, ENOENT, ENOTCONN, EOPNOTSUPP, O_CREAT};
 use verbs_abi::*;
 
 use super::super::command::{
-    COMMON, Command, DriverData, Handle, INIT, MLX5_CONTEXT, MLX5_CQ, MLX5_QP, MLX5_RESIZED_CQ,
-    MLX5_SRQ, Mlx5, NO_CHANNEL, NONE, Object, ObjectUse, RC, Support, TO_INIT, create, done, own,
-    own_with, plain, unused,
+    COMMON, Command, DriverData, Handle, INIT, MLX5_CONTEXT, MLX5_CQ, MLX5_GROUP, MLX5_QP,
+    MLX5_RESIZED_CQ, MLX5_SRQ, Mlx5, NO_CHANNEL, NONE, Object, ObjectUse, RC, Support, TO_INIT,
+    create, done, own, own_with, plain, unused,
 };
 use super::super::request::UNKNOWN_HANDLE;
 use crate::conform::check::Version;
@@ -97,6 +97,7 @@ pub(super) const PLAIN: &[Command] = &[
         ..plain(("dealloc_pd", IB_USER_VERBS_CMD_DEALLOC_PD, "ib_uverbs_dealloc_pd"), 4, 0, 0)
     },
     Command {
+        mlx5: Mlx5::MayLackPart,
         own: own(
             &[(offset_of!(ib_uverbs_create_ah, pd_handle), Object::ProtectionDomain)],
             &[
@@ -166,6 +167,7 @@ pub(super) const PLAIN: &[Command] = &[
         ..plain(("dereg_mr", IB_USER_VERBS_CMD_DEREG_MR, "ib_uverbs_dereg_mr"), 4, 0, 0)
     },
     Command {
+        mlx5: Mlx5::ByDevice,
         own: own(
             &[(offset_of!(ib_uverbs_alloc_mw, pd_handle), Object::ProtectionDomain)],
             &[(offset_of!(ib_uverbs_alloc_mw, mw_type), 1, 1)],
@@ -182,6 +184,7 @@ pub(super) const PLAIN: &[Command] = &[
     },
     unused("bind_mw", IB_USER_VERBS_CMD_BIND_MW),
     Command {
+        mlx5: Mlx5::ByDevice,
         own: own(&[(0, Object::MemoryWindow)], &[], done(0, [0, 0, 0])),
         support: Support::Rxe,
         ..plain(("dealloc_mw", IB_USER_VERBS_CMD_DEALLOC_MW, "ib_uverbs_dealloc_mw"), 4, 0, 0)
@@ -224,6 +227,7 @@ pub(super) const PLAIN: &[Command] = &[
         ..COMMON
     },
     Command {
+        mlx5: Mlx5::ByDevice,
         own: own_with(
             &[(offset_of!(ib_uverbs_resize_cq, cq_handle), Object::CompletionQueue)],
             &[],
@@ -384,9 +388,10 @@ pub(super) const PLAIN: &[Command] = &[
         )
     },
     Command {
-        own: own(
+        own: own_with(
             &[(offset_of!(ib_uverbs_attach_mcast, qp_handle), Object::DatagramQueuePair)],
             &[(offset_of!(ib_uverbs_attach_mcast, gid), 2, GROUP)],
+            MLX5_GROUP,
             done(0, [0, 0, 0]),
         ),
         reserved: &[("reserved", offset_of!(ib_uverbs_attach_mcast, reserved), Errno(ENOENT))],
@@ -399,9 +404,10 @@ pub(super) const PLAIN: &[Command] = &[
         )
     },
     Command {
-        own: own(
+        own: own_with(
             &[(offset_of!(ib_uverbs_detach_mcast, qp_handle), Object::Member)],
             &[(offset_of!(ib_uverbs_detach_mcast, gid), 2, GROUP)],
+            MLX5_GROUP,
             done(0, [0, 0, 0]),
         ),
         reserved: &[("reserved", offset_of!(ib_uverbs_detach_mcast, reserved), Errno(ENOENT))],
@@ -486,6 +492,7 @@ pub(super) const PLAIN: &[Command] = &[
         )
     },
     Command {
+        mlx5: Mlx5::ByDevice,
         name: "open_xrcd",
         own: own(
             &[],
@@ -510,11 +517,13 @@ pub(super) const PLAIN: &[Command] = &[
         ..COMMON
     },
     Command {
+        mlx5: Mlx5::ByDevice,
         own: own(&[(0, Object::XrcDomain)], &[], done(0, [0, 0, 0])),
         support: Support::Mlx5,
         ..plain(("close_xrcd", IB_USER_VERBS_CMD_CLOSE_XRCD, "ib_uverbs_close_xrcd"), 4, 0, 0)
     },
     Command {
+        mlx5: Mlx5::ByDevice,
         own: own_with(
             &[(offset_of!(ib_uverbs_create_xsrq, pd_handle), Object::ProtectionDomain)],
             &[
@@ -533,6 +542,7 @@ pub(super) const PLAIN: &[Command] = &[
         )
     },
     Command {
+        mlx5: Mlx5::ByDevice,
         name: "open_qp",
         // For a nonexistent XRC domain the kernel returns EINVAL, not ENOENT.
         reserved: &[("reserved", offset_of!(ib_uverbs_open_qp, reserved), Errno(EINVAL))],

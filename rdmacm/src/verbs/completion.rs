@@ -111,7 +111,7 @@ impl CompletionQueue {
     /// # Errors
     ///
     /// - EINVAL if `capacity` is zero or exceeds that of the device. On mlx5 the
-    ///   kind of this error is [`ErrorKind::InvalidInput`], and its text names an exceeded limit.
+    ///   kind of this error is [`ErrorKind::InvalidInput`] for 0 and for more than 4,194,303.
     /// - ENOMEM if memory is short.
     /// - [`ErrorKind::Unsupported`] if the data path of the device's driver is not known.
     /// - [`ErrorKind::InvalidInput`] if `channel` belongs to another device.

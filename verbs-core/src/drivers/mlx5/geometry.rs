@@ -172,7 +172,9 @@ impl ReceiveSize {
         }
         let most_sge = limits.receive_entry.saturating_sub(unit) / 16;
         SizeError::check(RECEIVE_SGES, max_sge.max(1), most_sge)?;
-        SizeError::check("receives", requests, limits.shared_receives)?;
+        // The kernel refuses a number that is not below its limit.
+        let most = largest_power_of_two(limits.shared_receives).saturating_sub(1);
+        SizeError::check("receives", requests, most)?;
         let entry = (max_sge.max(1) * 16 + unit).next_power_of_two();
         let listed = (requests + 1).next_power_of_two();
         let doubled = (requests * 2 + 1).next_power_of_two();
@@ -181,7 +183,6 @@ impl ReceiveSize {
             false => listed,
         };
         let size = Self { entries, shift: entry.ilog2(), max_sge: entry / 16 - 1 };
-        SizeError::check("entries of a shared receive queue", entries, 1 << 16)?;
         Ok((size, listed))
     }
 

@@ -65,17 +65,17 @@ fn shared_receive_queue_is_doubled_within_limit() {
     let large = size(20_000, 1).expect("the size is within the limit");
     assert_eq!((large.0.entries, large.1), (1 << 15, 1 << 15));
     assert_eq!(size(0, 1), Err(SizeError::Zero { what: "receives" }));
-    assert_eq!(size((1 << 15) + 1, 1), Err(exceeds("receives", (1 << 15) + 1, 1 << 15)));
+    assert_eq!(size(1 << 15, 1), Err(exceeds("receives", 1 << 15, (1 << 15) - 1)));
     assert_eq!(size(1, 32), Err(exceeds(RECEIVE_SGES, 32, 31)));
-    let largest = ReceiveSize { entries: 1 << 16, shift: 5, max_sge: 1 };
-    assert_eq!(size(1 << 15, 1), Ok((largest, 1 << 16)));
+    let largest = ReceiveSize { entries: 1 << 15, shift: 5, max_sge: 1 };
+    assert_eq!(size((1 << 15) - 1, 1), Ok((largest, 1 << 15)));
     assert_eq!(size(1, 31).map(|size| size.0.max_sge), Ok(31));
     let limited = |shared_receives| {
         let limits = Limits { shared_receives, ..LIMITS };
         ReceiveSize::shared(&limits, 5, 1).map(|size| size.0.entries)
     };
-    assert_eq!([limited(15), limited(14), limited(5)], [Ok(16), Ok(8), Ok(8)]);
-    assert_eq!(limited(4), Err(exceeds("receives", 5, 4)));
+    assert_eq!([limited(16), limited(8)], [Ok(16), Ok(8)]);
+    assert_eq!(limited(4), Err(exceeds("receives", 5, 3)));
 }
 
 #[test]

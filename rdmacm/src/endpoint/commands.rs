@@ -32,6 +32,9 @@ use crate::verbs::AsyncEventType;
 /// A socket may have any number of events: each peer that resolves it causes one.
 const MAX_EVENTS: usize = 16;
 
+const DECIDED: &str =
+    "an action is decided while there are objects, under the lock that is still held";
+
 impl Shared {
     /// Issues the commands of `action`, after which the caller polls.
     pub(super) fn arm<'a>(
@@ -39,10 +42,10 @@ impl Shared {
         mut guarded: SharedStateGuard<'a>,
         action: ArmAction,
     ) -> Result<SharedStateGuard<'a>> {
-        let commands =
-            guarded.state.objects.as_ref().map(|objects| ArmCommands::new(action, objects));
+        let objects = guarded.state.objects.as_ref().expect(DECIDED);
+        let commands = ArmCommands::new(action, objects);
         let running = guarded.begin_command();
-        let issued = commands.map_or(Ok(()), ArmCommands::issue);
+        let issued = commands.issue();
         guarded = running.finish();
         guarded.state.on_arm_commands(action, issued)?;
         Ok(guarded)
@@ -74,10 +77,10 @@ impl Shared {
         mut guarded: SharedStateGuard<'a>,
         action: RecoveryAction,
     ) -> Result<SharedStateGuard<'a>> {
-        let objects = guarded.state.objects.as_ref();
-        let commands = objects.map(|objects| RecoveryCommands::new(action, objects));
+        let objects = guarded.state.objects.as_ref().expect(DECIDED);
+        let commands = RecoveryCommands::new(action, objects);
         let running = guarded.begin_command();
-        let issued = commands.map_or(Ok(()), RecoveryCommands::issue);
+        let issued = commands.issue();
         guarded = running.finish();
         guarded.state.on_recovery_commands(action, issued)?;
         Ok(guarded)

@@ -139,3 +139,6 @@ impl WaitSteps {
         self.reads == MAX_READS_PER_CALL
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,6 +54,14 @@ impl Caller {
     }
 }
 
+/// The outcome for a caller that looks for its result.
+enum Look {
+    Found,
+    /// There is no result, but a request had completed.
+    Changed,
+    Nothing,
+}
+
 /// The descriptors that report a completion event: the descriptor of the endpoint, and the thread epoll instance.
 const DESCRIPTOR: usize = 0;
 const THREAD_EPOLL: usize = 1;
@@ -199,8 +207,10 @@ impl Scene {
         let Caller { operation, kind, call, id, .. } = self.callers[number];
         let own = operation.interest();
         let (mut steps, interest) = call.unwrap_or_else(|| (WaitSteps::new(kind), own));
-        if self.finds_result(number, interest) {
-            return;
+        match self.look(number, interest) {
+            Look::Found => return,
+            Look::Changed => steps.on_completed(),
+            Look::Nothing => {}
         }
         loop {
             let Self { endpoint: Endpoint { core, queues }, waiters, reader, .. } = self;
@@ -227,8 +237,10 @@ impl Scene {
                 WaitStep::Leave => {}
             }
             self.report_events();
-            if self.finds_result(number, interest) {
-                return;
+            match self.look(number, interest) {
+                Look::Found => return,
+                Look::Changed => steps.on_completed(),
+                Look::Nothing => {}
             }
             if steps.is_over() {
                 return self.fall_asleep(number);
@@ -236,11 +248,12 @@ impl Scene {
         }
     }
 
-    /// Returns `true` if the caller has found its result. It waits no longer then.
-    fn finds_result(&mut self, number: usize, interest: Interest) -> bool {
+    /// Lets the caller look for its result. It waits no longer if it has found it.
+    fn look(&mut self, number: usize, interest: Interest) -> Look {
+        let mut found = Look::Nothing;
         loop {
             let Endpoint { core, queues } = &mut self.endpoint;
-            let found = match (self.callers[number].operation, self.callers[number].slot) {
+            let has_result = match (self.callers[number].operation, self.callers[number].slot) {
                 (Operation::Receive, _) => match core.next_message() {
                     Some(message) => {
                         core.repost(queues, message.buffer);
@@ -276,15 +289,16 @@ impl Scene {
                 }
                 _ => core.has_no_more_events(),
             };
-            if found {
+            if has_result {
                 self.stop_waiting(number);
                 self.callers[number].slot = None;
-                return true;
+                return Look::Found;
             }
             let Endpoint { core, queues } = &mut self.endpoint;
             if !core.poll(queues, interest).expect("test queues do not fail") {
-                return false;
+                return found;
             }
+            found = Look::Changed;
         }
     }
 

@@ -56,7 +56,14 @@ struct State {
 
 impl State {
     /// Takes the result of `operation`, and polls for it. Returns `None` if there is none.
-    fn result(&mut self, operation: Operation, interest: Interest) -> Option<bool> {
+    ///
+    /// Tells `steps` that a request had completed.
+    fn result(
+        &mut self,
+        operation: Operation,
+        interest: Interest,
+        steps: &mut WaitSteps,
+    ) -> Option<bool> {
         let EndpointInMemory { core, queues } = &mut self.endpoint;
         loop {
             let found = match operation {
@@ -69,6 +76,7 @@ impl State {
             if !core.poll(queues, interest).expect("test queues do not fail") {
                 return None;
             }
+            steps.on_completed();
         }
     }
 
@@ -177,7 +185,10 @@ impl Endpoint {
         }
         loop {
             let has_left = max_sleeps == Some(slept);
-            let found = if has_left { Some(false) } else { state.result(operation, interest) };
+            let found = match has_left {
+                true => Some(false),
+                false => state.result(operation, interest, &mut steps),
+            };
             if let Some(found) = found {
                 if let Some(id) = waiter {
                     state.waiters.remove(id);

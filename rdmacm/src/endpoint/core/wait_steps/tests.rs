@@ -1,0 +1,72 @@
+use super::super::tests::endpoint_in_memory::{Endpoint, TestQueues};
+use super::*;
+
+/// Returns the next step of a call that waits for messages, with the queue for receives armed.
+fn next(steps: &mut WaitSteps, endpoint: &mut Endpoint, polls_again: bool) -> WaitStep {
+    let Endpoint { core, queues } = endpoint;
+    let waiters = WaiterList::<()>::default();
+    let others = Others { waiters: &waiters, has_reader: false, own: None };
+    steps.next(core, Some(queues), Interest::Messages, &others, || polls_again)
+}
+
+/// Each read finds a CM event, which may have the result of the call.
+#[test]
+fn task_reads_four_times_and_leaves() {
+    let (mut endpoint, mut steps) = (Endpoint::roce(), WaitSteps::new(WaiterKind::Task));
+    for read in 1..=4 {
+        assert!(!steps.is_over() && !steps.has_read_often(), "{read}");
+        assert_eq!(next(&mut steps, &mut endpoint, false), WaitStep::ReadEvents);
+        steps.on_read(true, false);
+    }
+    assert!(steps.is_over() && steps.has_read_often());
+}
+
+#[test]
+fn task_leaves_after_read_without_event() {
+    let (mut endpoint, mut steps) = (Endpoint::roce(), WaitSteps::new(WaiterKind::Task));
+    assert_eq!(next(&mut steps, &mut endpoint, false), WaitStep::ReadEvents);
+    steps.on_read(false, false);
+    assert!(steps.is_over() && !steps.has_read_often());
+}
+
+/// A completion event without a completion may hide another event: the call leaves only if it finds nothing twice.
+#[test]
+fn task_leaves_after_event_without_completion() {
+    for has_completed in [false, true] {
+        let (mut endpoint, mut steps) = (Endpoint::roce(), WaitSteps::new(WaiterKind::Task));
+        assert_eq!(next(&mut steps, &mut endpoint, false), WaitStep::ReadEvents);
+        steps.on_read(false, true);
+        assert!(!steps.is_over());
+        if has_completed {
+            steps.on_completed();
+        }
+        let step = next(&mut steps, &mut endpoint, false);
+        let expected = if has_completed { WaitStep::ReadEvents } else { WaitStep::Leave };
+        assert_eq!((step, steps.is_over()), (expected, !has_completed));
+    }
+}
+
+#[test]
+fn only_thread_polls_again_and_sleeps() {
+    let mut endpoint = Endpoint::roce();
+    let mut steps = WaitSteps::new(WaiterKind::Thread);
+    assert_eq!(next(&mut steps, &mut endpoint, true), WaitStep::PollAgain);
+    assert_eq!(next(&mut steps, &mut endpoint, false), WaitStep::Sleep);
+    for kind in [WaiterKind::Task, WaiterKind::EventLoop] {
+        let mut steps = WaitSteps::new(kind);
+        assert_eq!(next(&mut steps, &mut endpoint, true), WaitStep::ReadEvents, "{kind:?}");
+    }
+}
+
+/// This side has aborted the endpoint: nothing can be armed.
+#[test]
+fn call_without_objects_arms_nothing() {
+    let mut endpoint = Endpoint::roce();
+    endpoint.core.on_completion_event();
+    let waiters = WaiterList::<()>::default();
+    let others = Others { waiters: &waiters, has_reader: false, own: None };
+    let mut steps = WaitSteps::new(WaiterKind::Thread);
+    let objects = None::<&TestQueues>;
+    let step = steps.next(&mut endpoint.core, objects, Interest::All, &others, || false);
+    assert_eq!(step, WaitStep::Sleep);
+}

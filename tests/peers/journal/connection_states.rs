@@ -15,7 +15,7 @@ use crate::datagram;
 use crate::rping::{Program, Server, connect, listening};
 
 /// The attributes of a command, and the flag that makes each of them valid.
-const FIELDS: [(&str, Mask); 23] = [
+const FIELDS: [(&str, Mask); 29] = [
     ("port", Mask::IB_QP_PORT),
     ("pkey", Mask::IB_QP_PKEY_INDEX),
     ("access", Mask::IB_QP_ACCESS_FLAGS),
@@ -38,6 +38,12 @@ const FIELDS: [(&str, Mask); 23] = [
     ("rate", Mask::IB_QP_AV),
     ("path_bits", Mask::IB_QP_AV),
     ("dmac", Mask::IB_QP_AV),
+    ("cur_state", Mask::IB_QP_CUR_STATE),
+    ("drained", Mask::IB_QP_EN_SQD_ASYNC_NOTIFY),
+    ("migration", Mask::IB_QP_PATH_MIG_STATE),
+    ("alt_port", Mask::IB_QP_ALT_PATH),
+    ("alt_pkey", Mask::IB_QP_ALT_PATH),
+    ("alt_timeout", Mask::IB_QP_ALT_PATH),
     ("bytes", Mask::IB_QP_AV),
 ];
 

@@ -15,7 +15,7 @@ use rdmacm::verbs::{
     QueuePair, QueuePairAttributes, QueuePairInit, ReceiveRequest, SendFlags, SendOperation,
     SendRequest, SharedReceiveQueue, SharedReceiveQueueAttributes, WcOpcode, XrcDomain, XrcTarget,
 };
-use rdmacm::verbs_abi::{ib_uverbs_ah_attr, ib_uverbs_global_route};
+use rdmacm::verbs_abi::{ib_uverbs_ah_attr, ib_uverbs_global_route, ib_uverbs_query_port_flags};
 
 use super::TIMEOUT;
 use super::report::{Checks, Problem, ensure};
@@ -307,11 +307,16 @@ fn address(context: &Context) -> Result<ib_uverbs_ah_attr, Problem> {
     }
     let address = ib_uverbs_ah_attr { port_num: 1, dlid: port.lid, ..Default::default() };
     if port.link_layer != LinkLayer::IB_LINK_LAYER_ETHERNET {
-        let is_usable = port.lid != 0;
-        return match is_usable {
-            true => Ok(address),
-            false => Err(Problem::Missing("port 1 has no LID".into())),
-        };
+        ensure_lid(port.lid)?;
+        // A virtual function needs a global route also on InfiniBand.
+        let needs_route = ib_uverbs_query_port_flags::IB_UVERBS_QPF_GRH_REQUIRED;
+        if !port.flags.contains(needs_route) {
+            return Ok(address);
+        }
+        let gids = context.gids(1)?;
+        let gid = gids.first().ok_or_else(|| Problem::Missing("port 1 has no GID".into()))?;
+        let grh = ib_uverbs_global_route { dgid: gid.gid.0, ..Default::default() };
+        return Ok(ib_uverbs_ah_attr { grh, is_global: 1, ..address });
     }
     let gids = context.gids(1)?;
     let gid = gids.iter().filter(|entry| !entry.gid.is_zero()).min_by_key(|entry| rank(entry));
@@ -321,6 +326,10 @@ fn address(context: &Context) -> Result<ib_uverbs_ah_attr, Problem> {
     let dgid = gid.gid.0;
     let grh = ib_uverbs_global_route { dgid, sgid_index, hop_limit: 64, ..Default::default() };
     Ok(ib_uverbs_ah_attr { grh, is_global: 1, ..address })
+}
+
+fn ensure_lid(lid: u16) -> Result<(), Problem> {
+    if lid == 0 { Err(Problem::Missing("port 1 has no LID".into())) } else { Ok(()) }
 }
 
 /// Orders GIDs: those of RoCE v2 are first, and of these, those of IPv4 addresses.

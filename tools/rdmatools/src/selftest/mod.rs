@@ -276,7 +276,7 @@ fn exchange(
     match served {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            checks.run("serve", || Err(error.into()));
+            checks.run_always("serve", || Err(error.into()));
         }
         Err(_) => return Err(Failure::new("cannot check the device: a thread panicked")),
     }

@@ -27,6 +27,8 @@ impl Connector {
     ///
     /// A server that is not started yet refuses: see [errors](crate::guide::errors) for a loop.
     ///
+    /// The call blocks its thread. A task calls [`task::Connection::connect`](super::task::Connection::connect).
+    ///
     /// # Errors
     ///
     /// The errors of the lookup of a name, and of the attempt to connect to the last address:

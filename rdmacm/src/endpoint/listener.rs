@@ -62,7 +62,7 @@ const WAIT_FOR: &str = "wait for";
 /// # Waiting
 ///
 /// The descriptor ([`AsFd`]) is readable when [`try_accept`](Self::try_accept) may find a request. A signal does not end
-/// a call that waits.
+/// a call that waits: see [stopping a service](crate::guide::services).
 ///
 /// # Closing
 ///

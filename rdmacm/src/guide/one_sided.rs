@@ -34,7 +34,8 @@
 //! 4. The owner can use the memory meanwhile, but only by copying: [`read`](crate::endpoint::DmaMemory::read) and
 //!    [`write`](crate::endpoint::DmaMemory::write) are not atomic. An export does not borrow the memory. Threads that
 //!    share it put it in a [`RwLock`](std::sync::RwLock), and tasks that export it in an asynchronous one, such as
-//!    `tokio::sync::RwLock`; the lock does not stop the peer.
+//!    `tokio::sync::RwLock`; the lock does not stop the peer. Memory that the owner no longer changes needs an
+//!    [`Arc`](std::sync::Arc) alone.
 //! 5. Several peers can change one number with
 //!    [`start_compare_swap`](crate::endpoint::Connection::start_compare_swap) and
 //!    [`start_fetch_add`](crate::endpoint::Connection::start_fetch_add). These operations are atomic among all that the

@@ -27,8 +27,8 @@
 //! there is none. Dropping a connection, also together with its task, ends it at once. The peer is notified in
 //! both cases.
 //!
-//! A thread that accepts wakes from time to time, and checks a flag that a signal handler sets (for example with the
-//! crate `signal-hook`):
+//! A thread that accepts wakes from time to time, and checks a flag that a signal handler sets (for example by
+//! `signal_hook::flag::register(SIGINT, Arc::clone(&is_stopping))` of the crate `signal-hook`):
 //!
 //! ```no_run
 //! use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,7 +70,8 @@
 //! `ConnectionRefused` too: [`Rejected`](crate::ErrorKind::Rejected) has the reason.
 //!
 //! No call asks whether a connection has ended: each further call returns the reason, and a pending [`recv`] returns when
-//! the connection ends.
+//! the connection ends. A post that does not wait reads no event, so it may succeed after the peer has ended the
+//! connection. The next `recv` or `flush` returns the end.
 //!
 //! How fast a connection detects the end of its peer depends on the cause:
 //!

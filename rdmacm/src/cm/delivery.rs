@@ -214,8 +214,8 @@ impl EventChannel {
 
 /// Returns the event if it is a successful `wanted`.
 fn expected(event: Event, wanted: EventType) -> Result<Event> {
-    let advice = ": EventChannel::get_event takes events as they come, and Event::token tells whose \
-                  each is";
+    let advice = ": EventChannel::get_event takes events as they come, and Event::token names the \
+                  id of each";
     event.failure_with_advice(wanted, advice).map_or(Ok(event), Err)
 }
 

@@ -112,7 +112,7 @@ pub(super) fn ends_call(seen: EventType, awaited: EventType) -> bool {
 
 /// Returns the error of `operation` on an id while another thread waits in a call of the id.
 pub(super) fn busy_error(operation: &'static str, id: &impl fmt::Display) -> Error {
-    let reason = "another thread waits in a call of it, or has moved it".into();
+    let reason = "another thread waits in a call of the id, or has moved the id".into();
     let kind = ErrorKind::InvalidInput { errno: Errno::EBUSY as i32, reason };
     Error::new(operation, id.to_string(), kind)
 }

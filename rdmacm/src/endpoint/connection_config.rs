@@ -18,14 +18,19 @@ const MAX_RETRIES: u8 = 7;
 /// # Examples
 ///
 /// ```
-/// use rdmacm::endpoint::ConnectionConfig;
 /// use std::time::Duration;
 ///
-/// ConnectionConfig::new()
+/// use rdmacm::endpoint::{ConnectionConfig, Connector};
+///
+/// let config = ConnectionConfig::new()
 ///     .receive_buffers(64)
 ///     .receive_buffer_size(64 * 1024)
 ///     .keep_alive_interval(Some(Duration::from_secs(10)));
+/// let connector = Connector::new().config(config);
 /// ```
+///
+/// A value out of range is reported when a connection is created: connecting or accepting fails with
+/// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionConfig {
     pub(super) send_buffers: u32,

@@ -27,7 +27,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Nothing is sent then. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
+    /// If the call fails, nothing was sent. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
     /// [`post_send`](Self::post_send):
     /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed a [buffer](ConnectionConfig::send_buffer_size).
     ///
@@ -249,7 +249,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The buffer returns to the connection also then.
+    /// If the call fails, the buffer returns to the connection too.
     /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has
     ///   [ended](Self#closing-and-failures).
     /// - [`ErrorKind::InvalidInput`] if `buffer` belongs to another connection.

@@ -81,7 +81,7 @@ impl DatagramSocket {
     ///
     /// # Errors
     ///
-    /// Nothing is sent then. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
+    /// If the call fails, nothing was sent. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
     /// [`post_send_to`](Self::post_send_to):
     /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed [`mtu`](Self::mtu).
     ///
@@ -252,7 +252,7 @@ impl DatagramSocket {
     ///
     /// # Errors
     ///
-    /// The buffer returns to the socket also then.
+    /// If the call fails, the buffer returns to the socket too.
     /// - [`ErrorKind::InvalidInput`] if `buffer` or `peer` belongs to another socket.
     /// - ENOENT if `peer` has sent a datagram to an address that the port no longer has.
     /// - ENOMEM if the kernel cannot create the address handle.

@@ -95,6 +95,8 @@ impl Listener {
     /// # Errors
     ///
     /// The errors of the lookup of a name, of [`CmId::bind`] and of [`CmId::listen`], for the last address:
+    /// - ENOENT or EACCES if the connection manager cannot be opened, and EMFILE if the process has too many descriptors,
+    ///   each with a hint.
     /// - ENODEV if no device has the address.
     /// - EADDRNOTAVAIL if this machine does not have the address.
     /// - EADDRINUSE if the port is in use.

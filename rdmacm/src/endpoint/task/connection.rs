@@ -26,7 +26,9 @@ use crate::error::Result;
 
 /// A reliable connection that carries messages in both directions, in order, for tasks.
 ///
-/// Unlike a TCP stream, it keeps the boundaries of messages: each message is received complete and once.
+/// Unlike a TCP stream, it keeps the boundaries of messages: each message is received complete and once. A message must
+/// fit into a [receive buffer](endpoint::ConnectionConfig::receive_buffer_size) of the peer, which has 4,096 bytes by
+/// default: a longer one ends the connection.
 ///
 /// Created by [`connect`](Self::connect) or [`Incoming::accept`](super::Incoming::accept). All methods take `&self` and
 /// may be called by any task at any time. If several tasks receive, each message is delivered to one of them. Apart

@@ -177,7 +177,7 @@ impl DatagramSocket {
     ///
     /// # Errors
     ///
-    /// Nothing is sent then. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
+    /// If the call fails, nothing was sent. In addition to the errors of [`acquire_buffer`](Self::acquire_buffer) and
     /// [`post_send_to`](Self::post_send_to):
     /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed [`mtu`](Self::mtu).
     ///
@@ -266,7 +266,7 @@ impl DatagramSocket {
     ///
     /// # Errors
     ///
-    /// The buffer returns to the socket also then.
+    /// If the call fails, the buffer returns to the socket too.
     /// - [`ErrorKind::InvalidInput`] if `buffer` or `peer` belongs to another socket.
     /// - [`ErrorKind::WorkRequestFailed`] if a send has failed since the buffer was taken, and the queue pair is not
     ///   reset yet.

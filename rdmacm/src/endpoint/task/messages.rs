@@ -28,7 +28,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Nothing is sent then.
+    /// If the call fails, nothing was sent.
     /// - [`ErrorKind::InvalidInput`] with EMSGSIZE if `bytes` exceed a [send
     ///   buffer](ConnectionConfig::send_buffer_size).
     /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has
@@ -166,7 +166,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The buffer returns to the connection also then.
+    /// If the call fails, the buffer returns to the connection too.
     /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has
     ///   [ended](Self#closing-and-failures).
     /// - [`ErrorKind::InvalidInput`] if `buffer` belongs to another connection.

@@ -102,8 +102,9 @@ const FLAT: [Flat; 4] = [
     Flat { name: "bytes on its heap", value: |sample| sample.heap.bytes, leeway: 8 << 10 },
     // Up to two more threads may exist at a time, with stacks of 2 MiB each.
     Flat { name: "KiB of address space", value: |sample| sample.mapped_kib, leeway: 5 << 10 },
-    // The heap has unused space between its blocks, and 25 stacks are used to different depths.
-    Flat { name: "KiB of resident memory", value: |sample| sample.resident_kib, leeway: 256 },
+    // The heap has unused space between its blocks, and 25 stacks are used to different depths, at most 20 KiB deeper in the
+    // second half. A leak of a page for each connection is several times as much after a minute.
+    Flat { name: "KiB of resident memory", value: |sample| sample.resident_kib, leeway: 512 },
 ];
 
 /// Returns the faults of the samples; none if the counts are flat. The first sample was taken before any connection.
@@ -155,7 +156,7 @@ mod tests {
             0,
             "the sample before any connection does not count"
         );
-        assert_eq!(faults_of(&[1000, 5000, 5000, 5300], resident), 1);
+        assert_eq!(faults_of(&[1000, 5000, 5000, 5600], resident), 1);
         assert_eq!(faults_of(&[1000, 5000], resident), 1, "one sample says nothing");
         let blocks = |sample: &mut Sample, value| sample.heap.blocks = value;
         assert_eq!(faults_of(&[50, 80, 81, 80], blocks), 0);

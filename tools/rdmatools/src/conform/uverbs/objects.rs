@@ -2,11 +2,10 @@
 
 use std::mem::offset_of;
 
+use nix::libc::EOPNOTSUPP;
 use verbs_abi::{ib_uverbs_create_qp, ib_uverbs_qp_type};
 
 use super::super::bench::{Bench, check_equal, u32_at};
-use nix::libc::EOPNOTSUPP;
-
 use super::super::check::{CheckError, Driver, Machine, Version, one_of};
 use super::super::kernel::{Call, File, Outcome, Target};
 use super::command::{Command, Mlx5, Object, ObjectUse, Support};
@@ -182,12 +181,9 @@ impl Bench<'_> {
             Ok(Outcome::Errno(EOPNOTSUPP)) if place == MLX5 && command.mlx5 == Mlx5::ByDevice => {
                 Err(CheckError::Skip("the device does not have it".into()))
             }
-            Ok(outcome) => {
-                let why = format!("{}: {outcome}, expected {}", command.name, one_of(&accepted));
-                Err(CheckError::Violation(why))
-            }
-            Err(odd) => {
-                let why = format!("{}: {odd}, expected {}", command.name, one_of(&accepted));
+            outcome => {
+                let seen = outcome.map_or_else(|odd| odd, |outcome| outcome.to_string());
+                let why = format!("{}: {seen}, expected {}", command.name, one_of(&accepted));
                 Err(CheckError::Violation(why))
             }
         }

@@ -102,8 +102,8 @@ const FLAT: [Flat; 4] = [
     Flat { name: "bytes on its heap", value: |sample| sample.heap.bytes, leeway: 8 << 10 },
     // Up to two more threads may exist at a time, with stacks of 2 MiB each.
     Flat { name: "KiB of address space", value: |sample| sample.mapped_kib, leeway: 5 << 10 },
-    // The heap has unused space between its blocks, and 25 stacks are used to different depths, at most 20 KiB deeper in the
-    // second half. A leak of a page for each connection is several times as much after a minute.
+    // The heap has unused space between its blocks, and 25 stacks are used to different depths. In the first minutes the
+    // memory still grows, ever more slowly. A leak of a page for each connection is several times as much after a minute.
     Flat { name: "KiB of resident memory", value: |sample| sample.resident_kib, leeway: 512 },
 ];
 

@@ -193,17 +193,24 @@ impl AsMut<[u8]> for Buffer {
     }
 }
 
+/// Appends `bytes` to the first `length` bytes of `memory`, as far as there is room. Returns the number of bytes.
+pub(super) fn append(memory: &mut [u8], length: &mut usize, bytes: &[u8]) -> usize {
+    let room = &mut memory[*length..];
+    let count = bytes.len().min(room.len());
+    room[..count].copy_from_slice(&bytes[..count]);
+    *length += count;
+    count
+}
+
 /// Appends to the message, up to the capacity of the buffer.
 ///
 /// A new buffer is full: call [`set_len(0)`](Buffer::set_len) first. A write to a full buffer returns 0, so `write_all`
 /// fails with [`WriteZero`](io::ErrorKind::WriteZero).
 impl io::Write for Buffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let start = self.length;
-        let count = bytes.len().min(self.capacity() - start);
-        self.length = start + count;
-        self[start..].copy_from_slice(&bytes[..count]);
-        Ok(count)
+        let capacity = self.capacity();
+        let memory = &mut self.memory.as_mut().expect(HELD)[..capacity];
+        Ok(append(memory, &mut self.length, bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {

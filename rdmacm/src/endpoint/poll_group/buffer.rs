@@ -9,6 +9,7 @@ use super::member_table::Member;
 use super::return_list::{ReturnList, Returned};
 #[cfg(doc)]
 use super::{PollGroup, PollGroupConfig};
+use crate::endpoint::buffer::append;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result, hint};
@@ -238,11 +239,8 @@ impl AsMut<[u8]> for SendBuffer {
 /// `write_all` fails with [`WriteZero`](io::ErrorKind::WriteZero).
 impl io::Write for SendBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let start = self.length;
-        let count = bytes.len().min(self.capacity() - start);
-        self.length = start + count;
-        self[start..].copy_from_slice(&bytes[..count]);
-        Ok(count)
+        let memory = self.memory.as_mut().expect(HELD);
+        Ok(append(memory, &mut self.length, bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {

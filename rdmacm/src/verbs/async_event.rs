@@ -10,8 +10,8 @@ use verbs_abi::{ib_event_type, ib_uverbs_async_event_desc};
 
 use super::context::{ASYNC_EVENTS, Context};
 use super::event_file::READ;
+use super::event_source::{self, record_failure, token};
 use super::read_ahead::Reader;
-use super::reporter::{self, record_failure, token};
 use crate::acks::Unacknowledged;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -249,7 +249,7 @@ type TrackedObject = (Token, Option<Unacknowledged>);
 
 /// Counts an event as passed to the program.
 pub(super) fn track(number: u64) -> Option<TrackedObject> {
-    reporter::track(number).map(|(token, unacknowledged)| (token, Some(unacknowledged)))
+    event_source::track(number).map(|(token, unacknowledged)| (token, Some(unacknowledged)))
 }
 
 /// Builds an event, or returns `None` if its object no longer exists.

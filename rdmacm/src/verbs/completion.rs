@@ -17,9 +17,9 @@ use verbs_abi::{AlignedU64, ib_uverbs_create_cq, ib_uverbs_destroy_cq};
 use super::completion_channel::CompletionChannel;
 use super::context::Context;
 use super::error_text::size_reason;
+use super::event_source::EventSource;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
-use super::reporter::EventSource;
 use super::same::impl_ptr_eq;
 use super::wakeup_qp::WakeupQp;
 use super::{Completion, WcOpcode};
@@ -90,7 +90,7 @@ struct Inner {
     object: Object<ib_uverbs_destroy_cq>,
     /// Memory of this process that the device uses since the queue was resized, until it is destroyed.
     resized: Mutex<Option<Arc<Mapping>>>,
-    reporter: EventSource,
+    event_source: EventSource,
     /// Counts the completion events that were passed to the program.
     events: Arc<Acks>,
     channel: Option<CompletionChannel>,
@@ -165,10 +165,10 @@ impl CompletionQueue {
             return Err(Error::invalid("create", "a completion queue", reason));
         }
         let events = Arc::default();
-        let reporter = EventSource::of_completion_queue(&events);
+        let event_source = EventSource::of_completion_queue(&events);
         let request = ib_uverbs_create_cq {
             response: AlignedU64::default(),
-            user_handle: reporter.user_handle(),
+            user_handle: event_source.user_handle(),
             cqe: capacity,
             comp_vector: vector,
             comp_channel: channel.map_or(-1, CompletionChannel::raw),
@@ -182,7 +182,7 @@ impl CompletionQueue {
             object: Object::with_memory(context, cq.handle(), memory),
             resized: Mutex::default(),
             cq,
-            reporter,
+            event_source,
             events,
             channel: channel.cloned(),
             sleeper: HandoffMutex::default(),
@@ -198,7 +198,7 @@ impl CompletionQueue {
     /// The token is part of [completion events](super::CompletionEvent::token) and of [asynchronous
     /// events](super::AsyncElement).
     pub fn token(&self) -> Token {
-        self.inner.reporter.token()
+        self.inner.event_source.token()
     }
 
     /// Returns the context in which the queue was created.
@@ -546,7 +546,7 @@ impl Inner {
     }
 
     fn name(&self) -> String {
-        format!("completion queue {}", self.reporter.token())
+        format!("completion queue {}", self.event_source.token())
     }
 
     fn subject(&self) -> String {
@@ -562,8 +562,8 @@ impl Shared for Inner {
         &mut self.object
     }
 
-    fn reporter(&self) -> Option<&EventSource> {
-        Some(&self.reporter)
+    fn event_source(&self) -> Option<&EventSource> {
+        Some(&self.event_source)
     }
 }
 

@@ -11,7 +11,7 @@ use verbs_abi::ib_uverbs_comp_event_desc;
 use super::completion::CompletionQueue;
 use super::context::Context;
 use super::event_file::{EventFile, READ};
-use super::reporter::{acknowledge_completion_event, track_completion_event};
+use super::event_source::{acknowledge_completion_event, track_completion_event};
 use super::same::impl_ptr_eq;
 use crate::acks::Unacknowledged;
 #[cfg(doc)]

@@ -41,6 +41,7 @@ mod drain;
 mod ece;
 mod error_text;
 mod event_file;
+mod event_source;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 mod global_route;
@@ -57,7 +58,6 @@ mod post;
 mod queue_pair;
 mod read_ahead;
 mod registration;
-mod reporter;
 mod same;
 mod shared_buffer_queues;
 mod srq;

@@ -16,7 +16,7 @@ use verbs_abi::{
 };
 
 use super::context::Context;
-use super::reporter::{EventSource, Reported};
+use super::event_source::{EventSource, Reported};
 use crate::error::DestroyError;
 use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
@@ -197,7 +197,7 @@ pub(super) trait Shared {
     }
 
     /// Returns the source of the object's events, if the kernel raises events for it.
-    fn reporter(&self) -> Option<&EventSource> {
+    fn event_source(&self) -> Option<&EventSource> {
         None
     }
 }
@@ -222,8 +222,8 @@ pub(super) fn destroy<T: Shared, O>(
     shared: Arc<T>,
     owner: fn(Arc<T>) -> O,
 ) -> Result<(), DestroyError<O>> {
-    if let Some(reporter) = shared.reporter() {
-        if let Err(error) = reporter.check(|| context.subject(&what(&shared))) {
+    if let Some(event_source) = shared.event_source() {
+        if let Err(error) = event_source.check(|| context.subject(&what(&shared))) {
             return Err(DestroyError::new(owner(shared), error));
         }
     }
@@ -245,8 +245,8 @@ pub(super) fn destroy<T: Shared, O>(
             Err(errno) => return Err(refused(Arc::new(unshared), errno)),
         }
     };
-    if let Some(reporter) = unshared.reporter() {
-        reporter.wait(T::Destroy::reported(&response));
+    if let Some(event_source) = unshared.event_source() {
+        event_source.wait(T::Destroy::reported(&response));
     }
     Ok(())
 }

@@ -13,10 +13,10 @@ use super::completion::CompletionQueue;
 use super::context::Context;
 use super::creation_order::CreationOrder;
 use super::error_text::QUEUE_PAIR;
+use super::event_source::EventSource;
 use super::membership::{Group, detach};
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
-use super::reporter::EventSource;
 use super::same::impl_ptr_eq;
 use super::srq::SharedReceiveQueue;
 use super::{AsyncEventType, QpCreateFlags, QpState, QpType, WcOpcode};
@@ -161,7 +161,7 @@ pub(super) struct Inner {
     pub(super) life: Arc<()>,
     /// Taken after the kernel created the queue pair.
     pub(super) created: CreationOrder,
-    reporter: EventSource,
+    event_source: EventSource,
     pd: ProtectionDomain,
     pub(super) send_cq: CompletionQueue,
     pub(super) recv_cq: CompletionQueue,
@@ -260,13 +260,13 @@ impl QueuePair {
             }
             _ => {}
         }
-        let reporter = EventSource::new();
+        let event_source = EventSource::new();
         let (max_recv_wr, max_recv_sge) = match init.srq {
             None => (init.caps.max_recv_wr, init.caps.max_recv_sge),
             Some(_) => (0, 0),
         };
         let request = ib_uverbs_ex_create_qp {
-            user_handle: reporter.user_handle(),
+            user_handle: event_source.user_handle(),
             pd_handle: pd.handle(),
             send_cq_handle: init.send_cq.handle(),
             recv_cq_handle: init.recv_cq.handle(),
@@ -295,7 +295,7 @@ impl QueuePair {
             object: Object::with_memory(context, response.qp_handle, memory),
             life: Arc::default(),
             created: CreationOrder::now(),
-            reporter,
+            event_source,
             pd: pd.clone(),
             send_cq: init.send_cq.clone(),
             recv_cq: init.recv_cq.clone(),
@@ -321,7 +321,7 @@ impl QueuePair {
     /// Returns the token that identifies this queue pair in [asynchronous
     /// events](super::AsyncElement).
     pub fn token(&self) -> Token {
-        self.inner.reporter.token()
+        self.inner.event_source.token()
     }
 
     /// Returns the queue pair number, which has 24 bits.
@@ -500,7 +500,7 @@ impl QueuePair {
     /// events of the context, the function does not: see [`Context::async_events`].
     pub(crate) fn peer_failure(&self) -> Option<AsyncEventType> {
         self.context().read_events_ahead();
-        self.inner.reporter.failure()
+        self.inner.event_source.failure()
     }
 
     /// Returns the driver-level queue pair, without its rings and the state that this type adds.
@@ -567,8 +567,8 @@ impl Shared for Inner {
         self.object.context().is_device_removed() && !ignore_poison(self.groups.lock()).is_empty()
     }
 
-    fn reporter(&self) -> Option<&EventSource> {
-        Some(&self.reporter)
+    fn event_source(&self) -> Option<&EventSource> {
+        Some(&self.event_source)
     }
 }
 

@@ -6,9 +6,9 @@ use verbs_abi::{AlignedU64, ib_uverbs_create_srq, ib_uverbs_destroy_srq, ib_uver
 
 use super::completion::CompletionQueue;
 use super::context::Context;
+use super::event_source::EventSource;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
-use super::reporter::EventSource;
 use super::same::impl_ptr_eq;
 use super::xrc_domain::XrcDomain;
 use crate::driver::CreateSrq;
@@ -72,7 +72,7 @@ pub struct SharedReceiveQueue {
 struct Inner {
     object: Object<ib_uverbs_destroy_srq>,
     srq: Srq,
-    reporter: EventSource,
+    event_source: EventSource,
     pd: ProtectionDomain,
     initial_attributes: SharedReceiveQueueAttributes,
     receive: HandoffMutex<AnyRecvRing>,
@@ -108,10 +108,10 @@ impl SharedReceiveQueue {
     /// Kernel command: `IB_USER_VERBS_CMD_CREATE_SRQ`.
     #[doc(alias = "ibv_create_srq")]
     pub fn new(pd: &ProtectionDomain, attributes: SharedReceiveQueueAttributes) -> Result<Self> {
-        Self::create(pd, attributes, None, |reporter| {
+        Self::create(pd, attributes, None, |event_source| {
             CreateSrq::Plain(ib_uverbs_create_srq {
                 response: AlignedU64::default(),
-                user_handle: reporter.user_handle(),
+                user_handle: event_source.user_handle(),
                 pd_handle: pd.handle(),
                 max_wr: attributes.max_wr,
                 max_sge: attributes.max_sge,
@@ -139,15 +139,15 @@ impl SharedReceiveQueue {
             let reason = format!("limit {limit} exceeds max_wr {max_wr}");
             return Err(Error::invalid(OPERATION, SUBJECT, reason));
         }
-        let reporter = EventSource::new();
+        let event_source = EventSource::new();
         let cq = xrc.map(|(_, cq)| cq.engine());
-        let created = Srq::create(context.engine(), request(&reporter), cq);
+        let created = Srq::create(context.engine(), request(&event_source), cq);
         let NewSrq { srq, response, ring, memory } =
             created.map_err(|error| context.queue_not_created(SUBJECT, error))?;
         let inner = Inner {
             object: Object::with_memory(context, srq.handle(), memory),
             srq,
-            reporter,
+            event_source,
             pd: pd.clone(),
             initial_attributes: SharedReceiveQueueAttributes {
                 max_wr: response.max_wr,
@@ -167,7 +167,7 @@ impl SharedReceiveQueue {
 
     /// Returns the token that identifies this queue in [asynchronous events](super::AsyncElement).
     pub fn token(&self) -> Token {
-        self.inner.reporter.token()
+        self.inner.event_source.token()
     }
 
     /// Returns the number by which senders name the queue, or `None` if it is not in an XRC domain.
@@ -358,7 +358,7 @@ impl SharedReceiveQueue {
 
 impl Inner {
     fn subject(&self) -> String {
-        format!("shared receive queue {}", self.reporter.token())
+        format!("shared receive queue {}", self.event_source.token())
     }
 }
 
@@ -382,8 +382,8 @@ impl Shared for Inner {
         &mut self.object
     }
 
-    fn reporter(&self) -> Option<&EventSource> {
-        Some(&self.reporter)
+    fn event_source(&self) -> Option<&EventSource> {
+        Some(&self.event_source)
     }
 }
 

@@ -31,9 +31,9 @@ use super::SendOperation;
 use super::attributes::{self, QueuePairAttributes, query};
 use super::completion::CompletionQueue;
 use super::context::Context;
+use super::event_source::EventSource;
 use super::object::{self, Object, Shared};
 use super::pd::ProtectionDomain;
-use super::reporter::EventSource;
 use super::same::impl_ptr_eq;
 use super::srq::{SharedReceiveQueue, SharedReceiveQueueAttributes};
 use super::xrc_domain::XrcDomain;
@@ -69,10 +69,10 @@ impl SharedReceiveQueue {
             let reason = "domain, protection domain and completion queue are of different contexts";
             return Err(Error::invalid("create", "a shared receive queue", reason));
         }
-        Self::create(pd, attributes, Some((domain, cq)), |reporter| {
+        Self::create(pd, attributes, Some((domain, cq)), |event_source| {
             CreateSrq::Xrc(ib_uverbs_create_xsrq {
                 response: AlignedU64::default(),
-                user_handle: reporter.user_handle(),
+                user_handle: event_source.user_handle(),
                 srq_type: ib_uverbs_srq_type::IB_UVERBS_SRQT_XRC,
                 pd_handle: pd.handle(),
                 max_wr: attributes.max_wr,
@@ -134,7 +134,7 @@ pub struct XrcTarget {
 #[derive(Debug)]
 struct Inner {
     object: Object<ib_uverbs_destroy_qp>,
-    reporter: EventSource,
+    event_source: EventSource,
     domain: XrcDomain,
     number: u32,
 }
@@ -152,12 +152,14 @@ impl XrcTarget {
     /// Kernel command: `IB_USER_VERBS_CMD_CREATE_QP`.
     #[doc(alias = "ibv_create_xrc_rcv_qp")]
     pub fn new(domain: &XrcDomain) -> Result<Self> {
-        Self::with(domain, "create", "an XRC target queue pair", |reporter| ib_uverbs_create_qp {
-            user_handle: reporter.user_handle(),
-            // The kernel takes the domain from the field of the protection domain.
-            pd_handle: domain.handle(),
-            qp_type: QpType::IB_UVERBS_QPT_XRC_TGT,
-            ..ib_uverbs_create_qp::default()
+        Self::with(domain, "create", "an XRC target queue pair", |event_source| {
+            ib_uverbs_create_qp {
+                user_handle: event_source.user_handle(),
+                // The kernel takes the domain from the field of the protection domain.
+                pd_handle: domain.handle(),
+                qp_type: QpType::IB_UVERBS_QPT_XRC_TGT,
+                ..ib_uverbs_create_qp::default()
+            }
         })
     }
 
@@ -178,8 +180,8 @@ impl XrcTarget {
     #[doc(alias = "ibv_open_qp")]
     pub fn open(domain: &XrcDomain, number: u32) -> Result<Self> {
         let what = format!("XRC target queue pair {number}");
-        Self::with(domain, "open", &what, |reporter| ib_uverbs_open_qp {
-            user_handle: reporter.user_handle(),
+        Self::with(domain, "open", &what, |event_source| ib_uverbs_open_qp {
+            user_handle: event_source.user_handle(),
             pd_handle: domain.handle(),
             qpn: number,
             qp_type: QpType::IB_UVERBS_QPT_XRC_TGT,
@@ -199,11 +201,11 @@ impl XrcTarget {
         let context = domain.context();
         // First: a lock that another thread held during the fork stays locked in the child.
         context.check_process(operation, || what.to_owned())?;
-        let reporter = EventSource::new();
-        let response = context.command(operation, what, request(&reporter))?;
+        let event_source = EventSource::new();
+        let response = context.command(operation, what, request(&event_source))?;
         let inner = Inner {
             object: Object::new(context, response.qp_handle),
-            reporter,
+            event_source,
             domain: domain.clone(),
             number: response.qpn,
         };
@@ -217,7 +219,7 @@ impl XrcTarget {
 
     /// Returns the token that identifies this handle in [asynchronous events](super::AsyncElement).
     pub fn token(&self) -> Token {
-        self.inner.reporter.token()
+        self.inner.event_source.token()
     }
 
     /// Returns the domain.
@@ -302,8 +304,8 @@ impl Shared for Inner {
         &mut self.object
     }
 
-    fn reporter(&self) -> Option<&EventSource> {
-        Some(&self.reporter)
+    fn event_source(&self) -> Option<&EventSource> {
+        Some(&self.event_source)
     }
 }
 

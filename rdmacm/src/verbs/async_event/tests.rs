@@ -8,8 +8,8 @@ use crate::driver::External;
 use crate::drivers::any::AnyDriver;
 use crate::drivers::null::Null;
 use crate::sys::uverbs::UverbsFile;
+use crate::verbs::event_source::EventSource;
 use crate::verbs::read_ahead::MAX_EVENTS;
-use crate::verbs::reporter::EventSource;
 use crate::verbs::{CompletionQueue, ProtectionDomain, QueuePair, QueuePairInit};
 
 /// Builds an event from the 16 bytes that a read returns: element, type, zero.
@@ -23,8 +23,8 @@ fn read(element: u64, event_type: u32) -> Option<AsyncEvent> {
 /// The numbers are those of `enum ib_event_type`, `include/rdma/ib_verbs.h`.
 #[test]
 fn every_event_type_names_its_element() {
-    let reporter = EventSource::new();
-    let (number, token) = (reporter.user_handle().get(), reporter.token());
+    let event_source = EventSource::new();
+    let (number, token) = (event_source.user_handle().get(), event_source.token());
     for event_type in 0..=20 {
         let element = match event_type {
             0 => AsyncElement::CompletionQueue(token),
@@ -44,15 +44,15 @@ fn every_event_type_names_its_element() {
 
 #[test]
 fn late_events_are_dropped_and_unknown_returned() {
-    let reporter = EventSource::new();
-    let number = reporter.user_handle().get();
+    let event_source = EventSource::new();
+    let number = event_source.user_handle().get();
     // A type that does not exist yet: the destruction of its object waits for the event.
     let event = read(number, 1000).expect("an event");
     assert_eq!(event.element(), AsyncElement::Unknown(number));
-    reporter.check(String::new).expect_err("an event is out");
+    event_source.check(String::new).expect_err("an event is out");
     drop(event);
-    reporter.check(String::new).expect("the event is acknowledged");
-    drop(reporter);
+    event_source.check(String::new).expect("the event is acknowledged");
+    drop(event_source);
     for event_type in [0, 1, 14] {
         assert!(read(number, event_type).is_none());
     }
@@ -139,12 +139,12 @@ fn oldest_of_too_many_events_is_dropped() {
 
 #[test]
 fn unknown_port_event_belongs_to_no_object() {
-    let reporters = [(); 3].map(|()| EventSource::new());
+    let event_sources = [(); 3].map(|()| EventSource::new());
     for port in 0..256 {
         let event = read(port, 1000).expect("an event");
         assert_eq!(event.element(), AsyncElement::Unknown(port));
-        for reporter in &reporters {
-            reporter.check(String::new).expect("the object has no event");
+        for event_source in &event_sources {
+            event_source.check(String::new).expect("the object has no event");
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::sys::process::Process;
 ///
 /// One registry serves all kinds. An event of an unknown type then still leads to its object, whose
 /// destruction waits for the event.
-static REPORTERS: PerProcess<Registry<Events>> = PerProcess::new();
+static EVENT_SOURCES: PerProcess<Registry<Events>> = PerProcess::new();
 
 /// The events of one object that were passed to the program.
 #[derive(Debug, Default)]
@@ -68,8 +68,8 @@ impl EventSource {
     }
 
     fn with(events: Events) -> Self {
-        let (token, events) = (REPORTERS.reserve(), Arc::new(events));
-        REPORTERS.set(token, &events);
+        let (token, events) = (EVENT_SOURCES.reserve(), Arc::new(events));
+        EVENT_SOURCES.set(token, &events);
         Self { token, events, process: Process::current() }
     }
 
@@ -123,20 +123,20 @@ impl EventSource {
 ///
 /// Returns `None` if the object that the kernel names no longer exists.
 pub(super) fn track(number: u64) -> Option<(Token, Unacknowledged)> {
-    let (token, events) = REPORTERS.get_with_token(number)?;
+    let (token, events) = EVENT_SOURCES.get_with_token(number)?;
     Some((token, events.track(true)))
 }
 
 /// Returns the token of the object that the kernel names, if the object exists.
 pub(super) fn token(number: u64) -> Option<Token> {
-    REPORTERS.get_with_token(number).map(|(token, _)| token)
+    EVENT_SOURCES.get_with_token(number).map(|(token, _)| token)
 }
 
 /// Records the asynchronous event that reports why an object failed.
 ///
 /// Only the first event is kept.
 pub(super) fn record_failure(number: u64, event_type: ib_event_type) {
-    if let Some(events) = REPORTERS.get(number) {
+    if let Some(events) = EVENT_SOURCES.get(number) {
         let (none, own) = (0, event_type.0);
         let _ = events.failure.compare_exchange(none, own, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -147,7 +147,7 @@ pub(super) fn record_failure(number: u64, event_type: ib_event_type) {
 /// Returns `None` if its queue no longer exists, or if the object that the kernel names is not a
 /// completion queue.
 pub(super) fn track_completion_event(number: u64) -> Option<(Token, Unacknowledged)> {
-    let (token, events) = REPORTERS.get_with_token(number)?;
+    let (token, events) = EVENT_SOURCES.get_with_token(number)?;
     Some((token, events.completions.as_ref()?.track(true)))
 }
 
@@ -155,7 +155,7 @@ pub(super) fn track_completion_event(number: u64) -> Option<(Token, Unacknowledg
 ///
 /// Returns `false` if its queue no longer exists.
 pub(super) fn acknowledge_completion_event(number: u64) -> bool {
-    let events = REPORTERS.get(number);
+    let events = EVENT_SOURCES.get(number);
     let completions = events.as_ref().and_then(|events| events.completions.as_ref());
     completions.inspect(|completions| completions.acknowledge_now()).is_some()
 }
@@ -164,7 +164,7 @@ impl Drop for EventSource {
     fn drop(&mut self) {
         // In a forked child, the token belongs to another object or to none.
         if self.process.is_current() {
-            REPORTERS.remove(self.token);
+            EVENT_SOURCES.remove(self.token);
         }
     }
 }

@@ -168,7 +168,7 @@ static void post_read(struct ibv_qp *qp, const struct ibv_send_wr *write, uint32
 	check(ibv_post_send(qp, &read, &bad), "post a read");
 }
 
-/* Waits until all requests have completed, of which none has a completion. */
+/* Waits until all requests, which are unsignaled, have completed. */
 static void settle(struct rdma_cm_id *client, const struct ibv_send_wr *write, uint32_t lkey)
 {
 	struct ibv_wc done;

@@ -126,7 +126,7 @@ impl Sender {
         Ok(unsafe { self.qp.post_send(&request) }?)
     }
 
-    /// Waits until all requests have completed, of which none has a completion.
+    /// Waits until all requests, which are unsignaled, have completed.
     fn settle(&self) -> Outcome {
         self.post_read(SendFlags::SIGNALED)?;
         let mut done = [Completion::default()];

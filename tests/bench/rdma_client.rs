@@ -15,7 +15,7 @@ use rdmacm::verbs::{
     AccessFlags, Completion, MemoryRegion, Payload, QueuePair, QueuePairCaps, ReceiveRequest,
     SendFlags, SendOperation, SendRequest,
 };
-// Linked as the tools are, see this package's build script.
+// Links the unwinder as the tools do: see the build script of this package.
 use rdmacm_tests as _;
 
 /// The length of both messages.
@@ -49,11 +49,11 @@ fn run(server: &str, port: &str) -> Result<(), Box<dyn Error>> {
     let qp = id.qp().ok_or("the endpoint has no queue pair")?;
     let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
     // SAFETY: the message is valid for reads and writes of its length and outlives the region,
-    // which is declared after it; nothing refers to it but this pointer.
+    // which is declared after it; only this pointer refers to it.
     let region = unsafe { MemoryRegion::register(qp.pd(), message, MESSAGE, access) }?;
     let scatter = [region.sge(..)?];
     // SAFETY: the message stays allocated and registered until the queue pair is destroyed
-    // below, and nothing reads or writes it.
+    // below, and no other code reads or writes it.
     unsafe { qp.post_recv(&ReceiveRequest { wr_id: 0, scatter: &scatter }) }?;
     let talked = talk(&id, &qp);
     drop(qp);
@@ -78,7 +78,7 @@ fn talk(id: &CmId, qp: &QueuePair) -> Result<(), Box<dyn Error>> {
             return Err(format!("a request failed: {}", done[0].status()).into());
         }
     }
-    // The C program does not look whether the peer has confirmed the end.
+    // The C program does not check whether the peer has confirmed the end.
     let _ = id.disconnect();
     Ok(())
 }

@@ -14,7 +14,7 @@ use rdmacm::verbs::{CompletionQueue, ProtectionDomain, QueuePairCaps, QueuePairI
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One connection, and what its queue pair is made with.
+/// A connection, and the objects of its queue pair.
 struct Node {
     id: CmId,
     pd: Option<ProtectionDomain>,

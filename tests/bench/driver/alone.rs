@@ -16,10 +16,10 @@ use crate::trace;
 
 const NAME: &str = "rdmatools";
 
-/// The limit is 1.5 MB.
+/// Maximum size of the program in kilobytes: 1.5 MB.
 const SIZE_GOAL: f64 = 1500.0;
 const CALLS_GOAL: f64 = 100.0;
-/// The limit is 2 MB, in the kernel's units of 1,024 bytes.
+/// Maximum memory of the program in the kernel's units of 1,024 bytes: 2 MB.
 const MEMORY_GOAL: f64 = 1953.0;
 
 /// Measures on the device, with the static program of the directory.
@@ -87,8 +87,8 @@ fn with_libraries(name: &str) -> Result<Vec<PathBuf>, Box<dyn Error>> {
 /// Returns the files that `ldd` names.
 ///
 /// Its lines are `libc.so.6 => /lib/libc.so.6 (0x7f)` and `/lib64/ld-linux-x86-64.so.2 (0x7f)`.
-fn mapped(said: &str) -> impl Iterator<Item = PathBuf> {
-    said.lines().filter_map(|line| {
+fn mapped(text: &str) -> impl Iterator<Item = PathBuf> {
+    text.lines().filter_map(|line| {
         line.split_whitespace().find(|word| word.starts_with('/')).map(PathBuf::from)
     })
 }
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn libraries_are_files() {
-        let said = "\tlinux-vdso.so.1 (0x7f)\n\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n\t/lib64/ld.so.2 (0x7f)\n";
-        let files: Vec<_> = mapped(said).collect();
+        let text = "\tlinux-vdso.so.1 (0x7f)\n\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n\t/lib64/ld.so.2 (0x7f)\n";
+        let files: Vec<_> = mapped(text).collect();
         assert_eq!(files, ["/lib/libc.so.6", "/lib64/ld.so.2"].map(PathBuf::from));
     }
 

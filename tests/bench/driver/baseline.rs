@@ -110,7 +110,7 @@ impl Baseline {
         Ok(Self(rows))
     }
 
-    /// Returns how many rows have no band.
+    /// Returns the number of rows without a band.
     pub(crate) fn unmeasured(&self) -> usize {
         self.0.values().filter(|bands| bands.is_empty()).count()
     }

@@ -63,7 +63,7 @@ impl<'a> Bench<'a> {
 impl Bench<'_> {
     /// Measures one run of a client that connects, sends a message and receives one.
     ///
-    /// Our client is as cargo links it, and linked statically.
+    /// Our client is measured twice: as cargo links it, and linked statically.
     fn client(&self, directories: [&Path; 2]) -> Result<Vec<Row>, Box<dyn Error>> {
         let [ours, ours_static] =
             directories.map(|path| ours(path, "bench-rdma-client").args([self.address, PORT]));
@@ -192,8 +192,9 @@ const STEPS: [&str; 7] =
 /// Time of each step per connection, in microseconds.
 type Steps = [f64; STEPS.len()];
 
-/// Reads the table of cmtime: `resolve addr :  13.0  5.7  67.0  65.1`, of which the last number is
-/// the time per connection.
+/// Reads the table of cmtime.
+///
+/// The last number of a line, such as `resolve addr :  13.0  5.7  67.0  65.1`, is the time per connection.
 fn steps(table: &str) -> Result<Steps, Box<dyn Error>> {
     let mut steps = [0.0; STEPS.len()];
     for (name, step) in STEPS.iter().zip(&mut steps) {

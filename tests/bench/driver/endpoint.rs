@@ -59,7 +59,7 @@ const WAITERS_GOAL: f64 = 1.1;
 
 /// Numbers of messages of two runs under strace. Their difference in system calls is the cost of the additional messages.
 const TRACED: [u32; 2] = [96, 416];
-/// Factor by which the messages before the measured ones increase their number.
+/// Number of all messages divided by that of the measured ones, which unmeasured messages precede.
 const WARM_UP: f64 = 1.1;
 
 /// A message load.

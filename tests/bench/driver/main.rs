@@ -1,18 +1,20 @@
-//! Measures what this library costs beside the C one, in the machine that it runs in:
-//! `bench-driver [--compare FILE | --renew] DEVICE ADDRESS SUBJECT DIRECTORY...`, with an address of the device, and
+//! Measures the cost of this library beside that of the C library, on this machine.
 //!
-//! - `connect` and the directories of our programs, linked dynamically and statically, for
-//!   [what a connection costs](connect);
-//! - `calls`, `latency` or `rates` and the directory of our programs for [what messages cost](data);
-//! - `posts` and the same for [what posting and polling cost the program](posts);
-//! - `endpoint` and the same for [what they cost on the safe tier](endpoint);
-//! - `null` and the same, with any device and address, for [what they cost without a device](null);
-//! - `alone` and the directory of our static program for [what it takes](alone), with an exit status.
+//! Usage: `bench-driver [--compare FILE | --renew] DEVICE ADDRESS SUBJECT DIRECTORY...`. ADDRESS belongs to the device.
+//! The subjects are:
+//!
+//! - `connect`: the [cost of a connection](connect). It takes two directories of our programs: linked dynamically, and
+//!   statically. Each other subject takes one directory.
+//! - `calls`, `latency` and `rates`: the [cost of messages](data).
+//! - `posts`: the [cost of posting and polling](posts) for the program.
+//! - `endpoint`: the [cost of messages on the safe tier](endpoint).
+//! - `null`: the [cost of posting and polling without a device](null). It takes any device and address.
+//! - `alone`: the [size and memory of the static program](alone) in the directory. A missed goal is an error.
 //!
 //! Figures that vary are measured in rounds, in which our program and the C program run by turns.
 //!
-//! With `--compare` the exit status says whether every figure lies in its band of the [baseline] FILE; with
-//! `--renew` the lines of a new baseline are printed, each behind `baseline` and a tab.
+//! With `--compare`, the program fails if a figure leaves its band of the [baseline] FILE. With `--renew`, it prints
+//! the lines of a new baseline, each after `baseline` and a tab.
 
 mod alone;
 mod baseline;
@@ -85,7 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             return Err(format!("the subject is {usage}").into());
         }
     }?;
-    run::progress(&format!("{} runs were useless and made again", run::made_again()));
+    run::progress(&format!("{} runs were useless and repeated", run::repetitions()));
     let missed = rows.iter().any(|row| !row.is_reached());
     if missed && subject.to_str() == Some("alone") {
         write!(io::stdout(), "{}", Table { names, rows: &rows })?;

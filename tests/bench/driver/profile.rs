@@ -15,14 +15,14 @@ pub(crate) type Addresses = BTreeMap<String, HashSet<u64>>;
 /// A counted function and the deepest function that it calls have fewer functions between them.
 const CALLERS: u32 = 24;
 
-/// How often a run of a program has executed each instruction, for each chain of callers.
+/// The number of executions of each instruction in a run of a program, for each chain of callers.
 #[derive(Debug)]
 pub(crate) struct Profile {
     program: String,
     counts: Vec<Counts>,
 }
 
-/// How often the instructions of a function were executed for one chain of its callers.
+/// The number of executions of each instruction of a function, for one chain of its callers.
 #[derive(Debug, Default, PartialEq)]
 struct Counts {
     /// The file of the code.

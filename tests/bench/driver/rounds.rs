@@ -1,4 +1,4 @@
-//! Runs of programs against servers, by turns, so that what slows the machine for a while slows all.
+//! Runs of programs against servers, by turns, so that a slow phase of the machine slows all programs.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use crate::peer::Peer;
 use crate::run::{self, Program};
 use crate::trace::Counts;
 
-/// Number of traces, of which the median counts, or the shortest.
+/// Number of traces. A figure is their median, or the shortest.
 const TRACES: usize = 3;
 
 /// Runs a client against a server of its own.
@@ -23,8 +23,9 @@ pub(crate) fn served<T>(
     Ok(result)
 }
 
-/// Measures programs, or whatever else is compared, by turns. Each round begins with another one; the
-/// first counts for nothing, as files are read and caches filled then.
+/// Measures the subjects, such as programs, by turns.
+///
+/// Each round begins with another subject. The first round is not counted, because it reads files and fills caches.
 pub(crate) fn by_turns<S, T: Copy, const N: usize>(
     count: usize,
     subjects: [&S; N],

@@ -52,8 +52,7 @@ impl Program {
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments).stdin(Stdio::null());
-        // Without what this process has inherited: cargo sets LD_LIBRARY_PATH, which makes the
-        // loader look for every library in every directory.
+        // The environment is not inherited, because cargo's LD_LIBRARY_PATH makes the loader search every directory.
         command.env_clear().envs(env::var_os("PATH").map(|path| ("PATH", path)));
         command
     }
@@ -72,9 +71,12 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Maximum number of repetitions of a useless run.
 const REPETITIONS: usize = 9;
 
-/// Ends a program that does not end by itself with an alarm, which [`ended_well`] knows by its status. Kept
-/// until it has ended.
-pub(crate) struct Watch(#[expect(dead_code, reason = "dropping it is what is noticed")] Sender<()>);
+/// Sends SIGALRM to a program that does not end in time. [`ended_well`] recognizes the signal.
+///
+/// The caller keeps this value until the program has ended.
+pub(crate) struct Watch(
+    #[expect(dead_code, reason = "the thread detects that the sender is dropped")] Sender<()>,
+);
 
 impl Watch {
     pub(crate) fn over(child: &Child) -> Result<Self, Box<dyn Error>> {
@@ -108,16 +110,16 @@ impl fmt::Display for Useless {
 
 impl Error for Useless {}
 
-/// Returns an error with the output `said` unless the program ended by itself and successfully.
+/// Returns an error with the output `text` unless the program ended by itself and successfully.
 pub(crate) fn ended_well(
     program: &impl fmt::Display,
     status: ExitStatus,
-    said: impl FnOnce() -> String,
+    text: impl FnOnce() -> String,
 ) -> Result<(), Box<dyn Error>> {
     match status.signal() {
         Some(libc::SIGALRM) => Err(Useless::stalled(program).into()),
         _ if status.success() => Ok(()),
-        _ => Err(format!("{program}: {status}\n{}", said()).into()),
+        _ => Err(format!("{program}: {status}\n{}", text()).into()),
     }
 }
 
@@ -144,7 +146,7 @@ pub(crate) fn repeated<T>(
 static USELESS: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the number of repeated runs.
-pub(crate) fn made_again() -> usize {
+pub(crate) fn repetitions() -> usize {
     USELESS.load(Ordering::Relaxed)
 }
 
@@ -161,8 +163,8 @@ pub(crate) fn output(program: &Program) -> Result<String, Box<dyn Error>> {
     let _watch = Watch::over(&child)?;
     let output = child.wait_with_output().map_err(|error| format!("{program}: {error}"))?;
     let printed = String::from_utf8(output.stdout)?;
-    let said = || format!("{printed}{}", String::from_utf8_lossy(&output.stderr));
-    ended_well(program, output.status, said)?;
+    let text = || format!("{printed}{}", String::from_utf8_lossy(&output.stderr));
+    ended_well(program, output.status, text)?;
     Ok(printed)
 }
 

@@ -4,15 +4,15 @@
 //! has more events to bring, or finds them all when its turn comes. The choice depends on its earlier run time, and
 //! changes the time of a step by a fifth. In the batch class no thread preempts others when it wakes.
 //!
-//! For messages, a software device consists of kernel threads, or does so under load, and both programs poll without
-//! rest. So more threads want a processor than there are. By default, the scheduler lets a program poll to the end of
-//! its slice, some milliseconds, while the thread that would bring the message waits. The result would measure such
-//! waits. So everything here runs in the idle class, and no slice is protected: a thread of any other class gets a
-//! processor at once. For latencies each of the two programs has a processor of its own. If both share one, which the
-//! scheduler does not correct in this class, each message waits for the end of a slice. In a rate this costs both
-//! programs the same part. The last processor takes the work that the kernel gives to any free processor, as rxe does.
-//! On a program's processor such work makes a message a tenth slower, and the kernel chooses the processor again for
-//! each run.
+//! For messages, a software device consists of kernel threads, or does so under load, and both programs poll all the
+//! time. So there are more runnable threads than processors. By default, the scheduler lets a program poll to the end
+//! of its slice, some milliseconds, while the thread that would bring the message waits. The result would measure
+//! such waits. So everything here runs in the idle class, and no slice is protected: a thread of any other class gets
+//! a processor at once. For latencies each of the two programs has a processor of its own. If both share one, which
+//! the scheduler does not correct in this class, each message waits for the end of a slice. In a rate this costs both
+//! programs the same part. The last processor takes the work that the kernel gives to any free processor, as rxe
+//! does. On a program's processor such work makes a message a tenth slower, and the kernel chooses the processor
+//! again for each run.
 
 use std::error::Error;
 use std::fs;
@@ -49,7 +49,7 @@ pub(crate) fn batch() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Has this process, and those that it starts from now on, run behind all others.
+/// Gives all other processes precedence over this process and those that it starts from now on.
 pub(crate) fn prefer_others() -> Result<(), Box<dyn Error>> {
     set_class("--idle")?;
     progress(

@@ -140,7 +140,7 @@ fn sorted(values: impl IntoIterator<Item = f64>) -> Sorted {
 }
 
 impl Sorted {
-    /// Returns the value in the middle, or the mean of the two there.
+    /// Returns the middle value, or the mean of the two middle values.
     fn median(&self) -> f64 {
         let values = &self.0;
         match values.len() {

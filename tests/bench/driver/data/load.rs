@@ -59,7 +59,9 @@ impl fmt::Display for Load {
     }
 }
 
-/// Messages of one run up to the given size. A run of larger messages has the same number of bytes.
+/// Number of messages of a run, for sizes up to [`FULL_SIZE`].
+///
+/// Each run of larger messages has the number of bytes of a run with this size.
 const LATENCY_MESSAGES: u32 = 1000;
 const BANDWIDTH_MESSAGES: u32 = 4000;
 const FULL_SIZE: u32 = 4096;
@@ -68,7 +70,9 @@ const FULL_SIZE: u32 = 4096;
 const RECEIVES: u32 = 512;
 /// Requests in flight for bandwidth: perftest's own choice.
 const DEPTH: u32 = 128;
-/// Number of requests per completion, as perftest chooses for messages up to the size. Larger messages complete each.
+/// Number of requests per completion for sizes up to [`MODERATED_SIZE`], as in perftest.
+///
+/// Each larger message has a completion.
 const MODERATION: u32 = 100;
 const MODERATED_SIZE: u32 = 8192;
 
@@ -125,7 +129,7 @@ impl Load {
     /// Returns the limit of inline data of our requests, in bytes.
     ///
     /// It is 0 for single requests, since perftest sends inline data only on devices that it knows, and these are not
-    /// among them. Lists carry small messages inline: perftest has no lists, and this is what our programs do best.
+    /// among them. Lists carry small messages inline, which is fastest for our programs; perftest has no lists.
     fn inline(&self) -> u32 {
         if self.list > 1 { self.size } else { 0 }
     }

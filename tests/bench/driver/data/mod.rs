@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use rdmacm::device::Device;
+use rdmacm::device::{Device, DriverId};
 
 pub(crate) use self::load::Test;
 use self::load::{Load, Maker, Place, Side};
@@ -58,7 +58,10 @@ pub(crate) fn calls(
     directory: &Path,
 ) -> Result<Vec<Row>, Box<dyn Error>> {
     let bench = Bench::new(device, address, directory)?;
-    let loads = latencies().chain(bandwidths());
+    // On siw, a program that posts faster than the kernel sends rings fewer doorbells. strace slows the calls down, so a
+    // run has between 0.1 and 1 call for a message in both libraries, by chance.
+    let is_siw = device.driver() == Some(DriverId::RDMA_DRIVER_SIW);
+    let loads = latencies().chain(bandwidths().filter(|_| !is_siw));
     let sized = loads.flat_map(|load| TRACED_SIZES.map(|size| Load { size, ..load }));
     sized.map(|load| bench.calls(&load)).collect()
 }
@@ -194,7 +197,7 @@ impl Bench<'_> {
 
     /// Compares the printed times, from the processor's counter, with the clock of this process.
     ///
-    /// The ratio is that of the differences of two runs, of which one has more messages.
+    /// Each time is the difference of two runs, one with more messages than the other.
     fn clock(&self) -> Result<Row, Box<dyn Error>> {
         let name = "printed time by measured time";
         progress(&format!("{name}: {CLOCK_ROUNDS} rounds"));

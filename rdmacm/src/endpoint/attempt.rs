@@ -80,7 +80,7 @@ pub(super) fn connect(
 
 /// Starts to resolve the route of `id` to `server`.
 pub(super) fn resolve_route(id: &CmId, timeout: Duration, server: Option<Address>) -> Result<()> {
-    // The kernel refuses to look for no time.
+    // The kernel refuses a timeout of zero.
     let started = id.resolve_route(timeout.max(Duration::from_millis(1)));
     started.map_err(|error| step_error(error, EventType::RouteResolved, server))
 }
@@ -115,7 +115,7 @@ impl Attempt {
         loop {
             let read = self.channel.get_event().inspect(|event| trace.event(event));
             match read {
-                // A neighbor or an interface has changed, which ends nothing.
+                // A neighbor or an interface has changed. The attempt continues.
                 Ok(event) if event.event_type() == EventType::AddrChange => {}
                 Ok(event) => {
                     let failure = event.error_for(self.awaited().1);
@@ -130,7 +130,7 @@ impl Attempt {
 
     /// Takes the step that follows the event.
     pub(super) fn advance(self, event: &Event, trace: &Trace) -> Result<Step> {
-        // The next step takes its time, and no caller would wait for it.
+        // The next step may take long, and no caller would wait for its result.
         if !matches!(self.phase, Phase::Answer(_)) && has_passed(self.total_deadline) {
             return Err(total_timeout_error(self.server()));
         }
@@ -138,7 +138,7 @@ impl Attempt {
         let phase_deadline = |timeout: Duration| earlier(deadline_after(timeout), total_deadline);
         let (phase, deadline) = match phase {
             Phase::Address(id, attempt) => {
-                let timeout = attempt.connector.route_timeout;
+                let timeout = attempt.connector.resolve_route_timeout;
                 let deadline = phase_deadline(timeout);
                 resolve_route(&id, timeout, Some(attempt.server))?;
                 (Phase::Route(id, attempt), deadline)
@@ -156,7 +156,7 @@ impl Attempt {
                 if has_first_writes {
                     endpoint.core.end_keep_alive_soon();
                 }
-                let deadline = phase_deadline(connector.connect_timeout);
+                let deadline = phase_deadline(connector.response_timeout);
                 let param = config.param(&connector.private_data);
                 let server = Some(attempt.server);
                 match connect(&endpoint.objects.id, &param, server, deadline) {

@@ -78,10 +78,12 @@ impl Connector {
 
     /// Returns the deadline of an attempt that begins now.
     pub(super) fn total_deadline(&self) -> Option<Instant> {
-        self.timeout.and_then(deadline_after)
+        self.total_timeout.and_then(deadline_after)
     }
 
-    /// Starts to connect to the servers in turn until one attempt succeeds, until `total_deadline` at the latest.
+    /// Starts to connect to the servers in turn until one attempt succeeds.
+    ///
+    /// All attempts end at `total_deadline` at the latest.
     pub(super) fn start_with_deadline(
         &self,
         servers: Vec<Address>,
@@ -101,7 +103,7 @@ impl Connector {
     ) -> Result<(CmId, ConnectAttempt, Option<Instant>, Trace)> {
         let id = CmId::new(channel, PortSpace::Tcp)?;
         let trace = Trace::connection(id.token(), || Some(server));
-        let deadline = deadline_after(self.address_timeout);
+        let deadline = deadline_after(self.resolve_addr_timeout);
         self.resolve(&id, server).inspect_err(|error| trace.failed(error))?;
         Ok((id, ConnectAttempt::new(self, server), deadline, trace))
     }

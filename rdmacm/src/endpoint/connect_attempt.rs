@@ -21,7 +21,7 @@ pub(super) struct ConnectAttempt {
 
 impl ConnectAttempt {
     pub(super) fn new(connector: &Connector, server: Address) -> Self {
-        let ports = PortRetry::new(connector.source.map_or(0, |source| source.port()));
+        let ports = PortRetry::new(connector.local_addr.map_or(0, |local| local.port()));
         Self { connector: connector.clone(), server, ports }
     }
 
@@ -36,7 +36,7 @@ impl ConnectAttempt {
         if !self.ports.try_another(&error) {
             return Err(error);
         }
-        let deadline = deadline_after(self.connector.address_timeout);
+        let deadline = deadline_after(self.connector.resolve_addr_timeout);
         let resolving = CmId::new(channel, PortSpace::Tcp).and_then(|id| {
             self.connector.resolve(&id, self.server)?;
             Ok(id)

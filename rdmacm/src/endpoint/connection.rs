@@ -121,15 +121,15 @@ use crate::error::{Error, ErrorKind, Result};
 /// - [`ErrorKind::UnreportedCause`]: an error ended the connection, and the device reports no cause.
 ///
 /// [`flush`](Self::flush) and [`close`](Self::close) then fail only if a posted request was not completed: a message, a
-/// write, a read or an atomic operation. No call asks whether the connection has ended: [`recv`](Self::recv) returns
-/// when it does.
+/// write, a read or an atomic operation. There is no separate call that checks if the connection has ended:
+/// [`recv`](Self::recv) returns when it ends.
 ///
 /// An idle connection does not notice that its peer has vanished (see [`cm`](crate::cm#detecting-dead-peers)), unless
 /// it is [kept alive](ConnectionConfig::keep_alive_interval). A message that is sent then fails after
 /// [`ConnectionConfig::retry_count`] attempts.
 #[derive(Clone)]
 pub struct Connection {
-    // Beside the handle, which has it too: a call on the data path reaches it by one pointer less.
+    // The handle has it too. This copy saves a pointer dereference on the data path.
     pub(super) shared: Arc<Shared>,
     handle: Arc<Handle>,
 }
@@ -203,7 +203,7 @@ impl Connection {
     ///   [ended](Self#closing-and-failures) before all posted requests were completed.
     /// - [`ErrorKind::NotOwner`] after a fork.
     ///
-    /// It does not report how the messages of the peer ended.
+    /// The call does not report the outcome of the peer's messages.
     ///
     /// # Examples
     ///
@@ -240,6 +240,21 @@ impl Connection {
     /// # Errors
     ///
     /// The errors of [`close`](Self::close), with [`ErrorKind::WouldBlock`] in place of [`ErrorKind::TimedOut`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::{ErrorKind, endpoint::Connection};
+    ///
+    /// /// Returns `true` if the connection has ended, and `false` if the descriptor must become readable first.
+    /// fn closes(connection: &Connection) -> rdmacm::Result<bool> {
+    ///     match connection.try_close() {
+    ///         Ok(()) => Ok(true),
+    ///         Err(error) if *error.kind() == ErrorKind::WouldBlock => Ok(false),
+    ///         Err(error) => Err(error),
+    ///     }
+    /// }
+    /// ```
     pub fn try_close(&self) -> Result<()> {
         self.close_with(WaitMode::NonBlocking)
     }
@@ -264,6 +279,22 @@ impl Connection {
     /// The peer is notified. When this returns, the kernel objects are destroyed, except for the memory of [`Buffer`]s
     /// and [`Message`]s that the program holds. Threads that wait in other calls return with
     /// [`ErrorKind::Disconnected`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::thread;
+    ///
+    /// use rdmacm::endpoint::Connection;
+    ///
+    /// /// Ends the wait of a thread that receives.
+    /// fn stop(connection: &Connection, receiver: thread::JoinHandle<rdmacm::Result<()>>) {
+    ///     connection.abort();
+    ///     if let Ok(Err(error)) = receiver.join() {
+    ///         println!("the thread has ended: {error}");
+    ///     }
+    /// }
+    /// ```
     pub fn abort(&self) {
         self.shared.abort();
     }
@@ -282,6 +313,17 @@ impl Connection {
     ///
     /// On InfiniBand and RoCE the data has the length of the message's field (56 bytes in a request, 196 in an answer),
     /// and is padded with zeros. On iWARP the data has the length that was sent.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::Connection;
+    ///
+    /// /// Returns the version of the protocol that the server has sent when it accepted.
+    /// fn version(connection: &Connection) -> Option<u8> {
+    ///     connection.private_data().first().copied()
+    /// }
+    /// ```
     pub fn private_data(&self) -> &[u8] {
         &self.handle.private_data
     }

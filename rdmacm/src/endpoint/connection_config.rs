@@ -65,7 +65,7 @@ impl Default for ConnectionConfig {
 }
 
 impl ConnectionConfig {
-    /// Returns the default configuration, which each method of this type names for its parameter.
+    /// Returns the default configuration. Each method documents the default of its parameter.
     pub fn new() -> Self {
         Self::default()
     }
@@ -76,6 +76,15 @@ impl ConnectionConfig {
     /// until the buffer is dropped. The buffer of a [`RemoteOperation`](super::RemoteOperation) is in use at least until
     /// the operation has completed; the result of a send, a write or a read is the buffer. So this many messages may be
     /// in flight or held by the program.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rdmacm::endpoint::ConnectionConfig;
+    ///
+    /// // A client with up to 128 requests in flight.
+    /// let config = ConnectionConfig::new().send_buffers(128);
+    /// ```
     #[must_use]
     pub fn send_buffers(mut self, count: u32) -> Self {
         self.send_buffers = count;
@@ -87,14 +96,23 @@ impl ConnectionConfig {
     /// This many messages may arrive before the program takes them. On InfiniBand and RoCE a message that finds no buffer
     /// waits at the peer, which sends it again: see [`rnr_retry_count`](Self::rnr_retry_count).
     ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rdmacm::endpoint::ConnectionConfig;
+    ///
+    /// // A server whose clients have up to 128 requests in flight each.
+    /// let config = ConnectionConfig::new().receive_buffers(128);
+    /// ```
+    ///
     /// # Driver notes
     ///
-    /// On iWARP, a message that finds no buffer ends the connection, and the kernel does not report the reason. The two programs
-    /// have to agree on the number of messages that may be in flight. The connection has two more buffers than `count`.
-    /// One is for the next message of a peer whose previous message the program has answered but still holds. With the
-    /// other one, a peer that respects the limit never uses all buffers. If a peer may have used all of them when it
-    /// ended the connection, receiving fails with [`ErrorKind::ReceiveOverrun`] after the last message. In this case
-    /// possibly no message was lost.
+    /// On iWARP, a message that finds no buffer ends the connection, and the kernel does not report the reason. The two
+    /// programs have to agree on the number of messages that may be in flight. The connection has two more buffers than
+    /// `count`. One is for the next message of a peer whose previous message the program has answered but still holds.
+    /// With the other one, a peer that respects the limit never uses all buffers. If a peer may have used all of them
+    /// when it ended the connection, receiving fails with [`ErrorKind::ReceiveOverrun`] after the last message. In this
+    /// case possibly no message was lost.
     #[must_use]
     pub fn receive_buffers(mut self, count: u32) -> Self {
         self.receive_buffers = count;
@@ -105,6 +123,15 @@ impl ConnectionConfig {
     ///
     /// It limits the messages, reads and writes of this side. A message must also fit into the peer's
     /// [`receive_buffer_size`](Self::receive_buffer_size). An atomic operation needs 8 bytes for its result.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rdmacm::endpoint::ConnectionConfig;
+    ///
+    /// // Short requests, and long answers.
+    /// let config = ConnectionConfig::new().send_buffer_size(256).receive_buffer_size(64 * 1024);
+    /// ```
     #[must_use]
     pub fn send_buffer_size(mut self, bytes: usize) -> Self {
         self.send_buffer_size = bytes;
@@ -114,6 +141,15 @@ impl ConnectionConfig {
     /// Sets the size of each receive buffer in bytes, at least 1 \[default: 4096\].
     ///
     /// A longer message of the peer ends the connection.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rdmacm::endpoint::ConnectionConfig;
+    ///
+    /// // A server that receives short requests, and sends long answers.
+    /// let config = ConnectionConfig::new().receive_buffer_size(256).send_buffer_size(64 * 1024);
+    /// ```
     #[must_use]
     pub fn receive_buffer_size(mut self, bytes: usize) -> Self {
         self.receive_buffer_size = bytes;
@@ -123,6 +159,15 @@ impl ConnectionConfig {
     /// Sets the number of RDMA reads and atomics of the peer that this side serves at once.
     ///
     /// \[default: [`ConnParam::DEVICE_MAX`], the maximum of the device\]
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rdmacm::endpoint::ConnectionConfig;
+    ///
+    /// // The peer may neither read memory of this side nor use atomic operations.
+    /// let config = ConnectionConfig::new().responder_resources(0);
+    /// ```
     #[must_use]
     pub fn responder_resources(mut self, count: u8) -> Self {
         self.responder_resources = count;
@@ -135,6 +180,15 @@ impl ConnectionConfig {
     ///
     /// With 0, or if the peer offers none, this side cannot read or use atomic operations. An accept with another number
     /// fails if the peer offers less: see [`Incoming::conn_param`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rdmacm::endpoint::ConnectionConfig;
+    ///
+    /// // A server that never reads from its clients accepts any offer.
+    /// let config = ConnectionConfig::new().initiator_depth(0);
+    /// ```
     #[must_use]
     pub fn initiator_depth(mut self, count: u8) -> Self {
         self.initiator_depth = count;
@@ -147,15 +201,33 @@ impl ConnectionConfig {
     ///
     /// The number of the connecting side counts for both. On rxe, 7 means unlimited: requests then never fail, even if
     /// the peer no longer exists.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rdmacm::endpoint::ConnectionConfig;
+    ///
+    /// // Detects sooner that the peer no longer answers.
+    /// let config = ConnectionConfig::new().retry_count(3);
+    /// ```
     #[must_use]
     pub fn retry_count(mut self, count: u8) -> Self {
         self.retry_count = count;
         self
     }
 
-    /// Sets the number of retries of the peer, 0 to 7, if this side has no buffer for a message.
+    /// Sets the number of retries of the peer, 0 to 7, if this side has no buffer \[default: 7\].
     ///
-    /// 7 means unlimited, and is the default.
+    /// 7 means unlimited.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rdmacm::endpoint::ConnectionConfig;
+    ///
+    /// // A message that finds no buffer is sent again at most three times.
+    /// let config = ConnectionConfig::new().rnr_retry_count(3);
+    /// ```
     #[must_use]
     pub fn rnr_retry_count(mut self, count: u8) -> Self {
         self.rnr_retry_count = count;
@@ -177,6 +249,16 @@ impl ConnectionConfig {
     ///
     /// The send queue has one more entry for the check, so that messages lose none.
     ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rdmacm::endpoint::ConnectionConfig;
+    ///
+    /// let config = ConnectionConfig::new().keep_alive_interval(Some(Duration::from_secs(10)));
+    /// ```
+    ///
     /// # Driver notes
     ///
     /// On iWARP, a connection of [`Connector::connect`] without an interval posts up to 8 RDMA writes without bytes, one
@@ -193,6 +275,17 @@ impl ConnectionConfig {
     /// Polling saves the system calls of sleeping and waking if a completion arrives within this time, and occupies a
     /// processor meanwhile: choose some microseconds. About every thousandth poll also checks the events of the
     /// connection. `try_` calls do not poll longer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rdmacm::endpoint::ConnectionConfig;
+    ///
+    /// // For a thread with a processor of its own.
+    /// let config = ConnectionConfig::new().busy_poll(Duration::from_micros(50));
+    /// ```
     #[doc(alias = "SO_BUSY_POLL")]
     #[must_use]
     pub fn busy_poll(mut self, time: Duration) -> Self {
@@ -208,6 +301,19 @@ impl ConnectionConfig {
     /// A connection over a device other than that of the protection domain fails with [`ErrorKind::InvalidInput`]. A peer
     /// that knows or guesses a key can access memory that was exported to the peer of any connection of the protection
     /// domain.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{Connection, ConnectionConfig, Connector};
+    ///
+    /// /// Connects to a second server, over the device and the protection domain of `first`.
+    /// fn connect_second(first: &Connection, server: &str) -> rdmacm::Result<Connection> {
+    ///     let pd = first.protection_domain()?;
+    ///     let config = ConnectionConfig::new().protection_domain(Some(pd));
+    ///     Connector::new().config(config).connect(server)
+    /// }
+    /// ```
     #[must_use]
     pub fn protection_domain(mut self, pd: Option<ProtectionDomain>) -> Self {
         self.protection_domain = pd;
@@ -216,7 +322,7 @@ impl ConnectionConfig {
 
     /// Checks that there is a buffer for each direction and that no number is out of range.
     pub(super) fn check(&self) -> Result<()> {
-        let refused = |reason: String| Err(Error::invalid("make", "a connection", reason));
+        let refused = |reason: String| Err(Error::invalid("create", "a connection", reason));
         for (count, name) in [(self.send_buffers, "send"), (self.receive_buffers, "receive")] {
             if count == 0 {
                 return refused(format!("the number of {name} buffers is 0; the smallest is 1"));
@@ -251,7 +357,11 @@ impl ConnectionConfig {
             Some(pd) => {
                 let name = |context: &Context| context.device().name().to_owned();
                 let reason = format!("the protection domain is of {}", name(pd.context()));
-                Err(Error::invalid("make", format!("a connection over {}", name(context)), reason))
+                Err(Error::invalid(
+                    "create",
+                    format!("a connection over {}", name(context)),
+                    reason,
+                ))
             }
         }
     }

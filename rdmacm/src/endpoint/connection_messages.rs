@@ -52,6 +52,21 @@ impl Connection {
     ///
     /// In addition to the errors of [`post_bytes`](Self::post_bytes):
     /// - [`ErrorKind::WouldBlock`] if no buffer is free.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::{ErrorKind, endpoint::Connection};
+    ///
+    /// /// Returns `false` if the message has to wait until the descriptor is readable.
+    /// fn offer(connection: &Connection, message: &[u8]) -> rdmacm::Result<bool> {
+    ///     match connection.try_post_bytes(message) {
+    ///         Ok(()) => Ok(true),
+    ///         Err(error) if *error.kind() == ErrorKind::WouldBlock => Ok(false),
+    ///         Err(error) => Err(error),
+    ///     }
+    /// }
+    /// ```
     pub fn try_post_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.shared.post_bytes(bytes, SendOperation::Send, WaitMode::NonBlocking)
     }
@@ -72,7 +87,7 @@ impl Connection {
     ///   reports it.
     /// - [`ErrorKind::UnreportedCause`] if the device does not report why the connection failed.
     /// - [`ErrorKind::ReceiveOverrun`] on iWARP if there may have been [no buffer](ConnectionConfig::receive_buffers)
-    ///   for a message, after the messages for which there was one.
+    ///   for a message. Messages that found a buffer are received first.
     /// - [`ErrorKind::MalformedResponse`] if the device has stored a malformed completion.
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
     /// - [`ErrorKind::Disconnected`] if this side has closed the connection first.
@@ -186,7 +201,7 @@ impl Connection {
     }
 
     fn recv_with(&self, mode: WaitMode) -> Result<Option<Message>> {
-        // Passed beside the result, which every step of waiting would copy.
+        // The message is kept outside of the result, because every step of waiting copies the result.
         let mut arrived = None;
         self.shared.wait_for(Operation::Receive, mode, |state| {
             state.message().map(|found| found.map(|message| arrived = message))
@@ -255,6 +270,17 @@ impl Connection {
     /// - [`ErrorKind::InvalidInput`] if `buffer` belongs to another connection.
     /// - [`ErrorKind::Unsupported`] if it has immediate data and the connection is over iWARP.
     /// - [`ErrorKind::NotOwner`] after a fork.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn f(connection: &rdmacm::endpoint::Connection) -> rdmacm::Result<()> {
+    /// let mut buffer = connection.acquire_buffer()?;
+    /// buffer.copy_from(b"written in place")?;
+    /// connection.post_send(buffer)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "rdma_post_send")]
     pub fn post_send(&self, buffer: Buffer) -> Result<()> {
         let operation = buffer.operation();
@@ -309,6 +335,19 @@ impl Connection {
     /// - [`ErrorKind::Disconnected`] and the other reasons for which the connection has
     ///   [ended](Self#closing-and-failures) before the requests were completed.
     /// - [`ErrorKind::NotOwner`] after a fork.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn f(connection: &rdmacm::endpoint::Connection) -> rdmacm::Result<()> {
+    /// for part in ["one", "two"] {
+    ///     connection.post_bytes(part.as_bytes())?;
+    /// }
+    /// connection.flush()?;
+    /// println!("both are sent");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn flush(&self) -> Result<()> {
         self.shared.flush_with(WaitMode::BLOCKING)
     }

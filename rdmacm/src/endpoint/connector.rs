@@ -27,13 +27,13 @@ use crate::error::Result;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Connector {
-    pub(super) source: Option<Address>,
-    type_of_service: Option<u8>,
+    pub(super) local_addr: Option<Address>,
+    tos: Option<u8>,
     ack_timeout: Option<u8>,
-    pub(super) address_timeout: Duration,
-    pub(super) route_timeout: Duration,
-    pub(super) connect_timeout: Duration,
-    pub(super) timeout: Option<Duration>,
+    pub(super) resolve_addr_timeout: Duration,
+    pub(super) resolve_route_timeout: Duration,
+    pub(super) response_timeout: Duration,
+    pub(super) total_timeout: Option<Duration>,
     pub(super) private_data: Vec<u8>,
     pub(super) config: ConnectionConfig,
 }
@@ -48,32 +48,43 @@ impl Connector {
     /// Returns the default options.
     ///
     /// The kernel chooses the local address. The address and the route may each take 2 seconds, the answer of the peer
-    /// 30; there is no deadline over all. The connection has the default [`ConnectionConfig`].
+    /// 30; there is no total timeout. The connection has the default [`ConnectionConfig`].
     pub fn new() -> Self {
         Self {
-            source: None,
-            type_of_service: None,
+            local_addr: None,
+            tos: None,
             ack_timeout: None,
-            address_timeout: Duration::from_secs(2),
-            route_timeout: Duration::from_secs(2),
-            connect_timeout: Duration::from_secs(30),
-            timeout: None,
+            resolve_addr_timeout: Duration::from_secs(2),
+            resolve_route_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(30),
+            total_timeout: None,
             private_data: Vec::new(),
             config: ConnectionConfig::default(),
         }
     }
 
     /// Sets the local address to connect from, which also selects the device.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::net::Ipv4Addr;
+    ///
+    /// use rdmacm::endpoint::Connector;
+    ///
+    /// // With port 0 the kernel chooses a port.
+    /// let connector = Connector::new().local_addr((Ipv4Addr::new(10, 0, 0, 2), 0));
+    /// ```
     #[must_use]
     pub fn local_addr(mut self, source: impl Into<Address>) -> Self {
-        self.source = Some(source.into());
+        self.local_addr = Some(source.into());
         self
     }
 
     /// Sets the type of service of the packets: see [`CmId::set_tos`].
     #[must_use]
-    pub fn tos(mut self, type_of_service: u8) -> Self {
-        self.type_of_service = Some(type_of_service);
+    pub fn tos(mut self, tos: u8) -> Self {
+        self.tos = Some(tos);
         self
     }
 
@@ -89,14 +100,14 @@ impl Connector {
     /// Sets the time for resolving the peer's address.
     #[must_use]
     pub fn resolve_addr_timeout(mut self, timeout: Duration) -> Self {
-        self.address_timeout = timeout;
+        self.resolve_addr_timeout = timeout;
         self
     }
 
     /// Sets the time for resolving the route.
     #[must_use]
     pub fn resolve_route_timeout(mut self, timeout: Duration) -> Self {
-        self.route_timeout = timeout;
+        self.resolve_route_timeout = timeout;
         self
     }
 
@@ -108,11 +119,27 @@ impl Connector {
     /// returns only when the driver gives up: see [`total_timeout`](Self::total_timeout).
     #[must_use]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.response_timeout = timeout;
         self
     }
 
     /// Sets the time for the whole attempt, including the attempts to reach further addresses.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use rdmacm::{ErrorKind, endpoint::Connector};
+    ///
+    /// let connector = Connector::new().total_timeout(Duration::from_secs(5));
+    /// match connector.connect("server.example:7471") {
+    ///     Ok(connection) => println!("connected to {:?}", connection.peer_addr()),
+    ///     Err(error) if *error.kind() == ErrorKind::TimedOut => println!("no answer in 5 seconds"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok::<(), rdmacm::Error>(())
+    /// ```
     ///
     /// # Driver notes
     ///
@@ -121,7 +148,7 @@ impl Connector {
     /// after about 10 s). [`connect`](Self::connect) then returns that much later.
     #[must_use]
     pub fn total_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+        self.total_timeout = Some(timeout);
         self
     }
 
@@ -129,6 +156,14 @@ impl Connector {
     ///
     /// The program can read it [before it accepts](super::Incoming::private_data). The maximum is 56 bytes on
     /// InfiniBand and RoCE, and 251 bytes on iWARP.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rdmacm::endpoint::Connector;
+    ///
+    /// let connector = Connector::new().private_data(b"version 2");
+    /// ```
     #[must_use]
     pub fn private_data(mut self, private_data: &[u8]) -> Self {
         self.private_data = private_data.to_vec();
@@ -136,6 +171,15 @@ impl Connector {
     }
 
     /// Sets the configuration of the connection.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rdmacm::endpoint::{ConnectionConfig, Connector};
+    ///
+    /// let config = ConnectionConfig::new().receive_buffers(64);
+    /// let connector = Connector::new().config(config);
+    /// ```
     #[must_use]
     pub fn config(mut self, config: ConnectionConfig) -> Self {
         self.config = config;
@@ -144,12 +188,12 @@ impl Connector {
 
     /// Sets the options of `id`, and starts to resolve the address of the peer.
     pub(super) fn resolve(&self, id: &CmId, server: Address) -> Result<()> {
-        if let Some(type_of_service) = self.type_of_service {
-            id.set_tos(type_of_service)?;
+        if let Some(tos) = self.tos {
+            id.set_tos(tos)?;
         }
         if let Some(ack_timeout) = self.ack_timeout {
             id.set_ack_timeout(ack_timeout)?;
         }
-        id.resolve_addr(self.source, server, self.address_timeout)
+        id.resolve_addr(self.local_addr, server, self.resolve_addr_timeout)
     }
 }

@@ -60,6 +60,22 @@ impl Incoming {
     /// - EINVAL, on siw ECONNRESET, if the peer has ended its attempt.
     /// - [`ErrorKind::InvalidInput`] if `private_data` are too long, or if `config` has no buffer.
     /// - EINVAL or ENOMEM if `config` exceeds the limits of the device.
+    /// - EMFILE if the process has too many descriptors.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use rdmacm::endpoint::{ConnectionConfig, Incoming};
+    ///
+    /// # fn f(incoming: Incoming) -> rdmacm::Result<()> {
+    /// let config = ConnectionConfig::new().receive_buffers(64);
+    /// let connection = incoming.accept(&config, b"welcome", Duration::from_secs(5))?;
+    /// println!("connected to {:?}", connection.peer_addr());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Driver notes
     ///
@@ -118,6 +134,17 @@ impl Incoming {
     /// The request is rejected in any case.
     /// - [`ErrorKind::InvalidInput`] if `reason` is another one, or if `private_data` are too long.
     /// - EINVAL if the peer has ended its attempt.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{Incoming, RejectReason};
+    ///
+    /// # fn f(incoming: Incoming) -> rdmacm::Result<()> {
+    /// incoming.reject(RejectReason::CONSUMER_DEFINED, b"busy")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, reason: RejectReason, private_data: &[u8]) -> Result<()> {
         match reason {
@@ -148,6 +175,21 @@ impl Incoming {
     /// # Errors
     ///
     /// The errors of [`CmId::context`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{Incoming, RejectReason};
+    ///
+    /// /// Rejects a request that did not arrive over the device `name`.
+    /// fn over(incoming: Incoming, name: &str) -> rdmacm::Result<Option<Incoming>> {
+    ///     if incoming.device()?.name() == name {
+    ///         return Ok(Some(incoming));
+    ///     }
+    ///     incoming.reject(RejectReason::CONSUMER_DEFINED, b"another device")?;
+    ///     Ok(None)
+    /// }
+    /// ```
     pub fn device(&self) -> Result<Device> {
         Ok(self.id.context()?.device().clone())
     }
@@ -155,11 +197,35 @@ impl Incoming {
     /// Returns the private data that the peer's program sent with the request.
     ///
     /// On InfiniBand and RoCE they have 56 bytes, filled with zeros; on iWARP they have the length that was sent.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::net::SocketAddr;
+    ///
+    /// use rdmacm::endpoint::Incoming;
+    ///
+    /// /// Returns the address and the name of a client, which sends its name in 16 bytes.
+    /// fn client(incoming: &Incoming) -> (Option<SocketAddr>, Option<[u8; 16]>) {
+    ///     (incoming.peer_addr(), incoming.private_data().first_chunk().copied())
+    /// }
+    /// ```
     pub fn private_data(&self) -> &[u8] {
         &self.param.private_data
     }
 
     /// Returns the parameters that the peer proposes, from the point of view of this side.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::{ConnectionConfig, Incoming};
+    ///
+    /// /// Returns a configuration that reads no more at once than the peer offers.
+    /// fn config(incoming: &Incoming) -> ConnectionConfig {
+    ///     ConnectionConfig::new().initiator_depth(incoming.conn_param().initiator_depth.min(4))
+    /// }
+    /// ```
     pub fn conn_param(&self) -> &ConnParam {
         &self.param
     }
@@ -171,7 +237,9 @@ impl Incoming {
     }
 }
 
-/// Moves the request of `id` to a separate channel, creates the objects of a connection, and accepts it.
+/// Accepts the request of `id`.
+///
+/// Before that, it moves the request to a separate channel and creates the objects of a connection.
 fn accept(
     id: CmId,
     config: &ConnectionConfig,

@@ -67,8 +67,8 @@ const WAIT_FOR: &str = "wait for";
 /// # Closing
 ///
 /// Dropping the listener rejects the requests that were not taken. Connections and [`Incoming`] requests that it has
-/// returned are not affected. No call ends the wait of another thread in [`accept`](Self::accept): a server that is to
-/// end waits with [`accept_timeout`](Self::accept_timeout) or for the descriptor.
+/// returned are not affected. No call ends the wait of another thread in [`accept`](Self::accept): a server that must
+/// stop waits with [`accept_timeout`](Self::accept_timeout) or for the descriptor.
 #[derive(Debug)]
 pub struct Listener {
     id: CmId,
@@ -128,7 +128,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::DeviceRemoved`] if the device that it listens on was removed.
+    /// - [`ErrorKind::DeviceRemoved`] if the device of the listener was removed.
     /// - [`ErrorKind::NotOwner`] after a fork.
     ///
     /// A peer that ends its attempt causes no error here: [accepting](Incoming::accept) its request fails, and the
@@ -190,6 +190,24 @@ impl Listener {
     ///
     /// In addition to the errors of [`accept`](Self::accept):
     /// - [`ErrorKind::WouldBlock`] if no request has arrived, or if another thread waits.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::ErrorKind;
+    /// use rdmacm::endpoint::{Incoming, Listener};
+    ///
+    /// /// Takes all requests that have arrived, when the descriptor is readable.
+    /// fn on_readable(listener: &Listener, serve: fn(Incoming)) -> rdmacm::Result<()> {
+    ///     loop {
+    ///         match listener.try_accept() {
+    ///             Ok(incoming) => serve(incoming),
+    ///             Err(error) if *error.kind() == ErrorKind::WouldBlock => return Ok(()),
+    ///             Err(error) => return Err(error),
+    ///         }
+    ///     }
+    /// }
+    /// ```
     pub fn try_accept(&self) -> Result<Incoming> {
         // A thread that waits takes the requests.
         let Some(_reader) = self.lock_reader(Some(Instant::now()))? else {
@@ -243,7 +261,7 @@ impl Listener {
         iter::repeat_with(|| self.accept())
     }
 
-    /// Returns the address that it listens on, or `None` for an InfiniBand address.
+    /// Returns the address of the listener, or `None` for an InfiniBand address.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -344,7 +362,7 @@ impl AsRawFd for Listener {
 fn next(channel: &EventChannel, deadline: Option<Instant>) -> Result<Option<Event>> {
     let rest = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
     loop {
-        // So long a time that its end is beyond the clock has none.
+        // A time that the clock cannot represent means no deadline.
         match channel.get_event_timeout(deadline.map_or(Duration::MAX, rest)) {
             Err(error) if error.errno() == libc::EINTR => {}
             read => return read,

@@ -34,7 +34,7 @@ impl PollGroup {
     ///
     /// # Errors
     ///
-    /// The peer is rejected if it was not accepted yet, and the group is as before.
+    /// The peer is rejected if it was not accepted yet, and the group is unchanged.
     /// - [`ErrorKind::InvalidInput`] if the request arrived over another [`device`](Incoming::device), or if the
     ///   private data is too long.
     /// - [`ErrorKind::InvalidInput`] if the completion queue has no room for one more member and the driver cannot
@@ -89,7 +89,7 @@ impl PollGroup {
     ///
     /// # Errors
     ///
-    /// The group is as before.
+    /// After an error the group is unchanged.
     /// - [`ErrorKind::NameResolution`] if a name is not found.
     /// - [`ErrorKind::Os`] with ENODEV if no device leads to `server`.
     /// - [`ErrorKind::InvalidInput`] if the completion queue has no room for one more member and the driver cannot resize it.
@@ -183,7 +183,7 @@ impl PollGroup {
 
     /// Creates the queue pair of a member.
     ///
-    /// Its number may be that of a destroyed queue pair, of which no completion may be left.
+    /// Its number may be that of a destroyed queue pair. So no completion of that queue pair may be left.
     fn create_qp(&self, id: &CmId) -> Result<QueuePair> {
         id.create_qp(&self.resources.pd, &self.qp_init())
     }
@@ -222,7 +222,7 @@ impl PollGroup {
 
     fn resolve_route(&mut self, member: Member) -> Result<()> {
         let Some(link) = self.members.get_mut(member) else { return Ok(()) };
-        let timeout = link.begin(Phase::Route, |connector| connector.route_timeout)?;
+        let timeout = link.begin(Phase::Route, |connector| connector.resolve_route_timeout)?;
         resolve_route(&link.id, timeout, link.server())
     }
 
@@ -232,7 +232,7 @@ impl PollGroup {
         let Some(link) = self.members.get(member) else { return Ok(()) };
         self.check_device(&link.id)?;
         let Some(link) = self.members.get_mut(member) else { return Ok(()) };
-        link.begin(Phase::Answer, |connector| connector.connect_timeout)?;
+        link.begin(Phase::Answer, |connector| connector.response_timeout)?;
         let Some(link) = self.members.get(member) else { return Ok(()) };
         let qp = self.create_qp(&link.id)?;
         self.set_qp(member, qp);
@@ -275,7 +275,7 @@ impl PollGroup {
 
     fn on_established(&mut self, member: Member, event: &CmEvent) -> Result<()> {
         let Some(link) = self.members.get_mut(member) else { return Ok(()) };
-        // First: if it fails, the attempt is still there, whose server the error names.
+        // This comes first: if it fails, the attempt still exists, and the error names its server.
         let peer_addr = link.id.peer_addr()?;
         let Some(attempt) = link.attempt.take() else { return Ok(()) };
         let private_data = match attempt.connect_attempt {
@@ -296,7 +296,7 @@ impl PollGroup {
         Ok(())
     }
 
-    /// Posts the first writes of members on iWARP. The deadlines of attempts are to be checked then.
+    /// Posts the first writes of members on iWARP. Requests a check of the deadlines of attempts.
     pub(super) fn on_attempts_timer(&mut self) {
         if let Some(timer) = &self.attempts_timer {
             timer.clear();
@@ -325,7 +325,7 @@ impl PollGroup {
         }
     }
 
-    /// Looks whether the peers of all members are still there.
+    /// Checks that the peers of all members still exist.
     pub(super) fn on_keep_alive_timer(&mut self) {
         if let Some(timer) = &self.keep_alive_timer {
             timer.clear();

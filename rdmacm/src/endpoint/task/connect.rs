@@ -70,6 +70,20 @@ impl Connection {
     /// # Cancel safety
     ///
     /// If the future is dropped, the attempt ends and nothing is left of it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    ///
+    /// use rdmacm::endpoint::Connector;
+    /// use rdmacm::endpoint::task::{Connection, Runtime};
+    ///
+    /// /// Connects on a runtime that has no feature in this crate.
+    /// async fn connect(runtime: Arc<dyn Runtime>) -> rdmacm::Result<Connection> {
+    ///     Connection::connect_with(&Connector::new(), "10.0.0.1:7471", runtime).await
+    /// }
+    /// ```
     pub async fn connect_with(
         connector: &Connector,
         server: impl ToAddresses,

@@ -186,6 +186,18 @@ impl Connection {
     /// # Cancel safety
     ///
     /// If the future is dropped before it is polled, nothing happens. If it is dropped later, the end continues.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::task::Connection;
+    ///
+    /// /// Ends a connection that has sent an invalid request.
+    /// async fn refuse(connection: Connection, request: &[u8]) {
+    ///     eprintln!("an invalid request of {} bytes", request.len());
+    ///     connection.abort().await;
+    /// }
+    /// ```
     pub async fn abort(&self) {
         let shared = Arc::clone(self.shared());
         if self.run_blocking(move || shared.abort()).await.is_none() {
@@ -207,21 +219,33 @@ impl Connection {
     ///
     /// On InfiniBand and RoCE the data is padded with zeros to the length of the message's field: 56 bytes in a
     /// request, 196 in an answer. On iWARP it has the length that was sent.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::task::Connection;
+    ///
+    /// /// Returns the version of the protocol that the server has sent when it accepted.
+    /// fn version(connection: &Connection) -> Option<u8> {
+    ///     connection.private_data().first().copied()
+    /// }
+    /// ```
     pub fn private_data(&self) -> &[u8] {
         self.blocking().private_data()
     }
 
     /// Returns the negotiated number of reads and atomics of this side that may be in flight.
     ///
-    /// It is at most [`ConnectionConfig::initiator_depth`]. Further operations wait in the send queue. `None` on iWARP,
-    /// where the driver does not report it.
+    /// It is at most [`ConnectionConfig::initiator_depth`]. Further operations wait in the send queue. Returns `None`
+    /// on iWARP, where the driver does not report it.
     pub fn initiator_depth(&self) -> Option<u8> {
         self.handle.connection.initiator_depth()
     }
 
     /// Returns the negotiated number of reads and atomics of the peer that this side serves at a time.
     ///
-    /// It is at most [`ConnectionConfig::responder_resources`]. `None` on iWARP, where the driver does not report it.
+    /// It is at most [`ConnectionConfig::responder_resources`]. Returns `None` on iWARP, where the driver does not
+    /// report it.
     pub fn responder_resources(&self) -> Option<u8> {
         self.handle.connection.responder_resources()
     }

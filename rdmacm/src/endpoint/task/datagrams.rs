@@ -184,6 +184,18 @@ impl DatagramSocket {
     /// # Cancel safety
     ///
     /// Cancel safe: if the future is dropped, nothing was posted.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::task::DatagramSocket;
+    ///
+    /// # async fn f(socket: &DatagramSocket) -> rdmacm::Result<()> {
+    /// let peer = socket.resolve_peer("10.0.0.1:7471").await?;
+    /// socket.post_bytes_to(b"hello", &peer).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn post_bytes_to(&self, bytes: &[u8], peer: &DatagramPeer) -> Result<()> {
         self.shared().check_length(bytes.len())?;
         self.prepare(peer).await?;
@@ -277,6 +289,21 @@ impl DatagramSocket {
     /// # Cancel safety
     ///
     /// If the future is dropped, nothing is sent, and the buffer returns to the socket.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::DatagramPeer;
+    /// use rdmacm::endpoint::task::DatagramSocket;
+    ///
+    ///
+    /// /// Answers with the number of the request.
+    /// async fn answer(socket: &DatagramSocket, peer: &DatagramPeer, number: u32) -> rdmacm::Result<()> {
+    ///     let mut buffer = socket.acquire_buffer().await?;
+    ///     buffer.copy_from(&number.to_be_bytes())?;
+    ///     socket.post_send_to(buffer, peer).await
+    /// }
+    /// ```
     pub async fn post_send_to(&self, buffer: Buffer, peer: &DatagramPeer) -> Result<()> {
         self.prepare(peer).await?;
         self.socket.post_send_to(buffer, peer)
@@ -297,6 +324,24 @@ impl DatagramSocket {
     /// If the future is dropped before it is polled, or before the kernel has created the address handle for a first
     /// datagram, nothing is sent. If it is dropped later, the datagram is in flight, as one that was
     /// [posted](Self::post_send_to). The buffer returns to the socket in all cases.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::DatagramPeer;
+    /// use rdmacm::endpoint::task::DatagramSocket;
+    ///
+    ///
+    /// /// Sends two datagrams from one buffer, the second one when the device has sent the first one.
+    /// async fn send_two(socket: &DatagramSocket, peer: &DatagramPeer) -> rdmacm::Result<()> {
+    ///     let mut buffer = socket.acquire_buffer().await?;
+    ///     for part in ["one", "two"] {
+    ///         buffer.copy_from(part.as_bytes())?;
+    ///         buffer = socket.send_to(buffer, peer).await?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub async fn send_to(&self, buffer: Buffer, peer: &DatagramPeer) -> Result<Buffer> {
         self.prepare(peer).await?;
         let operation = self.socket.start_send_to(buffer, peer)?;
@@ -328,6 +373,22 @@ impl DatagramSocket {
     /// # Cancel safety
     ///
     /// Cancel safe: the next call reports the result that the future would have reported.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rdmacm::endpoint::DatagramPeer;
+    /// use rdmacm::endpoint::task::DatagramSocket;
+    ///
+    ///
+    /// # async fn f(socket: &DatagramSocket, peer: &DatagramPeer) -> rdmacm::Result<()> {
+    /// socket.post_bytes_to(b"the last one", peer).await?;
+    /// if let Err(error) = socket.flush().await {
+    ///     eprintln!("{error}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn flush(&self) -> Result<()> {
         self.wait_for(Operation::Flush, State::flushed).await
     }

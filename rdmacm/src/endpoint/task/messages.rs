@@ -66,8 +66,8 @@ impl Connection {
     ///
     /// - [`ErrorKind::WorkRequestFailed`] if the connection failed: with EMSGSIZE if the peer has sent a message longer
     ///   than a [receive buffer](ConnectionConfig::receive_buffer_size).
-    /// - [`ErrorKind::ReceiveOverrun`] on iWARP if there may have been no buffer for a message, after the messages for
-    ///   which there was one.
+    /// - [`ErrorKind::ReceiveOverrun`] on iWARP if there may have been no buffer for a message. Messages that found a
+    ///   buffer are received first.
     /// - [`ErrorKind::Disconnected`] if this side has closed the connection first.
     /// - The other errors of [`endpoint::Connection::recv`], for a device that fails or was removed.
     ///
@@ -173,6 +173,17 @@ impl Connection {
     /// - [`ErrorKind::Unsupported`] if `buffer` has [immediate data](Buffer::set_imm_data) and the connection is over
     ///   iWARP.
     /// - [`ErrorKind::NotOwner`] after a fork.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn f(connection: &rdmacm::endpoint::task::Connection) -> rdmacm::Result<()> {
+    /// let mut buffer = connection.acquire_buffer().await?;
+    /// buffer.copy_from(b"written in place")?;
+    /// connection.post_send(buffer)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[doc(alias = "rdma_post_send")]
     pub fn post_send(&self, buffer: Buffer) -> Result<()> {
         self.blocking().post_send(buffer)
@@ -235,6 +246,19 @@ impl Connection {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is lost if the future is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn f(connection: &rdmacm::endpoint::task::Connection) -> rdmacm::Result<()> {
+    /// for part in ["one", "two"] {
+    ///     connection.post_bytes(part.as_bytes()).await?;
+    /// }
+    /// connection.flush().await?;
+    /// println!("both are sent");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn flush(&self) -> Result<()> {
         self.wait_for(Operation::Flush, State::flushed).await
     }

@@ -113,7 +113,7 @@ impl Acks {
         self.count(&mut state, true);
     }
 
-    /// Counts an event as acknowledged that was handed out.
+    /// Counts an outstanding event as acknowledged.
     fn count(&self, state: &mut State, recent: bool) {
         self.acknowledged.fetch_add(1, Ordering::Release);
         if recent {
@@ -144,7 +144,7 @@ impl Acks {
 
     /// Waits until `reported` events are acknowledged.
     pub(crate) fn wait(&self, reported: u32) {
-        // Mostly none is out, and there is nothing to lock for.
+        // Usually all events are acknowledged, and the lock is not needed.
         if self.acknowledged() != reported {
             self.wait_for(reported, |acknowledged, _| acknowledged);
         }
@@ -184,7 +184,7 @@ impl Acks {
     }
 }
 
-/// An event that is out. Dropping it acknowledges the event.
+/// An event that was handed out. Dropping it acknowledges the event.
 #[derive(Debug)]
 pub(crate) struct Unacknowledged {
     /// The object.

@@ -88,7 +88,7 @@ impl<T> Default for Registry<T> {
 }
 
 impl<T> Registry<T> {
-    /// Reserves a token for an object that is yet to be made.
+    /// Reserves a token for an object that does not exist yet.
     pub(crate) fn reserve(&self) -> Token {
         let mut slots = ignore_poison(self.slots.write());
         let index = slots.free.pop().unwrap_or_else(|| slots.add());
@@ -112,7 +112,7 @@ impl<T> Registry<T> {
         slot.object.upgrade()
     }
 
-    /// Returns the object with the token that the number is.
+    /// Returns the object whose token has this `number`, and the token.
     pub(crate) fn get_with_token(&self, number: u64) -> Option<(Token, Arc<T>)> {
         let object = self.get(number)?;
         Some((Token(NonZeroU64::new(number)?), object))

@@ -1,4 +1,4 @@
-//! Runs programs again and again, each time with another one of their system calls failing, on this machine.
+//! Runs programs on this machine repeatedly. In each run, another one of their system calls fails.
 //!
 //! Usage: `fault-driver TOOLS devices|all [WORD...]`, with the path of `rdmatools`. Words select: `cmatose`, `client`,
 //! `ENODEV` and `KILL` together are the client of that scenario with these two faults. A category without a word is

@@ -10,8 +10,9 @@ use crate::plan::Fault;
 
 /// The call by which the programs only pass time. It is excluded, because most visited calls would be of this kind.
 const PAUSE: &str = "clock_nanosleep";
-/// The last call that the language's runtime makes before a program's own `main`, and how it is made then.
+/// The last call that the language's runtime makes before a program's own `main`.
 const START: &str = "sigaltstack";
+/// The form of that call in a trace.
 const STARTED: &str = "sigaltstack({";
 /// A write to standard error.
 const WORDS: &str = " write(2, ";
@@ -44,12 +45,12 @@ pub(crate) fn command(
     strace
 }
 
-/// A call that failed because it was made to.
+/// A call that failed because of an injected fault.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Injected {
     /// Line of strace about the call.
     pub(crate) call: String,
-    /// `true` if the program's own code made the call, and not its start.
+    /// `true` if the program's own code made the call, and `false` if the runtime made it before `main`.
     pub(crate) is_own: bool,
     /// `true` if this call, or the same call of another thread, writes the error message.
     pub(crate) is_silenced: bool,
@@ -61,7 +62,7 @@ pub(crate) struct Injected {
 pub(crate) fn injected(nodes: &[PathBuf]) -> io::Result<Option<Injected>> {
     let trace = fs::read_to_string(file())?;
     fs::remove_file(file())?;
-    // No call of the start is on a node, and the last call of the start is not either.
+    // Calls of the runtime before `main` are not on nodes, so with nodes each call in the trace is the program's own.
     Ok(first(&trace, !nodes.is_empty()))
 }
 

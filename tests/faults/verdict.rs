@@ -33,9 +33,9 @@ pub(crate) type Verdict = Result<Fine, String>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fine {
     /// The program continued and succeeded.
-    WentOn,
+    Continued,
     /// The program reported the operation that failed.
-    Said,
+    Reported,
     /// The loader or the language's runtime gave up before the program's own code ran.
     NotStarted,
     /// The allocator had no memory, and ended the program with a message.
@@ -76,13 +76,13 @@ pub(crate) fn of(
     let is_own = injected.is_some_and(|injected| injected.is_own);
     let aborted = ended.status.signal() == Some(libc::SIGABRT);
     match ended.status.code() {
-        Some(0) => Ok(Fine::WentOn),
+        Some(0) => Ok(Fine::Continued),
         _ if !is_own => Ok(Fine::NotStarted),
         _ if goes_on => wrong("a signal ended a wait that the program should have repeated"),
         _ if aborted && ended.errors.contains(NO_MEMORY) => Ok(Fine::NoMemory),
         _ if aborted && ended.errors.contains(NO_STACK) => Ok(Fine::NotStarted),
-        Some(1) if names_operation(name, &ended.errors) => Ok(Fine::Said),
-        Some(1) if injected.is_some_and(|injected| injected.is_silenced) => Ok(Fine::Said),
+        Some(1) if names_operation(name, &ended.errors) => Ok(Fine::Reported),
+        Some(1) if injected.is_some_and(|injected| injected.is_silenced) => Ok(Fine::Reported),
         Some(1) => wrong("the error of the program does not name the operation"),
         _ => wrong("the program did not end with status 0 or 1"),
     }
@@ -114,8 +114,8 @@ fn last_words<'a>(name: &str, errors: &'a str) -> Option<&'a str> {
 /// Numbers of faults with each kind of end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    went_on: u32,
-    said: u32,
+    continued: u32,
+    reported: u32,
     not_started: u32,
     no_memory: u32,
     killed: u32,
@@ -125,8 +125,8 @@ pub(crate) struct Counts {
 impl Counts {
     pub(crate) fn count(&mut self, end: Option<Fine>) {
         *match end {
-            Some(Fine::WentOn) => &mut self.went_on,
-            Some(Fine::Said) => &mut self.said,
+            Some(Fine::Continued) => &mut self.continued,
+            Some(Fine::Reported) => &mut self.reported,
             Some(Fine::NotStarted) => &mut self.not_started,
             Some(Fine::NoMemory) => &mut self.no_memory,
             Some(Fine::Killed) => &mut self.killed,
@@ -135,7 +135,7 @@ impl Counts {
     }
 
     pub(crate) fn survived(self) -> u32 {
-        self.went_on + self.said + self.not_started + self.no_memory + self.killed
+        self.continued + self.reported + self.not_started + self.no_memory + self.killed
     }
 
     pub(crate) fn tried(self) -> u32 {
@@ -148,8 +148,8 @@ impl Add for Counts {
 
     fn add(self, other: Self) -> Self {
         Self {
-            went_on: self.went_on + other.went_on,
-            said: self.said + other.said,
+            continued: self.continued + other.continued,
+            reported: self.reported + other.reported,
             not_started: self.not_started + other.not_started,
             no_memory: self.no_memory + other.no_memory,
             killed: self.killed + other.killed,
@@ -162,10 +162,10 @@ impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:>4} tried: {:>4} went on, {:>4} said what failed, {:>3} not started, {:>3} without memory, {:>4} killed, {:>3} wrong",
+            "{:>4} tried: {:>4} continued, {:>4} reported the failure, {:>3} not started, {:>3} without memory, {:>4} killed, {:>3} wrong",
             self.tried(),
-            self.went_on,
-            self.said,
+            self.continued,
+            self.reported,
             self.not_started,
             self.no_memory,
             self.killed,
@@ -194,21 +194,21 @@ mod tests {
         let judged = |call, is_own, ended: &Ended| {
             of("rping", call, Fault::Errno("EINTR"), Some(&injected(is_own)), ended).ok()
         };
-        let said = ended(1 << 8, ERROR);
+        let reported = ended(1 << 8, ERROR);
         for call in WAITS {
-            assert_eq!(judged(call, true, &said), None, "{call}");
-            assert_eq!(judged(call, true, &ended(0, "")), Some(Fine::WentOn));
-            assert_eq!(judged(call, false, &said), Some(Fine::NotStarted));
+            assert_eq!(judged(call, true, &reported), None, "{call}");
+            assert_eq!(judged(call, true, &ended(0, "")), Some(Fine::Continued));
+            assert_eq!(judged(call, false, &reported), Some(Fine::NotStarted));
         }
-        assert_eq!(judged("mmap", true, &said), Some(Fine::Said));
+        assert_eq!(judged("mmap", true, &reported), Some(Fine::Reported));
     }
 
     const ERROR: &str = "rdmatools rping: cannot bind 10.0.0.1:7: Input/output error\n";
 
     #[test]
     fn each_end_is_classified() {
-        assert_eq!(judged(true, &ended(0, "")), Some(Fine::WentOn));
-        assert_eq!(judged(true, &ended(1 << 8, ERROR)), Some(Fine::Said));
+        assert_eq!(judged(true, &ended(0, "")), Some(Fine::Continued));
+        assert_eq!(judged(true, &ended(1 << 8, ERROR)), Some(Fine::Reported));
         assert_eq!(
             judged(true, &ended(6, "memory allocation of 7 bytes failed\n")),
             Some(Fine::NoMemory)
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn counts_add_up() {
         let mut counts = Counts::default();
-        for end in [Some(Fine::WentOn), Some(Fine::Said), Some(Fine::Killed), None] {
+        for end in [Some(Fine::Continued), Some(Fine::Reported), Some(Fine::Killed), None] {
             counts.count(end);
         }
         let twice = counts + counts;

@@ -10,7 +10,7 @@ use crate::header::{Body, Header};
 use crate::kernel::Kernel;
 use crate::table::{Table, c_member, c_name, members};
 
-/// Something that a table and a header do not agree on.
+/// A difference between a table and a header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
     what: String,
@@ -31,7 +31,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Sizes, alignments, offsets and values that were measured otherwise.
+/// Returns the sizes, alignments, offsets and values that differ from the measured ones.
 pub(crate) fn layout(table: &Table, measured: &BTreeMap<String, u64>) -> Vec<Difference> {
     facts(table, Target::Host)
         .into_iter()
@@ -43,7 +43,7 @@ pub(crate) fn layout(table: &Table, measured: &BTreeMap<String, u64>) -> Vec<Dif
         .collect()
 }
 
-/// Structures, fields and constants that a kernel lacks or has contrary to the table.
+/// Returns the structures, fields and constants that a kernel lacks or has contrary to the table.
 pub(crate) fn presence(kernel: &Kernel, table: &Table, header: &Header) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut compare = |what: String, since: Option<&str>, found: bool| {
@@ -75,9 +75,9 @@ pub(crate) fn presence(kernel: &Kernel, table: &Table, header: &Header) -> Vec<D
     differences
 }
 
-/// Members of the header's structures that the table leaves out.
+/// Returns the members of the header's structures that the table leaves out.
 ///
-/// One member of a union is enough, and bytes for the whole of a member that has members itself.
+/// The table needs only one member of a union. A field of bytes may stand for a member that has members itself.
 pub(crate) fn uncovered(table: &Table, header: &Header) -> Vec<Difference> {
     table
         .structs
@@ -92,7 +92,7 @@ pub(crate) fn uncovered(table: &Table, header: &Header) -> Vec<Difference> {
         .collect()
 }
 
-/// Structures and constants of the header that the table leaves out.
+/// Returns the structures and constants of the header that the table leaves out.
 pub(crate) fn unlisted(table: &Table, header: &Header) -> Vec<Difference> {
     let structs = header.structs.keys().map(String::as_str);
     let constants = header.constants();
@@ -103,7 +103,7 @@ pub(crate) fn unlisted(table: &Table, header: &Header) -> Vec<Difference> {
         .collect()
 }
 
-/// Fields that are not `AlignedU64` although they are `__aligned_u64` in the header.
+/// Returns the fields that are not `AlignedU64` although they are `__aligned_u64` in the header.
 ///
 /// In a union they may be bytes.
 pub(crate) fn aligned(table: &Table, header: &Header) -> Vec<Difference> {

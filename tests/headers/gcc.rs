@@ -1,4 +1,4 @@
-//! Asks gcc, with a kernel's headers, for the facts of a table.
+//! Measures the facts of a table with gcc and a kernel's headers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use crate::table::Table;
 ///
 /// # Panics
 ///
-/// If the program does not compile: gcc's error names the missing member.
+/// Panics if the program does not compile. gcc's error names the missing member.
 pub(crate) fn measure(kernel: &Kernel, header: &Header, table: &Table) -> BTreeMap<String, u64> {
     let mut source = prelude(kernel, header, table);
     source.push_str("#include <stdio.h>\nint main(void)\n{\n");
@@ -59,7 +59,10 @@ pub(crate) fn assert_on_i386(
     Work::new(kernel, &source).gcc(&flags).map(drop)
 }
 
-/// Includes a public header; of the kernel's own, which cannot be included, takes the enumerations that the table names.
+/// Returns the first lines of a program, which declare the names of the table.
+///
+/// They include a public header. A header of the kernel's own cannot be included, so they have those of its
+/// enumerations that the table names.
 fn prelude(kernel: &Kernel, header: &Header, table: &Table) -> String {
     let mut source = String::from("#include <stddef.h>\n");
     if kernel.is_public(&header.name) {

@@ -1,6 +1,6 @@
-//! A C header as text: which structures, members and constants it defines.
+//! The structures, members and constants that the text of a C header defines.
 //!
-//! Understands what the kernel's headers need, and stops at what it does not understand.
+//! The parser knows only the syntax that the kernel's headers use, and panics at other syntax.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub(crate) struct Member {
     pub(crate) name: Option<String>,
     /// Its type as written; empty if `body` has it.
     pub(crate) c_type: String,
-    /// `true` if it is an array of no size, behind which something else lies.
+    /// `true` if it is an array without a size or of size 0, which names the data after it.
     pub(crate) flexible: bool,
     /// Its own members, if they are defined in place.
     pub(crate) body: Option<Body>,
@@ -143,11 +143,11 @@ fn without_comments(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Takes the preprocessor's lines out, with what is for the kernel only, and collects the macros.
+/// Removes the preprocessor's lines and the parts for the kernel only. Returns the rest, and the macros.
 fn preprocess(text: &str) -> (String, Vec<String>) {
     let mut code = String::new();
     let mut defines = Vec::new();
-    // For each open conditional, whether it is for the kernel only.
+    // For each open conditional: `true` if it is for the kernel only.
     let mut conditionals = Vec::new();
     let joined = text.replace("\\\n", " ");
     for line in joined.lines() {

@@ -24,11 +24,11 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If the variable is not set, or names something else: a skipped comparison would look like a successful one.
+    /// Panics if the variable is not set, or has another form. A skipped comparison would look like a successful one.
     pub(crate) fn from_environment() -> Vec<Self> {
         let value = std::env::var(Self::VARIABLE).unwrap_or_else(|error| {
             panic!(
-                "{}: {error}; it must say where the headers are: 6.1=DIR:6.12=DIR",
+                "{}: {error}; set it to the directories of the headers: 6.1=DIR:6.12=DIR",
                 Self::VARIABLE
             )
         });
@@ -48,7 +48,9 @@ impl Kernel {
             .collect()
     }
 
-    /// Returns `true` if the kernel has what came with a version; `None` came before every kernel of the test bed.
+    /// Returns `true` if the kernel has the features of version `since`.
+    ///
+    /// `None` stands for features that every kernel of the test bed has.
     pub(crate) fn has(&self, since: Option<&str>) -> bool {
         since.is_none_or(|since| version(since) <= version(&self.name))
     }

@@ -20,7 +20,7 @@ use header::Header;
 use kernel::Kernel;
 use table::Table;
 
-/// The header of which everything must be in the tables.
+/// The header whose contents must all be in the tables.
 const COMPLETE: &str = "rdma/rdma_user_cm.h";
 
 fn tables() -> Table {

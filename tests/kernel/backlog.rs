@@ -114,7 +114,7 @@ fn requests_beyond_backlog_are_repeated() {
     let sent = requests();
     let clients = [(); CLIENTS].map(|()| ask(&ours, address, &ConnParam::default()));
     // A client in the backlog repeats its request, and the server asks it to wait longer.
-    wait_until("those without room ask for the third time", || {
+    wait_until("requests beyond the backlog are sent a third time", || {
         requests() > sent + 2 * CLIENTS as u64
     });
     let mut events = Vec::new();

@@ -129,10 +129,10 @@ fn siw_posted_buffers_come_back() {
 fn refused_post_returns_buffer() {
     let [mut client, _server] = connected(roce(0));
     #[track_caller]
-    fn refused(result: Result<(), PostBufferError>, says: &str) -> Error {
+    fn refused(result: Result<(), PostBufferError>, text: &str) -> Error {
         let PostBufferError { buffer, error } = result.expect_err("posting should fail");
         assert_eq!(buffer.expect("the buffer should be returned").len(), 100);
-        assert_invalid(&error, &[says]);
+        assert_invalid(&error, &[text]);
         error
     }
     let buffer = client.buffer();

@@ -176,7 +176,7 @@ fn signal_ends_wait_without_losing_events() {
         let (tx, rx) = mpsc::channel();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                tx.send(pthread_self()).expect("the test listens");
+                tx.send(pthread_self()).expect("the test should receive");
                 let error = match deadline {
                     false => channel.get_event().map(drop),
                     true => channel.get_event_timeout(LONG).map(drop),
@@ -207,7 +207,7 @@ fn frequent_signals_lose_and_repeat_no_event() {
     let interrupted = AtomicBool::new(false);
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            tx.send(pthread_self()).expect("the test listens");
+            tx.send(pthread_self()).expect("the test should receive");
             let mut tokens = Vec::new();
             while tokens.len() < EVENTS {
                 match channel.get_event() {

@@ -24,7 +24,7 @@ use nix::unistd::{ForkResult, Gid, Uid, fork, setresgid, setresuid};
 /// The child leaves only what the kernel keeps: drops that follow `body` do not run there.
 #[track_caller]
 pub(crate) fn in_child(body: impl FnOnce()) {
-    let (mut said, says) = UnixStream::pair().expect("socket pair");
+    let (mut from_child, to_parent) = UnixStream::pair().expect("socket pair");
     // SAFETY: only this thread exists in the child. The program runs one test at a time, so its other threads wait for
     // the test or are in calls of this library. They hold no lock that the child takes, and the C library keeps the
     // allocator's locks usable.
@@ -32,7 +32,7 @@ pub(crate) fn in_child(body: impl FnOnce()) {
         ForkResult::Child => {
             panic::set_hook(Box::new(move |panic| {
                 // No other place could report the panic.
-                let _ = write!(&says, "{panic}");
+                let _ = write!(&to_parent, "{panic}");
             }));
             let failed = panic::catch_unwind(AssertUnwindSafe(body)).is_err();
             // SAFETY: `_exit` has no preconditions.
@@ -40,9 +40,9 @@ pub(crate) fn in_child(body: impl FnOnce()) {
         }
         ForkResult::Parent { child } => {
             // The copy of this process would keep the read below from ending.
-            drop(says);
+            drop(to_parent);
             let mut text = String::new();
-            said.read_to_string(&mut text).expect("listen to the child");
+            from_child.read_to_string(&mut text).expect("read the report of the child");
             let status = waitpid(child, None).expect("wait for the child");
             assert_eq!(status, WaitStatus::Exited(child, 0), "the child: {text}");
         }

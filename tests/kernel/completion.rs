@@ -258,7 +258,7 @@ fn timed_wait_ends_while_poller_is_held() {
     let error = wait().expect_err("the call would wait for this thread");
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     thread::scope(|scope| {
-        scope.spawn(|| tx.send(wait()).expect("the test listens"));
+        scope.spawn(|| tx.send(wait()).expect("the test should receive"));
         let waited = rx.recv_timeout(LONG);
         drop(poller);
         assert_eq!(waited.expect("the wait should end").expect("wait"), 0);
@@ -341,7 +341,9 @@ fn two_waiters_get_one_completion_each() {
         thread::scope(|scope| {
             for _ in 0..2 {
                 let tx = tx.clone();
-                scope.spawn(move || tx.send(server.io.next().wr_id()).expect("the test listens"));
+                scope.spawn(move || {
+                    tx.send(server.io.next().wr_id()).expect("the test should receive")
+                });
             }
             // The second send is posted after the first completion was taken. By then the other thread waits, too.
             for wr_id in 1..=2 {
@@ -364,7 +366,7 @@ fn signal_ends_wait_without_losing_completions() {
     let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let waiter = scope.spawn(move || {
-            tx.send(pthread_self()).expect("the test listens");
+            tx.send(pthread_self()).expect("the test should receive");
             let mut done = [Completion::default()];
             let error = server.io.cq().wait(&mut done).expect_err("a signal comes first");
             assert_eq!(error.errno(), libc::EINTR, "{error}");

@@ -13,22 +13,22 @@ use crate::permission::make;
 fn run(arguments: &[&str]) -> (Output, String) {
     let mut command = Command::new(promised("RDMACM_TEST_RDMATOOLS"));
     let output = command.arg("conform").args(arguments).output().expect("run the tool");
-    let said = String::from_utf8(output.stdout.clone()).expect("text");
-    (output, said)
+    let text = String::from_utf8(output.stdout.clone()).expect("text");
+    (output, text)
 }
 
 /// Returns the output of a successful run.
 fn conform(arguments: &[&str]) -> String {
-    let (Output { status, stderr, .. }, said) = run(arguments);
-    let bad: Vec<&str> = said.lines().filter(|line| !line.starts_with("ok ")).collect();
+    let (Output { status, stderr, .. }, text) = run(arguments);
+    let bad: Vec<&str> = text.lines().filter(|line| !line.starts_with("ok ")).collect();
     let errors = String::from_utf8_lossy(&stderr);
     assert!(status.success(), "{}\n{errors}", bad.join("\n"));
-    said
+    text
 }
 
 /// Runs every check on `device`, which has `address`.
 fn matches_recorded_results(device: &str, address: &str) {
-    let said = conform(&["--all", address]);
+    let text = conform(&["--all", address]);
     let kernel = promised("RDMACM_TEST_KERNEL");
     let recorded = fs::read_dir(format!("{}/conform", env!("CARGO_MANIFEST_DIR")));
     let recorded =
@@ -41,9 +41,13 @@ fn matches_recorded_results(device: &str, address: &str) {
     }
     let path = format!("{}/conform/{kernel}-{device}.tap", env!("CARGO_MANIFEST_DIR"));
     let kept = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let differs = said.lines().zip(kept.lines()).find(|(said, kept)| said != kept);
-    assert_eq!(differs, None, "said, and kept in {path}");
-    assert_eq!(said.lines().count(), kept.lines().count(), "lines said, and kept in {path}");
+    let differs = text.lines().zip(kept.lines()).find(|(text, kept)| text != kept);
+    assert_eq!(differs, None, "the output should equal {path}");
+    assert_eq!(
+        text.lines().count(),
+        kept.lines().count(),
+        "the output should have as many lines as {path}"
+    );
 }
 
 #[test]
@@ -71,8 +75,8 @@ fn each_check_can_fail() {
         _ => &of_later_ones,
     };
     for filter in filters {
-        let said = conform(&["--all", roce_ip(), "--alter", filter]);
-        let last = said.lines().last().expect("a summary");
+        let text = conform(&["--all", roce_ip(), "--alter", filter]);
+        let last = text.lines().last().expect("a summary");
         assert!(last.ends_with(" 0 failed"), "{last}");
         assert!(filter.is_empty() || last.ends_with(" 0 skipped, 0 failed"), "{filter}: {last}");
         println!("{last}");
@@ -88,18 +92,18 @@ fn violation_is_printed_and_exits_with_1() {
         _ => "6.12",
     };
     let arguments = ["--kernel", other, "ucma.resolve_ib_service."];
-    let (output, said) = run(&arguments);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let (output, text) = run(&arguments);
+    assert_eq!(output.status.code(), Some(1), "{text}");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("violations"), "{errors}");
-    let points = said.lines().filter(|line| line.starts_with("ok ") || line.starts_with("not ok "));
-    let plan = said.lines().nth(1).and_then(|plan| plan.strip_prefix("1..")).expect("a plan");
-    assert_eq!(points.count().to_string(), plan, "{said}");
-    assert!(said.contains("\nnot ok 1 - ucma.resolve_ib_service.implemented\n  ---\n"), "{said}");
-    let (output, said) = run(&[&["--json"], &arguments[..]].concat());
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    let object: serde_json::Value = serde_json::from_str(&said).expect("valid JSON");
-    assert_eq!(object["results"][0]["result"], "fail", "{said}");
+    let points = text.lines().filter(|line| line.starts_with("ok ") || line.starts_with("not ok "));
+    let plan = text.lines().nth(1).and_then(|plan| plan.strip_prefix("1..")).expect("a plan");
+    assert_eq!(points.count().to_string(), plan, "{text}");
+    assert!(text.contains("\nnot ok 1 - ucma.resolve_ib_service.implemented\n  ---\n"), "{text}");
+    let (output, text) = run(&[&["--json"], &arguments[..]].concat());
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let object: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
+    assert_eq!(object["results"][0]["result"], "fail", "{text}");
 }
 
 /// A node that cannot be opened is reported, and checks that need another node are done.
@@ -110,15 +114,15 @@ fn unopenable_node_is_named() {
     let manager = rdmacm::device::cm_char_device();
     in_child(|| {
         hide("/dev/infiniband");
-        let (output, said) = run(&[]);
-        assert_eq!((output.status.code(), said.as_str()), (Some(3), ""));
+        let (output, text) = run(&[]);
+        assert_eq!((output.status.code(), text.as_str()), (Some(3), ""));
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(errors.contains("ENOENT; load the kernel's RDMA modules"), "{errors}");
         make(&manager.path(), manager.device_number().expect("known"), 0o666);
         // An unused number.
         make(&node, libc::makedev(1, 200), 0o666);
-        let said = conform(&["handle.max"]);
-        assert!(said.contains(&format!("skipped: {node} cannot be opened: ENXIO")), "{said}");
-        assert!(said.contains(" - ucma.bind.handle.max: ENOENT"), "{said}");
+        let text = conform(&["handle.max"]);
+        assert!(text.contains(&format!("skipped: {node} cannot be opened: ENXIO")), "{text}");
+        assert!(text.contains(" - ucma.bind.handle.max: ENOENT"), "{text}");
     });
 }

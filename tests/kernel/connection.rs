@@ -83,9 +83,9 @@ fn rejection_carries_reason_and_private_data() {
             error.to_string().contains("rejected by the peer application (reason 28)"),
             "{error}"
         );
-        let (reason, said) = rejected(&error);
+        let (reason, answer) = rejected(&error);
         assert_eq!((reason, reason.0), (RejectReason::CONSUMER_DEFINED, 28));
-        assert_eq!(said, padded(data, 148));
+        assert_eq!(answer, padded(data, 148));
         assert_eq!(state(&client), QpState::IB_QPS_ERR);
     }
     // The rejection is read as an event.
@@ -109,8 +109,8 @@ fn connect_without_listener_is_rejected() {
     let error = ours.expect_event(EventType::Established).expect_err("no program should listen");
     let (reason, _) = rejected(&error);
     assert_eq!((reason, reason.0), (RejectReason::INVALID_SERVICE_ID, 8));
-    let said = format!("id {} to {address}: rejected by the peer: no program", client.id.token());
-    assert!(error.to_string().contains(&said), "{error}");
+    let text = format!("id {} to {address}: rejected by the peer: no program", client.id.token());
+    assert!(error.to_string().contains(&text), "{error}");
     assert_eq!(state(&client), QpState::IB_QPS_ERR);
 }
 

@@ -131,7 +131,7 @@ fn survives(own: &Own) {
     let what = format!(
         "{upsets} upsets: {connections} connections, {messages} messages, {failures} failures"
     );
-    writeln!(io::stdout(), "{what}").expect("say it");
+    writeln!(io::stdout(), "{what}").expect("print the result");
     assert!(connections > 0 && messages > 0 && failures > 0, "{what}");
     own.delete().finish();
     own.comes_back();

@@ -136,7 +136,7 @@ fn drain_tolerates_other_poller_until_deadline() {
         let other = scope.spawn(move || {
             let mut taken = Vec::new();
             let mut poller = io.cq().lock_poller().expect("poller");
-            started.send(()).expect("the test listens");
+            started.send(()).expect("the test should receive");
             while !over.load(Ordering::Relaxed) {
                 let mut some = [Completion::default(); 2];
                 if polls.load(Ordering::Relaxed) {
@@ -266,7 +266,7 @@ fn concurrent_drains_keep_their_markers() {
             let drained = qp.drain(Duration::from_secs(2), |completion| {
                 all.push(completion.wr_id());
                 if completion.wr_id() == 7 {
-                    polled.send(()).expect("the test listens");
+                    polled.send(()).expect("the test should receive");
                     goes.recv().expect("test should not panic");
                 }
             });

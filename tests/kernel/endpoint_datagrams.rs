@@ -198,7 +198,7 @@ fn unresolvable_peers_are_reported() {
     let peer = found(&socket, &silent);
     assert_eq!(peer.qp_num(), silent.qp_num());
     drop((silent, peer));
-    assert_eq!(objects(), before, "the ids that asked are gone");
+    assert_eq!(objects(), before, "the ids of requests should be destroyed");
 }
 
 #[test]

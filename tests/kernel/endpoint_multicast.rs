@@ -96,7 +96,7 @@ fn datagrams_reach_full_members() {
     receives_nothing(&first);
     // A group handle may outlive its socket.
     drop((first, second, sender, stranger));
-    seconds.check_membership().expect("nothing was said");
+    seconds.check_membership().expect("a member of the group");
     senders.leave().expect("leaving after the end of the socket should succeed");
     drop((seconds, one, directly));
     assert_eq!(objects(), before);

@@ -199,7 +199,7 @@ fn blocked_call_wakes_despite_try_calls() {
             let sleeper = scope.spawn(|| {
                 announce(&tx);
                 drop(client.acquire_buffer().expect("a buffer should be free"));
-                wakes.send(()).expect("the test listens");
+                wakes.send(()).expect("the test should receive");
             });
             asleep(rx.recv().expect("the thread should begin"));
             drop(only);

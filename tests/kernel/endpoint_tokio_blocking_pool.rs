@@ -120,7 +120,7 @@ fn close_command_delays_no_other_call() {
         let held = Held::new().await;
         let mut closing = pin!(client.close(LONG));
         let first = poll_fn(|context| Poll::Ready(closing.as_mut().poll(context).map(drop)));
-        assert!(first.await.is_pending(), "the peer should not be told yet");
+        assert!(first.await.is_pending(), "the peer should not be notified yet");
         // No message arrives between the last one and the end.
         let post = client.post_send(buffer);
         let calls = [post, in_time(client.recv()).await.map(drop)];

@@ -214,7 +214,7 @@ fn silent_peer_ends_every_task() {
 /// Runs in a separate process that accepts `count` connections.
 ///
 /// The process leaves one more request without an answer, and runs until the test sends a byte.
-fn serve_until_told(mut control: UnixStream, address: SocketAddr, count: usize) {
+fn serve_until_byte(mut control: UnixStream, address: SocketAddr, count: usize) {
     let listener = endpoint::Listener::bind(address).expect("listen");
     let port = listener.local_addr().expect("an IP address").port();
     control.write_all(&port.to_ne_bytes()).expect("write to the test");
@@ -243,7 +243,7 @@ fn killed_peer_process_ends_every_task(
         let (mut ours, theirs) = UnixStream::pair().expect("socket pair");
         thread::scope(|scope| {
             let child =
-                scope.spawn(move || in_child(|| serve_until_told(theirs, address, calls.len())));
+                scope.spawn(move || in_child(|| serve_until_byte(theirs, address, calls.len())));
             let mut port = [0; 2];
             ours.read_exact(&mut port).expect("the process should listen");
             let server = SocketAddr::new(address.ip(), u16::from_ne_bytes(port));

@@ -29,14 +29,14 @@ use crate::removal::Own;
 /// Records spans and events as text.
 #[derive(Default)]
 struct Notes {
-    said: Mutex<Vec<String>>,
+    reports: Mutex<Vec<String>>,
 }
 
 impl Notes {
     fn record_line(&self, name: &str, fields: Fields) -> u64 {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        said.push(format!("{name}:{}", fields.0));
-        u64::try_from(said.len()).expect("few")
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.push(format!("{name}:{}", fields.0));
+        u64::try_from(reports.len()).expect("few")
     }
 
     /// Returns the result of `run` and the records of its execution.
@@ -46,8 +46,8 @@ impl Notes {
         // may have no subscriber.
         let _other = Dispatch::new(Self::default());
         let result = dispatcher::with_default(&Dispatch::new(Arc::clone(&notes)), run);
-        let said = notes.said.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        (result, said)
+        let reports = notes.reports.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (result, reports)
     }
 }
 
@@ -192,7 +192,7 @@ fn siw_connection_life_is_traced() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn connection_failure_is_traced() {
-    let ((error, peer), said) = Notes::of(|| {
+    let ((error, peer), reports) = Notes::of(|| {
         let (connection, peer) = with_low_peer(None);
         bring(peer.io.qp(), QpState::IB_QPS_RESET);
         let sent = connection
@@ -201,14 +201,14 @@ fn connection_failure_is_traced() {
         (sent.expect_err("no peer should answer"), peer)
     });
     let last = [state(&format!("failed error={}", error.kind())), state("closed")];
-    assert_eq!(said.last_chunk(), Some(&last), "{said:?}");
+    assert_eq!(reports.last_chunk(), Some(&last), "{reports:?}");
     drop(peer);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn socket_life_is_traced() {
-    let ((addresses, peer), said) = Notes::of(|| {
+    let ((addresses, peer), reports) = Notes::of(|| {
         let [asks, answers] = [(); 2].map(|()| socket(roce(0)));
         let peer = found(&asks, &answers);
         asks.post_send_to(endpoint_datagrams::filled(&asks, b"hello"), &peer).expect("post");
@@ -218,7 +218,7 @@ fn socket_life_is_traced() {
     let local = addresses.map(|address| format!("span: local={address}"));
     let listening = state("listening");
     assert_eq!(
-        said,
+        reports,
         [
             "socket: id=some",
             &local[0],
@@ -244,7 +244,7 @@ fn socket_life_is_traced() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn device_removal_is_traced_once_per_object() {
     let own = Own::roce();
-    let ((deletion, client, ended), said) = Notes::of(|| {
+    let ((deletion, client, ended), reports) = Notes::of(|| {
         let listener = Listener::bind(own.address).expect("listen");
         // The client is created in another thread, which has no subscriber.
         let [client, server] = pair(own.address, &ConnectionConfig::default());
@@ -267,11 +267,11 @@ fn device_removal_is_traced_once_per_object() {
     });
     drop(client);
     deletion.finish();
-    let count = |what: &str| said.iter().filter(|said| *said == what).count();
+    let count = |what: &str| reports.iter().filter(|report| *report == what).count();
     let gone = count(&state("device removed"));
-    assert!((3 - ended..=3).contains(&gone), "{said:?}");
-    assert_eq!(count(&state("closed")), 2, "{said:?}");
-    assert!(count(&event("DEVICE_REMOVAL status=0")) >= gone, "{said:?}");
+    assert!((3 - ended..=3).contains(&gone), "{reports:?}");
+    assert_eq!(count(&state("closed")), 2, "{reports:?}");
+    assert!(count(&event("DEVICE_REMOVAL status=0")) >= gone, "{reports:?}");
     own.comes_back();
 }
 
@@ -281,10 +281,10 @@ fn failed_attempt_is_traced() {
     let listener = Listener::bind(roce(0)).expect("listen");
     let closed = listener.local_addr().expect("an IP address");
     drop(listener);
-    let (failed, said) = Notes::of(|| Connector::new().connect(closed).map(drop));
+    let (failed, reports) = Notes::of(|| Connector::new().connect(closed).map(drop));
     let error = failed.expect_err("no program should listen");
     let last = [event("REJECTED status=8"), state(&format!("failed error={error}"))];
-    assert_eq!(said.last_chunk(), Some(&last), "{said:?}");
+    assert_eq!(reports.last_chunk(), Some(&last), "{reports:?}");
 }
 
 #[test]
@@ -292,11 +292,11 @@ fn failed_attempt_is_traced() {
 fn attempt_failing_at_start_is_traced() {
     let nowhere = SocketAddr::from(([192, 0, 2, 1], 0));
     let connector = Connector::new().local_addr(nowhere);
-    let (failed, said) = Notes::of(|| connector.connect(roce(7471)).map(drop));
+    let (failed, reports) = Notes::of(|| connector.connect(roce(7471)).map(drop));
     let error = failed.expect_err("no device has the address");
     let peer = format!("span: peer={}", roce(7471));
     let failed = state(&format!("failed error={error}"));
-    assert_eq!(said, ["connection: id=some".to_owned(), peer, failed]);
+    assert_eq!(reports, ["connection: id=some".to_owned(), peer, failed]);
 }
 
 /// The id of an attempt already exists when its descriptors cannot be created.
@@ -309,12 +309,12 @@ fn attempt_without_descriptors_is_traced() {
         let limit = |limit| setrlimit(Resource::RLIMIT_NOFILE, limit, most).expect("set the limit");
         for more in 0.. {
             limit(used + more);
-            let (started, said) =
+            let (started, reports) =
                 Notes::of(|| Connector::new().start_connect(roce(7471)).map(drop));
             limit(most);
             let Err(error) = started else { break };
             assert_eq!(error.errno(), libc::EMFILE, "{error}");
-            if let Some(last) = said.last() {
+            if let Some(last) = reports.last() {
                 assert_eq!(*last, state(&format!("failed error={error}")));
                 attempts += 1;
             }
@@ -327,7 +327,7 @@ fn attempt_without_descriptors_is_traced() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_epoll_registration_is_traced() {
-    let (finished, said) = trace_of_request(roce(0), |incoming| {
+    let (finished, reports) = trace_of_request(roce(0), |incoming| {
         let connecting =
             incoming.start_accept(&ConnectionConfig::default(), &[], LONG).expect("accept");
         let _none = Sysctl::new("fs/epoll/max_user_watches", "0");
@@ -335,8 +335,8 @@ fn failed_epoll_registration_is_traced() {
     });
     let error = finished.expect_err("no more descriptors are waited for");
     assert_eq!(error.errno(), libc::ENOSPC, "{error}");
-    let said: Vec<_> = said.iter().map(String::as_str).collect();
-    let [accepting, established, failed] = said[..] else { panic!("{said:?}") };
+    let reports: Vec<_> = reports.iter().map(String::as_str).collect();
+    let [accepting, established, failed] = reports[..] else { panic!("{reports:?}") };
     assert_eq!(accepting, state("accepting"));
     assert_eq!(established, event("ESTABLISHED status=0"));
     assert_eq!(failed, state(&format!("failed error={error}")));
@@ -349,7 +349,7 @@ fn trace_of_request<T>(address: SocketAddr, with: impl FnOnce(Incoming) -> T) ->
     let server = listener.local_addr().expect("an IP address");
     thread::scope(|scope| {
         let client = scope.spawn(move || Connector::new().total_timeout(LONG).connect(server));
-        let ((outcome, peer), mut said) = Notes::of(|| {
+        let ((outcome, peer), mut reports) = Notes::of(|| {
             let incoming = listener.accept_timeout(LONG).expect("a request");
             let peer = incoming.peer_addr().expect("an IP address");
             (with(incoming), peer)
@@ -358,20 +358,20 @@ fn trace_of_request<T>(address: SocketAddr, with: impl FnOnce(Incoming) -> T) ->
         drop(client.join().expect("thread should not panic"));
         let peer = format!("span: peer={peer}");
         let first = [event("CONNECT_REQUEST status=0"), "connection: id=some".to_owned(), peer];
-        assert_eq!(said.drain(..3).collect::<Vec<_>>(), first);
-        (outcome, said)
+        assert_eq!(reports.drain(..3).collect::<Vec<_>>(), first);
+        (outcome, reports)
     })
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rejected_request_is_traced() {
-    let (rejected, said) =
+    let (rejected, reports) =
         trace_of_request(roce(0), |incoming| incoming.reject(RejectReason::CONSUMER_DEFINED, &[]));
     rejected.expect("reject");
-    assert_eq!(said, [state("rejected")]);
-    let ((), said) = trace_of_request(roce(0), drop);
-    assert_eq!(said, [state("rejected")]);
+    assert_eq!(reports, [state("rejected")]);
+    let ((), reports) = trace_of_request(roce(0), drop);
+    assert_eq!(reports, [state("rejected")]);
 }
 
 /// Each step of an accept that fails is reported.
@@ -383,28 +383,28 @@ fn failed_accept_is_traced() {
     for (config, private_data, timeout) in
         [(&config, 0, Duration::ZERO), (&none, 0, LONG), (&config, 252, LONG)]
     {
-        let (accepted, said) = trace_of_request(roce(0), |incoming| {
+        let (accepted, reports) = trace_of_request(roce(0), |incoming| {
             incoming.accept(config, &vec![0; private_data], timeout).map(drop)
         });
         let error = accepted.expect_err("the accept should be refused");
-        assert_eq!(said, [state(&format!("failed error={error}"))]);
+        assert_eq!(reports, [state(&format!("failed error={error}"))]);
     }
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn abandoned_attempt_is_traced() {
-    let ((), said) = trace_of_request(roce(0), |incoming| {
+    let ((), reports) = trace_of_request(roce(0), |incoming| {
         drop(incoming.start_accept(&ConnectionConfig::default(), &[], LONG).expect("accept"));
     });
-    assert_eq!(said, [state("accepting"), state("canceled")]);
+    assert_eq!(reports, [state("accepting"), state("canceled")]);
     // No machine has this address.
     let absent = SocketAddr::from(([10, 0, 0, 99], 7471));
     let connector = Connector::new().local_addr(roce(0));
-    let (started, said) = Notes::of(|| connector.start_connect(absent).map(drop));
+    let (started, reports) = Notes::of(|| connector.start_connect(absent).map(drop));
     started.expect("the attempt should begin");
     let peer = format!("span: peer={absent}");
     let rest = [state("resolving"), state("canceled")];
-    assert_eq!(said[..2], ["connection: id=some".to_owned(), peer]);
-    assert_eq!(said[2..], rest);
+    assert_eq!(reports[..2], ["connection: id=some".to_owned(), peer]);
+    assert_eq!(reports[2..], rest);
 }

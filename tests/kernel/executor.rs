@@ -1,5 +1,5 @@
 //! The executors that run the tests of tasks: Tokio with one thread and with two, and smol. The functions of this module
-//! do what a test needs on whichever of them it runs.
+//! work on each of them.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -21,8 +21,8 @@ pub(crate) fn tokios() -> [Runtime; 2] {
     })
 }
 
-/// Runs a test on each executor, in a task, which therefore may move between threads. Whatever the test does, nothing is
-/// left at `address` when it has ended.
+/// Runs a test on each executor, in a task, which may move between threads. Checks that no object is left at `address`
+/// afterwards.
 pub(crate) fn on_each_executor<F>(address: SocketAddr, test: impl Fn() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -35,7 +35,7 @@ where
     wait_until("all objects are destroyed", || objects_at(address) == before);
 }
 
-/// Runs a test on each Tokio runtime. Nothing is left at `address` when the runtime has ended.
+/// Runs a test on each Tokio runtime. Checks that no object is left at `address` when the runtime has ended.
 pub(crate) fn on_each_tokio<F>(address: SocketAddr, test: impl Fn() -> F)
 where
     F: Future<Output = ()> + Send + 'static,

@@ -150,7 +150,7 @@ fn early_data_establishes_connection() {
     let to = external(&server);
     go(&server, &to, &CONNECTED);
     let early = server.notify(ib_event_type::IB_EVENT_COMM_EST);
-    let error = early.expect_err("nothing is said yet");
+    let error = early.expect_err("no answer should have arrived");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     server.accept(&named(&to)).expect("accept");
     ours.expect_event(EventType::ConnectResponse).expect("an answer");
@@ -193,7 +193,7 @@ fn ece_is_negotiated() {
     assert_eq!(asked.client.remote_ece().expect("external"), answer);
 }
 
-/// The requested options: those of the emulated card's vendor, one of which the card lacks. [`AGREED`] has the rest.
+/// The requested options of the emulated card's vendor. The card lacks one of them. [`AGREED`] has the others.
 const WISHED: Ece = Ece { vendor_id: 0x15b3, options: 0x1000_0005 };
 const AGREED: Ece = Ece { options: 0x1000_0001, ..WISHED };
 
@@ -302,10 +302,10 @@ fn ece_is_refused_with_library_queue_pair() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn external_queue_pair_parameters_arrive() {
     let param = ConnParam { srq: true, retry_count: 200, rnr_retry_count: 200, ..shallow() };
-    let (asked, said) = Asked::new(&param, None);
-    assert_eq!((said.qp_num, said.srq), (asked.from.qp().number(), true));
+    let (asked, seen) = Asked::new(&param, None);
+    assert_eq!((seen.qp_num, seen.srq), (asked.from.qp().number(), true));
     // These fields have three bits.
-    assert_eq!((said.retry_count, said.rnr_retry_count), (7, 7));
+    assert_eq!((seen.retry_count, seen.rnr_retry_count), (7, 7));
     for (qp_num, part) in [(0, "no queue pair"), (0x100_0000, "0x1000000")] {
         let param = ConnParam { qp_num, ..shallow() };
         assert_invalid(&asked.server.accept(&param).expect_err("none"), &["accept", part]);

@@ -155,7 +155,7 @@ fn manual_sge_beyond_region_fails_in_device() {
         payload: Payload::Gather(&beyond),
         flags: SIGNALED,
     };
-    // SAFETY: of what the request names the device reads only what is in the region, which outlives the queue pair.
+    // SAFETY: the device reads only the part of the range that is in the region. The region outlives the queue pair.
     unsafe { client.io.qp().post_send(&request) }.expect("post a send");
     failed(client, 2, reported(WcStatus::IB_WC_LOC_PROT_ERR));
     sending.close();

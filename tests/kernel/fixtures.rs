@@ -220,8 +220,8 @@ pub(crate) fn assert_invalid(error: &Error, parts: &[&str]) {
 }
 
 /// Sends the id of this thread, which will wait next.
-pub(crate) fn announce(says: &Sender<Pid>) {
-    says.send(gettid()).expect("the test listens");
+pub(crate) fn announce(test: &Sender<Pid>) {
+    test.send(gettid()).expect("the test should receive");
 }
 
 /// Waits until a thread of this process sleeps.

@@ -13,7 +13,7 @@ use rdmacm_tests::wait_until;
 use crate::fixtures::{Ending, LONG, channel, id, ids, resolve, roce};
 
 /// Number of connections that an honest client makes.
-const SERIOUS: usize = 3;
+const HONEST_CONNECTIONS: usize = 3;
 const ROOM: u32 = 8;
 /// Time limit of a client.
 ///
@@ -83,7 +83,7 @@ fn connect_honestly(server: SocketAddr) {
     let next = |wanted| {
         channel.expect_event_timeout(wanted, CLIENT_TIMEOUT).expect("the event should arrive")
     };
-    for _ in 0..SERIOUS {
+    for _ in 0..HONEST_CONNECTIONS {
         let client = resolve(&channel, server);
         client.connect(&param(b"serious")).expect("ask");
         next(EventType::ConnectResponse);

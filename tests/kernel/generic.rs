@@ -456,7 +456,7 @@ fn drain_ends_despite_other_completions() {
         let _ending = Ending(&over);
         scope.spawn(|| {
             let _queue = node.qp.lock_send_queue().expect("send queue");
-            tx.send(()).expect("the test listens");
+            tx.send(()).expect("the test should receive");
             while !over.load(Ordering::SeqCst) {
                 thread::yield_now();
             }

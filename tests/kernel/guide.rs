@@ -164,8 +164,8 @@ mod errors {
                 .join()
                 .expect("thread should not panic")
                 .expect_err("the request should be rejected");
-            let said = refusal(&refused).expect("a rejection");
-            assert!(said.starts_with(b"not you"), "{said:?}");
+            let reason = refusal(&refused).expect("a rejection");
+            assert!(reason.starts_with(b"not you"), "{reason:?}");
         });
     }
 }

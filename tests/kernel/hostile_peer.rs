@@ -234,14 +234,14 @@ fn hostile_tcp_clients_leave_siw_listener_usable() {
         let mut stream = by_tcp(server);
         let private_data = bytes(&mut rng);
         let request = mpa_request(&private_data);
-        let mut say = |bytes: &[u8]| stream.write_all(bytes).expect("say it");
+        let mut send = |bytes: &[u8]| stream.write_all(bytes).expect("send the bytes");
         match rng.roll(5) {
-            0 => say(&bytes(&mut rng).repeat(20)),
-            1 => say(&request[..rng.roll(request.len())]),
+            0 => send(&bytes(&mut rng).repeat(20)),
+            1 => send(&request[..rng.roll(request.len())]),
             // The request declares more private data than the maximum.
-            2 => say(&[&request[..18], &[0xff; 600]].concat()),
+            2 => send(&[&request[..18], &[0xff; 600]].concat()),
             what => {
-                say(&request);
+                send(&request);
                 let incoming = listener.accept_timeout(LONG).expect("a request");
                 assert_eq!(incoming.private_data(), private_data, "round {round}");
                 if what == 3 {
@@ -251,7 +251,7 @@ fn hostile_tcp_clients_leave_siw_listener_usable() {
                     assert!(!matches!(received, Ok(Some(_))), "round {round}: {received:?}");
                 } else {
                     let connection = incoming.accept(&config(), b"", LONG).expect("accept");
-                    say(&bytes(&mut rng).repeat(20));
+                    send(&bytes(&mut rng).repeat(20));
                     drop(stream);
                     let received = connection.recv_timeout(LONG);
                     assert!(!matches!(received, Ok(Some(_))), "round {round}: {received:?}");
@@ -268,7 +268,7 @@ fn hostile_tcp_clients_leave_siw_listener_usable() {
     serves_another(&listener);
     assert!(accepted > 0 && silent.len() > 3, "{accepted} accepted, {} silent", silent.len());
     drop((listener, silent));
-    wait_until("the kernel has nothing left of it", || objects_at(siw(0)) == before);
+    wait_until("the kernel has released all objects", || objects_at(siw(0)) == before);
 }
 
 /// siw may leave a message unread if the peer connects and sends at once.
@@ -293,7 +293,7 @@ fn message_stays_unread(listener: &Listener) -> bool {
     stream.set_read_timeout(Some(LONG)).expect("set a limit");
     stream.write_all(&mpa_request(b"")).expect("ask");
     let incoming = listener.accept_timeout(LONG).expect("a request");
-    stream.write_all(&[0xff; 100]).expect("say more");
+    stream.write_all(&[0xff; 100]).expect("send more bytes");
     wait_until("siw has unread bytes", has_unread_bytes);
     let connection = incoming.accept(&config(), b"", LONG).expect("accept");
     stream.read_exact(&mut [0; HEADER]).expect("the answer");
@@ -303,7 +303,7 @@ fn message_stays_unread(listener: &Listener) -> bool {
     }
     let error = nothing.expect_err("nothing has been read");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
-    stream.write_all(&[0xff]).expect("say more");
+    stream.write_all(&[0xff]).expect("send more bytes");
     let end = connection.recv_timeout(LONG).expect("an end in good order");
     assert!(end.is_none(), "{end:?} was no message");
     wait_until("siw has no unread bytes", || !has_unread_bytes());

@@ -52,17 +52,17 @@ pub(crate) struct Io {
 }
 
 impl Io {
-    /// Gives `id`, which has a device, a queue pair.
+    /// Creates a queue pair of `id`, which must have a device.
     pub(crate) fn new(id: &CmId, shape: Shape) -> Self {
         Self::try_new(id, shape).expect("queue pair")
     }
 
-    /// Gives `id` a queue pair, unless its connection has ended.
+    /// Creates a queue pair of `id`, unless its connection has ended.
     pub(crate) fn try_new(id: &CmId, shape: Shape) -> Result<Self> {
         Self::try_with(id, shape, |pd, init| id.create_qp(pd, init))
     }
 
-    /// Makes all that moves data on the device of `id`, with a queue pair that `make` makes.
+    /// Creates the objects for moving data on the device of `id`, with a queue pair that `make` creates.
     pub(crate) fn with(
         id: &CmId,
         shape: Shape,
@@ -164,16 +164,16 @@ impl Io {
         self.with_send(wr_id, operation, parts, flags, post)
     }
 
-    /// Posts a send of scatter/gather entries that are as long as `lengths`, which is more than there is.
+    /// Posts a send of scatter/gather entries with these lengths, which exceed the memory.
     pub(crate) fn post_too_much(&self, wr_id: u64, lengths: &[u32]) -> Result<()> {
         let sges = self.too_much(lengths);
         let (operation, flags) = (SendOperation::Send, SendFlags::SIGNALED);
         let payload = Payload::Gather(&sges);
-        // SAFETY: as in `receive_into`; what is not registered the device refuses.
+        // SAFETY: as in `receive_into`; the device refuses memory that is not registered.
         unsafe { self.qp.post_send(&SendRequest { wr_id, operation, payload, flags }) }
     }
 
-    /// Posts a receive into such entries.
+    /// Posts a receive into scatter/gather entries with these lengths, which exceed the memory.
     pub(crate) fn receive_too_much(&self, wr_id: u64, lengths: &[u32]) -> Result<()> {
         // SAFETY: as above.
         unsafe { self.qp.post_recv(&ReceiveRequest { wr_id, scatter: &self.too_much(lengths) }) }
@@ -254,7 +254,7 @@ impl Io {
         parts.iter().map(sge).collect()
     }
 
-    /// Sleeps for the next completion, and returns it.
+    /// Waits for the next completion, and returns it.
     pub(crate) fn next(&self) -> Completion {
         let mut completion = [Completion::default()];
         let came = self.cq.wait_timeout(&mut completion, LONG).expect("wait for a completion");
@@ -271,7 +271,7 @@ impl Io {
         completion
     }
 
-    /// Returns a completion that is already there.
+    /// Polls once. Returns a completion, if there is one.
     pub(crate) fn polled(&self) -> Option<Completion> {
         let mut completion = [Completion::default()];
         match self.cq.poll(&mut completion).expect("poll") {

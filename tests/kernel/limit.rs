@@ -10,7 +10,7 @@ use rdmacm::{Error, Result};
 use crate::child::{become_ordinary_user, in_child};
 use crate::fixtures::{objects, roce};
 
-/// Raises the limit of `resource`, of which the process has `used` this amount, by `step` until `make` succeeds.
+/// Raises the limit of `resource` by `step` until `make` succeeds. The process uses `used` of the resource.
 ///
 /// Each failure before must satisfy `is_right`, and leave no object.
 fn raise<T>(

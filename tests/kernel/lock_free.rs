@@ -65,7 +65,7 @@ fn is_locked(byte: impl Fn(usize) -> u8) -> bool {
 
 /// Inspects the next instruction. Makes the processor trap after it while the thread is watched.
 extern "C" fn trapped(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel hands the handler a context, which is its own until it returns.
+    // SAFETY: the kernel passes a context to the handler, and only the handler uses it until it returns.
     let registers = unsafe { &mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs };
     if !IS_WATCHED.load(Ordering::Relaxed) {
         registers[REG_EFL as usize] &= !TRAP;
@@ -75,7 +75,7 @@ extern "C" fn trapped(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     let address = usize::try_from(registers[REG_RIP as usize]).unwrap_or_default();
     let byte = |at: usize| {
         let place = std::ptr::with_exposed_provenance::<u8>(address + at);
-        // SAFETY: as many bytes are asked for as the instruction has, and the processor has come to it.
+        // SAFETY: the byte belongs to an instruction that the processor is about to execute.
         unsafe { place.read_volatile() }
     };
     EXECUTED.fetch_add(1, Ordering::Relaxed);

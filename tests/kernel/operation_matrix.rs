@@ -3,7 +3,7 @@
 //! The messages have every length, one to the maximum number of scatter/gather entries, and inline data or not. Queues
 //! are filled to the last place, with only some requests signaled.
 //!
-//! The whole memories of both sides are compared with the expected bytes, and so also the bytes around every buffer.
+//! The test compares the complete memory of both sides with the expected bytes, and thus also the bytes around buffers.
 
 use std::iter;
 use std::ops::Range;
@@ -197,7 +197,7 @@ impl Key {
     }
 }
 
-/// Two connected sides, of which one posts.
+/// Two connected sides. One of them posts.
 struct Link<'a> {
     transport: Transport,
     from: &'a mut Io,

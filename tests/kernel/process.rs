@@ -136,7 +136,7 @@ fn forked_child_skips_locks_of_waiting_parent() {
     connection.close();
 }
 
-/// At most times, a thread of the parent holds a lock for which a call of the child would wait.
+/// Most of the time, a thread of the parent holds a lock for which a call of the child would wait.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn forked_child_skips_locks_of_busy_parent() {
@@ -275,7 +275,7 @@ fn forked_child_cannot_change_blocking_mode() {
     let (wait, end) = mpsc::channel();
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            wait.send(()).expect("the test listens");
+            wait.send(()).expect("the test should receive");
             channel.get_event().expect("the call should wait for an event").token()
         });
         end.recv().expect("the reader starts");

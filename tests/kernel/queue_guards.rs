@@ -28,10 +28,10 @@ fn shape(requests: u32) -> Shape {
 }
 
 #[track_caller]
-fn would_deadlock<T>(result: rdmacm::Result<T>, says: &str) {
+fn would_deadlock<T>(result: rdmacm::Result<T>, text: &str) {
     let Err(error) = result else { panic!("the call should fail") };
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
-    assert!(error.to_string().contains(says), "{error}");
+    assert!(error.to_string().contains(text), "{error}");
 }
 
 fn list_arrives_in_order(connection: &Connection) {
@@ -306,7 +306,7 @@ fn other_threads_get_queues_in_turn() {
         scope.spawn(move || {
             let mut sends = client.io.qp().lock_send_queue().expect("send queue");
             let mut poller = client.io.cq().lock_poller().expect("poller");
-            started.send(()).expect("the test listens");
+            started.send(()).expect("the test should receive");
             while !over.load(Ordering::Relaxed) {
                 sends.ring_doorbell().expect("nothing to ring for");
                 poller.poll(&mut []).expect("poll");

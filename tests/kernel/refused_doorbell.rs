@@ -102,7 +102,7 @@ fn send_stays_queued_after_refusal_on_siw() {
     send_stays_queued_after_refusal(siw(0));
 }
 
-/// On siw the library asks the kernel for the connection before it stores the first send.
+/// On siw the library queries the kernel for the connection before it stores the first send.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn refused_send_is_returned_on_siw() {

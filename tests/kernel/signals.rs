@@ -33,7 +33,7 @@ fn announce(tx: &Sender<Thread>) {
 }
 
 /// Sends signals to a waiting thread. Each one is sent after the thread has handled the one before and waits again.
-fn hail((number, thread): Thread) {
+fn interrupt_repeatedly((number, thread): Thread) {
     let is_pending = || {
         let status = fs::read_to_string(format!("/proc/self/task/{number}/status"));
         !status.expect("the thread should exist").contains("SigPnd:\t0000000000000000")
@@ -59,7 +59,7 @@ fn signals_end_no_endpoint_call() {
             connection.post_send(filled(connection, b"without receive")).expect("post");
             let (tx, rx) = mpsc::channel();
             let waiter = scope.spawn(move || call(connection, &mut || announce(&tx)));
-            hail(rx.recv().expect("the thread begins"));
+            interrupt_repeatedly(rx.recv().expect("the thread begins"));
             assert!(!waiter.is_finished(), "{name}");
             waiters.push(waiter);
         }
@@ -98,7 +98,7 @@ fn signals_end_no_datagram_call() {
                 announce(&tx);
                 call().expect_err("the socket ends")
             });
-            hail(rx.recv().expect("the thread begins"));
+            interrupt_repeatedly(rx.recv().expect("the thread begins"));
             assert!(!waiter.is_finished(), "{name}");
             waiter
         });
@@ -124,14 +124,14 @@ fn signals_end_neither_accept_nor_connect() {
             announce(&tx);
             listener.accept_timeout(LONG).expect("a request")
         });
-        hail(rx.recv().expect("the thread begins"));
+        interrupt_repeatedly(rx.recv().expect("the thread begins"));
         let connects = scope.spawn(move || {
             announce(&also_says);
             Connector::new().total_timeout(LONG).connect(server).expect("connect")
         });
         let client = rx.recv().expect("the thread begins");
         let incoming = listens.join().expect("thread should not panic");
-        hail(client);
+        interrupt_repeatedly(client);
         let accepted = incoming.accept(&ConnectionConfig::default(), &[], LONG).expect("accept");
         drop((connects.join().expect("thread should not panic"), accepted));
     });
@@ -190,7 +190,7 @@ fn siw_signals_do_not_end_connect() {
         });
         let thread = rx.recv().expect("the thread begins");
         silent.wait_for_request();
-        hail(thread);
+        interrupt_repeatedly(thread);
         assert!(!connects.is_finished(), "no server has answered yet");
         drop(silent);
         let error = connects.join().expect("thread should not panic");
@@ -236,7 +236,7 @@ fn signals_end_no_destroy() {
             announce(&tx);
             id.destroy().expect("destroy");
         });
-        hail(rx.recv().expect("the thread begins"));
+        interrupt_repeatedly(rx.recv().expect("the thread begins"));
         assert!(!destroys.is_finished(), "this thread has an event of it");
         drop(event);
         destroys.join().expect("thread should not panic");

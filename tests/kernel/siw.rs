@@ -1,8 +1,8 @@
 //! Software iWARP and its differences from software RoCE.
 //!
-//! The side that connected sends first, as iWARP demands. There is no "receiver not ready": a send needs a receive, or
-//! ends the connection. And a write that completed has been sent, but has certainly arrived only with the message
-//! behind it.
+//! The side that connected sends first, as iWARP demands. There is no "receiver not ready": a send without a
+//! receive ends the connection. A completed write has been sent. It has certainly arrived only when a later message has
+//! arrived.
 
 use std::iter;
 use std::net::TcpListener;
@@ -449,8 +449,8 @@ fn private_data_keeps_its_length() {
         let error = ours.expect_event(EventType::Established).expect_err("rejected");
         assert_eq!(rejected(&error), (-libc::ECONNRESET, answered));
         assert_eq!(error.errno(), libc::ECONNREFUSED);
-        let said = "rejected by the peer: Connection reset by peer (ECONNRESET)";
-        assert!(error.to_string().ends_with(said), "{error}");
+        let expected = "rejected by the peer: Connection reset by peer (ECONNRESET)";
+        assert!(error.to_string().ends_with(expected), "{error}");
         drop(client);
     }
     let (ours, theirs) = (channel(), channel());
@@ -487,8 +487,8 @@ fn connect_without_listener_is_rejected() {
     let error = client.id.connect(&ConnParam::default()).expect_err("no program should listen");
     assert_eq!(error.errno(), libc::ECONNREFUSED, "{error}");
     let id = client.id.token();
-    let said = format!("cannot connect id {id} to 10.0.0.2:7199: Connection refused");
-    assert!(error.to_string().starts_with(&said), "{error}");
+    let expected = format!("cannot connect id {id} to 10.0.0.2:7199: Connection refused");
+    assert!(error.to_string().starts_with(&expected), "{error}");
 }
 
 #[test]

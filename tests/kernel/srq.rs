@@ -387,7 +387,7 @@ fn id_creates_and_owns_queue(address: SocketAddr) {
     let attributes = SharedReceiveQueueAttributes::default();
     let error = id(&ours).create_srq(None, attributes).expect_err("no device");
     assert_invalid(&error, &["not bound to a device"]);
-    let says = address.ip() == roce(0).ip();
+    let sent = address.ip() == roce(0).ip();
     for with in [true, false] {
         let client = resolve(&ours, address);
         let made = with.then(|| client.create_srq(None, attributes).expect("shared receive queue"));
@@ -407,7 +407,7 @@ fn id_creates_and_owns_queue(address: SocketAddr) {
         let lie = ConnParam { srq: !with, ..ConnParam::default() };
         client.connect(&lie).expect("connect");
         let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
-        assert_eq!(event.connection().expect("parameters").srq, with && says);
+        assert_eq!(event.connection().expect("parameters").srq, with && sent);
         let server = event.take_request().expect("an id");
         let pd = server.default_pd().expect("a device");
         let given = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
@@ -416,7 +416,7 @@ fn id_creates_and_owns_queue(address: SocketAddr) {
         assert_eq!(peer.srq(), with.then_some(&given));
         server.accept(&lie).expect("accept");
         let event = ours.expect_event(EventType::Established).expect("connected");
-        assert_eq!(event.connection().expect("parameters").srq, with && says);
+        assert_eq!(event.connection().expect("parameters").srq, with && sent);
         theirs.expect_event(EventType::Established).expect("connected");
         if let Some(srq) = made {
             client.destroy_srq();

@@ -23,14 +23,14 @@ fn time() -> Duration {
 }
 
 /// State shared by the threads.
-struct Playground {
+struct SharedState {
     channels: [EventChannel; 3],
     ids: Mutex<Vec<Arc<CmId>>>,
     listener: CmId,
     server: SocketAddr,
 }
 
-impl Playground {
+impl SharedState {
     fn new() -> Self {
         let channels = [(); 3].map(|()| channel());
         let (listener, server) = listen(&channels[0], roce(0));
@@ -132,15 +132,15 @@ fn migrated(id: &CmId, channel: &EventChannel) {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn two_threads_survive_random_operations() {
     let before = (objects(), open_descriptors());
-    let playground = Playground::new();
+    let shared = SharedState::new();
     let end = Instant::now() + time();
     let steps: usize = thread::scope(|scope| {
         let play = |seed| {
-            let playground = &playground;
+            let shared = &shared;
             scope.spawn(move || {
                 let (mut rng, mut held, mut steps) = (Rng(seed), Vec::new(), 0);
                 while Instant::now() < end {
-                    playground.step(&mut rng, &mut held);
+                    shared.step(&mut rng, &mut held);
                     steps += 1;
                 }
                 steps
@@ -150,7 +150,7 @@ fn two_threads_survive_random_operations() {
         players.map(|player| player.join().expect("player should not panic")).into_iter().sum()
     });
     assert!(steps > 1000, "only {steps} steps");
-    drop(playground);
+    drop(shared);
     assert_eq!((objects(), open_descriptors()), before);
 }
 

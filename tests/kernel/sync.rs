@@ -93,9 +93,9 @@ fn whole_life(address: SocketAddr) {
             server.io.receive(1, 0..8).expect("post a receive");
             server.id.accept(&with_data(b"server")).expect("accept");
             assert_eq!(last(&server.id), EventType::Established);
-            tx.send("accepted").expect("the client should listen");
+            tx.send("accepted").expect("the client should receive");
             server.io.done(1);
-            tx.send("arrived").expect("the client should listen");
+            tx.send("arrived").expect("the client should receive");
             // If a receiver ends the connection at once, rxe may never acknowledge its last message.
             completed.recv().expect("the send should complete");
             server.id.disconnect().expect("disconnect");
@@ -233,7 +233,7 @@ fn unconfirmed_accept_is_error() {
     });
     assert_eq!(last(&server.id), EventType::Rejected);
     let state = server.io.qp().query().expect("query").qp_state;
-    assert_eq!(state, QpState::IB_QPS_ERR, "what is posted comes back");
+    assert_eq!(state, QpState::IB_QPS_ERR, "posted requests should be flushed");
     server.id.destroy().expect("destroy");
     listener.destroy().expect("destroy");
 }
@@ -292,7 +292,7 @@ fn signals_interrupt_without_losing_events() {
         let (tx, rx) = mpsc::channel();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                tx.send(pthread_self()).expect("the test listens");
+                tx.send(pthread_self()).expect("the test should receive");
                 match deadline {
                     None => client.id.connect(&ConnParam::default()),
                     Some(_) => client.id.wait_pending(),

@@ -187,7 +187,7 @@ fn overflow_is_reported_on_kt0() {
     assert_eq!(event.token(), Some(node.cq.token()));
     drop(event);
     let well: Vec<_> = node.completed().iter().map(|(wr_id, _)| *wr_id).collect();
-    assert_eq!(well, [0, 10], "what there was room for");
+    assert_eq!(well, [0, 10], "completions that fit into the queue");
     node.send([12]).expect("post a send");
     assert_eq!(node.completed().len(), 2);
 }

@@ -89,7 +89,7 @@ fn target_lives_until_last_process_closes() {
                 assert_eq!(target.number(), number);
                 assert_eq!(target.query().expect("query").qp_state, QpState::IB_QPS_INIT);
                 go(&target, &[QpState::IB_QPS_RTR]);
-                theirs.write_all(&[1]).expect("say that it is registered");
+                theirs.write_all(&[1]).expect("report the registration");
                 theirs.read_exact(&mut [0]).expect("wait");
                 // The process that created the target has closed it.
                 assert_eq!(target.query().expect("query").qp_state, QpState::IB_QPS_RTR);
@@ -97,7 +97,7 @@ fn target_lives_until_last_process_closes() {
                 let (srq, cq) = queue(&domain, 0);
                 receive_shared(&srq, 5).expect("post a receive");
                 let reached = srq.number().expect("the queue should be in a domain").to_ne_bytes();
-                theirs.write_all(&reached).expect("say where messages go");
+                theirs.write_all(&reached).expect("report the destination");
                 theirs.read_exact(&mut [0]).expect("wait");
                 let done = completed(&cq);
                 assert_eq!((done[0].wr_id(), done[0].qp_num()), (5, number));

@@ -233,7 +233,7 @@ fn processes_share_target() {
                 let _target = XrcTarget::open(&domain, target).expect("open the target");
                 let shared = Shared::in_domain(&domain, 8);
                 shared.receive(5, 0..64).expect("post a receive");
-                theirs.write_all(&number(&shared).to_ne_bytes()).expect("tell the number");
+                theirs.write_all(&number(&shared).to_ne_bytes()).expect("send the number");
                 let completion = shared.done();
                 assert_eq!((completion.wr_id(), completion.qp_num()), (5, target));
             });

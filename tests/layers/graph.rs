@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::imports::{Imports, Path, Use, imports};
 
-/// The source files of a crate, and which of them import which.
+/// The source files of a crate, and the imports between them.
 #[derive(Debug)]
 pub(crate) struct Graph {
     /// The file of the root: `lib.rs` or `main.rs`.

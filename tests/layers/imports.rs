@@ -1,4 +1,4 @@
-//! Reads which modules a source file declares and which paths its code names.
+//! Reads the modules that a source file declares, and the paths that its code names.
 //!
 //! Documentation, attributes and items that only tests or rustdoc compile are left out.
 

@@ -63,7 +63,7 @@ const IMPURE_NAMES: &[&str] = &[
 /// Modules of the library that the core of an endpoint does not import.
 const IMPURE_MODULES: &[&str] = &["sys", "lock", "sync", "cm"];
 
-/// Returns what the code of a file uses although the core of an endpoint must not.
+/// Returns the names and modules in the code of a file that the core of an endpoint must not use.
 fn impurities(text: &str) -> BTreeSet<String> {
     let found = imports(text);
     let paths = found.uses.iter().map(|used| &used.path).chain(&found.paths);

@@ -55,7 +55,7 @@ pub(crate) fn connections_over_ipv6(server: Program, client: Program) {
     connect(server, client, roce_ip_v6(), &["-c", "5"]);
 }
 
-/// Runs the two programs with the same options, and looks at every line that they print.
+/// Runs the two programs with the same options, and checks every line that they print.
 fn connect(server: Program, client: Program, address: &str, options: &[&str]) {
     let port = port();
     let with = |side: &str| {
@@ -162,7 +162,7 @@ fn silent_cmatose_server_is_tolerated() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_silent_cmatose_server_is_tolerated() {
-    // There the receives come back before the event.
+    // On siw the receives are flushed before the event arrives.
     silent_server_is_tolerated(SIW, "");
 }
 

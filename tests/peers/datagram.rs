@@ -1,4 +1,4 @@
-//! `udaddy` and `mckey`: ours against rdma-core's. What they print is the same to the letter.
+//! `udaddy` and `mckey`: ours against rdma-core's. Their output is identical.
 
 use std::process::Command;
 
@@ -72,9 +72,9 @@ fn udaddies(server: Program, client: Program) {
     }
 }
 
-/// Takes some seconds.
+/// Runs a receiver and a sender of a multicast group, which takes some seconds.
 ///
-/// Both programs wait for three after joining, since switches do not report when they are ready.
+/// Both programs wait for three seconds after joining, because switches do not report when they are ready.
 fn mckeys(receiver: Program, sender: Program) {
     let what = format!("{sender:?} to {receiver:?}");
     let options = format!("-m 239.1.1.1 -b {} -C 5 -S 500", roce_ip());
@@ -101,7 +101,7 @@ fn c_and_own_programs_fail_alike() {
         (format!("udaddy -s {v4}"), "no program listens on the port"),
         (format!("udaddy -s {v4} -S 5000"), "5000 bytes"),
         ("udaddy -f ip -s no.such.host".into(), "EAI_NONAME"),
-        // On RoCE a GID leads nowhere.
+        // On RoCE the kernel resolves no GID to a device.
         ("udaddy -f gid -s fe80::1".into(), "ENODEV"),
         ("ucmatose -f gid -s fe80::1".into(), "cannot resolve the route"),
         (format!("ucmatose -f gid -s ::ffff:{v4} -P ib"), "cannot resolve the route"),

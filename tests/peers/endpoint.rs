@@ -49,7 +49,7 @@ fn client_reaches_c_server(address: &str) {
     printed(server, &["rdma_server: start", "rdma_server: end 0"]);
 }
 
-/// Starts a client by `start`, and returns it, its connection, and the first message of that.
+/// Starts a client with `start`. Returns the client, its connection, and the first message of the connection.
 pub(crate) fn first_message(
     listener: &Listener,
     config: &ConnectionConfig,
@@ -132,7 +132,7 @@ fn echoes(server: &[&str], address: &str) {
         assert_eq!(client.stdout, [text]);
     };
     check(client("alone"), "alone");
-    // A signal that ends a wait of the server's does not end the server.
+    // A signal that interrupts a wait of the server does not end the server.
     stop_for_a_moment(&server);
     let both = ["one of two", "the other"].map(|text| (client(text), text));
     both.into_iter().for_each(|(client, text)| check(client, text));

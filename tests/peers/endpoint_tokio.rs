@@ -44,7 +44,7 @@ async fn send_bytes(connection: &Connection, bytes: &[u8]) {
     connection.post_bytes(bytes).await.expect("post");
 }
 
-/// Starts a client by `start`, and returns it, its connection, and the first message of that.
+/// Starts a client with `start`. Returns the client, its connection, and the first message of the connection.
 async fn first_message(
     listener: &Listener,
     config: &ConnectionConfig,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rdmacm_tests::roce::roce_name;
 use rdmacm_tests::{Process, promised, promised_device, skip};
 
-/// Some hundred runs of two programs, of which strace watches one.
+/// The time for some hundred runs of two programs. strace traces one of them.
 const LIMIT: Duration = Duration::from_secs(400);
 
 /// Fails each command, mapping or wait on a device node once, and kills the program at each fourth.
@@ -25,7 +25,7 @@ fn programs_survive_each_failed_device_call() {
     let ended = Process::start(&mut driver, LIMIT).finish();
     let table = ended.stdout.join("\n");
     assert!(ended.status.success(), "{table}\n{}", ended.stderr);
-    // A walk that visits nothing would survive.
+    // A run in which no call fails would succeed, too.
     let kinds = ended.stdout.iter().filter(|line| line.starts_with("rping")).count();
     let tried = |line: &String| line.split(' ').next()?.parse::<u32>().ok();
     assert!(kinds == 4 && ended.stdout.last().and_then(tried) > Some(60), "{table}");

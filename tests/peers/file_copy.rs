@@ -1,4 +1,4 @@
-//! The example that copies a file: what arrives is what was sent, and both sides say what went wrong.
+//! The example that copies a file: the copy has the bytes of the file, and both sides report failures.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::SIW;
 use crate::examples::example;
 use crate::rping::{listening, port};
 
-/// A directory of its own, which goes with it.
+/// A directory for one test. Dropping this value removes the directory.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -53,7 +53,7 @@ fn files_arrive(address: &str) {
     let directory = Directory::new();
     let [file, copy] = ["file", "copy"].map(|name| directory.file(name));
     for length in [0, 1, 65_536, 2_000_001] {
-        // No piece, nor window, is like another one.
+        // No two pieces have the same bytes, and no two windows.
         let bytes: Vec<u8> = (0_u32..).flat_map(u32::to_ne_bytes).take(length).collect();
         fs::write(&file, &bytes).expect("write the file");
         let [sender, receiver] = start(address, &file, &copy).map(Process::finish);
@@ -78,7 +78,7 @@ fn siw_files_of_all_sizes_arrive() {
     files_arrive(SIW);
 }
 
-/// Kills one of the two programs in the middle of a file that would take long; the other reports it.
+/// Kills one of the two programs in the middle of a large file. The other program reports this.
 fn program_death_is_reported(address: &str) {
     for victim in 0..2 {
         let directory = Directory::new();

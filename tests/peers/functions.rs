@@ -1,10 +1,10 @@
-//! The guide's tables of C functions, beside what the C libraries have.
+//! The guide's tables of C functions, compared with the functions of the C libraries.
 
 use std::env;
 use std::fs;
 use std::process::Command;
 
-/// Returns the functions that `library` has for programs: `... rdma_connect@@RDMACM_1.0`.
+/// Returns the functions that `library` exports: `... rdma_connect@@RDMACM_1.0`.
 fn exported(library: &str, version: &str) -> Vec<String> {
     let debian = format!("/usr/lib/{}-linux-gnu", env::consts::ARCH);
     let folders = [debian.as_str(), "/usr/lib64", "/usr/lib"];
@@ -23,7 +23,7 @@ fn exported(library: &str, version: &str) -> Vec<String> {
 /// Returns the functions that `infiniband/verbs.h` has or declares: `... ibv_poll_cq(...`.
 fn declared() -> Vec<String> {
     let header = fs::read_to_string("/usr/include/infiniband/verbs.h");
-    let header = header.expect("what C programs are compiled with is there");
+    let header = header.expect("the headers of rdma-core should be installed");
     let names = header.match_indices("ibv_").filter_map(|(at, _)| {
         let begins = header[..at].chars().next_back().is_some_and(|c| !is_identifier(c));
         let (name, _) = header[at..].split_once(|c| !is_identifier(c))?;

@@ -1,4 +1,4 @@
-//! The example that keeps keys and values: what is read is what was written, whole and by whomever.
+//! The example that keeps keys and values: clients read complete values, also those of other clients.
 
 use std::fs;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn writes_are_read_by_others(address: &str) {
     assert_printed(client(&address, &["a=1", "b=two words", "a", "empty=", "a=="]), &["1"]);
     let many: Vec<[String; 2]> =
         (0..40).map(|number| [format!("key {number}"), format!("value {number}")]).collect();
-    // Several write at once, into one another's places too, and read what the first has written.
+    // Several clients write at the same time, also to each other's places, and read a value of the first client.
     let writers: Vec<_> = many
         .chunks(10)
         .map(|some| {
@@ -79,7 +79,7 @@ fn siw_clients_read_writes_of_others() {
     writes_are_read_by_others(SIW);
 }
 
-/// A client that reads while others write gets one value or another.
+/// A client that reads while another one writes gets a complete value.
 fn values_are_whole(address: &str) {
     let (_server, address) = server(address);
     let values = ["a", "b", "c"].map(|letter| letter.repeat(200));
@@ -142,7 +142,7 @@ fn torn_entry_is_read_again() {
     let connection = incoming.accept(&ConnectionConfig::default(), &[], LONG).expect("accept");
     let [old, new] = ["old", "new"].map(|value| entry("key", &value.repeat(80)));
     let torn = [&new[..128], &old[128..]].concat();
-    // Wherever the client looks first.
+    // Each place has the entry, because the client may begin at any place.
     let mut table = DmaMemory::new(1024 * 256).expect("memory");
     table.write(0, &torn.repeat(1024)).expect("as long");
     let export = connection.export(&table, .., RemoteAccess::READ).expect("export");

@@ -1,5 +1,6 @@
-//! Our programs against rdma-core's, each body of a test with every pair of them: run by
-//! `cargo xtask test` in the test bed.
+//! Tests of our programs against those of rdma-core, in every combination.
+//!
+//! `cargo xtask test` runs them in the test bed.
 
 mod bytes;
 mod card;
@@ -214,8 +215,10 @@ fn server_death_ends_client(server: Program, client: Program, address: &str) {
     }
 }
 
-/// Our server ends by itself when its client is killed. On Linux 6.1 rdma-core's may wait forever,
-/// for the flush of a receive that it posts when its queue pair is in ERR already.
+/// Our server ends by itself when its client is killed.
+///
+/// On Linux 6.1, rdma-core's server may post a receive when its queue pair is already in ERR, and wait forever for the
+/// flush of this receive.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn killed_client_ends_server() {
@@ -251,8 +254,8 @@ fn ping_without_listener_fails() {
     assert_eq!(client.stdout, [""; 0]);
 }
 
-/// With `-d` a line begins with the time in seconds, to the microsecond, and an id; an event's ends
-/// with its name.
+/// With `-d`, a line begins with the time in seconds, to the microsecond, and an id. The line of an event ends with the
+/// name of the event.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn debug_output_shows_time_of_each_event() {

@@ -1,4 +1,4 @@
-//! `rdmatools lat` and `rdmatools bw`: what they print, not how fast it is.
+//! The output of `rdmatools lat` and `rdmatools bw`. Their speed is not tested.
 
 use std::env;
 use std::fs;
@@ -53,7 +53,7 @@ fn measure(address: &str, device: &str) {
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
     assert_eq!(svg.matches("<circle").count() + svg.matches("class=\"m\"").count(), 4, "{svg}");
     fs::remove_file(picture).expect("remove");
-    // The chart alone, on standard output.
+    // With `-`, only the chart is printed, on standard output.
     let chart = run("lat", address, "-n 5 -s 64 -o send --plot -").join("\n");
     assert!(chart.starts_with("<svg ") && chart.ends_with("</svg>"), "{chart}");
 }

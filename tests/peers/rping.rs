@@ -1,4 +1,4 @@
-//! The programs, how they are started, and what the two `rping`s must print.
+//! Starts the programs under test, and has the lines that the two `rping`s must print.
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use rdmacm::device::{self, ResourceCounts};
 use rdmacm_tests::roce::roce_name;
 use rdmacm_tests::{Process, promised, promised_device, wait_until};
 
-/// Long enough for a thousand pings on a loaded machine.
+/// A time limit that suffices for a thousand pings on a loaded machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// The time limit of the C compiler in a guest on a loaded machine.
@@ -23,7 +23,7 @@ pub(crate) const COMPILER_LIMIT: Duration = Duration::from_secs(400);
 pub(crate) enum Program {
     /// The applets of rdmatools.
     Ours,
-    /// rdma-core's.
+    /// The programs of rdma-core.
     C,
 }
 
@@ -148,9 +148,9 @@ pub(crate) fn connect(
 /// Returns the line that a program prints for ping `number` of `size` bytes.
 pub(crate) fn expected(heading: &str, number: usize, size: usize) -> String {
     let text = format!("{heading}: rdma-ping-{number}: ");
-    // The size counts from the text on, and its zero byte at the end.
+    // The size counts the bytes after the heading and its colon, with a zero byte at the end, which is not printed.
     let length = heading.len() + 2 + size - 1;
-    // From A (65) to z (122), the first letter one further with each ping.
+    // The letters go from A (65) to z (122). Each ping begins with the next letter.
     let letters = (number..).map(|place| (65..=122_u8).nth(place % 58).expect("below 58"));
     text.chars().chain(letters.map(char::from)).take(length).collect()
 }

@@ -1,4 +1,4 @@
-//! `rdmatools selftest`: its checks pass on each device, and its report names what it found.
+//! `rdmatools selftest`: its checks pass on each device, and its report has the results.
 
 use std::fs;
 use std::path::PathBuf;

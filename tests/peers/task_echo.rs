@@ -10,12 +10,12 @@ use crate::SIW;
 use crate::examples::{example, example_within};
 use crate::rping::{listening, port};
 
-/// The time for the longest run: a quarter of a second for each connection, on a machine that does much else, and more.
+/// The time limit of the longest run, in which each connection may take more than a quarter of a second.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs the server, and the client with one connection and then with `connections`.
 fn one_thread_has(name: &str, connections: &str, address: &str) {
-    // Three descriptors each, and this process's programs have its limit.
+    // Each connection has three descriptors, and the programs inherit the limit of this process.
     setrlimit(Resource::RLIMIT_NOFILE, 8192, 8192).expect("a guest allows it");
     let address = format!("{address}:{}", port());
     let server = listening(example(name, &["server", &address]));
@@ -28,10 +28,10 @@ fn one_thread_has(name: &str, connections: &str, address: &str) {
     drop(server);
 }
 
-/// A program would not have a thread for each of 1000 connections.
+/// One thread serves 1000 connections, for which a program would not have a thread each.
 ///
 /// One epoll instance accepts no more than 500 connections that wait for one descriptor. Each connection takes as long
-/// as the first one. This number is used on one of the kernels.
+/// as the first one. The test has 1000 connections on one of the kernels only.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tokio_thread_has_thousand_connections() {

@@ -221,7 +221,7 @@ fn examples_are_short_and_state_run_command() {
         let commands = about.join(" ");
         let mut runs = commands.split('`').filter(|part| part.starts_with("cargo run "));
         let option = format!("--example {name} ");
-        assert!(runs.any(|command| command.contains(&option)), "{path} says {commands:?}");
+        assert!(runs.any(|command| command.contains(&option)), "{path} has {commands:?}");
         let is_named = [format!("`{name}`"), format!("examples/{name} ")];
         assert!(is_named.iter().any(|words| readme.contains(words)), "{name} is in no README");
     }
@@ -333,7 +333,7 @@ fn audit_lists_every_unsafe_file() {
     let core = core.map(|(path, text)| (format!("verbs-core/{path}"), text));
     for (path, text) in files("rdmacm/src").into_iter().chain(core) {
         if opens_unsafe_code(&text) {
-            assert!(text.contains("//! # Safety"), "{path} does not say what it relies on");
+            assert!(text.contains("//! # Safety"), "{path} has no `# Safety` section");
             open.push(path);
         }
     }

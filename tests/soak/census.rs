@@ -62,9 +62,9 @@ impl Sample {
         devices: &[Device],
         before: &Held,
     ) -> Outcome<Self> {
-        let patience = Instant::now() + SETTLING;
+        let deadline = Instant::now() + SETTLING;
         let mut held = Held::now(devices)?;
-        while held != *before && Instant::now() < patience {
+        while held != *before && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
             held = Held::now(devices)?;
         }
@@ -157,7 +157,7 @@ mod tests {
             "the sample before any connection does not count"
         );
         assert_eq!(faults_of(&[1000, 5000, 5000, 5600], resident), 1);
-        assert_eq!(faults_of(&[1000, 5000], resident), 1, "one sample says nothing");
+        assert_eq!(faults_of(&[1000, 5000], resident), 1, "one sample should not count");
         let blocks = |sample: &mut Sample, value| sample.heap.blocks = value;
         assert_eq!(faults_of(&[50, 80, 81, 80], blocks), 0);
         assert_eq!(faults_of(&[50, 80, 80, 100], blocks), 1);

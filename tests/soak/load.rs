@@ -10,7 +10,7 @@ use rdmacm_tests::rng::Rng;
 use crate::round::{Fate, Round};
 use crate::{Outcome, is_late};
 
-/// A listener, of which a round uses both ends of a connection.
+/// A listener. A round uses both ends of a connection to it.
 pub(crate) trait Server: Sized {
     fn listen(address: IpAddr) -> Outcome<Self>;
     fn play(&self, round: &Round) -> Outcome;
@@ -18,7 +18,7 @@ pub(crate) trait Server: Sized {
 
 /// State shared by the threads.
 #[derive(Debug, Default)]
-pub(crate) struct Yard {
+pub(crate) struct Load {
     /// A lock that each round holds for reading, and a census for writing.
     gate: RwLock<()>,
     over: AtomicBool,
@@ -39,7 +39,7 @@ pub(crate) struct Done {
     pub(crate) bytes: u64,
 }
 
-impl Yard {
+impl Load {
     /// Waits until no thread is in a round. No round begins until the returned guard is dropped.
     pub(crate) fn still(&self) -> RwLockWriteGuard<'_, ()> {
         self.gate.write().unwrap_or_else(PoisonError::into_inner)

@@ -53,9 +53,9 @@ impl Server for Listener {
             return self.connect(round, &mpsc::channel().1);
         }
         thread::scope(|scope| {
-            let (accepted, stands) = mpsc::channel();
+            let (accepted, signal) = mpsc::channel();
             let server = scope.spawn(|| self.serve(round, accepted));
-            let client = self.connect(round, &stands);
+            let client = self.connect(round, &signal);
             joined(client, server.join())
         })
     }
@@ -95,8 +95,8 @@ impl Listener {
         end.end(round, Side::Server)
     }
 
-    /// Sends after the server has accepted, which it signals by hanging up. siw may leave an earlier message unread.
-    fn connect(&self, round: &Round, stands: &Receiver<()>) -> Outcome {
+    /// Sends after the server has accepted and has closed the channel. siw may leave an earlier message unread.
+    fn connect(&self, round: &Round, signal: &Receiver<()>) -> Outcome {
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel, PortSpace::Tcp)?;
         let mut stages = match round.fate {
@@ -133,7 +133,7 @@ impl Listener {
         let place = established.private_data().to_vec();
         drop(established);
         // The server signals by closing the channel, which is an error here.
-        let _ = stands.recv();
+        let _ = signal.recv();
         for number in 0..round.messages {
             let bytes = round.bytes(Part::ToServer(number));
             let is_last = number + 1 == round.messages && !round.remote;

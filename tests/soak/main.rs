@@ -26,7 +26,7 @@ use rdmacm_tests::roce::roce_ip;
 use rdmacm_tests::{promised, promised_device};
 
 use crate::census::{Held, Sample};
-use crate::load::Yard;
+use crate::load::Load;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -55,33 +55,33 @@ fn main() -> Outcome<ExitCode> {
         out,
         "seconds  connected  broken off      MB  VM KiB  RSS KiB  heap bytes  blocks  fds  objects  kernel slab KiB"
     )?;
-    let yard = Yard::default();
+    let load = Load::default();
     let (failures, failed) = mpsc::channel();
     // The samples have their full size from the beginning, because they are on the measured heap.
     let mut samples = Vec::with_capacity(PARTS as usize + 2);
     let mut faults = thread::scope(|scope| -> Outcome<Vec<String>> {
         let start = Instant::now();
-        let mut look = |yard: &Yard| -> Outcome {
-            let still = yard.still();
-            let sample = Sample::take(start.elapsed(), yard.done(), &devices, &before)?;
+        let mut look = |load: &Load| -> Outcome {
+            let still = load.still();
+            let sample = Sample::take(start.elapsed(), load.done(), &devices, &before)?;
             drop(still);
             show(&sample, &mut out)?;
             samples.push(sample);
             Ok(())
         };
-        look(&yard)?;
+        look(&load)?;
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
         for name in &names {
             let address: IpAddr = match *name {
                 "siw0" => [10, 0, 0, 2].into(),
                 _ => roce_ip().parse()?,
             };
-            for play in [Yard::play::<low::Listener>, Yard::play::<endpoint::Listener>] {
+            for play in [Load::play::<low::Listener>, Load::play::<endpoint::Listener>] {
                 for _ in 0..THREADS {
                     seed = seed.rotate_left(7) ^ 0x2545_f491_4f6c_dd1d;
-                    let (yard, failures) = (&yard, failures.clone());
+                    let (load, failures) = (&load, failures.clone());
                     scope.spawn(move || {
-                        if let Err(error) = play(yard, address, seed) {
+                        if let Err(error) = play(load, address, seed) {
                             // The receiver exists until all threads have ended.
                             let _ = failures.send(error.to_string());
                         }
@@ -97,14 +97,14 @@ fn main() -> Outcome<ExitCode> {
                 faults.push(failure);
                 break;
             }
-            looked = look(&yard);
+            looked = look(&load);
         }
-        yard.end();
+        load.end();
         faults.extend(failed.iter());
         looked.map(|()| faults)
     })?;
     faults.extend(census::faults(&samples, &before));
-    let done = yard.done();
+    let done = load.done();
     if done.late > 2 + done.connected / 20 {
         faults.push(format!("siw has given up {} connections", done.late));
     }

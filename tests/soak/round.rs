@@ -15,7 +15,7 @@ pub(crate) const LONGEST: usize = 8192;
 /// Outcome of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// The client gives up before it asks the server.
+    /// The client drops its attempt before it sends a request.
     Abandoned,
     /// The server rejects the request.
     Rejected,
@@ -42,7 +42,7 @@ pub(crate) struct Round {
     pub(crate) messages: usize,
     /// Bytes of each message.
     pub(crate) size: usize,
-    /// `true` if the client also writes to the server's memory, and reads that.
+    /// `true` if the client also writes to the server's memory, and reads it back.
     pub(crate) remote: bool,
     /// Seed of all bytes.
     seed: u64,
@@ -70,7 +70,7 @@ impl Round {
         }
     }
 
-    /// Returns the bytes of one part of the data: no two parts have the same.
+    /// Returns the bytes of one part of the data. No two parts have the same bytes.
     pub(crate) fn bytes(&self, part: Part) -> Vec<u8> {
         let (kind, number) = match part {
             Part::ToClient(number) => (1, number),

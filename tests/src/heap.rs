@@ -20,7 +20,7 @@ thread_local! {
     static KEPT: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with the numbers of this module.
+/// The system's allocator, whose calls the counters of this module count.
 #[derive(Debug)]
 pub struct Counting;
 
@@ -68,7 +68,7 @@ unsafe impl GlobalAlloc for Counting {
 /// Live allocations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Live {
-    /// Without what the allocator needs for itself.
+    /// Bytes of the allocations, without the overhead of the allocator.
     pub bytes: u64,
     /// The number of allocations.
     pub blocks: u64,
@@ -76,7 +76,7 @@ pub struct Live {
 
 /// Returns the live allocations of all threads together.
 pub fn live() -> Live {
-    // A thread that frees is seen later than one that allocates, by the number that they share: it is never below 0.
+    // Each block is added to a counter before it is removed, also if another thread frees it. So no counter is below 0.
     let value = |count: &AtomicIsize| u64::try_from(count.load(Ordering::Relaxed)).unwrap_or(0);
     Live { bytes: value(&LIVE_BYTES), blocks: value(&LIVE_BLOCKS) }
 }

@@ -1,4 +1,4 @@
-//! Programs under test: each ends by itself within a limit, or is killed and shown.
+//! Programs under test. A program that does not end within its limit is killed, and its output is shown.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -20,7 +20,7 @@ pub struct Process {
     may_be_blocked_by_driver: bool,
 }
 
-/// A program that has ended, and what it printed.
+/// A program that has ended, and its output.
 #[derive(Debug)]
 pub struct Ended {
     /// Exit status of the program.

@@ -1,4 +1,4 @@
-//! Numbers at random, the same in each run.
+//! Pseudorandom numbers, which are the same in each run.
 
 /// A pseudorandom sequence (xorshift), from a seed that is not zero.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ impl Rng {
         self.0
     }
 
-    /// Puts things into another order.
+    /// Puts `things` into a random order.
     pub fn shuffle<T>(&mut self, things: &mut [T]) {
         for place in (1..things.len()).rev() {
             things.swap(place, self.roll(place + 1));

@@ -11,8 +11,8 @@ const RETRIES: &str = "/sys/class/infiniband/rxe0/ports/1/hw_counters/completer_
 /// Returns `true` if rxe0 repeats a request forever.
 ///
 /// If a receiver ends its connection at once, rxe may drop the acknowledgment of the last message. The sender then
-/// repeats the message forever: a retry count of 7, the default of librdmacm, is no limit to rxe. The result is meaningful
-/// only after all other traffic has stopped.
+/// repeats the message forever: rxe takes a retry count of 7, the default of librdmacm, as unlimited. The result is
+/// meaningful only after all other traffic has stopped.
 pub fn retries_forever() -> bool {
     let Some(before) = retries() else { return false };
     let repeats = || retries().is_some_and(|now| now >= before + 3);

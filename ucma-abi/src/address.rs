@@ -41,7 +41,7 @@ abi_structs! {
     pub struct rdma_ucm_resolve_ip: size 64, align 4 {
         /// Source address; family 0 for none.
         0 => src_addr: [u8; 28],
-        /// Address to go to.
+        /// Destination address.
         28 => dst_addr: [u8; 28],
         /// The handle.
         56 => id: u32,
@@ -64,7 +64,7 @@ abi_structs! {
         12 => reserved: u32,
         /// Source address.
         16 => src_addr: [u8; 128],
-        /// Address to go to.
+        /// Destination address.
         144 => dst_addr: [u8; 128],
     }
 

@@ -10,7 +10,7 @@ abi_constants! {
 
     /// Version of the ABI, which the kernel reports in sysfs and by netlink.
     ///
-    /// Linux 6.1 and 6.12 have it too.
+    /// Linux 6.1 and 6.12 have this version too.
     RDMA_USER_CM_ABI_VERSION: u32 = 4;
 
     /// Makes an id.

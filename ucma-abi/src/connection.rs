@@ -32,11 +32,11 @@ abi_structs! {
         265 => srq: u8,
         /// RDMA reads and atomics that the peer may have outstanding here.
         ///
-        /// In an event from the local point of view.
+        /// In an event, the number is from the local point of view.
         266 => responder_resources: u8,
         /// RDMA reads and atomics that may be outstanding toward the peer.
         ///
-        /// In an event from the local point of view.
+        /// In an event, the number is from the local point of view.
         267 => initiator_depth: u8,
         /// 1 if the hardware has end-to-end flow control.
         268 => flow_control: u8,
@@ -44,7 +44,9 @@ abi_structs! {
         269 => retry_count: u8,
         /// Retries after an RNR NAK, 0 to 7; 7 means unlimited.
         270 => rnr_retry_count: u8,
-        /// 1 if the parameters hold. ACCEPT with 0 completes a connection (RTU); CONNECT with 0 is `EINVAL`.
+        /// 1 if the parameters are valid.
+        ///
+        /// ACCEPT with 0 completes a connection (RTU); CONNECT with 0 is `EINVAL`.
         271 => valid: u8,
     }
 

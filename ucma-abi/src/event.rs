@@ -21,7 +21,7 @@ abi_enum! {
         RDMA_CM_EVENT_ROUTE_RESOLVED = 2;
         /// RESOLVE_ROUTE failed; the status is a negative errno.
         RDMA_CM_EVENT_ROUTE_ERROR = 3;
-        /// A peer wants a connection.
+        /// A peer requests a connection.
         ///
         /// The event belongs to the listener (`uid`) and has the handle of a new id (`id`).
         RDMA_CM_EVENT_CONNECT_REQUEST = 4;
@@ -32,8 +32,9 @@ abi_enum! {
         /// The peer does not answer. For a datagram id the status may be an
         /// [`ib_cm_sidr_status`](crate::ib_cm_sidr_status).
         RDMA_CM_EVENT_UNREACHABLE = 7;
-        /// The peer rejected. The status is an [`ib_cm_rej_reason`](crate::ib_cm_rej_reason); on iWARP a negative
-        /// errno.
+        /// The peer rejected.
+        ///
+        /// The status is an [`ib_cm_rej_reason`](crate::ib_cm_rej_reason); on iWARP a negative errno.
         RDMA_CM_EVENT_REJECTED = 8;
         /// The connection is up.
         RDMA_CM_EVENT_ESTABLISHED = 9;
@@ -41,9 +42,9 @@ abi_enum! {
         RDMA_CM_EVENT_DISCONNECTED = 10;
         /// The device is going away.
         RDMA_CM_EVENT_DEVICE_REMOVAL = 11;
-        /// Joined the multicast group.
+        /// The id joined the multicast group.
         RDMA_CM_EVENT_MULTICAST_JOIN = 12;
-        /// Could not join the multicast group, or fell out of it; the status is a negative errno.
+        /// The id could not join the multicast group, or lost its membership; the status is a negative errno.
         RDMA_CM_EVENT_MULTICAST_ERROR = 13;
         /// The network device's address changed; the id should be bound again.
         RDMA_CM_EVENT_ADDR_CHANGE = 14;
@@ -115,7 +116,7 @@ abi_structs! {
         8 => event: rdma_cm_event_type,
         /// Status of the event.
         12 => status: u32,
-        /// A union, of which the kernel takes [`arg`](Self::arg) only.
+        /// A union. The kernel takes its member [`arg`](Self::arg) only.
         16 => param: [u8; 304],
     }
 }

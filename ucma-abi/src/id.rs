@@ -32,7 +32,7 @@ abi_structs! {
         8 => response: AlignedU64,
         /// Port space, one of `RDMA_PS_*`.
         16 => ps: u16,
-        /// Queue pair type, an `IB_QPT_*`. The kernel looks at it only for [`RDMA_PS_IB`].
+        /// Queue pair type, an `IB_QPT_*`. The kernel reads it only for [`RDMA_PS_IB`].
         18 => qp_type: u8,
         /// Zero.
         19 => reserved: [u8; 5],

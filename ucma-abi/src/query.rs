@@ -43,7 +43,7 @@ abi_structs! {
     pub struct rdma_ucm_query_route_resp: size 208, align 8 {
         /// GUID of the device, in network byte order; 0 while the id has no device.
         0 => node_guid: AlignedU64,
-        /// The paths; `num_paths` of them hold.
+        /// The paths; the first `num_paths` are valid.
         8 => ib_route: [ib_user_path_rec; 2],
         /// Local address: `sockaddr_in` or `sockaddr_in6`.
         136 => src_addr: [u8; 28],
@@ -129,7 +129,7 @@ pub struct rdma_ucm_query_path_records {
 }
 
 impl rdma_ucm_query_path_records {
-    /// Paths that there is room for.
+    /// Maximum number of paths in the response.
     pub const CAPACITY: usize = 6;
 
     /// Returns the paths that the kernel stored.
@@ -149,7 +149,7 @@ pub struct rdma_ucm_query_ib_service_records {
 }
 
 impl rdma_ucm_query_ib_service_records {
-    /// Records that there is room for.
+    /// Maximum number of records in the response.
     pub const CAPACITY: usize = 64;
 
     /// Returns the records that the kernel stored.

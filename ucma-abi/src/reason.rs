@@ -5,7 +5,7 @@ use verbs_abi::abi_enum;
 abi_enum! {
     table: REJ_REASON, header: "rdma/ib_cm.h";
 
-    /// Why a peer rejected: the status of a REJECTED event on InfiniBand and RoCE.
+    /// The reason of a rejection: the status of a REJECTED event on InfiniBand and RoCE.
     ///
     /// On iWARP the status is a negative errno instead.
     pub struct ib_cm_rej_reason: u32 {
@@ -27,7 +27,7 @@ abi_enum! {
         IB_CM_REJ_INVALID_SERVICE_ID = 8;
         /// The transport type is not supported.
         IB_CM_REJ_INVALID_TRANSPORT_TYPE = 9;
-        /// The peer still remembers an earlier connection with this queue pair.
+        /// The peer still has an earlier connection with this queue pair.
         IB_CM_REJ_STALE_CONN = 10;
         /// The reliable datagram channel does not exist.
         IB_CM_REJ_RDC_NOT_EXIST = 11;
@@ -83,7 +83,7 @@ abi_enum! {
 abi_enum! {
     table: SIDR_STATUS, header: "rdma/ib_cm.h";
 
-    /// Why a datagram peer could not be resolved: the status of an UNREACHABLE event of such an id.
+    /// The result of resolving a datagram peer: the status of an UNREACHABLE event of such an id.
     pub struct ib_cm_sidr_status: u32 {
         /// Resolved.
         IB_SIDR_SUCCESS = 0;

@@ -18,10 +18,10 @@ abi_flags! {
 
     /// The key by which a service is looked up.
     pub struct rdma_ucm_ib_service_flags: u32 {
-        /// The service id holds.
+        /// The service id is valid.
         #[since("6.18")]
         RDMA_USER_CM_IB_SERVICE_FLAG_ID = 1 << 0;
-        /// The service name holds.
+        /// The service name is valid.
         #[since("6.18")]
         RDMA_USER_CM_IB_SERVICE_FLAG_NAME = 1 << 1;
     }

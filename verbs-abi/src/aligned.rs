@@ -26,7 +26,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub struct AlignedU64(u64);
 
 impl AlignedU64 {
-    /// Creates the value as an aligned one.
+    /// Creates an aligned value.
     pub const fn new(value: u64) -> Self {
         Self(value)
     }

@@ -14,7 +14,7 @@ crate::abi_structs! {
         0 => response: AlignedU64,
         /// The number that events of the queue carry.
         8 => user_handle: AlignedU64,
-        /// Entries wanted.
+        /// Requested number of entries.
         16 => cqe: u32,
         /// Completion vector, below `num_comp_vectors`.
         20 => comp_vector: u32,
@@ -29,7 +29,7 @@ crate::abi_structs! {
     pub struct ib_uverbs_ex_create_cq: size 32, align 8 {
         /// The number that events of the queue carry.
         0 => user_handle: AlignedU64,
-        /// Entries wanted.
+        /// Requested number of entries.
         8 => cqe: u32,
         /// Completion vector, below `num_comp_vectors`.
         12 => comp_vector: u32,
@@ -48,7 +48,7 @@ crate::abi_structs! {
     pub struct ib_uverbs_create_cq_resp: size 8, align 8 {
         /// Handle.
         0 => cq_handle: u32,
-        /// Entries, at least those wanted.
+        /// Number of entries, at least the requested one.
         4 => cqe: u32,
     }
 
@@ -70,14 +70,14 @@ crate::abi_structs! {
         0 => response: AlignedU64,
         /// Handle.
         8 => cq_handle: u32,
-        /// Entries wanted.
+        /// Requested number of entries.
         12 => cqe: u32,
     }
 
     /// The resized completion queue.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_resize_cq_resp: size 8, align 8 {
-        /// Entries, at least those wanted.
+        /// Number of entries, at least the requested one.
         0 => cqe: u32,
         /// Zero.
         4 => reserved: u32,
@@ -85,15 +85,15 @@ crate::abi_structs! {
 
     /// Polls a completion queue by a kernel command. No driver with a user-space data path supports it.
     ///
-    /// It is no [`Command`](crate::Command): after the response the kernel stores up to `ne` completions, regardless of
-    /// the length in the header. So `ne` and the buffer must be created together.
+    /// It is not a [`Command`](crate::Command): after the response the kernel stores up to `ne` completions, regardless
+    /// of the length in the header. So `ne` and the buffer must be created together.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_poll_cq: size 16, align 8 {
         /// Address of the response.
         0 => response: AlignedU64,
         /// Handle.
         8 => cq_handle: u32,
-        /// Completions wanted at most.
+        /// Maximum number of completions.
         12 => ne: u32,
     }
 
@@ -128,7 +128,7 @@ crate::abi_structs! {
 
     /// Number of events of the completion queue that have been read.
     ///
-    /// The owner waits until as many are acknowledged.
+    /// The owner waits until that many events are acknowledged.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_destroy_cq_resp: size 8, align 4 {
         /// Completion events.

@@ -50,7 +50,7 @@ crate::abi_enum! {
     pub struct ib_event_type: u32 {
         /// A completion queue overflowed.
         IB_EVENT_CQ_ERR = 0;
-        /// A queue pair broke.
+        /// A queue pair failed.
         IB_EVENT_QP_FATAL = 1;
         /// A queue pair got an invalid request.
         IB_EVENT_QP_REQ_ERR = 2;
@@ -60,11 +60,11 @@ crate::abi_enum! {
         IB_EVENT_COMM_EST = 4;
         /// A queue pair in SQD has finished its sends.
         IB_EVENT_SQ_DRAINED = 5;
-        /// A queue pair went over to its alternate path.
+        /// A queue pair migrated to its alternate path.
         IB_EVENT_PATH_MIG = 6;
-        /// A queue pair failed to do so.
+        /// A queue pair failed to migrate to its alternate path.
         IB_EVENT_PATH_MIG_ERR = 7;
-        /// The device broke, or is being removed; about the whole device.
+        /// The device failed or is being removed; concerns the whole device.
         IB_EVENT_DEVICE_FATAL = 8;
         /// A port became active.
         IB_EVENT_PORT_ACTIVE = 9;
@@ -76,7 +76,7 @@ crate::abi_enum! {
         IB_EVENT_PKEY_CHANGE = 12;
         /// The subnet manager of a port changed.
         IB_EVENT_SM_CHANGE = 13;
-        /// A shared receive queue broke.
+        /// A shared receive queue failed.
         IB_EVENT_SRQ_ERR = 14;
         /// A shared receive queue fell below its limit.
         IB_EVENT_SRQ_LIMIT_REACHED = 15;
@@ -86,9 +86,9 @@ crate::abi_enum! {
         IB_EVENT_CLIENT_REREGISTER = 17;
         /// The GID table of a port changed.
         IB_EVENT_GID_CHANGE = 18;
-        /// A work queue broke.
+        /// A work queue failed.
         IB_EVENT_WQ_FATAL = 19;
-        /// The speed of a port of the device changed; about the whole device.
+        /// The speed of a port of the device changed; concerns the whole device.
         IB_EVENT_DEVICE_SPEED_CHANGE = 20;
     }
 }

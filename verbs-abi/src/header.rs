@@ -1,9 +1,9 @@
 //! Command numbers and the headers in front of a request.
 //!
-//! A plain command is [`ib_uverbs_cmd_hdr`], the request, the driver's request. Its request starts with the address of
-//! the response, if it has one; its sizes count 4-byte words and include the header. An extended command has
-//! [`ib_uverbs_ex_cmd_hdr`] between header and request, which carries that address; its sizes count 8-byte words and
-//! include no header. The driver's response follows the core response in the same buffer.
+//! A plain command consists of [`ib_uverbs_cmd_hdr`], the request and the driver's request. The request starts with the
+//! address of the response, if there is one. The sizes count 4-byte words and include the header. An extended command
+//! has [`ib_uverbs_ex_cmd_hdr`] between header and request, which carries that address. Its sizes count 8-byte words
+//! and include no header. The driver's response follows the core response in the same buffer.
 
 use zerocopy::{Immutable, IntoBytes};
 
@@ -69,7 +69,7 @@ crate::abi_constants! {
     IB_USER_VERBS_CMD_CREATE_QP: u32 = 24;
     /// Queue pair attributes.
     IB_USER_VERBS_CMD_QUERY_QP: u32 = 25;
-    /// Changes a queue pair, its state above all.
+    /// Changes a queue pair, mainly its state.
     IB_USER_VERBS_CMD_MODIFY_QP: u32 = 26;
     /// Destroys a queue pair.
     IB_USER_VERBS_CMD_DESTROY_QP: u32 = 27;
@@ -127,7 +127,7 @@ crate::abi_structs! {
     /// The second header, of an extended command.
     #[derive(PartialEq, Eq, IntoBytes, Immutable)]
     pub struct ib_uverbs_ex_cmd_hdr: size 16, align 8 {
-        /// Address of the response; 0 exactly if the response has no word.
+        /// Address of the response; 0 if and only if the response has no word.
         0 => response: AlignedU64,
         /// Words of the driver's request.
         8 => provider_in_words: u16,
@@ -147,7 +147,7 @@ impl ib_uverbs_cmd_hdr {
     /// Returns the header of plain command `number`.
     ///
     /// `request` and `response` are lengths in bytes, with the driver's part and without this header. Returns `None` if
-    /// a length is no multiple of 4 or does not fit.
+    /// a length is not a multiple of 4 or does not fit.
     pub fn plain(number: u32, request: usize, response: usize) -> Option<Self> {
         Some(Self {
             command: number,
@@ -158,8 +158,8 @@ impl ib_uverbs_cmd_hdr {
 
     /// Returns the header of extended command `number`.
     ///
-    /// `request` and `response` are lengths in bytes of the core parts. Returns `None` if a length is no multiple of 8
-    /// or does not fit.
+    /// `request` and `response` are lengths in bytes of the core parts. Returns `None` if a length is not a multiple of
+    /// 8 or does not fit.
     pub fn extended(number: u32, request: usize, response: usize) -> Option<Self> {
         Some(Self {
             command: number | IB_USER_VERBS_CMD_FLAG_EXTENDED,

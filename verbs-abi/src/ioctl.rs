@@ -61,7 +61,7 @@ crate::abi_structs! {
         16 => gid_index: u32,
         /// The port, from 1.
         20 => port_num: u32,
-        /// [`IB_UVERBS_GID_TYPE_IB`] and its like.
+        /// [`IB_UVERBS_GID_TYPE_IB`] or another `IB_UVERBS_GID_TYPE_*`.
         24 => gid_type: u32,
         /// Number of the network device that has the address; 0 if there is none.
         ///

@@ -7,9 +7,9 @@
 /// A structure as the kernel's header lays it out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Struct {
-    /// Name, as in the header; of this crate's making where `member` is set.
+    /// Name, as in the header; chosen by this crate if `member` is set.
     pub name: &'static str,
-    /// A structure without a name in the header: the structure that has it as a member, and the member.
+    /// The enclosing structure and the member, for a structure without a name in the header.
     pub member: Option<(&'static str, &'static str)>,
     /// Header that defines it, as it is included: `rdma/rdma_user_cm.h`.
     pub header: &'static str,
@@ -84,8 +84,8 @@ pub const fn plain(name: &'static str) -> &'static str {
 ///
 /// The macro generates the type, its layout assertions and its rows of the layout table.
 ///
-/// The alignment is imposed on the type: a flexible array at the end of the kernel's structure, which is not declared
-/// here, counts for it.
+/// The alignment is imposed on the type, because the kernel's structure may end in a flexible array. Such an array is
+/// not declared here, but affects the alignment.
 ///
 /// ```
 /// verbs_abi::abi_structs! {
@@ -94,7 +94,7 @@ pub const fn plain(name: &'static str) -> &'static str {
 ///     /// A request.
 ///     #[derive(zerocopy::IntoBytes, zerocopy::Immutable)]
 ///     pub struct example_request: size 16, align 8 {
-///         /// Where the answer goes.
+///         /// Address of the response.
 ///         0 => response: verbs_abi::AlignedU64,
 ///         /// Handle.
 ///         8 => handle: u32,
@@ -228,7 +228,7 @@ macro_rules! abi_constants {
 /// verbs_abi::abi_enum! {
 ///     table: EXAMPLE, header: "rdma/example.h";
 ///
-///     /// What happened.
+///     /// An event.
 ///     pub struct example_event: u32 {
 ///         /// It began.
 ///         EXAMPLE_EVENT_BEGAN = 0;
@@ -355,7 +355,7 @@ macro_rules! abi_enum {
 /// verbs_abi::abi_flags! {
 ///     table: EXAMPLE, header: "rdma/example.h";
 ///
-///     /// What is allowed.
+///     /// Access rights.
 ///     pub struct example_access: u32 {
 ///         /// Reading.
 ///         EXAMPLE_READ = 1 << 0;
@@ -433,7 +433,7 @@ macro_rules! abi_flags {
                     $(#[doc = $flag_doc])*
                     const $flag = $value;
                 )*
-                // A newer kernel may set any other.
+                // A newer kernel may set any other bit.
                 const _ = !0;
             }
         }

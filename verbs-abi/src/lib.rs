@@ -11,7 +11,7 @@
 //! | Module | Subject |
 //! |---|---|
 //! | [`header`] | command numbers, headers in front of a request |
-//! | [`command`] | [`Command`]: which number and which response belong to a request |
+//! | [`command`] | [`Command`], which links a request to its number and its response |
 //! | [`device`] | user context, device attributes, drivers, node types |
 //! | [`port`] | port attributes and states, MTU |
 //! | [`event`] | completion channel, completion and asynchronous events |

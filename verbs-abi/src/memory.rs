@@ -42,7 +42,7 @@ crate::abi_structs! {
         0 => response: AlignedU64,
         /// Handle.
         8 => mr_handle: u32,
-        /// The following fields to change.
+        /// The attributes to change.
         12 => flags: ib_mr_rereg_flags,
         /// Address of the first byte.
         16 => start: AlignedU64,

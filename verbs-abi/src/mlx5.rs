@@ -89,7 +89,7 @@ crate::abi_structs! {
 
     /// The driver's response of GET_CONTEXT.
     ///
-    /// A kernel returns at most as many bytes as it knows, in `response_length`.
+    /// A kernel stores at most the bytes that it knows, and their number in `response_length`.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct mlx5_ib_alloc_ucontext_resp: size 72, align 8 {
         /// Limit of the number of queue pairs.
@@ -114,7 +114,7 @@ crate::abi_structs! {
         32 => num_ports: u16,
         /// Flags of flow actions.
         34 => flow_action_flags: u16,
-        /// The members that the kernel has filled, out of those that came later.
+        /// Mask of the later members that the kernel has filled.
         36 => comp_mask: mlx5_ib_alloc_ucontext_resp_mask,
         /// Bytes of this structure that the kernel knows.
         40 => response_length: u32,
@@ -265,7 +265,7 @@ crate::abi_structs! {
         0 => bfreg_index: u32,
         /// Options of enhanced connection establishment that the device supports.
         4 => ece_options: u32,
-        /// The members that follow and that the kernel has filled.
+        /// Mask of the following members that the kernel has filled.
         8 => comp_mask: mlx5_ib_create_qp_resp_mask,
         /// Number of the transport receive object.
         12 => tirn: u32,
@@ -466,7 +466,7 @@ crate::abi_enum! {
     pub struct mlx5_ib_mmap_cmd: u8 {
         /// A static register page, with write combining if the machine has it.
         MLX5_IB_MMAP_REGULAR_PAGE = 0;
-        /// Not implemented any more.
+        /// No longer implemented.
         MLX5_IB_MMAP_GET_CONTIGUOUS_PAGES = 1;
         /// A static register page with write combining.
         MLX5_IB_MMAP_WC_PAGE = 2;

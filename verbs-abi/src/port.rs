@@ -41,7 +41,7 @@ crate::abi_structs! {
         26 => state: ib_port_state,
         /// Largest MTU.
         27 => max_mtu: ib_mtu,
-        /// MTU now.
+        /// Current MTU.
         28 => active_mtu: ib_mtu,
         /// Low bits of the LID that may vary.
         29 => lmc: u8,
@@ -151,7 +151,7 @@ impl ib_mtu {
 crate::abi_flags! {
     table: PORT_FLAGS, header: "rdma/ib_user_ioctl_verbs.h";
 
-    /// Flags of a port that are no capabilities.
+    /// Flags of a port that are not capabilities.
     pub struct ib_uverbs_query_port_flags: u8 {
         /// Every address needs a global route: always so on RoCE.
         IB_UVERBS_QPF_GRH_REQUIRED = 1 << 0;
@@ -209,7 +209,7 @@ crate::abi_flags! {
         IB_UVERBS_PCF_LINK_LATENCY_SUP = 1 << 24;
         /// IsClientReregistrationSupported.
         IB_UVERBS_PCF_CLIENT_REG_SUP = 1 << 25;
-        /// GIDs come from IP addresses; the kernel's own flag, no capability of the port.
+        /// The GIDs are derived from IP addresses. The flag is one of the kernel, not a capability of the port.
         IB_UVERBS_PCF_IP_BASED_GIDS = 1 << 26;
         /// IsLinkSpeedWidthPairsTableSupported.
         IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP = 1 << 27;

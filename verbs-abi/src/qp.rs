@@ -76,7 +76,7 @@ crate::abi_structs! {
         46 => is_srq: u8,
         /// Zero.
         47 => reserved: u8,
-        /// Bit 0: `rwq_ind_tbl_handle` holds.
+        /// Bit 0: `rwq_ind_tbl_handle` is valid.
         48 => comp_mask: u32,
         /// Flags.
         52 => create_flags: ib_uverbs_qp_create_flags,
@@ -187,9 +187,9 @@ crate::abi_structs! {
         111 => path_mig_state: ib_mig_state,
         /// 1 while an SQD queue pair finishes its sends.
         112 => sq_draining: u8,
-        /// RDMA reads and atomics that it starts at a time.
+        /// RDMA reads and atomics that the queue pair starts at a time.
         113 => max_rd_atomic: u8,
-        /// RDMA reads and atomics that it serves at a time.
+        /// RDMA reads and atomics that the queue pair serves at a time.
         114 => max_dest_rd_atomic: u8,
         /// Wait of a peer after an RNR NAK, in the encoding of the specification.
         115 => min_rnr_timer: u8,
@@ -224,7 +224,7 @@ crate::abi_structs! {
 
     /// Number of events of the queue pair that have been read.
     ///
-    /// The owner waits until as many are acknowledged.
+    /// The owner waits until that many events are acknowledged.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_destroy_qp_resp: size 4, align 4 {
         /// Asynchronous events.

@@ -56,7 +56,7 @@ crate::abi_structs! {
     /// An address vector.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_ah_attr: size 32, align 4 {
-        /// The global route, where `is_global` is 1.
+        /// The global route, if `is_global` is 1.
         0 => grh: ib_uverbs_global_route,
         /// LID of the destination; 0 on RoCE.
         24 => dlid: u16,
@@ -66,7 +66,7 @@ crate::abi_structs! {
         27 => src_path_bits: u8,
         /// Static rate, an `ib_rate`.
         28 => static_rate: u8,
-        /// 1 where `grh` holds.
+        /// 1 if `grh` is valid.
         29 => is_global: u8,
         /// Port, from 1.
         30 => port_num: u8,
@@ -81,9 +81,9 @@ crate::abi_structs! {
     pub struct ib_uverbs_qp_attr: size 144, align 4 {
         /// The valid attributes: `IB_QP_STATE` and similar flags.
         0 => qp_attr_mask: u32,
-        /// State to go to.
+        /// New state.
         4 => qp_state: u32,
-        /// State that is assumed now.
+        /// Expected current state.
         8 => cur_qp_state: u32,
         /// Path MTU, an `ib_mtu`: 1 is 256 bytes, 5 is 4096.
         12 => path_mtu: u32,
@@ -97,7 +97,7 @@ crate::abi_structs! {
         28 => sq_psn: u32,
         /// Queue pair number of the peer, 24 bits.
         32 => dest_qp_num: u32,
-        /// The access rights of the peer: `IB_ACCESS_REMOTE_WRITE` and its kind.
+        /// The access rights of the peer: `IB_ACCESS_REMOTE_WRITE` and similar flags.
         36 => qp_access_flags: u32,
         /// Address of the peer.
         40 => ah_attr: ib_uverbs_ah_attr,

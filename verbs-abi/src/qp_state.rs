@@ -32,9 +32,9 @@ crate::abi_structs! {
         92 => pkey_index: u16,
         /// Index of the P_Key on the alternate path.
         94 => alt_pkey_index: u16,
-        /// State to go to.
+        /// New state.
         96 => qp_state: ib_qp_state,
-        /// State that is assumed now.
+        /// Expected current state.
         97 => cur_qp_state: ib_qp_state,
         /// MTU of the path.
         98 => path_mtu: ib_mtu,
@@ -42,9 +42,9 @@ crate::abi_structs! {
         99 => path_mig_state: ib_mig_state,
         /// 1: report `IB_EVENT_SQ_DRAINED` on the way to SQD.
         100 => en_sqd_async_notify: u8,
-        /// RDMA reads and atomics that it starts at a time.
+        /// RDMA reads and atomics that the queue pair starts at a time.
         101 => max_rd_atomic: u8,
-        /// RDMA reads and atomics that it serves at a time.
+        /// RDMA reads and atomics that the queue pair serves at a time.
         102 => max_dest_rd_atomic: u8,
         /// Wait of a peer after an RNR NAK, in the encoding of the specification.
         103 => min_rnr_timer: u8,
@@ -114,11 +114,11 @@ crate::abi_enum! {
 crate::abi_enum! {
     /// State of path migration.
     pub struct ib_mig_state: u8 {
-        /// Migrated: to set it starts the migration.
+        /// Migrated; setting this state starts the migration.
         IB_MIG_MIGRATED = 0;
-        /// An alternate path waits for the peer's.
+        /// The alternate path of this side is set and waits for that of the peer.
         IB_MIG_REARM = 1;
-        /// Both have an alternate path.
+        /// Both sides have an alternate path.
         IB_MIG_ARMED = 2;
     }
 }

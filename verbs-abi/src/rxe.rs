@@ -73,7 +73,7 @@ crate::abi_structs! {
     /// The driver's response of CREATE_AH.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct rxe_create_ah_resp: size 8, align 4 {
-        /// Number of the address handle for [`rxe_send_wr_ud`]; 0 from a kernel that wants the address there.
+        /// Number of the address handle for [`rxe_send_wr_ud`]; 0 from a kernel that needs the address there.
         0 => ah_num: u32,
         /// Zero.
         4 => reserved: u32,
@@ -81,7 +81,7 @@ crate::abi_structs! {
 
     /// The start of a ring.
     ///
-    /// The kernel stores to it at any time: for its size and its offsets, not to be read as one.
+    /// The kernel stores to it at any time. The type gives its size and offsets; do not read it as a whole.
     #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct rxe_queue_buf: size 384, align 4 {
         /// Size of an element: 2 to this power.
@@ -114,15 +114,15 @@ crate::abi_structs! {
     /// The data of an element. It is followed by `num_sge` [`rxe_sge`], or inline data.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct rxe_dma_info: size 24, align 8 {
-        /// Bytes in all.
+        /// Total number of bytes.
         0 => length: u32,
-        /// Bytes to go: `length` in a new element.
+        /// Remaining bytes: `length` in a new element.
         4 => resid: u32,
-        /// Entry in work: 0 in a new element.
+        /// Index of the current entry: 0 in a new element.
         8 => cur_sge: u32,
         /// Entries; 0 with inline data.
         12 => num_sge: u32,
-        /// Bytes done of the entry in work: 0 in a new element.
+        /// Processed bytes of the current entry: 0 in a new element.
         16 => sge_offset: u32,
         /// Zero.
         20 => reserved: u32,
@@ -274,23 +274,23 @@ crate::abi_structs! {
     pub struct rxe_send_wqe: size 208, align 8 {
         /// The request.
         0 => wr: rxe_send_wr,
-        /// The kernel's.
+        /// Used by the kernel only.
         144 => status: u32,
-        /// The kernel's: 0, posted, in a new element.
+        /// Used by the kernel only: 0 (posted) in a new element.
         148 => state: u32,
-        /// Address in the peer's memory region, again.
+        /// A copy of the address in the peer's memory region.
         152 => iova: AlignedU64,
-        /// The kernel's.
+        /// Used by the kernel only.
         160 => mask: u32,
-        /// The kernel's.
+        /// Used by the kernel only.
         164 => first_psn: u32,
-        /// The kernel's.
+        /// Used by the kernel only.
         168 => last_psn: u32,
-        /// The kernel's.
+        /// Used by the kernel only.
         172 => ack_length: u32,
-        /// The kernel's.
+        /// Used by the kernel only.
         176 => ssn: u32,
-        /// The kernel's.
+        /// Used by the kernel only.
         180 => has_rd_atomic: u32,
         /// The data.
         184 => dma: rxe_dma_info,

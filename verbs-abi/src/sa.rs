@@ -69,7 +69,7 @@ crate::abi_structs! {
         54 => hop_limit: u8,
         /// Traffic class.
         55 => traffic_class: u8,
-        /// Number of paths wanted.
+        /// Requested number of paths.
         56 => numb_path: u8,
         /// Service level.
         57 => sl: u8,

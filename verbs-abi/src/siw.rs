@@ -78,7 +78,7 @@ crate::abi_structs! {
     /// The driver's request of REG_MR. It is required.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct siw_ureq_reg_mr: size 8, align 4 {
-        /// Low 8 bits of the steering tag, the owner's to choose.
+        /// Low 8 bits of the steering tag, chosen by the caller.
         0 => stag_key: u8,
         /// Zero.
         1 => reserved: [u8; 3],
@@ -121,7 +121,7 @@ crate::abi_structs! {
         12 => rkey: u32,
         /// Address in the peer's memory region.
         16 => raddr: AlignedU64,
-        /// The data; inline data is stored over `sge[1]` and on, with its length in that of `sge[0]`.
+        /// The data. Inline data is stored from `sge[1]` on, and its length in `sge[0].length`.
         24 => sge: [siw_sge; SIW_MAX_SGE],
     }
 
@@ -134,7 +134,7 @@ crate::abi_structs! {
         8 => flags: siw_wqe_flags,
         /// Scatter/gather entries.
         10 => num_sge: u8,
-        /// The kernel's.
+        /// Used by the kernel only.
         11 => opcode: siw_opcode,
         /// Zero.
         12 => unused: u32,
@@ -147,7 +147,7 @@ crate::abi_structs! {
     pub struct siw_cqe: size 32, align 8 {
         /// Identifier of the request.
         0 => id: AlignedU64,
-        /// Flags of a work request, of which `SIW_WQE_VALID` and `SIW_WQE_REM_INVAL` count.
+        /// Flags of a work request. The kernel reads `SIW_WQE_VALID` and `SIW_WQE_REM_INVAL` only.
         8 => flags: u8,
         /// The operation of the request.
         9 => opcode: siw_opcode,
@@ -231,11 +231,11 @@ crate::abi_flags! {
         SIW_WQE_SIGNALLED = 1 << 2;
         /// The peer's completion is solicited.
         SIW_WQE_SOLICITED = 1 << 3;
-        /// After the RDMA reads before it.
+        /// The request waits for earlier RDMA reads.
         SIW_WQE_READ_FENCE = 1 << 4;
         /// A key is, or was, invalidated.
         SIW_WQE_REM_INVAL = 1 << 5;
-        /// The kernel's: done, but not yet complete.
+        /// Used by the kernel only: done, but not yet complete.
         SIW_WQE_COMPLETED = 1 << 6;
     }
 }
@@ -249,7 +249,7 @@ crate::abi_flags! {
         SIW_NOTIFY_SOLICITED = 1 << 0;
         /// The next completion.
         SIW_NOTIFY_NEXT_COMPLETION = 1 << 1;
-        /// Report those that came before; not implemented.
+        /// Completions that arrived before the queue was armed; not implemented.
         SIW_NOTIFY_MISSED_EVENTS = 1 << 2;
     }
 }
@@ -259,7 +259,7 @@ crate::abi_enum! {
 
     /// Status of a work request. The numbers differ from those of [`ib_wc_status`](crate::ib_wc_status).
     pub struct siw_wc_status: u16 {
-        /// Well.
+        /// Success.
         SIW_WC_SUCCESS = 0;
         /// The message and the local buffer do not fit.
         SIW_WC_LOC_LEN_ERR = 1;

@@ -20,7 +20,7 @@ crate::abi_structs! {
         20 => max_wr: u32,
         /// Scatter/gather entries of a receive.
         24 => max_sge: u32,
-        /// Below how many receives an event is reported; 0 is never.
+        /// Number of receives below which an event is reported; 0 disables the event.
         28 => srq_limit: u32,
     }
 
@@ -39,7 +39,7 @@ crate::abi_structs! {
         24 => max_wr: u32,
         /// Scatter/gather entries of a receive.
         28 => max_sge: u32,
-        /// Below how many receives an event is reported; 0 is never.
+        /// Number of receives below which an event is reported; 0 disables the event.
         32 => srq_limit: u32,
         /// Tags, for tag matching.
         36 => max_num_tags: u32,
@@ -58,7 +58,7 @@ crate::abi_structs! {
         4 => max_wr: u32,
         /// Scatter/gather entries of a receive.
         8 => max_sge: u32,
-        /// Number of an XRC queue, which sends on XRC name.
+        /// Number of an XRC queue, by which XRC sends address it.
         12 => srqn: u32,
     }
 
@@ -67,11 +67,11 @@ crate::abi_structs! {
     pub struct ib_uverbs_modify_srq: size 16, align 8 {
         /// Handle.
         0 => srq_handle: u32,
-        /// The following fields to change.
+        /// The attributes to change.
         4 => attr_mask: ib_srq_attr_mask,
         /// Work requests.
         8 => max_wr: u32,
-        /// Below how many receives an event is reported, once.
+        /// Number of receives below which an event is reported once.
         12 => srq_limit: u32,
     }
 
@@ -93,7 +93,7 @@ crate::abi_structs! {
         0 => max_wr: u32,
         /// Scatter/gather entries of a receive.
         4 => max_sge: u32,
-        /// Below how many receives an event is reported; 0 once it has been.
+        /// Number of receives below which an event is reported; 0 after the event was reported.
         8 => srq_limit: u32,
         /// Zero.
         12 => reserved: u32,
@@ -110,7 +110,9 @@ crate::abi_structs! {
         12 => reserved: u32,
     }
 
-    /// Number of events of the queue that have been read; the owner waits until as many are acknowledged.
+    /// Number of events of the queue that have been read.
+    ///
+    /// The owner waits until that many events are acknowledged.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_destroy_srq_resp: size 4, align 4 {
         /// Asynchronous events.

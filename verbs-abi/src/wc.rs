@@ -7,7 +7,7 @@ use crate::{AlignedU64, Be32};
 crate::abi_structs! {
     table: WC_LAYOUT, header: "rdma/ib_user_verbs.h";
 
-    /// A work completion. On failure only `wr_id`, `status`, `vendor_err` and `qp_num` hold.
+    /// A work completion. On failure only `wr_id`, `status`, `vendor_err` and `qp_num` are valid.
     #[derive(Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct ib_uverbs_wc: size 48, align 8 {
         /// Identifier of the work request.
@@ -16,7 +16,7 @@ crate::abi_structs! {
         8 => status: ib_wc_status,
         /// The operation of the request.
         12 => opcode: ib_uverbs_wc_opcode,
-        /// The vendor's word on a failure.
+        /// The vendor's error code of a failure.
         16 => vendor_err: u32,
         /// Bytes received, read, or fetched.
         20 => byte_len: u32,
@@ -91,9 +91,9 @@ crate::abi_enum! {
         IB_WC_REM_ACCESS_ERR = 10;
         /// The peer could not complete the request.
         IB_WC_REM_OP_ERR = 11;
-        /// The peer did not answer, `retry_cnt` times over.
+        /// The peer did not answer after `retry_cnt` retries.
         IB_WC_RETRY_EXC_ERR = 12;
-        /// The peer had no receive posted, `rnr_retry` times over.
+        /// The peer had no receive posted after `rnr_retry` retries.
         IB_WC_RNR_RETRY_EXC_ERR = 13;
         /// Violation of a reliable datagram domain.
         IB_WC_LOC_RDD_VIOL_ERR = 14;
@@ -105,7 +105,7 @@ crate::abi_enum! {
         IB_WC_INV_EECN_ERR = 17;
         /// Invalid state of an end-to-end context.
         IB_WC_INV_EEC_STATE_ERR = 18;
-        /// Fatal.
+        /// A fatal error.
         IB_WC_FATAL_ERR = 19;
         /// The response did not arrive in time.
         IB_WC_RESP_TIMEOUT_ERR = 20;

@@ -216,7 +216,7 @@ crate::abi_enum! {
 crate::abi_flags! {
     /// Flags of a send.
     pub struct ib_send_flags: u32 {
-        /// After the RDMA reads and atomics before it.
+        /// The request waits for earlier RDMA reads and atomics.
         IB_SEND_FENCE = 1 << 0;
         /// A success creates a completion too.
         IB_SEND_SIGNALED = 1 << 1;

@@ -48,7 +48,7 @@ pub mod driver;
 pub mod drivers;
 pub mod engine;
 // These two modules are public for `rdmacm` only: loom must replace the same types in both crates, and one check of
-// locks must see the commands of both. They are no part of the interface.
+// locks must see the commands of both. They are not part of the interface.
 #[doc(hidden)]
 pub mod lock;
 #[doc(hidden)]

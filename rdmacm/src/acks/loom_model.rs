@@ -91,7 +91,7 @@ fn loom_move_waits_for_earlier_events() {
         let (acks, object) = (Arc::new(Acks::default()), Object(Arc::default()));
         let user = user(&object, vec![acks.track(true)]);
         acks.moved();
-        // One of the new channel's, which does not count.
+        // An event of the new channel does not count.
         drop(acks.track(true));
         acks.wait_for_earlier(1);
         object.is_freed();

@@ -9,7 +9,7 @@ use crate::device::Gid;
 /// Room for any socket address in a command: `__kernel_sockaddr_storage`.
 const STORAGE: usize = 128;
 
-/// An address as a command carries it: the bytes of its slot, and how many of them count.
+/// An address as a command carries it: the bytes of its slot, and the number of bytes in use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Encoded {
     pub(crate) slot: [u8; STORAGE],

@@ -24,7 +24,7 @@ pub struct IbAddress {
     pub pkey: u16,
     /// The flow label, 20 bits.
     pub flowinfo: u32,
-    /// The port's address; zero for all of them.
+    /// The GID of the port; zero for all ports.
     pub gid: Gid,
     /// The service: for the services of a port space `(port space << 16) + port`.
     pub service_id: u64,

@@ -46,7 +46,7 @@ bitflags! {
 
 /// The hints of [`getaddrinfo`]: `struct rdma_addrinfo`.
 ///
-/// Made from its default: see [Parameters](crate#parameters).
+/// Create the hints from their default: see [Parameters](crate#parameters).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddrInfoHints {
     /// Flags of the lookup.

@@ -8,9 +8,9 @@ pub(super) const WAKER_UID: u64 = u64::MAX;
 /// The state of the wakeup event of a channel.
 ///
 /// The only event of an internal kernel id wakes the threads that wait on the channel. While the
-/// kernel holds this event, no woken thread has found the channel empty. Between the kernel and
-/// [`on_event`](Self::on_event) the event has been read but still counts as unread. In that time, a
-/// thread that has to wake others leaves this to the thread that read the event.
+/// kernel holds this event, no woken thread has found the channel empty. Between the read of the
+/// event and [`on_event`](Self::on_event), the event still counts as unread. In that time, a thread
+/// that has to wake others leaves this to the thread that read the event.
 #[derive(Debug, Default)]
 pub(super) struct ChannelWaker {
     /// The kernel's handle of the id whose event has not been processed yet.

@@ -77,7 +77,7 @@ impl CmId {
     ///
     /// In addition to the errors of [`create_qp`](Self::create_qp) and of creating the other objects:
     ///
-    /// - [`ErrorKind::InvalidInput`] if `qp` has an XRC domain, which only a target is in.
+    /// - [`ErrorKind::InvalidInput`] if `qp` has an XRC domain, because only a target is in a domain.
     #[doc(alias = "rdma_create_qp")]
     #[doc(alias = "rdma_create_qp_ex")]
     pub fn create_ep_qp(&self, qp: &EndpointQpInit) -> Result<QueuePair> {

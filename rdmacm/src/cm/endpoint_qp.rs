@@ -11,10 +11,9 @@ use crate::verbs::{
 
 /// The attributes of an endpoint's queue pair.
 ///
-/// Objects that are left out are created with the queue pair. An XRC target has no attribute but its
-/// domain: [`xrc_domain`](Self::xrc_domain), or else that of [`srq`](Self::srq). The other attributes
-/// are ignored. Start from the default: see
-/// [Parameters](crate#parameters).
+/// Objects that are left out are created with the queue pair. The only attribute of an XRC target is its domain:
+/// [`xrc_domain`](Self::xrc_domain), or else that of [`srq`](Self::srq). The other attributes are ignored. Start from
+/// the default: see [Parameters](crate#parameters).
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EndpointQpInit {
@@ -29,7 +28,7 @@ pub struct EndpointQpInit {
     ///
     /// If `None`, the queue pair gets a completion queue of its own for its receives. With a shared
     /// receive queue, its capacity is that of the shared receive queue at its creation. An XRC
-    /// initiator receives nothing: it gets none of its own.
+    /// initiator receives nothing, and gets no completion queue of its own.
     pub recv_cq: Option<CompletionQueue>,
     /// The shared receive queue; if `None`, that of the id.
     ///

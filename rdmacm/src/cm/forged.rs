@@ -29,5 +29,6 @@ pub(crate) fn deliver(
     let mut response = rdma_ucm_event_resp::new_zeroed();
     response.uid = id.token().get().into();
     (response.event, response.status) = (rdma_cm_event_type(event_type), status);
-    channel.deliver(&RawEvent::from_bytes(response.as_bytes()).expect("whole"))
+    channel
+        .deliver(&RawEvent::from_bytes(response.as_bytes()).expect("the event should be complete"))
 }

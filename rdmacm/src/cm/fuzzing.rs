@@ -47,7 +47,7 @@ pub fn events(bytes: &[u8]) {
         if choice & 4 != 0 {
             response.event = rdma_cm_event_type(response.event.0 % 24);
         }
-        let raw = RawEvent::from_bytes(response.as_bytes()).expect("whole");
+        let raw = RawEvent::from_bytes(response.as_bytes()).expect("the event should be complete");
         let Some(mut event) = channel.deliver(&raw) else { continue };
         assert!(!format!("{event:?}").is_empty());
         let request = event.take_request();

@@ -70,7 +70,9 @@ impl OwnQp {
         self.queue_pair().and_then(QueuePair::ece)
     }
 
-    /// Requests that the queue pair uses `ece`, or no options if they are of another vendor, or if the device has none.
+    /// Requests that the queue pair uses `ece`.
+    ///
+    /// It uses no options if they are of another vendor, or if the device has none.
     pub(super) fn request_ece(&self, ece: Ece) -> Result<()> {
         let Some((qp, own)) = self.queue_pair().and_then(|qp| Some((qp, qp.ece()?))) else {
             return Ok(());

@@ -20,7 +20,9 @@ enum Plan {
     Report(Option<Reported>),
     /// The queue pair moves to ERR, then the caller gets the event, if any.
     Flush(OwnQp, Option<Reported>),
-    /// The peer has accepted, with its ECE options: the queue pair moves to RTS, and the connection is confirmed.
+    /// The peer has accepted, with its ECE options.
+    ///
+    /// The queue pair moves to RTS, and the connection is confirmed.
     Confirm(OwnQp, Ece),
     /// The subnet administrator has answered: the services are read.
     ReadServices,

@@ -20,10 +20,10 @@ use crate::verbs::QpType;
 
 /// # Synchronous ids
 ///
-/// A synchronous id has a private channel. A call that an event follows waits for that event and returns its error, if
-/// it is one. [`new_sync`](Self::new_sync) and [`create_ep`](Self::create_ep) create synchronous ids, and
-/// [`get_request`](Self::get_request) returns them. [`migrate_to_sync`](Self::migrate_to_sync) makes an id synchronous,
-/// and [`migrate`](Self::migrate) ends that.
+/// A synchronous id has a private channel. A call that an event follows waits for that event. If the event reports an
+/// error, the call returns the error. [`new_sync`](Self::new_sync) and [`create_ep`](Self::create_ep) create
+/// synchronous ids, and [`get_request`](Self::get_request) returns them. [`migrate_to_sync`](Self::migrate_to_sync)
+/// makes an id synchronous, and [`migrate`](Self::migrate) ends that.
 ///
 /// | call | event | errors besides the call's own |
 /// |---|---|---|
@@ -177,8 +177,9 @@ impl CmId {
     ///
     /// The new id is synchronous too; its [`last_event`](Self::last_event) is the request. If
     /// [`create_ep`](Self::create_ep) created the listener with the attributes of a queue pair, the new id has a queue
-    /// pair. If the listener is for XRC targets, the new id has a target instead. Several threads may wait; each request is delivered to one of them. One thread waits on the channel. The other threads wait for that
-    /// thread, and no signal interrupts them.
+    /// pair. If the listener is for XRC targets, the new id has a target instead. Several threads may wait; each
+    /// request is delivered to one of them. One thread waits on the channel. The other threads wait for that thread,
+    /// and no signal interrupts them.
     ///
     /// # Errors
     ///

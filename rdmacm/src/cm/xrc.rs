@@ -19,7 +19,7 @@ use crate::verbs::{
 /// | Side | Id | Objects |
 /// |---|---|---|
 /// | active | [`with_qp_type`](Self::with_qp_type) of [`PortSpace::Ib`](super::PortSpace::Ib) and XRC_INI | an initiator: [`create_qp`](Self::create_qp) |
-/// | passive | the same with XRC_TGT; it listens, and each request has an id of that type | a target: [`create_xrc_target`](Self::create_xrc_target); queues: [`create_xrc_srq`](Self::create_xrc_srq) |
+/// | passive | [`with_qp_type`](Self::with_qp_type) of [`PortSpace::Ib`](super::PortSpace::Ib) and XRC_TGT; the id listens, and each request has an id of that type | a target: [`create_xrc_target`](Self::create_xrc_target); queues: [`create_xrc_srq`](Self::create_xrc_srq) |
 ///
 /// [`create_ep`](Self::create_ep) creates either side in one call. The kernel rejects the request of an initiator if
 /// the listener is for queue pairs of another type, and requests of other queue pairs if the listener is for targets.
@@ -41,7 +41,8 @@ impl CmId {
     /// - [`ErrorKind::InvalidInput`] if the id has no device yet or already has a target.
     /// - [`ErrorKind::InvalidInput`] if `domain` was not opened in the id's [`context`](Self::context).
     ///
-    /// Kernel commands: `IB_USER_VERBS_CMD_OPEN_XRCD` if the default domain is missing, `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_INIT_QP_ATTR`, `IB_USER_VERBS_CMD_MODIFY_QP`.
+    /// Kernel commands: `IB_USER_VERBS_CMD_OPEN_XRCD` if the default domain is missing, `IB_USER_VERBS_CMD_CREATE_QP`,
+    /// `RDMA_USER_CM_CMD_INIT_QP_ATTR`, `IB_USER_VERBS_CMD_MODIFY_QP`.
     #[doc(alias = "rdma_create_qp")]
     #[doc(alias = "rdma_create_qp_ex")]
     pub fn create_xrc_target(&self, domain: Option<&XrcDomain>) -> Result<XrcTarget> {
@@ -121,8 +122,8 @@ impl CmId {
     /// Returns the XRC domain that the process's ids of a device share.
     ///
     /// The first call creates it. It is closed when its last handle is dropped. The peer of each target in a domain can
-    /// send to every queue of the domain. Give peers that must not reach each other's queues separate domains. Other processes cannot join it: for a
-    /// domain that processes share, see [`XrcDomain::open`].
+    /// send to every queue of the domain. Give peers that must not reach each other's queues separate domains. Other
+    /// processes cannot join this domain: for a domain that processes share, see [`XrcDomain::open`].
     ///
     /// # Errors
     ///

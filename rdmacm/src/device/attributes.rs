@@ -24,7 +24,7 @@ pub struct Device {
 
 #[cfg(any(test, fuzzing, feature = "null"))]
 impl Device {
-    /// Creates a device of which only the name is known.
+    /// Creates a device with nothing but a name.
     pub(crate) fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),

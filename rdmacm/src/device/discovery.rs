@@ -32,7 +32,7 @@ pub(super) fn find(
         let uverbs = (uverbs_request(index), uverbs_from_netlink);
         Some(sources.netlink().ok()?.get_both(device, uverbs))
     });
-    // For any number of devices.
+    // This path needs one exchange with the kernel for any number of devices.
     if let Some((Ok(mut device), uverbs)) = asked {
         if !device.is(guid, index) {
             return Ok(None);
@@ -86,7 +86,7 @@ impl Device {
             firmware: answer.string(nl::RDMA_NLDEV_ATTR_FW_VERSION),
             node_type: answer.u8(nl::RDMA_NLDEV_ATTR_DEV_NODE_TYPE).map(NodeType),
             protocol: answer.string(nl::RDMA_NLDEV_ATTR_DEV_PROTOCOL),
-            // The number of ports, in this answer.
+            // In this response, the attribute holds the number of ports.
             port_count: answer.u32(nl::RDMA_NLDEV_ATTR_PORT_INDEX),
             driver: None,
             uverbs: None,
@@ -145,7 +145,7 @@ fn uverbs_from_netlink(answer: Attributes<'_>) -> Option<Uverbs> {
     Some((CharDevice::from_netlink(answer)?, driver))
 }
 
-/// Completes devices of which netlink gave no uverbs device.
+/// Completes the devices whose uverbs device netlink has not reported.
 fn uverbs_by_sysfs(sysfs: &Directory, devices: Vec<&mut Device>) -> Result<()> {
     let class = sysfs.child("class/infiniband_verbs");
     if let Some(found) = class.value("abi_version") {

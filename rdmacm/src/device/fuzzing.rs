@@ -13,12 +13,12 @@ use crate::testing::Input;
 /// The library queries each port that the kernel reports, which takes long for more ports.
 const MANY_PORTS: u32 = 300;
 
-/// Answers of netlink, each after its length in two bytes, to all that is asked about devices.
+/// Answers all queries about devices with netlink responses, each after its length in two bytes.
 pub fn netlink(bytes: &[u8]) {
     netlink::walk(bytes);
     let mut answers = Vec::new();
     let mut input = Input(bytes);
-    // No more than a socket holds.
+    // A socket holds no more responses.
     while !input.is_empty() && answers.len() < 64 {
         let length: u16 = input.value();
         answers.push(input.bytes(usize::from(length & 0xfff)).to_vec());

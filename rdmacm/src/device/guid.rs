@@ -35,7 +35,7 @@ impl fmt::Display for Guid {
     }
 }
 
-/// A text that is not an identifier of this kind.
+/// The error of a text that is not an identifier of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not four groups of hexadecimal digits, as in 5054:00ff:fe12:3456")]
 pub struct ParseGuidError;

@@ -17,7 +17,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Returns the transport of such nodes.
+    /// Returns the transport of nodes of the type `node`.
     ///
     /// Returns `None` for nodes that no connection manager of the kernel serves.
     pub const fn of(node: NodeType) -> Option<Self> {

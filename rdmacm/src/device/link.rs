@@ -47,7 +47,7 @@ impl fmt::Display for LinkType {
     }
 }
 
-/// A text that names no [`LinkType`].
+/// The error of a text that names no [`LinkType`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unknown link type: expected rxe or siw")]
 pub struct ParseLinkTypeError;

@@ -16,7 +16,7 @@ const MOST_PORTS: u32 = 0xffff;
 
 /// A port of a device, which iproute2 calls a link.
 ///
-/// A snapshot, except for the tables, which are read when they are asked for.
+/// It is a snapshot, except for the tables, which are read on each request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     device: String,
@@ -97,7 +97,7 @@ impl Port {
         }
     }
 
-    /// Returns a port of which nothing is known, without asking the kernel.
+    /// Returns a port without known properties, without a query to the kernel.
     pub(super) fn without_properties(device: &Device, number: u32) -> Self {
         Self::unknown(&Directory::new(sources::SYSFS), device, number)
     }

@@ -1,4 +1,4 @@
-//! [`ResourceCounts`]: how many objects of each type exist on a device.
+//! [`ResourceCounts`]: the number of objects of each type on a device.
 
 use std::fmt;
 
@@ -13,8 +13,8 @@ use crate::sys::netlink::{Attributes, Request};
 
 /// The number of objects of each type on a device, in the kernel's order.
 ///
-/// If two of them are equal, no object was leaked between them. The text form is `pd 1, cq 1, qp 1, cm_id 0, mr 0, ctx
-/// 0, srq 0`.
+/// If two counts taken at different times are equal, no object was leaked in between. The text form is
+/// `pd 1, cq 1, qp 1, cm_id 0, mr 0, ctx 0, srq 0`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceCounts {
     counts: Vec<(String, u64)>,

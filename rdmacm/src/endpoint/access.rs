@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{ProtectionDomain, RegisteredBuffer};
 
 /// The operation of a destructor that returns a buffer; its error is discarded.
-const RETURN_BUFFER: &str = "give back to";
+const RETURN_BUFFER: &str = "return a buffer to";
 
 /// Operation name used when an export checks its key; the error is discarded.
 const EXPORTS: &str = "read the exports of";
@@ -55,7 +55,7 @@ impl Shared {
         Ok(*guarded.state.core.stats())
     }
 
-    /// Calls `each` with the keys of the exports of a connection; `None` of a process that has forked.
+    /// Calls `each` with the keys of the exports of a connection. Returns `None` after a fork.
     pub(super) fn watched_keys<T>(&self, each: impl FnOnce(&mut WatchedKeys) -> T) -> Option<T> {
         let mut guarded = self.lock(EXPORTS).ok()?;
         let found = guarded.state.core.watched_keys().map(each);

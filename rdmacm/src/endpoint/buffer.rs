@@ -48,7 +48,7 @@ pub struct Buffer {
     shared: Arc<Shared>,
 }
 
-/// The number that a message carries beside its bytes.
+/// The number that a message carries in addition to its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extra {
     None,
@@ -193,7 +193,9 @@ impl AsMut<[u8]> for Buffer {
     }
 }
 
-/// Appends `bytes` to the first `length` bytes of `memory`, as far as there is room. Returns the number of bytes.
+/// Appends `bytes` to the first `length` bytes of `memory`, as far as there is room.
+///
+/// Returns the number of appended bytes.
 pub(super) fn append(memory: &mut [u8], length: &mut usize, bytes: &[u8]) -> usize {
     let room = &mut memory[*length..];
     let count = bytes.len().min(room.len());
@@ -234,10 +236,10 @@ impl fmt::Debug for Buffer {
 
 /// A received message: its [bytes](Deref), in the memory to which the device has written them.
 ///
-/// Created by [`Connection::recv`] or [`DatagramSocket::recv_from`]. `message[..]` is the slice of its bytes.
-/// Dropping it posts its buffer again. A program that
-/// keeps as many messages as there are [receive buffers](ConnectionConfig::receive_buffers) receives no more; on iWARP
-/// the connection then ends when another message arrives.
+/// Created by [`Connection::recv`] or [`DatagramSocket::recv_from`]. `message[..]` is the slice of its bytes. Dropping
+/// the message posts its buffer again. A program that keeps as many messages as there are [receive
+/// buffers](ConnectionConfig::receive_buffers) receives no more; on iWARP the connection then ends when another message
+/// arrives.
 ///
 /// While it exists, the memory of the connection stays registered and its descriptors stay open, also after the end of
 /// the connection.

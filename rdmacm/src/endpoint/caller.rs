@@ -1,4 +1,4 @@
-//! The callers of an operation, and how long each of them waits.
+//! The callers of an operation, and the ways in which they wait.
 
 use std::task::Waker;
 use std::time::{Duration, Instant};

@@ -86,7 +86,7 @@ impl Shared {
         Ok(guarded)
     }
 
-    /// Reads the CM events, or some of them, after which the channel stays readable.
+    /// Reads CM events, up to a maximum. If events are left, the channel stays readable.
     ///
     /// The events, and the results of the commands that follow them, are recorded in the order in which the kernel
     /// reported them.
@@ -128,7 +128,7 @@ impl Shared {
         let (applied, command) = guarded.state.on_cm_event(&mut event, failure);
         // The waiters are woken when all events were read: see `RunningCommand`.
         guarded.unlock_without_waking();
-        // It may have a request, whose id is dropped with it. An id of which a command is issued waits for its events.
+        // It may have a request, whose id is dropped with it. Destroying an id waits for its events.
         drop(event);
         if let Some((token, error)) = command.and_then(|command| command.issue()) {
             let mut guarded = self.lock_here();

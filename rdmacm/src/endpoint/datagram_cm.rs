@@ -17,7 +17,7 @@ use crate::cm::{CmId, ConnParam, Event, EventType};
 use crate::error::{Error, Result};
 use crate::registry::Token;
 
-/// The time that finding an address may take, and then the route.
+/// Maximum time for resolving an address, and again for resolving a route.
 pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The state of a datagram socket besides its work queues.
@@ -55,11 +55,11 @@ pub(super) enum CmCommand {
 }
 
 impl CmCommand {
-    /// Issues the command. Returns the resolution that has failed by that, and the reason.
+    /// Issues the command. If it fails, returns the resolution that has failed, and the error.
     pub(super) fn issue(self) -> Option<(Token, Error)> {
         let (id, issued) = match self {
             Self::Answer { request, qp_num } => {
-                // If it is not answered, the peer asks again.
+                // If it is not answered, the peer repeats the request.
                 let _ = request.accept(&ConnParam { qp_num, ..ConnParam::default() });
                 return None;
             }
@@ -116,7 +116,7 @@ impl DatagramCm {
         Some(self.resolutions.swap_remove(place))
     }
 
-    /// Handles `event` of a socket that has the queue pair `qp_num`. Returns the command that is to follow.
+    /// Handles `event` of a socket that has the queue pair `qp_num`. Returns the next command, if any.
     pub(super) fn handle_event(&mut self, qp_num: u32, event: &mut Event) -> Option<CmCommand> {
         if let Some(request) = event.take_request() {
             return Some(match event.listener() == Some(self.listener.token()) {
@@ -152,7 +152,7 @@ impl Resolution {
         self.outcome.expect("a resolution is returned with its outcome")
     }
 
-    /// Handles an event of the id. Returns the command that is to follow.
+    /// Handles an event of the id. Returns the next command, if any.
     fn handle_event(&mut self, context: &PeerContext, event: &Event) -> Option<CmCommand> {
         use EventType as T;
         if self.outcome.is_some() {

@@ -26,7 +26,7 @@ impl Default for DatagramConfig {
 }
 
 impl DatagramConfig {
-    /// Returns the default configuration, which each method of this type names for its parameter.
+    /// Returns the default configuration. Each method documents the default of its parameter.
     pub fn new() -> Self {
         Self::default()
     }

@@ -171,8 +171,8 @@ impl fmt::Debug for DatagramPeer {
 
 /// The sender of a datagram.
 ///
-/// If the cache has removed another peer for it, it contains that peer too. Dropping a peer may destroy its address
-/// handle, which is a command, so the caller that takes the datagram drops it.
+/// If the cache has removed another peer to add this one, the value contains the removed peer too. Dropping a peer may
+/// destroy its address handle, which is a command, so the caller that takes the datagram drops it.
 #[derive(Debug)]
 pub(super) struct Sender {
     pub(super) peer: DatagramPeer,

@@ -112,13 +112,13 @@ use crate::error::Result;
 ///
 /// A send that fails on this side, for example because there is no route to the peer any more, does not end the socket,
 /// unlike a [`Connection`]. The error is returned by [`RemoteOperation::wait`], or by the next [`flush`](Self::flush).
-/// Datagrams that were posted after it, and datagrams that arrive before a next call has reset the queue pair, are lost
-/// too.
+/// Datagrams that were posted after it, and datagrams that arrive before the next call has reset the queue pair, are
+/// lost too.
 ///
 /// # Waiting
 ///
-/// The rules of a [`Connection`](Connection#waiting) apply. Use [`recv_from_timeout`](Self::recv_from_timeout) for an answer that
-/// may be lost.
+/// The rules of a [`Connection`](Connection#waiting) apply. Use [`recv_from_timeout`](Self::recv_from_timeout) for an
+/// answer that may be lost.
 ///
 /// # Closing
 ///

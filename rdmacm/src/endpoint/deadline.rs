@@ -15,7 +15,7 @@ pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
     }
 }
 
-/// Returns `true` if it is over.
+/// Returns `true` if `deadline` has passed.
 pub(super) fn has_passed(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }

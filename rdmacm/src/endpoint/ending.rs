@@ -58,8 +58,8 @@ impl Shared {
         let teardown = ignore_poison(self.teardown.lock());
         let mut guarded = self.lock_here();
         let released = guarded.state.abort();
-        // The endpoint ends all the same. If the wakeup is refused, a thread that sleeps wakes with the next change, or at its
-        // deadline.
+        // The endpoint ends anyway. If the wakeup is refused, a thread that sleeps wakes with the next change, or at
+        // its deadline.
         guarded.reports_end = true;
         let _ = guarded.update_wakeup(self);
         let after = guarded.unlock();

@@ -16,7 +16,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// The errors of `epoll_ctl`. If nothing is done about them, the descriptor becomes right with the next change.
+    /// The errors of `epoll_ctl`. If the caller ignores them, the next change corrects the readiness of the descriptor.
     #[inline]
     pub(super) fn update_loop_readiness<'a>(
         &'a self,

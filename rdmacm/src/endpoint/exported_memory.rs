@@ -160,7 +160,8 @@ impl ExportedMemory {
 
 /// Memory that is registered once, for the peers of several connections of one device.
 ///
-/// The connections have the protection domain of the memory: see [`ConnectionConfig::protection_domain`]. A peer is given
+/// The connections have the protection domain of the memory: see [`ConnectionConfig::protection_domain`]. A peer gets
+/// one of the following:
 /// - a [part](Self::part), which costs no command. The peers of all connections of the protection domain can use its
 ///   key, and reach all of the memory with the rights of the registration.
 /// - a [window](Connection::start_export_window), whose key only the peer of one connection can use, with rights of its
@@ -205,7 +206,7 @@ impl RegisteredMemory {
         Ok(Self { region: Arc::new(MemoryRegion::register_shared(pd, memory, access)?), rights })
     }
 
-    /// Returns the bytes in `part` as a peer sees them, to be sent with [`RemoteMemory::to_bytes`].
+    /// Returns the descriptor of the bytes in `part`. Send it to a peer with [`RemoteMemory::to_bytes`].
     ///
     /// The part gives the peer the location of the bytes. It does not limit the peer to these bytes.
     ///
@@ -247,7 +248,7 @@ pub(super) struct Exporting {
 }
 
 impl Exporting {
-    /// Posts a bind, in whose place in the send queue `buffer` is.
+    /// Posts a bind, which takes the place of `buffer` in the send queue.
     pub(super) fn start(
         shared: &Arc<Shared>,
         buffer: Buffer,
@@ -268,7 +269,7 @@ impl Exporting {
             flags: SendFlags::empty(),
         };
         let awaited_send = shared.post_awaited(Operation::Export, buffer, &request)?;
-        // Before the peer can know the key.
+        // This must happen before the peer can know the key.
         let watched = WatchedKey::new(shared, window.rkey());
         let (addr, length) = (region.addr() + bytes(part.start), bytes(part.len()));
         let window = Window { window, _memory: Arc::clone(region), watched };

@@ -52,7 +52,7 @@ impl Groups {
         Ok(number)
     }
 
-    /// Returns the outcome of joining `address`, once it is known, once.
+    /// Takes the outcome of joining `address`, if it is known and was not taken before.
     pub(super) fn answer(&mut self, address: Address) -> Option<Result<DatagramPeer>> {
         let entry = self.find(address)?;
         match std::mem::replace(&mut entry.state, JoinState::Delivered) {
@@ -70,7 +70,7 @@ impl Groups {
         entries.any(|entry| matches!(entry.state, JoinState::Answered(_)))
     }
 
-    /// Returns the error because of which the socket is not in the group of `address` any more.
+    /// Returns the error that removed the socket from the group of `address`, if there was one.
     pub(super) fn check(&self, address: Address) -> Result<()> {
         let entry = self.entries.iter().find(|entry| entry.address == address);
         match entry.map(|entry| &entry.state) {

@@ -57,7 +57,7 @@ impl NewEndpoint {
         let is_iwarp = context.transport() == Transport::Iwarp;
         let reserved = if is_iwarp { RESERVED_RECEIVES } else { 0 };
         let receives = config.receive_buffers.saturating_add(reserved);
-        // One for each direction: a caller that waits for a message is not to be woken by completions of sends.
+        // One for each direction, so that completions of sends do not wake a caller that waits for a message.
         let queue = |size| CompletionQueue::new(&context, size, Some(&completions));
         let (recv_cq, send_cq) = (queue(receives)?, queue(config.sends())?);
         let init = QueuePairInit {
@@ -144,7 +144,7 @@ impl KernelObjects {
 /// The connection manager sets 655 ms, the longest possible wait.
 pub(super) fn set_min_rnr_timer(qp: &QueuePair) {
     if qp.pd().context().transport() != Transport::Iwarp {
-        // If that fails, the connection has ended already, which is reported otherwise.
+        // If that fails, the connection has already ended, and another call reports its end.
         let _ = qp.modify(&QueuePairAttributes::default().min_rnr_timer(RNR_TIMER));
     }
 }

@@ -45,10 +45,10 @@
 //!
 //! [`Connection::export`] lets the peer access a [`DmaMemory`]. The program sends the descriptor of the exported memory
 //! in a message, and the peer converts the descriptor into a [`RemoteMemory`]. The peer then reads, writes and
-//! atomically changes the memory without a call on this side. A call of `Connection` named `start_` starts a [`RemoteOperation`], whose
-//! [`wait`](RemoteOperation::wait) returns the result; [`post_write`](Connection::post_write) writes without a result.
-//! The calling side checks bounds and rights as far as the descriptor contains them. The device that owns the memory
-//! always checks them.
+//! atomically changes the memory without a call on this side. A call of `Connection` named `start_` starts a
+//! [`RemoteOperation`], whose [`wait`](RemoteOperation::wait) returns the result;
+//! [`post_write`](Connection::post_write) writes without a result. The calling side checks bounds and rights as far as
+//! the descriptor contains them. The device that owns the memory always checks them.
 //!
 //! # Datagrams
 //!

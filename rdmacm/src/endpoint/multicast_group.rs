@@ -20,7 +20,8 @@ use crate::error::Result;
 /// A membership of a socket in a multicast group, which ends when this is dropped.
 ///
 /// Created by [`DatagramSocket::start_join_multicast`]. A datagram to its [`peer`](Self::peer) reaches all full
-/// members, including this socket if it is one. Datagrams of other members are [received](DatagramSocket::recv_from) with all others.
+/// members, including this socket if it is one. Datagrams of other members are [received](DatagramSocket::recv_from)
+/// with all others.
 ///
 /// # Examples
 ///
@@ -138,7 +139,7 @@ impl Joining {
         Ok(self.joined(answer?))
     }
 
-    /// Returns the answer if it is known or will not be.
+    /// Returns the answer if it is known, or the end of the socket if no answer follows.
     pub(super) fn answer(
         &self,
         state: &mut State,

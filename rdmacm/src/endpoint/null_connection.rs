@@ -93,8 +93,8 @@ impl Loopback {
 impl Connection {
     /// Creates a connection to itself on the null driver, which needs no kernel.
     ///
-    /// Tests use it, and benchmarks of the library's own overhead. The connection has `sends` and `receives` buffers of
-    /// `length` bytes, and receives its own messages. No data is transferred.
+    /// Tests use it, and so do benchmarks of the library's own overhead. The connection has `sends` and `receives`
+    /// buffers of `length` bytes, and receives its own messages. No data is transferred.
     ///
     /// The second value imitates the kernel. The caller keeps it as long as the connection.
     ///

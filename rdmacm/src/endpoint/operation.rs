@@ -65,8 +65,9 @@ impl Operation {
         self.wait().operation
     }
 
-    /// Returns the operation and its object, for [`Error::would_block`](crate::Error::would_block), which allocates
-    /// nothing.
+    /// Returns the operation and its object, for [`Error::would_block`](crate::Error::would_block).
+    ///
+    /// That function allocates nothing.
     pub(super) const fn wait(self) -> &'static Wait {
         const fn of(operation: &'static str) -> Wait {
             Wait { operation, subject: "an endpoint" }

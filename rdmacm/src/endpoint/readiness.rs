@@ -67,7 +67,7 @@ impl Readiness {
         Ok(Self { epoll: Arc::new(epoll), wakeup, thread_epoll: OnceLock::new() })
     }
 
-    /// Adds another event channel. The first one leaves when it is closed.
+    /// Adds another event channel. Closing the first one removes it from the epoll instance.
     pub(super) fn add_channel(&self, channel: &EventChannel) -> Result<()> {
         self.epoll.add(channel, event()).map_err(failed)
     }
@@ -116,14 +116,18 @@ impl Readiness {
         Ok(())
     }
 
-    /// Sleeps like [`wait`](Self::wait), but on the thread epoll instance: it takes no events from the descriptor.
+    /// Sleeps like [`wait`](Self::wait), but on the thread epoll instance.
+    ///
+    /// It takes no events from the descriptor.
     ///
     /// Only [`wake_thread_epoll`](Self::wake_thread_epoll) wakes the thread, and not the wakeup of the descriptor.
     pub(super) fn wait_on_thread_epoll(&self, deadline: Option<Instant>) -> Result<Ready> {
         poll(self.thread_epoll.get().unwrap_or(&self.epoll), timeout(deadline))
     }
 
-    /// Wakes the thread that [waits](Self::wait_on_thread_epoll) on the thread epoll instance, or the next one that does.
+    /// Wakes the thread that waits on the thread epoll instance.
+    ///
+    /// If no thread [waits](Self::wait_on_thread_epoll), it wakes the next one that does.
     pub(super) fn wake_thread_epoll(&self) -> Result<()> {
         let Some(thread_epoll) = self.thread_epoll.get() else { return Ok(()) };
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;

@@ -1,6 +1,6 @@
 //! One-sided operations: exporting memory, and accessing memory of the peer.
 //!
-//! Memory of the peer is read, written and changed.
+//! The operations read, write and atomically change memory of the peer.
 
 use std::ops::RangeBounds;
 
@@ -24,9 +24,9 @@ impl Connection {
     /// Lets the peer access the bytes in `part` of `memory` with the given `rights`.
     ///
     /// A `part` of `..` is all of the memory. Other bytes are not accessible, and the offset 0 of the peer's
-    /// [`RemoteMemory`] is the first byte of the part. The access lasts as long as the [`ExportedMemory`] and the connection. One
-    /// memory may be exported to many peers. Each export registers the part, which pins its pages and may take a while;
-    /// [`RegisteredMemory`] is registered once.
+    /// [`RemoteMemory`] is the first byte of the part. The access lasts as long as the [`ExportedMemory`] and the
+    /// connection. One memory may be exported to many peers. Each export registers the part, which pins its pages and
+    /// may take a while; [`RegisteredMemory`] is registered once.
     ///
     /// Kernel command: `IB_USER_VERBS_CMD_REG_MR`.
     ///

@@ -30,7 +30,9 @@ bitflags! {
     /// ```
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct RemoteAccess: u8 {
-        /// [Read](Connection::start_read) the memory. (siw lets the peer of the connection read it in any case.)
+        /// [Read](Connection::start_read) the memory.
+        ///
+        /// On siw, the peer of the connection can read it without this right.
         const READ = 1;
         /// [Write](Connection::start_write) the memory.
         const WRITE = 1 << 1;
@@ -114,8 +116,8 @@ impl RemoteMemory {
 
     /// Creates a descriptor of `length` bytes at `addr`, for which the peer's device has the key `rkey`.
     ///
-    /// For a peer that uses another library. With [`RemoteAccess::all`] this side refuses no operation, and the peer's
-    /// device decides.
+    /// Use it for a peer that uses another library. With [`RemoteAccess::all`] this side refuses no operation, and the
+    /// peer's device decides.
     ///
     /// # Errors
     ///

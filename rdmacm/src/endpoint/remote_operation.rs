@@ -22,10 +22,9 @@ use crate::verbs::RegisteredBuffer;
 
 /// An operation with a peer or a group that was started and has not returned its result.
 ///
-/// Created by the methods of [`Connection`] and [`DatagramSocket`] whose names begin with `start_`, which do not wait
-/// for the peer.
-/// A thread starts several operations and then waits for each. An event loop calls [`try_wait`](Self::try_wait)
-/// whenever the [descriptor](Connection#waiting) of the connection or socket is readable.
+/// Created by the methods of [`Connection`] and [`DatagramSocket`] whose names begin with `start_`. They do not wait
+/// for the peer. A thread starts several operations and then waits for each. An event loop calls
+/// [`try_wait`](Self::try_wait) whenever the [descriptor](Connection#waiting) of the connection or socket is readable.
 ///
 /// Dropping a send, a write, a read or an atomic operation detaches it: the device still performs it, and its buffer
 /// returns to the connection afterwards. Dropping the export of a window revokes it. Dropping the resolution of a peer
@@ -75,7 +74,9 @@ pub(super) struct Posted {
 }
 
 impl<T> RemoteOperation<T> {
-    /// Creates the operation `what`, posted with `awaited_send`, whose buffer is returned with `length` bytes.
+    /// Creates the operation `what`, which was posted with `awaited_send`.
+    ///
+    /// Its buffer is returned with `length` bytes.
     pub(super) fn posted(
         what: Operation,
         awaited_send: AwaitedSend,
@@ -87,9 +88,9 @@ impl<T> RemoteOperation<T> {
 
     /// Waits until the operation completes and returns its result.
     ///
-    /// The result of a send or a write is the buffer, whose length is its capacity again. The result of a read is the buffer with the
-    /// bytes. The result of an atomic operation is the previous value of the number. The result of other operations is the
-    /// exported window, the peer or the group.
+    /// The result of a send or a write is the buffer, whose length is its capacity again. The result of a read is the
+    /// buffer with the bytes. The result of an atomic operation is the previous value of the number. The result of
+    /// other operations is the exported window, the peer or the group.
     ///
     /// # Errors
     ///
@@ -131,7 +132,7 @@ impl<T> RemoteOperation<T> {
         self.wait_with(WaitMode::NonBlocking)
     }
 
-    /// Returns the posted request, for which a task waits, and the function that makes the result of its buffer.
+    /// Returns the posted request of a task, and the function that converts its buffer into the result.
     pub(super) fn into_posted(self) -> (Posted, fn(Buffer) -> T) {
         match self.started {
             Some(Started::Posted(posted, result)) => (posted, result),

@@ -40,7 +40,7 @@ impl Resolving {
         self.shared.wait_for(self.awaited(), mode, outcome)?.into_outcome()
     }
 
-    /// Returns the outcome if it is known or will not be.
+    /// Returns the outcome if it is known, or the end of the socket if no outcome follows.
     pub(super) fn outcome(&self, state: &mut State) -> Option<Result<Resolution, EndReason>> {
         let cm = state.cm.as_mut();
         match cm.and_then(|cm| cm.resolved(self.token)) {

@@ -44,12 +44,12 @@ use crate::verbs::Released;
 
 /// The state of an endpoint, which its public handle, its buffers and its messages share.
 ///
-/// The event channel and the epoll instances stay open as long as this: a thread may sleep on them while another one ends
-/// the endpoint.
+/// The event channel and the epoll instances stay open as long as this value exists, because a thread may sleep on them
+/// while another one ends the endpoint.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) process: Process,
-    /// Held while the kernel objects are destroyed, for which a second caller that ends the endpoint waits.
+    /// Held while the kernel objects are destroyed. A second caller that ends the endpoint waits for it.
     ///
     /// Locked before the state.
     pub(super) teardown: Mutex<()>,
@@ -111,14 +111,16 @@ pub(super) struct SharedStateGuard<'a> {
     pub(super) after: AfterUnlock<'a>,
     /// `true` if there is no change for a waiter.
     pub(super) is_unchanged: bool,
-    /// `true` if dropping the guard wakes no waiter: a command or the caller wakes them later, or there is no change for
-    /// them.
+    /// `true` if dropping the guard wakes no waiter.
+    ///
+    /// A command or the caller wakes them later, or there is no change for them.
     pub(super) wakes_no_waiter: bool,
 }
 
 /// Actions for the time after the state is unlocked, which are carried out when this is dropped.
 ///
-/// It is `None` if there are none, as in most calls: dropping that takes one comparison, and an empty list several.
+/// It is `None` if there are none, as in most calls: dropping `None` takes one comparison, and dropping an empty list
+/// takes several.
 #[derive(Debug, Default)]
 pub(super) struct AfterUnlock<'a>(Option<Vec<Deferred<'a>>>);
 
@@ -173,7 +175,7 @@ impl<'a> AfterUnlock<'a> {
             shared.flush_posted();
         }
         if let Some(shared) = disconnects {
-            // If that fails, the connection has ended all the same.
+            // If that fails, the connection has ended anyway.
             let _ = shared.disconnect_peer();
         }
     }

@@ -99,14 +99,14 @@ impl State {
         }
     }
 
-    /// Returns `true` if a caller must arm a queue for `interest`, post receives, or recover the queue pair.
+    /// Returns `true` if a caller must arm a queue for `interest`, post receives or recover the queue pair.
     ///
     /// Possibly no event arrives before that.
     pub(super) fn needs_caller(&self, interest: Interest) -> bool {
         self.objects.as_ref().is_some_and(|io| self.core.needs_caller(io, interest))
     }
 
-    /// Forgets changes of which there is no waiter to be woken.
+    /// Forgets changes, if no waiter waits for them.
     pub(super) fn forget_changes(&mut self) {
         self.core.forget_changes();
     }
@@ -133,7 +133,7 @@ impl State {
         self.core.completed_send(index)
     }
 
-    /// Asks whether all that was posted has been sent.
+    /// Returns the outcome of all posted requests, once it is known.
     pub(super) fn flushed(&mut self) -> Option<Result<(), EndReason>> {
         self.core.flushed()
     }
@@ -153,7 +153,7 @@ impl State {
     /// Takes a message of a peer that has not answered the end yet.
     #[cold]
     fn message_after_local_end(&mut self) -> Result<Option<BufferedMessage>, EndReason> {
-        // The end is the error.
+        // An error of the poll is discarded: the caller gets the end by this side as the reason.
         let _ = self.poll(Interest::Messages);
         self.core.next_message().map(Some).ok_or(EndReason::Local)
     }
@@ -295,7 +295,7 @@ impl State {
     /// Handles the removal of the device, after the completions that have arrived.
     pub(super) fn on_device_removed(&mut self) {
         if let (Some(io), None) = (&mut self.objects, self.core.end()) {
-            // The removal is the error.
+            // An error of the poll is discarded: the removal is the reason of the end.
             let _ = self.core.poll(io, Interest::All);
             self.note_released();
         }
@@ -305,7 +305,7 @@ impl State {
 
     /// Handles a CM event.
     ///
-    /// Returns the command that is to follow. `failure` is the asynchronous event with the reason of the end, if any.
+    /// Returns the next command, if any. `failure` is the asynchronous event with the reason of the end, if any.
     pub(super) fn on_cm_event(
         &mut self,
         event: &mut Event,

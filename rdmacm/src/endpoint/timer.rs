@@ -9,7 +9,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use crate::error::{Error, Result};
 use crate::sys::process::Process;
 
-/// Longer than any program runs, and accepted by the kernel.
+/// The longest interval: longer than any program runs, and accepted by the kernel.
 const MAX_INTERVAL: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// A descriptor that becomes readable periodically, until this is dropped.

@@ -58,7 +58,7 @@ impl Target {
         matches!(self, Self::Addresses(_))
     }
 
-    /// Returns the addresses, of which there is at least one.
+    /// Returns the addresses, at least one.
     pub(super) fn resolve(self) -> Result<Vec<Address>> {
         let (host, port) = match self {
             Self::Addresses(addresses) if addresses.is_empty() => {

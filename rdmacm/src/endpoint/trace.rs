@@ -19,7 +19,7 @@ use crate::registry::Token;
 #[cfg(feature = "tracing")]
 const TARGET: &str = "rdmacm::endpoint";
 
-/// The span of one of them; by default there is none.
+/// The span of a listener, connection or socket; by default there is none.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     #[cfg(feature = "tracing")]

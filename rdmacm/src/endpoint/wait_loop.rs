@@ -11,7 +11,7 @@ use super::shared::{Shared, SharedState, SharedStateGuard};
 use super::state::State;
 use crate::error::Result;
 
-/// The result of looking at the state once.
+/// The result of one check of the state.
 pub(super) enum Progress<T> {
     Found(T),
     /// There is no result, but a request had completed.
@@ -84,7 +84,7 @@ impl Shared {
     ) -> Result<(SharedStateGuard<'a>, Ready)> {
         let uses_thread_epoll = guarded.has_event_loop && matches!(caller, Caller::Thread(_));
         if guarded.reader.is_some_and(|reader| reader.uses_thread_epoll == uses_thread_epoll) {
-            // The thread that sleeps there reads it.
+            // The thread that sleeps on these descriptors reads their events.
             return Ok((guarded, Ready::default()));
         }
         if uses_thread_epoll {

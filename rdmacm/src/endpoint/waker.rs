@@ -1,4 +1,4 @@
-//! The ways to wake those that wait for an endpoint.
+//! The ways to wake the waiters of an endpoint.
 
 use std::task::Waker;
 use std::thread::Thread;

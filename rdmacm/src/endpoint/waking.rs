@@ -7,7 +7,9 @@ use super::waker::{Reader, Wake};
 use crate::error::Result;
 
 impl SharedState {
-    /// Wakes the waiters that can continue, and one more if otherwise no event would reach the sleeping ones.
+    /// Wakes the waiters that can continue.
+    ///
+    /// It wakes one more if otherwise no event would reach the sleeping ones.
     pub(super) fn wake_waiters(&mut self, shared: &Shared, mut wake: impl FnMut(Wake)) {
         if self.waiters.is_empty() {
             return;

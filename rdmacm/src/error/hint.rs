@@ -1,4 +1,4 @@
-//! Hints: the part of an error message with a proposal for the user, or with a further fact about the cause.
+//! Hints: the part of an error message with a proposal, or with a further fact about the cause.
 
 use verbs_abi::ib_wc_status;
 
@@ -17,7 +17,7 @@ pub(crate) const NODE: &str =
 /// The user may not pin memory (EPERM).
 pub(crate) const LOCKED_MEMORY: &str = "raise RLIMIT_MEMLOCK (ulimit -l)";
 
-/// The memory limit was exceeded, memory is short, or the device has no more objects of that type (ENOMEM).
+/// The memory limit was exceeded, memory is short, or the device has no further objects (ENOMEM).
 pub(crate) const LOCKED_MEMORY_OR_OBJECTS: &str =
     "raise RLIMIT_MEMLOCK (ulimit -l), or destroy other objects of the device";
 

@@ -191,7 +191,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// Why a peer is unreachable.
+/// The reason why a peer is unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnreachableReason {

@@ -55,7 +55,7 @@ fn io_error_keeps_kind_and_text() {
     assert!(io.to_string().contains("cannot listen id 1"));
 }
 
-/// A name server that is unavailable must not look like a call that would block: no descriptor becomes readable.
+/// The error of an unavailable name server is not `WouldBlock`: no descriptor becomes readable.
 #[test]
 fn temporary_failure_of_name_server_is_no_would_block() {
     let kind = ErrorKind::NameResolution { code: libc::EAI_AGAIN, reason: "try again".into() };

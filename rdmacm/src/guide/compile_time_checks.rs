@@ -176,7 +176,7 @@
 //! ```no_run
 //! # use rdmacm::verbs::{QueuePair, ReceiveRequest};
 //! # fn program(qp: &QueuePair, request: &ReceiveRequest<'_>) -> rdmacm::Result<()> {
-//! // SAFETY: of the program's own.
+//! // SAFETY: the program guarantees that the memory stays valid.
 //! unsafe { qp.post_recv(request) }
 //! # }
 //! ```

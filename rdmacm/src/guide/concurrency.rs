@@ -17,9 +17,9 @@
 //! # Event loops
 //!
 //! A call with `try_` in its name does not wait for the peer or for a buffer; some [calls take their
-//! time](crate::endpoint#calls-that-take-their-time) nevertheless. If it returns [`WouldBlock`](crate::ErrorKind::WouldBlock), wait until
-//! the descriptor of the connection is readable, and then try again. The library arms the completion queues, polls them
-//! again and reads both event channels itself.
+//! time](crate::endpoint#calls-that-take-their-time) nevertheless. If it returns
+//! [`WouldBlock`](crate::ErrorKind::WouldBlock), wait until the descriptor of the connection is readable, and then try
+//! again. The library arms the completion queues, polls them again and reads both event channels itself.
 //!
 //! - A listener has a descriptor too, and so has a connection [attempt](crate::endpoint::Connecting).
 //! - A write is [posted](crate::endpoint::Connection::post_write) and later

@@ -9,12 +9,12 @@
 #![doc = include_str!("snippets/errors.rs")]
 //! ```
 //!
-//! Errors of connections:
-//!
 //! The constants of `Os(...)` are those of the crate `libc`. The status of `WorkRequestFailed` is a
 //! [`WcStatus`](crate::verbs::WcStatus), such as `WcStatus::IB_WC_RETRY_EXC_ERR`, and that of `Unreachable` an
-//! [`UnreachableReason`](crate::error::UnreachableReason). Most variants have contents: match them as `DeviceRemoved(_)` or
-//! `NameResolution { reason, .. }`.
+//! [`UnreachableReason`](crate::error::UnreachableReason). Most variants have contents: match them as
+//! `DeviceRemoved(_)` or `NameResolution { reason, .. }`.
+//!
+//! The errors of connections:
 //!
 //! | [`ErrorKind`](crate::ErrorKind) | cause | remedy |
 //! |---|---|---|
@@ -40,8 +40,9 @@
 //! | `NotOwner(_)` | The process has forked, or changed its credentials. | Open the object again in the process that uses it, after any change of credentials. |
 //! | `InvalidInput { .. }` | The library refused the call before it sent a command. | the reason in the message |
 //!
-//! After an error that has ended the connection, the calls on the connection keep failing. There are two exceptions: messages that had arrived before are received first, and `flush` and `close` succeed if all posted
-//! requests were completed: messages, writes, reads and atomics. No cleanup is needed: drop the connection.
+//! After an error that has ended the connection, the calls on the connection keep failing. There are two exceptions:
+//! messages that had arrived before are received first, and `flush` and `close` succeed if all posted requests were
+//! completed: messages, writes, reads and atomics. No cleanup is needed: drop the connection.
 //!
 //! # Pitfalls
 //!

@@ -66,9 +66,9 @@
 //! | C | here |
 //! |---|---|
 //! | `ibv_create_qp` | [`QueuePair::new`](crate::verbs::QueuePair::new), [`with_type`](crate::verbs::QueuePair::with_type) |
-//! | `ibv_create_qp_ex` | the same, with the flags of [`QueuePairInit`](crate::verbs::QueuePairInit); an XRC target is [`XrcTarget::new`](crate::verbs::XrcTarget::new) |
+//! | `ibv_create_qp_ex` | [`QueuePair::with_type`](crate::verbs::QueuePair::with_type) with the flags of [`QueuePairInit`](crate::verbs::QueuePairInit); an XRC target is [`XrcTarget::new`](crate::verbs::XrcTarget::new) |
 //! | `ibv_modify_qp` | [`QueuePair::modify`](crate::verbs::QueuePair::modify) |
-//! | `ibv_modify_qp_rate_limit` | the same with [`rate_limit`](crate::verbs::QueuePairAttributes::rate_limit), without sizes of bursts and packets |
+//! | `ibv_modify_qp_rate_limit` | [`QueuePair::modify`](crate::verbs::QueuePair::modify) with [`rate_limit`](crate::verbs::QueuePairAttributes::rate_limit), without sizes of bursts and packets |
 //! | `ibv_query_qp` | [`QueuePair::query`](crate::verbs::QueuePair::query) |
 //! | `ibv_query_ece` | [`QueuePair::ece`](crate::verbs::QueuePair::ece) |
 //! | `ibv_set_ece` | [`QueuePair::set_ece`](crate::verbs::QueuePair::set_ece) |
@@ -76,7 +76,7 @@
 //! | `ibv_post_send` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send), [`SendQueueGuard::post`](crate::verbs::SendQueueGuard::post) |
 //! | `ibv_post_recv` | [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv), [`ReceiveQueueGuard::post`](crate::verbs::ReceiveQueueGuard::post) |
 //! | `ibv_create_srq` | [`SharedReceiveQueue::new`](crate::verbs::SharedReceiveQueue::new) |
-//! | `ibv_create_srq_ex` | the same; in an XRC domain [`with_xrc_domain`](crate::verbs::SharedReceiveQueue::with_xrc_domain) |
+//! | `ibv_create_srq_ex` | [`SharedReceiveQueue::new`](crate::verbs::SharedReceiveQueue::new); in an XRC domain [`with_xrc_domain`](crate::verbs::SharedReceiveQueue::with_xrc_domain) |
 //! | `ibv_modify_srq` | [`SharedReceiveQueue::resize`](crate::verbs::SharedReceiveQueue::resize), [`set_limit`](crate::verbs::SharedReceiveQueue::set_limit) |
 //! | `ibv_query_srq` | [`SharedReceiveQueue::query`](crate::verbs::SharedReceiveQueue::query) |
 //! | `ibv_get_srq_num` | [`SharedReceiveQueue::number`](crate::verbs::SharedReceiveQueue::number) |

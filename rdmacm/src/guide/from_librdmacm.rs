@@ -23,7 +23,7 @@
 //! |---|---|
 //! | `rdma_bind_addr` | [`CmId::bind`](crate::cm::CmId::bind), [`Listener::bind`](crate::endpoint::Listener::bind), [`Connector::local_addr`](crate::endpoint::Connector::local_addr), [`DatagramSocket::bind`](crate::endpoint::DatagramSocket::bind) |
 //! | `rdma_resolve_addr` | [`CmId::resolve_addr`](crate::cm::CmId::resolve_addr), [`Connector::connect`](crate::endpoint::Connector::connect), [`DatagramSocket::start_resolve_peer`](crate::endpoint::DatagramSocket::start_resolve_peer) |
-//! | `rdma_resolve_route` | [`CmId::resolve_route`](crate::cm::CmId::resolve_route), the same two |
+//! | `rdma_resolve_route` | [`CmId::resolve_route`](crate::cm::CmId::resolve_route), [`Connector::connect`](crate::endpoint::Connector::connect), [`DatagramSocket::start_resolve_peer`](crate::endpoint::DatagramSocket::start_resolve_peer) |
 //! | `rdma_getaddrinfo` | [`getaddrinfo`](crate::cm::getaddrinfo) |
 //! | `rdma_freeaddrinfo` | dropping the results |
 //! | `rdma_resolve_addrinfo` | [`CmId::resolve_addrinfo`](crate::cm::CmId::resolve_addrinfo) |
@@ -52,7 +52,7 @@
 //! | `rdma_create_ep` | [`CmId::create_ep`](crate::cm::CmId::create_ep), [`Connector::connect`](crate::endpoint::Connector::connect), [`Listener::bind`](crate::endpoint::Listener::bind) |
 //! | `rdma_destroy_ep` | dropping the id, or [`CmId::destroy`](crate::cm::CmId::destroy), [`Connection::close`](crate::endpoint::Connection::close) |
 //! | `rdma_join_multicast` | [`CmId::join_multicast`](crate::cm::CmId::join_multicast), [`DatagramSocket::start_join_multicast`](crate::endpoint::DatagramSocket::start_join_multicast) |
-//! | `rdma_join_multicast_ex` | the same, with its [`Membership`](crate::cm::Membership) |
+//! | `rdma_join_multicast_ex` | [`CmId::join_multicast`](crate::cm::CmId::join_multicast) with its [`Membership`](crate::cm::Membership) |
 //! | `rdma_leave_multicast` | [`CmId::leave_multicast`](crate::cm::CmId::leave_multicast), [`MulticastGroup::leave`](crate::endpoint::MulticastGroup::leave) |
 //!
 //! # Queue pairs and devices
@@ -60,11 +60,11 @@
 //! | C | here |
 //! |---|---|
 //! | `rdma_create_qp` | [`CmId::create_qp`](crate::cm::CmId::create_qp); together with its completion queues [`CmId::create_ep_qp`](crate::cm::CmId::create_ep_qp) |
-//! | `rdma_create_qp_ex` | the same; an XRC target is [`CmId::create_xrc_target`](crate::cm::CmId::create_xrc_target) |
+//! | `rdma_create_qp_ex` | [`CmId::create_qp`](crate::cm::CmId::create_qp); an XRC target is [`CmId::create_xrc_target`](crate::cm::CmId::create_xrc_target) |
 //! | `rdma_destroy_qp` | [`CmId::destroy_qp`](crate::cm::CmId::destroy_qp) |
 //! | `rdma_init_qp_attr` | [`CmId::init_qp_attr`](crate::cm::CmId::init_qp_attr) |
 //! | `rdma_create_srq` | [`CmId::create_srq`](crate::cm::CmId::create_srq) |
-//! | `rdma_create_srq_ex` | the same; in an XRC domain [`CmId::create_xrc_srq`](crate::cm::CmId::create_xrc_srq) |
+//! | `rdma_create_srq_ex` | [`CmId::create_srq`](crate::cm::CmId::create_srq); in an XRC domain [`CmId::create_xrc_srq`](crate::cm::CmId::create_xrc_srq) |
 //! | `rdma_destroy_srq` | [`CmId::destroy_srq`](crate::cm::CmId::destroy_srq) |
 //! | `rdma_get_devices` | [`device::list`](crate::device::list), and [`Context::shared`](crate::verbs::Context::shared) for each |
 //! | `rdma_free_devices` | dropping them |
@@ -74,18 +74,18 @@
 //! | C | here |
 //! |---|---|
 //! | `rdma_reg_msgs` | [`MemoryRegion::register`](crate::verbs::MemoryRegion::register), [`alloc`](crate::verbs::MemoryRegion::alloc); the buffers of a connection are registered already |
-//! | `rdma_reg_read` | the same with the right to read, [`Connection::export`](crate::endpoint::Connection::export) |
-//! | `rdma_reg_write` | the same with the right to write, [`Connection::export`](crate::endpoint::Connection::export) |
+//! | `rdma_reg_read` | [`MemoryRegion::register`](crate::verbs::MemoryRegion::register) with the right to read, [`Connection::export`](crate::endpoint::Connection::export) |
+//! | `rdma_reg_write` | [`MemoryRegion::register`](crate::verbs::MemoryRegion::register) with the right to write, [`Connection::export`](crate::endpoint::Connection::export) |
 //! | `rdma_dereg_mr` | dropping the [`MemoryRegion`](crate::verbs::MemoryRegion), [`ExportedMemory::revoke`](crate::endpoint::ExportedMemory::revoke) |
 //! | `rdma_post_recv` | [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv); a connection posts its receives itself |
-//! | `rdma_post_recvv` | the same |
+//! | `rdma_post_recvv` | [`QueuePair::post_recv`](crate::verbs::QueuePair::post_recv) |
 //! | `rdma_post_send` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send), [`Connection::post_send`](crate::endpoint::Connection::post_send), [`Connection::post_bytes`](crate::endpoint::Connection::post_bytes) |
 //! | `rdma_post_sendv` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send) |
-//! | `rdma_post_read` | the same with [`SendOperation::Read`](crate::verbs::SendOperation::Read), [`Connection::start_read`](crate::endpoint::Connection::start_read) |
-//! | `rdma_post_readv` | the same with [`SendOperation::Read`](crate::verbs::SendOperation::Read) |
-//! | `rdma_post_write` | the same with [`SendOperation::Write`](crate::verbs::SendOperation::Write), [`Connection::start_write`](crate::endpoint::Connection::start_write) |
-//! | `rdma_post_writev` | the same with [`SendOperation::Write`](crate::verbs::SendOperation::Write) |
-//! | `rdma_post_ud_send` | the same with [`SendOperation::SendTo`](crate::verbs::SendOperation::SendTo), [`DatagramSocket::post_send_to`](crate::endpoint::DatagramSocket::post_send_to) |
+//! | `rdma_post_read` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send) with [`SendOperation::Read`](crate::verbs::SendOperation::Read), [`Connection::start_read`](crate::endpoint::Connection::start_read) |
+//! | `rdma_post_readv` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send) with [`SendOperation::Read`](crate::verbs::SendOperation::Read) |
+//! | `rdma_post_write` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send) with [`SendOperation::Write`](crate::verbs::SendOperation::Write), [`Connection::start_write`](crate::endpoint::Connection::start_write) |
+//! | `rdma_post_writev` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send) with [`SendOperation::Write`](crate::verbs::SendOperation::Write) |
+//! | `rdma_post_ud_send` | [`QueuePair::post_send`](crate::verbs::QueuePair::post_send) with [`SendOperation::SendTo`](crate::verbs::SendOperation::SendTo), [`DatagramSocket::post_send_to`](crate::endpoint::DatagramSocket::post_send_to) |
 //! | `rdma_get_send_comp` | [`CompletionQueue::wait`](crate::verbs::CompletionQueue::wait); [`Connection::flush`](crate::endpoint::Connection::flush) |
 //! | `rdma_get_recv_comp` | [`CompletionQueue::wait`](crate::verbs::CompletionQueue::wait); [`Connection::recv`](crate::endpoint::Connection::recv), [`DatagramSocket::recv_from`](crate::endpoint::DatagramSocket::recv_from) |
 //! | `rdma_seterrno` | [`Error::errno`](crate::Error::errno) |

@@ -15,9 +15,9 @@
 //! ```
 //!
 //! Only `post_bytes` copies. No message is allocated or registered: a connection registers all of its buffers when it
-//! is created. The default [`ConnectionConfig`](crate::endpoint::ConnectionConfig) has 16 buffers for sending and 16 for receiving, of
-//! 4 KiB each, and on iWARP two more for receiving. A thousand connections therefore pin 125 MiB, and on iWARP 133 MiB. Choose the numbers that the program
-//! needs.
+//! is created. The default [`ConnectionConfig`](crate::endpoint::ConnectionConfig) has 16 buffers for sending and 16
+//! for receiving, of 4 KiB each, and on iWARP two more for receiving. A thousand connections therefore pin 125 MiB, and
+//! on iWARP 133 MiB. Choose the numbers that the program needs.
 //!
 //! # Flow control
 //!

@@ -2,8 +2,8 @@
 //!
 //! # Stopping a server
 //!
-//! A signal does not interrupt the calls of [`endpoint`](crate::endpoint), so a program handles signals itself. On Tokio it selects
-//! between the next request and the signal:
+//! A signal does not interrupt the calls of [`endpoint`](crate::endpoint), so a program handles signals itself. On
+//! Tokio it selects between the next request and the signal:
 //!
 #![cfg_attr(feature = "tokio", doc = "```no_run")]
 #![cfg_attr(not(feature = "tokio"), doc = "```text")]
@@ -63,15 +63,15 @@
 //!
 //! A connection that has ended cannot be revived: drop it and connect again. If a later attempt to connect may succeed,
 //! the [`io_kind`](crate::Error::io_kind) of the error is `ConnectionRefused`, `TimedOut`, `HostUnreachable` or
-//! `NetworkUnreachable`. A later attempt may also succeed after
-//! [`NameResolution`](crate::ErrorKind::NameResolution) with the code `libc::EAI_AGAIN` (of the crate `libc`): the name server did not answer. Most
-//! other errors have a cause in the program or the machine, and a later attempt fails too. The page on
-//! [errors](super::errors) lists those of connections. A request that the server's program has rejected is
-//! `ConnectionRefused` too: [`Rejected`](crate::ErrorKind::Rejected) has the reason.
+//! `NetworkUnreachable`. A later attempt may also succeed after [`NameResolution`](crate::ErrorKind::NameResolution)
+//! with the code `libc::EAI_AGAIN` (of the crate `libc`): the name server did not answer. Most other errors have a
+//! cause in the program or the machine, and a later attempt fails too. The page on [errors](super::errors) lists those
+//! of connections. A request that the server's program has rejected is `ConnectionRefused` too:
+//! [`Rejected`](crate::ErrorKind::Rejected) has the reason.
 //!
-//! No call asks whether a connection has ended: each further call returns the reason, and a pending [`recv`] returns when
-//! the connection ends. A post that does not wait reads no event, so it may succeed after the peer has ended the
-//! connection. The next `recv` or `flush` returns the end.
+//! There is no separate call that checks if a connection has ended: each further call returns the reason, and a pending
+//! [`recv`] returns when the connection ends. A post that does not wait reads no event, so it may succeed after the
+//! peer has ended the connection. The next `recv` or `flush` returns the end.
 //!
 //! How fast a connection detects the end of its peer depends on the cause:
 //!

@@ -58,7 +58,7 @@ impl Request {
         self.attribute(kind, &value.to_ne_bytes())
     }
 
-    /// Adds a string of at most a few hundred bytes, and the NUL that the kernel wants at its end.
+    /// Adds a string of at most a few hundred bytes, and the NUL that the kernel requires at its end.
     pub(crate) fn string(self, kind: u16, value: &str) -> Self {
         self.attribute(kind, &[value.as_bytes(), &[0]].concat())
     }
@@ -110,7 +110,7 @@ impl Socket {
 
     /// Sends a request and returns its response.
     ///
-    /// `read` makes it out of the answer, or finds that an attribute is missing.
+    /// `read` makes the result from the attributes, or returns `None` if an attribute is missing.
     pub(crate) fn get<T>(
         &mut self,
         request: Request,
@@ -139,8 +139,9 @@ impl Socket {
         }
     }
 
-    /// Asks for a list, which the kernel sends in parts. `read` as for [`get`](Self::get), for each
-    /// member.
+    /// Requests a list, which the kernel sends in parts.
+    ///
+    /// `read` is called for each member, as in [`get`](Self::get).
     pub(crate) fn dump<T>(
         &mut self,
         request: Request,

@@ -1,4 +1,4 @@
-//! Waiting for descriptors, and whether they wait by themselves.
+//! Waiting for descriptors, and their blocking mode.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard};
@@ -18,8 +18,9 @@ use crate::lock::ignore_poison;
 /// descriptor non-blocking. The descriptor stays non-blocking, because other threads may be about to read.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// The descriptor is non-blocking, and the program wants it to block. Locked while either
-    /// changes.
+    /// `true` if the descriptor is non-blocking although the program has requested blocking reads.
+    ///
+    /// Locked while either changes.
     by_poll: Mutex<bool>,
 }
 
@@ -38,7 +39,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Reads with `read`, waiting for something to read if the program wants that.
+    /// Reads with `read`, and waits for data if the program has requested blocking reads.
     pub(crate) fn read<T>(
         &self,
         fd: BorrowedFd<'_>,
@@ -74,7 +75,7 @@ impl Waiting {
         }
     }
 
-    /// Makes the descriptor non-blocking, and remembers whether the program wants it to block.
+    /// Makes a blocking descriptor non-blocking, and records that reads must wait with `poll`.
     fn poll_from_now_on(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         let mut by_poll = self.by_poll();
         if !is_nonblocking(fd)? {

@@ -30,7 +30,7 @@ impl AsRawFd for Descriptor {
 }
 
 impl AsyncEpoll {
-    /// Makes the runtime watch `epoll` in whose context this is called.
+    /// Makes the runtime of the calling context watch `epoll`.
     ///
     /// # Panics
     ///

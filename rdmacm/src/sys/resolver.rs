@@ -31,12 +31,12 @@ pub(crate) struct LookupResult {
     pub(crate) canonname: Option<String>,
 }
 
-/// Why a lookup found nothing.
+/// The reason why a lookup found nothing.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// `EAI_SYSTEM`, by its errno.
     Os(Errno),
-    /// An `EAI_*` code, and the C library's words for it.
+    /// An `EAI_*` code, and the C library's text for it.
     Eai(c_int, String),
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn getaddrinfo(
 
 /// Returns the C library's text for an `EAI_*` code.
 fn eai_text(code: c_int) -> String {
-    // SAFETY: any number will do.
+    // SAFETY: the function accepts any number.
     let text = unsafe { libc::gai_strerror(code) };
     // SAFETY: it is a string of the C library: never null, with a zero byte at its end. No thread changes or frees it
     // while it is copied.

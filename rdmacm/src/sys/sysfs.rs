@@ -48,7 +48,7 @@ impl Directory {
     pub(crate) fn text(&self, file: &str) -> Option<String> {
         let mut file = File::open(self.path.join(file)).ok()?;
         let mut bytes = [0; LONGEST];
-        // One read is enough, as sysfs gives all it has at once.
+        // One read is enough, because sysfs returns the whole file at once.
         let length = loop {
             match file.read(&mut bytes) {
                 Ok(length) => break length,
@@ -91,7 +91,7 @@ pub(crate) mod fake {
 
     use super::Directory;
 
-    /// Removed when dropped.
+    /// A temporary directory tree, which is removed when dropped.
     #[derive(Debug)]
     pub(crate) struct Tree {
         root: PathBuf,

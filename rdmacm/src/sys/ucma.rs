@@ -71,8 +71,8 @@ impl UcmaFile {
         request.optval = address_of(value.as_ptr());
         // A length above this is above the kernel's maximum.
         request.optlen = u32::try_from(value.len()).map_err(|_| CommandError::Os(Errno::EINVAL))?;
-        // SAFETY: the address in the request is that of `value`. The kernel reads the length that the request gives
-        // beside it. There is no response.
+        // SAFETY: the address in the request is that of `value`. The kernel reads the length in the request. There is
+        // no response.
         unsafe { self.send(request) }
     }
 

@@ -389,7 +389,9 @@ impl BufferedQueuePair {
     }
 }
 
-/// Posts a request of any kind, in any state of the queue pair. Its payload may be a scatter/gather entry without bytes.
+/// Posts a request of any kind, in any state of the queue pair.
+///
+/// Its payload may be a scatter/gather entry without bytes.
 ///
 /// # Safety
 ///
@@ -500,7 +502,9 @@ fn poll_many(
     Ok(polled)
 }
 
-/// Passes the buffer of a completed request to `each`. Returns `false` if the buffer is not in the table.
+/// Passes the buffer of a completed request to `each`.
+///
+/// Returns `false` if the buffer is not in the table.
 ///
 /// Not inlined: most polls of a waiting thread find nothing, and should not prepare for this call.
 #[inline(never)]
@@ -518,7 +522,7 @@ fn return_buffer(
     true
 }
 
-/// The error of a failed post, and whether the request is posted nevertheless.
+/// The error of a failed post. The request may be posted nevertheless.
 struct Failure {
     error: Error,
     is_posted: bool,

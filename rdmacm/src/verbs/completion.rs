@@ -50,8 +50,8 @@ const POLLED_HERE: &str = "this thread holds the poller of the queue; drop the p
 ///   arrives. They need a [`CompletionChannel`] that serves this queue only.
 /// - [`poll`](Self::poll) does not wait. A thread that polls in a loop holds the [`Poller`], so
 ///   that each call takes no lock.
-/// - An event loop calls [`request_notify`](Self::request_notify), polls once more, and waits for
-///   the descriptor of the channel.
+/// - An event loop calls [`request_notify`](Self::request_notify), polls again, and waits for the
+///   descriptor of the channel.
 ///
 /// # Examples
 ///
@@ -503,7 +503,9 @@ impl Poller<'_> {
         self.poll_slow(into)
     }
 
-    /// Polls on the fast path of [`poll`](Self::poll), for this process, if no other thread waits for the ring.
+    /// Polls on the fast path of [`poll`](Self::poll).
+    ///
+    /// The caller has checked that the process has not forked, and that no other thread waits for the ring.
     #[inline(always)]
     fn poll_here(&mut self, into: &mut [Completion]) -> Result<usize> {
         match self.inner.cq.try_poll(&mut self.ring, into) {
@@ -513,7 +515,7 @@ impl Poller<'_> {
         }
     }
 
-    /// Polls one completion on the fast path of [`poll`](Self::poll), after the driver has not found the queue empty.
+    /// Polls one completion on the fast path of [`poll`](Self::poll), if the queue may not be empty.
     #[inline(never)]
     fn take_ready(&mut self, into: &mut [Completion]) -> Result<usize> {
         match self.inner.cq.try_take(&mut self.ring, into) {
@@ -522,7 +524,9 @@ impl Poller<'_> {
         }
     }
 
-    /// Polls on the slow path of [`poll`](Self::poll): checks for a fork and lets a waiting thread in first.
+    /// Polls on the slow path of [`poll`](Self::poll).
+    ///
+    /// It checks for a fork and lets a waiting thread in first.
     #[inline(never)]
     fn poll_slow(&mut self, into: &mut [Completion]) -> Result<usize> {
         self.inner.object.context().check_process(POLL, || self.inner.name())?;

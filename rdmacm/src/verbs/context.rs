@@ -130,8 +130,8 @@ impl Context {
 
     /// Creates a context on the null driver, which needs no kernel.
     ///
-    /// For tests, and for benchmarks of the library's own overhead. Sends complete at once and
-    /// consume receives of their own queue pair. No data is transferred.
+    /// It is for tests, and for benchmarks of the library's own overhead. Sends complete at once
+    /// and consume receives of their own queue pair. No data is transferred.
     #[cfg(feature = "null")]
     pub fn null() -> Self {
         Self::on_null(AnyDriver::Null(crate::drivers::null::Null::default()))

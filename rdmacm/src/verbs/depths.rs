@@ -42,13 +42,21 @@ mod tests {
 
     #[test]
     fn depths_beyond_byte_are_cut_to_254() {
-        for (said, kept) in
+        for (reported, kept) in
             [(0, 0), (128, 128), (254, 254), (255, 254), (256, 254), (u32::MAX, 254)]
         {
-            let depths = Depths::of_device(said, 1);
-            assert_eq!((depths.responder_resources, depths.initiator_depth), (kept, 1), "{said}");
-            let depths = Depths::of_device(1, said);
-            assert_eq!((depths.responder_resources, depths.initiator_depth), (1, kept), "{said}");
+            let depths = Depths::of_device(reported, 1);
+            assert_eq!(
+                (depths.responder_resources, depths.initiator_depth),
+                (kept, 1),
+                "{reported}"
+            );
+            let depths = Depths::of_device(1, reported);
+            assert_eq!(
+                (depths.responder_resources, depths.initiator_depth),
+                (1, kept),
+                "{reported}"
+            );
         }
     }
 }

@@ -185,7 +185,7 @@ fn forward_completions(cq: &CompletionQueue, each: &mut impl FnMut(Completion)) 
     let mut some = [Completion::default(); 16];
     let mut polled = 0;
     loop {
-        // Not held while the program processes completions.
+        // The poller is not held while the program processes completions.
         let Some(mut poller) = cq.free_poller() else { return Ok(polled) };
         let count = poller.take(&mut some)?;
         drop(poller);

@@ -179,7 +179,7 @@ impl Context {
         error.with_hint(Errno::EOPNOTSUPP, hint::QUEUE_TYPE)
     }
 
-    /// Adds the [hints about pinning](with_pinning_hint) to the error of a queue if the kernel pins the memory of queues.
+    /// Adds the [hints about pinning](with_pinning_hint) if the kernel pins the memory of queues.
     pub(super) fn with_queue_hint(&self, error: Error) -> Error {
         if self.engine().capabilities().pins_queue_memory {
             with_pinning_hint(error)

@@ -1,4 +1,4 @@
-//! Event descriptors ([`EventFile`]), of which each read returns one event.
+//! Event descriptors ([`EventFile`]). Each read returns one event.
 
 use std::array;
 use std::io::IoSliceMut;

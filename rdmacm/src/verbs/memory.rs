@@ -205,7 +205,7 @@ impl MemoryRegion {
         let first = unsafe { mapping.start().add(start) };
         // SAFETY: the bytes lie in the mapping, which is readable and writable. It stays mapped
         // until the region, which holds it, is deregistered. All references to it, now and later,
-        // are to atomics.
+        // are references to atomics.
         unsafe { Self::over(pd, first, end - start, iova, access, Some(mapping)) }
     }
 

@@ -152,7 +152,7 @@ impl<'a> BindRequest<'a> {
             return Err("queue pairs of type UD cannot bind memory windows");
         }
         if window.pd() != qp.pd() {
-            return Err("the memory window is of another protection domain");
+            return Err("the memory window belongs to another protection domain");
         }
         if window.is_too_old_for(qp) {
             return Err(
@@ -160,7 +160,7 @@ impl<'a> BindRequest<'a> {
             );
         }
         if region.pd() != qp.pd() {
-            return Err("the memory region is of another protection domain");
+            return Err("the memory region belongs to another protection domain");
         }
         if !SendFlags::all().contains(self.flags) {
             return Err("unknown send flags");

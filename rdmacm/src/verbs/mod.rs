@@ -15,8 +15,8 @@
 //! forked child inherits. In the child, the following rules hold:
 //! - Every call that would reach the kernel or a ring fails with
 //!   [`ErrorKind::NotOwner`](crate::ErrorKind::NotOwner). These calls create, change, query and
-//!   destroy objects, post, poll, arm and read events. Nothing is written to a ring to which the
-//!   parent posts.
+//!   destroy objects, post, poll, arm and read events. They write nothing to the rings of the
+//!   parent.
 //! - Dropping an object or an event has no effect, neither in the child nor in the parent.
 //! - Properties that an object stores are available: tokens, numbers, sizes, the device.
 //! - A context that the child opens itself belongs to the child, with all objects that are created

@@ -3,7 +3,7 @@
 //! # Safety
 //!
 //! Posting a request gives its memory to the device. The methods that post are therefore `unsafe`
-//! and state the contract. Nothing else here is unsafe.
+//! and state the contract. All other methods of this module are safe.
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 mod owned;

@@ -421,7 +421,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Returns how many reads and atomics of this side, and of the peer, may be outstanding.
+    /// Returns the numbers of reads and atomics of this side and of the peer that may be outstanding.
     ///
     /// These are the numbers that were set. A query returns powers of two on rxe and mlx5, and mlx5
     /// has none for zero.
@@ -539,7 +539,7 @@ impl QpOwner for Inner {
 }
 
 impl Inner {
-    /// Makes room in the completion queues, in which completions of an earlier generation may be.
+    /// Makes room in the completion queues, which may hold completions of an earlier generation.
     fn sweep(&self) {
         self.send_cq.sweep();
         if self.send_cq != self.recv_cq {

@@ -14,7 +14,7 @@ pub(super) const MAX_EVENTS: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reader(Arc<()>);
 
-/// The asynchronous events that the library has read, and whether it may read more.
+/// The asynchronous events that the library has read, and the readers that prevent further reads.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
     /// Shared with each [`Reader`], so that the reference count is the number of readers plus one.

@@ -11,7 +11,7 @@ use crate::lock::ignore_poison;
 use crate::sys::command::CommandError;
 use crate::sys::mapping::Mapping;
 
-/// The kernel object of a memory region, and the memory under it unless the program owns that.
+/// The kernel object of a memory region, and the memory under it unless the program owns the memory.
 ///
 /// Held by the region and by the windows that it was bound to. While one of them is bound, the
 /// kernel does not deregister the region.

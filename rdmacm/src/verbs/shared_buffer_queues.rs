@@ -183,7 +183,7 @@ impl OwnedSends {
     /// In addition to the errors of [`QueuePair::post_send`]:
     /// - [`ErrorKind::InvalidInput`] if `buffer` is shorter or belongs to another protection
     ///   domain.
-    /// - [`ErrorKind::InvalidInput`] if `operation` is not one over a buffer alone.
+    /// - [`ErrorKind::InvalidInput`] if `operation` is not a send, a write or a read over a buffer alone.
     /// - [`ErrorKind::InvalidInput`] with ENOMEM if the queue is full.
     pub(crate) fn post(
         &mut self,
@@ -280,7 +280,7 @@ fn entry(buffer: &RegisteredBuffer, length: usize, pd: &super::ProtectionDomain)
     if buffer.pd() == pd { buffer.sge(length) } else { None }
 }
 
-/// Returns why there is no [`entry`] of `buffer`.
+/// Returns the reason why `buffer` has no [`entry`].
 #[cold]
 fn refusal_reason(
     buffer: &RegisteredBuffer,
@@ -307,7 +307,8 @@ fn refused_post<T>(
 
 /// Takes the buffer of a refused request from the table, unless the device may still execute it.
 ///
-/// Only these two kinds of errors mean that the request is not in the queue.
+/// Only [`ErrorKind::InvalidInput`] and [`ErrorKind::PartiallyPosted`] mean that the request is not
+/// in the queue.
 #[cold]
 fn refused<T>(posted: &mut InFlightTable<T>, wr_id: u64, error: Error) -> NotQueued<T> {
     let is_out =

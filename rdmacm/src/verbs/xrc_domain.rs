@@ -28,7 +28,7 @@ pub struct XrcDomain {
 /// The domains that ids share: one for each context in use.
 static SHARED: PerProcess<Mutex<Vec<Weak<Object<ib_uverbs_close_xrcd>>>>> = PerProcess::new();
 
-/// Behavior of [`XrcDomain::open`] depending on whether the shared domain already exists.
+/// Behavior of [`XrcDomain::open`] if the shared domain exists, and if it does not exist yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum XrcOpenMode {
     /// Joins the existing domain.

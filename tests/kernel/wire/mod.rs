@@ -1,4 +1,6 @@
-//! Two hosts on one wire, which is cut and plugged in again: the tests run in one guest, [`far`] is in the other.
+//! Two hosts on one wire, which is cut and plugged in again.
+//!
+//! The tests run in one guest, and [`remote_guest`] runs in the other one.
 
 mod remote_guest;
 
@@ -53,11 +55,11 @@ fn socket(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse::<IpAddr>().expect("an address"), port)
 }
 
-/// The connection that carries commands to the far guest.
-struct Far(BufReader<TcpStream>);
+/// The connection that carries commands to the other guest.
+struct RemoteGuest(BufReader<TcpStream>);
 
-impl Far {
-    /// Waits until the far guest has started, which may take several attempts, and plugs the wire in.
+impl RemoteGuest {
+    /// Waits until the other guest has started, which may take several attempts, and plugs the wire in.
     fn find() -> Self {
         plug_in(0);
         let address = socket(CONTROL[1], CONTROL_PORT);
@@ -65,55 +67,55 @@ impl Far {
         let stream = loop {
             match TcpStream::connect_timeout(&address, Duration::from_secs(1)) {
                 Ok(stream) => break stream,
-                Err(error) => assert!(Instant::now() < deadline, "no far guest: {error}"),
+                Err(error) => assert!(Instant::now() < deadline, "no other guest: {error}"),
             }
         };
-        let mut far = Self(BufReader::new(stream));
-        far.plug();
-        far
+        let mut remote = Self(BufReader::new(stream));
+        remote.plug();
+        remote
     }
 
-    fn say(&mut self, command: &str) {
-        writeln!(self.0.get_mut(), "{command}").expect("tell the far guest");
+    fn send(&mut self, command: &str) {
+        writeln!(self.0.get_mut(), "{command}").expect("send to the other guest");
     }
 
-    fn ask(&mut self, command: &str) {
-        self.say(command);
+    fn command(&mut self, command: &str) {
+        self.send(command);
         let mut answer = String::new();
-        self.0.read_line(&mut answer).expect("the far guest should answer");
+        self.0.read_line(&mut answer).expect("the other guest should answer");
         assert_eq!(answer, "done\n");
     }
 
     /// Makes both guests drop the frames that they receive from the wire.
     fn cut(&mut self) {
-        self.ask("cut");
+        self.command("cut");
         remote_guest::cut(true);
     }
 
     fn plug(&mut self) {
         remote_guest::cut(false);
-        self.ask("plug");
+        self.command("plug");
     }
 
-    /// Makes the far guest stop without notice. The far guest then starts again.
-    fn die(mut self) {
-        self.say("die");
+    /// Makes the other guest stop without notice. The other guest then starts again.
+    fn crash(mut self) {
+        self.send("crash");
     }
 }
 
-/// A connection to the far guest, and a part of its memory.
-struct Talk {
+/// A connection to the other guest, and a part of its memory.
+struct RemoteConnection {
     side: Side,
     channel: EventChannel,
     theirs: u64,
     rkey: u32,
 }
 
-/// The parts of this side's memory that are written to the far guest and read back.
+/// The parts of this side's memory that are written to the other guest and read back.
 const OUT: std::ops::Range<usize> = 0..1024;
 const BACK: std::ops::Range<usize> = 2048..3072;
 
-impl Talk {
+impl RemoteConnection {
     fn begin() -> Self {
         let channel = channel();
         let id = resolve(&channel, socket(WIRE[1], SERVER_PORT));
@@ -134,7 +136,7 @@ impl Talk {
         self.side.io.post(1, write, OUT, SendFlags::SIGNALED).expect("post a write");
     }
 
-    /// Writes bytes to the far guest, and reads them back.
+    /// Writes bytes to the other guest, and reads them back.
     fn exchanges_data(&mut self, round: u32) {
         let bytes: Vec<u8> = round.to_le_bytes().into_iter().cycle().take(OUT.len()).collect();
         self.side.io.fill(OUT.start, &bytes);
@@ -173,12 +175,12 @@ impl Talk {
 }
 
 /// Checks that requests fail that are posted while the wire is cut, and so do later requests.
-fn fails(talk: &Talk) {
-    talk.write();
-    talk.write();
-    let status = [talk.side.io.next(), talk.side.io.next()].map(|done| done.status());
+fn fails(connection: &RemoteConnection) {
+    connection.write();
+    connection.write();
+    let status = [connection.side.io.next(), connection.side.io.next()].map(|done| done.status());
     assert_eq!(status, [WcStatus::IB_WC_RETRY_EXC_ERR, WcStatus::IB_WC_WR_FLUSH_ERR]);
-    assert_eq!(talk.side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_ERR);
+    assert_eq!(connection.side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_ERR);
 }
 
 /// Returns the config for connections of the safe tier.
@@ -212,7 +214,7 @@ async fn tasks() -> [Waiters; 2] {
 async fn task_resolution_fails() {
     let connected = Connection::connect(&connector(None), socket(WIRE[1], SERVER_PORT)).await;
     let error = connected.expect_err("no peer should answer");
-    // If the kernel has forgotten the hardware address of the far end, it asks for this address first.
+    // If the kernel has no entry for the hardware address of the far end, it resolves this address first.
     assert!([libc::ETIMEDOUT, libc::EHOSTUNREACH].contains(&error.errno()), "{error}");
 }
 
@@ -240,7 +242,7 @@ fn is_not_resolved() {
 /// Checks that calls with a time limit end if no peer answers.
 ///
 /// The calls are on a connection, and on an id that is ready to connect.
-fn ends_in_time(talk: Talk, asker: CmId) {
+fn ends_in_time(connection: RemoteConnection, connecting_id: CmId) {
     const SHORT: Duration = Duration::from_millis(100);
     let is_over = |result: rdmacm::Result<()>, id: &CmId, awaited| {
         let error = result.expect_err("no peer should answer");
@@ -248,22 +250,22 @@ fn ends_in_time(talk: Talk, asker: CmId) {
         // The operation is still pending in the kernel.
         assert_eq!(id.pending_event(), Some(awaited));
     };
-    let Talk { side, channel, .. } = talk;
+    let RemoteConnection { side, channel, .. } = connection;
     assert!(channel.get_event_timeout(SHORT).expect("wait").is_none());
     let mut none = [Completion::default()];
     assert_eq!(side.io.cq().wait_timeout(&mut none, SHORT).expect("wait"), 0);
     side.id.migrate_to_sync().expect("migrate");
     let finder = CmId::new_sync(PortSpace::Tcp).expect("create an id");
-    let asker = Side::new(asker, Shape::default());
-    for id in [&side.id, &asker.id, &finder] {
+    let connecting = Side::new(connecting_id, Shape::default());
+    for id in [&side.id, &connecting.id, &finder] {
         id.set_timeout(Some(SHORT));
     }
     is_over(side.id.disconnect(), &side.id, EventType::Disconnected);
-    is_over(asker.id.connect(&ConnParam::default()), &asker.id, EventType::Established);
+    is_over(connecting.id.connect(&ConnParam::default()), &connecting.id, EventType::Established);
     // The kernel gets more time.
     let unused = socket("10.9.0.78", SERVER_PORT);
     is_over(finder.resolve_addr(None, unused, LONG), &finder, EventType::AddrResolved);
-    for id in [side.id, asker.id, finder] {
+    for id in [side.id, connecting.id, finder] {
         id.destroy().expect("destroy");
     }
 }
@@ -271,19 +273,20 @@ fn ends_in_time(talk: Talk, asker: CmId) {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn cut_wire_fails_sends_and_works_once_replugged() {
-    let mut far = Far::find();
-    let (mut idle, mut busy) = (Talk::begin(), Talk::begin());
+    let mut remote = RemoteGuest::find();
+    let (mut idle, mut busy) = (RemoteConnection::begin(), RemoteConnection::begin());
     idle.exchanges_data(1);
     busy.exchanges_data(2);
-    let limited = Talk::begin();
-    let asks = channel();
-    let [asker, synchronous] = [(); 2].map(|()| resolve(&asks, socket(WIRE[1], SERVER_PORT)));
+    let limited = RemoteConnection::begin();
+    let ours = channel();
+    let [connecting_id, synchronous] =
+        [(); 2].map(|()| resolve(&ours, socket(WIRE[1], SERVER_PORT)));
     synchronous.migrate_to_sync().expect("migrate");
     let [watched, unwatched] = [Some(Duration::from_millis(100)), None].map(safely);
-    far.cut();
+    remote.cut();
     thread::scope(|scope| {
         // Each call takes long, so all calls are made at the same time.
-        scope.spawn(|| is_unreachable(asker, &asks));
+        scope.spawn(|| is_unreachable(connecting_id, &ours));
         scope.spawn(is_not_resolved);
         scope.spawn(|| ends_in_time(limited, synchronous));
         scope.spawn(|| {
@@ -299,10 +302,10 @@ fn cut_wire_fails_sends_and_works_once_replugged() {
     idle.is_silent();
     let error = unwatched.try_recv().expect_err("no message should come");
     assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
-    far.plug();
+    remote.plug();
     idle.exchanges_data(3);
     idle.ends();
-    let mut again = Talk::begin();
+    let mut again = RemoteConnection::begin();
     again.exchanges_data(4);
     again.ends();
 }
@@ -310,14 +313,14 @@ fn cut_wire_fails_sends_and_works_once_replugged() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn lost_host_can_be_abandoned_and_reconnected() {
-    let far = Far::find();
-    let talk = Talk::begin();
+    let remote = RemoteGuest::find();
+    let connection = RemoteConnection::begin();
     let rounds = AtomicU32::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
             loop {
-                talk.write();
-                let done = talk.side.io.next();
+                connection.write();
+                let done = connection.side.io.next();
                 if done.status() != WcStatus::IB_WC_SUCCESS {
                     assert_eq!(done.status(), WcStatus::IB_WC_RETRY_EXC_ERR);
                     return;
@@ -326,22 +329,22 @@ fn lost_host_can_be_abandoned_and_reconnected() {
             }
         });
         wait_until("the connection transfers messages", || rounds.load(Ordering::SeqCst) > 10);
-        far.die();
+        remote.crash();
     });
-    talk.ends_alone();
-    let far = Far::find();
-    let mut again = Talk::begin();
+    connection.ends_alone();
+    let remote = RemoteGuest::find();
+    let mut again = RemoteConnection::begin();
     again.exchanges_data(1);
     again.ends();
-    drop(far);
+    drop(remote);
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn cut_wire_ends_every_task_call() {
-    let mut far = Far::find();
+    let mut remote = RemoteGuest::find();
     let waiting = tokios().map(|runtime| (runtime.block_on(tasks()), runtime));
-    far.cut();
+    remote.cut();
     thread::scope(|scope| {
         for ([busy, idle], runtime) in waiting {
             scope.spawn(move || {
@@ -354,5 +357,5 @@ fn cut_wire_ends_every_task_call() {
             });
         }
     });
-    far.plug();
+    remote.plug();
 }

@@ -1,6 +1,6 @@
-//! The far guest of the wire tests.
+//! The other guest of the wire tests.
 //!
-//! The far guest exports memory to its clients, and executes commands that concern itself and its end of the wire.
+//! The other guest exports memory to its clients, and executes commands that concern itself and its end of the wire.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ use crate::netdev::run;
 ///
 /// This is no test itself: `cargo xtask test` starts it for the tests of [`super`].
 #[test]
-#[ignore = "the far guest's part in the tests of wire: cargo xtask test wire"]
+#[ignore = "the other guest's part in the tests of wire: cargo xtask test wire"]
 fn serve() {
     plug_in(1);
     thread::spawn(lend_memory);
@@ -36,7 +36,7 @@ fn obey(stream: TcpStream) {
         match command.as_str() {
             "cut" => cut(true),
             "plug" => cut(false),
-            "die" => fs::write("/proc/sysrq-trigger", "b").expect("end at once"),
+            "crash" => fs::write("/proc/sysrq-trigger", "b").expect("end at once"),
             _ => panic!("unknown command {command}"),
         }
         writeln!(answers, "done").expect("answer");

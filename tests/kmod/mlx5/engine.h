@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Declarations that the files of the thread share which emulates the device. */
+/* Declarations for the files of the thread that emulates the device. */
 #ifndef CARD_ENGINE_H
 #define CARD_ENGINE_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The journal: a line of text for each thing that the device sees of a program, `KIND KEY=VALUE ...`.
+ * The journal: a line of text, `KIND KEY=VALUE ...`, for each action of a program that the device observes.
  *
  * Debugfs mlx5_card/journal has the lines. A write to the file clears and enables the journal; it is disabled at first.
  * Its last line is the number of lines that did not fit.

@@ -1,16 +1,16 @@
 //! Permitted differences, each with its reason.
 
-/// A command that only rdma-core sends (`-`) or only this library (`+`), and why. A command that has
-/// another value in a field is one of each.
+/// A command that only rdma-core (`-`) or only this library (`+`) sends, and the reason.
+///
+/// A command with different values in a field counts as two commands, one of each library.
 pub(crate) type Difference = (&'static str, &'static str);
 
-const PROBE: &str =
-    "a trial bind tells whether the kernel has AF_IB; this library needs one that does";
+const PROBE: &str = "a trial bind detects AF_IB; this library requires a kernel with AF_IB";
 const LAZY: &str = "addresses, GIDs and paths are queried when the program needs them";
 const DEVICE: &str = "the device is queried when the program needs it, and not with each event";
 
-const ENDED: &str = "the connection has ended with its queue pair, which both libraries move before: \
-                     the driver has closed it, and the kernel finds nothing to do";
+const ENDED: &str = "both libraries move the queue pair first, so the driver closes the connection, and the kernel has \
+                     no work left";
 
 /// Commands with which rdma-core examines the kernel before it makes the first id.
 pub(crate) const TRIAL: &[Difference] = &[
@@ -25,7 +25,9 @@ pub(crate) const TRIAL: &[Difference] = &[
     ("- DESTROY_ID in=16 out=4 id=#0", PROBE),
 ];
 
-/// With ADDR_RESOLVED and ROUTE_RESOLVED, then in place of them.
+/// Differences of a resolved id.
+///
+/// rdma-core queries with ADDR_RESOLVED and with ROUTE_RESOLVED. This library sends one query in place of these.
 pub(crate) const RESOLVED: &[Difference] = &[
     ("- QUERY in=16 out=280 id=#0 option=0", LAZY),
     ("- QUERY in=16 out=280 id=#0 option=2", LAZY),
@@ -50,17 +52,17 @@ pub(crate) const RESOLVED_ON_TWO_CHANNELS: &[Difference] = &[
     ("+ QUERY in=16 out=280 channel=1 id=#0 option=0", DEVICE),
 ];
 
-/// After BIND to an address of a device.
+/// Differences after BIND to an address of a device.
 pub(crate) const BOUND: &[Difference] = &[("- QUERY in=16 out=280 id=#0 option=2", LAZY)];
 
-/// After BIND, then after LISTEN.
+/// Differences after BIND and after LISTEN.
 pub(crate) const LISTENING: &[Difference] = &[
     ("- QUERY in=16 out=280 id=#0 option=0", LAZY),
     ("- QUERY in=16 out=280 id=#0 option=2", LAZY),
     ("- QUERY in=16 out=280 id=#0 option=0", LAZY),
 ];
 
-/// With CONNECT_REQUEST.
+/// Differences when CONNECT_REQUEST arrives.
 pub(crate) const REQUESTED: &[Difference] = &[
     ("- QUERY in=16 out=280 id=#1 option=2", LAZY),
     ("- QUERY in=16 out=440 id=#1 option=1", LAZY),

@@ -88,7 +88,7 @@ fn child(parent: u32) -> Option<u32> {
 ///
 /// Lines of the first begin with `-`, and lines of the second with `+`.
 fn differ(first: &[String], second: &[String]) -> Vec<String> {
-    // lengths[i][j]: of the longest one of first[i..] and second[j..].
+    // lengths[i][j] is the length of the longest common subsequence of first[i..] and second[j..].
     let mut lengths = vec![vec![0; second.len() + 1]; first.len() + 1];
     for i in (0..first.len()).rev() {
         for j in (0..second.len()).rev() {
@@ -113,7 +113,7 @@ fn differ(first: &[String], second: &[String]) -> Vec<String> {
     found
 }
 
-/// Runs both libraries in `role`, against rdma-core's in the other one, and compares their commands.
+/// Runs both libraries in `role`, each with a peer of rdma-core, and compares their commands.
 fn compare(
     role: &str,
     peer: Option<&str>,

@@ -13,7 +13,7 @@
 #define GROUP "239.7.7.7"
 #define TIMEOUT_MS 2000
 
-/* Where the passive side is. */
+/* The address of the passive side. */
 static const char *server;
 
 static void check(int failed, const char *what)
@@ -48,7 +48,7 @@ static struct rdma_cm_id *create(struct rdma_event_channel *channel, enum rdma_p
 	return id;
 }
 
-/* Waits for an event; the id that it is about, the new one of a request. */
+/* Waits for an event, and returns its id: for a request, the new one. */
 static struct rdma_cm_id *expect(struct rdma_event_channel *channel, enum rdma_cm_event_type type)
 {
 	struct rdma_cm_event *event;
@@ -283,7 +283,7 @@ static void synchronous_passive(const char *port)
 	destroy(listening);
 }
 
-/* Takes a queue pair of the program's own to `state`. */
+/* Moves a queue pair that the program created to `state`. */
 static void modify(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attributes = { .qp_state = state };

@@ -1,6 +1,6 @@
 //! Steps of a program with the connection manager: `scenario ROLE ADDRESS PORT`.
 //!
-//! Its twin is `scenario.c`, which makes the same calls with rdma-core's library.
+//! `scenario.c` makes the same calls with rdma-core's library.
 
 use std::env;
 use std::error::Error;

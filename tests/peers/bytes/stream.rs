@@ -10,7 +10,7 @@ use ucma_abi::{
 };
 use verbs_abi::layout::Struct;
 
-/// Reads what `strace -f -xx -e trace=write -P /dev/infiniband/rdma_cm` wrote.
+/// Reads the output of `strace -f -xx -e trace=write -P /dev/infiniband/rdma_cm`.
 pub(crate) fn read(trace: &str) -> Vec<String> {
     let mut names = Names::default();
     let mut lines = Vec::new();
@@ -28,7 +28,7 @@ pub(crate) fn read(trace: &str) -> Vec<String> {
     lines
 }
 
-/// The values that a run has chosen by chance, in the order of their appearance.
+/// The values that differ from run to run, in the order of their appearance.
 #[derive(Default)]
 struct Names {
     channels: Vec<u64>,
@@ -65,19 +65,19 @@ impl Names {
 
     fn fields(&mut self, text: &mut String, prefix: &str, layout: &Struct, bytes: &[u8]) {
         for field in layout.fields {
-            // The sender may know a shorter form.
+            // The sender may use a shorter form of the structure.
             let Some(bytes) = bytes.get(field.offset..field.offset + field.size) else { continue };
             let name = format!("{prefix}{}", field.name);
             if let Some(inner) = structure(field.rust_type) {
                 self.fields(text, &format!("{name}."), inner, bytes);
                 continue;
             }
-            // Zero is a handle and an option, and elsewhere nothing.
+            // Zero is a valid handle and a valid option. Other fields that are zero are left out.
             if bytes.iter().all(|byte| *byte == 0) && !["id", "option"].contains(&field.name) {
                 continue;
             }
             let value = match (field.name, bytes.len()) {
-                // Addresses of the program's.
+                // These are addresses in the program.
                 ("response" | "optval", _) => continue,
                 ("uid", _) => "own".to_owned(),
                 ("id", 4) => format!("#{}", place(&mut self.ids, number(bytes))),

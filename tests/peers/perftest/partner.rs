@@ -109,7 +109,7 @@ impl Partner {
         partner
     }
 
-    /// Exchanges the records once more, which waits until the other side does so too.
+    /// Exchanges the records again, which waits until the other side does so too.
     pub(super) fn handshake(&mut self) {
         let theirs = self.exchange.handshake(&self.ours);
         let theirs = self.exchanged(theirs);
@@ -269,7 +269,7 @@ fn meet(role: Role, test: &Test, gid_index: &str) -> (Process, Exchange) {
     (program, Exchange { stream, is_client: role == Role::Client })
 }
 
-/// Takes the queue pair to RTS.
+/// Moves the queue pair to RTS.
 fn connect(qp: &QueuePair, gid_index: u8, mtu: Mtu, ours: &Record, theirs: &Record) {
     let modify = |attributes| qp.modify(&attributes).expect("modify");
     let init = QueuePairAttributes::to(QpState::IB_QPS_INIT);

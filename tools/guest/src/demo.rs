@@ -145,8 +145,9 @@ fn relay(
     })
 }
 
-/// Sends a line with its source and the time in seconds since the kernel started. Lines are sent in the order of their
-/// times.
+/// Sends a line with its source and the time in seconds since the kernel started.
+///
+/// Lines are sent in the order of their times.
 fn send_line(report: &Report, source: &str, text: &str) -> Result<()> {
     static SEND_LOCK: Mutex<()> = Mutex::new(());
     let _guard = SEND_LOCK.lock().unwrap_or_else(PoisonError::into_inner);

@@ -20,7 +20,9 @@ pub(crate) fn kernel_file_systems() -> Result<()> {
     attach("tmpfs", "/dev/shm", "tmpfs", "mode=1777")
 }
 
-/// Options of mounts of the host's directories. `cache=loose`: the files are assumed not to change while the guest runs.
+/// Options of mounts of the host's directories.
+///
+/// `cache=loose`: the files are assumed not to change while the guest runs.
 const NINE_P: &str = "trans=virtio,version=9p2000.L,msize=524288,cache=loose,ro";
 
 /// Makes the host's root, under an overlay that discards all writes, the root of this process.
@@ -54,7 +56,9 @@ pub(crate) fn host_root(module_tree: &OsStr, has_programs: bool) -> Result<()> {
     offer_modules(Path::new(module_tree))
 }
 
-/// Removes every file of the initramfs, including this program, except `program`. Mounted file systems remain.
+/// Removes every file of the initramfs, including this program, except `program`.
+///
+/// Mounted file systems remain.
 pub(crate) fn keep_only(program: &str) -> Result<()> {
     let root = fs::metadata("/").context("read the metadata of /")?.dev();
     remove_entries(Path::new("/"), root, Path::new(program))

@@ -38,7 +38,9 @@ const PAIR: Pair = Pair {
 const CARD_PAIR: Pair =
     Pair { ends: ["v2", "v3"], addresses: &[("v2", "10.0.0.3", 24), ("v2", "fd00::3", 64)] };
 
-/// Sets up the network of `devices`. Every address is usable on return: no duplicate address detection runs.
+/// Sets up the network of `devices`.
+///
+/// Every address is usable on return: no duplicate address detection runs.
 pub(crate) fn set_up(devices: &[Device]) -> Result<()> {
     fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0")
         .context("turn off duplicate address detection")?;

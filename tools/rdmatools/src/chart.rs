@@ -18,7 +18,9 @@ const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#333}\
     .t{font-size:18px;font-weight:600}.y{font-weight:600}.n{font-weight:600}\
     .g{stroke:#e4e4e4}.a{stroke:#666}.l{fill:none;stroke-width:2.2;stroke-linejoin:round}.e{fill:none;stroke-width:1}";
 
-/// Blue, red and green. Lines also differ by their markers and dashes, for readers and printers without color.
+/// Blue, red and green.
+///
+/// Lines also differ by their markers and dashes, for readers and printers without color.
 pub const COLORS: [&str; 3] = ["#1b6ca8", "#d1603d", "#3f8f5a"];
 
 /// Dashes of the upper edge of a band, by the number of its line.

@@ -181,7 +181,9 @@ fn connect(server: &str, options: &Options, out: &mut (dyn Write + Send)) -> Res
 }
 
 impl Test {
-    /// Runs the steps between creation and destruction of the ids. Returns the shared resources of the queue pairs.
+    /// Runs the steps between creation and destruction of the ids.
+    ///
+    /// Returns the shared resources of the queue pairs.
     fn run_steps(
         &self,
         options: &Options,
@@ -233,7 +235,9 @@ impl Test {
         node.id.resolve_addr(self.peer.src_addr, self.there, self.timeout)
     }
 
-    /// Runs a step for every connection, started by `call`. The step ends with the return of the call or with an event.
+    /// Runs a step for every connection, started by `call`.
+    ///
+    /// The step ends with the return of the call or with an event.
     fn step(
         &self,
         step: usize,

@@ -114,8 +114,9 @@ fn command_line<'a>(applets: impl IntoIterator<Item = &'a Applet>) -> Command {
         .subcommands(applets.into_iter().map(Applet::command))
 }
 
-/// Runs the tool named by `args`, which start with the program name. Returns 0 for success, 1 for failure, 2 for wrong
-/// usage.
+/// Runs the tool named by `args`, which start with the program name.
+///
+/// Returns 0 for success, 1 for failure, 2 for wrong usage.
 ///
 /// Output goes to standard output, which is not locked during the run, and errors go to standard error. If the reader
 /// of the output closes it, the tool ends without an error message.

@@ -119,7 +119,9 @@ pub(crate) fn send(endpoint: &Endpoint) -> Result<(), Failure> {
     if endpoint.has_inline(16) { endpoint.send_inline(&MESSAGE) } else { endpoint.send() }
 }
 
-/// Disconnects. Errors are ignored: the messages were exchanged, so a missing answer of the peer has no effect.
+/// Disconnects.
+///
+/// Errors are ignored: the messages were exchanged, so a missing answer of the peer has no effect.
 pub(crate) fn disconnect(id: &CmId) {
     let _ = id.disconnect();
 }

@@ -52,9 +52,9 @@ enum Command {
     ///
     /// The tests run on this machine, against the headers of the kernels, and in guests with each kernel. Tests whose
     /// result cannot depend on the kernel run on 6.12 only, unless --all, --kernel or FILTER is given. Two tests that
-    /// take minutes run only with --all, FILTER or --device mlx5. Results are printed as they arrive; target/test-logs has the output of the test programs. The last line is `N passed, N
-    /// failed`, with `, N skipped` if some tests do not apply to a kernel. A line above it counts the tests that ran
-    /// more than once.
+    /// take minutes run only with --all, FILTER or --device mlx5. Results are printed as they arrive; target/test-logs
+    /// has the output of the test programs. The last line is `N passed, N failed`, with `, N skipped` if some tests do
+    /// not apply to a kernel. A line above it counts the tests that ran more than once.
     Test {
         /// Run all tests on each kernel
         #[arg(long)]

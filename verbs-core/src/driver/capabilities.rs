@@ -21,7 +21,7 @@ pub struct Capabilities {
     /// When a window is invalidated, rxe drops the reference of the window to its queue pair, even if there is none.
     /// When a window is destroyed, rxe uses its queue pair, even if the queue pair was destroyed first.
     ///
-    /// As a process ends, the newer of two objects is destroyed first.
+    /// When a process ends, the kernel destroys the newer of two objects first.
     pub mw_type2_can_crash_kernel: bool,
     /// `true` if memory can be registered under other addresses.
     pub custom_iova: bool,
@@ -29,7 +29,7 @@ pub struct Capabilities {
     pub srq_resize_keeps_requests: bool,
     /// `true` if the device raises one event for each event that was read.
     ///
-    /// A completion queue that is armed again before its event was read raises no other one.
+    /// A completion queue that is armed again before its event was read raises no second event.
     pub raises_event_per_read: bool,
     /// `true` if queues are memory of the process, which the kernel pins.
     ///
@@ -43,14 +43,14 @@ pub struct Capabilities {
     pub ece_vendor: Option<u32>,
     /// The status of a receive whose memory is too short for the message.
     pub oversize_status: WcStatus,
-    /// The status of a send that the end of the connection overtook.
+    /// The status of a send that has not completed when the connection ends.
     pub disconnect_status: WcStatus,
 }
 
 /// The completion of requests that are posted to a queue pair in ERR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushMode {
-    /// The device completes it.
+    /// The device completes the requests.
     Device,
     /// The kernel flushes when the queue pair is moved to ERR again.
     OnRequest,

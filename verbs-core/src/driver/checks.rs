@@ -24,7 +24,7 @@ pub fn signed_length(bytes: u64) -> Posted<u32> {
     }
 }
 
-/// The smallest number of bytes that is too long for a message of such a kernel.
+/// The smallest number of bytes that does not fit into a signed word.
 pub const TOO_LONG: u32 = 1 << 31;
 
 /// Returns the number of scatter/gather entries, if the queue takes as many.

@@ -53,7 +53,7 @@ impl<'a> CommandContext<'a> {
 pub struct Doorbell<'a> {
     /// The file of the device.
     pub file: &'a UverbsFile,
-    /// The kernel's name of the queue pair.
+    /// The kernel's handle of the queue pair.
     pub handle: u32,
     /// Held while the kernel changes the queue pair.
     pub changing: &'a Mutex<()>,

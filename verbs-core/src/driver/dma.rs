@@ -10,7 +10,8 @@
 //! A driver loads the word that a device stores last with [`Acquire`](std::sync::atomic::Ordering::Acquire), and calls
 //! [`load_barrier`] before it loads other words. The acquiring load orders them for a thread that stands for the device, as in
 //! the models of loom. For a device, Linux orders them by `dmb oshld` (`dma_rmb`), which includes the outer shareable domain,
-//! and stores by `dmb oshst` (`dma_wmb`). Before and after stores to registers, both libraries execute `dsb st`.
+//! and stores by `dmb oshst` (`dma_wmb`). Before and after stores to registers, this crate and
+//! rdma-core execute `dsb st`.
 //!
 //! # Safety
 //!
@@ -64,7 +65,7 @@ pub fn store_barrier() {
     fence(Ordering::SeqCst);
 }
 
-/// Makes later loads from ordinary memory return what a device stored before it stored a certain word.
+/// Makes later loads from ordinary memory return values that a device stored before a certain word.
 ///
 /// The caller has just loaded that word, with [`Acquire`](Ordering::Acquire), so that the compiler keeps the order too.
 #[inline(always)]

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use crate::sys::command::CommandError;
 use crate::work::QpState;
 
-/// Why opening a device, or creating an object, failed.
+/// The reason why a device was not opened, or an object not created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreateError {
     /// The command was refused.
@@ -16,14 +16,14 @@ pub enum CreateError {
     Map(Errno),
     /// The requested size of a queue is invalid. No command was issued.
     Size(SizeError),
-    /// The device, its driver or the kernel does not do it.
+    /// The device, its driver or the kernel does not support the operation.
     Unsupported(&'static str),
     /// The data path of the device is not known.
     UnknownDriver,
 }
 
 impl CreateError {
-    /// Converts the reason into that of a command.
+    /// Converts the reason into the error of a command.
     ///
     /// A function that the driver does not have becomes EOPNOTSUPP.
     pub fn into_refused(self) -> CommandError {
@@ -75,11 +75,11 @@ impl From<SizeError> for CreateError {
     }
 }
 
-/// Why storing a request, or ringing its doorbell, failed.
+/// The reason why a request was not stored, or its doorbell not rung.
 ///
 /// No request is posted, except after [`Command`](PostError::Command).
 ///
-/// It is made on the data path, and so of values that take no call.
+/// An error is created on the data path, so it holds only values that take no function call to create.
 #[derive(Debug, Clone, Copy)]
 pub enum PostError {
     /// The queue holds this many requests already.
@@ -111,11 +111,11 @@ pub enum PostError {
         /// The reason of the driver.
         reason: &'static str,
     },
-    /// The device or its driver does not do it.
+    /// The device or its driver does not support the operation.
     Unsupported(&'static str),
     /// The library has the maximum number of unpolled injected completions.
     Unpolled,
-    /// A value in shared memory is none that the kernel stores there.
+    /// A value in shared memory is not one that the kernel stores there.
     Malformed(&'static str),
     /// The doorbell was refused: the request stays in the ring, and the device may carry it out later.
     Command(CommandError),
@@ -133,7 +133,7 @@ pub enum PostError {
 /// The result of posting.
 pub type Posted<T = ()> = Result<T, PostError>;
 
-/// Why polling failed.
+/// The reason why a poll failed.
 #[derive(Debug)]
 pub enum PollError {
     /// There is no ring to poll.

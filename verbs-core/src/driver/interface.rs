@@ -268,7 +268,7 @@ pub trait CqOps: Debug + Send + 'static {
 
     /// Takes completions off the queue if that is quick.
     ///
-    /// Returns `None`, and takes none, if it is not or if it fails.
+    /// Returns `None`, and takes no completion, if that is slow or fails.
     #[inline(always)]
     fn try_poll(&mut self, _into: &mut [Completion]) -> Option<usize> {
         None
@@ -277,7 +277,7 @@ pub trait CqOps: Debug + Send + 'static {
     /// Takes one completion in few instructions, after [`try_poll`](Self::try_poll) has returned `None`.
     ///
     /// `_into` has one element. Returns `None`, and takes no completion, if the common case does not apply. This is a
-    /// separate function, so that an empty poll does not save the registers that it needs.
+    /// separate function, so that an empty poll does not save registers for it.
     #[inline(always)]
     fn try_take(&mut self, _into: &mut [Completion]) -> Option<usize> {
         None
@@ -285,7 +285,8 @@ pub trait CqOps: Debug + Send + 'static {
 
     /// Removes completions of queue pairs that were reset or destroyed, so that the device has room for others.
     ///
-    /// The engine's caller calls it after such a change, unless another thread polls. By default there are none.
+    /// The engine's caller calls it after such a change, unless another thread polls. By default there are no such
+    /// completions.
     fn sweep(&mut self) {}
 
     /// Changes the size of the queue, and returns it. `IB_USER_VERBS_CMD_RESIZE_CQ`.
@@ -294,7 +295,7 @@ pub trait CqOps: Debug + Send + 'static {
     /// if the call fails. The owner of the queue keeps it, beside the memory from the creation of the queue, until the queue is
     /// destroyed or has other memory again.
     ///
-    /// After [`CreateError::Map`] the ring is not to be used.
+    /// After [`CreateError::Map`] the ring must not be used.
     fn resize(
         &mut self,
         cx: CommandContext<'_>,
@@ -319,7 +320,7 @@ pub trait CqControlOps: Debug + Send + Sync + 'static {
 /// The parameters of arming a completion queue.
 #[derive(Debug)]
 pub struct Arm<'a> {
-    /// The kernel's name of the queue.
+    /// The kernel's handle of the queue.
     pub cq_handle: u32,
     /// `true` if only completions that the sender marked as solicited raise the event.
     pub solicited_only: bool,
@@ -348,8 +349,9 @@ pub trait SendOps: Debug + Send + 'static {
         request: &SendRequest<'_>,
     ) -> Posted;
 
-    /// Stores `request` if that is quick. Returns `false`, and stores nothing, if it is not or if it
-    /// fails.
+    /// Stores `request` if that is quick.
+    ///
+    /// Returns `false`, and stores nothing, if that is slow or fails.
     ///
     /// # Safety
     ///
@@ -386,7 +388,7 @@ pub trait RecvOps: Debug + Send + 'static {
 
     /// Stores a request for the non-empty `sge`, if that is quick and needs no doorbell.
     ///
-    /// Returns `false`, and stores nothing, if it is not or if it fails.
+    /// Returns `false`, and stores nothing, if that is slow, needs a doorbell or fails.
     ///
     /// # Safety
     ///
@@ -409,7 +411,7 @@ pub trait RecvOps: Debug + Send + 'static {
 
     /// Changes the size of a shared receive queue. `IB_USER_VERBS_CMD_MODIFY_SRQ`.
     ///
-    /// After [`CreateError::Map`] the ring is not to be used.
+    /// After [`CreateError::Map`] the ring must not be used.
     fn resize(
         &mut self,
         cx: CommandContext<'_>,

@@ -3,14 +3,14 @@
 //! A [`Driver`] implements the queues of one device: the command that creates a queue, and the user side of the queue.
 //! The code above does not depend on the driver. The differences between drivers are in their [`Capabilities`].
 //!
-//! | A device may | How a driver says it |
+//! | A device may | The driver's part |
 //! |---|---|
 //! | have its queues in memory of this process | [`CreatedQp::memory`], mapped before the command, freed after DESTROY |
 //! | keep a table of identifiers that posts write and polls read | [`Driver::QpData`] and the rings share it |
 //! | name the queue pair of a completion by number only | [`Driver::create_qp`] gets the [`CqControls`], where it registers the number |
-//! | want a structure for an address | [`AddressVector`](crate::work::AddressVector) holds any plain structure |
+//! | need a structure for an address | [`AddressVector`](crate::work::AddressVector) holds any plain structure |
 //! | leave completions of a queue pair that was reset or destroyed | [`Driver::on_reset`], [`Driver::on_destroyed`] |
-//! | want to know how many events were read when it is armed | [`Arm::events_read`] |
+//! | need the number of events that were read when it is armed | [`Arm::events_read`] |
 //! | read a doorbell that is rung during a step to RESET | `queue_generation`, for drivers in this crate, makes the step wait for the thread that rings |
 //! | have doorbell pages with locks of their own | the driver holds them, and its rings share them |
 //!

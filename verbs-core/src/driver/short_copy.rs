@@ -22,11 +22,13 @@ pub(crate) unsafe fn copy(place: NonNull<u8>, bytes: &[u8]) {
     unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
 }
 
-/// Copies `bytes` to `place` without a call if there are 8 to 64. Returns `false`, and copies nothing, otherwise.
+/// Copies `bytes` to `place` without a call if there are 8 to 64.
+///
+/// Returns `false`, and copies nothing, otherwise.
 ///
 /// # Safety
 ///
-/// The contract of [`copy`].
+/// The caller keeps the contract of [`copy`].
 #[inline(always)]
 pub(crate) unsafe fn copy_if_short(place: NonNull<u8>, bytes: &[u8]) -> bool {
     // SAFETY: the contract of this function is that of the callee.
@@ -34,11 +36,13 @@ pub(crate) unsafe fn copy_if_short(place: NonNull<u8>, bytes: &[u8]) -> bool {
     is_copied(copy_ends::<16>) || is_copied(copy_ends::<32>) || is_copied(copy_ends::<8>)
 }
 
-/// Copies from `N` to `2 * N` bytes as their first `N` and their last `N`. Returns `false` if there are fewer or more.
+/// Copies from `N` to `2 * N` bytes as their first `N` and their last `N`.
+///
+/// Returns `false` if there are fewer or more.
 ///
 /// # Safety
 ///
-/// The contract of [`copy`].
+/// The caller keeps the contract of [`copy`].
 #[inline(always)]
 unsafe fn copy_ends<const N: usize>(place: NonNull<u8>, bytes: &[u8]) -> bool {
     let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else {

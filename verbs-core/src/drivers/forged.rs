@@ -56,11 +56,11 @@ pub struct Device {
     pub refuses: u8,
     /// `true` if the next poll finds a malformed completion.
     pub is_malformed: bool,
-    /// The index of the completion queue of which each poll is refused with ENOMEM.
+    /// The index of a completion queue. Each poll of it is refused with ENOMEM.
     pub failing_queue: Option<usize>,
-    /// A completion that the next poll of a queue puts into another one, which has the index.
+    /// The index of a completion queue, and a completion that the next poll of another queue adds to it.
     ///
-    /// So it arrives after a poll of the other queue has found nothing.
+    /// So the completion arrives after a poll of its queue has found nothing.
     pub arrives_meanwhile: Option<(usize, Completion)>,
 }
 

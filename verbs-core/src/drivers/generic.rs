@@ -266,7 +266,7 @@ impl<W: IntoBytes + Immutable> Batch<W> {
     }
 }
 
-/// Sends on their way to the kernel.
+/// Sends that are collected for the kernel.
 #[derive(Debug)]
 pub struct SendRing {
     qp_type: QpType,
@@ -307,7 +307,7 @@ impl SendRing {
                 return unsupported(NO_SRQ_NUMBER);
             }
             SendOperation::AtSharedQueue { .. } => return unsupported(NO_SRQ_NUMBER),
-            // Only draining posts such.
+            // Only a drain marker has no destination here.
             SendOperation::Send if self.qp_type == QpType::IB_UVERBS_QPT_UD => {
                 return unsupported("a datagram without an address handle");
             }
@@ -400,7 +400,7 @@ impl SendOps for SendRing {
     }
 }
 
-/// Receives on their way to the kernel.
+/// Receives that are collected for the kernel.
 #[derive(Debug)]
 pub struct RecvRing {
     shared: bool,

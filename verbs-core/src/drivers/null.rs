@@ -38,7 +38,9 @@ use crate::work::{
 #[derive(Debug)]
 pub struct Null {
     last_number: AtomicU32,
-    /// Number of times that a doorbell was rung. As with a doorbell page, the queue pairs of the device share it.
+    /// Number of times that a doorbell was rung.
+    ///
+    /// As with a doorbell page, the queue pairs of the device share it.
     doorbells: Arc<Mutex<u64>>,
     flush: FlushMode,
 }
@@ -280,7 +282,7 @@ impl NullCqRing {
         let mut polled = 0;
         while polled < into.len() {
             let Some(entry) = ignore_poison(self.0.entries.lock()).pop_front() else { break };
-            // The completion of a queue pair that was destroyed leads nowhere.
+            // A completion of a destroyed queue pair is skipped.
             let Some(qp) = ignore_poison(self.0.qps.lock()).get(&entry.qp_num).cloned() else {
                 continue;
             };

@@ -4,7 +4,7 @@
 //!
 //! The other end stores into a private mapping that lives as long as the ring over it. The offsets are checked against
 //! its length, and no reference to its bytes exists.
-#![expect(unsafe_code, reason = "stores behind the back of a ring")]
+#![expect(unsafe_code, reason = "stores to the memory of a ring")]
 
 use std::ptr::NonNull;
 
@@ -12,7 +12,7 @@ use crate::sys::mapping::Mapping;
 use crate::testing::Input;
 use crate::work::Sge;
 
-/// The length of a page, of which a mapping has whole ones.
+/// The length of a page. The length of a mapping is a multiple of it.
 const PAGE: usize = 4096;
 
 /// The other end of a ring, which may store to its memory.

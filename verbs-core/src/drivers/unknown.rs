@@ -33,7 +33,7 @@ impl BuiltIn for Unknown {
     fn open(_: &DeviceInfo, file: &mut UverbsFile) -> Result<(Self, Opened), CreateError> {
         match get_context::<()>(file) {
             Ok(opened) => Ok((Self, opened)),
-            // Drivers that expect a driver-specific part of a request or a response.
+            // The driver expects its own part of the request or the response.
             Err(CreateError::Command(CommandError::Os(Errno::EINVAL | Errno::EFAULT))) => {
                 Err(CreateError::UnknownDriver)
             }

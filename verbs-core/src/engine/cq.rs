@@ -27,7 +27,7 @@ pub struct Cq {
     handle: u32,
     capacity: AtomicU32,
     control: AnyCqControl,
-    /// Absent until there is one: few queues ever have any.
+    /// Absent until a completion is injected: few queues ever have one.
     injected: Mutex<Option<Box<InjectedCompletions>>>,
     /// `true` if there may be injected completions.
     has_injected: AtomicBool,

@@ -36,13 +36,13 @@ pub(super) struct InjectedCompletions {
     ///
     /// They follow the requests that the driver has completed.
     pub(super) flushed: VecDeque<Completion>,
-    /// Requests that raised an event for those, and whose own completions were not polled.
+    /// Requests that raised an event for flushed completions, and whose own completions were not polled.
     pub(super) wakeups: Vec<Arc<dyn WakeupRequest>>,
     /// Requests whose completions were polled, and whose queue pairs exist: dropping one issues a command.
     pub(super) polled_wakeups: Vec<Arc<dyn WakeupRequest>>,
     /// Markers whose completions were not polled. One may be lost if the queue overruns.
     pub(super) markers: Vec<DrainMarker>,
-    /// Keys of bound memory windows that messages may invalidate which complete here.
+    /// Keys of bound memory windows. Messages whose completions are here may invalidate them.
     pub(super) bound_keys: Vec<u32>,
 }
 
@@ -77,12 +77,12 @@ impl InjectedCompletions {
         let mut count = self.filter(into, count);
         while count < into.len() {
             let rest = &mut into[count..];
-            // Collected before the ring is polled, which has all their completions by now.
+            // These are collected before the poll: the ring has all their completions by now.
             let orphaned = |marker: &&DrainMarker| marker.is_orphaned();
             let orphans: Vec<_> = self.markers.iter().filter(orphaned).cloned().collect();
             match poll(rest) {
                 Ok(0) => {
-                    // Its completion is on no other queue.
+                    // The completion of a wakeup request is on no other queue.
                     self.wakeups.retain(|wakeup| !wakeup.is_destroyed());
                     if self.flushed.is_empty() {
                         self.markers.retain(|marker| !orphans.contains(marker));

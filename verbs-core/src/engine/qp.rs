@@ -39,7 +39,7 @@ pub struct Qp {
     /// `true` if an operation needs no address: the queue pair is neither for datagrams nor an XRC initiator.
     sends_to_peer: bool,
     pd: PdNumber,
-    /// The state that the last successful modification asked for.
+    /// The state that the last successful modification requested.
     ///
     /// The kernel may have moved the queue pair on to ERR, and on iWARP to RTS.
     state: AtomicU8,
@@ -145,7 +145,7 @@ impl Qp {
         self.qp_type
     }
 
-    /// Returns the state that the last successful modification asked for.
+    /// Returns the state that the last successful modification requested.
     ///
     /// The kernel may have moved the queue pair on.
     #[inline]
@@ -187,7 +187,7 @@ impl Qp {
         can_post && unsafe { ring.try_store(state, request) }
     }
 
-    /// Returns `true` if the queue pair has the operation of `request`, and the operation the payload.
+    /// Returns `true` if the queue pair supports the operation, and the operation supports the payload.
     ///
     /// Other requests may be correct too.
     #[inline(always)]
@@ -211,7 +211,7 @@ impl Qp {
 
     /// Checks that the queue pair can carry out `request` in its state, which is returned.
     ///
-    /// The kernel finds out only when it carries the request out, and ends the queue pair.
+    /// The kernel detects an error only when it executes the request, and then ends the queue pair.
     pub fn check_send(&self, owner: &impl QpOwner, request: &SendRequest<'_>) -> Posted<QpState> {
         let checked = self.check_operation(&request.operation).and_then(|()| request.check());
         checked.map_err(PostError::Invalid)?;
@@ -232,7 +232,7 @@ impl Qp {
             (QpType::IB_UVERBS_QPT_UD, SendOperation::SendTo { destination, .. }) => {
                 match destination.address.pd() == self.pd {
                     true => Ok(()),
-                    false => Err("the address handle is of another protection domain"),
+                    false => Err("the address handle belongs to another protection domain"),
                 }
             }
             (QpType::IB_UVERBS_QPT_UD, _) => Err("queue pairs of type UD support only `SendTo`"),
@@ -273,7 +273,7 @@ impl Qp {
 
     /// Rings the doorbell for the requests that were stored since the last doorbell.
     ///
-    /// Completes them if the queue pair is in ERR and the driver does not.
+    /// Completes the requests if the queue pair is in ERR and the driver does not complete them.
     #[inline(always)]
     pub fn ring_send(
         &self,
@@ -348,7 +348,7 @@ impl Qp {
 
     /// Rings the doorbell for the requests that were stored since the last doorbell.
     ///
-    /// Completes them if the queue pair is in ERR and the driver does not.
+    /// Completes the requests if the queue pair is in ERR and the driver does not complete them.
     pub fn ring_recv(
         &self,
         device: &DeviceContext,
@@ -436,8 +436,8 @@ impl Qp {
         command: impl FnOnce() -> Result<(), CommandError>,
     ) -> Result<(), CommandError> {
         let before = self.state();
-        // Before the kernel flushes: of a request that another thread stores meanwhile, either the kernel sees the request, or
-        // that thread sees the state. In RESET nothing is posted, and the kernel refuses the step from there.
+        // The state is set before the kernel flushes. If another thread stores a request meanwhile, either the kernel
+        // sees it, or that thread sees the state. In RESET nothing is posted, and the kernel refuses the step to ERR.
         if before != QpState::IB_QPS_RESET {
             self.set_state(QpState::IB_QPS_ERR);
             fence(Ordering::SeqCst);

@@ -103,7 +103,7 @@ pub fn thread_mark() -> usize {
 
 /// Waits until `condvar` is notified.
 ///
-/// A deadline has passed at once. The checked orders include those in which another thread acts before the deadline.
+/// A deadline passes at once. The checked orders include those in which another thread acts before the deadline.
 pub fn wait_until<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,

@@ -15,7 +15,7 @@ use super::ownership::NotOwner;
 #[cfg(debug_assertions)]
 use crate::lock;
 
-/// Why a command had no success.
+/// The reason why a command failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandError {
     /// The kernel's errno.
@@ -41,7 +41,7 @@ impl CommandError {
 
 /// Two values without a gap between them.
 ///
-/// They are a header and a request, of which neither device node takes parts, or two responses.
+/// They are a header and a request, which a device node takes as a whole only, or two responses.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, packed)]
 #[expect(
@@ -124,7 +124,7 @@ unsafe fn write_uncanceled(fd: BorrowedFd<'_>, bytes: &[u8]) -> libc::c_long {
 #[cold]
 fn last_command_error(fd: BorrowedFd<'_>, is_short: bool) -> CommandError {
     if is_short {
-        // As librdmacm has it. The kernel never should.
+        // librdmacm uses this errno too. The kernel should never take only a part of a command.
         return CommandError::Os(Errno::ENODATA);
     }
     match CommandError::last_os_error(Errno::last()) {

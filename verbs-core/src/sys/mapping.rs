@@ -64,7 +64,8 @@ struct Range {
 impl Mapping {
     /// Maps a ring that the kernel shares at `offset` of `file`.
     ///
-    /// Right below `neighbor`, if there is one and there is room: one call unmaps both then, when neither is left.
+    /// If there is a `neighbor` with room right below it, the ring is mapped there. One call then unmaps both, when
+    /// neither is left.
     pub fn shared(
         file: impl AsFd,
         offset: u64,
@@ -73,7 +74,7 @@ impl Mapping {
     ) -> Result<Self, Errno> {
         let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
         let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
-        // Whole pages: the kernel would round the length, but valgrind refuses other lengths.
+        // The hint is the address of a page: the kernel would round another one, but valgrind refuses it.
         let pages = length.get().div_ceil(PAGE.get()).saturating_mul(PAGE.get());
         let hint = neighbor.as_ref().and_then(|neighbor| {
             NonZeroUsize::new(neighbor.start().addr().get().saturating_sub(pages))
@@ -88,7 +89,7 @@ impl Mapping {
         })
     }
 
-    /// Maps registers of a device at `offset` of `file`, which can be written and not be read.
+    /// Maps registers of a device at `offset` of `file`, which can be written but not read.
     pub fn registers(file: impl AsFd, offset: u64, length: usize) -> Result<Self, Errno> {
         let length = NonZeroUsize::new(length).ok_or(Errno::EINVAL)?;
         let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
@@ -141,7 +142,7 @@ impl Mapping {
     /// It is that of this mapping, if `below` ends at the beginning of this mapping.
     fn share(&mut self, below: Range) -> Arc<Range> {
         if Arc::get_mut(&mut self.range).is_some_and(|range| range.join(&below)) {
-            // Its pages are the other's now.
+            // Its pages belong to the other range now.
             mem::forget(below);
             Arc::clone(&self.range)
         } else {

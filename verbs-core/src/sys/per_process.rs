@@ -1,9 +1,9 @@
-//! Values of which each process has its own.
+//! Values that each process has for itself.
 //!
 //! # Safety
 //!
 //! A value is created on the heap. After it is published, it lives until the process ends and is only shared.
-#![expect(unsafe_code, reason = "publishes what is made later, without a lock")]
+#![expect(unsafe_code, reason = "publishes a value that is created later, without a lock")]
 
 use std::fmt;
 use std::ops::Deref;

@@ -1,7 +1,7 @@
 //! The identity of the process, which distinguishes a forked child from its parent without a system call.
 //!
 //! The kernel refuses commands on a file that was opened before a fork. But it cannot keep a child from storing to the
-//! rings that it shares with its parent. So every object remembers the process that created it.
+//! rings that it shares with its parent. So every object records the process that created it.
 //!
 //! # Safety
 //!
@@ -143,7 +143,7 @@ impl Process {
 ///
 /// # Panics
 ///
-/// If the system has no process for the child.
+/// Panics if no child process can be created.
 #[cfg(any(test, feature = "null"))]
 pub fn in_child(check: impl FnOnce() -> bool) -> bool {
     use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -51,7 +51,7 @@ use crate::lock;
 /// Fields that an older kernel does not store are zero.
 const ZERO: u8 = 0;
 
-/// The value of each byte of a response with a descriptor: no descriptor, whereas zero is one.
+/// The value of each byte of a response with a descriptor before the command: -1, as 0 is a descriptor.
 const NO_DESCRIPTOR: u8 = u8::MAX;
 
 /// The bytes in front of the request of a plain command, and of an extended one.
@@ -100,14 +100,14 @@ impl UverbsFile {
     ///
     /// # Panics
     ///
-    /// If `/dev/null` cannot be opened.
+    /// Panics if `/dev/null` cannot be opened.
     pub fn silent() -> Self {
         let null =
             std::fs::File::options().read(true).write(true).open("/dev/null").expect("/dev/null");
         Self::without_device(null.into())
     }
 
-    /// Takes a file that is no device.
+    /// Takes a file that is not a device.
     fn without_device(fd: OwnedFd) -> Self {
         let driver = rdma_driver_id::RDMA_DRIVER_UNKNOWN;
         Self { fd, process: Process::current(), driver, node: Node::default() }
@@ -232,8 +232,8 @@ impl UverbsFile {
     /// # Safety
     ///
     /// From the call until the queue is destroyed, the memory that the driver's part names is valid for reads and writes,
-    /// and is accessed by this process only in ways that cope with a device that writes to it. A ring needs to be so only
-    /// until another request has given the queue another ring.
+    /// and is accessed by this process only in ways that cope with a device that writes to it. For a ring, this is
+    /// required only until another request has given the queue another ring.
     pub unsafe fn create_in_memory<C, I, O>(
         &self,
         request: C,
@@ -263,7 +263,8 @@ impl UverbsFile {
     {
         const { assert_has_no_memory::<C>() };
         const { assert!(size_of::<I>() == 0 || !has_addresses_behind::<C>()) };
-        // SAFETY: as was just asserted, the request has no memory for the device, and what is behind it has no address.
+        // SAFETY: as was just asserted, the request has no memory for the device, and the bytes behind it have no
+        // address.
         unsafe { self.send(request, driver_request, NO_DESCRIPTOR) }
     }
 
@@ -375,7 +376,7 @@ impl UverbsFile {
                 // SAFETY: the contract is the same.
                 let invoked = unsafe { self.invoke_write(word, parts, address, lengths) };
                 invoked.map_err(|by_ioctl| match by_ioctl {
-                    // A kernel before 5.0, which has no other way in.
+                    // A kernel before 5.0 has no other way to issue a command.
                     CommandError::Os(Errno::ENOTTY | Errno::EPROTONOSUPPORT) => refused,
                     by_ioctl => by_ioctl,
                 })
@@ -447,7 +448,9 @@ impl UverbsFile {
         Ok(entry)
     }
 
-    /// Creates an object of the driver from a `constant`, which is an attribute's number and its value. Returns the handle.
+    /// Creates an object of the driver from a `constant`, which is an attribute's number and its value.
+    ///
+    /// Returns the handle.
     ///
     /// The kernel stores its answers in `outputs`, which are numbers of attributes and the bytes of their values. It destroys the
     /// object with the context.
@@ -529,7 +532,7 @@ impl UverbsFile {
     }
 }
 
-/// Asserts that `C` itself gives the device no memory: no other request does.
+/// Asserts that `C` is not one of the two commands whose requests give the device memory.
 const fn assert_has_no_memory<C: Command>() {
     assert!(C::NUMBER != IB_USER_VERBS_CMD_REG_MR, "the device may write to its memory");
     assert!(C::NUMBER != IB_USER_VERBS_CMD_REREG_MR, "the device may write to its memory");
@@ -537,8 +540,8 @@ const fn assert_has_no_memory<C: Command>() {
 
 /// Returns `true` if the bytes behind `C` have addresses.
 ///
-/// They are the driver's part of MODIFY_SRQ and of the commands that create or resize a queue, and the requests to
-/// post, whose memory the device is given.
+/// They are the driver's part of MODIFY_SRQ and of the commands that create or resize a queue, and the work requests of
+/// a post, whose memory is given to the device.
 const fn has_addresses_behind<C: Command>() -> bool {
     matches!(
         C::NUMBER,

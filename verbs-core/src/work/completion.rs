@@ -41,7 +41,7 @@ impl Completion {
     ///
     /// # Driver notes
     ///
-    /// rxe stores that of a send for receives that are flushed (Linux 6.12 at least).
+    /// rxe stores the operation of a send for flushed receives (Linux 6.12 at least).
     pub fn opcode(&self) -> WcOpcode {
         self.0.opcode
     }

@@ -200,7 +200,7 @@ pub enum SendOperation<'a> {
     /// Binds a memory window to a part of a region.
     ///
     /// Only `bind_window` of the layer above posts this operation, because the window and its queue pair have to
-    /// remember the bind.
+    /// record the bind.
     #[doc(hidden)]
     BindWindow(WindowBinding),
 }
@@ -247,9 +247,9 @@ pub enum Payload<'a> {
     #[doc(alias = "ibv_wr_set_sge")]
     #[doc(alias = "ibv_wr_set_sge_list")]
     Gather(&'a [Sge]),
-    /// Bytes that are copied into the request: free for use as soon as the post returns.
+    /// Bytes that are copied into the request. The caller may reuse them as soon as the post returns.
     ///
-    /// Not for reads and atomics.
+    /// Reads and atomics do not support it.
     #[doc(alias = "IBV_SEND_INLINE")]
     #[doc(alias = "ibv_wr_set_inline_data")]
     Inline(&'a [u8]),

@@ -59,18 +59,18 @@ fn failure_kinds_match_event_and_status() {
 #[test]
 fn unexpected_event_is_named_with_its_id() {
     let mut event = event(EventType::AddrResolved, 0);
-    let said = |event: &Event| {
+    let text = |event: &Event| {
         let error = event.error_for(EventType::Established).expect("a failure");
         assert_eq!(error.subject(), "RDMA_CM_EVENT_ESTABLISHED");
         error.to_string()
     };
     let expected = format!("RDMA_CM_EVENT_ADDR_RESOLVED of id {} came", event.facts.token);
-    assert!(said(&event).contains(&expected), "{}", said(&event));
+    assert!(text(&event).contains(&expected), "{}", text(&event));
     event.facts.status = 7;
-    assert!(said(&event).contains("ADDR_RESOLVED with status 7 of id"), "{}", said(&event));
+    assert!(text(&event).contains("ADDR_RESOLVED with status 7 of id"), "{}", text(&event));
     // A request belongs to the id that the program knows.
     let listener = Registry::<()>::default().reserve();
     event.facts.listener = Some(listener);
     let expected = format!("of id {listener}, which listens, came");
-    assert!(said(&event).contains(&expected), "{}", said(&event));
+    assert!(text(&event).contains(&expected), "{}", text(&event));
 }

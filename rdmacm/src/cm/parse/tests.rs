@@ -21,7 +21,7 @@ fn request() -> Vec<u8> {
 
 #[test]
 fn request_event_is_parsed() {
-    let event = RawEvent::from_bytes(&request()).expect("whole");
+    let event = RawEvent::from_bytes(&request()).expect("the event should be complete");
     assert_eq!((event.uid(), event.handle(), event.status()), (0x1_0000_0005, 9, 0));
     assert_eq!(event.event_type(), EventType::ConnectRequest);
     let EventData::Connection(param) = event.data(ServiceType::Connected) else {
@@ -36,7 +36,7 @@ fn request_event_is_parsed() {
 
 #[test]
 fn datagram_id_parses_same_bytes_differently() {
-    let event = RawEvent::from_bytes(&request()).expect("whole");
+    let event = RawEvent::from_bytes(&request()).expect("the event should be complete");
     let EventData::Datagram(param) = event.data(ServiceType::Datagram) else {
         panic!("a datagram service has datagram parameters");
     };
@@ -74,7 +74,7 @@ fn event_type_numbers_round_trip() {
 fn statuses_are_signed() {
     let mut bytes = request();
     bytes[16..20].copy_from_slice(&(-110_i32).to_ne_bytes());
-    assert_eq!(RawEvent::from_bytes(&bytes).expect("whole").status(), -110);
+    assert_eq!(RawEvent::from_bytes(&bytes).expect("the event should be complete").status(), -110);
 }
 
 /// Returns an event that has only a number, a status and an argument.
@@ -86,7 +86,7 @@ fn plain(event: u32, status: i32, argument: u64) -> RawEvent {
     bytes.extend(status.to_ne_bytes());
     bytes.extend(argument.to_ne_bytes());
     bytes.resize(336, 0);
-    RawEvent::from_bytes(&bytes).expect("whole")
+    RawEvent::from_bytes(&bytes).expect("the event should be complete")
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn ece_of_request_is_parsed() {
     let mut bytes = request();
     bytes[328..332].copy_from_slice(&0x15b3_u32.to_ne_bytes());
     bytes[332..336].copy_from_slice(&0x8000_0001_u32.to_ne_bytes());
-    let event = RawEvent::from_bytes(&bytes).expect("whole");
+    let event = RawEvent::from_bytes(&bytes).expect("the event should be complete");
     assert_eq!(event.ece(), Ece { vendor_id: 0x15b3, options: 0x8000_0001 });
     // Kernels before 5.8 do not store it.
     let short = RawEvent::from_bytes(&bytes[..RawEvent::MIN_SIZE]).expect("as it was");

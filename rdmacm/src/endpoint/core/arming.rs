@@ -16,7 +16,7 @@ use super::queue_io::Queue;
 /// The number of stale events that are read at once.
 pub(in crate::endpoint) const STALE_EVENTS: usize = 16;
 
-/// The state of a completion queue: if its next completion raises an event.
+/// The state of a completion queue, which determines if its next completion raises an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ArmState {
     /// The next completion raises no event.
@@ -60,7 +60,7 @@ pub(in crate::endpoint) struct Arming {
     receives: ArmState,
     sends: ArmState,
     stale: StaleEvents,
-    /// `true` if events are read before a queue is armed: see [`read_events_first`](Self::read_events_first).
+    /// Set by [`read_events_first`](Self::read_events_first).
     reads_events_first: bool,
 }
 
@@ -71,10 +71,11 @@ impl Arming {
         Self { receives, sends, stale: StaleEvents::default(), reads_events_first: false }
     }
 
-    /// Has stale events read before a queue is armed again, for a device that raises one event per event that was read.
+    /// Sets if callers read stale events before they arm a queue again.
     ///
-    /// An event that the channel reports only after that makes the state of its queue unknown, and the queue is armed once
-    /// more.
+    /// This is necessary for a device that raises one event per event that was read.
+    ///
+    /// An event that the channel reports later makes the state of its queue unknown, and the queue is armed again.
     pub(in crate::endpoint) fn read_events_first(&mut self, reads_events_first: bool) {
         self.reads_events_first = reads_events_first;
     }

@@ -32,7 +32,7 @@ impl<B: Slot, S> Core<B, S> {
         }
         if !self.unposted_receives.is_empty() {
             let posted = self.post_receives(io);
-            // A caller gets the results of the poll first. The next poll without any reports the error.
+            // A caller gets the results of the poll first. The next poll without results reports the error.
             if polled == 0 {
                 posted?;
             }
@@ -132,7 +132,7 @@ impl<B: Slot, S> Core<B, S> {
                 }
                 (0, length)
             }
-            // No device of InfiniBand or RoCE leaves a header without a sender.
+            // An InfiniBand or RoCE device always stores a header that names the sender.
             Protocol::Datagrams(_) if sender.is_none() || length < GRH_LENGTH => {
                 return self.unposted_receives.push(buffer);
             }

@@ -41,7 +41,7 @@ impl<B> KeepAlive<B> {
         self.left = Some(FIRST_WRITE_COUNT);
     }
 
-    /// Records that the peer has sent a message. Returns `true` if the writes are over with that.
+    /// Records that the peer has sent a message. Returns `true` if this ends the writes.
     #[inline(always)]
     pub(super) fn on_message(&mut self) -> bool {
         self.left.is_some() && self.stop()

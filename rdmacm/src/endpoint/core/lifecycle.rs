@@ -1,4 +1,4 @@
-//! The end of an endpoint: its reason, and whether the peer knows of it.
+//! The end of an endpoint: its reason, and the record that no further event follows.
 
 use crate::error::{ErrorKind, hint};
 use crate::verbs::{AsyncEventType, WcStatus};
@@ -25,7 +25,9 @@ pub(in crate::endpoint) enum EndReason {
 }
 
 impl EndReason {
-    /// Returns a hint that names the side that ended the endpoint, or `None` if [`kind`](Self::kind) shows the cause.
+    /// Returns a hint that names the side that ended the endpoint.
+    ///
+    /// Returns `None` if [`kind`](Self::kind) shows the cause.
     pub(in crate::endpoint) fn hint(self) -> Option<&'static str> {
         match self {
             Self::Local => Some(hint::ENDED_LOCALLY),
@@ -54,7 +56,9 @@ impl EndReason {
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
     end: Option<EndReason>,
-    /// `true` if the kernel has reported that both sides know of the end, or that it will report nothing more.
+    /// `true` if the kernel will report no further event.
+    ///
+    /// It has reported this, or that both sides know of the end.
     has_no_more_events: bool,
 }
 

@@ -55,7 +55,7 @@ use super::stats::EndpointStats;
 use crate::error::Result;
 use crate::verbs::WcStatus;
 
-/// The state of an endpoint, with buffers of type `B` and, of datagrams, senders of type `S`.
+/// The state of an endpoint, with buffers of type `B` and, for datagrams, senders of type `S`.
 #[derive(Debug)]
 pub(super) struct Core<B, S> {
     lifecycle: Lifecycle,
@@ -171,7 +171,7 @@ impl<B: Slot, S> Core<B, S> {
         Some(buffer)
     }
 
-    /// Asks whether all that was posted has been sent.
+    /// Returns the outcome of all posted requests, once it is known.
     pub(super) fn flushed(&mut self) -> Option<Result<(), EndReason>> {
         if !self.has_sent_all() {
             return self.end().map(Err);
@@ -206,7 +206,7 @@ impl<B: Slot, S> Core<B, S> {
         }
     }
 
-    /// Forgets the changes, for which there is no waiter.
+    /// Clears the recorded changes and returns them.
     pub(super) fn forget_changes(&mut self) -> Changes {
         mem::replace(&mut self.changes, Changes::empty())
     }
@@ -249,7 +249,7 @@ impl<B: Slot, S> Core<B, S> {
         }
     }
 
-    /// Returns `true` if a caller must arm a queue for `interest`, post receives, or recover the queue pair.
+    /// Returns `true` if a caller must arm a queue for `interest`, post receives or recover the queue pair.
     ///
     /// Possibly no event arrives before that.
     pub(super) fn needs_caller(&self, io: &impl QueueIo<Buffer = B>, interest: Interest) -> bool {
@@ -258,7 +258,7 @@ impl<B: Slot, S> Core<B, S> {
         is_unarmed || self.must_post_receives() || self.pending_recovery(io).is_some()
     }
 
-    /// Returns `true` if [`completed_send`](Self::completed_send) has a result while the endpoint has not ended.
+    /// Returns `true` if [`completed_send`](Self::completed_send) has a result before the endpoint ends.
     pub(super) fn has_outcome(&self, index: usize) -> bool {
         match self.sends.status(index) {
             Some(WcStatus::IB_WC_SUCCESS) => true,
@@ -282,7 +282,7 @@ impl<B: Slot, S> Core<B, S> {
         matches!(self.protocol, Protocol::Datagrams(_))
     }
 
-    /// Returns `true` if a request of a connection has failed, for which its end will give the reason.
+    /// Returns `true` if a request of a connection has failed. The end will give the reason.
     pub(super) fn is_ending(&self) -> bool {
         self.sends.has_error() && !self.is_datagrams()
     }

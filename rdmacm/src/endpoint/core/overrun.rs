@@ -27,7 +27,9 @@ pub(super) struct Overrun {
 }
 
 impl Overrun {
-    /// Creates the detector of a connection with `receiving` receives, posted before any message can arrive.
+    /// Creates the detector of a connection with `receiving` receives.
+    ///
+    /// The receives are posted before any message can arrive.
     pub(super) fn new(receiving: usize) -> Self {
         Self { all: receiving, ready: receiving, is_suspected: false }
     }

@@ -7,7 +7,8 @@ use crate::verbs::WcStatus;
 
 /// The part of an endpoint that depends on its kind.
 ///
-/// An enumeration, and no parameter of the core: buffers and messages of both kinds have one type.
+/// It is an enumeration instead of a type parameter of the core, so that buffers and messages of both kinds have one
+/// type.
 #[derive(Debug)]
 pub(in crate::endpoint) enum Protocol<B> {
     Messages(Messages<B>),
@@ -17,7 +18,7 @@ pub(in crate::endpoint) enum Protocol<B> {
 /// A reliable connection: a request that fails ends it.
 #[derive(Debug)]
 pub(in crate::endpoint) struct Messages<B> {
-    /// `true` if the queue pair ends with the connection, which an event reports, and not for other reasons.
+    /// `true` if the queue pair ends only with the connection, which an event reports.
     pub(in crate::endpoint) qp_follows_connection: bool,
     /// The status that the driver gives a receive whose message is too long.
     pub(in crate::endpoint) oversize_status: WcStatus,
@@ -57,7 +58,7 @@ pub(in crate::endpoint) struct Datagrams {
     pub(super) recovery: Recovery,
 }
 
-/// The steps from a failed request, with which the queue pair has failed, to a working queue pair.
+/// The steps from a failed request, which fails the queue pair, to a working queue pair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Recovery {
     /// The queue pair has not failed.

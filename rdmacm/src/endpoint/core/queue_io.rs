@@ -54,7 +54,7 @@ pub(in crate::endpoint) struct NotPosted<B> {
 
 /// The work queues of an endpoint: its data path. The caller of the core owns them while it calls.
 ///
-/// All else that the core wants of the kernel is an action that the caller carries out while the endpoint is unlocked.
+/// Every other command that the core needs is an action that the caller carries out while the endpoint is unlocked.
 pub(in crate::endpoint) trait QueueIo {
     type Buffer: Slot;
     /// The sender of a datagram.

@@ -14,7 +14,7 @@ pub(in crate::endpoint) enum RecoveryAction {
     ///
     /// The device flushes all requests, also those that were posted after the failure.
     SetToError,
-    /// Move the queue pair, of which nothing is posted, from ERR back to RTS.
+    /// Move the queue pair, which has no posted requests, from ERR back to RTS.
     ResetToRts,
 }
 
@@ -49,7 +49,7 @@ impl<B: Slot, S> Core<B, S> {
         }
     }
 
-    /// Records whether the kernel has taken the step `action`. If not, it is handed out again.
+    /// Records the result of the step `action`. A step that failed is handed out again.
     pub(in crate::endpoint) fn on_recovered(&mut self, action: RecoveryAction, is_done: bool) {
         self.set_recovery(match (action, is_done) {
             (RecoveryAction::SetToError, false) => Recovery::Failed,

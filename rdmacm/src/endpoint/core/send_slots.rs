@@ -12,7 +12,9 @@ enum SendSlot<B> {
     Detached,
     /// A caller waits for the buffer.
     Awaited,
-    /// The buffer is ready for the waiting caller, with the status of its request, which the caller may have got.
+    /// The buffer is ready for the waiting caller.
+    ///
+    /// If `is_reported`, the caller has got the status of the request.
     Done { buffer: B, status: WcStatus, is_reported: bool },
 }
 
@@ -28,13 +30,13 @@ pub(in crate::endpoint) struct SendSlots<B> {
 }
 
 impl<B: Slot> SendSlots<B> {
-    /// Takes all buffers, whose indices are those from 0 on.
+    /// Creates the slots of the buffers `free`, whose indices start at 0.
     pub(super) fn new(free: Vec<B>) -> Self {
         let slots = free.iter().map(|_| SendSlot::Detached).collect();
         Self { free, slots, in_flight: 0, first_error: None }
     }
 
-    /// Returns the number of the buffers, wherever they are.
+    /// Returns the number of all buffers, free or in use.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.slots.len()
@@ -110,8 +112,9 @@ impl<B: Slot> SendSlots<B> {
         }
     }
 
-    /// Makes the slot one that no caller waits for. Returns the buffer if its request has completed, and the status
-    /// unless a caller has got it.
+    /// Records that no caller waits for the slot any more.
+    ///
+    /// Returns the buffer if its request has completed, and the status unless a caller has got it.
     pub(super) fn detach(&mut self, index: usize) -> Option<(B, Option<WcStatus>)> {
         match mem::replace(&mut self.slots[index], SendSlot::Detached) {
             SendSlot::Done { buffer, status, is_reported } => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Keys of exports, and whether a message has taken each of them back.
+/// Keys of exports, each with `true` if a message has taken it back.
 ///
 /// Only keys that are watched are remembered: a peer that takes back others costs no memory.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ fn error(kind: ErrorKind) -> Error {
     Error::new("wait for", "an event", kind)
 }
 
-/// Groups of which one is being joined.
+/// Groups, one of them being joined.
 fn joining() -> Groups {
     let mut groups = Groups::default();
     groups.begin(address(1)).expect("the socket should not be in the group");

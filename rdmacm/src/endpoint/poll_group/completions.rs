@@ -52,7 +52,7 @@ impl PollGroup {
     /// Polls the completion queues until they are empty.
     ///
     /// It stops earlier if all completions of the beginning have been polled. If a queue fails, the other one is polled
-    /// all the same.
+    /// nevertheless.
     pub(super) fn poll_completions(&mut self) -> Result<()> {
         let mut batch = Batch::default();
         let mut received = self.poll_queue(Queue::Receive, &mut batch);
@@ -68,7 +68,7 @@ impl PollGroup {
     }
 
     fn poll_queue(&mut self, queue: Queue, batch: &mut Batch) -> Result<()> {
-        // An error of one member keeps no other member's completions from being handled, as they are off the queue.
+        // After an error of one member, the completions of others are still handled: they have left the queue.
         let mut handled = Ok(());
         let mut count = 0;
         loop {

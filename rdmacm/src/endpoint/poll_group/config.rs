@@ -54,7 +54,7 @@ impl Default for PollGroupConfig {
 }
 
 impl PollGroupConfig {
-    /// Returns the default configuration, which each method of this type names for its parameter.
+    /// Returns the default configuration. Each method documents the default of its parameter.
     ///
     /// Its buffers lock 6.5 MiB of memory, with the reserve for iWARP. Linux allows 8 MiB by default (`ulimit -l`).
     pub fn new() -> Self {

@@ -23,8 +23,9 @@ impl PollGroup {
     /// Then the peer is disconnected, and [`Event::Ended`] follows when the peer has answered. Messages that arrive
     /// until then are reported.
     ///
-    /// Nothing can be posted after the call. A member that is not established is [aborted](Self::abort). A peer that does
-    /// not answer delays the event by a minute or longer; [`abort`](Self::abort) ends the member at once.
+    /// After the call, the program cannot post to the member. A member that is not established is
+    /// [aborted](Self::abort). A peer that does not answer delays the event by a minute or longer;
+    /// [`abort`](Self::abort) ends the member at once.
     ///
     /// Kernel command: `RDMA_USER_CM_CMD_DISCONNECT`, now or later.
     ///
@@ -135,7 +136,7 @@ impl PollGroup {
         self.mark(member);
     }
 
-    /// Has a member end with the next step.
+    /// Marks a member, which then ends in the next step.
     fn mark(&mut self, member: Member) {
         let Self { members, ending, .. } = self;
         if let Some(link) = members.get_mut(member) {

@@ -135,7 +135,9 @@ impl ForgedGroup {
         self.device.device().completions[0].push_back(completion);
     }
 
-    /// Completes the oldest receive, as one of the queue pair with this number, after the next poll of the queue for receives.
+    /// Completes the oldest receive after the next poll of the queue for receives.
+    ///
+    /// The completion is that of the queue pair with the number `qp_num`.
     #[cfg(test)]
     pub(super) fn complete_receive_meanwhile(&mut self, qp_num: u32) {
         let completion = self.take_receive(qp_num, WcStatus::IB_WC_SUCCESS);

@@ -1,4 +1,4 @@
-//! [`PollGroup`]: its parts, and how it is created.
+//! [`PollGroup`]: its parts and its creation.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -93,7 +93,7 @@ pub struct PollGroup {
     pub(super) deferred_error: Option<Error>,
     /// Members that end with the next step.
     pub(super) ending: Vec<Member>,
-    /// Members for which there was no buffer, in the order in which they asked.
+    /// Members for which there was no buffer, in the order of their calls.
     pub(super) waiting: VecDeque<Member>,
     /// The timer of attempts, and of members with first writes on iWARP.
     ///

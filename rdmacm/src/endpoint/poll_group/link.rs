@@ -53,18 +53,19 @@ pub(super) struct Attempt {
     pub(super) connect_attempt: Option<ConnectAttempt>,
     /// The private data of the request, if the peer connects.
     pub(super) private_data: Vec<u8>,
-    /// The end of the phase, and of the whole attempt.
+    /// The deadline of the phase.
     pub(super) deadline: Option<Instant>,
+    /// The deadline of the whole attempt.
     pub(super) total_deadline: Option<Instant>,
 }
 
-/// The resource that a member lacks since [`WouldBlock`](ErrorKind::WouldBlock) was returned to the program.
+/// The resource that a member lacks since a call returned [`WouldBlock`](ErrorKind::WouldBlock).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MissingResource {
     None,
     /// A place in its send queue.
     Place,
-    /// A buffer of the group: the member is in the queue of those that wait for one.
+    /// A buffer of the group. The member is in the queue of members that wait for a buffer.
     Buffer,
 }
 
@@ -83,10 +84,12 @@ pub(super) struct Link {
     pub(super) attempt: Option<Box<Attempt>>,
     /// The number of messages that the program holds, or that wait for it.
     pub(super) held: u32,
-    /// The poll of the group in which the last message arrived: see [`Starvation`](super::starvation::Starvation).
+    /// The poll of the group in which the last message arrived.
+    ///
+    /// See [`Starvation`](super::starvation::Starvation).
     pub(super) last_poll: u64,
     pub(super) missing: MissingResource,
-    /// `true` if the program wants to know when all messages have been sent.
+    /// `true` if [`Event::Sent`](super::Event::Sent) is due when all messages have been sent.
     pub(super) wants_sent: bool,
     /// `true` if the member has connected over iWARP and still posts empty writes.
     ///
@@ -114,7 +117,7 @@ impl Link {
         let places = config.send_buffers_per_member.min(config.send_buffers);
         let writes_first = writes_first && config.keep_alive_interval.is_none();
         let is_kept_alive = writes_first || config.keep_alive_interval.is_some();
-        // As many receives count as posted as the program may hold messages, and one more for a receive that fails.
+        // The core counts one receive for each message that the program may hold, and one more that may fail.
         let receives = config.max_held.saturating_add(1);
         let keep_alive_index = places.saturating_add(receives);
         let keep_alive = is_kept_alive.then(|| MemberBuffer::new(keep_alive_index, None));
@@ -171,7 +174,7 @@ impl Link {
         }
     }
 
-    /// Returns `true` if the reason of the end is known, which no event changes.
+    /// Returns `true` if the reason of the end is known. Later events do not change it.
     pub(super) fn is_finished(&self) -> bool {
         self.is_ending && self.core.end() != Some(EndReason::Unreported)
     }
@@ -182,7 +185,7 @@ impl Link {
         let _ = self.core.on_disconnected(None::<&mut MemberIo<'_>>, failure);
     }
 
-    /// Has the core handle a completion.
+    /// Passes a completion to the core.
     pub(super) fn complete(
         &mut self,
         shared: &mut Resources,

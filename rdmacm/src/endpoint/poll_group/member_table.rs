@@ -44,7 +44,7 @@ static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
 /// The members of a group, each with a `T`.
 #[derive(Debug)]
 pub(super) struct MemberTable<T> {
-    /// Boxed: the slots of members that have ended take little, and so does the table that grows.
+    /// The values are boxed, so that free slots and the growth of the table take little memory.
     slots: Vec<Option<(Member, Box<T>)>>,
     free: Vec<u32>,
     /// The index of the member that has a queue pair.
@@ -85,7 +85,7 @@ impl<T> MemberTable<T> {
         (*found == member).then_some(&mut **value)
     }
 
-    /// Removes a member. Its queue pair, if it has one, is found no more.
+    /// Removes a member. Its queue pair, if it has one, is no longer found.
     pub(super) fn remove(&mut self, member: Member, qp_num: Option<u32>) -> Option<T> {
         self.get(member)?;
         let (_, value) = self.slots[member.index()].take()?;
@@ -94,7 +94,7 @@ impl<T> MemberTable<T> {
         Some(*value)
     }
 
-    /// Makes the queue pair of `member` found no more.
+    /// Removes the queue pair of `member`, which is no longer found by its number.
     pub(super) fn forget_qp(&mut self, member: Member, qp_num: Option<u32>) {
         let is_its = |number: &u32| self.by_qp.get(number) == Some(&member.index);
         if let Some(number) = qp_num.filter(is_its) {

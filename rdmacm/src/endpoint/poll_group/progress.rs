@@ -16,7 +16,7 @@ const WAIT_FOR: &str = "wait for";
 /// The number of CM events that are read at once.
 const MAX_CM_EVENTS: usize = 256;
 
-/// The number of times that [`PollGroup::poll`] polls again for more events, before it returns to its caller.
+/// The number of times that [`PollGroup::poll`] polls again for more events before it returns.
 const MAX_ROUNDS: usize = 8;
 
 /// Number of calls that find messages before a call checks CM events and timers.
@@ -106,7 +106,7 @@ impl PollGroup {
         Ok(())
     }
 
-    /// Returns `true` if the device was removed and all members have ended, of which no event is left.
+    /// Returns `true` if the device was removed, all members have ended, and no event is left.
     fn has_no_more_events(&self) -> bool {
         self.is_removed && self.events.is_empty() && self.members.len() == 0
     }
@@ -142,8 +142,9 @@ impl PollGroup {
         Ok(count)
     }
 
-    /// Takes back returned buffers, polls all completions, and ends members. It takes each of these steps even if
-    /// another one fails.
+    /// Takes back returned buffers, polls all completions, and ends members.
+    ///
+    /// It takes each of these steps even if another one fails.
     fn advance(&mut self) -> Result<()> {
         let taken = self.take_returned(false).map(drop);
         let taken = self.unless_removed(taken);
@@ -154,8 +155,9 @@ impl PollGroup {
         taken.and(polled).and(ended)
     }
 
-    /// [Advances](Self::advance). If that fails, it reads the sources too, because events and deadlines end members
-    /// even if a queue fails each time.
+    /// [Advances](Self::advance). If that fails, it reads the sources too.
+    ///
+    /// The reason is that events and deadlines end members even if a queue fails each time.
     fn advance_or_read(&mut self) -> Result<()> {
         self.advance().inspect_err(|_| {
             // The first error is returned.
@@ -226,9 +228,9 @@ impl PollGroup {
         }
     }
 
-    /// Reads the CM events, or some of them: the channel stays readable then.
+    /// Reads CM events, up to a maximum. If events are left, the channel stays readable.
     ///
-    /// Returns `true` if there are no others that can be read. An error of handling one keeps no other one from being read.
+    /// Returns `true` if no further event can be read. After an error of one event, the others are still read.
     pub(super) fn read_events(&mut self) -> (bool, Result<()>) {
         let mut handled = Ok(());
         for _ in 0..MAX_CM_EVENTS {
@@ -255,7 +257,7 @@ impl PollGroup {
         }
         link.trace.event(event);
         match event.event_type() {
-            // A neighbor or an interface has changed, which ends nothing.
+            // A neighbor or an interface has changed. No member ends.
             EventType::AddrChange => {}
             // Before the member has a queue pair, its id may be over another device.
             EventType::DeviceRemoval if link.sends.is_some() => {

@@ -98,7 +98,7 @@ impl MemberIo<'_> {
 
 impl QueueIo for MemberIo<'_> {
     type Buffer = MemberBuffer;
-    /// Messages of a connection have no sender but the peer.
+    /// The peer is the only sender of a connection's messages.
     type Sender = Infallible;
 
     fn post_send(

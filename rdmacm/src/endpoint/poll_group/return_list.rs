@@ -89,7 +89,9 @@ impl<B> ReturnList<B> {
         }
     }
 
-    /// Makes the next returned buffer wake the group, or wakes the group now if a buffer for sending is on the list.
+    /// Makes the next returned buffer wake the group.
+    ///
+    /// If a buffer for sending is on the list, the group is woken now.
     pub(super) fn wake_on_return(&self) {
         let mut state = ignore_poison(self.state.lock());
         let has_send = state.has_send;

@@ -20,8 +20,8 @@ static NO_BUFFER: Wait =
 impl PollGroup {
     /// Takes a buffer for a message to the peer of `member`.
     ///
-    /// The buffer takes one of the [`send_buffers_per_member`](PollGroupConfig::send_buffers_per_member) places of the member. It
-    /// returns to the group when it is dropped, or when its message has been sent.
+    /// The buffer takes one of the [`send_buffers_per_member`](PollGroupConfig::send_buffers_per_member) places of the
+    /// member. It returns to the group when it is dropped, or when its message has been sent.
     ///
     /// # Errors
     ///

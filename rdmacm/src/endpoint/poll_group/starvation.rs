@@ -14,7 +14,7 @@ pub(super) struct Starvation {
     ready: usize,
     /// The number of polls that returned messages.
     polls: u64,
-    /// The last of those after which the queue may have been empty; 0 if there was none.
+    /// Number of the last poll after which the queue may have been empty; 0 if there was none.
     suspected: u64,
 }
 

@@ -1,4 +1,6 @@
-//! Tests of poll groups without a kernel: calls of an event loop that free a place or a buffer wake the loop.
+//! Tests of poll groups without a kernel.
+//!
+//! Calls of an event loop that free a place or a buffer wake the loop.
 
 use std::future::Future;
 use std::io::{self, Write as _};
@@ -18,7 +20,7 @@ use crate::verbs::WcStatus;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Returns a group with `N` established members and as many send buffers, two of which one member may use.
+/// Returns a group with `N` established members and as many send buffers. A member may use two of them.
 fn group_with_members<const N: usize>() -> (ForgedGroup, [Member; N]) {
     let sends = u32::try_from(N).expect("few members");
     let config =
@@ -131,7 +133,7 @@ fn poll_error(forged: &mut ForgedGroup) -> ErrorKind {
     error.kind().clone()
 }
 
-/// The group cannot tell to which member a malformed completion belongs.
+/// The group cannot determine to which member a malformed completion belongs.
 #[test]
 fn malformed_completion_ends_all_members() {
     let (mut forged, members) = group_with_members::<2>();
@@ -311,7 +313,7 @@ fn message_after_flush_is_included() {
 
 /// A runtime whose descriptors are readable at any time, as the contract of a runtime permits.
 ///
-/// It counts how often a task has asked.
+/// It counts the polls of tasks.
 #[derive(Debug, Default)]
 struct AlwaysReadable(Arc<AtomicU32>);
 
@@ -331,8 +333,8 @@ impl Runtime for AlwaysReadable {
 
 impl RegisteredFd for AlwaysReadable {
     fn poll_readable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let asked = self.0.fetch_add(1, Ordering::Relaxed);
-        assert!(asked < 10_000, "the task should let others run");
+        let polls = self.0.fetch_add(1, Ordering::Relaxed);
+        assert!(polls < 10_000, "the task should let others run");
         Poll::Ready(Ok(()))
     }
 }
@@ -369,7 +371,7 @@ fn attempt_times_out_although_events_cannot_be_read() {
     assert_eq!((*found, error.kind()), (member, &ErrorKind::TimedOut), "{error}");
 }
 
-/// The first member takes its last place while it waits for a buffer, so it cannot use the next free one.
+/// The first member takes its last place while it waits for a buffer, and cannot use the next free one.
 #[test]
 fn member_without_place_is_passed_over() {
     let (mut forged, [holder, first, second]) = group_with_members();

@@ -1,4 +1,4 @@
-//! Work that may block, on threads that may.
+//! Work that may block, which runs on threads where blocking is allowed.
 
 use std::future::poll_fn;
 use std::mem;
@@ -51,13 +51,13 @@ pub(super) async fn run_blocking<T: Send + 'static>(
 struct Outcome<T>(Mutex<Progress<T>>);
 
 enum Progress<T> {
-    /// The waker is of the task that waits.
+    /// The work has not ended. The waker is that of the task that waits.
     Pending(Option<Waker>),
     /// `None` if the work was dropped before it began.
     Done(Option<thread::Result<T>>),
 }
 
-/// The side of the outcome that the work has.
+/// The handle with which the work sets the outcome.
 ///
 /// Dropping it notifies the waiting task that the work was dropped.
 struct Promise<T>(Arc<Outcome<T>>);

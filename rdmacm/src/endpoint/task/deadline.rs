@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::runtime::ProcessRuntime;
 
-/// Waits for `future` until `deadline`, if there is one. Returns `None` if that has passed before.
+/// Waits for `future` until `deadline`, if there is one. Returns `None` if the deadline passes first.
 ///
 /// # Errors
 ///

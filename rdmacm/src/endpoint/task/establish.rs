@@ -54,7 +54,7 @@ pub(super) async fn establish(
             None => watch.insert(Watch::new(runtime, connecting.epoll()).map_err(failed)?),
         };
         let readable = until_deadline(runtime, connecting.deadline(), watched.readable()).await;
-        // If the deadline has passed, the next step returns the error of that.
+        // If the deadline has passed, the next step returns the timeout error.
         readable.map_err(failed)?.unwrap_or(Ok(())).map_err(failed)?;
         let owner = runtime.clone();
         let next = run_blocking(runtime, move || Step::of(connecting.into_inner(), &owner));

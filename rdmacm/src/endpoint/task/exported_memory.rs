@@ -53,7 +53,7 @@ impl ExportedMemory {
     ///
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
     /// - [`ErrorKind::NotOwner`] after a fork.
-    /// - ECANCELED if the runtime ends, with which the access is revoked too.
+    /// - ECANCELED if the runtime ends. The access is revoked in this case too.
     /// - The other errors of [`endpoint::ExportedMemory::revoke`].
     ///
     /// # Cancel safety

@@ -23,7 +23,7 @@ pub(super) fn refused(
         None if error.kind() == io::ErrorKind::Unsupported => {
             ErrorKind::Unsupported(error.to_string().into())
         }
-        // A runtime that has ended has no errno for that.
+        // A runtime that has ended reports no errno.
         None => ErrorKind::Os(libc::ECANCELED),
     };
     Error::new(operation, subject, kind)

@@ -147,7 +147,9 @@ impl Incoming {
         rejected.ok_or_else(|| canceled("reject", "a connection request"))?
     }
 
-    /// Converts this into an [`endpoint::Incoming`], for a thread or a [poll group](endpoint::PollGroup::add).
+    /// Converts this into an [`endpoint::Incoming`].
+    ///
+    /// It is for a thread or a [poll group](endpoint::PollGroup::add).
     pub fn into_blocking(self) -> endpoint::Incoming {
         self.0.into_inner()
     }

@@ -122,7 +122,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::DeviceRemoved`] if the device that it listens on was removed.
+    /// - [`ErrorKind::DeviceRemoved`] if the device of the listener was removed.
     /// - [`ErrorKind::NotOwner`] after a fork.
     /// - ECANCELED if the runtime ends.
     ///
@@ -203,7 +203,7 @@ impl Listener {
         Repeat::new(|| async { Some(self.accept().await) })
     }
 
-    /// Returns the address that it listens on, or `None` for an InfiniBand address.
+    /// Returns the address of the listener, or `None` for an InfiniBand address.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.listener.local_addr()
     }

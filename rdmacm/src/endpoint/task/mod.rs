@@ -57,8 +57,8 @@
 //!
 //! - In calls that are not `async`: [`Listener::bind`], and the calls of the objects that `into_blocking` returns.
 //! - When an [`ExportedMemory`] or a [`MulticastGroup`] is dropped, so that the access or the membership has ended afterwards.
-//! - When the last [`Buffer`], [`Message`] or [`DatagramPeer`] of an ended connection or socket is dropped, which deregisters its
-//!   memory.
+//! - When the last [`Buffer`], [`Message`] or [`DatagramPeer`] of an ended connection or socket is dropped, which
+//!   deregisters its memory.
 //! - In [`DatagramSocket::resolve_peer`], which creates an id, and destroys it when the answer has arrived or the
 //!   future is dropped.
 //! - In [`DatagramSocket::join_multicast`], which joins the group, and leaves it if the future is dropped.

@@ -54,7 +54,7 @@ impl MulticastGroup {
     ///
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
     /// - [`ErrorKind::NotOwner`] after a fork.
-    /// - ECANCELED if the runtime ends, with which the group is left too.
+    /// - ECANCELED if the runtime ends. The socket leaves the group in this case too.
     /// - The other errors of [`endpoint::MulticastGroup::leave`].
     ///
     /// # Cancel safety

@@ -1,4 +1,4 @@
-//! [`Runtime`], the services of an async runtime that tasks need here, and how one is found.
+//! [`Runtime`]: the services of an async runtime that tasks need.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -102,7 +102,7 @@ pub trait RegisteredFd: Debug + Send + Sync + 'static {
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-/// A runtime that only the process uses that has passed it to this library.
+/// A runtime that is used only in the process that passed it to this library.
 ///
 /// A forked child has a copy of the runtime without its threads. A lock of the copy may stay locked, and its epoll
 /// instance is that of the parent.
@@ -172,7 +172,7 @@ impl<T> Drop for ProcessPart<T> {
     }
 }
 
-/// A registration that only the process that made it ends.
+/// A registration that is removed only in the process that made it.
 ///
 /// Runtimes register descriptors in an epoll instance, which a forked child shares with its parent. If the child ended the
 /// registration, the parent's tasks would never wake.
@@ -198,7 +198,7 @@ impl Registration {
     }
 }
 
-/// A timer that only the process uses that has started it.
+/// A timer that is used only in the process that started it.
 pub(super) struct RuntimeTimer(ProcessPart<Sleep>);
 
 impl RuntimeTimer {
@@ -218,10 +218,11 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Work that may block the thread that runs it.
 pub type BlockingWork = Box<dyn FnOnce() + Send>;
 
-/// The descriptor of a connection, socket, listener or poll group, which stays open as long as this.
+/// The descriptor of a connection, socket, listener or poll group.
 ///
-/// It is an epoll instance and is watched for readability alone. Nothing may be read from it or changed in it.
-/// [`Runtime::register`] receives it; [`RegisteredFd`](RegisteredFd#examples) has an example.
+/// It stays open as long as this value exists. It is an epoll instance, and is watched for readability alone. A runtime
+/// must not read from it or change it. [`Runtime::register`] receives it; [`RegisteredFd`](RegisteredFd#examples) has
+/// an example.
 #[derive(Debug)]
 pub struct Descriptor(Arc<Epoll>);
 

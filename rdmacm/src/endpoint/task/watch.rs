@@ -34,7 +34,7 @@ pub(super) struct Watch {
     waker: Waker,
 }
 
-/// The tasks that sleep until the descriptor becomes readable, in the order in which they began to.
+/// The tasks that sleep until the descriptor becomes readable, in the order in which they fell asleep.
 #[derive(Debug, Default)]
 struct Sleepers {
     list: Mutex<SleeperList>,
@@ -141,7 +141,7 @@ pub(super) struct Sleeper<'a> {
     /// The number of the sleeping task in the list.
     id: Option<u64>,
     is_watcher: bool,
-    /// The number of unclaimed wakeups before its last look.
+    /// The number of unclaimed wakeups before its last check.
     seen: u32,
 }
 

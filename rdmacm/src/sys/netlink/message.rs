@@ -82,7 +82,7 @@ impl<'a> Message<'a> {
 
 /// The attributes of a message or of a nest.
 ///
-/// An attribute of another length than its type has is like one that is not there.
+/// An attribute whose length does not fit its type counts as missing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attributes<'a> {
     /// Well-formed attributes, one after the other.

@@ -25,7 +25,7 @@ fn timed_read_does_not_wait_in_blocking_read() {
     let (from, to) = pipe();
     let (fd, waiting) = (from.as_fd(), Waiting::default());
     let read = || {
-        // As of another thread, just before.
+        // Imitates another thread that changes the mode just before the read.
         waiting.set_nonblocking(fd, false)?;
         assert!(is_nonblocking(fd).expect("fcntl"), "the read would wait");
         byte(&from)
@@ -33,11 +33,11 @@ fn timed_read_does_not_wait_in_blocking_read() {
     assert_eq!(waiting.read_by(fd, over(), read), Ok(None));
     let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
-        let says_and_reads = || {
+        let signal_and_read = || {
             tx.send(()).expect("the test listens");
             byte(&from)
         };
-        let reader = scope.spawn(move || waiting.read(fd, says_and_reads));
+        let reader = scope.spawn(move || waiting.read(fd, signal_and_read));
         rx.recv().expect("reader should find nothing to read");
         nix::unistd::write(&to, &[1]).expect("write");
         assert_eq!(reader.join().expect("the reader lives"), Ok(1));

@@ -22,7 +22,7 @@ mod deferred_commands {
         CompletionChannel, CompletionQueue, Context, ProtectionDomain, QueuePairInit, WcOpcode,
     };
 
-    /// A private queue pair raises the event of injected completions. A poll must not destroy the queue pair.
+    /// A private queue pair raises the event of injected completions. A poll must not destroy it.
     #[test]
     fn polls_issue_no_commands_if_deferred() {
         let (file, recorder) = UverbsFile::recording();

@@ -43,8 +43,7 @@ impl Pair {
 
 /// Returns a closure that appends each polled completion to `polled`.
 ///
-/// An entry consists of the index of the buffer, whether the request was a receive, and the number
-/// of bytes.
+/// An entry consists of the index of the buffer, `true` for a receive, and the number of bytes.
 fn onto(polled: &mut Vec<(usize, bool, u32)>) -> impl FnMut(RegisteredBuffer, &Completion) {
     |buffer, wc| polled.push((buffer.index(), wc.is_receive(), wc.byte_len()))
 }
@@ -88,7 +87,7 @@ fn each_completion_queue_is_polled_alone() {
     assert_eq!(shared.queues.poll_recv(|_, _| ()).expect("poll"), 1);
 }
 
-/// There are more completions than one look at the queue takes, and again after a wrap of the ring.
+/// There are more completions than one poll of the ring returns, and again after a wrap of the ring.
 #[test]
 fn long_queues_are_polled_to_end() {
     let mut pair = Pair::new(false);

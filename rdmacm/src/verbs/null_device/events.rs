@@ -8,7 +8,7 @@ use zerocopy::IntoBytes as _;
 use super::*;
 use crate::drivers::any::AnyCqControl;
 
-/// Drivers such as mlx5 tell the device the number when they arm the queue.
+/// Drivers such as mlx5 pass the number to the device when they arm the queue.
 #[test]
 fn arming_passes_number_of_read_events() {
     let context = Context::on_null(AnyDriver::Null(Null::default()));

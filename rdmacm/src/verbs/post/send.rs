@@ -14,7 +14,7 @@ pub(super) const POST_SEND: &str = "post a send to";
 
 /// Exclusive access to the send queue of a queue pair.
 ///
-/// For many posts under one lock, and for lists of requests with one doorbell. Created by
+/// It serves many posts under one lock, and lists of requests with one doorbell. Created by
 /// [`QueuePair::lock_send_queue`], and released when dropped. Dropping rings the doorbell for
 /// pushed requests and discards an error.
 ///
@@ -371,7 +371,7 @@ impl<'a> Push<'a> {
     }
 
     /// Stores the request on the fast path. Returns `false`, and stores nothing, if it needs the
-    /// other one.
+    /// slow path.
     #[inline(always)]
     fn try_store(&self, ring: &mut impl SendOps) -> bool {
         let (qp, device) = (self.qp.engine(), self.qp.context().engine());
@@ -395,7 +395,7 @@ impl SendRingCall for Push<'_> {
 
 /// A [`Push`] on its fast path that is followed by the doorbell.
 ///
-/// The result is `None`, and nothing is posted, if the request needs the other path.
+/// The result is `None`, and nothing is posted, if the request needs the slow path.
 pub(super) struct TryPost<'a>(Push<'a>);
 
 impl<'a> TryPost<'a> {

@@ -125,7 +125,7 @@ impl Run {
         });
     }
 
-    /// Posts a list of which one request is refused, and returns the errno of this request.
+    /// Posts a list with one request that is refused, and returns the errno of this request.
     pub(super) fn post_too_many(&mut self, qp: usize, sends: &[Send]) -> i32 {
         let mut errnos = Vec::new();
         self.with_send_queue(qp, |run, queue| {

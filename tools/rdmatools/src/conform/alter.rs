@@ -61,8 +61,9 @@ impl Alteration {
         true
     }
 
-    /// Returns `true` if `check` should detect the alteration. Only scenarios check the content of a response; a row
-    /// checks the outcome and the length of the response.
+    /// Returns `true` if `check` should detect the alteration.
+    ///
+    /// Only scenarios check the content of a response; a row checks the outcome and the length of the response.
     fn applies_to(self, check: &Check) -> bool {
         self != Self::Garbled || matches!(check.run, Run::Scenario(_))
     }

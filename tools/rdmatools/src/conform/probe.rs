@@ -30,8 +30,9 @@ use super::kernel::{Answer, Call, Caller, File, Kernel, SystemCall, Target};
 /// Initial value of the response memory before a call.
 const UNTOUCHED: u8 = 0xa5;
 
-/// Distance of the arena's pages in bytes. It may exceed the kernel's page size: only the inaccessible page after each
-/// one matters.
+/// Distance of the arena's pages in bytes.
+///
+/// It may exceed the kernel's page size: only the inaccessible page after each one matters.
 const PAGE: usize = 1 << 16;
 
 /// Offsets of the pages, each of which is followed by an inaccessible page.
@@ -140,7 +141,9 @@ impl Real {
         self.files[index].as_ref().expect("the file should be open")
     }
 
-    /// Makes a system call with the request at `address`. Returns its result, or its errno as a negative number.
+    /// Makes a system call with the request at `address`.
+    ///
+    /// Returns its result, or its errno as a negative number.
     fn system_call(fd: RawFd, means: SystemCall, address: u64, count: usize) -> isize {
         let returned = match means {
             // SAFETY: the request and all memory at its addresses are in the arena; a length beyond the page ends in

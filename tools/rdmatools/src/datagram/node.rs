@@ -122,8 +122,9 @@ impl Node {
         Ok(())
     }
 
-    /// Posts the send of every message, with the number of the queue pair as immediate data. The last `signaled` sends
-    /// generate completions.
+    /// Posts the send of every message, with the number of the queue pair as immediate data.
+    ///
+    /// The last `signaled` sends generate completions.
     pub(crate) fn post_sends(&self, signaled: u32) -> Result<(), Failure> {
         let Io { qp, memory, plan, .. } = self.io();
         let Some(peer) = &self.peer else { return Ok(()) };

@@ -83,8 +83,9 @@ pub(super) fn serve(side: &mut Side, plan: &Plan, peer: Remote) -> Result<(), Fa
     Ok(())
 }
 
-/// Sends `iterations` messages, each after the answer to the previous one. Returns the times of the posts and of the
-/// last answer, in counter steps.
+/// Sends `iterations` messages, each after the answer to the previous one.
+///
+/// Returns the times of the posts and of the last answer, in counter steps.
 fn ping(
     data_path: &mut DataPath<'_>,
     operation: Operation,
@@ -168,8 +169,9 @@ fn is_signaled(plan: &Plan, number: u64) -> bool {
     number % u64::from(plan.moderation) == 0 || number == u64::from(plan.iterations)
 }
 
-/// Posts `iterations` requests, as many at once as the queue can hold, and waits for the last of them. Returns the
-/// duration.
+/// Posts `iterations` requests, as many at once as the queue can hold, and waits for the last of them.
+///
+/// Returns the duration.
 fn stream(data_path: &mut DataPath<'_>, plan: &Plan) -> Result<Duration, Failure> {
     let (count, depth) = (u64::from(plan.iterations), u64::from(plan.tx_depth));
     let list = u64::from(plan.list);

@@ -284,7 +284,9 @@ impl DataPath<'_> {
         Ok(self.done[count - 1].wr_id())
     }
 
-    /// Polls until messages have arrived, at most `limit`, and posts as many receives. Returns their number.
+    /// Polls until messages have arrived, at most `limit`, and posts as many receives.
+    ///
+    /// Returns their number.
     #[inline(always)]
     pub(super) fn received(&mut self, limit: usize) -> Result<usize, Failure> {
         let room = limit.min(self.done.len());

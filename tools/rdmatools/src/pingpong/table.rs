@@ -129,8 +129,7 @@ impl<'a> QueuePairSet<'a> {
         }
         let gid = match options.gid_index {
             None if is_ethernet => {
-                let reason =
-                    "on RoCE the GID is to be chosen: -g INDEX, of those that devinfo -v shows";
+                let reason = "RoCE needs a GID: choose one of devinfo -v with -g INDEX";
                 return Err(Failure::new(reason));
             }
             None => Gid::default(),
@@ -237,8 +236,9 @@ impl<'a> QueuePairSet<'a> {
         Ok(())
     }
 
-    /// Exchanges messages until both sides have sent and received the requested number of messages. Each answer is
-    /// followed by the next message.
+    /// Exchanges messages until both sides have sent and received the requested number of messages.
+    ///
+    /// Each answer is followed by the next message.
     pub(super) fn run_exchange(&self, begin: bool) -> Result<(), Failure> {
         let iterations = self.config.options.iterations;
         let few = u32::try_from(self.config.queue_pairs).expect("less than 256");

@@ -11,8 +11,9 @@ use rdmacm::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 use super::log::Log;
 use crate::failure::{Failure, retry_interrupted};
 
-/// Interval at which the event thread checks whether the other thread has ended. It matters only if the peer has
-/// vanished: otherwise `Disconnected` arrives at once.
+/// Interval at which the event thread checks whether the other thread has ended.
+///
+/// It matters only if the peer has vanished: otherwise `Disconnected` arrives at once.
 const END_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Peer {
@@ -47,8 +48,9 @@ impl Peer {
         }
     }
 
-    /// Accepts the peer. Disconnects at once if events are no longer read: a waiting peer would otherwise get no
-    /// answer.
+    /// Accepts the peer.
+    ///
+    /// Disconnects at once if events are no longer read: a waiting peer would otherwise get no answer.
     pub(super) fn accept(&self) -> rdmacm::Result<()> {
         self.id.accept(&ConnParam::default())?;
         // Checked after the accept: a flag that was set before has disconnected too early; a later one disconnects in

@@ -27,7 +27,9 @@ pub(super) fn serve_one(address: SocketAddr, log: &Log<'_>) -> Result<(), Failur
     peer.run_with_events(&channel, log, || serve(&peer, log))
 }
 
-/// Serves every client on `address`, each in its own thread. Ends only after a failure that affects all clients.
+/// Serves every client on `address`, each in its own thread.
+///
+/// Ends only after a failure that affects all clients.
 pub(super) fn serve_all(address: SocketAddr, log: &Log<'_>) -> Result<(), Failure> {
     let channel = EventChannel::new()?;
     let _listener = listen(&channel, address, log)?;

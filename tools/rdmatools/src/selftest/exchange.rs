@@ -169,18 +169,18 @@ fn messages(link: &Link) -> Result<String, Problem> {
     Ok(format!("of {} to {} bytes", LENGTHS[0], LARGEST))
 }
 
-/// Waits without a message until the deadline, and then for one.
+/// Checks that a wait without a message ends at its deadline, and that a message wakes a waiter.
 fn events(link: &Link) -> Result<String, Problem> {
     let early = Duration::from_millis(50);
     let start = Instant::now();
     match link.connection.recv_timeout(early) {
         Err(error) if *error.kind() == ErrorKind::TimedOut => {}
         Err(error) => return Err(error.into()),
-        Ok(_) => return Err(Problem::Wrong("a message came that was not sent".into())),
+        Ok(_) => return Err(Problem::Wrong("a message arrived that was not sent".into())),
     }
-    ensure(start.elapsed() >= early, "the deadline came too early")?;
+    ensure(start.elapsed() >= early, "the wait ended before its deadline")?;
     link.echoes(b"wakes the waiter", None)?;
-    Ok("a waiter that sleeps is woken".into())
+    Ok("a message wakes a sleeping thread".into())
 }
 
 fn writes_and_reads(link: &Link) -> Result<String, Problem> {
@@ -234,7 +234,7 @@ fn window(link: &Link) -> Result<String, Problem> {
     let exported = connection.start_export_window(buffer, &registered, PART, RemoteAccess::READ)?;
     let exported = exported.wait_timeout(TIMEOUT)?;
     let message = link.ask(&exported.remote_memory().to_bytes(), Some(WINDOW))?;
-    ensure(*message == *bytes, "the peer read other bytes than were written")?;
+    ensure(*message == *bytes, "the peer did not read the bytes that were written")?;
     let key = exported.remote_memory().rkey();
     let invalidated = message.invalidated_key();
     let text = format!("the peer invalidated {invalidated:?} and not the key {key:#x}");
@@ -334,7 +334,7 @@ pub(super) struct Speed {
     pub(super) megabytes_per_second: f64,
 }
 
-/// Measures for a second each.
+/// Measures the latency and the rate of writes, for a second each.
 fn measure(link: &Link) -> Result<Speed, Problem> {
     const TIME: Duration = Duration::from_secs(1);
     let mut times = Vec::new();

@@ -247,7 +247,9 @@ impl Pair {
         ensure(imm_data == Some(IMM_DATA), format!("{IMM_DATA:#x} arrived as {imm_data:x?}"))
     }
 
-    /// Posts a receive and a request that fills the target, and checks the bytes. Returns the completion of the receive.
+    /// Posts a receive and a request that fills the target, and checks the bytes.
+    ///
+    /// Returns the completion of the receive.
     fn transfer(&mut self, operation: SendOperation<'_>) -> Result<Completion, Problem> {
         let bytes: Vec<u8> = (0..LENGTH).map(|at| (at * 7).to_le_bytes()[0]).collect();
         self.memory.write(SOURCE.start, &bytes)?;

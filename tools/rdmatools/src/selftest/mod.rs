@@ -63,7 +63,7 @@ pub(crate) struct Options {
     /// Port of the connections between two machines
     #[arg(short = 'p', long, default_value_t = 7473)]
     port: u16,
-    /// Report the checks of a device as failed that have not begun after this time
+    /// Time limit of the checks of a device; a check that has not begun by then has failed
     #[arg(short = 't', long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u32,
     /// File of the report
@@ -91,7 +91,9 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
     if failed.is_empty() { Ok(()) } else { Err(Failure::Failed(failed)) }
 }
 
-/// The file of the report. It is written after each check, so that it is there if a check never ends or kills the program.
+/// The file of the report.
+///
+/// It is written after each check, so that it exists even if a check never ends or kills the program.
 struct ReportFile<'a> {
     options: &'a Options,
     start: Instant,

@@ -48,7 +48,7 @@ fn memory(context: &Context) -> Result<String, Problem> {
     region.write(100, b"kept")?;
     let mut bytes = [0; 4];
     region.read(100, &mut bytes)?;
-    ensure(bytes == *b"kept", "memory has other bytes than were written")?;
+    ensure(bytes == *b"kept", "the memory lacks the bytes that were written")?;
     region.destroy().map_err(rdmacm::Error::from)?;
     pd.destroy().map_err(rdmacm::Error::from)?;
     Ok("64 KiB".into())

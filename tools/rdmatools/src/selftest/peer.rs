@@ -29,7 +29,9 @@ pub(super) const HELLO: &[u8] = b"rdmatools selftest 1";
 /// invalidates the key of the window.
 pub(super) const WINDOW: u32 = 0x5749_4e44;
 
-/// Maximum number of connections at the same time, which limits the memory of the listening side. Further clients wait.
+/// Maximum number of connections at the same time, which limits the memory of the listening side.
+///
+/// Further clients wait.
 const CONNECTIONS: usize = 32;
 
 /// The listening side.

@@ -11,9 +11,9 @@ use crate::{devinfo, link};
 /// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The check passed. The text has what was found.
+    /// The check passed, with this result.
     Passed(String),
-    /// The device or the kernel lacks what is checked.
+    /// The device or the kernel lacks the checked feature.
     Skipped(String),
     Failed(String),
 }
@@ -41,7 +41,7 @@ pub(super) enum Problem {
     Error(rdmacm::Error),
     /// A call had another result than it should have.
     Wrong(String),
-    /// The device lacks what is checked.
+    /// The device lacks the checked feature.
     Missing(String),
 }
 
@@ -67,7 +67,7 @@ impl From<Result<String, Problem>> for Outcome {
     }
 }
 
-/// Returns `true` if the device or its driver lacks what was asked for.
+/// Returns `true` if the device or its driver lacks the requested feature.
 pub(super) fn is_missing(kind: &ErrorKind) -> bool {
     const EOPNOTSUPP: i32 = nix::errno::Errno::EOPNOTSUPP as i32;
     const ENOSYS: i32 = nix::errno::Errno::ENOSYS as i32;

@@ -10,8 +10,9 @@ use tool_error::{Context, Error, Result};
 
 use crate::host::{self, progress};
 
-/// Checks that the packages are installed. Installs missing packages if the user is allowed to; otherwise the error
-/// contains the command.
+/// Checks that the packages are installed.
+///
+/// Installs missing packages if the user is allowed to; otherwise the error contains the command.
 pub(crate) fn require(packages: &[&str]) -> Result<()> {
     let missing = missing(packages)?;
     if missing.is_empty() {
@@ -54,7 +55,9 @@ fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
     Ok(packages.iter().filter(|package| !installed(package)).copied().collect())
 }
 
-/// Fetches this machine's package lists once, if the user is allowed to. Returns `true` if this process fetched them.
+/// Fetches this machine's package lists once, if the user is allowed to.
+///
+/// Returns `true` if this process fetched them.
 pub(crate) fn update() -> Result<bool> {
     static UPDATED: OnceLock<Result<bool>> = OnceLock::new();
     let updated = UPDATED.get_or_init(|| {

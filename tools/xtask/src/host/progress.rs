@@ -13,7 +13,7 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 /// The time between two drawings of a line on a terminal.
 const TICK: Duration = Duration::from_millis(200);
 
-/// The lines at the bottom of the terminal. They are hidden if standard error is no terminal.
+/// The lines at the bottom of the terminal. They are hidden if standard error is not a terminal.
 static LINES: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// Prints a message to standard error: standard output is for results.
@@ -38,8 +38,9 @@ fn add(line: ProgressBar, template: &str) -> ProgressBar {
     line
 }
 
-/// Does `work` while a line on the terminal shows `doing` and the elapsed time. Elsewhere a message says so after each
-/// period of [`SILENCE`].
+/// Does `work` while a line on the terminal shows `doing` and the elapsed time.
+///
+/// Elsewhere a message says so after each period of [`SILENCE`].
 pub(crate) fn during<T>(doing: &str, work: impl FnOnce() -> T) -> T {
     if io::stderr().is_terminal() {
         let line = add(ProgressBar::new_spinner(), "{spinner} {elapsed_precise} {wide_msg}");

@@ -93,7 +93,9 @@ pub(crate) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Creates a batch of the `tests` that belong to this place and guest. Returns `None` if there are none.
+    /// Creates a batch of the `tests` that belong to this place and guest.
+    ///
+    /// Returns `None` if there are none.
     pub(crate) fn new(
         place: Place,
         artifact: &'a Artifact,
@@ -228,8 +230,10 @@ impl<'a> Run<'a> {
         Ok(Self { name, progress, log, ended, to_rerun: Vec::new() })
     }
 
-    /// Runs `tests`, in several guests if necessary. If `may_rerun` is set, a test that fails for a reason outside this
-    /// project is added to `to_rerun` and not counted.
+    /// Runs `tests`, in several guests if necessary.
+    ///
+    /// If `may_rerun` is set, a test that fails for a reason outside this project is added to `to_rerun` and not
+    /// counted.
     fn run_all(
         &mut self,
         batch: &Batch<'_>,
@@ -305,8 +309,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Counts and shows the result of a test. If `may_rerun` is set, a test that failed for a reason outside this
-    /// project is added to `to_rerun` instead.
+    /// Counts and shows the result of a test.
+    ///
+    /// If `may_rerun` is set, a test that failed for a reason outside this project is added to `to_rerun` instead.
     fn count(&mut self, ending: &Ending, may_rerun: bool) {
         let Ending { test, outcome, tried_again, .. } = ending;
         self.progress.end(&self.name, ending);

@@ -56,7 +56,9 @@ const POSTS_BY_STORES: &str = "a post needs no command that could fail";
 const HAS_XRC: &str = "the device supports XRC";
 const RESIZES_NO_SRQ: &str = "the driver resizes no shared receive queue";
 
-/// Prefixes of the names of tests that run on the card in every run. `--device mlx5` and `--all` run all others too.
+/// Prefixes of the names of tests that run on the card in every run.
+///
+/// `--device mlx5` and `--all` run all others too.
 const IN_EVERY_RUN: [&str; 33] = [
     "address::",
     "attributes::",
@@ -98,7 +100,7 @@ pub(crate) fn is_in_every_run(test: &str) -> bool {
     is_alone_for(test) || IN_EVERY_RUN.iter().any(|prefix| test.starts_with(prefix))
 }
 
-/// Prefixes of the names of tests that run on the card and nowhere else.
+/// Prefixes of the names of tests that run only on the card.
 const ONLY: [&str; 7] = [
     "card::",
     "card_answer::",

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::tally::libtest::{self, Counts, RESULT};
 
-/// Starts of panic messages of tests that failed because of a driver, and the cause. `Process` of the tests prints them.
+/// Starts of panic messages of tests that failed because of a driver, and the cause.
+///
+/// `Process` of the tests prints them.
 const BLOCKED_BY_DRIVER: [(&str, &str); 2] = [
     ("siw leaves bytes unread: ", "siw blocked the program"),
     ("rxe repeats a message forever: ", "rxe blocked the program"),
@@ -17,7 +19,9 @@ const BLOCKED_BY_DRIVER: [(&str, &str); 2] = [
 /// End of the name of tests with C programs on both sides, which show how these behave in the test bed.
 pub(super) const C_ONLY: &str = "::c_serves_c";
 
-/// Start of a line in which a test gives the reason why it does not apply to this kernel. See `skip` of the tests.
+/// Start of a line in which a test gives the reason why it does not apply to this kernel.
+///
+/// See `skip` of the tests.
 const SKIPPED: &str = "[skipped] ";
 
 /// Start of a line in which a test gives the reason for repeating a step. See `try_again` of the tests.

@@ -85,7 +85,9 @@ fn packages() -> Result<()> {
     fs::remove_dir_all(&folder).context("remove the folder of the packages")
 }
 
-/// Runs a step and prints its duration. A step whose guest fails for an unrelated reason runs once more.
+/// Runs a step and prints its duration.
+///
+/// A step whose guest fails for an unrelated reason runs once more.
 fn step(tests: &mut Tests, name: &str, run: impl Fn() -> Result<()>) {
     let start = Instant::now();
     progress(&format!("{name}: started"));

@@ -53,7 +53,7 @@ const PACKAGES: [&str; 2] = ["verbs-core", "rdmacm"];
 
 /// Returns `true` if the name of a loom test may contain `filter`.
 ///
-/// This is so if the path and the text of a file contain all parts of the filter.
+/// The result is `true` if the path and the text of a file together contain all parts of the filter.
 ///
 /// Most filters select other tests; the loom tests are then not built.
 fn may_match(filter: Option<&str>) -> Result<bool> {

@@ -21,8 +21,10 @@ const KERNEL: &str = "kernel";
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Disables leak detection. The library and the tests intentionally leak memory that a surviving queue pair may still
-/// write to; the heap tests check the other leaks.
+/// Disables leak detection.
+///
+/// The library and the tests intentionally leak memory that a surviving queue pair may still write to; the heap tests
+/// check the other leaks.
 const NO_LEAKS: (&str, &str) = ("ASAN_OPTIONS", "detect_leaks=0");
 
 /// Runs the tests on each of the kernels.

@@ -34,7 +34,7 @@ pub(crate) fn check() -> Result<()> {
     if faults.is_empty() { Ok(()) } else { Err(Error::new(faults.join("\n"))) }
 }
 
-/// Returns what is wrong with the subject in `line`, which begins with the commit's abbreviated name.
+/// Returns the fault of the subject in `line`, which begins with the commit's abbreviated name.
 fn fault(line: &str) -> Option<String> {
     let (commit, subject) = line.split_once(' ').unwrap_or((line, ""));
     if BY_GIT.iter().any(|beginning| subject.starts_with(beginning)) {

@@ -54,8 +54,9 @@ pub(crate) fn run(selection: &Selection) -> ExitCode {
     tests.finish()
 }
 
-/// Runs the tests and adds them to `tests`. `beside` runs in parallel with the first guests, with all its programs
-/// built.
+/// Runs the tests and adds them to `tests`.
+///
+/// `beside` runs in parallel with the first guests, with all its programs built.
 pub(crate) fn add(selection: &Selection, tests: &mut Tests, beside: impl FnOnce(&mut Tests)) {
     let guest = |kernel| Guest { limit: selection.limit, ..Guest::new(kernel) };
     let with_card = |kernel| Guest { devices: vec![Device::Mlx5], ..guest(kernel) };
@@ -159,7 +160,9 @@ pub(crate) fn require_packages() -> Result<()> {
     packages::require(&wanted)
 }
 
-/// Downloads and builds everything that the guests and their tests need. Returns the guests with an available kernel.
+/// Downloads and builds everything that the guests and their tests need.
+///
+/// Returns the guests with an available kernel.
 fn set_up(guests: Vec<Guest>, tests: &mut Tests) -> Result<Vec<Guest>> {
     let results: Vec<Result<()>> = thread::scope(|scope| {
         let fetch = |guest: &Guest| guest.fetch().and_then(|()| guest.kernel.headers().map(drop));

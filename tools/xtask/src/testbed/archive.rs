@@ -51,8 +51,9 @@ pub(crate) enum Archive {
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 impl Archive {
-    /// Opens suites of Debian, with package lists in the directory `name` of the cache. The lists are fetched once, so
-    /// that packages that are downloaded at different times fit each other.
+    /// Opens suites of Debian, with package lists in the directory `name` of the cache.
+    ///
+    /// The lists are fetched once, so that packages that are downloaded at different times fit each other.
     pub(crate) fn suites(suites: &[&str], name: &str, architecture: Architecture) -> Result<Self> {
         let fetch = |place: &Path| {
             let source = |suite: &&str| {

@@ -10,7 +10,9 @@ use tool_error::{Context, Error, Result};
 
 use crate::host::{self, progress};
 
-/// Returns the root of the cache. It belongs to the checkout: kernels do not depend on cargo's target directory.
+/// Returns the root of the cache.
+///
+/// It belongs to the checkout: kernels do not depend on cargo's target directory.
 pub(crate) fn root() -> PathBuf {
     host::workspace().join("target/test-bed")
 }

@@ -48,7 +48,9 @@ pub(crate) fn is_known_warning(complaints: &[String]) -> bool {
         && others.iter().all(|other| belong.iter().any(|beginning| other.starts_with(beginning)))
 }
 
-/// Returns `true` if the kernel found a tasklet in its list that was set up again in the meantime. Seen once.
+/// Returns `true` if the kernel found a tasklet in its list that was set up again in the meantime.
+///
+/// This was seen once.
 ///
 /// rxe of Linux 6.1 queues a packet, which hands over the reference to the queue pair, before it schedules the tasklet
 /// of the queue pair (`rxe_resp_queue_pkt`). If another processor handles the packet and destroys the queue pair in
@@ -64,14 +66,16 @@ fn hit_stale_breakpoint(message: &str) -> bool {
     ["Oops: int3:", "int3:"].iter().any(|beginning| message.starts_with(beginning))
 }
 
-/// Returns `true` if the kernel released a device's GID table before the last GID. Seen once, on 6.12, if rdma_cm is
-/// notified last of a device's removal.
+/// Returns `true` if the kernel released a device's GID table before the last GID.
+///
+/// This was seen once, on 6.12, if rdma_cm is notified last of a device's removal.
 fn lost_gid_table(message: &str) -> bool {
     message.starts_with("free_gid_work+")
 }
 
-/// Returns `true` if QEMU gave the processor impossible flags: bits above 21 are always zero. Seen once, after
-/// `cmpxchg16b`.
+/// Returns `true` if QEMU gave the processor impossible flags: bits above 21 are always zero.
+///
+/// This was seen once, after `cmpxchg16b`.
 fn has_impossible_flags(message: &str) -> bool {
     let flags = message
         .split_once("EFLAGS: ")

@@ -43,7 +43,9 @@ pub(crate) fn command(architecture: Architecture, takes_turns: bool) -> Result<C
     Ok(command)
 }
 
-/// Returns the directory of the unpacked emulator of the backports. The libraries that it is linked with are installed.
+/// Returns the directory of the unpacked emulator of the backports.
+///
+/// The libraries that it is linked with are installed.
 fn unpacked_backport() -> Result<PathBuf> {
     let root = cache::entry("emulator/root", fetch)?;
     let list = root.join(LIBRARIES);

@@ -13,8 +13,9 @@ use crate::testbed::vm::Guest;
 /// Memory of each guest in MiB: two guests run at once, in parallel with others.
 const MEMORY_MB: u32 = 1024;
 
-/// Runs `near` in the first guest and `far` in the second one. The far guest is restarted if it ends early,
-/// and is ended with the near guest.
+/// Runs `near` in the first guest and `far` in the second one.
+///
+/// The far guest is restarted if it ends early, and is ended with the near guest.
 ///
 /// Returns the outcome of the near guest. The standard error of the far guest and the complaints of its kernel are
 /// added to the complaints.

@@ -95,8 +95,9 @@ impl Kernel {
         }
     }
 
-    /// Returns the module with the checksum that a device's driver looks up by name on demand. The drivers of the
-    /// latest kernel are linked with their checksums.
+    /// Returns the module with the checksum that a device's driver looks up by name on demand.
+    ///
+    /// The drivers of the latest kernel are linked with their checksums.
     pub(crate) const fn checksum(self, device: Device) -> Option<&'static str> {
         match (self, device) {
             (Self::Latest, _) => None,
@@ -301,7 +302,9 @@ impl Image {
     }
 }
 
-/// Moves the programs and libraries of a root to `usr`, where this machine has its own: a search finds no other ones first.
+/// Moves the programs and libraries of a root to `usr`, and links the old directories to the new ones.
+///
+/// This machine has its programs in `usr` too, so a search finds none of them before those of the root.
 fn merge_directories(root: &Path) -> Result<()> {
     for name in ["bin", "sbin", "lib"] {
         let (from, to) = (root.join(name), root.join("usr").join(name));

@@ -29,12 +29,15 @@ const BOOT_LIMIT: Duration = Duration::from_secs(60);
 /// Interval at which [`Machine::run_until`] checks its flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Number of boot attempts. QEMU before 8.1 rarely hits a stale breakpoint ([`console::is_unrelated_failure`]), or hangs at
-/// such code.
+/// Number of boot attempts.
+///
+/// QEMU before 8.1 rarely hits a stale breakpoint ([`console::is_unrelated_failure`]), or hangs at such code.
 const MAX_BOOTS: u32 = 3;
 
-/// Arguments of a guest's kernel. `loglevel=5` shows warnings on the console; `oops=panic` and `panic=-1` end a machine
-/// whose kernel failed; `edd=off` avoids a slow BIOS call.
+/// Arguments of a guest's kernel.
+///
+/// `loglevel=5` shows warnings on the console; `oops=panic` and `panic=-1` end a machine whose kernel failed; `edd=off`
+/// avoids a slow BIOS call.
 const KERNEL_ARGUMENTS: &str = "loglevel=5 oops=panic panic=-1 edd=off mitigations=off";
 
 /// Prefix of the error if a kernel failed for a reason unrelated to the tests.
@@ -142,7 +145,7 @@ pub(crate) struct Outcome {
     pub(crate) status: Status,
     /// The complaints of its kernel; empty if there are none.
     pub(crate) complaints: Vec<String>,
-    /// A warning of its kernel that no program caused, and that is no complaint.
+    /// A warning of its kernel that no program caused, and that is not a complaint.
     pub(crate) known_warning: Option<String>,
 }
 
@@ -197,8 +200,9 @@ impl Machine {
             })
     }
 
-    /// Runs the machine until `over` is set, and restarts it if it ends before. Returns the program's standard error
-    /// and the complaints of its kernel.
+    /// Runs the machine until `over` is set, and restarts it if it ends before.
+    ///
+    /// Returns the program's standard error and the complaints of its kernel.
     pub(crate) fn run_until(&self, over: &AtomicBool) -> Result<Vec<String>> {
         let mut lines = Vec::new();
         while !over.load(Ordering::SeqCst) {
@@ -259,8 +263,9 @@ impl Machine {
         Ok(Outcome { status, complaints, known_warning })
     }
 
-    /// Receives the report of a machine that was started at `start` until its end. Returns the exit status of the
-    /// command and the kernel's taint.
+    /// Receives the report of a machine that was started at `start` until its end.
+    ///
+    /// Returns the exit status of the command and the kernel's taint.
     ///
     /// The end must arrive within the limit, unless the listener has a deadline of its own.
     fn receive_report(

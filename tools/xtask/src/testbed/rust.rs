@@ -23,8 +23,9 @@ pub(crate) const MUSL: &str = "x86_64-unknown-linux-musl";
 /// Directory in which rustc looks for the startup objects of musl programs.
 const SELF_CONTAINED: &str = "usr/lib/rustlib/x86_64-unknown-linux-musl/lib/self-contained";
 
-/// The functions of an unwinder that the standard library calls if a panic aborts. They find no frames: a program
-/// without symbols could not name them.
+/// The functions of an unwinder that the standard library calls if a panic aborts.
+///
+/// They find no frames: a program without symbols could not name them.
 const UNWINDER: &str = "int _Unwind_Backtrace(void) { return 5; }\n\
                         unsigned long _Unwind_GetIP(void) { return 0; }\n";
 

@@ -35,8 +35,9 @@ fn wrap_all(directory: &Path, up: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns `true` if an executable file is a program: it names its loader near its start. The C library does so too,
-/// and is excluded.
+/// Returns `true` if an executable file is a program: it names its loader near its start.
+///
+/// The C library does so too, and is excluded.
 fn is_program(path: &Path) -> Result<bool> {
     if path.to_string_lossy().contains(".so") {
         return Ok(false);

@@ -21,9 +21,10 @@ const HOST_MODULES: [&str; 3] = ["9pnet_virtio", "9p", "overlay"];
 
 /// Modules that every guest needs.
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_console", "veth"];
-/// Modules of the connection manager. The kernel notifies its clients of a device's removal in the reverse order of
-/// registration. If rdma_cm is loaded first, a program that holds a context open is notified only after it has closed
-/// the context.
+/// Modules of the connection manager.
+///
+/// The kernel notifies its clients of a device's removal in the reverse order of registration. If rdma_cm is loaded
+/// first, a program that holds a context open is notified only after it has closed the context.
 pub(crate) const UVERBS_FIRST: [&str; 3] = ["ib_uverbs", "rdma_cm", "rdma_ucm"];
 const RDMA_CM_FIRST: [&str; 3] = ["rdma_cm", "ib_uverbs", "rdma_ucm"];
 

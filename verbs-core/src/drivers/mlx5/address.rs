@@ -12,7 +12,9 @@ use crate::sys::command::CommandError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Network {
     InfiniBand,
-    /// RoCE, to the destination's MAC address. Packets of version 2 have a source port, those of version 1 have none.
+    /// RoCE, to the destination's MAC address.
+    ///
+    /// Packets of version 2 have a source port, those of version 1 have none.
     Ethernet {
         mac: [u8; 6],
         has_source_port: bool,
@@ -34,10 +36,10 @@ impl Network {
     }
 }
 
-/// The bit of the word with the flow label that says that there is a global route on InfiniBand.
+/// The bit of the word with the flow label that marks a global route on InfiniBand.
 const GLOBAL_ROUTE: u32 = 1 << 30;
 
-/// Source ports are at least this.
+/// The smallest source port.
 const FIRST_PORT: u32 = 0xc000;
 
 /// The device's codes of the static rates of InfiniBand (`enum ib_rate`): that of the next rate it has, or 0 for no limit.

@@ -7,8 +7,8 @@
 //! A generation of a queue pair begins with its creation or a step to RESET, and ends with the next such step or its
 //! destruction. The driver then records the position behind the completions of the generation that were not polled. If no
 //! thread polls, these completions are [removed](CqOps::sweep) at once, as rdma-core does, so that the device has room for
-//! others. Otherwise polling drops them. Completions of a shared receive queue stay. rdma-core removes these, too, and with
-//! each the only sign that the memory of the request is free.
+//! others. Otherwise polling drops them. Completions of a shared receive queue stay, because each is the only sign that
+//! the memory of its request is free. rdma-core removes these, too.
 
 mod translation;
 
@@ -102,7 +102,7 @@ pub(super) struct Shared {
     armed: Mutex<Option<u32>>,
     /// `true` if completions name queue pairs by the program's index.
     names_user_index: bool,
-    /// The number of completions that were polled, of which the record has the lower bits.
+    /// The number of completions that were polled. The doorbell record has its lower bits.
     polled: AtomicU64,
     registers: Arc<Registers>,
     /// The device's number of the queue.
@@ -233,7 +233,7 @@ mod arm {
         }
     }
 
-    /// Returns the word for a queue of which `polled` completions were polled and `events_read` events were read.
+    /// Returns the word for a queue after `polled` polled completions and `events_read` read events.
     pub(super) fn word(polled: u64, solicited_only: bool, events_read: u32) -> u32 {
         let solicited = if solicited_only { SOLICITED_ONLY } else { 0 };
         (events_read & 3) << SERIAL_SHIFT | solicited | index(polled) & INDEX
@@ -505,7 +505,7 @@ impl Drop for CqRing {
 }
 
 impl CqOps for CqRing {
-    /// Finds that there is no completion.
+    /// Returns 0 if the ring is known to be empty, and `None` otherwise.
     ///
     /// An empty ring needs no store: the poll that found the last generation has stored the number of the next completion.
     #[inline(always)]
@@ -528,7 +528,7 @@ impl CqOps for CqRing {
         self.take(into).map_err(PollError::Malformed)
     }
 
-    /// Moves the completions that stay behind those that are removed, so that the latter are the next ones, and skips these.
+    /// Moves the remaining completions behind the removed ones, and then skips the removed ones.
     fn sweep(&mut self) {
         let shared = Arc::clone(&self.shared);
         let mut changing = ignore_poison(shared.changing.lock());
@@ -539,7 +539,7 @@ impl CqOps for CqRing {
         self.known.generations = Arc::clone(&changing.generations);
         let written = shared.written(&self.ring);
         let dropped = self.dropped(written);
-        // From the last one on: the place of an entry is free when the entry moves there.
+        // The last entry moves first, so that each entry moves to a place that is free.
         let mut following = dropped.iter().rev().peekable();
         let mut distance = 0;
         for number in (self.next..written).rev() {
@@ -549,7 +549,7 @@ impl CqOps for CqRing {
                 self.ring.take_over(index(number + distance), &self.ring, index(number));
             }
         }
-        // The entries of a generation that stay are before the same other entries as they were.
+        // An entry moves by one place for each dropped entry behind it, and so does the end of a generation.
         for generation in changing.generations.iter() {
             if let Some(end) = generation.end() {
                 let moved = dropped.iter().filter(|number| **number >= end).count();

@@ -103,7 +103,7 @@ pub(super) fn open(file: &mut UverbsFile) -> Result<(Facts, Opened), CreateError
     *file = file.reopen().map_err(|failure| {
         CreateError::Command(CommandError::Os(match failure {
             NodeFailure::Os(errno) => errno,
-            // Another device has got the node meanwhile.
+            // The node belongs to another device now.
             NodeFailure::OtherFile => Errno::ENODEV,
         }))
     })?;

@@ -7,7 +7,7 @@ use crate::work::QpType;
 /// Bytes of a block: entries of a send queue begin at blocks.
 pub(super) const BLOCK: u32 = 64;
 
-/// The largest number of units of an entry, which its control segment has in six bits.
+/// The largest number of units of an entry: the control segment has six bits for it.
 const MOST_UNITS: u32 = 63;
 
 /// Bytes of the word with the length of inline data.

@@ -3,8 +3,9 @@
 //! # Safety
 //!
 //! A queue has one private mapping, with its rings and its record in parts that do not overlap. The device reads and writes
-//! the mapping at any time. So words are accessed as atomics, and entries are stored by raw pointers; no reference to either
-//! is handed out but to an atomic. Offsets are masked or checked against the lengths that the mapping was made for.
+//! the mapping at any time. So words are accessed as atomics, and entries are stored by raw pointers; the only
+//! references that are handed out are those to atomics. Offsets are masked or checked against the lengths that the
+//! mapping was made for.
 #![expect(unsafe_code, reason = "accesses memory that the device shares")]
 
 use std::marker::PhantomData;
@@ -25,7 +26,7 @@ use crate::sync::{AtomicU8, AtomicU16, AtomicU32};
 use crate::sys::command::CommandError;
 use crate::sys::mapping::{Mapping, Place};
 
-/// Bytes of a cache line, of which a doorbell record has one for itself.
+/// Bytes of a cache line. A doorbell record has a cache line for itself.
 const CACHE_LINE: usize = 64;
 
 /// Bytes of a completion.
@@ -122,8 +123,9 @@ impl Record {
 #[derive(Debug)]
 pub(super) struct Ring {
     base: Place,
-    /// One less than the length in bytes, which is a power of two. An empty ring has the mask 0, and the cache line of the
-    /// record.
+    /// One less than the length in bytes, which is a power of two.
+    ///
+    /// An empty ring has the mask 0, and begins at the cache line of the record.
     mask: usize,
     _mapping: Arc<Mapping>,
 }
@@ -190,7 +192,7 @@ impl Ring {
         unsafe { place.add(header.len()) }
     }
 
-    /// Stores bytes like [`put_bytes`](Self::put_bytes), from the end of the ring on at its beginning.
+    /// Stores bytes like [`put_bytes`](Self::put_bytes), and continues at the beginning of the ring.
     #[cold]
     fn put_around_end(&mut self, start: usize, header: [u8; 4], bytes: &[u8]) {
         let (size, length) = (self.mask + 1, header.len() + bytes.len());
@@ -354,8 +356,9 @@ impl CompletionRing {
         self.entries
     }
 
-    /// Gives the device a ring with `entries` instead of this one. Returns the new ring with its mapping, and the capacity that
-    /// the kernel reports.
+    /// Gives the device a ring with `entries` instead of this one.
+    ///
+    /// Returns the new ring with its mapping, and the capacity that the kernel reports.
     ///
     /// After an error the device continues with this one.
     pub(super) fn replace(
@@ -407,8 +410,9 @@ impl<'a> Entry<'a> {
         unsafe { AtomicU8::from_ptr(self.at(offset).as_ptr()) }
     }
 
-    /// Returns the opcode of the completion, if the device has written it in this round. Its other fields may be
-    /// read after that.
+    /// Returns the opcode of the completion, if the device has written it in this round.
+    ///
+    /// Its other fields may be read after that.
     #[inline(always)]
     pub(super) fn opcode(self) -> Option<u8> {
         let owner = self.byte(at::OWNER).load(Ordering::Acquire);

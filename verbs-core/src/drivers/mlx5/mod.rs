@@ -66,7 +66,7 @@ use crate::work::{AddressVector, PdNumber, QpType};
 #[derive(Debug)]
 pub struct Mlx5 {
     facts: Facts,
-    /// The link layers of the ports that were asked for.
+    /// The link layers of the ports that were queried.
     link_layers: Mutex<Vec<(u8, rdma_link_layer)>>,
     /// The shared receive queues by their handles.
     shared_tables: Mutex<Vec<(u32, Weak<SharedTable>)>>,
@@ -128,7 +128,9 @@ impl Mlx5 {
         Ok(layer)
     }
 
-    /// Returns the kind of network that an address is for. `mac` is the MAC address from the answer of CREATE_AH.
+    /// Returns the kind of network that an address is for.
+    ///
+    /// `mac` is the MAC address from the answer of CREATE_AH.
     fn network(
         &self,
         cx: CommandContext<'_>,

@@ -39,7 +39,9 @@ pub(super) fn arm(page: &Mapping, doorbell: u64) {
 /// The queue pairs that use a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Any number of queue pairs, which store only doorbells, and only in the first buffer. That needs no lock.
+    /// Any number of queue pairs, which store only doorbells, and only in the first buffer.
+    ///
+    /// That needs no lock.
     Plain,
     /// One queue pair at a time.
     Dedicated,
@@ -63,8 +65,9 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Takes the register of `size` bytes at `offset` in `page`, or with `size` 0 one of a single word. Returns `None` if the
-    /// page is shorter, or if `offset` or `size` is misaligned.
+    /// Takes the register of `size` bytes at `offset` in `page`, or with `size` 0 one of a single word.
+    ///
+    /// Returns `None` if the page is shorter, or if `offset` or `size` is misaligned.
     pub(super) fn new(
         page: &Arc<Mapping>,
         offset: usize,
@@ -92,7 +95,9 @@ impl Slot {
 pub(super) struct Register {
     /// The first byte of the first buffer.
     start: Place,
-    /// The offset of the buffer that is written next, unless the register is shared. It passes to the next queue pair.
+    /// The offset of the buffer that is written next, unless the register is shared.
+    ///
+    /// It passes to the next queue pair.
     buffer: usize,
     /// Bytes of a buffer, or 0 if there is only one.
     size: usize,
@@ -132,7 +137,7 @@ impl Register {
 
     /// Makes the device process the entry of `units` at `start` of `ring`, and those before it.
     ///
-    /// Copies the entry if it is the only one, which `is_only` says, and the register has a buffer that is large enough.
+    /// Copies the entry if it is the only one (`is_only`) and the register has a buffer that is large enough.
     /// Otherwise stores the beginning of the entry.
     #[inline(always)]
     pub(super) fn ring(&mut self, ring: &Ring, start: usize, units: u32, is_only: bool) {

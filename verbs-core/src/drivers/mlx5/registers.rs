@@ -33,13 +33,13 @@ const DEVICE_PAGE: usize = 4096;
 /// The offset of the first register for sends in its page.
 const FIRST_REGISTER: usize = 0x800;
 
-/// Bytes of the smallest register with two buffers, each of which has a word.
+/// Bytes of the smallest register: two buffers with a word each.
 const LEAST_REGISTER: usize = 16;
 
 /// Registers for sends in a page of the device.
 const PER_PAGE: u32 = 2;
 
-/// Registers that the kernel counts in a page of the device, of which only the first ones are for sends.
+/// Registers that the kernel counts in a page of the device. Only the first ones are for sends.
 const COUNTED_PER_PAGE: u32 = 4;
 
 /// The facts about registers in the answer of GET_CONTEXT.
@@ -47,7 +47,7 @@ const COUNTED_PER_PAGE: u32 = 4;
 pub(super) struct RegisterFacts {
     /// The number of static registers for sends, or 0 if registers are dynamic.
     pub(super) total: u32,
-    /// The number of registers that one queue pair has for itself. The last static ones are such.
+    /// The number of registers that one queue pair has for itself: the last of the static registers.
     pub(super) dedicated: u32,
     /// The number of dynamic registers that queue pairs share.
     pub(super) shared: u32,

@@ -1,6 +1,6 @@
 //! Send queues.
 //!
-//! An entry has segments of whole units: control, which says what follows; the remote address, or the address of a datagram;
+//! An entry has segments of whole units: control, with the operation; the remote address, or the address of a datagram;
 //! and pointers to data, or the data itself. It takes as many blocks of 64 bytes as it needs.
 //!
 //! # Safety
@@ -51,7 +51,7 @@ mod control {
 /// The bit that distinguishes inline data from the length of a pointer.
 const INLINE: u32 = 1 << 31;
 
-/// The bit of a datagram's queue pair number that says that the address has a global route.
+/// The bit of a datagram's queue pair number that marks an address with a global route.
 const EXTENDED_ADDRESS: u32 = 1 << 31;
 
 /// The options of a send queue, set when it is created.
@@ -351,7 +351,9 @@ impl SendRing {
     }
 }
 
-/// Stores the segment of an XRC initiator's operation that names a shared receive queue. Returns the rest of the operation.
+/// Stores the segment of an XRC initiator's operation that names a shared receive queue.
+///
+/// Returns the rest of the operation.
 #[cold]
 fn put_srq_number<'a>(
     entry: &mut Entry<'_>,
@@ -364,7 +366,7 @@ fn put_srq_number<'a>(
         SendOperation::BindWindow(_) | SendOperation::LocalInvalidate { .. } => {
             return Ok(operation);
         }
-        // The device completes a request that way, and does not carry it out.
+        // In ERR the device completes a request with the number 0, and does not execute it.
         _ if state == QpState::IB_QPS_ERR => (0, operation),
         _ => {
             return Err(PostError::Invalid(
@@ -403,8 +405,8 @@ fn put_frequent(
 
 /// Stores the segment of a frequent operation other than a send and a write.
 ///
-/// This is a function of its own because those two are found by comparisons then, which take fewer instructions than a table of
-/// branches.
+/// It is a separate function, so that `put_frequent` finds sends and writes by comparisons. These take fewer
+/// instructions than a table of branches.
 #[inline(never)]
 fn put_less_frequent(
     ring: &mut Ring,

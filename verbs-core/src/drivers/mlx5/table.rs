@@ -123,7 +123,9 @@ impl Table {
         }
     }
 
-    /// Completes the send that begins at block `index`, with all sends before it. Returns `None` if none begins there.
+    /// Completes the send that begins at block `index`, with all sends before it.
+    ///
+    /// Returns `None` if none begins there.
     #[inline(always)]
     pub(super) fn complete_send(&self, index: u16) -> Option<u64> {
         let mask = self.blocks.len().wrapping_sub(1);
@@ -217,7 +219,9 @@ impl SharedTable {
         entry.is_posted.store(1, Ordering::Release);
     }
 
-    /// Completes the receive in the entry `index`, and returns the entry to the list. Returns `None` if none is posted there.
+    /// Completes the receive in the entry `index`, and returns the entry to the list.
+    ///
+    /// Returns `None` if none is posted there.
     pub(super) fn complete(&self, index: u16) -> Option<u64> {
         let entry = self.entries.get(usize::from(index))?;
         let _returning = ignore_poison(self.returning.lock());

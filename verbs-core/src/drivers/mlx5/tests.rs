@@ -85,7 +85,7 @@ fn link_layer_of_each_port_is_queried_once() {
     let ((file, recorder), is_removed) = (UverbsFile::recording(), AtomicBool::new(false));
     let cx = CommandContext::new(&file, &is_removed);
     for port in [1, 1, 2, 1, 2] {
-        // The file answers nothing, as a kernel that knows no link layers.
+        // The file answers nothing, like a kernel that does not know link layers.
         let layer = driver.link_layer(cx, port);
         assert_eq!(layer, Ok(rdma_link_layer::IB_LINK_LAYER_INFINIBAND));
     }

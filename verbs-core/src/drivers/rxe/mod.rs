@@ -144,7 +144,7 @@ unsafe impl Driver for Rxe {
         let (response, driver): (ib_uverbs_create_ah_resp, rxe_create_ah_resp) =
             cx.command(request)?;
         if driver.ah_num == 0 {
-            // The driver would want the whole address in each send, with the hardware addresses.
+            // The driver would need the whole address in each send, with the hardware addresses.
             let _ = cx.file().command(ib_uverbs_destroy_ah { ah_handle: response.ah_handle });
             let what = "a kernel that does not number address handles";
             return Err(CreateError::Unsupported(what));

@@ -293,7 +293,9 @@ impl<E> Slot<'_, E> {
         unsafe { copy(into, bytes) };
     }
 
-    /// Copies `bytes` to the end of the `E` if that takes few instructions. Returns `false`, and copies nothing, otherwise.
+    /// Copies `bytes` to the end of the `E` if that takes few instructions.
+    ///
+    /// Returns `false`, and copies nothing, otherwise.
     ///
     /// # Panics
     ///

@@ -34,7 +34,9 @@ pub struct SendRing {
     queue: Queue<rxe_send_wqe>,
     qp_type: QpType,
     max_sge: u32,
-    /// The length from which on an entry is not sent alone; 0 if the queue takes no entry.
+    /// The smallest length of a single entry that the fast path does not store.
+    ///
+    /// It is 0 if the queue takes no entry.
     too_long: u32,
     max_inline: u32,
     /// The operations that the kernel knows, once it was asked.
@@ -81,7 +83,7 @@ impl SendRing {
 
     /// Asks the kernel which operations its driver knows, unless it was asked before.
     ///
-    /// An older driver would end the queue pair at one that it does not know.
+    /// An older driver would end the queue pair at an unknown operation.
     #[cold]
     fn ask_kernel(&mut self, file: &UverbsFile) -> Posted {
         if self.capabilities.is_none() {
@@ -161,8 +163,8 @@ impl SendOps for SendRing {
         if check_send(state).is_err() {
             return false;
         }
-        // Before the payload, so that no register keeps these values. If the fast path ends below, the slot is filled
-        // again.
+        // These stores precede the payload, so that no register keeps the values. If the fast path ends below, the
+        // slot is filled again.
         slot.clear();
         what.put(&mut slot);
         let mut flags = ib_send_flags::from_bits_retain(request.flags.bits());

@@ -38,9 +38,9 @@ const _: () = assert!(
 
 const VALID: u16 = siw_wqe_flags::SIW_WQE_VALID.bits();
 
-/// The library's own mark on an element that is taken back: it keeps others off it until it is empty.
+/// The library's own mark on an element that is taken back.
 ///
-/// No flag of the kernel's.
+/// Other threads do not use the element until it is empty. The kernel has no such flag.
 const TAKEN: u16 = 1 << 15;
 
 /// A ring of elements `E`, mapped, and our place in it.
@@ -329,7 +329,7 @@ impl OrphanedElements {
         flags.fetch_update(Ordering::AcqRel, Ordering::Relaxed, mark).is_ok()
     }
 
-    /// Empties the element in `slot`, which this has marked, and returns its identifier.
+    /// Empties the element in `slot`, which was marked before, and returns its identifier.
     fn empty(&self, slot: u32) -> u64 {
         let mut id = [0; size_of::<u64>()];
         let from = self.place.element(slot);
@@ -395,7 +395,7 @@ impl Ring<siw_cqe> {
         }
         *first = translate(&slot.read())?;
         slot.free();
-        // Loaded again: that takes no register meanwhile.
+        // The count is loaded again, so that no register keeps it meanwhile.
         self.place.count.store(self.count().wrapping_add(1), Ordering::Relaxed);
         Some(1)
     }
@@ -420,7 +420,7 @@ impl Ring<siw_cqe> {
             if !slot.is_valid() {
                 break;
             }
-            // Not one store after both: the compiler would keep the element in memory for it.
+            // With a single store after both, the compiler would keep the element in memory.
             match translate(&slot.read()) {
                 Some(translated) => *place = translated,
                 None => *place = translate_any(&slot.read()),
@@ -446,10 +446,9 @@ impl Ring<siw_cqe> {
 #[derive(Debug, Clone, Copy)]
 struct CompletionCursor<'a> {
     start: NonNull<u8>,
-    /// Bytes from the start to the slot, and to the last slot.
-    ///
-    /// They are the length of a slot times a number, and times the mask.
+    /// Bytes from the start to the current slot: a multiple of the length of a slot.
     offset: usize,
+    /// Bytes from the start to the last slot: the length of a slot times the mask.
     last: usize,
     mapping: PhantomData<&'a Mapping>,
 }

@@ -24,14 +24,14 @@ use crate::work::{Payload, QpState, SendFlags, SendOperation, SendRequest};
 pub struct SendRing {
     pub(super) ring: Ring<siw_sqe>,
     max_sge: u32,
-    /// The length from which on the fast path does not store a scatter/gather entry.
+    /// The smallest length of a scatter/gather entry that the fast path does not store.
     ///
     /// It is 0 if no request may have an entry.
     too_long: u32,
     max_inline: u32,
     /// The flags of every element.
     ///
-    /// The kernel leaves it to the poster to mark each request of a queue pair whose requests are all signaled.
+    /// If all requests of a queue pair are signaled, the kernel expects `SIW_WQE_SIGNALLED` in each element.
     flags: siw_wqe_flags,
     /// `true` if the kernel is known to have moved the queue pair to RTS.
     pub(super) connected: bool,
@@ -102,7 +102,7 @@ impl SendRing {
         }
     }
 
-    /// Stores any request in a ring of which the kernel takes it. Returns `true` if the request is stored.
+    /// Stores any request in the ring for the kernel. Returns `true` if the request is stored.
     ///
     /// # Safety
     ///
@@ -113,7 +113,7 @@ impl SendRing {
         unsafe { self.put(request) }.is_ok()
     }
 
-    /// Stores a request in a ring of which the kernel takes it.
+    /// Stores a request in the ring for the kernel.
     ///
     /// # Safety
     ///
@@ -243,8 +243,8 @@ impl SendOps for SendRing {
             _ => return unsafe { self.try_put(request) },
         };
         let Ok(mut element) = self.ring.free() else { return false };
-        // Before the payload, so that no register keeps these values. If the fast path ends below, the other path
-        // fills the element again.
+        // These stores precede the payload, so that no register keeps the values. If the fast path ends below, the
+        // other path fills the element again.
         store_operation(&mut element, request.wr_id, opcode, raddr, rkey);
         let mut flags = flags(self.flags, request.flags);
         match request.payload {

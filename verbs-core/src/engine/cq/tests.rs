@@ -50,7 +50,7 @@ impl Queue {
     }
 }
 
-/// How often wakeup requests were destroyed and dropped.
+/// The numbers of wakeup requests that were destroyed and dropped.
 #[derive(Debug, Default)]
 struct Counts {
     destroyed: AtomicUsize,

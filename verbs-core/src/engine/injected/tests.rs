@@ -39,7 +39,7 @@ fn flushed(wr_id: u64) -> Completion {
     Completion(ib_uverbs_wc { wr_id, status, qp_num: NUMBER, ..ib_uverbs_wc::default() })
 }
 
-/// Polls places for `most` completions until nothing comes; `None` is a marker.
+/// Polls places for `most` completions until a poll returns none; `None` is a marker.
 fn polled(most: usize, ring: &[Option<u64>], added: &[Option<u64>]) -> Vec<u64> {
     let (mut injected, life) = (InjectedCompletions::default(), Arc::default());
     let mut completions = |wr_ids: &[Option<u64>]| -> VecDeque<_> {

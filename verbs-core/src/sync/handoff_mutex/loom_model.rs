@@ -1,6 +1,6 @@
-//! Threads that lock, yield and time out, in every order, of three threads in most.
+//! Models of threads that lock, yield and time out: two threads in every order, three in most orders.
 //!
-//! A deadline has passed at once here.
+//! In these models, a deadline passes at once.
 
 use std::sync::Arc;
 

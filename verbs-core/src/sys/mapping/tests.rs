@@ -23,7 +23,7 @@ fn mapped(name: &CStr) -> usize {
     maps.lines().filter(|line| line.contains(&name)).count()
 }
 
-/// Returns a mapping and its neighbor, of which the upper one is the first.
+/// Returns two neighboring mappings. The first one has the higher address.
 ///
 /// The kernel may put the mapping at a place without room below. Such mappings are kept meanwhile, so that it
 /// chooses another place for the next.

@@ -53,7 +53,7 @@ impl Polled {
     fn stored(&self, most: usize) -> Result<&[ib_uverbs_wc], &'static str> {
         let count = usize::try_from(self.header.count).unwrap_or(usize::MAX);
         let within = self.completions[..most].get(..count);
-        within.ok_or("more completions than were asked for")
+        within.ok_or("more completions than requested")
     }
 }
 

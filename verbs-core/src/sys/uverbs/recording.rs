@@ -23,7 +23,7 @@ impl UverbsFile {
     ///
     /// # Panics
     ///
-    /// If the memory for the records cannot be had.
+    /// Panics if the memory for the records cannot be allocated.
     pub fn recording() -> (Self, Recorder) {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = File::from(memfd_create(c"commands", flags).expect("a file in memory"));
@@ -40,7 +40,7 @@ impl UverbsFile {
     ///
     /// # Panics
     ///
-    /// If the process has no descriptors left.
+    /// Panics if the process has no descriptors left.
     pub fn on_socket() -> (Self, UnixStream) {
         let (commands, kernel) = UnixStream::pair().expect("a pair of sockets");
         (Self::without_device(commands.into()), kernel)
@@ -97,7 +97,7 @@ impl Recorder {
     ///
     /// # Panics
     ///
-    /// If the file cannot be sealed.
+    /// Panics if the file cannot be sealed.
     pub fn refuse(&self) {
         fcntl(&self.file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)).expect("seal the file");
     }

@@ -62,7 +62,7 @@ enum Look {
     Nothing,
 }
 
-/// The descriptors that report a completion event: the descriptor of the endpoint, and the thread epoll instance.
+/// The descriptors that report a completion event: that of the endpoint, and the thread epoll instance.
 const DESCRIPTOR: usize = 0;
 const THREAD_EPOLL: usize = 1;
 
@@ -531,7 +531,9 @@ fn apply_all(
     }
 }
 
-/// Applies all sequences of `length` inputs for each pair of callers, and asserts that there are more than `min`.
+/// Applies all sequences of `length` inputs for each pair of callers.
+///
+/// Asserts that there are more than `min`.
 fn apply_to_all_pairs(endpoint: fn() -> Endpoint, length: usize, min: usize) {
     const OPERATIONS: [Operation; 5] = [
         Operation::Receive,

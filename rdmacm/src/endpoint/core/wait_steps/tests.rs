@@ -29,7 +29,9 @@ fn task_leaves_after_read_without_event() {
     assert!(steps.is_over() && !steps.has_read_often());
 }
 
-/// A completion event without a completion may hide another event: the call leaves only if it finds nothing twice.
+/// A completion event without a completion may hide another event.
+///
+/// The call leaves only if it finds nothing twice.
 #[test]
 fn task_leaves_after_event_without_completion() {
     for has_completed in [false, true] {

@@ -1,4 +1,4 @@
-//! An endpoint with waiters of every kind, in the orders with at most two interruptions of threads that could continue.
+//! An endpoint with waiters of every kind, in the orders with at most two preemptions.
 //!
 //! The core, with queues in memory, and the list of waiters are the real ones, so the callers execute the real
 //! [`WaitSteps`]. The lock, the descriptor and the ways to sleep are models: they follow `thread_wait.rs`, `waker.rs` and
@@ -57,7 +57,7 @@ struct State {
 impl State {
     /// Takes the result of `operation`, and polls for it. Returns `None` if there is none.
     ///
-    /// Tells `steps` that a request had completed.
+    /// Records in `steps` that a request had completed.
     fn result(
         &mut self,
         operation: Operation,
@@ -104,7 +104,7 @@ impl State {
 }
 
 impl Endpoint {
-    /// Creates an endpoint of which the program holds both buffers for sending, and no queue is armed.
+    /// Creates an endpoint without armed queues. The program holds both of its buffers for sending.
     fn new() -> Self {
         let mut endpoint = EndpointInMemory::roce();
         endpoint.queues.is_armed = [false; 2];

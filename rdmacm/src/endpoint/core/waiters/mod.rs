@@ -112,7 +112,7 @@ impl Available {
 impl<W> Default for WaiterList<W> {
     fn default() -> Self {
         Self {
-            // Most endpoints never have more at a time, and those are not to allocate.
+            // Most endpoints never have more waiters at a time, and allocate no memory later.
             waiters: Vec::with_capacity(2),
             next: 0,
             asleep: [0; 3],
@@ -331,7 +331,9 @@ impl<W> WaiterList<W> {
         all.filter(|interest| self.interests[place(*interest)] > 0).reduce(combined)
     }
 
-    /// Wakes the waiters that find their result, and one more if otherwise no event would reach the sleeping ones.
+    /// Wakes the waiters that find their result.
+    ///
+    /// It wakes one more if otherwise no event would reach the sleeping ones.
     ///
     /// `is_done` decides if one of several operations has its result. `needs_caller` decides if the endpoint needs a
     /// caller with that interest. `has_reader` means that a thread sleeps on the descriptors.

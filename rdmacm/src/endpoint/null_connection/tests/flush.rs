@@ -1,4 +1,6 @@
-//! Tests of requests that are posted while the queue pair is in ERR, where another command may have to complete them.
+//! Tests of requests that are posted while the queue pair is in ERR.
+//!
+//! Another command may have to complete them.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -72,7 +74,7 @@ fn send_in_err_is_flushed_if_loop_waits() {
     assert!(!own.owes_flush());
 }
 
-/// If the kernel refuses the queue pair that raises the event, the thread that flushes polls nevertheless.
+/// If the kernel refuses the queue pair that raises the event, the flushing thread polls nevertheless.
 #[test]
 fn flushed_send_is_polled_without_event() {
     let (file, recorder) = UverbsFile::recording();

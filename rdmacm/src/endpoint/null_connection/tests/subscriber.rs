@@ -1,4 +1,4 @@
-//! Tests of subscribers that call the connection of which they get a report.
+//! Tests of subscribers that call the connection that a report is about.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,6 +1,8 @@
-//! Tests of two threads that wait for one connection: one sleeps on the descriptors, and the other one is parked.
+//! Tests of two threads that wait for one connection.
 //!
-//! A call whose timeout has elapsed looks for its result once more. So a thread that was not woken gets its result too,
+//! One thread sleeps on the descriptors, and the other one is parked.
+//!
+//! A call whose timeout has elapsed checks for its result again. So a thread that was not woken gets its result too,
 //! but late.
 
 use std::thread::{Scope, ScopedJoinHandle};
@@ -24,7 +26,7 @@ enum Role {
     Taker,
 }
 
-/// Calls `check` with a connection, and with one beside whose threads an event loop waits for a message.
+/// Calls `check` without an event loop, and with an event loop that waits for a message.
 fn check(check: impl Fn(Scene<'_, '_>, bool)) {
     for has_event_loop in [false, true] {
         let own = loopback();

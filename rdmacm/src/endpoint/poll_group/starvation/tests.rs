@@ -15,11 +15,11 @@ fn later_message_clears_suspicion() {
     let mut starvation = Starvation::new(1);
     let silent = starvation.current_poll();
     starvation.on_polled(1, 2);
-    let heard = starvation.current_poll();
+    let polled_later = starvation.current_poll();
     starvation.on_polled(1, 2);
-    assert!(starvation.is_suspected(silent) && !starvation.is_suspected(heard));
+    assert!(starvation.is_suspected(silent) && !starvation.is_suspected(polled_later));
     starvation.on_polled(2, 2);
-    assert!(starvation.is_suspected(heard));
+    assert!(starvation.is_suspected(polled_later));
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub struct SmolRuntime;
 
 impl Runtime for SmolRuntime {
     fn register(&self, descriptor: Descriptor) -> io::Result<Box<dyn RegisteredFd>> {
-        // An epoll instance is not read, so that it need not be non-blocking.
+        // An epoll instance is not read, so it need not be non-blocking.
         Ok(Box::new(Registered(Async::new_nonblocking(descriptor)?)))
     }
 

@@ -13,7 +13,7 @@ use super::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};
 use crate::lock::ignore_poison;
 use crate::sys::reactor::AsyncEpoll;
 
-/// The Tokio runtime in whose context it is used.
+/// The Tokio runtime of the context in which the value is used.
 ///
 /// The runtime has to have I/O and time ([`enable_all`]). Blocking work runs on the threads of [`spawn_blocking`]; outside
 /// of a runtime, or if the system refuses a thread, it runs on the calling thread.
@@ -39,7 +39,8 @@ pub struct TokioRuntime;
 
 const NOT_ENABLED: &str =
     "the Tokio runtime has no I/O or no time; build it with `Builder::enable_all`";
-const NOT_INSIDE: &str = "no Tokio runtime runs this; call it in the context of one";
+const NOT_INSIDE: &str =
+    "no Tokio runtime is active on this thread; call this in the context of one";
 
 fn unsupported(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, reason)

@@ -172,7 +172,7 @@ fn readiness_before_first_poll_is_kept() {
     assert!(task.poll().is_ready());
     let other = Task::asleep(&watch);
     drop(task);
-    assert_eq!(other.wakeups(), 1, "the task has left without a further look");
+    assert_eq!(other.wakeups(), 1, "the task has left without a further check");
 }
 
 /// A registration that becomes ready while it is polled.
@@ -344,11 +344,14 @@ fn own_runtime_loses_no_wakeup() {
         }
         for number in 1..=COUNT {
             source.write(1).expect("write");
-            // Now and then all sleep.
+            // At times, all tasks sleep.
             let is_behind = || taken.load(Ordering::Relaxed) < number;
             let late = Instant::now() + Duration::from_secs(120);
             while number % 3 == 0 && is_behind() {
-                assert!(Instant::now() < late, "{number} were given, and not all are taken");
+                assert!(
+                    Instant::now() < late,
+                    "{number} wakeups were sent, and not all were taken"
+                );
                 thread::yield_now();
             }
         }

@@ -152,7 +152,7 @@ pub(super) fn take_request(
     let (event, bytes) = bench.event(passive)?;
     check_equal("the uid", event.uid, UID)?;
     check_equal("the event", event.event, Type::RDMA_CM_EVENT_CONNECT_REQUEST)?;
-    check_equal("equality of the handle and the listener's", event.id == listener, false)?;
+    check_equal("whether the new handle equals the listener's", event.id == listener, false)?;
     // The parameters contain the private data and its length.
     let length = usize::from(private_data);
     check_equal("the private data", &bytes[28..28 + length], &vec![7; length][..])?;

@@ -144,8 +144,10 @@ pub(super) fn connect(id: u32, qp_num: u32, private_data: u8) -> Call {
     from_command(&rdma_ucm_connect { conn_param, id, reserved: 0, ece: rdma_ucm_ece::default() })
 }
 
-/// Creates an ACCEPT. With `qp_num` it accepts a request, and assigns the uid to the new id; without, it accepts a
-/// response, and keeps the uid.
+/// Creates an ACCEPT.
+///
+/// With `qp_num` it accepts a request, and assigns the uid to the new id; without, it accepts a response, and keeps the
+/// uid.
 pub(super) fn accept(id: u32, uid: u64, qp_num: Option<u32>) -> Call {
     let valid = u8::from(qp_num.is_some());
     let conn_param = rdma_ucm_conn_param { valid, ..parameters(qp_num.unwrap_or(0), 0) };

@@ -159,7 +159,7 @@ const CLASSES: &[Class] = &[
     },
     Class {
         name: "response.floor",
-        shows: "the response of kernels before Linux 5.8, without device index or ECE, is stored if the room is for that",
+        shows: "the response of kernels before Linux 5.8, without device index or ECE, is stored if the room has that size",
         stage: Stage::Object,
         expected: |command| {
             let response = command.response.filter(|response| response.least < response.size)?;

@@ -75,14 +75,16 @@ pub(super) enum Handle {
     Other,
 }
 
-/// The known drivers that have a command, apart from [mlx5](Command::mlx5). The others answer EOPNOTSUPP.
+/// The known drivers that have a command, apart from [mlx5](Command::mlx5).
+///
+/// The others answer EOPNOTSUPP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Support {
     /// Both rxe and siw.
     Both,
     /// rxe, and not siw.
     Rxe,
-    /// rxe since that version, and not siw.
+    /// rxe since this version, and not siw.
     RxeSince(Version),
     /// mlx5, and neither rxe nor siw.
     Mlx5,

@@ -71,7 +71,7 @@ fn every_listed_prefix_matches_test() {
         let (module, test) = beginning.split_once("::").expect("a module");
         let places = ["kernel/MODULE.rs", "peers/MODULE.rs", "peers/MODULE/mod.rs"];
         let text = places.map(|place| read(&format!("tests/{place}").replace("MODULE", module)));
-        // A macro makes a module with the tests of each pair of programs, of which none is listed alone.
+        // A macro makes a module with the tests of each pair of programs. The tables list only the whole module.
         let is_generated = generated.lines().any(|line| line.trim() == module);
         let found =
             is_generated && test.is_empty() || text.concat().contains(&format!("fn {test}"));

@@ -7,7 +7,9 @@ use super::super::opcode::{CHANGE_KEY, completed_operation};
 use super::super::table::{KeyChange, Table};
 use crate::work::{Completion, WcOpcode, WcStatus};
 
-/// The bits of an index that the device sees. This process counts completions by numbers of 64 bits, which never wrap.
+/// The bits of an index that the device sees.
+///
+/// This process counts completions by numbers of 64 bits, which never wrap.
 pub(super) const INDEX: u32 = 0xff_ffff;
 
 pub(super) const UNKNOWN_REQUEST: &str = "a completion names a request that is not posted";
@@ -39,13 +41,15 @@ fn is_receive(opcode: u8) -> bool {
 
 /// Returns `true` if a completion of a generation that has ended is returned nevertheless.
 ///
-/// A request of a shared receive queue belongs to that queue, whose owner learns from nothing else that the request is done.
+/// A request of a shared receive queue belongs to that queue. Only this completion shows that the request is done.
 #[cold]
 pub(super) fn outlives(table: &Table, opcode: u8) -> bool {
     table.srq.is_some() && table.qp_num != Table::NO_QP && is_receive(opcode)
 }
 
-/// Drops a completion of a generation that has ended. The entry of a shared receive queue is free again.
+/// Drops a completion of a generation that has ended.
+///
+/// The entry of a shared receive queue is free again.
 #[cold]
 pub(super) fn drop_completion(entry: Entry<'_>, table: &Table, opcode: u8) {
     if let (Some(srq), true) = (&table.srq, is_receive(opcode)) {
@@ -146,7 +150,9 @@ fn complete_send(entry: Entry<'_>, table: &Table) -> Result<(u64, WcOpcode), &'s
     Ok((wr_id, operation))
 }
 
-/// Returns the number of the queue pair that has received. A shared receive queue in an XRC domain receives for all targets.
+/// Returns the number of the queue pair that has received.
+///
+/// A shared receive queue in an XRC domain receives for all targets.
 #[inline(always)]
 fn receiver(entry: Entry<'_>, table: &Table) -> u32 {
     match table.qp_num {

@@ -14,7 +14,7 @@ fn loom_completion_is_whole_after_owner_byte() {
     check(|| {
         let memory = QueueMemory::new([COMPLETION]).expect("memory");
         let (ring, record) = (CompletionRing::new(memory.mapping, 1, 6), memory.record);
-        // The first access of these words is here, and not in two threads at once.
+        // The first access to a word creates its loom atomic: it is here, and not in two threads at once.
         let entry = ring.entry(0);
         let fields = [entry.u8(at::PATH), entry.u8(at::SYNDROME)];
         assert_eq!((entry.opcode(), fields, record.load(Word::First)), (None, [0; 2], 0));

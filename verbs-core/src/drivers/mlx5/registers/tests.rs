@@ -44,7 +44,7 @@ fn dynamic_registers_are_dedicated_before_shared() {
     let pages: Vec<_> = used[4..].iter().map(|(page, _)| *page).collect();
     assert_eq!(pages, [4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9]);
     assert!(used[4..].iter().all(|(_, register)| register.is_shared()));
-    // All pages that the user wants are allocated: the next queue pair shares a register.
+    // All pages that the user requested are allocated: the next queue pair shares a register.
     let (page, next) = chosen(&registers, no_page(PageKind::default()));
     assert!(next.is_shared() && (4..10).contains(&page));
     // The register of a queue pair that was destroyed is free for the next one.

@@ -76,7 +76,7 @@ fn loom_shared_entries_are_returned_by_two_threads() {
         let memory = QueueMemory::new([4 * 32]).expect("memory");
         let links = Links::of(&memory.rings[0], 5);
         let shared = Arc::new(SharedTable::new(links, 4, 4));
-        // The first access of the last link is here, and not in two threads at once.
+        // The first access to a word creates its loom atomic: it is here, and not in two threads at once.
         assert_eq!(shared.links.next(3), 0);
         (0..2).for_each(|index| shared.post(index, u64::from(index) + 10));
         let pollers = [0_u16, 1].map(|index| {

@@ -21,7 +21,7 @@ fn ends() -> (Queue<Element>, Kernel) {
     blank.word(MASK).store(1, Ordering::Relaxed);
     blank.word(LOG2_ELEMENT).store(3, Ordering::Relaxed);
     let queue: Queue<Element> = Queue::over(blank.mapping, 0).expect("a good ring");
-    // The first access of both is here, and not at both ends at once.
+    // The first access to a word creates its loom atomic: it is here, and not in two threads at once.
     let indices = [PRODUCER, CONSUMER].map(|index| NonNull::from(queue.word(index)));
     let slots = [0, 1].map(|index| queue.slot(index));
     (queue, Kernel { indices, slots })
@@ -43,7 +43,7 @@ impl Kernel {
         unsafe { self.indices[which].as_ref() }
     }
 
-    /// Takes the element at `index`, if there is one: its own index the kernel keeps to itself.
+    /// Takes the element at `index`, if there is one, without reading the index from the ring.
     fn consume(&self, index: u32) -> Option<Element> {
         if self.index(0).load(Ordering::Acquire) == index & 1 {
             return None;
@@ -135,22 +135,22 @@ fn loom_armed_and_empty_queue_wakes() {
         let kernel = thread::spawn({
             let (armed, woken) = (Arc::clone(&armed), Arc::clone(&woken));
             move || {
-                let mut armed = armed.lock().expect("whole");
+                let mut armed = armed.lock().expect("no thread should have panicked");
                 assert!(kernel.produce(0, 7));
                 if *armed {
                     *armed = false;
-                    *woken.0.lock().expect("whole") = true;
+                    *woken.0.lock().expect("no thread should have panicked") = true;
                     woken.1.notify_one();
                 }
             }
         });
         // REQ_NOTIFY_CQ.
-        *armed.lock().expect("whole") = true;
+        *armed.lock().expect("no thread should have panicked") = true;
         let mut taken = [0];
         if queue.take(&mut taken, |element| element) == Ok(0) {
-            let mut event = woken.0.lock().expect("whole");
+            let mut event = woken.0.lock().expect("no thread should have panicked");
             while !*event {
-                event = woken.1.wait(event).expect("whole");
+                event = woken.1.wait(event).expect("no thread should have panicked");
             }
             assert_eq!(queue.take(&mut taken, |element| element), Ok(1));
         }

@@ -2,9 +2,9 @@
 //!
 //! The kernel's code is in `siw_qp.c`, `siw_qp_tx.c` and `siw_cq.c`.
 //!
-//! The kernel orders less than a processor that reorders requires. It reads a flag and stores VALID by READ_ONCE and
-//! WRITE_ONCE, with no barrier between that and the element. The model orders these accesses, as the protocol intends.
-//! Faults that no program can work around are not part of the model.
+//! The kernel orders its accesses too weakly for a processor that reorders them. It reads a flag and stores VALID by
+//! READ_ONCE and WRITE_ONCE, with no barrier between that and the element. The model orders these accesses, as the
+//! protocol intends. Faults that no program can work around are not part of the model.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ struct State {
 
 impl Sender {
     fn of(ring: &Ring<siw_sqe>) -> Arc<Self> {
-        // The first access of each is here, and not at both ends at once.
+        // The first access to a word creates its loom atomic: it is here, and not in two threads at once.
         for slot in 0..=ring.place.mask {
             ring.place.work_flags(slot);
         }
@@ -81,15 +81,15 @@ impl Sender {
 
     /// Sends until there is nothing more.
     fn work(&self) {
-        while self.state.lock().expect("whole").busy {
+        while self.state.lock().expect("no thread should have panicked").busy {
             // Here it sends, without the lock.
-            self.activate(&mut self.state.lock().expect("whole"));
+            self.activate(&mut self.state.lock().expect("no thread should have panicked"));
         }
     }
 
     /// Models POST_SEND without a request.
     fn ring(&self) {
-        let mut state = self.state.lock().expect("whole");
+        let mut state = self.state.lock().expect("no thread should have panicked");
         if !state.busy {
             self.activate(&mut state);
             drop(state);
@@ -105,7 +105,7 @@ fn check_doorbells_send_all(slots: u32, lists: &[u32]) {
     let mut ring = ring(slots);
     let sender = Sender::of(&ring);
     put(&mut ring, 0);
-    sender.activate(&mut sender.state.lock().expect("whole"));
+    sender.activate(&mut sender.state.lock().expect("no thread should have panicked"));
     let kernel = thread::spawn({
         let sender = Arc::clone(&sender);
         move || sender.work()
@@ -122,7 +122,7 @@ fn check_doorbells_send_all(slots: u32, lists: &[u32]) {
     }
     joined(kernel);
     assert_eq!(
-        sender.state.lock().expect("whole").taken,
+        sender.state.lock().expect("no thread should have panicked").taken,
         stored,
         "the kernel should send all requests"
     );
@@ -152,14 +152,14 @@ fn loom_doorbell_is_rung_with_room_for_one() {
 type Wake = Arc<(Mutex<bool>, Condvar)>;
 
 fn wake(wake: &Wake) {
-    *wake.0.lock().expect("whole") = true;
+    *wake.0.lock().expect("no thread should have panicked") = true;
     wake.1.notify_one();
 }
 
 fn sleep(wake: &Wake) {
-    let mut woken = wake.0.lock().expect("whole");
+    let mut woken = wake.0.lock().expect("no thread should have panicked");
     while !*woken {
-        woken = wake.1.wait(woken).expect("whole");
+        woken = wake.1.wait(woken).expect("no thread should have panicked");
     }
     *woken = false;
 }
@@ -174,7 +174,7 @@ struct Completer {
 impl Completer {
     fn of(ring: &Ring<siw_cqe>) -> Self {
         let arming = ring.arming().expect("there is room");
-        // The first access of each is here, and not at both ends at once.
+        // The first access to a word creates its loom atomic: it is here, and not in two threads at once.
         arming.flags();
         for slot in 0..=ring.place.mask {
             ring.slot(slot);
@@ -202,7 +202,7 @@ impl Completer {
     }
 }
 
-/// Takes `completions` off a ring that holds one, asleep while there is none.
+/// Takes `completions` off a ring that holds one, and sleeps while there is none.
 fn arming_thread_is_woken(completions: u32) {
     let mut ring = ring::<siw_cqe>(1);
     let completer = Completer::of(&ring);

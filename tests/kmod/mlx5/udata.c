@@ -36,18 +36,29 @@ int card_take(struct ib_udata *udata, const char *what, void *to, size_t size)
 	return err;
 }
 
-/* Answers with driver data. As in mlx5_ib, the program must have room for the first LEAST bytes. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 2, 0)
+#define card_copy _ib_respond_udata
+#define CARD_CUTS_ANSWERS true
+#else
+#define card_copy ib_copy_to_udata
+#define CARD_CUTS_ANSWERS false
+#endif
+
+/*
+ * Answers with driver data. As in mlx5_ib, the program must have room for the first LEAST bytes before Linux 7.2; since
+ * then, the answer is cut, or padded with zeros, to the room of the program.
+ */
 int card_give(struct ib_udata *udata, const char *what, const void *from, size_t size, size_t least)
 {
 	void *altered;
 	int err;
 
-	if (udata->outlen < least)
+	if (udata->outlen < least && !CARD_CUTS_ANSWERS)
 		return -EFAULT;
 	size = min(udata->outlen, size);
 	altered = card_alter(what, from, &size);
 	card_show(what, "out", altered ?: from, size);
-	err = ib_copy_to_udata(udata, altered ?: (void *)from, size);
+	err = card_copy(udata, altered ?: (void *)from, size);
 	kfree(altered);
 	return err;
 }

@@ -124,20 +124,23 @@ impl Command {
         place(self, own, machine)
     }
 
-    /// Returns the outcomes with existing objects that the driver at `place` may have, the usual one first.
-    pub(super) fn own_outcomes(&self, place: usize) -> Vec<(Option<Version>, Outcome)> {
+    /// Returns the outcomes with existing objects that the driver at `place` may have, in the order of versions.
+    ///
+    /// The outcomes of a version replace those of earlier ones.
+    pub(super) fn own_outcomes(&self, place: usize) -> Vec<(Option<Version>, Vec<Outcome>)> {
         let own = self.own.as_ref().expect("a known driver should have the command");
-        let mut outcomes = vec![(None, own.outcomes[place])];
+        let mut outcomes = vec![(None, vec![own.outcomes[place]])];
         if place != MLX5 {
             return outcomes;
         }
         if own.is_longer_than(self.response, place) {
             // The driver fills the room that it does not use.
             let padded = Outcome::Done(self.response + usize::from(request::DRIVERS));
-            outcomes.push((Some(Version(7, 2)), padded));
+            outcomes.push((Some(Version(7, 2)), vec![padded]));
         }
         if self.mlx5 == Mlx5::MayLackPart {
-            outcomes.push((None, Outcome::Done(self.response)));
+            let lacking = Outcome::Done(self.response);
+            outcomes.iter_mut().for_each(|(_, accepted)| accepted.push(lacking));
         }
         outcomes
     }
@@ -170,11 +173,9 @@ impl Bench<'_> {
         place: usize,
     ) -> Result<Vec<u8>, CheckError> {
         let version = self.machine.version;
-        let outcomes = command.own_outcomes(place).into_iter();
-        let accepted: Vec<Outcome> = outcomes
-            .filter(|(since, _)| since.is_none_or(|since| version >= since))
-            .map(|(_, outcome)| outcome)
-            .collect();
+        let holds = |since: Option<Version>| since.is_none_or(|since| version >= since);
+        let outcomes = command.own_outcomes(place).into_iter().rfind(|(since, _)| holds(*since));
+        let (_, accepted) = outcomes.expect("the first case should always apply");
         let answer = self.call(file, call);
         match answer.outcome() {
             Ok(outcome) if accepted.contains(&outcome) => Ok(answer.stored),

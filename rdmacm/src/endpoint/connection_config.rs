@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-#[cfg(doc)]
-use super::{Connector, Incoming, RegisteredMemory};
 use crate::cm::ConnParam;
+#[cfg(doc)]
+use crate::endpoint::{Connector, Incoming, RegisteredMemory};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
@@ -72,8 +72,8 @@ impl ConnectionConfig {
 
     /// Sets the number of send buffers, at least 1 \[default: 16\].
     ///
-    /// A buffer is in use from [`acquire_buffer`](super::Connection::acquire_buffer) until its message is sent, or
-    /// until the buffer is dropped. The buffer of a [`RemoteOperation`](super::RemoteOperation) is in use at least until
+    /// A buffer is in use from [`acquire_buffer`](crate::endpoint::Connection::acquire_buffer) until its message is sent, or
+    /// until the buffer is dropped. The buffer of a [`RemoteOperation`](crate::endpoint::RemoteOperation) is in use at least until
     /// the operation has completed; the result of a send, a write or a read is the buffer. So this many messages may be
     /// in flight or held by the program.
     ///
@@ -242,7 +242,7 @@ impl ConnectionConfig {
     /// not detect that an idle peer has died, except after [`Connector::connect`] on iWARP.
     ///
     /// The library has no background thread. The check runs while a thread or a task waits in a call of the connection,
-    /// and in `try_` calls: the [descriptor](super::Connection#waiting) becomes readable when a check is due. If the
+    /// and in `try_` calls: the [descriptor](crate::endpoint::Connection#waiting) becomes readable when a check is due. If the
     /// peer does not answer, the connection ends as it would after a message. On InfiniBand and RoCE it ends with
     /// [`ErrorKind::WorkRequestFailed`] after [`retry_count`](Self::retry_count). On iWARP it ends as if the peer had
     /// closed it, when TCP gives up after about 15 minutes (`net.ipv4.tcp_retries2`).

@@ -1,7 +1,7 @@
 //! [`DatagramConfig`], the configuration of a datagram socket.
 
 #[cfg(doc)]
-use super::datagrams::DatagramSocket;
+use crate::endpoint::datagrams::socket::DatagramSocket;
 
 /// The configuration of a [`DatagramSocket`].
 ///

@@ -122,88 +122,48 @@
 //   write to the memory at once if it were public;
 // - commands that a `BufferedQueuePair` leaves to its owner (`defer_commands`);
 // - Tokio's reactor, which identifies a descriptor by its number.
-mod access;
-mod attempt;
-mod buffer;
-mod busy_poll;
-mod caller;
-mod commands;
-mod connect_attempt;
-mod connecting;
 mod connection_config;
-mod connector;
 mod core;
-mod datagram_bind;
-mod datagram_cm;
 mod datagram_config;
-mod datagram_messages;
-mod datagram_peer;
 mod datagrams;
-mod deadline;
-mod ending;
-mod event_loop;
-mod exported_memory;
-mod groups;
-mod incoming;
-mod kernel_objects;
-mod listener;
-mod multicast_group;
+mod memory;
 #[cfg(all(feature = "null", not(loom)))]
 mod null_connection;
-mod operation;
+mod operations;
 pub mod poll_group;
-mod port;
-mod readiness;
-mod remote_memory;
-mod remote_operation;
-mod resolving;
-mod running_command;
-mod sending;
 mod shared;
 #[cfg(feature = "smol")]
 pub mod smol;
-mod state;
-mod stats;
 pub mod task;
-mod task_wait;
-mod thread_wait;
-mod timer;
 mod to_addresses;
 #[cfg(feature = "tokio")]
 pub mod tokio;
-mod trace;
 mod wait;
-mod wait_loop;
-mod waker;
-mod waking;
 
 // Not in alphabetical order: rustdoc lists the methods of a type in the order of these modules.
-mod connection_messages;
-
 mod connection;
-mod remote;
 
 mod connect;
 
 #[cfg(fuzzing)]
 pub(crate) use self::core::fuzzing;
-pub use buffer::{Buffer, Message};
-pub use connecting::Connecting;
-pub use connection::Connection;
+pub use self::core::stats::EndpointStats;
+pub use connect::connecting::Connecting;
+pub use connect::connector::Connector;
+pub use connect::incoming::Incoming;
+pub use connect::listener::Listener;
+pub use connection::handle::Connection;
 pub use connection_config::ConnectionConfig;
-pub use connector::Connector;
 pub use datagram_config::DatagramConfig;
-pub use datagram_peer::DatagramPeer;
-pub use datagrams::DatagramSocket;
-pub use exported_memory::{ExportedMemory, RegisteredMemory};
-pub use incoming::Incoming;
-pub use listener::Listener;
-pub use multicast_group::MulticastGroup;
+pub use datagrams::socket::DatagramSocket;
+pub use memory::buffer::{Buffer, Message};
+pub use memory::exported_memory::{ExportedMemory, RegisteredMemory};
+pub use memory::remote_memory::{RemoteAccess, RemoteMemory};
+pub use operations::multicast_group::MulticastGroup;
+pub use operations::remote_operation::RemoteOperation;
 #[doc(inline)]
 pub use poll_group::PollGroup;
-pub use remote_memory::{RemoteAccess, RemoteMemory};
-pub use remote_operation::RemoteOperation;
-pub use stats::EndpointStats;
+pub use shared::datagram_peer::DatagramPeer;
 pub use to_addresses::ToAddresses;
 
 #[doc(inline)]

@@ -5,14 +5,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::Connection;
-use super::core::{Core, Messages, Protocol};
-use super::kernel_objects::{KernelObjects, NewEndpoint};
-use super::readiness::Readiness;
-use super::shared::Shared;
-use super::state::State;
 use crate::cm::forged::channel_on;
 use crate::cm::{CmId, PortSpace};
+use crate::endpoint::connection::handle::Connection;
+use crate::endpoint::core::{Core, Messages, Protocol};
+use crate::endpoint::shared::Shared;
+use crate::endpoint::shared::kernel_objects::{KernelObjects, NewEndpoint};
+use crate::endpoint::shared::readiness::Readiness;
+use crate::endpoint::shared::state::State;
 use crate::error::Result;
 use crate::verbs::{
     BufferedQueuePair, CompletionChannel, CompletionQueue, Context, ProtectionDomain, QpState,

@@ -1,11 +1,11 @@
 //! Polling completions, and their effects on the endpoint.
 
 use super::effects::{Changes, Effects};
+use super::operation::Interest;
 use super::protocol::{Messages, Protocol, Recovery};
 use super::queue_io::{Queue, QueueIo, Slot};
 use super::watched_keys::WatchedKeys;
 use super::{Core, EndReason, ReceivedMessage};
-use crate::endpoint::operation::Interest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{Completion, GRH_LENGTH, WcOpcode, WcStatus};
 

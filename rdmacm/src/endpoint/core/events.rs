@@ -6,10 +6,10 @@ use super::arming::ArmAction;
 use super::effects::{Changes, Effects};
 #[cfg(doc)]
 use super::keep_alive::FIRST_WRITE_INTERVAL;
+use super::operation::Interest;
 use super::protocol::{Messages, Protocol};
 use super::queue_io::{QueueIo, Slot};
 use super::{Core, EndReason, Released};
-use crate::endpoint::operation::Interest;
 use crate::error::Result;
 use crate::verbs::AsyncEventType;
 

@@ -2,11 +2,11 @@
 //!
 //! The completions have any content, belong to any request, and arrive in either queue and at any time.
 
+use super::operation::{Interest, Operation};
 use super::{
     Core, Datagrams, EndReason, Messages, NotPosted, Outgoing, Protocol, Queue, QueueIo,
     RecoveryAction, Slot,
 };
-use crate::endpoint::operation::{Interest, Operation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::testing::Input;
 use crate::verbs::{Completion, GRH_LENGTH, SendOperation, WcStatus};

@@ -19,12 +19,14 @@ mod events;
 pub(crate) mod fuzzing;
 mod keep_alive;
 mod lifecycle;
+pub(super) mod operation;
 mod overrun;
 mod posting;
 mod protocol;
 mod queue_io;
 mod recovery;
 mod send_slots;
+pub(super) mod stats;
 #[cfg(test)]
 mod tests;
 mod wait_steps;
@@ -50,8 +52,8 @@ use self::send_slots::SendSlots;
 pub(super) use self::wait_steps::{Others, WaitStep, WaitSteps};
 pub(super) use self::waiters::{Available, WaiterId, WaiterKind, WaiterList};
 pub(super) use self::watched_keys::WatchedKeys;
-use super::operation::{Interest, Operation};
-use super::stats::EndpointStats;
+use crate::endpoint::core::operation::{Interest, Operation};
+use crate::endpoint::core::stats::EndpointStats;
 use crate::error::Result;
 use crate::verbs::WcStatus;
 

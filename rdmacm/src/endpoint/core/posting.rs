@@ -1,11 +1,11 @@
 //! Posting requests, and taking back buffers.
 
+use super::operation::Operation;
 #[cfg(doc)]
 use super::overrun;
 use super::protocol::{Messages, Protocol};
 use super::queue_io::{NotPosted, Outgoing, QueueIo, Slot};
 use super::{Core, EndReason};
-use crate::endpoint::operation::Operation;
 use crate::error::Result;
 
 impl<B: Slot, S> Core<B, S> {

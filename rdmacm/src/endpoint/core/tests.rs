@@ -7,8 +7,8 @@ mod wake_orders;
 use self::endpoint_in_memory::{
     BYTES, CUT_OFF, Endpoint, FLUSH, NO_ACK, RECEIVES, SENDS, SUCCESS, TestBuffer,
 };
+use super::operation::Interest;
 use super::*;
-use crate::endpoint::operation::Interest;
 use crate::error::ErrorKind;
 use crate::verbs::{AsyncEventType, GRH_LENGTH};
 

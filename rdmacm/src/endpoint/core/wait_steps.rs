@@ -5,10 +5,10 @@
 
 use super::Core;
 use super::arming::ArmAction;
+use super::operation::Interest;
 use super::queue_io::{QueueIo, Slot};
 use super::recovery::RecoveryAction;
 use super::waiters::{WaiterId, WaiterKind, WaiterList};
-use crate::endpoint::operation::Interest;
 
 /// The maximum number of counted reads of events in one call.
 const MAX_READS_PER_CALL: u32 = 4;

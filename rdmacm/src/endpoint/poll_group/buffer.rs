@@ -9,7 +9,7 @@ use super::member_table::Member;
 use super::return_list::{ReturnList, Returned};
 #[cfg(doc)]
 use super::{PollGroup, PollGroupConfig};
-use crate::endpoint::buffer::append;
+use crate::endpoint::memory::buffer::append;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result, hint};

@@ -9,8 +9,8 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::EventFd;
 
 use crate::cm::EventChannel;
-use crate::endpoint::readiness::timeout;
-use crate::endpoint::timer::Timer;
+use crate::endpoint::shared::readiness::timeout;
+use crate::endpoint::shared::timer::Timer;
 use crate::error::{Error, Result};
 use crate::verbs::CompletionChannel;
 

@@ -22,7 +22,7 @@ use crate::cm::{CmId, PortSpace};
 use crate::driver::{Capabilities, External};
 use crate::drivers::any::AnyDriver;
 use crate::drivers::forged::Forged;
-use crate::endpoint::trace::Trace;
+use crate::endpoint::shared::trace::Trace;
 use crate::error::Result;
 use crate::verbs::{CompletionChannel, Context, QpState, QueuePair, QueuePairAttributes};
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::member_table::Member;
 use super::{Message, SendBuffer};
 use crate::driver::Capabilities;
 use crate::drivers::forged::Request;
-use crate::endpoint::connector::Connector;
+use crate::endpoint::connect::connector::Connector;
 use crate::error::ErrorKind;
 use crate::testing::Input;
 use crate::verbs::{Completion, WcStatus};

@@ -21,8 +21,8 @@ use super::starvation::Starvation;
 use crate::cm::EventChannel;
 use crate::device::{Device, Transport};
 use crate::endpoint::core::Arming;
-use crate::endpoint::stats::EndpointStats;
-use crate::endpoint::timer::Timer;
+use crate::endpoint::core::stats::EndpointStats;
+use crate::endpoint::shared::timer::Timer;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, IntoError as _, Result};

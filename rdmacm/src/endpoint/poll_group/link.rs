@@ -9,12 +9,12 @@ use super::member_table::Member;
 use super::resources::{MemberBuffer, MemberIo, Resources};
 use crate::addr::Address;
 use crate::cm::{CmId, EventType};
-use crate::endpoint::connect_attempt::{ConnectAttempt, step_error, total_timeout_error};
-use crate::endpoint::connector::Connector;
+use crate::endpoint::connect::connect_attempt::{ConnectAttempt, step_error, total_timeout_error};
+use crate::endpoint::connect::connector::Connector;
+use crate::endpoint::core::operation::Interest;
 use crate::endpoint::core::{Core, Effects, EndReason, Messages, Protocol, Queue};
-use crate::endpoint::deadline::{deadline_after, earlier, has_passed};
-use crate::endpoint::operation::Interest;
-use crate::endpoint::trace::Trace;
+use crate::endpoint::shared::trace::Trace;
+use crate::endpoint::wait::deadline::{deadline_after, earlier, has_passed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{AsyncEventType, Completion, Context, OwnedSends};
 

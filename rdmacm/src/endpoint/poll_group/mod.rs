@@ -1,6 +1,6 @@
 //! Poll groups: many connections that one thread or task serves over shared queues and buffers.
 //!
-//! A [`Connection`](super::Connection) shares no queues and no buffers with other connections. It has three
+//! A [`Connection`](crate::endpoint::Connection) shares no queues and no buffers with other connections. It has three
 //! descriptors, two completion queues and, by default, 128 KiB of pinned buffers. That is the right choice for nearly
 //! all programs. A peer cannot affect another connection, and a busy connection takes no buffer that another connection
 //! needs. For thousands of mostly idle connections, this costs too much.
@@ -34,9 +34,9 @@
 //! # Ok::<(), rdmacm::Error>(())
 //! ```
 //!
-//! A task converts the group with [`task::PollGroup::from_blocking`](super::task::PollGroup::from_blocking), awaits
-//! [`wait`](super::task::PollGroup::wait), and makes all other calls on
-//! [`get_mut`](super::task::PollGroup::get_mut).
+//! A task converts the group with [`task::PollGroup::from_blocking`](crate::endpoint::task::PollGroup::from_blocking), awaits
+//! [`wait`](crate::endpoint::task::PollGroup::wait), and makes all other calls on
+//! [`get_mut`](crate::endpoint::task::PollGroup::get_mut).
 //!
 //! In this program, an error of one member ends all members. The example `poll_group` accepts further clients in the
 //! same loop. There, a client that has ended or that has no free buffer does not affect the others:

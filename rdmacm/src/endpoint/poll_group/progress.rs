@@ -8,7 +8,7 @@ use super::descriptor::Ready;
 use super::event::Event;
 use super::group::PollGroup;
 use crate::cm::{Event as CmEvent, EventType};
-use crate::endpoint::deadline::{deadline_after, has_passed};
+use crate::endpoint::wait::deadline::{deadline_after, has_passed};
 use crate::error::{Error, ErrorKind, Result};
 
 const WAIT_FOR: &str = "wait for";

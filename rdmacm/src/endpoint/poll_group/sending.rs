@@ -8,7 +8,7 @@ use super::group::PollGroup;
 use super::link::{MissingResource, Phase};
 use super::member_table::Member;
 use super::resources::{MemberBuffer, MemberIo};
-use crate::endpoint::operation::Operation;
+use crate::endpoint::core::operation::Operation;
 use crate::error::{Error, ErrorKind, Result, Wait};
 use crate::verbs::SendOperation;
 

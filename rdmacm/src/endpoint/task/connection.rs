@@ -16,9 +16,9 @@ use super::watch::Watch;
 #[cfg(doc)]
 use crate::endpoint::ConnectionConfig;
 use crate::endpoint::core::EndReason;
-use crate::endpoint::deadline::deadline_after;
+use crate::endpoint::shared::state::State;
 use crate::endpoint::shared::{Operation, Shared};
-use crate::endpoint::state::State;
+use crate::endpoint::wait::deadline::deadline_after;
 use crate::endpoint::{self, EndpointStats};
 #[cfg(doc)]
 use crate::error::ErrorKind;

@@ -15,12 +15,12 @@ use crate::addr::Address;
 #[cfg(doc)]
 use crate::cm::CmId;
 use crate::cm::Membership;
-use crate::endpoint::buffer::{Buffer, Message};
 use crate::endpoint::core::EndReason;
-use crate::endpoint::multicast_group::Joining;
-use crate::endpoint::resolving::Resolving;
+use crate::endpoint::memory::buffer::{Buffer, Message};
+use crate::endpoint::operations::multicast_group::Joining;
+use crate::endpoint::operations::resolving::Resolving;
+use crate::endpoint::shared::state::State;
 use crate::endpoint::shared::{Operation, Shared};
-use crate::endpoint::state::State;
 use crate::endpoint::to_addresses::ToAddresses;
 use crate::endpoint::{self, DatagramConfig, DatagramPeer, EndpointStats};
 #[cfg(doc)]

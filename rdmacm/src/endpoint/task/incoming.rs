@@ -12,7 +12,7 @@ use super::failure::canceled;
 #[cfg(doc)]
 use super::listener::Listener;
 use crate::cm::RejectReason;
-use crate::endpoint::deadline::deadline_after;
+use crate::endpoint::wait::deadline::deadline_after;
 use crate::endpoint::{self, ConnectionConfig};
 #[cfg(doc)]
 use crate::error::ErrorKind;

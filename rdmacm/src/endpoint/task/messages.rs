@@ -8,9 +8,9 @@ use super::sending::{complete, post_bytes};
 #[cfg(feature = "futures-core")]
 use super::stream::Repeat;
 use crate::endpoint::RemoteOperation;
-use crate::endpoint::buffer::{Buffer, Message};
+use crate::endpoint::memory::buffer::{Buffer, Message};
 use crate::endpoint::shared::Operation;
-use crate::endpoint::state::State;
+use crate::endpoint::shared::state::State;
 #[cfg(doc)]
 use crate::endpoint::{self, ConnectionConfig};
 #[cfg(doc)]

@@ -68,7 +68,7 @@
 //!   On siw the library creates a private queue pair for the flush; a later call destroys it.
 //! - In the first call after the peer has ended the connection, which sends the disconnect command.
 #[cfg(doc)]
-use super::{Buffer, Connector, DatagramPeer, Message};
+use crate::endpoint::{Buffer, Connector, DatagramPeer, Message};
 
 mod blocking_pool;
 mod datagrams;

@@ -6,9 +6,9 @@ use super::blocking_pool::DropOnBlockingPool;
 use super::connection::Connection;
 use super::exported_memory::ExportedMemory;
 use super::failure::canceled;
-use crate::endpoint::buffer::Buffer;
-use crate::endpoint::exported_memory::bytes_within;
-use crate::endpoint::remote_memory::AtomicOperation;
+use crate::endpoint::memory::buffer::Buffer;
+use crate::endpoint::memory::exported_memory::bytes_within;
+use crate::endpoint::memory::remote_memory::AtomicOperation;
 #[cfg(doc)]
 use crate::endpoint::{self, ConnectionConfig};
 use crate::endpoint::{DmaMemory, ExportedMemory as Blocking, RemoteAccess, RemoteMemory};

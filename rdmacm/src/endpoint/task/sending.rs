@@ -6,9 +6,9 @@ use super::waiting::wait_for;
 use super::watch::Watch;
 use crate::endpoint::RemoteOperation;
 use crate::endpoint::core::Outgoing;
-use crate::endpoint::sending::MAX_COPY_WHILE_LOCKED;
+use crate::endpoint::memory::sending::MAX_COPY_WHILE_LOCKED;
+use crate::endpoint::shared::state::State;
 use crate::endpoint::shared::{Operation, Shared};
-use crate::endpoint::state::State;
 use crate::error::Result;
 
 /// Posts a copy of `bytes`, which a buffer has room for, and waits until a buffer is free.

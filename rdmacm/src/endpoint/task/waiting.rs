@@ -21,9 +21,9 @@ use super::failure::refused;
 use super::turn::{end_turn, poll_turn};
 use super::watch::{Sleeper, Watch};
 use crate::endpoint::core::EndReason;
-use crate::endpoint::operation::{Awaited, Operation};
+use crate::endpoint::core::operation::{Awaited, Operation};
 use crate::endpoint::shared::Shared;
-use crate::endpoint::state::State;
+use crate::endpoint::shared::state::State;
 use crate::endpoint::wait::TaskWaiter;
 use crate::error::{ErrorKind, Result};
 

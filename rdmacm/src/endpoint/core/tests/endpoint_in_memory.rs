@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::mem;
 
+use crate::endpoint::core::operation::{Interest, Operation};
 use crate::endpoint::core::{
     ArmAction, Core, Datagrams, Messages, NotPosted, Outgoing, Protocol, Queue, QueueIo,
     RecoveryAction, STALE_EVENTS, Slot,
 };
-use crate::endpoint::operation::{Interest, Operation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{Completion, SendOperation, WcOpcode, WcStatus};
 

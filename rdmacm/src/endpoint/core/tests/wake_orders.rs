@@ -1,12 +1,12 @@
 //! Waiters of every kind on a core with queues in memory, in every order of inputs.
 //!
 //! The callers execute the [`WaitSteps`] of the core, and unlocking calls [`WaiterList::wake`]. Sleeping follows
-//! [`thread_wait`](crate::endpoint::thread_wait) and [`event_loop`](crate::endpoint::event_loop). A command of the kernel
+//! [`thread_wait`](crate::endpoint::wait::thread_wait) and [`event_loop`](crate::endpoint::wait::event_loop). A command of the kernel
 //! is a part of the step that issues it: the models for loom have the orders in which other callers act during commands.
 
 use super::endpoint_in_memory::{Endpoint, NO_ACK, SUCCESS, TestBuffer};
 use super::*;
-use crate::endpoint::operation::{Awaited, Interest, Operation};
+use crate::endpoint::core::operation::{Awaited, Interest, Operation};
 use crate::verbs::GRH_LENGTH;
 
 /// An input of the test. The numbers are those of callers.

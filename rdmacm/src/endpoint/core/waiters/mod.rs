@@ -17,7 +17,7 @@ mod loom_model;
 #[cfg(test)]
 mod tests;
 
-use super::super::operation::{Awaited, Interest, Operation};
+use crate::endpoint::core::operation::{Awaited, Interest, Operation};
 
 /// The waiters of an endpoint, which are woken by wakers of type `W`.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
 
 use super::*;
 use crate::endpoint::Connection;
-use crate::endpoint::trace::Trace;
+use crate::endpoint::shared::trace::Trace;
 
 /// A subscriber that reads the statistics of the connection with each report.
 struct Caller {

@@ -9,7 +9,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 use super::*;
 use crate::endpoint::RemoteOperation;
-use crate::endpoint::waker::Reader;
+use crate::endpoint::shared::waker::Reader;
 use crate::verbs::{QpState, QueuePairAttributes};
 
 /// A connection whose buffers for sending are all held, and the threads that wait for it.

@@ -30,7 +30,7 @@ const MAX_RETRIES: u8 = 7;
 /// ```
 ///
 /// A value out of range is reported when a connection is created: connecting or accepting fails with
-/// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput).
+/// [`ErrorKind::InvalidInput`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionConfig {
     pub(super) send_buffers: u32,

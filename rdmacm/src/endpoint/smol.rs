@@ -1,6 +1,6 @@
 //! Async connections, listeners and sockets for programs on smol (feature `smol`).
 //!
-//! The types are those of [`endpoint::task`](crate::endpoint::task). Outside of a Tokio runtime they use smol's reactor by default,
+//! The types are those of [`endpoint::task`](super::task). Outside of a Tokio runtime they use smol's reactor by default,
 //! under any executor. [`SmolRuntime`] passes it explicitly.
 //!
 //! # Examples
@@ -8,7 +8,7 @@
 //! ```no_run
 #![doc = include_str!("../../examples/smol_echo.rs")]
 //! ```
-pub use crate::endpoint::task::runtime::smol::SmolRuntime;
-pub use crate::endpoint::task::{
+pub use super::task::runtime::smol::SmolRuntime;
+pub use super::task::{
     Connection, DatagramSocket, ExportedMemory, Incoming, Listener, MulticastGroup, PollGroup,
 };

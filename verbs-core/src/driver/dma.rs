@@ -24,7 +24,7 @@ use std::arch::asm;
 use std::sync::atomic::fence;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// Records `event` in the [log](log) of this thread; does nothing outside of tests.
+/// Records `event` in the log of this thread; does nothing outside of tests.
 #[inline(always)]
 pub(crate) fn record(event: Event) {
     #[cfg(test)]

@@ -3,7 +3,7 @@
 //! # Safety
 //!
 //! Posting a request gives its memory to the device. The unsafe functions pass that contract on from their caller to the
-//! driver: see [`SendOps::store`] and [`RecvOps::store`].
+//! driver: see [`SendOps::store`] and [`RecvOps::store`](crate::driver::RecvOps::store).
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
@@ -259,7 +259,7 @@ impl Qp {
     ///
     /// # Safety
     ///
-    /// The caller keeps the contract of [`SendOps::store`](crate::driver::SendOps::store). `ring` is the send queue of this queue pair.
+    /// The caller keeps the contract of [`SendOps::store`]. `ring` is the send queue of this queue pair.
     pub unsafe fn store_send(
         &self,
         device: &DeviceContext,

@@ -3,7 +3,7 @@
 //! # Safety
 //!
 //! Posting a request gives its memory to the device. The unsafe functions pass that contract on from their caller to the
-//! driver: see [`RecvOps::store`].
+//! driver: see [`RecvOps::store`](crate::driver::RecvOps::store).
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 use std::sync::Arc;

@@ -109,7 +109,7 @@ fn is_of_data_path(command: &[u8]) -> bool {
 ///
 /// # Safety
 ///
-/// The contract is that of [`write`].
+/// The contract is that of [`write()`].
 #[inline(always)]
 unsafe fn write_uncanceled(fd: BorrowedFd<'_>, bytes: &[u8]) -> libc::c_long {
     let (number, fd_number) = (libc::SYS_write, libc::c_long::from(fd.as_raw_fd()));

@@ -29,7 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// same descriptor, so an event loop registers it once.
 ///
 /// Dropping it ends the attempt and leaves nothing in the kernel. Calls that [take their
-/// time](super#calls-that-take-their-time) take it here too.
+/// time](crate::endpoint#calls-that-take-their-time) take it here too.
 ///
 /// # Examples
 ///

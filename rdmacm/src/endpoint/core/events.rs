@@ -46,7 +46,7 @@ impl<B: Slot, S> Core<B, S> {
         self.arming.next_action(queues, has_epoll_waiter)
     }
 
-    /// Adapts arming to the device: see [`Arming::read_events_first`].
+    /// Adapts arming to the device: see [`Arming::read_events_first`](super::Arming::read_events_first).
     pub(in crate::endpoint) fn read_events_first(&mut self, reads_events_first: bool) {
         self.arming.read_events_first(reads_events_first);
     }

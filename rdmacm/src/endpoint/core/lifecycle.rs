@@ -100,7 +100,7 @@ impl Lifecycle {
         self.has_no_more_events || has_failed
     }
 
-    /// Returns `true` if [`closing`](super::Core::close) waits for nothing more at the moment.
+    /// Returns `true` if a caller that closes has no more events to wait for.
     pub(super) fn has_closed(&self) -> bool {
         self.end.is_some_and(|end| end != EndReason::Local || self.has_no_more_events)
     }

@@ -54,7 +54,9 @@ impl Draining<'_> {
         }
         match outcome {
             Ok(()) => Ok(true),
-            Err(PostError::Unposted { refused: CommandError::Os(Errno::ENOMEM), .. }) => Ok(false),
+            Err(PostError::PartiallyPosted {
+                refused: CommandError::Os(Errno::ENOMEM), ..
+            }) => Ok(false),
             Err(PostError::Full(most)) if most > 0 => Ok(false),
             Err(error) => Err(error),
         }

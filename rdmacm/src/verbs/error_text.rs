@@ -110,7 +110,7 @@ impl Context {
             PostError::Unsupported(what) => ErrorKind::Unsupported(what.into()),
             PostError::Malformed(what) => return Error::malformed(operation, subject, what),
             PostError::Command(refused) => return self.refused(operation, &subject, refused),
-            PostError::Unposted { refused, unposted } => {
+            PostError::PartiallyPosted { refused, unposted } => {
                 let errno = self.refused("post to", "a queue", refused).errno();
                 ErrorKind::PartiallyPosted { errno, unposted }
             }

@@ -122,7 +122,7 @@ pub enum PostError {
     /// The last `unposted` stored requests are not posted.
     ///
     /// The command for the first of them was refused.
-    Unposted {
+    PartiallyPosted {
         /// The reason of the kernel.
         refused: CommandError,
         /// The number of requests.

@@ -248,7 +248,7 @@ impl<W: IntoBytes + Immutable> Batch<W> {
         self.requests.clear();
         self.counts.clear();
         self.sges.clear();
-        outcome.map_err(|(refused, unposted)| PostError::Unposted { refused, unposted })
+        outcome.map_err(|(refused, unposted)| PostError::PartiallyPosted { refused, unposted })
     }
 
     /// Returns the number of requests from `first` on that fit into one command, and of their entries.

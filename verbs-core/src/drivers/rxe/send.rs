@@ -88,7 +88,8 @@ impl SendRing {
     fn ask_kernel(&mut self, file: &UverbsFile) -> Posted {
         if self.capabilities.is_none() {
             let answer = file.command(ib_uverbs_ex_query_device::default());
-            let answer = answer.map_err(|refused| PostError::Unposted { refused, unposted: 1 })?;
+            let answer =
+                answer.map_err(|refused| PostError::PartiallyPosted { refused, unposted: 1 })?;
             let flags = answer.device_cap_flags_ex.get();
             self.capabilities = Some(Capabilities::from_bits_retain(flags));
         }

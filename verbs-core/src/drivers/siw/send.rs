@@ -180,7 +180,7 @@ impl SendRing {
             Err(CommandError::Os(Errno::ENOTCONN)) => Err(PostError::Invalid(
                 "the queue pair is not connected, and sends need IB_QPS_RTS",
             )),
-            Err(refused) => Err(PostError::Unposted { refused, unposted: 1 }),
+            Err(refused) => Err(PostError::PartiallyPosted { refused, unposted: 1 }),
         }
     }
 

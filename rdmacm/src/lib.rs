@@ -37,8 +37,8 @@
 //!
 //! # Objects
 //!
-//! Objects are owned, and may be dropped in any order and from any thread. Each object keeps the objects alive from which
-//! it was created. A posted request keeps nothing alive: see [`verbs`]. Dropping an event acknowledges it.
+//! Objects are owned, and may be dropped in any order and from any thread. Each object keeps the objects alive from
+//! which it was created. A posted request keeps nothing alive: see [`verbs`]. Dropping an event acknowledges it.
 //!
 //! Dropping an object waits for no other thread of the program. The method `destroy` waits until the events of the
 //! object are acknowledged, if the C function does. The kernel may block while it destroys the id of an iWARP
@@ -47,29 +47,31 @@
 //! # Memory
 //!
 //! A device writes to registered memory without the compiler's knowledge, so posting a request is `unsafe` and has a
-//! contract. Posting a [buffer](verbs::BufferedQueuePair) that the program hands over is safe, and [`endpoint`] does so.
-//! [`MemoryRegion::alloc`](verbs::MemoryRegion::alloc) owns its memory, which the program accesses by copying.
+//! contract. Posting a [buffer](verbs::BufferedQueuePair) that the program hands over is safe, and [`endpoint`] does
+//! so. [`MemoryRegion::alloc`](verbs::MemoryRegion::alloc) owns its memory, which the program accesses by copying.
 //!
 //! # Errors
 //!
 //! An [`Error`] names the operation, its object and the errno of the kernel. A program branches on its [`ErrorKind`].
 //!
 //! Any call that issues a command or posts a request may return two kinds of errors that its own documentation may not
-//! repeat: [`ErrorKind::NotOwner`] (see [processes](#processes)), and [`ErrorKind::DeviceRemoved`] after the removal of the
-//! device of the object.
+//! repeat: [`ErrorKind::NotOwner`] (see [processes](#processes)), and [`ErrorKind::DeviceRemoved`] after the removal of
+//! the device of the object.
 //!
 //! # Parameters
 //!
 //! A call with many parameters takes a struct with a default, or with a `new` if a parameter is mandatory. A struct
-//! expression ends with `..Default::default()`; otherwise the compiler reports the missing field `non_exhaustive`, which
-//! programs must not name. In this way fields can be added later. Work requests, addresses, paths and other formats of the
-//! kernel or of the wire are complete: a program names all of their fields. The types of [`endpoint`] have setters instead.
+//! expression ends with `..Default::default()`; otherwise the compiler reports the missing field `non_exhaustive`,
+//! which programs must not name. In this way fields can be added later. Work requests, addresses, paths and other
+//! formats of the kernel or of the wire are complete: a program names all of their fields. The types of [`endpoint`]
+//! have setters instead.
 //!
 //! # Kernels
 //!
 //! The commands are those of Linux 3.11 and later. A newer command is documented as such, and returns
 //! [`ErrorKind::Unsupported`] on an older kernel, except for data that an older kernel ignores ([ECE](cm::Ece)). The
-//! commands that Linux 3.11 replaced (`BIND_IP`, `RESOLVE_IP`, `QUERY_ROUTE`, `JOIN_IP_MCAST`) are in [`ucma_abi`] only.
+//! commands that Linux 3.11 replaced (`BIND_IP`, `RESOLVE_IP`, `QUERY_ROUTE`, `JOIN_IP_MCAST`) are in [`ucma_abi`]
+//! only.
 //!
 //! # Processes
 //!

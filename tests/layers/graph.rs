@@ -80,9 +80,11 @@ impl Graph {
             let base = [module, within].concat();
             let Some(path) = self.absolute(&base, segments) else { continue };
             targets.extend(self.resolve(&base, &path, MAX_REEXPORTS));
-            // A module that re-exports what is below it is imported as well.
+            // A module elsewhere that re-exports the name is imported as well.
             let named = &self.modules[self.deepest(&path)].file;
-            targets.extend((top_module(named) != top_module(file)).then(|| named.clone()));
+            let folder = named.rfind('/').map(|end| &named[..=end]);
+            let is_elsewhere = folder.is_none_or(|folder| !file.starts_with(folder));
+            targets.extend(is_elsewhere.then(|| named.clone()));
         }
         targets.remove(&self.root);
         targets.remove(file);

@@ -89,7 +89,8 @@ crate::abi_structs! {
 
     /// The driver's response of GET_CONTEXT.
     ///
-    /// A kernel stores at most the bytes that it knows, and their number in `response_length`.
+    /// `response_length` is the number of bytes that the kernel knows. Since Linux 7.2 it fills the rest of the room
+    /// with zeros; earlier kernels leave it unchanged.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct mlx5_ib_alloc_ucontext_resp: size 72, align 8 {
         /// Limit of the number of queue pairs.

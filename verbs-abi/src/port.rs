@@ -209,7 +209,7 @@ crate::abi_flags! {
         IB_UVERBS_PCF_LINK_LATENCY_SUP = 1 << 24;
         /// IsClientReregistrationSupported.
         IB_UVERBS_PCF_CLIENT_REG_SUP = 1 << 25;
-        /// The GIDs are derived from IP addresses. The flag is one of the kernel, not a capability of the port.
+        /// The GIDs are derived from IP addresses. The kernel defines this flag; it is no capability of the port.
         IB_UVERBS_PCF_IP_BASED_GIDS = 1 << 26;
         /// IsLinkSpeedWidthPairsTableSupported.
         IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP = 1 << 27;

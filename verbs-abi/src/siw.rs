@@ -147,7 +147,9 @@ crate::abi_structs! {
     pub struct siw_cqe: size 32, align 8 {
         /// Identifier of the request.
         0 => id: AlignedU64,
-        /// Flags of a work request. The kernel reads `SIW_WQE_VALID` and `SIW_WQE_REM_INVAL` only.
+        /// Flags of a work request: `SIW_WQE_VALID`, or 0 if the element is free.
+        ///
+        /// The kernel also sets `SIW_WQE_REM_INVAL`, but only in queues of kernel users.
         8 => flags: u8,
         /// The operation of the request.
         9 => opcode: siw_opcode,

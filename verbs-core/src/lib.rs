@@ -4,9 +4,9 @@
 //! has drivers for mlx5 (tested on an emulated card only), software RoCE (rxe), software iWARP (siw), and for devices
 //! whose queues are in the kernel.
 //!
-//! It is for writers of drivers, and of libraries on top of verbs, such as a C ABI. Programs use `rdmacm`, whose `verbs`
-//! module adds owners, locks around rings, waiting and error texts. The interface is not stable: it changes with the
-//! needs of drivers and of `rdmacm`.
+//! It is for writers of drivers, and of libraries on top of verbs, such as a C ABI. Programs use `rdmacm`, whose
+//! `verbs` module adds owners, locks around rings, waiting and error texts. The interface is not stable: it changes
+//! with the needs of drivers and of `rdmacm`.
 //!
 //! - [`sys`]: commands, mappings and processes. Most `unsafe` code that calls the kernel is here.
 //! - [`work`]: work requests and completions, as plain data.

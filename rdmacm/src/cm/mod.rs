@@ -13,7 +13,8 @@
 //! | 6 | [`CmId::disconnect`] | on the server `Disconnected` | |
 //! | 7 | | on the client `Disconnected` | [`CmId::disconnect`] |
 //!
-//! Either side may be the first to disconnect. The [examples](#examples) are a client and a server that take these steps.
+//! Either side may be the first to disconnect. The [examples](#examples) are a client and a server that take these
+//! steps.
 //!
 //! Ids for datagrams ([`PortSpace::Udp`]) take steps 1 to 4 to learn the address of the peer. There is no connection,
 //! and on the server no event follows [`CmId::accept`]. Such ids join multicast groups with [`CmId::join_multicast`].

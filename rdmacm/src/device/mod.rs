@@ -82,8 +82,8 @@ pub(crate) fn find(guid: Guid, index: Option<u32>) -> Result<Option<Device>> {
 /// has left the device's network namespace, the device counts as removed too.
 #[cold]
 pub(crate) fn is_being_removed(guid: Guid, index: Option<u32>) -> bool {
-    // A list may leave out a device while another device is removed, because the kernel finds each device by its place in
-    // the list.
+    // A list may leave out a device while another device is removed, because the kernel finds each device by its place
+    // in the list.
     (0..2).all(|_| discovery::is_unlisted(&mut Sources::open(), guid, index))
 }
 

@@ -72,10 +72,10 @@ impl ConnectionConfig {
 
     /// Sets the number of send buffers, at least 1 \[default: 16\].
     ///
-    /// A buffer is in use from [`acquire_buffer`](crate::endpoint::Connection::acquire_buffer) until its message is sent, or
-    /// until the buffer is dropped. The buffer of a [`RemoteOperation`](crate::endpoint::RemoteOperation) is in use at least until
-    /// the operation has completed; the result of a send, a write or a read is the buffer. So this many messages may be
-    /// in flight or held by the program.
+    /// A buffer is in use from [`acquire_buffer`](crate::endpoint::Connection::acquire_buffer) until its message is
+    /// sent, or until the buffer is dropped. The buffer of a [`RemoteOperation`](crate::endpoint::RemoteOperation) is
+    /// in use at least until the operation has completed; the result of a send, a write or a read is the buffer. So
+    /// this many messages may be in flight or held by the program.
     ///
     /// # Examples
     ///
@@ -93,8 +93,8 @@ impl ConnectionConfig {
 
     /// Sets the number of receive buffers, at least 1 \[default: 16\].
     ///
-    /// This many messages may arrive before the program takes them. On InfiniBand and RoCE a message that finds no buffer
-    /// waits at the peer, which sends it again: see [`rnr_retry_count`](Self::rnr_retry_count).
+    /// This many messages may arrive before the program takes them. On InfiniBand and RoCE a message that finds no
+    /// buffer waits at the peer, which sends it again: see [`rnr_retry_count`](Self::rnr_retry_count).
     ///
     /// # Examples
     ///
@@ -178,8 +178,8 @@ impl ConnectionConfig {
     ///
     /// \[default: [`ConnParam::DEVICE_MAX`], the maximum of the device that the peer also offers\]
     ///
-    /// With 0, or if the peer offers none, this side cannot read or use atomic operations. An accept with another number
-    /// fails if the peer offers less: see [`Incoming::conn_param`].
+    /// With 0, or if the peer offers none, this side cannot read or use atomic operations. An accept with another
+    /// number fails if the peer offers less: see [`Incoming::conn_param`].
     ///
     /// # Examples
     ///
@@ -242,10 +242,10 @@ impl ConnectionConfig {
     /// not detect that an idle peer has died, except after [`Connector::connect`] on iWARP.
     ///
     /// The library has no background thread. The check runs while a thread or a task waits in a call of the connection,
-    /// and in `try_` calls: the [descriptor](crate::endpoint::Connection#waiting) becomes readable when a check is due. If the
-    /// peer does not answer, the connection ends as it would after a message. On InfiniBand and RoCE it ends with
-    /// [`ErrorKind::WorkRequestFailed`] after [`retry_count`](Self::retry_count). On iWARP it ends as if the peer had
-    /// closed it, when TCP gives up after about 15 minutes (`net.ipv4.tcp_retries2`).
+    /// and in `try_` calls: the [descriptor](crate::endpoint::Connection#waiting) becomes readable when a check is due.
+    /// If the peer does not answer, the connection ends as it would after a message. On InfiniBand and RoCE it ends
+    /// with [`ErrorKind::WorkRequestFailed`] after [`retry_count`](Self::retry_count). On iWARP it ends as if the peer
+    /// had closed it, when TCP gives up after about 15 minutes (`net.ipv4.tcp_retries2`).
     ///
     /// The send queue has one more entry for the check, so that messages lose none.
     ///
@@ -261,9 +261,9 @@ impl ConnectionConfig {
     ///
     /// # Driver notes
     ///
-    /// On iWARP, a connection of [`Connector::connect`] without an interval posts up to 8 RDMA writes without bytes, one
-    /// every 100 ms. They make the peer's kernel process the first message, and end when a message of the peer arrives.
-    /// With an interval there are none, so the first message may wait for the first check.
+    /// On iWARP, a connection of [`Connector::connect`] without an interval posts up to 8 RDMA writes without bytes,
+    /// one every 100 ms. They make the peer's kernel process the first message, and end when a message of the peer
+    /// arrives. With an interval there are none, so the first message may wait for the first check.
     #[must_use]
     pub fn keep_alive_interval(mut self, interval: Option<Duration>) -> Self {
         self.keep_alive_interval = interval;
@@ -298,9 +298,9 @@ impl ConnectionConfig {
     /// Connections of one protection domain can share memory ([`RegisteredMemory`]). `None` creates a separate
     /// protection domain.
     ///
-    /// A connection over a device other than that of the protection domain fails with [`ErrorKind::InvalidInput`]. A peer
-    /// that knows or guesses a key can access memory that was exported to the peer of any connection of the protection
-    /// domain.
+    /// A connection over a device other than that of the protection domain fails with [`ErrorKind::InvalidInput`]. A
+    /// peer that knows or guesses a key can access memory that was exported to the peer of any connection of the
+    /// protection domain.
     ///
     /// # Examples
     ///

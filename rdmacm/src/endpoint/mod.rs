@@ -79,8 +79,8 @@
 //! [`receive_buffer_size`](ConnectionConfig::receive_buffer_size)) need less, down to one page for two of each with 512
 //! bytes.
 //!
-//! A program with thousands of connections, most of which are idle, uses a [poll group](poll_group), whose members share
-//! queues and buffers.
+//! A program with thousands of connections, most of which are idle, uses a [poll group](poll_group), whose members
+//! share queues and buffers.
 //!
 //! Each connection has three descriptors: two channels, and the epoll instance on which threads, event loops and tasks
 //! wait. A connection that is [kept alive](ConnectionConfig::keep_alive_interval), or that has just connected over
@@ -118,8 +118,8 @@
 //   because each would need a separate page otherwise;
 // - events that are read sixteen at a time (`CompletionChannel::drop_events`);
 // - the queues that members of a poll group share (`OwnedReceives`, `OwnedSends`);
-// - a second handle of memory that a thread registers for a task (`DmaMemory::clone_handle`), which would let two owners
-//   write to the memory at once if it were public;
+// - a second handle of memory that a thread registers for a task (`DmaMemory::clone_handle`), which would let two
+//   owners write to the memory at once if it were public;
 // - commands that a `BufferedQueuePair` leaves to its owner (`defer_commands`);
 // - Tokio's reactor, which identifies a descriptor by its number.
 mod connection_config;

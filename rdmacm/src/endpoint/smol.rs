@@ -1,7 +1,7 @@
 //! Async connections, listeners and sockets for programs on smol (feature `smol`).
 //!
-//! The types are those of [`endpoint::task`](super::task). Outside of a Tokio runtime they use smol's reactor by default,
-//! under any executor. [`SmolRuntime`] passes it explicitly.
+//! The types are those of [`endpoint::task`](super::task). Outside of a Tokio runtime they use smol's reactor by
+//! default, under any executor. [`SmolRuntime`] passes it explicitly.
 //!
 //! # Examples
 //!

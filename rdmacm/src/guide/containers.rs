@@ -32,9 +32,9 @@
 //! kernel fails with [`NotOwner`](crate::ErrorKind::NotOwner), and drops do nothing. The child can open new objects
 //! like any other program. A server cannot pass a connection to a child process; use threads or tasks instead.
 //!
-//! Since Linux 5.12, a fork does not affect the parent. Before that, the device and the parent may use different copies of
-//! registered memory after a fork: see [`MemoryRegion`](crate::verbs::MemoryRegion#forking). This includes the buffers of
-//! [`endpoint`](crate::endpoint). The memory of queues is not affected on any kernel.
+//! Since Linux 5.12, a fork does not affect the parent. Before that, the device and the parent may use different copies
+//! of registered memory after a fork: see [`MemoryRegion`](crate::verbs::MemoryRegion#forking). This includes the
+//! buffers of [`endpoint`](crate::endpoint). The memory of queues is not affected on any kernel.
 //!
 //! # See also
 //!

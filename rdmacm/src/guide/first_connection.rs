@@ -26,16 +26,16 @@
 //! 6. [`close`](crate::endpoint::Connection::close) waits until all posted messages are sent, disconnects, and waits
 //!    for the answer of the peer. Dropping a connection ends it at once instead.
 //!
-//! A connector without [`total_timeout`](crate::endpoint::Connector::total_timeout) waits at most 2 s for the address, 2 s
-//! for the route and 30 s for the answer.
+//! A connector without [`total_timeout`](crate::endpoint::Connector::total_timeout) waits at most 2 s for the address,
+//! 2 s for the route and 30 s for the answer.
 //!
 //! # Pitfalls
 //!
 //! On iWARP the side that connects must send the first message, and the server must neither send nor close before it
 //! has received a message. Otherwise [`connect`](crate::endpoint::Connector::connect) may fail at the client with
-//! EINVAL. The programs in `rdmacm/examples` and the listings of this guide obey this rule, except that a stopping server
-//! may close a connection before the first message. Examples of single calls omit this order; a program must add it. On
-//! RoCE and InfiniBand either side may send first.
+//! EINVAL. The programs in `rdmacm/examples` and the listings of this guide obey this rule, except that a stopping
+//! server may close a connection before the first message. Examples of single calls omit this order; a program must add
+//! it. On RoCE and InfiniBand either side may send first.
 //!
 //! # See also
 //!

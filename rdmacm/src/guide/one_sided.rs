@@ -10,11 +10,11 @@
 #![doc = include_str!("snippets/one_sided.rs")]
 //! ```
 //!
-//! A call of `Connection` whose name begins with `start_` returns a [`RemoteOperation`](crate::endpoint::RemoteOperation), and
-//! [`wait`](crate::endpoint::RemoteOperation::wait) returns its result. To have several operations in flight, start them
-//! and wait for each later. Each operation keeps its send buffer, and the buffer of a read stays in use until the program
-//! drops it. A thread that starts more operations than there are
-//! [send buffers](crate::endpoint::ConnectionConfig::send_buffers), and waits for none, waits forever in
+//! A call of `Connection` whose name begins with `start_` returns a
+//! [`RemoteOperation`](crate::endpoint::RemoteOperation), and [`wait`](crate::endpoint::RemoteOperation::wait) returns
+//! its result. To have several operations in flight, start them and wait for each later. Each operation keeps its send
+//! buffer, and the buffer of a read stays in use until the program drops it. A thread that starts more operations than
+//! there are [send buffers](crate::endpoint::ConnectionConfig::send_buffers), and waits for none, waits forever in
 //! [`acquire_buffer`](crate::endpoint::Connection::acquire_buffer). Futures under `join!` whose results are kept wait
 //! likewise. Tasks await [`read`](crate::endpoint::task::Connection::read),
 //! [`write`](crate::endpoint::task::Connection::write),

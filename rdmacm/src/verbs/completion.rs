@@ -515,7 +515,7 @@ impl Poller<'_> {
         }
     }
 
-    /// Polls one completion on the fast path of [`poll`](Self::poll), if the queue may not be empty.
+    /// Polls one completion on the fast path of [`poll`](Self::poll), after the driver has not found the queue empty.
     #[inline(never)]
     fn take_ready(&mut self, into: &mut [Completion]) -> Result<usize> {
         match self.inner.cq.try_take(&mut self.ring, into) {

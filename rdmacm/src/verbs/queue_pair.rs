@@ -447,8 +447,8 @@ impl QueuePair {
     ///
     /// Posted requests produce no more completions, and the device no longer accesses their memory.
     ///
-    /// If the queue pair is attached to a multicast group of a device that is being removed, the call also waits until the
-    /// kernel has destroyed the objects of the device, at most 10 seconds.
+    /// If the queue pair is attached to a multicast group of a device that is being removed, the call also waits until
+    /// the kernel has destroyed the objects of the device, at most 10 seconds.
     ///
     /// # Errors
     ///

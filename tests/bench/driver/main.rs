@@ -9,7 +9,7 @@
 //! - `posts`: the [cost of posting and polling](posts) for the program.
 //! - `endpoint`: the [cost of messages on the safe tier](endpoint).
 //! - `null`: the [cost of posting and polling without a device](null). It takes any device and address.
-//! - `alone`: the [size and memory of the static program](alone) in the directory. A missed goal is an error.
+//! - `alone`: the [size, system calls and memory of the static program](alone) in the directory. A missed goal is an error.
 //!
 //! Figures that vary are measured in rounds, in which our program and the C program run by turns.
 //!

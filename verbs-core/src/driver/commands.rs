@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! Some devices have their queues in memory of this process. The unsafe functions pass the contract for that memory on to the
-//! driver, which owns it.
+//! Some devices have their queues in memory of this process. The unsafe functions pass the contract for that memory on
+//! to the driver, which owns it.
 #![expect(unsafe_code, reason = "creates queues in memory of this process")]
 
 use std::mem;
@@ -136,8 +136,8 @@ where
 
 /// Destroys a completion queue whose creation cannot be finished, and returns the error.
 ///
-/// `memory` is the memory of this process that the queue was created in. If the kernel refuses to destroy the queue, the
-/// memory stays mapped.
+/// `memory` is the memory of this process that the queue was created in. If the kernel refuses to destroy the queue,
+/// the memory stays mapped.
 pub fn discard_cq(
     cx: CommandContext<'_>,
     cq_handle: u32,
@@ -150,8 +150,8 @@ pub fn discard_cq(
 
 /// Destroys a queue pair whose creation cannot be finished, and returns the error.
 ///
-/// `memory` is the memory of this process that the queue pair was created in. If the kernel refuses to destroy the queue
-/// pair, the memory stays mapped.
+/// `memory` is the memory of this process that the queue pair was created in. If the kernel refuses to destroy the
+/// queue pair, the memory stays mapped.
 pub fn discard_qp(
     cx: CommandContext<'_>,
     qp_handle: u32,
@@ -164,8 +164,8 @@ pub fn discard_qp(
 
 /// Destroys a shared receive queue whose creation cannot be finished, and returns the error.
 ///
-/// `memory` is the memory of this process that the queue was created in. If the kernel refuses to destroy the queue, the
-/// memory stays mapped.
+/// `memory` is the memory of this process that the queue was created in. If the kernel refuses to destroy the queue,
+/// the memory stays mapped.
 pub fn discard_srq(
     cx: CommandContext<'_>,
     srq_handle: u32,

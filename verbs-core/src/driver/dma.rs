@@ -9,9 +9,9 @@
 //!
 //! A driver loads the word that a device stores last with [`Acquire`](std::sync::atomic::Ordering::Acquire), and calls
 //! [`load_barrier`] before it loads other words. The acquiring load orders them for a thread that stands for the device, as in
-//! the models of loom. For a device, Linux orders them by `dmb oshld` (`dma_rmb`), which includes the outer shareable domain,
-//! and stores by `dmb oshst` (`dma_wmb`). Before and after stores to registers, this crate and
-//! rdma-core execute `dsb st`.
+//! the models of loom. For a device, Linux orders them by `dmb oshld` (`dma_rmb`), which includes the outer shareable
+//! domain, and stores by `dmb oshst` (`dma_wmb`). Before and after stores to registers, this crate and rdma-core
+//! execute `dsb st`.
 //!
 //! # Safety
 //!
@@ -57,8 +57,8 @@ pub fn store_barrier() {
     #[cfg(target_arch = "aarch64")]
     {
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: every aarch64 processor has the instruction, which is a barrier. The options do not exclude memory accesses,
-        // so the compiler moves no access across it.
+        // SAFETY: every aarch64 processor has the instruction, which is a barrier. The options do not exclude memory
+        // accesses, so the compiler moves no access across it.
         unsafe { asm!("dmb oshst", options(nostack, preserves_flags)) };
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -74,8 +74,8 @@ pub fn load_barrier() {
     #[cfg(target_arch = "aarch64")]
     {
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: every aarch64 processor has the instruction, which is a barrier. The options do not exclude memory accesses,
-        // so the compiler moves no access across it.
+        // SAFETY: every aarch64 processor has the instruction, which is a barrier. The options do not exclude memory
+        // accesses, so the compiler moves no access across it.
         unsafe { asm!("dmb oshld", options(nostack, preserves_flags)) };
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -84,8 +84,8 @@ pub fn load_barrier() {
 
 /// Makes earlier stores visible to devices before later stores to registers.
 ///
-/// The earlier stores may be to ordinary memory or to registers. Those to registers do not stay in a write-combining buffer
-/// of the processor.
+/// The earlier stores may be to ordinary memory or to registers. Those to registers do not stay in a write-combining
+/// buffer of the processor.
 #[inline(always)]
 pub fn write_combining_barrier() {
     record(Event::WriteCombiningBarrier);
@@ -97,8 +97,8 @@ fn order_register_stores() {
     #[cfg(target_arch = "x86_64")]
     {
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: every x86-64 processor has the instruction, which is a barrier. The options do not exclude memory accesses,
-        // so the compiler moves no access across it.
+        // SAFETY: every x86-64 processor has the instruction, which is a barrier. The options do not exclude memory
+        // accesses, so the compiler moves no access across it.
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
     }
     #[cfg(target_arch = "aarch64")]
@@ -109,8 +109,8 @@ fn order_register_stores() {
 
 /// Makes earlier stores visible to devices before later stores to registers.
 ///
-/// After the earlier stores, the calling thread must have locked a [`Mutex`](std::sync::Mutex). On x86-64, locking executes
-/// a locked instruction, which orders the stores.
+/// After the earlier stores, the calling thread must have locked a [`Mutex`](std::sync::Mutex). On x86-64, locking
+/// executes a locked instruction, which orders the stores.
 #[inline(always)]
 pub fn write_combining_barrier_in_lock() {
     record(Event::WriteCombiningBarrierInLock);
@@ -124,8 +124,8 @@ pub fn write_combining_barrier_in_lock() {
 #[inline(always)]
 fn dsb_st() {
     compiler_fence(Ordering::SeqCst);
-    // SAFETY: every aarch64 processor has the instruction, which is a barrier. The options do not exclude memory accesses,
-    // so the compiler moves no access across it.
+    // SAFETY: every aarch64 processor has the instruction, which is a barrier. The options do not exclude memory
+    // accesses, so the compiler moves no access across it.
     unsafe { asm!("dsb st", options(nostack, preserves_flags)) };
 }
 

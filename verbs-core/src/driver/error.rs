@@ -77,7 +77,8 @@ impl From<SizeError> for CreateError {
 
 /// The reason why a request was not stored, or its doorbell not rung.
 ///
-/// No request is posted, except after [`Command`](PostError::Command).
+/// No request is posted, except after [`Command`](PostError::Command) and, for the earlier requests of a list, after
+/// [`PartiallyPosted`](PostError::PartiallyPosted).
 ///
 /// An error is created on the data path, so it holds only values that take no function call to create.
 #[derive(Debug, Clone, Copy)]

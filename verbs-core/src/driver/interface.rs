@@ -291,9 +291,9 @@ pub trait CqOps: Debug + Send + 'static {
 
     /// Changes the size of the queue, and returns it. `IB_USER_VERBS_CMD_RESIZE_CQ`.
     ///
-    /// If the device writes into other memory of this process from now on, the driver stores that memory in `memory`, even
-    /// if the call fails. The owner of the queue keeps it, beside the memory from the creation of the queue, until the queue is
-    /// destroyed or has other memory again.
+    /// If the device writes into other memory of this process from now on, the driver stores that memory in `memory`,
+    /// even if the call fails. The owner of the queue keeps it, beside the memory from the creation of the queue, until
+    /// the queue is destroyed or has other memory again.
     ///
     /// After [`CreateError::Map`] the ring must not be used.
     fn resize(

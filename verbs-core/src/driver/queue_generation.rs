@@ -7,8 +7,8 @@ use crate::sync::{AtomicU32, pause};
 /// The generation of one queue of a queue pair. The next one begins with a step to RESET.
 ///
 /// The generation does not change while the queue rings its doorbell. So the device never takes entries of an earlier
-/// generation for those of the current one, even if one thread posts while another moves the queue pair to RESET and back
-/// to RTS.
+/// generation for those of the current one, even if one thread posts while another moves the queue pair to RESET and
+/// back to RTS.
 ///
 /// The word is the number of the generation, or that number plus one while the queue rings.
 #[derive(Debug, Default)]
@@ -29,8 +29,8 @@ impl QueueGeneration {
 
     /// Keeps `generation` from ending until the guard is dropped. Returns `None` if `generation` has ended.
     ///
-    /// A step to RESET waits until the guard is dropped. The thread that holds the guard may therefore take no lock except
-    /// that of the register.
+    /// A step to RESET waits until the guard is dropped. The thread that holds the guard may therefore take no lock
+    /// except that of the register.
     #[inline(always)]
     pub(crate) fn ring(&self, generation: u32) -> Option<DoorbellGuard<'_>> {
         let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);

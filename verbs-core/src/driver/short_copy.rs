@@ -18,7 +18,8 @@ pub(crate) unsafe fn copy(place: NonNull<u8>, bytes: &[u8]) {
     if unsafe { copy_if_short(place, bytes) } {
         return;
     }
-    // SAFETY: the memory has room for the bytes and does not overlap them, and an address is aligned for bytes anywhere.
+    // SAFETY: the memory has room for the bytes and does not overlap them, and an address is aligned for bytes
+    // anywhere.
     unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
 }
 
@@ -75,7 +76,8 @@ mod tests {
                 let place = unsafe { place.add(1) };
                 let bytes = &bytes[..length];
                 let is_copied = match only_if_short {
-                    // SAFETY: the array has room for 100 bytes behind its first, and is another one than that of the bytes.
+                    // SAFETY: the array has room for 100 bytes behind its first, and is another one than that of the
+                    // bytes.
                     true => unsafe { copy_if_short(place, bytes) },
                     false => {
                         // SAFETY: as above.

@@ -420,7 +420,8 @@ impl RecvOps for NullRecvRing {
 
 impl OrphanedRequests for Orphans {
     fn take(&self) -> Vec<u64> {
-        // A post takes the locks in this order. While both are held, no post reuses a place before its identifier is read.
+        // A post takes the locks in this order. While both are held, no post reuses a place before its identifier is
+        // read.
         let mut waiting = ignore_poison(self.0.receives.lock());
         let identifiers = ignore_poison(self.0.identifiers.receives.lock());
         waiting.drain(..).map(|place| identifiers[place]).collect()

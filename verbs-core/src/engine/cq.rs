@@ -204,8 +204,8 @@ impl Cq {
 
     /// Changes the capacity. `IB_USER_VERBS_CMD_RESIZE_CQ`.
     ///
-    /// The caller keeps the memory that the call stores in `memory`, even if the call fails, until the queue is destroyed or
-    /// a later call stores other memory.
+    /// The caller keeps the memory that the call stores in `memory`, even if the call fails, until the queue is
+    /// destroyed or a later call stores other memory.
     ///
     /// After [`CreateError::Map`] every poll fails.
     pub fn resize(

@@ -1,7 +1,7 @@
 //! The engine: kernel objects without owners, and without locks around their rings.
 //!
-//! Each object holds a kernel handle and its state. Its rings are separate values, which the caller passes as `&mut`. The
-//! layer above decides whether a lock guards a ring, or whether the ring has one owner.
+//! Each object holds a kernel handle and its state. Its rings are separate values, which the caller passes as `&mut`.
+//! The layer above decides whether a lock guards a ring, or whether the ring has one owner.
 
 mod cq;
 mod device_context;

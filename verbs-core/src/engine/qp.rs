@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! Posting a request gives its memory to the device. The unsafe functions pass that contract on from their caller to the
-//! driver: see [`SendOps::store`] and [`RecvOps::store`](crate::driver::RecvOps::store).
+//! Posting a request gives its memory to the device. The unsafe functions pass that contract on from their caller to
+//! the driver: see [`SendOps::store`] and [`RecvOps::store`](crate::driver::RecvOps::store).
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
@@ -313,7 +313,8 @@ impl Qp {
     ///
     /// # Safety
     ///
-    /// The caller keeps the contract of [`store_recv`](Self::store_recv). `ring` is the receive queue of this queue pair.
+    /// The caller keeps the contract of [`store_recv`](Self::store_recv). `ring` is the receive queue of this queue
+    /// pair.
     #[inline(always)]
     pub unsafe fn try_store_recv(
         &self,
@@ -330,7 +331,8 @@ impl Qp {
     ///
     /// # Safety
     ///
-    /// The caller keeps the contract of [`RecvOps::store`](crate::driver::RecvOps::store). `ring` is the receive queue of this queue pair.
+    /// The caller keeps the contract of [`RecvOps::store`](crate::driver::RecvOps::store). `ring` is the receive queue
+    /// of this queue pair.
     pub unsafe fn store_recv(
         &self,
         ring: &mut AnyRecvRing,
@@ -371,7 +373,8 @@ impl Qp {
 
     /// Changes the queue pair.
     ///
-    /// The device is asked for the options of [`request_ece`](Self::request_ece), until a change with them has succeeded.
+    /// The device is asked for the options of [`request_ece`](Self::request_ece), until a change with them has
+    /// succeeded.
     pub fn modify(
         &self,
         device: &DeviceContext,

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! Posting a request gives its memory to the device. The unsafe functions pass that contract on from their caller to the
-//! driver: see [`RecvOps::store`](crate::driver::RecvOps::store).
+//! Posting a request gives its memory to the device. The unsafe functions pass that contract on from their caller to
+//! the driver: see [`RecvOps::store`](crate::driver::RecvOps::store).
 #![expect(unsafe_code, reason = "posting gives memory to the device")]
 
 use std::sync::Arc;
@@ -90,7 +90,8 @@ impl Srq {
     ///
     /// # Safety
     ///
-    /// The caller keeps the contract of [`RecvOps::store`](crate::driver::RecvOps::store). `ring` is that of this queue.
+    /// The caller keeps the contract of [`RecvOps::store`](crate::driver::RecvOps::store). `ring` is that of this
+    /// queue.
     pub unsafe fn store(&self, ring: &mut AnyRecvRing, request: &ReceiveRequest<'_>) -> Posted {
         // SAFETY: the contract of this function is that of the callee.
         unsafe { ring.store(request) }

@@ -4,8 +4,8 @@
 //!
 //! A [`Mapping`] owns its addresses from `mmap` to `munmap`, some together with a neighbor: both are
 //! unmapped when neither is left. It hands out a raw pointer and never a reference: a device or the kernel
-//! may write to the memory at any time. A forked child does not have the memory [of a queue](Mapping::queue), and does not
-//! unmap its addresses, where it may have mapped other memory.
+//! may write to the memory at any time. A forked child does not have the memory [of a queue](Mapping::queue), and does
+//! not unmap its addresses, where it may have mapped other memory.
 #![expect(unsafe_code, reason = "maps and unmaps memory")]
 
 use std::mem;
@@ -109,8 +109,8 @@ impl Mapping {
 
     /// Maps zeroed memory for a queue that a device reads and writes, which a forked child does not have.
     ///
-    /// Before Linux 5.12, a fork makes parent and child share the pages. The parent's next store then goes to a copy of the
-    /// page, and the device continues with the page that the parent no longer has.
+    /// Before Linux 5.12, a fork makes parent and child share the pages. The parent's next store then goes to a copy of
+    /// the page, and the device continues with the page that the parent no longer has.
     pub fn queue(length: usize) -> Result<Self, Errno> {
         let mut mapping = Self::private(length)?;
         // SAFETY: the range is the new mapping. The advice does not change the memory of this process.

@@ -231,9 +231,9 @@ impl UverbsFile {
     ///
     /// # Safety
     ///
-    /// From the call until the queue is destroyed, the memory that the driver's part names is valid for reads and writes,
-    /// and is accessed by this process only in ways that cope with a device that writes to it. For a ring, this is
-    /// required only until another request has given the queue another ring.
+    /// From the call until the queue is destroyed, the memory that the driver's part names is valid for reads and
+    /// writes, and is accessed by this process only in ways that cope with a device that writes to it. For a ring, this
+    /// is required only until another request has given the queue another ring.
     pub unsafe fn create_in_memory<C, I, O>(
         &self,
         request: C,
@@ -443,7 +443,8 @@ impl UverbsFile {
         call.input(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0_u32.as_bytes());
         let place = address(&raw mut entry);
         call.output(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, place, size_of_val(&entry));
-        // SAFETY: the output is the entry, which outlives the call and is valid as any bytes. The inputs are passed by value.
+        // SAFETY: the output is the entry, which outlives the call and is valid as any bytes. The inputs are passed by
+        // value.
         unsafe { self.call(&mut call) }?;
         Ok(entry)
     }
@@ -452,8 +453,8 @@ impl UverbsFile {
     ///
     /// Returns the handle.
     ///
-    /// The kernel stores its answers in `outputs`, which are numbers of attributes and the bytes of their values. It destroys the
-    /// object with the context.
+    /// The kernel stores its answers in `outputs`, which are numbers of attributes and the bytes of their values. It
+    /// destroys the object with the context.
     pub(crate) fn create_driver_object(
         &self,
         object: DriverObject,
@@ -467,8 +468,8 @@ impl UverbsFile {
         for (attribute, bytes) in outputs {
             call.output(attribute, address(bytes.as_mut_ptr()), bytes.len());
         }
-        // SAFETY: the outputs are slices that outlive the call and are valid as any bytes. The input is passed by value, and
-        // is no address, as the methods of driver objects take none.
+        // SAFETY: the outputs are slices that outlive the call and are valid as any bytes. The input is passed by
+        // value, and is no address, as the methods of driver objects take none.
         unsafe { self.call(&mut call) }?;
         Ok(call.attributes[handle].data.into())
     }

@@ -143,9 +143,9 @@ impl Connector {
     ///
     /// # Driver notes
     ///
-    /// On iWARP the kernel connects TCP first. If the peer's machine does not answer, this takes minutes, and no timeout of
-    /// this type ends it. After the request was sent, an attempt cannot be canceled until the driver gives up too (siw
-    /// after about 10 s). [`connect`](Self::connect) then returns that much later.
+    /// On iWARP the kernel connects TCP first. If the peer's machine does not answer, this takes minutes, and no
+    /// timeout of this type ends it. After the request was sent, an attempt cannot be canceled until the driver gives
+    /// up too (siw after about 10 s). [`connect`](Self::connect) then returns that much later.
     #[must_use]
     pub fn total_timeout(mut self, timeout: Duration) -> Self {
         self.total_timeout = Some(timeout);

@@ -17,8 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A connection request, which a program accepts or rejects.
 ///
-/// Created by [`Listener::accept`](crate::endpoint::Listener::accept). Dropping it rejects the request. A request may be sent to
-/// another thread, which accepts it while the listener's thread waits for the next one. Tasks use
+/// Created by [`Listener::accept`](crate::endpoint::Listener::accept). Dropping it rejects the request. A request may
+/// be sent to another thread, which accepts it while the listener's thread waits for the next one. Tasks use
 /// [`task::Incoming`](crate::endpoint::task::Incoming).
 ///
 /// # Examples

@@ -61,8 +61,8 @@ const WAIT_FOR: &str = "wait for";
 ///
 /// # Waiting
 ///
-/// The descriptor ([`AsFd`]) is readable when [`try_accept`](Self::try_accept) may find a request. A signal does not end
-/// a call that waits: see [stopping a service](crate::guide::services).
+/// The descriptor ([`AsFd`]) is readable when [`try_accept`](Self::try_accept) may find a request. A signal does not
+/// end a call that waits: see [stopping a service](crate::guide::services).
 ///
 /// # Closing
 ///
@@ -85,18 +85,18 @@ pub struct Listener {
 impl Listener {
     /// Listens on a local address.
     ///
-    /// The unspecified address means all addresses, and so does a loopback address, which no RDMA device owns: a listener
-    /// on 127.0.0.1 is reachable from other machines. With port 0 the kernel chooses a port; on iWARP up to 17 ports are
-    /// tried, because TCP may use the first ones. If `address` names several addresses, the first that can be listened
-    /// on is used. The backlog is the largest that the kernel allows.
+    /// The unspecified address means all addresses, and so does a loopback address, which no RDMA device owns: a
+    /// listener on 127.0.0.1 is reachable from other machines. With port 0 the kernel chooses a port; on iWARP up to 17
+    /// ports are tried, because TCP may use the first ones. If `address` names several addresses, the first that can be
+    /// listened on is used. The backlog is the largest that the kernel allows.
     ///
     /// Calls [`CmId::bind`] and [`CmId::listen`].
     ///
     /// # Errors
     ///
     /// The errors of the lookup of a name, of [`CmId::bind`] and of [`CmId::listen`], for the last address:
-    /// - ENOENT or EACCES if the connection manager cannot be opened, and EMFILE if the process has too many descriptors,
-    ///   each with a hint.
+    /// - ENOENT or EACCES if the connection manager cannot be opened, and EMFILE if the process has too many
+    ///   descriptors, each with a hint.
     /// - ENODEV if no device has the address.
     /// - EADDRNOTAVAIL if this machine does not have the address.
     /// - EADDRINUSE if the port is in use.

@@ -1,4 +1,4 @@
-//! [`Connector::connect`] and [`Connector::start_connect`]: the beginning of connection attempts.
+//! The beginning of connections: connectors, listeners, requests and attempts.
 
 pub(super) mod attempt;
 pub(super) mod connect_attempt;
@@ -35,7 +35,8 @@ impl Connector {
     ///
     /// A server that is not started yet refuses: see [errors](crate::guide::errors) for a loop.
     ///
-    /// The call blocks its thread. A task calls [`task::Connection::connect`](crate::endpoint::task::Connection::connect).
+    /// The call blocks its thread. A task calls
+    /// [`task::Connection::connect`](crate::endpoint::task::Connection::connect).
     ///
     /// # Errors
     ///
@@ -46,6 +47,7 @@ impl Connector {
     /// - ENODEV if no device leads to the address.
     /// - [`ErrorKind::InvalidInput`] if the private data are too long, or if the [`ConnectionConfig`] has no buffer.
     /// - EINVAL or ENOMEM if the [`ConnectionConfig`] exceeds the limits of the device.
+    /// - EMFILE if the process has too many descriptors.
     /// - EINVAL if this side cannot use the peer's answer: see the driver notes for siw.
     /// - On iWARP the errors of TCP, such as ECONNREFUSED if no program listens, and EADDRINUSE if TCP uses the port of
     ///   the [local address](Self::local_addr).
@@ -54,8 +56,8 @@ impl Connector {
     ///
     /// On iWARP this side must send the first message: the program that accepts must not send before it has received
     /// one. The library does not delay messages of the accepting side. A message that directly follows the peer's
-    /// answer may arrive before siw has processed the answer. siw then takes the message for an invalid answer, ends the
-    /// attempt, and this call fails with EINVAL. It also fails with EINVAL if the peer ends the connection directly
+    /// answer may arrive before siw has processed the answer. siw then takes the message for an invalid answer, ends
+    /// the attempt, and this call fails with EINVAL. It also fails with EINVAL if the peer ends the connection directly
     /// after its answer. (Linux 6.1 and 6.12 at least.)
     ///
     /// siw may leave the first message unread at a peer that is still accepting, until more data arrive: see

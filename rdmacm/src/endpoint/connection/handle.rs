@@ -106,7 +106,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// [`close`](Self::close) waits until all posted requests are sent, and then disconnects. [`abort`](Self::abort)
 /// disconnects at once, and so does dropping the last handle. If the peer has closed the connection,
 /// [`recv`](Self::recv) returns `None` after the last message. A program that must know that the peer has handled its
-/// last message waits for a response before it closes the connection: see [services](crate::guide::services#reconnecting).
+/// last message waits for a response before it closes the connection: see
+/// [services](crate::guide::services#reconnecting).
 ///
 /// After the end, [`recv`](Self::recv) returns the messages that had arrived, unless [`close`](Self::close) or
 /// [`abort`](Self::abort) has discarded them. Then it returns `None` if the peer has ended the connection, and the

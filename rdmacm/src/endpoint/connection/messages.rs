@@ -22,8 +22,8 @@ impl Connection {
     /// This is less work than [`acquire_buffer`](Self::acquire_buffer) followed by [`post_send`](Self::post_send).
     /// Write a long message into a buffer directly, which saves the copy.
     ///
-    /// The message must also fit into a [receive buffer](ConnectionConfig::receive_buffer_size) of the peer. If it cannot
-    /// be sent, the connection ends, and later calls return the reason.
+    /// The message must also fit into a [receive buffer](ConnectionConfig::receive_buffer_size) of the peer. If it
+    /// cannot be sent, the connection ends, and later calls return the reason.
     ///
     /// # Errors
     ///
@@ -76,8 +76,8 @@ impl Connection {
     /// The peer ends it if it closes or drops the connection, or if its process dies.
     ///
     /// A message is delivered in the buffer to which the device has written it. Dropping it posts the buffer again. A
-    /// program that holds as many messages as there are [receive buffers](ConnectionConfig::receive_buffers) receives no
-    /// more.
+    /// program that holds as many messages as there are [receive buffers](ConnectionConfig::receive_buffers) receives
+    /// no more.
     ///
     /// # Errors
     ///
@@ -107,8 +107,8 @@ impl Connection {
     ///
     /// # Driver notes
     ///
-    /// On siw, this call also returns `None` if the peer's device has refused a request of this side. The message was too
-    /// long or found no buffer, or the memory is not exported. The kernel of this side does not report the reason.
+    /// On siw, this call also returns `None` if the peer's device has refused a request of this side. The message was
+    /// too long or found no buffer, or the memory is not exported. The kernel of this side does not report the reason.
     #[doc(alias = "rdma_post_recv")]
     #[doc(alias = "rdma_get_recv_comp")]
     pub fn recv(&self) -> Result<Option<Message>> {
@@ -327,8 +327,8 @@ impl Connection {
 
     /// Waits until every posted request is completed: messages, writes, reads and atomic operations.
     ///
-    /// A message is completed when it is sent. On InfiniBand and RoCE the peer's device has received it. On iWARP, TCP on
-    /// this side has accepted it. Only a response shows that the peer's program has handled it.
+    /// A message is completed when it is sent. On InfiniBand and RoCE the peer's device has received it. On iWARP, TCP
+    /// on this side has accepted it. Only a response shows that the peer's program has handled it.
     ///
     /// # Errors
     ///

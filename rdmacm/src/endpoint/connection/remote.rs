@@ -84,8 +84,8 @@ impl Connection {
     /// # Errors
     ///
     /// In addition to the errors of [`post_send`](Self::post_send):
-    /// - [`ErrorKind::InvalidInput`] if `part` is empty or exceeds the memory, or if the memory is registered in another
-    ///   protection domain.
+    /// - [`ErrorKind::InvalidInput`] if `part` is empty or exceeds the memory, or if the memory is registered in
+    ///   another protection domain.
     /// - EOPNOTSUPP if the device has no windows (siw).
     ///
     /// # Driver notes
@@ -125,7 +125,8 @@ impl Connection {
     /// # Errors
     ///
     /// In addition to the errors of [`post_send`](Self::post_send):
-    /// - [`ErrorKind::InvalidInput`] if the bytes do not lie within `to`, with EACCES if `to` has no [`RemoteAccess::WRITE`].
+    /// - [`ErrorKind::InvalidInput`] if the bytes do not lie within `to`, with EACCES if `to` has no
+    ///   [`RemoteAccess::WRITE`].
     ///
     /// # Examples
     ///
@@ -162,7 +163,8 @@ impl Connection {
 
     /// Posts a write of the bytes in `buffer` to the peer's memory without waiting until it completes.
     ///
-    /// The bytes are written `offset` bytes after the beginning of `to`, before any message that is posted later arrives.
+    /// The bytes are written `offset` bytes after the beginning of `to`, before any message that is posted later
+    /// arrives.
     ///
     /// # Errors
     ///
@@ -220,8 +222,8 @@ impl Connection {
     /// which begins `offset` bytes after the beginning of `at`.
     ///
     /// The number is in the byte order of the peer's machine, at an address that is a multiple of 8. The device
-    /// writes the answer to `buffer`. The buffer returns to the connection when the operation returns its result, or when
-    /// the operation is dropped and completed.
+    /// writes the answer to `buffer`. The buffer returns to the connection when the operation returns its result, or
+    /// when the operation is dropped and completed.
     ///
     /// # Errors
     ///

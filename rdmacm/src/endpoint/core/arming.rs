@@ -16,7 +16,7 @@ use super::queue_io::Queue;
 /// The number of stale events that are read at once.
 pub(in crate::endpoint) const STALE_EVENTS: usize = 16;
 
-/// The state of a completion queue, which determines if its next completion raises an event.
+/// The state of a completion queue, which determines whether its next completion raises an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ArmState {
     /// The next completion raises no event.
@@ -71,7 +71,7 @@ impl Arming {
         Self { receives, sends, stale: StaleEvents::default(), reads_events_first: false }
     }
 
-    /// Sets if callers read stale events before they arm a queue again.
+    /// Makes callers read stale events before they arm a queue again, if `reads_events_first` is set.
     ///
     /// This is necessary for a device that raises one event per event that was read.
     ///

@@ -184,8 +184,8 @@ impl<B: Slot, S> Core<B, S> {
 
     /// Handles a completion of a keep-alive write, or one that is in the wrong queue.
     ///
-    /// Only a faulty kernel or device puts a completion there. The buffer shows which request has completed, so no buffer is
-    /// used in the other direction, and no count falls below zero.
+    /// Only a faulty kernel or device puts a completion there. The buffer shows which request has completed, so no
+    /// buffer is used in the other direction, and no count falls below zero.
     #[cold]
     fn on_misplaced(&mut self, buffer: B, sender: Option<S>, completion: &Completion) {
         if buffer.index() < self.sends.len() {

@@ -1,7 +1,7 @@
 //! Setting up a failed queue pair of a datagram socket again.
 //!
-//! Each step is a command that one caller issues while the endpoint is unlocked. Meanwhile no caller posts: the queue pair
-//! counts as failed until the last step is done.
+//! Each step is a command that one caller issues while the endpoint is unlocked. Meanwhile no caller posts: the queue
+//! pair counts as failed until the last step is done.
 
 use super::Core;
 use super::protocol::{Datagrams, Protocol, Recovery};

@@ -364,8 +364,8 @@ fn interest_in_one_queue_leaves_other() {
 
 #[test]
 fn empty_event_forces_rearm() {
-    // The kernel puts a completion into the queue. It is polled, and the queue is armed again. Then the kernel checks the
-    // queue and raises the event of the first completion: nothing will report the second one.
+    // The kernel puts a completion into the queue. It is polled, and the queue is armed again. Then the kernel checks
+    // the queue and raises the event of the first completion: nothing will report the second one.
     let mut endpoint = Endpoint::roce();
     endpoint.queues.receive(SUCCESS, 1, None);
     endpoint.poll();

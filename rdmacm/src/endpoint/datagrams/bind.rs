@@ -25,9 +25,9 @@ const BIND: &str = "bind a datagram socket to";
 impl DatagramSocket {
     /// Binds a socket to a local address, which selects the device and the port of the queue pair.
     ///
-    /// Unlike a `UdpSocket`, it cannot be bound to the unspecified address, because its queue pair is on one device. With
-    /// port 0 the kernel chooses a port, which [`local_addr`](Self::local_addr) returns. If `address` names several
-    /// addresses, the first that the socket can be bound to is used.
+    /// Unlike a `UdpSocket`, it cannot be bound to the unspecified address, because its queue pair is on one device.
+    /// With port 0 the kernel chooses a port, which [`local_addr`](Self::local_addr) returns. If `address` names
+    /// several addresses, the first that the socket can be bound to is used.
     ///
     /// Calls [`CmId::bind`] and [`CmId::listen`] in the port space UDP, and [`CmId::create_qp`]; the receives are
     /// posted. The queue pair belongs to a second id on the device, because an id that listens cannot join groups.
@@ -41,6 +41,7 @@ impl DatagramSocket {
     /// - EADDRNOTAVAIL if this machine does not have the address.
     /// - EADDRINUSE if the port is in use.
     /// - EINVAL or ENOMEM if `config` exceeds the limits of the device.
+    /// - EMFILE if the process has too many descriptors.
     ///
     /// # Examples
     ///

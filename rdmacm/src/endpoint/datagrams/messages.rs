@@ -201,9 +201,9 @@ impl DatagramSocket {
     /// Takes a send buffer, waiting until one is free.
     ///
     /// There are [`DatagramConfig::send_buffers`] of them, of [`mtu`](Self::mtu) bytes. A buffer is free again when its
-    /// datagram is sent, or when it is dropped. The result of a [`RemoteOperation`] that sends is its buffer, which stays
-    /// in use until it is dropped or posted. A buffer holds the bytes of its last use, or zeros. After a failed send this
-    /// waits until the queue pair is reset.
+    /// datagram is sent, or when it is dropped. The result of a [`RemoteOperation`] that sends is its buffer, which
+    /// stays in use until it is dropped or posted. A buffer holds the bytes of its last use, or zeros. After a failed
+    /// send this waits until the queue pair is reset.
     ///
     /// # Errors
     ///

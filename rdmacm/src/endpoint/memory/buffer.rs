@@ -22,8 +22,8 @@ const HELD: &str = "a buffer has its memory until it is dropped";
 /// A send buffer: [bytes](Deref) of registered memory.
 ///
 /// Created by [`Connection::acquire_buffer`] or [`DatagramSocket::acquire_buffer`]. It is as long as its capacity at
-/// first; [`set_len`](Self::set_len) or [`copy_from`](Self::copy_from) makes it shorter. It implements [`io::Write`]: call
-/// [`set_len(0)`](Self::set_len) before the first write.
+/// first; [`set_len`](Self::set_len) or [`copy_from`](Self::copy_from) makes it shorter. It implements [`io::Write`]:
+/// call [`set_len(0)`](Self::set_len) before the first write.
 ///
 /// Dropping it returns it to its connection. While it exists, the memory of the connection stays registered and its
 /// descriptors stay open, also after the end of the connection.

@@ -115,8 +115,8 @@ impl PollGroup {
         if !self.has_late_completions {
             return Ok(());
         }
-        // The messages that the program has dropped no longer count as held. The last poll may have promised that the next
-        // returned buffer makes the descriptor readable.
+        // The messages that the program has dropped no longer count as held. The last poll may have promised that the
+        // next returned buffer makes the descriptor readable.
         let taken = self.take_returned(true);
         self.returns.wake_if(!matches!(taken, Ok(false)));
         taken?;

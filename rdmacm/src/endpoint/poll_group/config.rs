@@ -63,8 +63,9 @@ impl PollGroupConfig {
 
     /// Sets the number of receive buffers, which all members share, at least 1 \[default: 1024\].
     ///
-    /// This many messages may arrive, or be held by the program, at once. A message that finds no buffer waits at the peer
-    /// on InfiniBand and RoCE; on iWARP it ends its connection. On iWARP the group has an eighth more, at least two.
+    /// This many messages may arrive, or be held by the program, at once. A message that finds no buffer waits at the
+    /// peer on InfiniBand and RoCE; on iWARP it ends its connection. On iWARP the group has an eighth more, at least
+    /// two.
     #[must_use]
     pub fn receive_buffers(mut self, count: u32) -> Self {
         self.receive_buffers = count;
@@ -152,9 +153,9 @@ impl PollGroupConfig {
     ///
     /// # Driver notes
     ///
-    /// On iWARP, a member of [`connect`](super::PollGroup::connect) without an interval posts up to 8 RDMA writes without
-    /// bytes, one every 100 ms. They make the peer's kernel process the first message, and end when a message of the peer
-    /// arrives. With an interval there are none, so the first message may wait for the first check.
+    /// On iWARP, a member of [`connect`](super::PollGroup::connect) without an interval posts up to 8 RDMA writes
+    /// without bytes, one every 100 ms. They make the peer's kernel process the first message, and end when a message
+    /// of the peer arrives. With an interval there are none, so the first message may wait for the first check.
     #[must_use]
     pub fn keep_alive_interval(mut self, interval: Option<Duration>) -> Self {
         self.keep_alive_interval = interval;
@@ -201,8 +202,8 @@ impl PollGroupConfig {
 
     /// Returns the maximum number of unpolled completions of sends for `members` members.
     ///
-    /// Each buffer may be in flight, and each member may have one request without a buffer in flight. In addition, a queue
-    /// pair that was destroyed leaves completions whose buffers are free.
+    /// Each buffer may be in flight, and each member may have one request without a buffer in flight. In addition, a
+    /// queue pair that was destroyed leaves completions whose buffers are free.
     pub(super) fn send_completions(&self, members: u32) -> u32 {
         self.send_buffers.saturating_add(members).saturating_add(self.send_queue_depth())
     }

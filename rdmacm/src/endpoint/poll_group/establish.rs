@@ -29,8 +29,8 @@ impl PollGroup {
     /// [`Event::Established`] follows, or [`Event::Ended`]. The end is [`MemberEnd::Failed`](super::MemberEnd::Failed) with
     /// [`ErrorKind::TimedOut`] if the peer does not continue within `timeout`.
     ///
-    /// Kernel commands: `RDMA_USER_CM_CMD_MIGRATE_ID`, `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_ACCEPT` and those
-    /// that move the queue pair to RTS.
+    /// Kernel commands: `RDMA_USER_CM_CMD_MIGRATE_ID`, `IB_USER_VERBS_CMD_CREATE_QP`, `RDMA_USER_CM_CMD_ACCEPT` and
+    /// those that move the queue pair to RTS.
     ///
     /// # Errors
     ///
@@ -80,7 +80,8 @@ impl PollGroup {
     /// the [`config`](Connector::config) of the connector. [`Event::Established`] follows, or [`Event::Ended`] with the
     /// reason.
     ///
-    /// If `server` names several addresses, only the first is tried. A name is looked up before this returns, which blocks.
+    /// If `server` names several addresses, only the first is tried. A name is looked up before this returns, which
+    /// blocks.
     ///
     /// Deadlines of the connector have a resolution of 100 ms, and apply while the program waits for the group.
     ///
@@ -92,7 +93,8 @@ impl PollGroup {
     /// After an error the group is unchanged.
     /// - [`ErrorKind::NameResolution`] if a name is not found.
     /// - [`ErrorKind::Os`] with ENODEV if no device leads to `server`.
-    /// - [`ErrorKind::InvalidInput`] if the completion queue has no room for one more member and the driver cannot resize it.
+    /// - [`ErrorKind::InvalidInput`] if the completion queue has no room for one more member and the driver cannot
+    ///   resize it.
     /// - [`ErrorKind::NotOwner`] after a fork.
     pub fn connect(&mut self, connector: &Connector, server: impl ToAddresses) -> Result<Member> {
         self.check_process(ADD)?;

@@ -27,8 +27,8 @@ pub enum Event {
     /// The calls are [`PollGroup::acquire_buffer`] and [`PollGroup::post_bytes`]. The event arrives once for any number
     /// of such calls.
     ///
-    /// If members wait for buffers of the group, as many of them get the event as there are free buffers. A program that
-    /// does not want to send any more acquires a buffer and drops it, so that the next member gets the event.
+    /// If members wait for buffers of the group, as many of them get the event as there are free buffers. A program
+    /// that does not want to send any more acquires a buffer and drops it, so that the next member gets the event.
     Writable(Member),
     /// The posted messages of the member have all been sent: see [`PollGroup::flush`].
     Sent(Member),

@@ -76,8 +76,8 @@ impl ForgedGroup {
 
     /// Adds a member, as [`PollGroup::add`] does for a connection request.
     ///
-    /// Only a kernel can deliver such a request. The queue pair gets the `number`. If `is_late`, the deadline of the attempt
-    /// has passed.
+    /// Only a kernel can deliver such a request. The queue pair gets the `number`. If `is_late`, the deadline of the
+    /// attempt has passed.
     pub(super) fn accept(
         &mut self,
         number: u32,

@@ -1,7 +1,7 @@
 //! Fuzz target of a poll group, with forged completions and with events in any order.
 //!
-//! A completion has any content, belongs to any request or to none, and arrives in either queue, even twice. Queue pairs
-//! get any numbers, even the number of another one. The kernel and the device refuse some commands and requests.
+//! A completion has any content, belongs to any request or to none, and arrives in either queue, even twice. Queue
+//! pairs get any numbers, even the number of another one. The kernel and the device refuse some commands and requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;

@@ -34,8 +34,8 @@
 //! # Ok::<(), rdmacm::Error>(())
 //! ```
 //!
-//! A task converts the group with [`task::PollGroup::from_blocking`](crate::endpoint::task::PollGroup::from_blocking), awaits
-//! [`wait`](crate::endpoint::task::PollGroup::wait), and makes all other calls on
+//! A task converts the group with [`task::PollGroup::from_blocking`](crate::endpoint::task::PollGroup::from_blocking),
+//! awaits [`wait`](crate::endpoint::task::PollGroup::wait), and makes all other calls on
 //! [`get_mut`](crate::endpoint::task::PollGroup::get_mut).
 //!
 //! In this program, an error of one member ends all members. The example `poll_group` accepts further clients in the
@@ -59,27 +59,27 @@
 //! of a member. Messages that have arrived and were not returned yet count too. If another message arrives then, the
 //! member ends
 //! ([`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun)). So one peer cannot take all buffers while the
-//! program is slow with its messages. Several peers together still can: choose `receive_buffers` for the messages of all
-//! members that may be in flight or held.
+//! program is slow with its messages. Several peers together still can: choose `receive_buffers` for the messages of
+//! all members that may be in flight or held.
 //!
 //! - On InfiniBand and RoCE a message that finds no buffer waits at its peer, which retries after 0.64 ms, as often as
 //!   [`rnr_retry_count`](PollGroupConfig::rnr_retry_count) permits.
-//! - On iWARP such a message ends its connection. So the group has a reserve of an eighth of `receive_buffers`, at least two
-//!   buffers. The protocol of the program must limit the number of messages that the peers send. If the receive queue
-//!   may have been empty before a member ends, the member ends with
+//! - On iWARP such a message ends its connection. So the group has a reserve of an eighth of `receive_buffers`, at
+//!   least two buffers. The protocol of the program must limit the number of messages that the peers send. If the
+//!   receive queue may have been empty before a member ends, the member ends with
 //!   [`ErrorKind::ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun), even if no message was lost.
 //!
-//! Sending is bounded twice: by [`send_buffers_per_member`](PollGroupConfig::send_buffers_per_member) for each member and by
-//! [`send_buffers`](PollGroupConfig::send_buffers) for all. A call that finds no room fails with
+//! Sending is bounded twice: by [`send_buffers_per_member`](PollGroupConfig::send_buffers_per_member) for each member
+//! and by [`send_buffers`](PollGroupConfig::send_buffers) for all. A call that finds no room fails with
 //! [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock), and [`Event::Writable`] follows. Members that wait for a
 //! buffer get this event in the order of their calls.
 //!
 //! # Admission
 //!
 //! The completion queue for receives has room for all receives. The completion queue for sends has room for
-//! `send_buffers` requests, one more for each of [`initial_members`](PollGroupConfig::initial_members), and those of one
-//! member that has ended. A further member makes it grow; if the driver cannot
-//! resize it (siw), [`PollGroup::add`] and [`PollGroup::connect`] fail, and nothing is left of the attempt.
+//! `send_buffers` requests, one more for each of [`initial_members`](PollGroupConfig::initial_members), and those of
+//! one member that has ended. A further member makes it grow; if the driver cannot resize it (siw), [`PollGroup::add`]
+//! and [`PollGroup::connect`] fail, and nothing is left of the attempt.
 //!
 //! # When a member ends
 //!

@@ -27,17 +27,18 @@ const CALLS_PER_EVENT_CHECK: u32 = 16;
 impl PollGroup {
     /// Waits at most `timeout` until a member has an event, and appends the events to `events`.
     ///
-    /// Returns their number, which is 0 if `timeout` elapses. `None` waits without a limit. A signal does not interrupt the
-    /// wait.
+    /// Returns their number, which is 0 if `timeout` elapses. `None` waits without a limit. A signal does not interrupt
+    /// the wait.
     ///
     /// With a timeout of zero the call does not wait and arms no queue. A thread that polls in a loop uses this.
     ///
     /// # Errors
     ///
-    /// No event is lost by an error: the call returns the events that it has found, and the next call returns the error.
+    /// No event is lost by an error: the call returns the events that it has found, and the next call returns the
+    /// error.
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed and all members have ended.
-    /// - [`ErrorKind::MalformedResponse`] if the device has stored a malformed completion. All members that have a queue
-    ///   pair end.
+    /// - [`ErrorKind::MalformedResponse`] if the device has stored a malformed completion. All members that have a
+    ///   queue pair end.
     /// - [`ErrorKind::NotOwner`] after a fork.
     /// - The errors of polling and arming the completion queues, and of reading the event channel.
     pub fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> Result<usize> {
@@ -71,13 +72,14 @@ impl PollGroup {
 
     /// Appends the events of the members to `events`, without waiting. Returns their number.
     ///
-    /// For event loops: after the call the descriptor ([`AsFd`](std::os::fd::AsFd)) becomes readable, level-triggered, when
-    /// there is an event. It may be readable without one. A task uses [`task::PollGroup`](crate::endpoint::task::PollGroup).
+    /// For event loops: after the call the descriptor ([`AsFd`](std::os::fd::AsFd)) becomes readable, level-triggered,
+    /// when there is an event. It may be readable without one. A task uses
+    /// [`task::PollGroup`](crate::endpoint::task::PollGroup).
     ///
     /// # Errors
     ///
-    /// The errors of [`wait`](Self::wait). The descriptor is then readable, so that an event loop calls again. In a forked
-    /// child it does not become readable.
+    /// The errors of [`wait`](Self::wait). The descriptor is then readable, so that an event loop calls again. In a
+    /// forked child it does not become readable.
     pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<usize> {
         self.check_process(WAIT_FOR)?;
         self.check_deferred()?;

@@ -97,8 +97,8 @@ impl PollGroup {
 
     /// Takes a place of the member and a buffer of the group.
     ///
-    /// After [`ErrorKind::WouldBlock`], the next buffer that the program returns makes the descriptor readable: an event
-    /// loop may wait for the descriptor before it polls again.
+    /// After [`ErrorKind::WouldBlock`], the next buffer that the program returns makes the descriptor readable: an
+    /// event loop may wait for the descriptor before it polls again.
     fn acquire(&mut self, member: Member) -> Result<MemberBuffer> {
         let acquired = self.try_acquire(member);
         if acquired.as_ref().is_err_and(|error| *error.kind() == ErrorKind::WouldBlock) {

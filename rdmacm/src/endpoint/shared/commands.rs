@@ -9,8 +9,8 @@
 //!   reason and not applied it yet.
 //! - **An abort.** It waits until the command has finished. The result then finds a state without kernel objects, and
 //!   has no visible effect.
-//! - **A flush of requests that were posted in ERR.** The thread that flushes polls afterwards and wakes the waiters. On
-//!   siw no event follows if the kernel refuses the private queue pair that would raise it.
+//! - **A flush of requests that were posted in ERR.** The thread that flushes polls afterwards and wakes the waiters.
+//!   On siw no event follows if the kernel refuses the private queue pair that would raise it.
 //! - **A resolution or a joining that is dropped.** The command shares its id, and the last of both destroys it.
 //! - **An error.** It is recorded before it is returned. The waiters are woken as by any other change; one of them
 //!   tries again and gets the error itself.
@@ -162,7 +162,8 @@ impl Shared {
     ///
     /// This is part of a command: the queue pair is shared meanwhile.
     ///
-    /// If the connection `has_disconnected`, a queue pair that does not end with it would have flushed its requests before.
+    /// If the connection `has_disconnected`, a queue pair that does not end with it would have flushed its requests
+    /// before.
     fn read_failure(&self, has_disconnected: bool) -> Option<AsyncEventType> {
         let guarded = self.lock_here();
         let qp = guarded.state.qp();

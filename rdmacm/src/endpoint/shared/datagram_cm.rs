@@ -55,7 +55,9 @@ pub(in crate::endpoint) enum CmCommand {
 }
 
 impl CmCommand {
-    /// Issues the command. If it fails, returns the resolution that has failed, and the error.
+    /// Issues the command. If that fails a resolution, returns its token and the error.
+    ///
+    /// A failed answer is ignored.
     pub(in crate::endpoint) fn issue(self) -> Option<(Token, Error)> {
         let (id, issued) = match self {
             Self::Answer { request, qp_num } => {

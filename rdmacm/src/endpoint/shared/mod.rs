@@ -17,9 +17,9 @@
 //!
 //! Posting and polling are the data path and stay under the lock. This holds even if they are commands: the doorbell of
 //! rxe, and the queues of drivers that keep them in the kernel. Two callers that posted unlocked would need a second
-//! lock to keep the order. If siw refuses a doorbell because another thread changes the queue pair, the caller waits for
-//! that change. `epoll_ctl` of the wakeup stays under the lock too. It waits for no device, and two changes
-//! by two threads must have the order of the states that cause them. Builds with debug assertions check the rule: see
+//! lock to keep the order. If siw refuses a doorbell because another thread changes the queue pair, the caller waits
+//! for that change. `epoll_ctl` of the wakeup stays under the lock too. It waits for no device, and two changes by two
+//! threads must have the order of the states that cause them. Builds with debug assertions check the rule: see
 //! [`lock`](crate::lock).
 
 pub(super) mod access;
@@ -173,9 +173,9 @@ impl<'a> AfterUnlock<'a> {
         let (mut flushes, mut disconnects) = (None, None);
         for action in actions {
             match action {
-                // A waker belongs to an executor, and a subscriber to the program. Their panics, which the panic hook has
-                // reported, must neither keep the other waiters asleep nor end the call of this thread, which may read
-                // the events for all of them.
+                // A waker belongs to an executor, and a subscriber to the program. Their panics, which the panic hook
+                // has reported, must neither keep the other waiters asleep nor end the call of this thread, which may
+                // read the events for all of them.
                 Deferred::Wake(wake) => drop(catch_unwind(AssertUnwindSafe(|| wake.wake()))),
                 Deferred::Report(reports) => {
                     drop(catch_unwind(AssertUnwindSafe(|| reports.make())));

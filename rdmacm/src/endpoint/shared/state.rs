@@ -337,8 +337,8 @@ impl State {
                 self.core.on_cm_answer();
                 return (Ok(()), command);
             }
-            // A peer that ends before it has learned that the connection is established rejects it. The queue pair is in
-            // ERR by then, so that all that is posted is flushed.
+            // A peer that ends before it has learned that the connection is established rejects it. The queue pair is
+            // in ERR by then, so that all that is posted is flushed.
             (EventType::Disconnected | EventType::Rejected, ..) => {
                 let polled = self.core.on_disconnected(self.objects.as_mut(), failure);
                 self.note_released();

@@ -113,8 +113,8 @@ impl Connection {
     /// Waits until all posted requests are sent, disconnects, and waits for the peer's answer.
     ///
     /// All of these waits end after `timeout`. When the call returns, also with an error, the connection has ended.
-    /// Messages that this side has not received are discarded. The kernel objects are destroyed, except for the memory of
-    /// buffers and messages that the program holds.
+    /// Messages that this side has not received are discarded. The kernel objects are destroyed, except for the memory
+    /// of buffers and messages that the program holds.
     ///
     /// The peer answers in its next call that waits, or when it closes or drops the connection. If it does neither, the
     /// call times out on InfiniBand and RoCE, although all messages were sent. On iWARP the peer does not answer,
@@ -290,8 +290,8 @@ impl Connection {
     /// The errors of [`Runtime::register`]. Tokio and smol return:
     /// - EEXIST if the runtime watches another clone of `connection` already.
     /// - ENOMEM, ENOSPC or EINVAL if the runtime cannot watch as many descriptors.
-    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time. In this case Tokio prints the message of
-    ///   a panic first; with `panic = "abort"` the program ends.
+    /// - [`ErrorKind::Unsupported`] if the Tokio runtime has no I/O or no time. In this case Tokio prints the message
+    ///   of a panic first; with `panic = "abort"` the program ends.
     pub fn from_blocking_with(
         connection: endpoint::Connection,
         runtime: Arc<dyn Runtime>,

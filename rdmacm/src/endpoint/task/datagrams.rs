@@ -30,13 +30,13 @@ use crate::error::Result;
 /// A socket for datagrams, which are messages without a connection, for tasks.
 ///
 /// Datagrams may be lost or reordered, and can be [multicast](Self::join_multicast). As with a `UdpSocket`, one socket
-/// communicates with many others. Its datagrams go to a [`DatagramPeer`], which is [resolved](Self::resolve_peer) once or
-/// [received](Self::recv_from), instead of an address.
+/// communicates with many others. Its datagrams go to a [`DatagramPeer`], which is [resolved](Self::resolve_peer) once
+/// or [received](Self::recv_from), instead of an address.
 ///
-/// Created by [`bind`](Self::bind). All methods take `&self` and may be called by any task at any time, so an [`Arc`] shares
-/// the socket. If several tasks receive, each datagram is delivered to one of them. Apart from waiting, it behaves as an
-/// [`endpoint::DatagramSocket`], which is documented in more detail: [peers](endpoint::DatagramSocket#peers) and
-/// [loss](endpoint::DatagramSocket#loss).
+/// Created by [`bind`](Self::bind). All methods take `&self` and may be called by any task at any time, so an [`Arc`]
+/// shares the socket. If several tasks receive, each datagram is delivered to one of them. Apart from waiting, it
+/// behaves as an [`endpoint::DatagramSocket`], which is documented in more detail:
+/// [peers](endpoint::DatagramSocket#peers) and [loss](endpoint::DatagramSocket#loss).
 ///
 /// # Examples
 ///
@@ -77,13 +77,14 @@ use crate::error::Result;
 ///
 /// # Waiting
 ///
-/// Dropping the future of a call ends its wait; the section "Cancel safety" of each call describes the effect. Peers that
-/// resolve the socket are answered while a task waits in one of its calls, for example in [`recv_from`](Self::recv_from).
+/// Dropping the future of a call ends its wait; the section "Cancel safety" of each call describes the effect. Peers
+/// that resolve the socket are answered while a task waits in one of its calls, for example in
+/// [`recv_from`](Self::recv_from).
 ///
 /// # Closing
 ///
-/// Dropping the socket is [`abort`](Self::abort) without waiting for it. Posted datagrams that are not sent yet are lost,
-/// unless the program awaits [`flush`](Self::flush) before.
+/// Dropping the socket is [`abort`](Self::abort) without waiting for it. Posted datagrams that are not sent yet are
+/// lost, unless the program awaits [`flush`](Self::flush) before.
 #[derive(Debug)]
 pub struct DatagramSocket {
     // Declared first: the runtime forgets the descriptor before it is closed.
@@ -296,7 +297,6 @@ impl DatagramSocket {
     /// use rdmacm::endpoint::DatagramPeer;
     /// use rdmacm::endpoint::task::DatagramSocket;
     ///
-    ///
     /// /// Answers with the number of the request.
     /// async fn answer(socket: &DatagramSocket, peer: &DatagramPeer, number: u32) -> rdmacm::Result<()> {
     ///     let mut buffer = socket.acquire_buffer().await?;
@@ -330,7 +330,6 @@ impl DatagramSocket {
     /// ```no_run
     /// use rdmacm::endpoint::DatagramPeer;
     /// use rdmacm::endpoint::task::DatagramSocket;
-    ///
     ///
     /// /// Sends two datagrams from one buffer, the second one when the device has sent the first one.
     /// async fn send_two(socket: &DatagramSocket, peer: &DatagramPeer) -> rdmacm::Result<()> {
@@ -379,7 +378,6 @@ impl DatagramSocket {
     /// ```no_run
     /// use rdmacm::endpoint::DatagramPeer;
     /// use rdmacm::endpoint::task::DatagramSocket;
-    ///
     ///
     /// # async fn f(socket: &DatagramSocket, peer: &DatagramPeer) -> rdmacm::Result<()> {
     /// socket.post_bytes_to(b"the last one", peer).await?;

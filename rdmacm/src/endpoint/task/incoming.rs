@@ -70,6 +70,7 @@ impl Incoming {
     /// - EINVAL, on siw ECONNRESET, if the peer has ended its attempt.
     /// - [`ErrorKind::InvalidInput`] if `private_data` are too long, or if `config` has no buffer.
     /// - EINVAL or ENOMEM if `config` exceeds the limits of the device.
+    /// - EMFILE if the process has too many descriptors.
     /// - The errors of [`Connection::from_blocking_with`].
     /// - ECANCELED if the runtime ends.
     ///

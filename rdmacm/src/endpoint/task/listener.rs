@@ -28,8 +28,8 @@ use crate::lock::ignore_poison;
 /// [`accept`](Self::accept) returns an [`Incoming`] request, which is not answered yet. The program looks at its peer and
 /// private data, and then accepts or rejects it. Accepting waits for the peer, so a server does it in another task.
 ///
-/// All methods take `&self` and may be called by any task at any time. Several tasks may wait at once, and each request is
-/// delivered to one of them. Apart from waiting, it behaves as an [`endpoint::Listener`].
+/// All methods take `&self` and may be called by any task at any time. Several tasks may wait at once, and each request
+/// is delivered to one of them. Apart from waiting, it behaves as an [`endpoint::Listener`].
 ///
 /// # Examples
 ///

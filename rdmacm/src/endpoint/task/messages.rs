@@ -234,8 +234,8 @@ impl Connection {
 
     /// Waits until all posted requests are completed: messages, writes, reads and atomic operations.
     ///
-    /// A message is completed when it is sent. On InfiniBand and RoCE the peer's device has received it. On iWARP, TCP on
-    /// this side has accepted it. Only a response shows that the peer's program has handled it.
+    /// A message is completed when it is sent. On InfiniBand and RoCE the peer's device has received it. On iWARP, TCP
+    /// on this side has accepted it. Only a response shows that the peer's program has handled it.
     ///
     /// # Errors
     ///

@@ -1,19 +1,20 @@
 //! Async versions of the [`endpoint`](super) types, for tasks of any executor.
 //!
 //! [`Listener`], [`Connection`] and [`DatagramSocket`] are like the types of the [module above](super), but calls that
-//! wait are `async` and block no thread. Calls that do not wait for the peer, such as [`Connection::post_send`], are plain
-//! functions. A task connects with [`Connection::connect`], because [`Connector::connect`] blocks its thread. Memory
-//! windows and shared registrations have no async calls: a thread that may block makes them on a clone
-//! ([`into_blocking`](Connection::into_blocking)). A listener returns an [`Incoming`] request, which is accepted or rejected.
-//! [`Connector`], [`Buffer`], [`Message`], [`DatagramPeer`] and the configurations are the types of the module above.
+//! wait are `async` and block no thread. Calls that do not wait for the peer, such as [`Connection::post_send`], are
+//! plain functions. A task connects with [`Connection::connect`], because [`Connector::connect`] blocks its thread.
+//! Memory windows and shared registrations have no async calls: a thread that may block makes them on a clone
+//! ([`into_blocking`](Connection::into_blocking)). A listener returns an [`Incoming`] request, which is accepted or
+//! rejected. [`Connector`], [`Buffer`], [`Message`], [`DatagramPeer`] and the configurations are the types of the
+//! module above.
 //!
 //! The examples of [`Connection`](Connection#examples) and [`Listener`](Listener#examples) are a client and a server on
 //! Tokio.
 //!
 //! # Runtimes
 //!
-//! Objects are created on a [`Runtime`], which watches their descriptors, has timers, and runs work that blocks on other
-//! threads:
+//! Objects are created on a [`Runtime`], which watches their descriptors, has timers, and runs work that blocks on
+//! other threads:
 //!
 //! - On Tokio in the context of a Tokio runtime, with the feature `tokio`. The runtime needs I/O and time
 //!   (`Builder::enable_all`). The module `endpoint::tokio` has an example.
@@ -45,8 +46,8 @@
 //! - [binding a socket](DatagramSocket::bind), creating the address handle of a peer and [leaving a
 //!   group](MulticastGroup::leave);
 //! - [exporting](Connection::export) and [revoking](ExportedMemory::revoke);
-//! - [aborting](Connection::abort), and two steps of [closing](Connection::close): notifying the peer, and destroying the
-//!   kernel objects.
+//! - [aborting](Connection::abort), and two steps of [closing](Connection::close): notifying the peer, and destroying
+//!   the kernel objects.
 //!
 //! When a [`Listener`], [`Connection`], [`DatagramSocket`] or [`Incoming`] request is dropped, its kernel objects are
 //! destroyed there too. If the runtime has no such thread, the calling thread does the work. On Tokio this happens
@@ -56,7 +57,8 @@
 //! In the following cases the thread of the task issues commands of the kernel itself:
 //!
 //! - In calls that are not `async`: [`Listener::bind`], and the calls of the objects that `into_blocking` returns.
-//! - When an [`ExportedMemory`] or a [`MulticastGroup`] is dropped, so that the access or the membership has ended afterwards.
+//! - When an [`ExportedMemory`] or a [`MulticastGroup`] is dropped, so that the access or the membership has ended
+//!   afterwards.
 //! - When the last [`Buffer`], [`Message`] or [`DatagramPeer`] of an ended connection or socket is dropped, which
 //!   deregisters its memory.
 //! - In [`DatagramSocket::resolve_peer`], which creates an id, and destroys it when the answer has arrived or the

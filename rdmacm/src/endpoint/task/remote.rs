@@ -22,8 +22,8 @@ use crate::verbs::MemoryRegion;
 impl Connection {
     /// Registers `part` of `memory` and lets the peer access it with the given `rights`.
     ///
-    /// A `part` of `..` is all of the memory. The offset 0 of the peer's [`RemoteMemory`] is the first byte of the part.
-    /// The access lasts as long as the [`ExportedMemory`] and the connection. The peer needs the
+    /// A `part` of `..` is all of the memory. The offset 0 of the peer's [`RemoteMemory`] is the first byte of the
+    /// part. The access lasts as long as the [`ExportedMemory`] and the connection. The peer needs the
     /// [descriptor](endpoint::RemoteMemory::to_bytes) of the export, which the program sends in a message. Registering
     /// pins the pages and may take a while, so it runs on a thread that may block. See [`endpoint::Connection::export`]
     /// for details.

@@ -29,8 +29,8 @@ pub(in crate::endpoint) mod tokio;
 /// It is not called for messages that have already arrived. After a fork, the child does not call the runtime of its
 /// parent.
 ///
-/// An [`io::Error`] that a method returns becomes the error of the call that waits. Its errno is kept, and so is the text
-/// of an error of the kind [`Unsupported`](io::ErrorKind::Unsupported); any other error becomes ECANCELED.
+/// An [`io::Error`] that a method returns becomes the error of the call that waits. Its errno is kept, and so is the
+/// text of an error of the kind [`Unsupported`](io::ErrorKind::Unsupported); any other error becomes ECANCELED.
 ///
 /// # Examples
 ///
@@ -97,8 +97,8 @@ pub trait RegisteredFd: Debug + Send + Sync + 'static {
     /// was readable when it was registered. Readiness may be reported without reason.
     ///
     /// If the call returns [`Poll::Pending`], the runtime must wake the waker of the latest call when the descriptor
-    /// has become readable. The waker may differ from the one of the previous call. Several threads may call this at once.
-    /// If several tasks wait, the caller passes one waker for all of them.
+    /// has become readable. The waker may differ from the one of the previous call. Several threads may call this at
+    /// once. If several tasks wait, the caller passes one waker for all of them.
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
@@ -174,8 +174,8 @@ impl<T> Drop for ProcessPart<T> {
 
 /// A registration that is removed only in the process that made it.
 ///
-/// Runtimes register descriptors in an epoll instance, which a forked child shares with its parent. If the child ended the
-/// registration, the parent's tasks would never wake.
+/// Runtimes register descriptors in an epoll instance, which a forked child shares with its parent. If the child ended
+/// the registration, the parent's tasks would never wake.
 #[derive(Debug)]
 pub(super) struct Registration(ProcessPart<Box<dyn RegisteredFd>>);
 

@@ -2,8 +2,8 @@
 //!
 //! A caller polls. If it finds no result, it arms the completion queues, polls again, and only then sleeps. The core
 //! decides about these [steps](crate::endpoint::core::WaitStep). Each kind of caller sleeps differently: see
-//! [`thread_wait`], [`event_loop`] and [`task_wait`]. Unlocking
-//! the state wakes sleeping callers: see [`SharedStateGuard`].
+//! [`thread_wait`], [`event_loop`] and [`task_wait`]. Unlocking the state wakes sleeping callers: see
+//! [`SharedStateGuard`].
 //!
 //! The commands and system calls in between are issued while the state is unlocked. Before a caller sleeps, it checks
 //! the state again and becomes a waiter without unlocking the state in between. So every change happens either before

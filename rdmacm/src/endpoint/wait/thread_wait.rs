@@ -1,8 +1,8 @@
 //! The sleep of a thread that waits.
 //!
-//! One thread sleeps on the descriptors and reads the events; the others are parked. When that thread stops waiting, another
-//! one is woken and takes its place: see [`WaiterList::wake`](crate::endpoint::core::WaiterList::wake). If the first thread waits again
-//! meanwhile, it leaves the place to the woken one.
+//! One thread sleeps on the descriptors and reads the events; the others are parked. When that thread stops waiting,
+//! another one is woken and takes its place: see [`WaiterList::wake`](crate::endpoint::core::WaiterList::wake). If the
+//! first thread waits again meanwhile, it leaves the place to the woken one.
 
 use std::thread;
 use std::time::Instant;

@@ -216,8 +216,8 @@ fn two_buffers(pd: &ProtectionDomain) -> (RegisteredBuffer, RegisteredBuffer) {
 
 /// Asserts that the region of `other` is kept for a posted buffer, but only if `is_refused`.
 ///
-/// A recorder that refuses the destruction of a queue also refuses that of the region. So the memory stays mapped in any
-/// case, and only the number of buffers shows that the region is not given back.
+/// A recorder that refuses the destruction of a queue also refuses that of the region. So the memory stays mapped in
+/// any case, and only the number of buffers shows that the region is not given back.
 #[track_caller]
 fn assert_kept(other: &RegisteredBuffer, is_refused: bool) {
     assert_eq!(other.buffers_in_block(), 1 + usize::from(is_refused), "refused: {is_refused}");

@@ -1,14 +1,14 @@
 //! Completion queues: a ring that the device writes, and the queue pairs whose requests complete there.
 //!
-//! A completion names its queue pair by a number. The polling thread keeps a copy of the list of queue pairs, and takes the
-//! current list when a completion has a number that the copy lacks. So polling takes no lock while the list is unchanged, and
-//! never allocates.
+//! A completion names its queue pair by a number. The polling thread keeps a copy of the list of queue pairs, and takes
+//! the current list when a completion has a number that the copy lacks. So polling takes no lock while the list is
+//! unchanged, and never allocates.
 //!
 //! A generation of a queue pair begins with its creation or a step to RESET, and ends with the next such step or its
-//! destruction. The driver then records the position behind the completions of the generation that were not polled. If no
-//! thread polls, these completions are [removed](CqOps::sweep) at once, as rdma-core does, so that the device has room for
-//! others. Otherwise polling drops them. Completions of a shared receive queue stay, because each is the only sign that
-//! the memory of its request is free. rdma-core removes these, too.
+//! destruction. The driver then records the position behind the completions of the generation that were not polled. If
+//! no thread polls, these completions are [removed](CqOps::sweep) at once, as rdma-core does, so that the device has
+//! room for others. Otherwise polling drops them. Completions of a shared receive queue stay, because each is the only
+//! sign that the memory of its request is free. rdma-core removes these, too.
 
 mod translation;
 
@@ -98,7 +98,8 @@ struct Changing {
 pub(super) struct Shared {
     changing: Mutex<Changing>,
     record: Record,
-    /// The word that armed the queue last. The thread that arms holds the lock, so that a later arming is not overwritten.
+    /// The word that armed the queue last. The thread that arms holds the lock, so that a later arming is not
+    /// overwritten.
     armed: Mutex<Option<u32>>,
     /// `true` if completions name queue pairs by the program's index.
     names_user_index: bool,
@@ -241,7 +242,8 @@ mod arm {
 }
 
 impl CqControlOps for CqControl {
-    /// Stores the index behind the polled completions, and a serial number: the device raises one event for each number.
+    /// Stores the index behind the polled completions, and a serial number: the device raises one event for each
+    /// number.
     fn arm(&self, cx: CommandContext<'_>, arm: &Arm<'_>) -> Result<(), CommandError> {
         cx.check()?;
         let Shared { record, polled, armed, registers, number, .. } = &*self.0;
@@ -415,8 +417,8 @@ impl CqRing {
     /// Lets the device write over the entries that were polled.
     #[inline(always)]
     fn release(&self) {
-        // A thread that ends a generation counts from the polled entries on. So it must know their number before the device
-        // writes over these entries.
+        // A thread that ends a generation counts from the polled entries on. So it must know their number before the
+        // device writes over these entries.
         self.shared.polled.store(self.next, Ordering::Release);
         self.shared.record.store(Word::First, index(self.next) & INDEX);
     }
@@ -507,7 +509,8 @@ impl Drop for CqRing {
 impl CqOps for CqRing {
     /// Returns 0 if the ring is known to be empty, and `None` otherwise.
     ///
-    /// An empty ring needs no store: the poll that found the last generation has stored the number of the next completion.
+    /// An empty ring needs no store: the poll that found the last generation has stored the number of the next
+    /// completion.
     #[inline(always)]
     fn try_poll(&mut self, _: &mut [Completion]) -> Option<usize> {
         let is_empty =
@@ -564,8 +567,8 @@ impl CqOps for CqRing {
 
     /// Gives the device a new ring, and moves the completions that were not polled there.
     ///
-    /// The device writes the entry [`RESIZED`](opcode::RESIZED) behind the last completion in the old ring, and continues in the
-    /// new one at the number that follows.
+    /// The device writes the entry [`RESIZED`](opcode::RESIZED) behind the last completion in the old ring, and
+    /// continues in the new one at the number that follows.
     fn resize(
         &mut self,
         cx: CommandContext<'_>,

@@ -38,7 +38,8 @@ pub(super) struct Choices {
 }
 
 impl Choices {
-    /// Reads `MLX5_TOTAL_UUARS`, `MLX5_NUM_LOW_LAT_UUARS`, `MLX5_SHUT_UP_BF`, `MLX5_POST_SEND_PREFER_BF` and `MLX5_CQE_SIZE`.
+    /// Reads `MLX5_TOTAL_UUARS`, `MLX5_NUM_LOW_LAT_UUARS`, `MLX5_SHUT_UP_BF`, `MLX5_POST_SEND_PREFER_BF` and
+    /// `MLX5_CQE_SIZE`.
     ///
     /// `MLX5_SINGLE_THREADED` changes nothing: a safe program cannot promise to post from one thread only.
     fn from_environment() -> Self {
@@ -93,8 +94,8 @@ pub(super) struct Facts {
 
 /// Opens the device of `file`.
 ///
-/// If [dynamic registers](Registers::dynamic) cannot be used, this opens the node again and takes static registers, which
-/// need no ioctl and which the kernel names.
+/// If [dynamic registers](Registers::dynamic) cannot be used, this opens the node again and takes static registers,
+/// which need no ioctl and which the kernel names.
 pub(super) fn open(file: &mut UverbsFile) -> Result<(Facts, Opened), CreateError> {
     let choices = Choices::from_environment();
     if let Some(opened) = open_with(choices, file, mlx5_lib_caps::MLX5_LIB_CAP_DYN_UAR)? {

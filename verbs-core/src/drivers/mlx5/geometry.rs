@@ -154,13 +154,13 @@ impl ReceiveSize {
         Ok(Self { entries: bytes / entry, shift: entry.ilog2(), max_sge: entry / 16 })
     }
 
-    /// Returns the size of a shared receive queue for `requests` with up to `max_sge` entries, and the number of entries in
-    /// its first list.
+    /// Returns the size of a shared receive queue for `requests` with up to `max_sge` entries, and the number of
+    /// entries in its first list.
     ///
     /// Fails if `requests` is 0 or a number exceeds a limit.
     ///
-    /// A request uses an entry of the first list. The second half is for receives that wait for a page of memory on demand:
-    /// it is absent if the limit has no room for it.
+    /// A request uses an entry of the first list. The second half is for receives that wait for a page of memory on
+    /// demand: it is absent if the limit has no room for it.
     pub(super) fn shared(
         limits: &Limits,
         requests: u32,

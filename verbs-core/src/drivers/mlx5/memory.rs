@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! A queue has one private mapping, with its rings and its record in parts that do not overlap. The device reads and writes
-//! the mapping at any time. So words are accessed as atomics, and entries are stored by raw pointers; the only
+//! A queue has one private mapping, with its rings and its record in parts that do not overlap. The device reads and
+//! writes the mapping at any time. So words are accessed as atomics, and entries are stored by raw pointers; the only
 //! references that are handed out are those to atomics. Offsets are masked or checked against the lengths that the
 //! mapping was made for.
 #![expect(unsafe_code, reason = "accesses memory that the device shares")]
@@ -102,8 +102,8 @@ impl Record {
     fn word(&self, word: Word) -> &AtomicU32 {
         // SAFETY: `QueueMemory::new` has made the mapping so long that a cache line begins at the first word.
         let word = unsafe { self.start.pointer().add(word as usize) };
-        // SAFETY: the word is valid as long as the mapping, which `self` keeps; it is aligned, as the first one is at a multiple
-        // of 64; this process accesses it only as an atomic.
+        // SAFETY: the word is valid as long as the mapping, which `self` keeps; it is aligned, as the first one is at a
+        // multiple of 64; this process accesses it only as an atomic.
         unsafe { AtomicU32::from_ptr(word.cast().as_ptr()) }
     }
 
@@ -146,7 +146,8 @@ impl Ring {
     /// Returns the address of the unit at `offset`.
     #[inline(always)]
     fn unit(&self, offset: usize) -> NonNull<Unit> {
-        // SAFETY: the masked offset is within the ring; if the ring is empty, the unit is the first of the record's cache line.
+        // SAFETY: the masked offset is within the ring; if the ring is empty, the unit is the first of the record's
+        // cache line.
         unsafe { self.base.pointer().add(offset & self.mask & !(UNIT - 1)).cast() }
     }
 
@@ -155,15 +156,16 @@ impl Ring {
     pub(super) fn put(&mut self, offset: usize, unit: Unit) {
         dma::record(Event::Entry);
         debug_assert!(self.mask >= UNIT - 1, "the ring is empty");
-        // SAFETY: the unit is within the mapping, and aligned, as a ring begins at a multiple of 16; no other thread accesses
-        // it: `self` is borrowed exclusively, and the links of a shared receive queue, which other threads store, are in the
-        // first unit of each entry, while a post stores the units behind it; a device that reads the unit at the same time
-        // reads an entry that no doorbell has been rung for, and ignores it. SECURITY.md, "Hardware", says why no test shows
-        // the last point.
+        // SAFETY: the unit is within the mapping, and aligned, as a ring begins at a multiple of 16; no other thread
+        // accesses it: `self` is borrowed exclusively, and the links of a shared receive queue, which other threads
+        // store, are in the first unit of each entry, while a post stores the units behind it; a device that reads the
+        // unit at the same time reads an entry that no doorbell has been rung for, and ignores it. SECURITY.md,
+        // "Hardware", says why no test shows the last point.
         unsafe { self.unit(offset).write(unit) }
     }
 
-    /// Stores `header` and `bytes` from `offset` on, a multiple of 16, and zeros behind them up to the next such multiple.
+    /// Stores `header` and `bytes` from `offset` on, a multiple of 16, and zeros behind them up to the next such
+    /// multiple.
     ///
     /// # Panics
     ///
@@ -177,8 +179,8 @@ impl Ring {
         }
         self.put(last, [0; 2]);
         let place = self.put_header(start, header);
-        // SAFETY: at least as many bytes follow until the end of the ring; the caller's bytes are not in the ring, to which nothing else
-        // has a reference; see `put` for other threads and devices.
+        // SAFETY: at least as many bytes follow until the end of the ring; the caller's bytes are not in the ring, to
+        // which nothing else has a reference; see `put` for other threads and devices.
         unsafe { copy(place, bytes) };
     }
 
@@ -186,7 +188,8 @@ impl Ring {
     #[inline(always)]
     fn put_header(&mut self, offset: usize, header: [u8; 4]) -> NonNull<u8> {
         let place: NonNull<u8> = self.unit(offset).cast();
-        // SAFETY: a unit has room for the header, and any address is aligned for bytes; see `put` for other threads and devices.
+        // SAFETY: a unit has room for the header, and any address is aligned for bytes; see `put` for other threads and
+        // devices.
         unsafe { place.cast::<[u8; 4]>().write(header) };
         // SAFETY: the address is behind the header, within the unit.
         unsafe { place.add(header.len()) }
@@ -202,7 +205,8 @@ impl Ring {
         let (first, rest) = bytes.split_at(size - start - header.len());
         // SAFETY: at least as many bytes follow until the end of the ring; otherwise as in `put_bytes`.
         unsafe { copy(place, first) };
-        // SAFETY: the ring has room for all bytes, as asserted, so it has room for the rest; otherwise as in `put_bytes`.
+        // SAFETY: the ring has room for all bytes, as asserted, so it has room for the rest; otherwise as in
+        // `put_bytes`.
         unsafe { copy(self.unit(0).cast(), rest) };
     }
 
@@ -240,10 +244,11 @@ impl Block<'_> {
     #[inline(always)]
     pub(super) fn word(&self, index: usize) -> u64 {
         debug_assert!(index < WORDS);
-        // SAFETY: a ring that is not empty has whole blocks, which begin at multiples of 64 in it, so the word is within the
-        // ring.
+        // SAFETY: a ring that is not empty has whole blocks, which begin at multiples of 64 in it, so the word is
+        // within the ring.
         let word = unsafe { self.0.add(index & (WORDS - 1)) };
-        // SAFETY: the word is within the ring, as above, and aligned; only this side writes to the ring, which is borrowed.
+        // SAFETY: the word is within the ring, as above, and aligned; only this side writes to the ring, which is
+        // borrowed.
         unsafe { word.read() }
     }
 }
@@ -271,8 +276,8 @@ impl Links {
         let offset = (usize::from(index & self.mask) << self.shift) + 2;
         // SAFETY: the entry is within the ring, as its index is masked, and has at least 16 bytes.
         let link = unsafe { self.base.pointer().add(offset) };
-        // SAFETY: the link is valid as long as the mapping, which `self` keeps; its offset is even; this process accesses it
-        // only as an atomic, because segments are stored behind the first unit of an entry.
+        // SAFETY: the link is valid as long as the mapping, which `self` keeps; its offset is even; this process
+        // accesses it only as an atomic, because segments are stored behind the first unit of an entry.
         unsafe { AtomicU16::from_ptr(link.cast().as_ptr()) }
     }
 
@@ -331,7 +336,8 @@ const UNWRITTEN: u8 = 0xf0;
 const INVALID: u8 = 15;
 
 impl CompletionRing {
-    /// Takes the ring that `mapping` begins with, of `entries` of `1 << shift` bytes, and marks all entries as unwritten.
+    /// Takes the ring that `mapping` begins with, of `entries` of `1 << shift` bytes, and marks all entries as
+    /// unwritten.
     pub(super) fn new(mapping: Arc<Mapping>, entries: u32, shift: u32) -> Self {
         assert!(entries.is_power_of_two() && 1 << shift >= COMPLETION, "an impossible ring");
         assert!((entries as usize) << shift <= mapping.len(), "a ring beyond its memory");
@@ -376,8 +382,8 @@ impl CompletionRing {
             cqe_size: 1 << self.shift,
             ..mlx5_ib_resize_cq::default()
         };
-        // SAFETY: the ring is the mapping, which is accessed as atomics only. The caller passes the mapping to the owner of the
-        // queue, which keeps it until the queue is destroyed or has another ring.
+        // SAFETY: the ring is the mapping, which is accessed as atomics only. The caller passes the mapping to the
+        // owner of the queue, which keeps it until the queue is destroyed or has another ring.
         let resized = unsafe { cx.file().create_in_memory(request, driver_request) };
         let (response, ()): (ib_uverbs_resize_cq_resp, ()) = resized?;
         Ok((ring, mapping, response.cqe))
@@ -405,8 +411,8 @@ impl<'a> Entry<'a> {
 
     #[inline(always)]
     fn byte(self, offset: usize) -> &'a AtomicU8 {
-        // SAFETY: the byte is valid as long as the mapping, which the ring keeps, and this process accesses it only as an
-        // atomic.
+        // SAFETY: the byte is valid as long as the mapping, which the ring keeps, and this process accesses it only as
+        // an atomic.
         unsafe { AtomicU8::from_ptr(self.at(offset).as_ptr()) }
     }
 
@@ -443,8 +449,8 @@ impl<'a> Entry<'a> {
     #[inline(always)]
     pub(super) fn u32(self, offset: usize) -> u32 {
         debug_assert!(offset % 4 == 0);
-        // SAFETY: the word is valid as long as the mapping, which the ring keeps; entries and the offset are multiples of 4;
-        // this process accesses it only as an atomic.
+        // SAFETY: the word is valid as long as the mapping, which the ring keeps; entries and the offset are multiples
+        // of 4; this process accesses it only as an atomic.
         let word = unsafe { AtomicU32::from_ptr(self.at(offset & !3).cast().as_ptr()) };
         u32::from_be(word.load(Ordering::Relaxed))
     }

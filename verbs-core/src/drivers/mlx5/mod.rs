@@ -1,15 +1,15 @@
 //! NVIDIA ConnectX-4 and later, and BlueField (`mlx5`).
 //!
-//! Queues are memory of this process, whose addresses the create commands pass to the kernel. A request is stored in a ring;
-//! a doorbell record in memory holds the number of posted blocks; and a store to a doorbell register makes the device process
-//! them. Completions are polled from a ring that the device writes. Write commands and mappings of the context's descriptor are
-//! enough for data; newer kernels allocate registers by ioctl.
-//! (`drivers/infiniband/hw/mlx5`, uapi `mlx5-abi.h`; layouts of entries: `include/linux/mlx5/{qp,device,cq}.h`.)
+//! Queues are memory of this process, whose addresses the create commands pass to the kernel. A request is stored in a
+//! ring; a doorbell record in memory holds the number of posted blocks; and a store to a doorbell register makes the
+//! device process them. Completions are polled from a ring that the device writes. Write commands and mappings of the
+//! context's descriptor are enough for data; newer kernels allocate registers by ioctl. (`drivers/infiniband/hw/mlx5`,
+//! uapi `mlx5-abi.h`; layouts of entries: `include/linux/mlx5/{qp,device,cq}.h`.)
 //!
 //! # Safety
 //!
-//! See [`driver`](crate::driver). The memory of a queue is that of a mapping which its owner keeps until the kernel has destroyed
-//! the queue. Stores are ordered by [`driver::dma`](crate::driver::dma).
+//! See [`driver`](crate::driver). The memory of a queue is that of a mapping which its owner keeps until the kernel has
+//! destroyed the queue. Stores are ordered by [`driver::dma`](crate::driver::dma).
 #![expect(unsafe_code, reason = "creates queues in memory of this process")]
 
 mod address;
@@ -170,9 +170,9 @@ fn sizes(
     Ok((send, receive))
 }
 
-// SAFETY: the device writes a completion when it no longer uses the memory of the request. Each entry of a completion queue is
-// taken once, and its identifier comes from the table of the queue pair that the entry names, in which each request that was
-// posted completes at most once.
+// SAFETY: the device writes a completion when it no longer uses the memory of the request. Each entry of a completion
+// queue is taken once, and its identifier comes from the table of the queue pair that the entry names, in which each
+// request that was posted completes at most once.
 unsafe impl Driver for Mlx5 {
     // Boxed: an object has room for the largest ring of all drivers.
     type CqRing = Box<CqRing>;
@@ -216,8 +216,8 @@ unsafe impl Driver for Mlx5 {
             ..mlx5_ib_create_cq::default()
         };
         cx.check()?;
-        // SAFETY: the ring and the record are parts of the mapping, which the owner keeps until the queue is destroyed, and
-        // which is accessed as atomics only.
+        // SAFETY: the ring and the record are parts of the mapping, which the owner keeps until the queue is destroyed,
+        // and which is accessed as atomics only.
         let created = unsafe { cx.file().create_in_memory(request, driver_request) };
         let (response, driver): (ib_uverbs_create_cq_resp, mlx5_ib_create_cq_resp) = created?;
         let names_user_index = self.facts.user_indices.is_some();
@@ -265,8 +265,9 @@ unsafe impl Driver for Mlx5 {
             ece_options: if self.facts.has_ece { ECE_OPTIONS } else { 0 },
             ..mlx5_ib_create_qp::default()
         };
-        // SAFETY: the rings and the record are parts of the mapping, which the owner keeps until the queue pair is destroyed.
-        // If a later step fails, `discard_qp` keeps it unless the kernel destroys the queue pair. The device only reads the rings.
+        // SAFETY: the rings and the record are parts of the mapping, which the owner keeps until the queue pair is
+        // destroyed. If a later step fails, `discard_qp` keeps it unless the kernel destroys the queue pair. The device
+        // only reads the rings.
         let created = unsafe { create_qp_in_memory(cx, request, driver_request) };
         let (mut response, driver): (_, mlx5_ib_create_qp_resp) = created?;
         let register = match registers.take(chosen, driver.bfreg_index) {
@@ -325,8 +326,8 @@ unsafe impl Driver for Mlx5 {
         };
         let links = Links::of(&memory.rings[0], size.shift);
         let table = Arc::new(SharedTable::new(links, size.entries, listed));
-        // SAFETY: the ring and the record are parts of the mapping, which the owner keeps until the queue is destroyed. The
-        // device only reads the ring.
+        // SAFETY: the ring and the record are parts of the mapping, which the owner keeps until the queue is destroyed.
+        // The device only reads the ring.
         let created = unsafe { create_srq_in_memory(cx, request, driver_request) };
         let (mut response, driver): (_, mlx5_ib_create_srq_resp) = created?;
         let most = listed - 1;

@@ -1,12 +1,14 @@
-//! A doorbell register: a store to it begins the processing of a queue, and a short entry can be copied to it (BlueFlame).
+//! A doorbell register: a store to it begins the processing of a queue, and a short entry can be copied to it
+//! (BlueFlame).
 //!
-//! A register for sends has two buffers, which are written alternately. It belongs to one queue pair, or several share it. A
-//! thread that writes a shared register holds its lock.
+//! A register for sends has two buffers, which are written alternately. It belongs to one queue pair, or several share
+//! it. A thread that writes a shared register holds its lock.
 //!
 //! # Safety
 //!
-//! A page of registers is write-only memory of the device that is mapped as long as its [`Mapping`] exists. It is written by
-//! volatile stores of 64 bits, and on aarch64 of blocks, at offsets that are checked when a slot is made. It is never read.
+//! A page of registers is write-only memory of the device that is mapped as long as its [`Mapping`] exists. It is
+//! written by volatile stores of 64 bits, and on aarch64 of blocks, at offsets that are checked when a slot is made. It
+//! is never read.
 #![expect(unsafe_code, reason = "writes to registers of the device")]
 
 #[cfg(target_arch = "aarch64")]
@@ -175,9 +177,9 @@ impl Register {
         }
         for block in 0..blocks {
             let block = ring.block(start + block * WORDS * WORD);
-            // SAFETY: the words are in the buffer, which has room for all blocks, as `ring` has compared. The page is mapped as
-            // long as this register exists. `Slot::new` has checked that the buffers begin at multiples of 8, and a block has a
-            // multiple of 8 bytes.
+            // SAFETY: the words are in the buffer, which has room for all blocks, as `ring` has compared. The page is
+            // mapped as long as this register exists. `Slot::new` has checked that the buffers begin at multiples of 8,
+            // and a block has a multiple of 8 bytes.
             unsafe { put_block(register, &block) };
             // SAFETY: the address is within the page, or the end of it.
             register = unsafe { register.add(WORDS) };
@@ -224,7 +226,8 @@ unsafe fn put_block(register: NonNull<u64>, block: &Block<'_>) {
 
 /// Stores a block in a register.
 ///
-/// One instruction stores all words: some processors, such as NVIDIA's Grace, do not combine stores of single words to a burst.
+/// One instruction stores all words: some processors, such as NVIDIA's Grace, do not combine stores of single words to
+/// a burst.
 ///
 /// # Safety
 ///
@@ -233,9 +236,10 @@ unsafe fn put_block(register: NonNull<u64>, block: &Block<'_>) {
 #[inline(always)]
 unsafe fn put_block(register: NonNull<u64>, block: &Block<'_>) {
     dma::record(Event::Register);
-    // SAFETY: the first instruction reads the block, which is valid for reads of all its words as long as it is borrowed. The
-    // second one writes to the register, which is valid for writes of all its words, as the caller promises; nothing reads it but the
-    // device. Both addresses are multiples of 8. All registers that change are named.
+    // SAFETY: the first instruction reads the block, which is valid for reads of all its words as long as it is
+    // borrowed. The second one writes to the register, which is valid for writes of all its words, as the caller
+    // promises; nothing reads it but the device. Both addresses are multiples of 8. All registers that change are
+    // named.
     unsafe {
         asm!(
             "ld1 {{v0.2d, v1.2d, v2.2d, v3.2d}}, [{block}]",

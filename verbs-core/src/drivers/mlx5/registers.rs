@@ -1,9 +1,9 @@
 //! The doorbell registers of a context, in pages of the device (UAR), and the register that a queue pair uses.
 //!
-//! The kernel selects one of two ways when the device is opened. With static registers, the program maps a fixed number of pages,
-//! and the kernel selects a register when it creates a queue pair. With dynamic registers, the program allocates pages by ioctl,
-//! and names one when it creates a queue. This driver offers both ways, as rdma-core does. Newer kernels then select dynamic
-//! registers.
+//! The kernel selects one of two ways when the device is opened. With static registers, the program maps a fixed number
+//! of pages, and the kernel selects a register when it creates a queue pair. With dynamic registers, the program
+//! allocates pages by ioctl, and names one when it creates a queue. This driver offers both ways, as rdma-core does.
+//! Newer kernels then select dynamic registers.
 //!
 //! A page of the device has two registers for sends, and one that arms completion queues.
 
@@ -33,7 +33,7 @@ const DEVICE_PAGE: usize = 4096;
 /// The offset of the first register for sends in its page.
 const FIRST_REGISTER: usize = 0x800;
 
-/// Bytes of the smallest register: two buffers with a word each.
+/// Bytes of the smallest register with two buffers, of one word each.
 const LEAST_REGISTER: usize = 16;
 
 /// Registers for sends in a page of the device.
@@ -47,7 +47,7 @@ const COUNTED_PER_PAGE: u32 = 4;
 pub(super) struct RegisterFacts {
     /// The number of static registers for sends, or 0 if registers are dynamic.
     pub(super) total: u32,
-    /// The number of registers that one queue pair has for itself: the last of the static registers.
+    /// The number of registers that one queue pair has for itself. Of static registers these are the last ones.
     pub(super) dedicated: u32,
     /// The number of dynamic registers that queue pairs share.
     pub(super) shared: u32,
@@ -201,8 +201,8 @@ impl Registers {
 
     /// Takes dynamic registers, in pages that `allocate` makes.
     ///
-    /// Returns `None` if static registers are needed: if the number of the first page is above 65,535, which CREATE_CQ cannot
-    /// name, or if the process may not issue the ioctl that allocates the page.
+    /// Returns `None` if static registers are needed: if the number of the first page is above 65,535, which CREATE_CQ
+    /// cannot name, or if the process may not issue the ioctl that allocates the page.
     pub(super) fn dynamic(
         facts: RegisterFacts,
         allocate: impl FnOnce(PageKind) -> Result<Page, CreateError>,
@@ -223,7 +223,8 @@ impl Registers {
         Ok(Some(Self { facts, arms: Some(mapping), source }))
     }
 
-    /// Returns the number of the page that arms a completion queue, for its creation, or `None` if registers are static.
+    /// Returns the number of the page that arms a completion queue, for its creation, or `None` if registers are
+    /// static.
     pub(super) fn arming_page(&self) -> Option<u16> {
         match &self.source {
             Source::Static(_) => None,
@@ -231,7 +232,8 @@ impl Registers {
         }
     }
 
-    /// Chooses the register for a queue pair that is to be created, and allocates a page by `allocate` if that is needed.
+    /// Chooses the register for a queue pair that is to be created, and allocates a page by `allocate` if that is
+    /// needed.
     ///
     /// Returns `None` if the kernel chooses, because registers are static.
     pub(super) fn choose(
@@ -262,8 +264,8 @@ impl Registers {
         least_used.cloned().map(Some).ok_or(CreateError::Map(Errno::ENOSPC))
     }
 
-    /// Returns the register of a queue pair that was created: the `chosen` one, or the one that the kernel has chosen under
-    /// the number `index`.
+    /// Returns the register of a queue pair that was created: the `chosen` one, or the one that the kernel has chosen
+    /// under the number `index`.
     pub(super) fn take(&self, chosen: Option<PagedSlot>, index: u32) -> Result<Register, Errno> {
         let slot = match (chosen, &self.source) {
             (Some(chosen), _) => chosen.slot,

@@ -93,8 +93,8 @@ pub struct SendRing {
     size: SendSize,
     /// One less than the number of blocks, which is a power of two.
     mask: u32,
-    /// The capacity for requests that [`put_common`](Self::put_common) stores: none if the queue pair is an XRC initiator, or if
-    /// the next request needs a fence.
+    /// The capacity for requests that [`put_common`](Self::put_common) stores: none if the queue pair is an XRC
+    /// initiator, or if the next request needs a fence.
     common_requests: u32,
     max_sge: u32,
     options: Options,

@@ -1,8 +1,8 @@
 //! Tables of identifiers: a post stores the identifier of its request, and the completion finds it.
 //!
-//! A queue pair has one table for each of its generations: a generation begins with its creation or a step to RESET, and
-//! ends with the next such step or its destruction. So a completion of an earlier generation never names a request of a
-//! later one.
+//! A queue pair has one table for each of its generations: a generation begins with its creation or a step to RESET,
+//! and ends with the next such step or its destruction. So a completion of an earlier generation never names a request
+//! of a later one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::sys::process::Process;
 
 /// The request number of a block at which no request has begun.
 ///
-/// It precedes the first number, so no completion matches it before nearly all 2^32 numbers were used. After that, only a
-/// faulty device names such a block; the poll then returns a request that was not posted.
+/// It precedes the first number, so no completion matches it before nearly all 2^32 numbers were used. After that, only
+/// a faulty device names such a block; the poll then returns a request that was not posted.
 const BEFORE_FIRST: u32 = u32::MAX;
 
 /// A block of a send queue at which a request may begin.
@@ -170,8 +170,8 @@ impl Table {
     }
 }
 
-/// The entries of a shared receive queue: a list, from which posts take entries at its head, and to whose tail completions
-/// return them.
+/// The entries of a shared receive queue: a list, from which posts take entries at its head, and to whose tail
+/// completions return them.
 #[derive(Debug)]
 pub(super) struct SharedTable {
     links: Links,

@@ -161,8 +161,8 @@ const CREATE_QP: usize = CREATE_QP_CORE + size_of::<mlx5_ib_create_qp>();
 
 /// Fails to create a queue pair: the kernel's answer names a register of a device that has none.
 ///
-/// If `is_refused`, the kernel does not destroy the queue pair. Returns the issued commands, and the address of the memory in
-/// which the queue pair was created.
+/// If `is_refused`, the kernel does not destroy the queue pair. Returns the issued commands, and the address of the
+/// memory in which the queue pair was created.
 fn create_without_register(is_refused: bool) -> (Vec<u32>, u64) {
     let mut driver = driver();
     driver.facts.registers = Registers::absent();

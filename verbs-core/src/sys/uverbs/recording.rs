@@ -27,8 +27,8 @@ impl UverbsFile {
     pub fn recording() -> (Self, Recorder) {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = File::from(memfd_create(c"commands", flags).expect("a file in memory"));
-        // Unlike a file of a file system, this one has no lock around its position: threads that write at the same time would
-        // write at the same place.
+        // Unlike a file of a file system, this one has no lock around its position: threads that write at the same time
+        // would write at the same place.
         fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND)).expect("append");
         let fd = OwnedFd::from(file.try_clone().expect("a descriptor"));
         (Self::without_device(fd), Recorder { file })
@@ -84,8 +84,8 @@ impl Recorder {
 
     /// Makes a file without commands accept only commands of `length` bytes together.
     ///
-    /// It refuses all further ones with EPERM. Only one thread may issue commands then: they are written from the beginning,
-    /// because the file already has its final length.
+    /// It refuses all further ones with EPERM. Only one thread may issue commands then: they are written from the
+    /// beginning, because the file already has its final length.
     #[cfg(test)]
     pub(crate) fn refuse_after(&self, length: usize) {
         fcntl(&self.file, FcntlArg::F_SETFL(OFlag::empty())).expect("write from the beginning");

@@ -2,7 +2,8 @@
 //!
 //! The callers execute the [`WaitSteps`] of the core, and unlocking calls [`WaiterList::wake`]. Sleeping follows
 //! [`thread_wait`](crate::endpoint::wait::thread_wait) and [`event_loop`](crate::endpoint::wait::event_loop). A command of the kernel
-//! is a part of the step that issues it: the models for loom have the orders in which other callers act during commands.
+//! is a part of the step that issues it: the models for loom have the orders in which other callers act during
+//! commands.
 
 use super::endpoint_in_memory::{Endpoint, NO_ACK, SUCCESS, TestBuffer};
 use super::*;

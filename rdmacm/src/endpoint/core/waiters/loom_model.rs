@@ -2,8 +2,8 @@
 //!
 //! The core, with queues in memory, and the list of waiters are the real ones, so the callers execute the real
 //! [`WaitSteps`]. The lock, the descriptor and the ways to sleep are models: they follow `thread_wait.rs`, `waker.rs` and
-//! `waking.rs` of the endpoint. The tests of `null_connection/tests/waiting_threads.rs` run those files themselves, with two
-//! threads in chosen orders.
+//! `waking.rs` of the endpoint. The tests of `null_connection/tests/waiting_threads.rs` run those files themselves,
+//! with two threads in chosen orders.
 
 use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 use loom::thread;

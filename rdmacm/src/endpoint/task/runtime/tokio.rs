@@ -15,8 +15,8 @@ use crate::sys::reactor::AsyncEpoll;
 
 /// The Tokio runtime of the context in which the value is used.
 ///
-/// The runtime has to have I/O and time ([`enable_all`]). Blocking work runs on the threads of [`spawn_blocking`]; outside
-/// of a runtime, or if the system refuses a thread, it runs on the calling thread.
+/// The runtime has to have I/O and time ([`enable_all`]). Blocking work runs on the threads of [`spawn_blocking`];
+/// outside of a runtime, or if the system refuses a thread, it runs on the calling thread.
 ///
 /// [`enable_all`]: https://docs.rs/tokio/1/tokio/runtime/struct.Builder.html#method.enable_all
 /// [`spawn_blocking`]: https://docs.rs/tokio/1/tokio/task/fn.spawn_blocking.html

@@ -39,8 +39,8 @@ fn dynamic_registers_are_dedicated_before_shared() {
     assert_eq!(used.iter().map(|(page, _)| *page).collect::<Vec<_>>(), [0, 0, 2, 2]);
     assert!(used.iter().all(|(_, register)| !register.is_shared()));
     used.extend((4..16).map(|number| chosen(&registers, page(number))));
-    // Each page has two registers: as in rdma-core, a page is allocated for each queue pair while there are fewer than 12
-    // shared registers.
+    // Each page has two registers: as in rdma-core, a page is allocated for each queue pair while there are fewer than
+    // 12 shared registers.
     let pages: Vec<_> = used[4..].iter().map(|(page, _)| *page).collect();
     assert_eq!(pages, [4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9]);
     assert!(used[4..].iter().all(|(_, register)| register.is_shared()));

@@ -1,7 +1,7 @@
 //! Tests of the entries of a send queue: their bytes, their places in the ring, and the requests that are refused.
 //!
-//! Both functions store each frequent request, and must store the same bytes. The expected bytes are from the segments in
-//! the "Work Queue Element" chapter of the ConnectX-4 programmer's reference manual.
+//! Both functions store each frequent request, and must store the same bytes. The expected bytes are from the segments
+//! in the "Work Queue Element" chapter of the ConnectX-4 programmer's reference manual.
 
 use std::sync::Mutex;
 
@@ -33,7 +33,8 @@ struct Queue {
 }
 
 impl Queue {
-    /// Creates a queue of `blocks` blocks for `requests` requests of up to three scatter/gather entries or 60 inline bytes.
+    /// Creates a queue of `blocks` blocks for `requests` requests of up to three scatter/gather entries or 60 inline
+    /// bytes.
     fn new(blocks: u32, requests: u32, options: Options) -> Self {
         Self::with_register(blocks, requests, options, Use::Dedicated)
     }

@@ -43,7 +43,7 @@ impl Kernel {
         unsafe { self.indices[which].as_ref() }
     }
 
-    /// Takes the element at `index`, if there is one, without reading the index from the ring.
+    /// Takes the element at `index`, if there is one. The kernel does not read its own index from the ring.
     fn consume(&self, index: u32) -> Option<Element> {
         if self.index(0).load(Ordering::Acquire) == index & 1 {
             return None;

@@ -59,8 +59,8 @@ impl CmId {
     /// Resolves `destination` to a device and, if the id is not bound, to a local address.
     ///
     /// The call also starts the route: [`resolve_route`](Self::resolve_route) completes it.
-    /// `source` is the local address to use; `None` leaves the choice to the kernel. The kernel
-    /// counts `timeout` in milliseconds.
+    /// `source` is the local address to use; `None` leaves the choice to the kernel. `timeout` is
+    /// rounded up to whole milliseconds.
     ///
     /// `AddrResolved` or `AddrError` follows. `AddrError` has the status -ETIMEDOUT if `timeout`
     /// elapses.

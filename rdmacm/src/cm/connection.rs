@@ -120,10 +120,12 @@ impl CmId {
     /// # Errors
     ///
     /// - EINVAL if the route is not resolved yet.
-    /// - [`ErrorKind::InvalidInput`] if the private data is longer than 56 bytes. The limit is 180
-    ///   on an id for datagrams, 36 more if the peer has an InfiniBand address, and 251 on iWARP.
+    /// - [`ErrorKind::InvalidInput`] if the private data is longer than 56 bytes (180 on an id for
+    ///   datagrams, 251 on iWARP). If the peer has an InfiniBand address, the limits are 92 and
+    ///   216 bytes.
     /// - [`ErrorKind::InvalidInput`] if a depth exceeds the limit of the device.
-    /// - [`ErrorKind::InvalidInput`] if the id is for connections and there is no queue pair.
+    /// - [`ErrorKind::InvalidInput`] if the id is for connections, has no queue pair, and
+    ///   [`ConnParam::qp_num`] is 0.
     /// - [`ErrorKind::InvalidInput`] if the id is for XRC targets, which only accept connections.
     /// - [`ErrorKind::Unsupported`] if the id is for datagrams and the device is iWARP.
     /// - [`ErrorKind::Unsupported`] if a depth of a connection is [`ConnParam::DEVICE_MAX`] and the
@@ -189,7 +191,7 @@ impl CmId {
     ///   datagrams, 251 on iWARP).
     /// - [`ErrorKind::InvalidInput`] if a depth exceeds the limit of the device, or (not on iWARP)
     ///   if the initiator depth exceeds the offer of the request.
-    /// - [`ErrorKind::InvalidInput`] if there is no queue pair.
+    /// - [`ErrorKind::InvalidInput`] if the id has no queue pair and [`ConnParam::qp_num`] is 0.
     /// - [`ErrorKind::Unsupported`] as for [`connect`](Self::connect).
     /// - EINVAL if the id is in the wrong state.
     ///

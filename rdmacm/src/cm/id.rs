@@ -24,6 +24,28 @@ use crate::verbs::{Context, QpType};
 ///
 /// After a fork the id belongs to the parent; see [`EventChannel`].
 ///
+/// # Examples
+///
+/// A client with a [synchronous](#synchronous-ids) id, whose calls return when the event has arrived:
+///
+/// ```no_run
+/// use std::net::SocketAddr;
+/// use std::time::Duration;
+///
+/// use rdmacm::cm::{CmId, ConnParam, EndpointQpInit, PortSpace};
+///
+/// fn connect(server: SocketAddr) -> rdmacm::Result<CmId> {
+///     let id = CmId::new_sync(PortSpace::Tcp)?;
+///     id.set_timeout(Some(Duration::from_secs(10)));
+///     id.resolve_addr(None, server, Duration::from_secs(2))?;
+///     id.resolve_route(Duration::from_secs(2))?;
+///     // The program posts its first receives to this queue pair.
+///     let _qp = id.create_ep_qp(&EndpointQpInit::default())?;
+///     id.connect(&ConnParam::default())?;
+///     Ok(id)
+/// }
+/// ```
+///
 /// # Driver notes
 ///
 /// On iWARP the kernel itself may wait. Destroying or dropping an id takes until the driver gives up (siw: about 10 s)

@@ -50,7 +50,7 @@ impl CmId {
     /// The id stays on the old channel if the call fails.
     ///
     /// - [`ErrorKind::WouldDeadlock`] if an event of the id that this thread received is not acknowledged yet.
-    /// - EBUSY if the id is synchronous and another thread waits in a call of it.
+    /// - [`ErrorKind::InvalidInput`] with EBUSY if the id is synchronous and another thread waits in a call of it.
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
     /// - [`ErrorKind::NotOwner`] after a fork, because the id belongs to the parent.
     ///

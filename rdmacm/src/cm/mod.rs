@@ -1,7 +1,8 @@
 //! The connection manager: channels, ids, events, and connection setup.
 //!
 //! An [`EventChannel`] is one open file of the kernel's connection manager; a [`CmId`] is the counterpart of a socket.
-//! Calls on an id start an operation; an [`Event`] on its channel reports the outcome:
+//! Calls on an id start an operation; an [`Event`] on its channel reports the outcome. The table names events by their
+//! [`EventType`]. [From librdmacm](crate::guide::from_librdmacm) lists the counterpart of each C function.
 //!
 //! | step | client | event that follows | server |
 //! |---|---|---|---|
@@ -22,6 +23,12 @@
 //! A [synchronous](CmId#synchronous-ids) id has a private channel: its calls return when the event has arrived.
 //! [`CmId::create_ep`] creates such an id in one call. [`CmId::migrate`] moves an id from channel to channel, or out of
 //! the synchronous mode.
+//!
+//! A depth is a number of RDMA reads and atomics in flight ([`ConnParam::initiator_depth`],
+//! [`ConnParam::responder_resources`]). An id has a queue pair of its own if [`CmId::create_qp`] or
+//! [`CmId::create_ep_qp`] created it. Otherwise the program manages one, and names it in [`ConnParam::qp_num`].
+//!
+//! In lists of errors, an errno alone (EINVAL) means [`ErrorKind::Os`](crate::ErrorKind::Os) with that errno.
 //!
 //! # Queries on demand
 //!

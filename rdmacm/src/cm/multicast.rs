@@ -71,7 +71,7 @@ impl CmId {
     ///
     /// - [`ErrorKind::InvalidInput`] with EADDRNOTAVAIL if the id has not joined the group.
     /// - [`ErrorKind::WouldDeadlock`] if an event of the membership that this thread received is not acknowledged yet.
-    /// - EBUSY if the id is synchronous and another thread waits in a call of it.
+    /// - [`ErrorKind::InvalidInput`] with EBUSY if the id is synchronous and another thread waits in a call of it.
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
     /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
     ///

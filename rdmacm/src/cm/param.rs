@@ -10,7 +10,9 @@ use crate::non_exhaustive::NonExhaustive;
 /// events report them. In an event the depths are already from the local point of view: the local side may have to
 /// respond to the reads that the peer offers to initiate.
 ///
-/// Create them from their default: see [Parameters](crate#parameters).
+/// Create them from their default: see [Parameters](crate#parameters). The default has
+/// [`DEVICE_MAX`](Self::DEVICE_MAX) for both depths and 7 for both retry counts. All other fields are 0, `false` or
+/// empty.
 #[doc(alias = "rdma_conn_param")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnParam {

@@ -38,13 +38,14 @@ use crate::verbs::QpType;
 /// Each call also fails in these cases:
 ///
 /// - [`ErrorKind::DeviceRemoved`] if the device is removed.
-/// - EINVAL if `Disconnected` arrives instead of the expected event.
+/// - [`ErrorKind::Disconnected`] if `Disconnected` arrives instead of the expected event.
 /// - EINTR if a signal interrupts the call.
 ///
 /// An event for which no call waits is discarded when the next call reads it.
 ///
-/// Only one thread at a time waits in such a call. A call of another thread fails with EBUSY meanwhile, and so do
-/// [`migrate`](Self::migrate) and [`leave_multicast`](Self::leave_multicast).
+/// Only one thread at a time waits in such a call. A call of another thread meanwhile fails with
+/// [`ErrorKind::InvalidInput`] and EBUSY, and so do [`migrate`](Self::migrate) and
+/// [`leave_multicast`](Self::leave_multicast).
 ///
 /// A call can have a deadline: see [`set_timeout`](Self::set_timeout).
 impl CmId {
@@ -78,7 +79,7 @@ impl CmId {
     /// In addition to the errors of [`EventChannel::new`] and [`migrate`](Self::migrate):
     ///
     /// - [`ErrorKind::InvalidInput`] if the id is synchronous already.
-    /// - EBUSY if another thread makes the id synchronous at the same time.
+    /// - [`ErrorKind::InvalidInput`] with EBUSY if another thread makes the id synchronous at the same time.
     ///
     /// Kernel command: `RDMA_USER_CM_CMD_MIGRATE_ID`.
     #[doc(alias = "rdma_migrate_id")]
@@ -104,10 +105,10 @@ impl CmId {
     ///
     /// A call that times out returns [`ErrorKind::TimedOut`], and the kernel continues the operation.
     /// [`wait_pending`](Self::wait_pending) waits for the outcome. Until the outcome is known, every other call that
-    /// waits fails with EALREADY, except that [`leave_multicast`](Self::leave_multicast) cancels joining the group. The
-    /// kernel may report the same error if it gives up; [`pending_event`](Self::pending_event) distinguishes the two
-    /// cases. The id can be destroyed at any time. If the id [migrates](Self::migrate) to a channel, the event arrives
-    /// there.
+    /// waits fails with [`ErrorKind::InvalidInput`] and EALREADY, except that
+    /// [`leave_multicast`](Self::leave_multicast) cancels joining the group. If the kernel gives up, it may report
+    /// EALREADY too, as [`ErrorKind::Os`]; [`pending_event`](Self::pending_event) distinguishes the two cases. The id can
+    /// be destroyed at any time. If the id [migrates](Self::migrate) to a channel, the event arrives there.
     ///
     /// The limit does not apply to the following waits:
     ///

@@ -106,7 +106,8 @@ impl QueuePairAttributes {
 
     /// Sets the time after which an unacknowledged packet is repeated, as an exponent.
     ///
-    /// The time is 4.096 µs times two to the power of `exponent`. 0 means an infinite time.
+    /// `exponent` is 0 to 31. The time is 4.096 µs times two to the power of `exponent`; 0 means an
+    /// infinite time.
     #[doc(alias = "IBV_QP_TIMEOUT")]
     pub fn timeout(self, exponent: u8) -> Self {
         self.with(Mask::IB_QP_TIMEOUT, |with| with.timeout = exponent)
@@ -155,7 +156,8 @@ impl QueuePairAttributes {
 
     /// Sets the time that a peer waits after it found no receive posted.
     ///
-    /// The value is encoded as in the specification: 12 means 0.64 ms.
+    /// `timer` is 0 to 31 and has the encoding of the InfiniBand specification: 1 means 0.01 ms, 12
+    /// means 0.64 ms, 18 means 5.12 ms, 31 means 491.52 ms, and 0 means 655.36 ms.
     #[doc(alias = "IBV_QP_MIN_RNR_TIMER")]
     pub fn min_rnr_timer(self, timer: u8) -> Self {
         self.with(Mask::IB_QP_MIN_RNR_TIMER, |with| with.min_rnr_timer = timer)

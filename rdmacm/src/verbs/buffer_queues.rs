@@ -40,6 +40,29 @@ use crate::lock::ignore_poison;
 ///
 /// When the value is dropped, posted buffers stay with the queue pair until it is destroyed. That
 /// happens when its last handle is dropped, and an id may hold one.
+///
+/// # Examples
+///
+/// A thread that sleeps arms the completion queue and polls again first. Here sends and receives
+/// share one completion queue, which was created with a channel:
+///
+/// ```no_run
+/// use rdmacm::verbs::{BufferedQueuePair, RegisteredBuffer};
+///
+/// /// Waits until requests have completed, and takes their buffers.
+/// fn wait(queues: &mut BufferedQueuePair, done: &mut Vec<RegisteredBuffer>) -> rdmacm::Result<()> {
+///     let cq = queues.qp().send_cq().clone();
+///     let channel = cq.channel().expect("a channel");
+///     while queues.poll(|buffer, _| done.push(buffer))? == 0 {
+///         cq.request_notify(false)?;
+///         if queues.poll(|buffer, _| done.push(buffer))? > 0 {
+///             break;
+///         }
+///         channel.get_event()?;
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct BufferedQueuePair {
     rings: OwnedRings,

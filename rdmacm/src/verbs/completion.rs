@@ -114,7 +114,7 @@ impl CompletionQueue {
     ///   kind of this error is [`ErrorKind::InvalidInput`] for 0 and for more than 4,194,303.
     /// - ENOMEM if memory is short.
     /// - [`ErrorKind::Unsupported`] if the data path of the device's driver is not known.
-    /// - [`ErrorKind::InvalidInput`] if `channel` belongs to another device.
+    /// - [`ErrorKind::InvalidInput`] if `channel` belongs to another context, even of the same device.
     /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
     ///
     /// # Driver notes

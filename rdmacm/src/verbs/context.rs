@@ -32,6 +32,17 @@ use crate::sys::uverbs::UverbsFile;
 ///
 /// A clone refers to the same context. The context closes when its last clone and the last object
 /// created in it have been dropped.
+///
+/// # Examples
+///
+/// ```no_run
+/// use rdmacm::device;
+/// use rdmacm::verbs::Context;
+///
+/// let device = device::list()?.into_iter().next().expect("an RDMA device");
+/// let context = Context::open(&device)?;
+/// # Ok::<(), rdmacm::Error>(())
+/// ```
 #[doc(alias = "ibv_close_device")]
 #[doc(alias = "ibv_context")]
 #[derive(Debug, Clone)]

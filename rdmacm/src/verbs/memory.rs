@@ -213,6 +213,8 @@ impl MemoryRegion {
     ///
     /// The kernel pins the pages, which may take a while.
     ///
+    /// Kernel command: `IB_USER_VERBS_CMD_REG_MR`.
+    ///
     /// # Errors
     ///
     /// In addition to the errors of [`alloc`](Self::alloc):
@@ -231,8 +233,6 @@ impl MemoryRegion {
     ///
     /// Such references are allowed while the program knows that no work request and no peer
     /// accesses the bytes.
-    ///
-    /// Kernel command: `IB_USER_VERBS_CMD_REG_MR`.
     #[doc(alias = "rdma_reg_msgs")]
     #[doc(alias = "rdma_reg_read")]
     #[doc(alias = "rdma_reg_write")]
@@ -251,6 +251,8 @@ impl MemoryRegion {
     /// Requests and peers use these addresses, and [`addr`](Self::addr) returns the first one. Only
     /// the keys distinguish regions: another region may use the same addresses.
     ///
+    /// Kernel command: `IB_USER_VERBS_CMD_REG_MR`.
+    ///
     /// # Errors
     ///
     /// In addition to the errors of [`register`](Self::register):
@@ -261,8 +263,6 @@ impl MemoryRegion {
     /// # Safety
     ///
     /// The contract of [`register`](Self::register).
-    ///
-    /// Kernel command: `IB_USER_VERBS_CMD_REG_MR`.
     #[doc(alias = "ibv_reg_mr_iova")]
     #[doc(alias = "ibv_reg_mr_iova2")]
     pub unsafe fn register_with_iova(

@@ -1,5 +1,9 @@
 //! Verbs: device contexts, memory, queues and work requests.
 //!
+//! A program opens a [`Context`], creates a [`ProtectionDomain`], a [`CompletionQueue`] and a [`QueuePair`], registers a
+//! [`MemoryRegion`], posts requests and polls their [`Completion`]s. The [examples of `cm`](crate::cm#examples) take
+//! these steps. [From libibverbs](crate::guide::from_libibverbs) lists the counterpart of each C function.
+//!
 //! Objects are handles. A clone refers to the same kernel object, which is destroyed when its last
 //! handle is dropped. An object holds the objects from which it was created, so handles may be
 //! dropped in any order. A memory region to which a window is bound stays registered until the
@@ -8,6 +12,13 @@
 //! A posted work request does not hold the objects that it names. Its memory region and its address
 //! handle must live until the request has completed. [`BufferedQueuePair`] holds both for
 //! everything that is posted to it, without `unsafe`.
+//!
+//! # Errors
+//!
+//! In lists of errors, an errno alone (EINVAL) means [`ErrorKind::Os`](crate::ErrorKind::Os) with that errno. Any call
+//! may also fail with the kinds that [the crate](crate#errors) names. Creating an object fails with EAGAIN at the limit
+//! of the process's rdma cgroup. Creating a queue also fails with the errno of `mmap` if its ring cannot be mapped, and
+//! with [`ErrorKind::MalformedResponse`](crate::ErrorKind::MalformedResponse) if the driver's answer is invalid.
 //!
 //! # After a fork
 //!

@@ -41,7 +41,8 @@ const ONLY_SENDS: &str = "an XRC initiator only sends";
 
 /// The capacities of a queue pair.
 ///
-/// Created from its default: see [Parameters](crate#parameters).
+/// Created from its default: see [Parameters](crate#parameters). The default is 16 requests of one
+/// entry each in both queues, without inline data.
 #[doc(alias = "ibv_qp_cap")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePairCaps {

@@ -21,7 +21,8 @@ use crate::sync::{HandoffGuard, HandoffMutex, HeldByThisThread};
 
 /// The capacities and the limit of a shared receive queue.
 ///
-/// Created from its default: see [Parameters](crate#parameters).
+/// Created from its default: see [Parameters](crate#parameters). The default is 16 requests of one
+/// entry each, without a limit.
 #[doc(alias = "ibv_srq_attr")]
 #[doc(alias = "ibv_srq_init_attr")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

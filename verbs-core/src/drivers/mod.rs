@@ -11,6 +11,9 @@
 //! | `Mlx5` | rings shared with the device | none |
 //! | `Generic` | in the kernel | posting, polling, arming |
 //! | `Unknown` | none | connection manager only |
+//!
+//! A driver of another crate is an [`External`](crate::driver::External), which the other crate passes to
+//! [`DeviceContext::new`](crate::engine::DeviceContext::new).
 
 pub mod any;
 #[cfg(any(fuzzing, feature = "null"))]

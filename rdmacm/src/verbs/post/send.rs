@@ -228,6 +228,8 @@ impl SendQueueGuard<'_> {
     /// - [`ErrorKind::InvalidInput`] with EINVAL if the request exceeds the capacities of the queue
     ///   pair, or if its state is before RTS.
     /// - [`ErrorKind::InvalidInput`] with EINVAL if the queue pair does not support the operation.
+    /// - [`ErrorKind::Unsupported`] if the device, its driver or the kernel lacks the operation.
+    /// - [`ErrorKind::MalformedResponse`] if the ring that the kernel shares is inconsistent.
     /// - [`ErrorKind::PartiallyPosted`] if the kernel refuses a check that precedes the post. It
     ///   checks whether it knows the operation (rxe), or whether the queue pair is connected (siw).
     /// - [`ErrorKind::DeviceRemoved`] if the device was removed.
@@ -241,7 +243,7 @@ impl SendQueueGuard<'_> {
     /// - The memory that a [`Payload::Gather`] names by addresses and keys stays allocated and
     ///   registered.
     /// - The memory is not written. For a read request, it is neither written nor read. Accesses
-    ///   that tolerate concurrent access by a device are allowed.
+    ///   by [`DmaMemory`](crate::verbs::DmaMemory) are allowed.
     ///
     /// The request's identifier must differ from those that a
     /// [`BufferedQueuePair`](crate::verbs::BufferedQueuePair) of the same queue pair has given to

@@ -67,7 +67,7 @@ impl Operation {
 
     /// Returns the operation and its object, for [`Error::would_block`](crate::Error::would_block).
     ///
-    /// That function allocates nothing.
+    /// The values are static, so creating the error allocates nothing.
     pub(in crate::endpoint) const fn wait(self) -> &'static Wait {
         const fn of(operation: &'static str) -> Wait {
             Wait { operation, subject: "an endpoint" }

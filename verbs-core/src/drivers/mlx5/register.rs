@@ -43,7 +43,7 @@ pub(super) fn arm(page: &Mapping, doorbell: u64) {
 pub(super) enum Use {
     /// Any number of queue pairs, which store only doorbells, and only in the first buffer.
     ///
-    /// That needs no lock.
+    /// Each doorbell is one store, so the register needs no lock.
     Plain,
     /// One queue pair at a time.
     Dedicated,

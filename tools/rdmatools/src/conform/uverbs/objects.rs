@@ -6,7 +6,7 @@ use nix::libc::EOPNOTSUPP;
 use verbs_abi::{ib_uverbs_create_qp, ib_uverbs_qp_type};
 
 use super::super::bench::{Bench, check_equal, u32_at};
-use super::super::check::{CheckError, Driver, Machine, Version, one_of};
+use super::super::check::{CheckError, Driver, Expectation, Machine, Version, one_of};
 use super::super::kernel::{Call, File, Outcome, Target};
 use super::command::{Command, Mlx5, Object, ObjectUse, Support};
 use super::commands::commands;
@@ -30,29 +30,8 @@ impl ObjectUse {
     }
 }
 
-/// The index of mlx5 in the arrays.
+/// The index of mlx5 in the arrays of [`ObjectUse`].
 pub(super) const MLX5: usize = 2;
-
-/// Returns the index of the machine's driver in the arrays.
-///
-/// Skips the check if the driver lacks the command.
-fn place(command: &Command, own: &ObjectUse, machine: &Machine) -> Result<usize, CheckError> {
-    let skip = |why: &str| Err(CheckError::Skip(why.to_owned()));
-    const LACKS: &str = "the driver does not have it";
-    match (machine.driver, command.support) {
-        (Driver::Other, Support::Both) if own.is_common() => Ok(0),
-        (Driver::Other, _) => skip("the additions of this driver are not known"),
-        (Driver::Mlx5, _) if command.mlx5 == Mlx5::Lacks => skip(LACKS),
-        (Driver::Mlx5, _) => Ok(MLX5),
-        (Driver::Rxe | Driver::Siw, Support::Mlx5) => skip(LACKS),
-        (Driver::Siw, Support::Rxe | Support::RxeSince(_)) => skip(LACKS),
-        (Driver::Rxe, Support::RxeSince(since)) if machine.version < since => {
-            skip(&format!("needs Linux {since}"))
-        }
-        (Driver::Rxe, _) => Ok(0),
-        (Driver::Siw, _) => Ok(1),
-    }
-}
 
 /// Returns the command with this name.
 pub(super) fn command_named(name: &str) -> &'static Command {
@@ -76,8 +55,14 @@ impl Object {
 }
 
 impl Command {
+    /// Returns the use of existing objects, of a command that has one.
+    fn known_use(&self) -> &ObjectUse {
+        self.own.as_ref().expect("the use of objects should be known")
+    }
+
     /// Returns the write with these handles, for the driver at `place`.
-    pub(super) fn on(&self, own: &ObjectUse, place: usize, handles: &[u32]) -> Call {
+    pub(super) fn on(&self, place: usize, handles: &[u32]) -> Call {
+        let own = self.known_use();
         let mut core = self.core(request::UNKNOWN_HANDLE);
         let mut put = |offset: usize, bytes: &[u8]| {
             core[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -120,29 +105,52 @@ impl Command {
     ///
     /// Skips the check if the driver lacks the command, or if the driver's part of the request is not known.
     pub(super) fn place(&self, machine: &Machine) -> Result<usize, CheckError> {
-        let own = self.own.as_ref().expect("a known driver should have the command");
-        place(self, own, machine)
+        let skip = |why: &str| Err(CheckError::Skip(why.to_owned()));
+        const LACKS: &str = "the driver does not have it";
+        match (machine.driver, self.support) {
+            (Driver::Other, Support::Both) if self.known_use().is_common() => Ok(0),
+            (Driver::Other, _) => skip("the additions of this driver are not known"),
+            (Driver::Mlx5, _) if self.mlx5 == Mlx5::Lacks => skip(LACKS),
+            (Driver::Mlx5, _) => Ok(MLX5),
+            (Driver::Rxe | Driver::Siw, Support::Mlx5) => skip(LACKS),
+            (Driver::Siw, Support::Rxe | Support::RxeSince(_)) => skip(LACKS),
+            (Driver::Rxe, Support::RxeSince(since)) if machine.version < since => {
+                skip(&format!("needs Linux {since}"))
+            }
+            (Driver::Rxe, _) => Ok(0),
+            (Driver::Siw, _) => Ok(1),
+        }
     }
 
-    /// Returns the outcomes with existing objects that the driver at `place` may have, in the order of versions.
-    ///
-    /// The outcomes of a version replace those of earlier ones.
-    pub(super) fn own_outcomes(&self, place: usize) -> Vec<(Option<Version>, Vec<Outcome>)> {
-        let own = self.own.as_ref().expect("a known driver should have the command");
-        let mut outcomes = vec![(None, vec![own.outcomes[place]])];
-        if place != MLX5 {
-            return outcomes;
+    /// Returns the expectation for the command on existing objects.
+    pub(super) fn own_expectation(&self) -> Expectation {
+        const WHY: &str = "its own part";
+        let own = self.known_use();
+        let [rxe, siw, mlx5] = own.outcomes;
+        let mut expectation = Expectation::of(rxe);
+        if siw != rxe && self.support == Support::Both {
+            expectation = expectation.on(Driver::Siw, None, &[siw], WHY);
         }
-        if own.is_longer_than(self.response, place) {
+        if self.mlx5 == Mlx5::Lacks {
+            return expectation;
+        }
+        let alternative = match self.mlx5 {
+            Mlx5::MayLackPart => Some(Outcome::Done(self.response)),
+            Mlx5::ByDevice => Some(Outcome::Errno(EOPNOTSUPP)),
+            _ => None,
+        };
+        let accepted =
+            |outcome| [Some(outcome), alternative].into_iter().flatten().collect::<Vec<_>>();
+        if accepted(mlx5) != [rxe] {
+            expectation = expectation.on(Driver::Mlx5, None, &accepted(mlx5), WHY);
+        }
+        if own.is_longer_than(self.response, MLX5) {
             // The driver fills the room that it does not use.
             let padded = Outcome::Done(self.response + usize::from(request::DRIVERS));
-            outcomes.push((Some(Version(7, 2)), vec![padded]));
+            let since = Some(Version(7, 2));
+            expectation = expectation.on(Driver::Mlx5, since, &accepted(padded), WHY);
         }
-        if self.mlx5 == Mlx5::MayLackPart {
-            let lacking = Outcome::Done(self.response);
-            outcomes.iter_mut().for_each(|(_, accepted)| accepted.push(lacking));
-        }
-        outcomes
+        expectation
     }
 
     /// Creates the objects that the command uses. Returns the write and its usual outcome.
@@ -152,12 +160,12 @@ impl Command {
         file: File,
     ) -> Result<(Call, Outcome), CheckError> {
         let place = self.place(&bench.machine)?;
-        let own = self.own.as_ref().expect("a known driver should have the command");
+        let own = self.known_use();
         let mut handles = Vec::new();
         for (_, object) in own.objects {
             handles.push(bench.make(file, *object)?);
         }
-        Ok((self.on(own, place, &handles), own.outcomes[place]))
+        Ok((self.on(place, &handles), own.outcomes[place]))
     }
 }
 
@@ -170,21 +178,19 @@ impl Bench<'_> {
         command: &Command,
         file: File,
         call: &Call,
-        place: usize,
     ) -> Result<Vec<u8>, CheckError> {
-        let version = self.machine.version;
-        let holds = |since: Option<Version>| since.is_none_or(|since| version >= since);
-        let outcomes = command.own_outcomes(place).into_iter().rfind(|(since, _)| holds(*since));
-        let (_, accepted) = outcomes.expect("the first case should always apply");
+        let expectation = command.own_expectation();
+        let accepted = expectation.for_machine(&self.machine);
+        let by_device = self.machine.driver == Driver::Mlx5 && command.mlx5 == Mlx5::ByDevice;
         let answer = self.call(file, call);
         match answer.outcome() {
-            Ok(outcome) if accepted.contains(&outcome) => Ok(answer.stored),
-            Ok(Outcome::Errno(EOPNOTSUPP)) if place == MLX5 && command.mlx5 == Mlx5::ByDevice => {
+            Ok(Outcome::Errno(EOPNOTSUPP)) if by_device => {
                 Err(CheckError::Skip("the device does not have it".into()))
             }
+            Ok(outcome) if accepted.contains(&outcome) => Ok(answer.stored),
             outcome => {
                 let seen = outcome.map_or_else(|odd| odd, |outcome| outcome.to_string());
-                let why = format!("{}: {seen}, expected {}", command.name, one_of(&accepted));
+                let why = format!("{}: {seen}, expected {}", command.name, one_of(accepted));
                 Err(CheckError::Violation(why))
             }
         }
@@ -199,9 +205,8 @@ impl Bench<'_> {
     ) -> Result<Vec<u8>, CheckError> {
         let command = command_named(creator);
         let place = command.place(&self.machine)?;
-        let own = command.own.as_ref().expect("a known driver should have the command");
-        let call = command.on(own, place, handles);
-        let answer = self.expect_created(command, file, &call, place)?;
+        let call = command.on(place, handles);
+        let answer = self.expect_created(command, file, &call)?;
         check_equal("smallness of the handle", u32_at(&answer, 0) < 1 << 16, true)?;
         Ok(answer)
     }
@@ -214,14 +219,12 @@ impl Bench<'_> {
             let at = request::HEADER + offset_of!(ib_uverbs_create_qp, qp_type);
             call.bytes[at] = ib_uverbs_qp_type::IB_UVERBS_QPT_UD.0;
         }
-        let place = creator.place(&self.machine)?;
-        let handle = u32_at(&self.expect_created(creator, file, &call, place)?, 0);
+        let handle = u32_at(&self.expect_created(creator, file, &call)?, 0);
         if object == Object::Member {
             let attach = command_named("attach_mcast");
-            let own = attach.own.as_ref().expect("rxe should have the command");
             let place = attach.place(&self.machine)?;
-            let call = attach.on(own, place, &[handle]);
-            self.expect(attach.name, file, &call, own.outcomes[place])?;
+            let call = attach.on(place, &[handle]);
+            self.expect(attach.name, file, &call, attach.known_use().outcomes[place])?;
         }
         Ok(handle)
     }

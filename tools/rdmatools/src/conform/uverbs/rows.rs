@@ -14,7 +14,7 @@ use super::super::kernel::Outcome::{self, Done, Errno};
 use super::super::kernel::{Answer, Call, Caller, Target};
 use super::command::{Command, Handle, Mlx5, Object, Support};
 use super::commands::commands;
-use super::objects::{MLX5, command_named};
+use super::objects::command_named;
 use super::request;
 
 /// The stage of the kernel's processing that determines the answer.
@@ -495,23 +495,8 @@ pub(super) fn rows() -> Vec<Check> {
         }
         // The check is added only if it shows more than the existence of the command.
         if let Some(own) = command.own.filter(|_| !matches!(command.unknown, Done(_))) {
-            let [rxe, siw, _] = own.outcomes;
-            let mut expectation = Expectation::of(rxe);
-            if siw != rxe && command.support == Support::Both {
-                expectation = expectation.on(Driver::Siw, None, &[siw], "its own part");
-            }
-            if command.mlx5 != Mlx5::Lacks {
-                for (since, mut accepted) in command.own_outcomes(MLX5) {
-                    if command.mlx5 == Mlx5::ByDevice {
-                        accepted.push(Errno(EOPNOTSUPP));
-                    }
-                    if accepted != [rxe] || since.is_some() {
-                        let why = "its own part";
-                        expectation = expectation.on(Driver::Mlx5, since, &accepted, why);
-                    }
-                }
-            }
             let run = |bench: &mut Bench<'_>| command.on_valid_objects(bench, |call| call);
+            let expectation = command.own_expectation();
             rows.push(row("handle.own", OWN_DESCRIPTION, expectation, Box::new(run)));
             if !own.memory.is_empty() {
                 let run =

@@ -100,7 +100,7 @@ fn receive(address: &str, path: &str) -> Result<()> {
         post(&connection, GOOD, &length.to_be_bytes())
     });
     if let Err(error) = &received {
-        // These may fail: the sender may have ended, and the file may not exist.
+        // Both calls may fail: the sender may have ended, and the file may not exist.
         let _ = post(&connection, BAD, format!("the receiver says: {error}").as_bytes());
         let _ = fs::remove_file(&part);
     }

@@ -9,7 +9,7 @@ use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
 const TIMEOUT: Duration = Duration::from_secs(60);
 const MESSAGES: u32 = 10;
 
-/// Each connection has one message in flight, in either direction.
+/// Returns the configuration of a connection with one message in flight, in either direction.
 fn config() -> ConnectionConfig {
     ConnectionConfig::new()
         .send_buffers(2)

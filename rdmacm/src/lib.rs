@@ -54,9 +54,9 @@
 //!
 //! An [`Error`] names the operation, its object and the errno of the kernel. A program branches on its [`ErrorKind`].
 //!
-//! Any call that issues a command or posts a request may return two kinds of errors that its own documentation may not
-//! repeat: [`ErrorKind::NotOwner`] (see [processes](#processes)), and [`ErrorKind::DeviceRemoved`] after the removal of
-//! the device of the object.
+//! Any call that issues a command or posts a request may return two further kinds of errors, which its own
+//! documentation may not repeat. [`ErrorKind::NotOwner`] is described in [processes](#processes).
+//! [`ErrorKind::DeviceRemoved`] is returned after the removal of the device of the object.
 //!
 //! # Parameters
 //!

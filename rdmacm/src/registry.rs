@@ -62,8 +62,8 @@ struct Slots<T> {
 struct Slot<T> {
     /// Number of uses of the slot, from 1.
     ///
-    /// So a token never fits into 32 bits. An event of an unknown type may carry a number of 32 bits in its place, such
-    /// as a port number.
+    /// So a token never fits into 32 bits. An event of an unknown type may carry a number of 32 bits in place of a
+    /// token, such as a port number.
     generation: u32,
     object: Weak<T>,
 }
@@ -73,7 +73,8 @@ impl<T> Slots<T> {
     fn add(&mut self) -> u32 {
         let count = self.slots.len();
         if count == self.slots.capacity() {
-            // By an eighth instead of twice: the table keeps its memory as long as the process lives.
+            // The capacity grows by an eighth and is not doubled: the table keeps its memory as long as the process
+            // lives.
             self.slots.reserve_exact(count / 8 + 16);
         }
         self.slots.push(Slot { generation: 1, object: Weak::new() });

@@ -12,7 +12,7 @@ use crate::command::commands;
 abi_structs! {
     table: ADDRESS_LAYOUT, header: "rdma/rdma_user_cm.h";
 
-    /// BIND_IP: binds an id to an IPv4 or IPv6 address.
+    /// The request of BIND_IP, which binds an id to an IPv4 or IPv6 address.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_bind_ip: size 40, align 8 {
         /// Not used: there is no response.
@@ -23,7 +23,7 @@ abi_structs! {
         36 => id: u32,
     }
 
-    /// BIND: binds an id to an address.
+    /// The request of BIND, which binds an id to an address.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_bind: size 136, align 8, i386 4 {
         /// The handle.
@@ -36,7 +36,9 @@ abi_structs! {
         8 => addr: [u8; 128],
     }
 
-    /// RESOLVE_IP: resolves an IPv4 or IPv6 address to a device. ADDR_RESOLVED or ADDR_ERROR follows.
+    /// The request of RESOLVE_IP, which resolves an IPv4 or IPv6 address to a device.
+    ///
+    /// ADDR_RESOLVED or ADDR_ERROR follows.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_resolve_ip: size 64, align 4 {
         /// Source address; family 0 for none.
@@ -49,7 +51,7 @@ abi_structs! {
         60 => timeout_ms: u32,
     }
 
-    /// RESOLVE_ADDR: resolves an address to a device. ADDR_RESOLVED or ADDR_ERROR follows.
+    /// The request of RESOLVE_ADDR, which resolves an address to a device. ADDR_RESOLVED or ADDR_ERROR follows.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_resolve_addr: size 272, align 8, i386 4 {
         /// The handle.
@@ -68,7 +70,9 @@ abi_structs! {
         144 => dst_addr: [u8; 128],
     }
 
-    /// RESOLVE_ROUTE: finds the path to the resolved address. ROUTE_RESOLVED or ROUTE_ERROR follows.
+    /// The request of RESOLVE_ROUTE, which finds the path to the resolved address.
+    ///
+    /// ROUTE_RESOLVED or ROUTE_ERROR follows.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_resolve_route: size 8, align 4 {
         /// The handle.

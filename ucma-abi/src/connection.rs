@@ -76,7 +76,7 @@ abi_structs! {
         4 => attr_mod: u32,
     }
 
-    /// CONNECT: asks the peer for a connection.
+    /// The request of CONNECT, which asks the peer for a connection.
     ///
     /// CONNECT_RESPONSE, ESTABLISHED, REJECTED, UNREACHABLE or CONNECT_ERROR follows.
     #[derive(IntoBytes, Immutable)]
@@ -91,7 +91,7 @@ abi_structs! {
         280 => ece: rdma_ucm_ece,
     }
 
-    /// LISTEN: listens for connection requests. CONNECT_REQUEST follows for each.
+    /// The request of LISTEN, which listens for connection requests. CONNECT_REQUEST follows for each.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_listen: size 8, align 4 {
         /// The handle.
@@ -100,7 +100,7 @@ abi_structs! {
         4 => backlog: u32,
     }
 
-    /// ACCEPT: accepts a connection request, or completes a connection. ESTABLISHED follows.
+    /// The request of ACCEPT, which accepts a connection request, or completes a connection. ESTABLISHED follows.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_accept: size 296, align 8 {
         /// The caller's value, handed back in every event from now on; set only if `conn_param.valid` is 1.
@@ -115,7 +115,7 @@ abi_structs! {
         288 => ece: rdma_ucm_ece,
     }
 
-    /// REJECT: rejects a connection request. The peer gets REJECTED.
+    /// The request of REJECT, which rejects a connection request. The peer gets REJECTED.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_reject: size 264, align 4 {
         /// The handle.
@@ -136,14 +136,14 @@ abi_structs! {
         8 => private_data: [u8; RDMA_MAX_PRIVATE_DATA],
     }
 
-    /// DISCONNECT: disconnects. DISCONNECTED follows on both sides, later TIMEWAIT_EXIT.
+    /// The request of DISCONNECT. DISCONNECTED follows on both sides, later TIMEWAIT_EXIT.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_disconnect: size 4, align 4 {
         /// The handle.
         0 => id: u32,
     }
 
-    /// INIT_QP_ATTR: reads the attributes that a queue pair needs for a state.
+    /// The request of INIT_QP_ATTR, which reads the attributes that a queue pair needs for a state.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_init_qp_attr: size 16, align 8 {
         /// Address of an [`ib_uverbs_qp_attr`].
@@ -154,7 +154,7 @@ abi_structs! {
         12 => qp_state: u32,
     }
 
-    /// NOTIFY: reports an event of the queue pair, such as data before the peer's RTU.
+    /// The request of NOTIFY, which reports an event of the queue pair, such as data before the peer's RTU.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_notify: size 8, align 4 {
         /// The handle.

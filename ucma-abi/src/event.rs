@@ -40,7 +40,7 @@ abi_enum! {
         RDMA_CM_EVENT_ESTABLISHED = 9;
         /// The connection is down.
         RDMA_CM_EVENT_DISCONNECTED = 10;
-        /// The device is going away.
+        /// The device is being removed.
         RDMA_CM_EVENT_DEVICE_REMOVAL = 11;
         /// The id joined the multicast group.
         RDMA_CM_EVENT_MULTICAST_JOIN = 12;
@@ -68,7 +68,9 @@ abi_enum! {
 abi_structs! {
     table: EVENT_LAYOUT, header: "rdma/rdma_user_cm.h";
 
-    /// GET_EVENT: takes the next event of the channel; waits for one unless the channel is non-blocking.
+    /// The request of GET_EVENT, which takes the next event of the channel.
+    ///
+    /// It waits for an event unless the channel is non-blocking.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_get_event: size 8, align 8 {
         /// Address of a [`rdma_ucm_event_resp`].
@@ -103,7 +105,7 @@ abi_structs! {
         328 => ece: rdma_ucm_ece,
     }
 
-    /// WRITE_CM_EVENT: puts an event into the channel of the id. Linux 6.18.
+    /// The request of WRITE_CM_EVENT, which puts an event into the channel of the id. Linux 6.18.
     #[derive(IntoBytes, Immutable)]
     #[since("6.18")]
     pub struct rdma_ucm_write_cm_event: size 320, align 8, i386 4 {

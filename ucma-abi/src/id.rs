@@ -21,7 +21,7 @@ abi_constants! {
 abi_structs! {
     table: ID_LAYOUT, header: "rdma/rdma_user_cm.h";
 
-    /// CREATE_ID: makes an id on the channel that it is written to.
+    /// The request of CREATE_ID, which makes an id on the channel that it is written to.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_create_id: size 24, align 8 {
         /// The caller's value, handed back in every event.
@@ -45,7 +45,7 @@ abi_structs! {
         0 => id: u32,
     }
 
-    /// DESTROY_ID: destroys an id with its unread events.
+    /// The request of DESTROY_ID, which destroys an id with its unread events.
     ///
     /// Also the request of [LEAVE_MCAST](crate::rdma_ucm_leave_mcast).
     #[derive(IntoBytes, Immutable)]
@@ -65,7 +65,9 @@ abi_structs! {
         0 => events_reported: u32,
     }
 
-    /// MIGRATE_ID: moves an id to another channel with its pending events. Written to the new channel.
+    /// The request of MIGRATE_ID, which moves an id to the channel that gets the request.
+    ///
+    /// Pending events move with the id.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_migrate_id: size 16, align 8 {
         /// Address of a [`rdma_ucm_migrate_resp`].

@@ -6,7 +6,7 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::command::commands;
 use crate::{rdma_ucm_create_id_resp, rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp};
 
-// One value each, not bits: the kernel compares.
+// These constants are values and not bits: the kernel compares the whole field.
 abi_constants! {
     table: MULTICAST_CONSTANTS, header: "rdma/rdma_user_cm.h";
 
@@ -21,7 +21,7 @@ abi_constants! {
 abi_structs! {
     table: MULTICAST_LAYOUT, header: "rdma/rdma_user_cm.h";
 
-    /// JOIN_IP_MCAST: joins the group of an IPv4 or IPv6 address.
+    /// The request of JOIN_IP_MCAST, which joins the group of an IPv4 or IPv6 address.
     ///
     /// MULTICAST_JOIN or MULTICAST_ERROR follows.
     #[derive(IntoBytes, Immutable)]
@@ -36,7 +36,7 @@ abi_structs! {
         44 => id: u32,
     }
 
-    /// JOIN_MCAST: joins the group of an address. MULTICAST_JOIN or MULTICAST_ERROR follows.
+    /// The request of JOIN_MCAST, which joins the group of an address. MULTICAST_JOIN or MULTICAST_ERROR follows.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_join_mcast: size 152, align 8 {
         /// Address of a [`rdma_ucm_create_id_resp`].
@@ -54,7 +54,7 @@ abi_structs! {
     }
 }
 
-/// LEAVE_MCAST: leaves a multicast group. The kernel has no structure of its own for it.
+/// The request of LEAVE_MCAST, which leaves a multicast group. The kernel has no separate structure for it.
 #[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct rdma_ucm_leave_mcast(pub rdma_ucm_destroy_id);

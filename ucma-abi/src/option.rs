@@ -30,7 +30,7 @@ abi_constants! {
 abi_structs! {
     table: OPTION_LAYOUT, header: "rdma/rdma_user_cm.h";
 
-    /// SET_OPTION: sets an option of an id.
+    /// The request of SET_OPTION, which sets an option of an id.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_set_option: size 24, align 8 {
         /// Address of the value.

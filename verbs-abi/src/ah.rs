@@ -7,7 +7,7 @@ use crate::{AlignedU64, command::commands, ib_uverbs_ah_attr};
 crate::abi_structs! {
     table: AH_LAYOUT, header: "rdma/ib_user_verbs.h";
 
-    /// Creates an address handle.
+    /// A request to create an address handle.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_create_ah: size 56, align 8 {
         /// Address of the response.
@@ -29,14 +29,14 @@ crate::abi_structs! {
         0 => ah_handle: u32,
     }
 
-    /// Destroys an address handle.
+    /// A request to destroy an address handle.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_destroy_ah: size 4, align 4 {
         /// Handle.
         0 => ah_handle: u32,
     }
 
-    /// Attaches a queue pair to a multicast group. Repeating it for the same group has no effect.
+    /// A request to attach a queue pair to a multicast group. Repeating it for the same group has no effect.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_attach_mcast: size 24, align 8 {
         /// GID of the group.
@@ -49,7 +49,7 @@ crate::abi_structs! {
         22 => reserved: u16,
     }
 
-    /// Detaches a queue pair from a multicast group.
+    /// A request to detach a queue pair from a multicast group.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_detach_mcast: size 24, align 8 {
         /// GID of the group.

@@ -7,7 +7,7 @@ use crate::{AlignedU64, command::commands};
 crate::abi_structs! {
     table: CQ_LAYOUT, header: "rdma/ib_user_verbs.h";
 
-    /// Creates a completion queue.
+    /// A request to create a completion queue.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_create_cq: size 32, align 8 {
         /// Address of the response.
@@ -24,7 +24,7 @@ crate::abi_structs! {
         28 => reserved: u32,
     }
 
-    /// Creates a completion queue with flags.
+    /// A request to create a completion queue with flags.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_ex_create_cq: size 32, align 8 {
         /// The number that events of the queue carry.
@@ -35,7 +35,7 @@ crate::abi_structs! {
         12 => comp_vector: u32,
         /// Descriptor of the completion channel, or -1.
         16 => comp_channel: i32,
-        /// 0, else EINVAL.
+        /// 0; otherwise the kernel returns EINVAL.
         20 => comp_mask: u32,
         /// Flags.
         24 => flags: ib_uverbs_ex_create_cq_flags,
@@ -63,7 +63,7 @@ crate::abi_structs! {
         12 => response_length: u32,
     }
 
-    /// Resizes a completion queue.
+    /// A request to resize a completion queue.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_resize_cq: size 16, align 8 {
         /// Address of the response.
@@ -83,7 +83,7 @@ crate::abi_structs! {
         4 => reserved: u32,
     }
 
-    /// Polls a completion queue by a kernel command. No driver with a user-space data path supports it.
+    /// A request to poll a completion queue by a kernel command. No driver with a user-space data path supports it.
     ///
     /// It is not a [`Command`](crate::Command): after the response the kernel stores up to `ne` completions, regardless
     /// of the length in the header. So `ne` and the buffer must be created together.
@@ -106,7 +106,7 @@ crate::abi_structs! {
         4 => reserved: u32,
     }
 
-    /// Arms a completion queue by way of the kernel: one event on its channel for the next completion.
+    /// A request to arm a completion queue: its next completion raises one event on its channel.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_req_notify_cq: size 8, align 4 {
         /// Handle.
@@ -115,7 +115,7 @@ crate::abi_structs! {
         4 => solicited_only: u32,
     }
 
-    /// Destroys a completion queue; EBUSY while queue pairs use it.
+    /// A request to destroy a completion queue; EBUSY while queue pairs use it.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_destroy_cq: size 16, align 8 {
         /// Address of the response.
@@ -154,7 +154,7 @@ crate::abi_flags! {
     pub struct ib_uverbs_ex_create_cq_flags: u32 {
         /// Completions carry time stamps.
         IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION = 1 << 0;
-        /// Overruns go unnoticed.
+        /// Overruns are ignored.
         IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN = 1 << 1;
     }
 }

@@ -7,7 +7,7 @@ use crate::{AlignedU64, Be64, command::commands};
 crate::abi_structs! {
     table: DEVICE_LAYOUT, header: "rdma/ib_user_verbs.h";
 
-    /// Opens the user context. Once for each descriptor, before any other command.
+    /// A request to open the user context, once for each descriptor and before any other command.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_get_context: size 8, align 8 {
         /// Address of the response.
@@ -23,7 +23,7 @@ crate::abi_structs! {
         4 => num_comp_vectors: u32,
     }
 
-    /// Asks for the attributes of the device.
+    /// A request for the attributes of the device.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_query_device: size 8, align 8 {
         /// Address of the response.
@@ -117,12 +117,12 @@ crate::abi_structs! {
         172 => reserved: [u8; 4],
     }
 
-    /// Asks for all attributes of the device.
+    /// A request for all attributes of the device.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_ex_query_device: size 8, align 4 {
-        /// 0, else EINVAL.
+        /// 0; otherwise the kernel returns EINVAL.
         0 => comp_mask: u32,
-        /// 0, else EINVAL.
+        /// 0; otherwise the kernel returns EINVAL.
         4 => reserved: u32,
     }
 
@@ -377,7 +377,7 @@ crate::abi_enum! {
         RDMA_NODE_USNIC = 5;
         /// usNIC over UDP.
         RDMA_NODE_USNIC_UDP = 6;
-        /// A transport of its own.
+        /// A node with a transport of its own.
         RDMA_NODE_UNSPECIFIED = 7;
     }
 }

@@ -7,7 +7,7 @@ use crate::{AlignedU64, command::commands};
 crate::abi_structs! {
     table: EVENT_LAYOUT, header: "rdma/ib_user_verbs.h";
 
-    /// Opens a completion channel.
+    /// A request to open a completion channel.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_create_comp_channel: size 8, align 8 {
         /// Address of the response.

@@ -133,7 +133,7 @@ crate::abi_structs! {
         8 => provider_in_words: u16,
         /// Words of the driver's response.
         10 => provider_out_words: u16,
-        /// 0, else EINVAL.
+        /// 0; otherwise the kernel returns EINVAL.
         12 => cmd_hdr_reserved: u32,
     }
 }

@@ -40,11 +40,11 @@ crate::abi_structs! {
         4 => method_id: u16,
         /// Attributes.
         6 => num_attrs: u16,
-        /// 0, else EPROTONOSUPPORT.
+        /// 0; otherwise the kernel returns EPROTONOSUPPORT.
         8 => reserved1: AlignedU64,
         /// Driver of the device, else EINVAL.
         16 => driver_id: rdma_driver_id,
-        /// 0, else EPROTONOSUPPORT.
+        /// 0; otherwise the kernel returns EPROTONOSUPPORT.
         20 => reserved2: u32,
     }
 }

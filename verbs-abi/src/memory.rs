@@ -7,7 +7,7 @@ use crate::{AlignedU64, command::commands};
 crate::abi_structs! {
     table: MEMORY_LAYOUT, header: "rdma/ib_user_verbs.h";
 
-    /// Registers memory.
+    /// A request to register memory.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_reg_mr: size 40, align 8 {
         /// Address of the response.
@@ -35,7 +35,7 @@ crate::abi_structs! {
         8 => rkey: u32,
     }
 
-    /// Changes a memory region.
+    /// A request to change a memory region.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_rereg_mr: size 48, align 8 {
         /// Address of the response.
@@ -65,14 +65,14 @@ crate::abi_structs! {
         4 => rkey: u32,
     }
 
-    /// Deregisters a memory region; EBUSY while windows are bound to it.
+    /// A request to deregister a memory region; EBUSY while windows are bound to it.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_dereg_mr: size 4, align 4 {
         /// Handle.
         0 => mr_handle: u32,
     }
 
-    /// Allocates a memory window.
+    /// A request to allocate a memory window.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_alloc_mw: size 16, align 8 {
         /// Address of the response.
@@ -94,7 +94,7 @@ crate::abi_structs! {
         4 => rkey: u32,
     }
 
-    /// Frees a memory window.
+    /// A request to free a memory window.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_dealloc_mw: size 4, align 4 {
         /// Handle.
@@ -137,7 +137,7 @@ crate::abi_flags! {
         /// Peers flush to persistence.
         #[since("6.2")]
         IB_UVERBS_ACCESS_FLUSH_PERSISTENT = 1 << 9;
-        /// The device may reorder its accesses. Optional: a device that cannot ignores it.
+        /// The device may reorder its accesses. A device that cannot reorder accesses ignores the flag.
         IB_UVERBS_ACCESS_RELAXED_ORDERING = 1 << 20;
     }
 }

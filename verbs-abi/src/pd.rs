@@ -7,7 +7,7 @@ use crate::{AlignedU64, command::commands};
 crate::abi_structs! {
     table: PD_LAYOUT, header: "rdma/ib_user_verbs.h";
 
-    /// Allocates a protection domain.
+    /// A request to allocate a protection domain.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_alloc_pd: size 8, align 8 {
         /// Address of the response.
@@ -21,7 +21,7 @@ crate::abi_structs! {
         0 => pd_handle: u32,
     }
 
-    /// Frees a protection domain; EBUSY while anything belongs to it.
+    /// A request to free a protection domain; EBUSY while anything belongs to it.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_dealloc_pd: size 4, align 4 {
         /// Handle.

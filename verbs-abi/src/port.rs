@@ -7,7 +7,7 @@ use crate::{AlignedU64, command::commands};
 crate::abi_structs! {
     table: PORT_LAYOUT, header: "rdma/ib_user_verbs.h";
 
-    /// Asks for the attributes of a port.
+    /// A request for the attributes of a port.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_query_port: size 16, align 8 {
         /// Address of the response.

@@ -10,7 +10,7 @@ use crate::{
 crate::abi_structs! {
     table: QP_LAYOUT, header: "rdma/ib_user_verbs.h";
 
-    /// Creates a queue pair.
+    /// A request to create a queue pair.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_create_qp: size 56, align 8 {
         /// Address of the response.
@@ -45,7 +45,7 @@ crate::abi_structs! {
         55 => reserved: u8,
     }
 
-    /// Creates a queue pair with flags.
+    /// A request to create a queue pair with flags.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_ex_create_qp: size 64, align 8 {
         /// The number that events of the queue pair carry.
@@ -86,7 +86,7 @@ crate::abi_structs! {
         60 => source_qpn: u32,
     }
 
-    /// Opens the XRC_TGT queue pair that another process of the XRC domain created.
+    /// A request to open the XRC_TGT queue pair that another process of the XRC domain created.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_open_qp: size 32, align 8 {
         /// Address of the response.
@@ -135,7 +135,7 @@ crate::abi_structs! {
         36 => response_length: u32,
     }
 
-    /// Asks for the attributes of a queue pair.
+    /// A request for the attributes of a queue pair.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_query_qp: size 16, align 8 {
         /// Address of the response.
@@ -211,7 +211,7 @@ crate::abi_structs! {
         123 => reserved: [u8; 5],
     }
 
-    /// Destroys a queue pair; EBUSY while it is attached to a multicast group.
+    /// A request to destroy a queue pair; EBUSY while it is attached to a multicast group.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_destroy_qp: size 16, align 8 {
         /// Address of the response.

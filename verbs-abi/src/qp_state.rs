@@ -7,7 +7,7 @@ use crate::{command::commands, ib_mtu, ib_uverbs_access_flags, ib_uverbs_qp_dest
 crate::abi_structs! {
     table: QP_STATE_LAYOUT, header: "rdma/ib_user_verbs.h";
 
-    /// Changes the attributes of a queue pair that `attr_mask` names.
+    /// A request to change the attributes of a queue pair that `attr_mask` names.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_modify_qp: size 112, align 8 {
         /// The peer.

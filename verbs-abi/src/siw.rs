@@ -163,7 +163,7 @@ crate::abi_structs! {
         24 => qp_id: AlignedU64,
     }
 
-    /// Arms a completion queue.
+    /// The word that arms a completion queue.
     #[derive(Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
     pub struct siw_cq_ctrl: size 8, align 4 {
         /// The completions for which the kernel reports an event; it clears the flags with the event.

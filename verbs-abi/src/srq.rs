@@ -7,7 +7,7 @@ use crate::{AlignedU64, command::commands};
 crate::abi_structs! {
     table: SRQ_LAYOUT, header: "rdma/ib_user_verbs.h";
 
-    /// Creates a shared receive queue.
+    /// A request to create a shared receive queue.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_create_srq: size 32, align 8 {
         /// Address of the response.
@@ -24,7 +24,7 @@ crate::abi_structs! {
         28 => srq_limit: u32,
     }
 
-    /// Creates a shared receive queue of an XRC domain, or with tag matching.
+    /// A request to create a shared receive queue of an XRC domain, or with tag matching.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_create_xsrq: size 48, align 8 {
         /// Address of the response.
@@ -62,7 +62,7 @@ crate::abi_structs! {
         12 => srqn: u32,
     }
 
-    /// Changes a shared receive queue.
+    /// A request to change a shared receive queue.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_modify_srq: size 16, align 8 {
         /// Handle.
@@ -75,7 +75,7 @@ crate::abi_structs! {
         12 => srq_limit: u32,
     }
 
-    /// Asks for the attributes of a shared receive queue.
+    /// A request for the attributes of a shared receive queue.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_query_srq: size 16, align 8 {
         /// Address of the response.
@@ -99,7 +99,7 @@ crate::abi_structs! {
         12 => reserved: u32,
     }
 
-    /// Destroys a shared receive queue; EBUSY while queue pairs use it.
+    /// A request to destroy a shared receive queue; EBUSY while queue pairs use it.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_destroy_srq: size 16, align 8 {
         /// Address of the response.
@@ -119,7 +119,7 @@ crate::abi_structs! {
         0 => events_reported: u32,
     }
 
-    /// Opens an XRC domain.
+    /// A request to open an XRC domain.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_open_xrcd: size 16, align 8 {
         /// Address of the response.
@@ -137,7 +137,7 @@ crate::abi_structs! {
         0 => xrcd_handle: u32,
     }
 
-    /// Closes an XRC domain; EBUSY while anything belongs to it.
+    /// A request to close an XRC domain; EBUSY while anything belongs to it.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_close_xrcd: size 4, align 4 {
         /// Handle.

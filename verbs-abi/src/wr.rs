@@ -82,7 +82,7 @@ crate::abi_structs! {
         12 => reserved: u32,
     }
 
-    /// Posts sends. `wr_count` requests of `wqe_size` bytes follow, then `sge_count` [`ib_uverbs_sge`].
+    /// A request to post sends. `wr_count` requests of `wqe_size` bytes follow, then `sge_count` [`ib_uverbs_sge`].
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_post_send: size 24, align 8 {
         /// Address of the response.
@@ -115,7 +115,7 @@ crate::abi_structs! {
         12 => reserved: u32,
     }
 
-    /// Posts receives. `wr_count` requests of `wqe_size` bytes follow, then `sge_count` [`ib_uverbs_sge`].
+    /// A request to post receives. `wr_count` requests of `wqe_size` bytes follow, then `sge_count` [`ib_uverbs_sge`].
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_post_recv: size 24, align 8 {
         /// Address of the response.
@@ -137,7 +137,7 @@ crate::abi_structs! {
         0 => bad_wr: u32,
     }
 
-    /// Posts receives to a shared receive queue, in the form of [`ib_uverbs_post_recv`].
+    /// A request to post receives to a shared receive queue, in the form of [`ib_uverbs_post_recv`].
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_post_srq_recv: size 24, align 8 {
         /// Address of the response.

@@ -3,9 +3,10 @@
 //! These protocols are the rings that the kernel shares, and the count of events.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p verbs-core -p rdmacm --lib loom_` runs the modules named `loom_model`, with
-//! loom's types instead of the standard library's. Loom runs them in every order that it supports. These are most of
-//! the orders that the memory model of the language allows; a processor that keeps stores in order does not show all of
-//! them. Models with too many threads for that (`check_bounded`) run in the orders with few interruptions.
+//! loom's types instead of the standard library's. Loom runs the models in every order that it supports, which
+//! includes most of the orders that the memory model of the language allows. A processor that keeps stores in order
+//! does not show all of these orders. Models with too many threads for every order (`check_bounded`) run in the
+//! orders with few interruptions.
 
 mod handoff_mutex;
 #[cfg(loom)]

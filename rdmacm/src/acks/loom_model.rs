@@ -23,7 +23,7 @@ impl Object {
     }
 }
 
-/// Starts a thread that is done with `events` one after the other, and uses the object before that.
+/// Starts a thread that uses the object and then acknowledges an event, for each of `events`.
 fn user(object: &Object, events: Vec<Unacknowledged>) -> thread::JoinHandle<()> {
     let object = object.clone();
     thread::spawn(move || {

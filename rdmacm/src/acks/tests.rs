@@ -30,7 +30,7 @@ fn holder_is_known_until_event_is_acknowledged() {
     let other = |acks: &Arc<Acks>| {
         thread::scope(|scope| scope.spawn(|| acks.track(true)).join().expect("handed out"))
     };
-    // In every order of the first and the last.
+    // Covers both orders of the first and the last event.
     for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [1, 2, 0]] {
         let mut events = [acks.track(true), other(&acks), acks.track(true)].map(Some);
         let mut ours = 2;
@@ -72,11 +72,11 @@ fn move_waits_for_earlier_events_only() {
     let [early, late] = [(); 2].map(|()| acks.track(true));
     drop(early);
     acks.moved();
-    // As many as were reported before the move are acknowledged, but not the same ones.
+    // Two events were reported before the move, and two are acknowledged, but one of these is a later event.
     drop(acks.track(true));
     let earlier = || acks.acknowledged() - acks.lock().recent;
     assert_eq!(earlier(), 1);
-    // Read before the move and handed out after it.
+    // This event was read before the move and is handed out after it.
     drop(acks.track(false));
     assert_eq!(earlier(), 2);
     drop(late);

@@ -23,7 +23,7 @@ bitflags! {
         const NUMERICHOST = 0x2;
         /// `RAI_NOROUTE`: the lookup does not search for a route.
         ///
-        /// [`getaddrinfo`] never does.
+        /// [`getaddrinfo`] never searches for a route.
         #[doc(alias = "RAI_NOROUTE")]
         const NOROUTE = 0x4;
         /// `RAI_FAMILY`: [`AddrInfoHints::family`] determines how the node is parsed.

@@ -123,7 +123,7 @@ fn add_by(sources: &mut Sources, name: &str, link_type: LinkType, netdev: &str) 
             (Errno::ENFILE, _) => Some("another RDMA device has that name"),
             (Errno::EPERM, LinkType::Siw | LinkType::Other(_)) => Some(NEEDS_ADMIN),
             (Errno::EPERM, LinkType::Rxe) => Some(
-                "the command needs CAP_NET_ADMIN in the initial user namespace, and no VLAN device",
+                "the command needs CAP_NET_ADMIN in the initial user namespace, and rxe refuses VLAN devices",
             ),
             (Errno::EINVAL, LinkType::Rxe) => {
                 Some("the kernel has no rxe (modprobe rdma_rxe), or rxe does not support this network device")
@@ -143,8 +143,8 @@ fn add_by(sources: &mut Sources, name: &str, link_type: LinkType, netdev: &str) 
 ///
 /// The call sends `RDMA_NLDEV_CMD_GET` as a dump to find the index, and `RDMA_NLDEV_CMD_DELLINK`.
 ///
-/// **It blocks** in the kernel while any process has a descriptor or a mapping of the device's user contexts, and
-/// cannot be interrupted. rxe and siw cannot revoke a context from its user. Close the contexts first.
+/// The call **blocks** in the kernel while any process has a descriptor or a mapping of the device's user contexts,
+/// and cannot be interrupted. rxe and siw cannot revoke a context from its user. Close the contexts first.
 ///
 /// # Errors
 ///

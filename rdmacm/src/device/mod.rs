@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The properties come from the kernel's RDMA netlink, and from sysfs if netlink is missing or does not answer. A
-//! container may lack either. A property that neither reports is `None`. A [`Device`] is a snapshot: it does not notice
-//! that its device is removed or renamed. An opened device is marked when the library detects its removal: see
+//! container may lack either. A property that neither reports is `None`. A [`Device`] is a snapshot: it does not
+//! change when its device is removed or renamed. An opened device is marked when the library detects its removal: see
 //! [`Context::is_device_removed`](crate::verbs::Context::is_device_removed).
 
 mod attributes;

@@ -10,9 +10,9 @@ use crate::cm::{CmId, Ece};
 
 /// The reason for which a connection was rejected: the status of a `Rejected` event.
 ///
-/// On InfiniBand and RoCE it is a reason of the InfiniBand connection manager (`ib_cm_rej_reason` in the kernel's
-/// `include/rdma/ib_cm.h`). iWARP has no reasons: the number is a negative [`errno`](Self::errno) that the driver
-/// chooses.
+/// On InfiniBand and RoCE, the number is a reason of the InfiniBand connection manager: `ib_cm_rej_reason` in the
+/// kernel's `include/rdma/ib_cm.h`. iWARP has no reasons: the number is a negative [`errno`](Self::errno) that the
+/// driver chooses.
 ///
 /// # Driver notes
 ///

@@ -5,7 +5,7 @@
 //! - Access to `/dev/infiniband/rdma_cm`, and to `/dev/infiniband/uverbsN` of its device. Most systems create them with
 //!   mode 0666.
 //! - An IP address in its network namespace. The address must belong to the network device of the RDMA device, or to
-//!   one on top of that.
+//!   another network device on top of that device.
 //! - Memory that it may pin: the limit RLIMIT_MEMLOCK (`ulimit -l`), or CAP_IPC_LOCK. EPERM means that the limit is
 //!   zero, ENOMEM that it is too low.
 //!

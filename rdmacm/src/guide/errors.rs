@@ -9,8 +9,8 @@
 #![doc = include_str!("snippets/errors.rs")]
 //! ```
 //!
-//! The constants of `Os(...)` are those of the crate `libc`. The status of `WorkRequestFailed` is a
-//! [`WcStatus`](crate::verbs::WcStatus), such as `WcStatus::IB_WC_RETRY_EXC_ERR`, and that of `Unreachable` an
+//! The constants of `Os(...)` are the constants of the crate `libc`. The status of `WorkRequestFailed` is a
+//! [`WcStatus`](crate::verbs::WcStatus), such as `WcStatus::IB_WC_RETRY_EXC_ERR`. The status of `Unreachable` is an
 //! [`UnreachableReason`](crate::error::UnreachableReason). Most variants have contents: match them as
 //! `DeviceRemoved(_)` or `NameResolution { reason, .. }`.
 //!

@@ -27,11 +27,12 @@
 //! - On iWARP the connection ends. After the last message, [`recv`](crate::endpoint::Connection::recv) reports that
 //!   some messages may be lost ([`ReceiveOverrun`](crate::ErrorKind::ReceiveOverrun)).
 //!
-//! On iWARP the two programs must therefore agree on a maximum number of messages in flight, and the receiver must have
-//! as many buffers. If the receiver answers each message before it drops the message, one message at a time needs no
-//! further buffer. If the receiver holds several messages at once, for example in several threads, each message except
-//! the first needs one more buffer: a server that holds up to 8 requests needs 15 buffers. The reason is that a peer
-//! that has the response may send again. A server that drops each request before it posts the response needs only 8.
+//! On iWARP the two programs must therefore agree on a maximum number of messages in flight, and the receiver must
+//! have as many buffers. If the receiver answers each message before it drops the message, one message at a time
+//! needs no further buffer. If the receiver holds several messages at once, for example in several threads, each
+//! message except the first needs one more buffer. A server that holds up to 8 requests therefore needs 15 buffers,
+//! because a peer that has the response may send again. A server that drops each request before it posts the response
+//! needs only 8.
 //!
 //! If two programs only send and do not receive, both block when the buffers of both are full. To avoid this, a client
 //! can receive while it sends, in another thread or task with a [clone](crate::endpoint::Connection#clones) of the

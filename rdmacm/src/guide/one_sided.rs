@@ -15,8 +15,8 @@
 //! its result. To have several operations in flight, start them and wait for each later. Each operation keeps its send
 //! buffer, and the buffer of a read stays in use until the program drops it. A thread that starts more operations than
 //! there are [send buffers](crate::endpoint::ConnectionConfig::send_buffers), and waits for none, waits forever in
-//! [`acquire_buffer`](crate::endpoint::Connection::acquire_buffer). Futures under `join!` whose results are kept wait
-//! likewise. Tasks await [`read`](crate::endpoint::task::Connection::read),
+//! [`acquire_buffer`](crate::endpoint::Connection::acquire_buffer). Futures under `join!` whose results are kept
+//! also wait forever. Tasks await [`read`](crate::endpoint::task::Connection::read),
 //! [`write`](crate::endpoint::task::Connection::write),
 //! [`compare_swap`](crate::endpoint::task::Connection::compare_swap) and
 //! [`fetch_add`](crate::endpoint::task::Connection::fetch_add), the last two without a buffer. Several calls run at the
@@ -33,9 +33,9 @@
 //!    program with more data sets a larger size, or starts several operations.
 //! 4. The owner can use the memory meanwhile, but only by copying: [`read`](crate::endpoint::DmaMemory::read) and
 //!    [`write`](crate::endpoint::DmaMemory::write) are not atomic. An export does not borrow the memory. Threads that
-//!    share it put it in a [`RwLock`](std::sync::RwLock), and tasks that export it in an asynchronous one, such as
-//!    `tokio::sync::RwLock`; the lock does not stop the peer. Memory that the owner no longer changes needs an
-//!    [`Arc`](std::sync::Arc) alone.
+//!    share the memory put it in a [`RwLock`](std::sync::RwLock). Tasks that export the memory put it in an
+//!    asynchronous lock, such as `tokio::sync::RwLock`. The lock does not stop the peer. Memory that the owner no
+//!    longer changes needs an [`Arc`](std::sync::Arc) alone.
 //! 5. Several peers can change one number with
 //!    [`start_compare_swap`](crate::endpoint::Connection::start_compare_swap) and
 //!    [`start_fetch_add`](crate::endpoint::Connection::start_fetch_add). These operations are atomic among all that the
@@ -58,7 +58,7 @@
 //! - The fences order the calls of the owner: see [`DmaMemory::write`](crate::endpoint::DmaMemory::write).
 //! - The reader waits for each read before it starts the next: see
 //!   [`start_read`](crate::endpoint::Connection::start_read).
-//! - A checksum in the data needs neither: see the example `key_value`.
+//! - Data with a checksum need neither the fences nor the order of the reads: see the example `key_value`.
 //!
 //! # Pitfalls
 //!

@@ -11,7 +11,7 @@
 //!   [`busy_poll`](crate::endpoint::ConnectionConfig::busy_poll), or call functions with `try_` in a loop.
 //! - **The doorbell.** On software devices, notifying the device of new requests is a system call. Several requests
 //!   need only one: [`verbs::SendQueueGuard`](crate::verbs::SendQueueGuard) takes as many as fit, and then
-//!   [rings](crate::verbs::SendQueueGuard::ring_doorbell) once.
+//!   [rings the doorbell](crate::verbs::SendQueueGuard::ring_doorbell) once.
 //! - **Posting and polling** take some dozens to some hundreds of instructions and no allocation. They take no lock if
 //!   the thread [holds](crate::verbs::QueuePair::lock_send_queue) the queue.
 //!

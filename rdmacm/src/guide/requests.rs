@@ -32,10 +32,10 @@
 //! flight; otherwise see [flow control](super::memory#flow-control).
 //!
 //! When the connection ends, calls that wait for a response fail with `ConnectionReset`, or with `InvalidData` if the
-//! server has sent a message that answers no request. Later calls fail with that reason, or with that of the
-//! connection. A request that the server never answers keeps its permit. If every call times out, the program closes
-//! the client and connects again. The receiving task holds a clone of the connection, so dropping the client does not
-//! end the connection: call `Client::close` first.
+//! server has sent a message that answers no request. Later calls fail with the error of these calls, or with the
+//! error of the connection. A request that the server never answers keeps its permit. If every call times out, the
+//! program closes the client and connects again. The receiving task holds a clone of the connection, so dropping the
+//! client does not end the connection: call `Client::close` first.
 //!
 //! To reconnect, keep the client in a `tokio::sync::Mutex<Option<Arc<Client>>>`. Each call takes a clone of the `Arc`,
 //! and first replaces a client for which `has_ended` returns `true`. The kind `TimedOut` of [`std::io::ErrorKind`] does

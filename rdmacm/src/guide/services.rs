@@ -65,8 +65,8 @@
 //! the [`io_kind`](crate::Error::io_kind) of the error is `ConnectionRefused`, `TimedOut`, `HostUnreachable` or
 //! `NetworkUnreachable`. A later attempt may also succeed after [`NameResolution`](crate::ErrorKind::NameResolution)
 //! with the code `libc::EAI_AGAIN` (of the crate `libc`): the name server did not answer. Most other errors have a
-//! cause in the program or the machine, and a later attempt fails too. The page on [errors](super::errors) lists those
-//! of connections. A request that the server's program has rejected is `ConnectionRefused` too:
+//! cause in the program or the machine, and a later attempt fails too. The page on [errors](super::errors) lists the
+//! errors of connections. A request that the server's program has rejected is `ConnectionRefused` too:
 //! [`Rejected`](crate::ErrorKind::Rejected) has the reason.
 //!
 //! There is no separate call that checks if a connection has ended: each further call returns the reason, and a pending
@@ -78,9 +78,9 @@
 //! - If the peer's process has ended, the connection detects it at once.
 //! - If the peer's machine fails while a request is in flight, the connection detects it after its
 //!   [retries](crate::endpoint::ConnectionConfig::retry_count).
-//! - While the connection is idle, it does not detect the failure of a machine, unless it is
-//!   [kept alive](crate::endpoint::ConnectionConfig::keep_alive_interval) and a call such as `recv` waits, or an event loop
-//!   calls `try_recv`.
+//! - While the connection is idle, it detects the failure of a machine only with
+//!   [keep-alive](crate::endpoint::ConnectionConfig::keep_alive_interval). In addition, a call such as `recv` must
+//!   wait, or an event loop must call `try_recv`.
 //!
 //! After the end of a connection, a posted message may or may not have arrived. If
 //! [`flush`](crate::endpoint::Connection::flush) succeeds, the peer's device has received the message; on iWARP only

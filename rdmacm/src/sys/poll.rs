@@ -20,7 +20,7 @@ use crate::lock::ignore_poison;
 pub(crate) struct Waiting {
     /// `true` if the descriptor is non-blocking although the program has requested blocking reads.
     ///
-    /// Locked while either changes.
+    /// Locked while this value or the mode of the descriptor changes.
     by_poll: Mutex<bool>,
 }
 

@@ -45,7 +45,7 @@ impl AsyncEpoll {
         Ok(Self(watched?))
     }
 
-    /// Waits until the descriptor has become readable since this was last ready.
+    /// Waits until the descriptor has become readable since the last call that returned ready.
     ///
     /// Only the waker of the last call is woken.
     pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {

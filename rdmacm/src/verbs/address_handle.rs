@@ -19,8 +19,8 @@ use crate::work::AddressVector;
 
 /// An address handle: the device's representation of a datagram receiver or a multicast group.
 ///
-/// A clone refers to the same address handle. It must live until the sends to it have completed.
-/// Otherwise the queue pair fails.
+/// A clone refers to the same address handle. The address handle must live until the sends to the
+/// address have completed. Otherwise the queue pair fails.
 #[doc(alias = "ibv_ah")]
 #[derive(Debug, Clone)]
 pub struct AddressHandle {

@@ -156,8 +156,9 @@ impl QueuePairAttributes {
 
     /// Sets the time that a peer waits after it found no receive posted.
     ///
-    /// `timer` is 0 to 31 and has the encoding of the InfiniBand specification: 1 means 0.01 ms, 12
-    /// means 0.64 ms, 18 means 5.12 ms, 31 means 491.52 ms, and 0 means 655.36 ms.
+    /// `timer` is 0 to 31 and has the encoding of the InfiniBand specification. For example, 1
+    /// means 0.01 ms, 12 means 0.64 ms, 18 means 5.12 ms, 31 means 491.52 ms, and 0 means 655.36
+    /// ms.
     #[doc(alias = "IBV_QP_MIN_RNR_TIMER")]
     pub fn min_rnr_timer(self, timer: u8) -> Self {
         self.with(Mask::IB_QP_MIN_RNR_TIMER, |with| with.min_rnr_timer = timer)

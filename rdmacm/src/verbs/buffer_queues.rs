@@ -38,8 +38,8 @@ use crate::lock::ignore_poison;
 /// [`ErrorKind::InvalidInput`]. Posting and polling take no lock. Completions of requests that were
 /// posted earlier, or by another queue pair on the completion queues, are lost.
 ///
-/// When the value is dropped, posted buffers stay with the queue pair until it is destroyed. That
-/// happens when its last handle is dropped, and an id may hold one.
+/// When the value is dropped, posted buffers stay with the queue pair until it is destroyed. The
+/// queue pair is destroyed when its last handle is dropped, and an id may hold a handle.
 ///
 /// # Examples
 ///
@@ -168,7 +168,8 @@ impl BufferedQueuePair {
     /// In addition to the errors of [`QueuePair::post_send`]:
     /// - [`ErrorKind::InvalidInput`] if `length` exceeds the buffer, or if the buffer belongs to
     ///   another protection domain.
-    /// - [`ErrorKind::InvalidInput`] if the operation is none of those above.
+    /// - [`ErrorKind::InvalidInput`] if the operation is not a send, a write, a read, `CompareSwap`
+    ///   or `FetchAdd`.
     /// - [`ErrorKind::InvalidInput`] with ENOMEM if the queue is full.
     #[inline(always)]
     pub fn post_send(
@@ -458,8 +459,9 @@ unsafe fn receive_slow(rings: &mut OwnedRings, wr_id: u64, sge: Sge) -> Result<(
 
 /// Returns empty tables for the posted buffers and address handles of a queue pair.
 ///
-/// There is room for those of a whole queue, so that posting allocates nothing. Room for buffers is
-/// not allocated before it is used, because the reported capacity is the kernel's claim alone.
+/// There is room for the buffers and address handles of a whole queue, so that posting allocates
+/// nothing. Room for buffers is not allocated before it is used, because the reported capacity is
+/// the kernel's claim alone.
 fn tables(qp_type: QpType, caps: QueuePairCaps) -> (InFlightTable<RegisteredBuffer>, Companions) {
     let posted = InFlightTable::new(caps.max_send_wr.saturating_add(caps.max_recv_wr));
     let datagrams = match qp_type {

@@ -88,7 +88,8 @@ struct Inner {
     // pairs use.
     cq: Cq,
     object: Object<ib_uverbs_destroy_cq>,
-    /// Memory of this process that the device uses since the queue was resized, until it is destroyed.
+    /// Memory of this process that the device uses from a resize of the queue until it is
+    /// destroyed.
     resized: Mutex<Option<Arc<Mapping>>>,
     event_source: EventSource,
     /// Counts the completion events that were passed to the program.
@@ -255,7 +256,7 @@ impl CompletionQueue {
         resized.map_err(|error| {
             let (context, name) = (self.context(), self.inner.name());
             if let CreateError::Map(Errno::EPROTO) = error {
-                // No system call returns this errno. It stands for a wrong state of the ring.
+                // No system call returns this errno, which reports a wrong state of the ring here.
                 let reason = "the device has not written the entry that ends the earlier ring";
                 return Error::malformed(RESIZE, name, reason);
             }

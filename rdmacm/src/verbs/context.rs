@@ -116,7 +116,8 @@ impl Context {
         let (engine, opened) = DeviceContext::open(file, &info).map_err(|error| {
             let refused = match error {
                 CreateError::Command(_) | CreateError::Size(_) => error.into_refused(),
-                // No system call returns this errno. It stands for a failed check of the answer.
+                // No system call returns this errno, which reports a failed check of the answer
+                // here.
                 CreateError::Map(Errno::EPROTO) => {
                     let what = "the answer of the kernel's driver describes registers that cannot be mapped";
                     return Error::malformed(OPERATION, subject(), what);
@@ -248,7 +249,7 @@ impl Context {
 
     /// Returns `true` if the device is known to be removed.
     ///
-    /// The library knows it in two cases:
+    /// The library detects the removal in two cases:
     /// - An id that uses this context received
     ///   [`DeviceRemoval`](crate::cm::EventType::DeviceRemoval).
     /// - An [asynchronous event](Self::async_events) reported that the device failed

@@ -100,9 +100,10 @@ impl DmaMemory {
     /// Uses relaxed atomic stores of words and bytes. Requests that are posted afterwards see the
     /// data. A device that reads at the same time sees a part of it.
     ///
-    /// A device or another thread may see the bytes of two calls, and of one, in any order.
-    /// `fence(Ordering::Release)` between two calls orders them ([`std::sync::atomic::fence`]): a
-    /// device that has read bytes of the second call then reads those of the first in a later read.
+    /// A device or another thread may see the bytes of one call, or of two calls, in any order.
+    /// `fence(Ordering::Release)` between two calls orders the calls
+    /// ([`std::sync::atomic::fence`]): a device that has read bytes of the second call then reads
+    /// the bytes of the first call in a later read.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ use crate::sys::command::CommandError;
 
 const DRAIN: &str = "drain";
 
-/// A queue that is drained, its completion queue, and its marker once that is posted.
+/// A queue that is drained, its completion queue, and its marker if the marker was posted.
 struct Draining<'a> {
     qp: &'a QueuePair,
     side: QueueSide,

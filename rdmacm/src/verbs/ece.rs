@@ -5,8 +5,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The options of enhanced connection establishment (ECE): `struct ibv_ece`.
 ///
-/// They describe the abilities of a vendor's devices beyond the standard. Two queue pairs negotiate
-/// them when they connect: each uses those that both devices have.
+/// The options describe the abilities of a vendor's devices beyond the standard. Two queue pairs
+/// negotiate the options when they connect: each uses the options that both devices have.
 #[doc(alias = "ibv_ece")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Ece {
@@ -21,7 +21,8 @@ impl QueuePair {
     /// none.
     ///
     /// A new queue pair has the options that the device offers. [`set_ece`](Self::set_ece) removes
-    /// them. After the next successful [`modify`](Self::modify) it has those that the device uses.
+    /// these options. After the next successful [`modify`](Self::modify), the queue pair has the
+    /// options that the device uses.
     ///
     /// # Driver notes
     ///
@@ -36,15 +37,15 @@ impl QueuePair {
 
     /// Requests that the queue pair uses the ECE options of the peer's queue pair.
     ///
-    /// The next [`modify`](Self::modify) passes them to the device, which uses those that it has:
-    /// see [`ece`](Self::ece). Options of 0 are not passed on. An id does all of this for its own
-    /// queue pair: see [`CmId::create_qp`](crate::cm::CmId::create_qp).
+    /// The next [`modify`](Self::modify) passes the options to the device, which uses the options
+    /// that it supports: see [`ece`](Self::ece). Options of 0 are not passed on. An id does all of
+    /// this for its own queue pair: see [`CmId::create_qp`](crate::cm::CmId::create_qp).
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Unsupported`] if the device has no ECE options.
-    /// - [`ErrorKind::InvalidInput`] if they are the options of another vendor than those of
-    ///   [`ece`](Self::ece).
+    /// - [`ErrorKind::InvalidInput`] if the vendor of the options is not the vendor that
+    ///   [`ece`](Self::ece) returns.
     /// - [`ErrorKind::NotOwner`] if the process forked or changed its credentials.
     ///
     /// Kernel command: none.

@@ -139,7 +139,7 @@ impl Context {
         const CREATE: &str = "create";
         match error {
             CreateError::Command(refused) => self.creation_error(CREATE, what, refused),
-            // No system call returns this errno. It stands for a failed check of the answer.
+            // No system call returns this errno, which reports a failed check of the answer here.
             CreateError::Map(Errno::EPROTO) => Error::malformed(
                 CREATE,
                 self.subject(what),

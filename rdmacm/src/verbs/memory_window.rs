@@ -44,10 +44,10 @@ use crate::work::{SendFlags, SendOperation, WindowBinding};
 ///
 /// # Failed binds
 ///
-/// A failed bind leaves the kernel with the previous key, which the window no longer knows. No
-/// further bind of the window succeeds, so drop it. The same applies to a window with two binds
-/// that were posted to different queue pairs without waiting for the first. The device may perform
-/// them in the other order.
+/// A failed bind leaves the kernel with the previous key, which the window no longer has. No
+/// further bind of the window succeeds, so drop it. Also drop a window with two binds that were
+/// posted to different queue pairs without waiting for the first. The device may perform these
+/// binds in the other order.
 ///
 /// # Driver notes
 ///

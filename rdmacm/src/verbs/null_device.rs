@@ -101,9 +101,9 @@ fn ece_options_are_requested_by_next_change() {
     assert_eq!(options(), 0b11);
     let ece = Ece { vendor_id: 7, options: 0b110 };
     qp.set_ece(ece).expect("set");
-    assert_eq!(options(), 0, "no change has taken them yet");
+    assert_eq!(options(), 0, "the options should be used after the next change");
     qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS)).expect("modify");
-    assert_eq!(options(), 0b10, "the device has only one of them");
+    assert_eq!(options(), 0b10, "only one option is known to the device");
     qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
     assert_eq!(options(), 0b10, "options should be requested once");
     let error = qp.set_ece(Ece { vendor_id: 8, ..ece }).expect_err("another vendor");
@@ -203,12 +203,14 @@ fn address_of_another_domain_is_refused() {
 fn missing_operations_are_unsupported() {
     let side = Side::new();
     let attributes = SharedReceiveQueueAttributes::default();
-    let error = SharedReceiveQueue::new(&side.pd, attributes).expect_err("there are none");
+    let error =
+        SharedReceiveQueue::new(&side.pd, attributes).expect_err("no such queues should exist");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     let qp = side.qp(QpType::IB_UVERBS_QPT_RC);
     let write = SendOperation::Write { remote_addr: 0, rkey: 0 };
     // SAFETY: the request names no memory.
-    let error = unsafe { qp.post_send(&send(1, write)) }.expect_err("only sends");
+    let error = unsafe { qp.post_send(&send(1, write)) }
+        .expect_err("the null driver should support only sends");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
 }
 

@@ -104,9 +104,9 @@ impl ProtectionDomain {
     ///
     /// # Driver notes
     ///
-    /// On siw, the library flushes requests of queue pairs itself. While a completion queue holds
-    /// flushed requests of a queue pair of this domain, the call fails with EBUSY. It does so until
-    /// the queue has been polled after these requests.
+    /// On siw, the library flushes requests of queue pairs itself. The call fails with EBUSY while
+    /// a completion queue holds flushed requests of a queue pair of this domain, until the queue
+    /// has been polled after these requests.
     ///
     /// Kernel command: `IB_USER_VERBS_CMD_DEALLOC_PD`.
     #[doc(alias = "ibv_dealloc_pd")]

@@ -425,7 +425,7 @@ impl QueuePair {
     /// Returns the numbers of reads and atomics of this side and of the peer that may be outstanding.
     ///
     /// These are the numbers that were set. A query returns powers of two on rxe and mlx5, and mlx5
-    /// has none for zero.
+    /// has no encoding of zero.
     pub(crate) fn depths(&self) -> [u8; 2] {
         self.inner.depths.each_ref().map(|depth| depth.load(Ordering::Relaxed))
     }
@@ -448,8 +448,9 @@ impl QueuePair {
     ///
     /// Posted requests produce no more completions, and the device no longer accesses their memory.
     ///
-    /// If the queue pair is attached to a multicast group of a device that is being removed, the call also waits until
-    /// the kernel has destroyed the objects of the device, at most 10 seconds.
+    /// A queue pair that is attached to a multicast group cannot be destroyed while its device is
+    /// being removed. The call then also waits until the kernel has destroyed the objects of the
+    /// device, at most 10 seconds.
     ///
     /// # Errors
     ///

@@ -13,8 +13,8 @@ use crate::sys::mapping::Mapping;
 
 /// The kernel object of a memory region, and the memory under it unless the program owns the memory.
 ///
-/// Held by the region and by the windows that it was bound to. While one of them is bound, the
-/// kernel does not deregister the region.
+/// Held by the region and by the windows that were bound to it. While one of these windows is
+/// bound, the kernel does not deregister the region.
 #[derive(Debug)]
 pub(super) struct Registration {
     state: Mutex<State>,

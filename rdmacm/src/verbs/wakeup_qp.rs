@@ -77,8 +77,8 @@ impl WakeupRequest for WakeupQp {
         let Some(KernelQp { object, receive, .. }) = &mut *queue_pair else { return };
         // Refused only if the kernel has damaged the ring.
         let _ = receive.store_nothing(self.wr_id);
-        // If either is refused, no event is raised. A sleeping thread then wakes at the next
-        // completion of another request.
+        // If the post or the command is refused, no event is raised. A sleeping thread then wakes
+        // at the next completion of another request.
         let _ = self.qp.command_error(object.context().engine());
     }
 

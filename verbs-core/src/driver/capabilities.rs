@@ -4,7 +4,7 @@ use crate::work::WcStatus;
 
 /// The facts in which the driver of a device differs from others.
 ///
-/// Each module reads those that concern it.
+/// Each module reads the facts that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// `true` if the state of a queue pair follows its connection.
@@ -23,7 +23,7 @@ pub struct Capabilities {
     ///
     /// When a process ends, the kernel destroys the newer of two objects first.
     pub mw_type2_can_crash_kernel: bool,
-    /// `true` if memory can be registered under other addresses.
+    /// `true` if memory can be registered under addresses other than its own.
     pub custom_iova: bool,
     /// `true` if a shared receive queue keeps its requests when it is resized.
     pub srq_resize_keeps_requests: bool,

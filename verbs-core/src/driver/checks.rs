@@ -15,7 +15,7 @@ pub fn length(bytes: u64) -> Posted<u32> {
     u32::try_from(bytes).map_err(|_| PostError::Long(bytes))
 }
 
-/// Returns [`total`] for a kernel that adds the bytes up in a signed word.
+/// Returns the length of a message of `bytes` for a kernel that adds the bytes up in a signed word.
 #[inline]
 pub fn signed_length(bytes: u64) -> Posted<u32> {
     match u32::try_from(bytes) {
@@ -27,14 +27,14 @@ pub fn signed_length(bytes: u64) -> Posted<u32> {
 /// The smallest number of bytes that does not fit into a signed word.
 pub const TOO_LONG: u32 = 1 << 31;
 
-/// Returns the number of scatter/gather entries, if the queue takes as many.
+/// Returns the number of scatter/gather entries, or an error if the queue takes fewer.
 #[inline]
 pub fn count(sges: &[Sge], most: u32) -> Posted<u32> {
     let given = sges.len();
     within(given, most).ok_or(PostError::ManySges { given, most })
 }
 
-/// Returns the number of inline bytes of a request, if the queue takes as many.
+/// Returns the number of inline bytes of a request, or an error if the queue takes fewer.
 #[inline]
 pub fn inline(bytes: &[u8], most: u32) -> Posted<u32> {
     let given = bytes.len();

@@ -7,11 +7,11 @@
 //! | [`write_combining_barrier`] | `sfence`: a store to a register may otherwise pass stores to ordinary memory | `dsb st` |
 //! | [`write_combining_barrier_in_lock`] | none: a locked instruction orders all stores before it | `dsb st` |
 //!
-//! A driver loads the word that a device stores last with [`Acquire`](std::sync::atomic::Ordering::Acquire), and calls
-//! [`load_barrier`] before it loads other words. The acquiring load orders them for a thread that stands for the device, as in
-//! the models of loom. For a device, Linux orders them by `dmb oshld` (`dma_rmb`), which includes the outer shareable
-//! domain, and stores by `dmb oshst` (`dma_wmb`). Before and after stores to registers, this crate and rdma-core
-//! execute `dsb st`.
+//! A driver loads the word that a device stores last with [`Acquire`](std::sync::atomic::Ordering::Acquire), and
+//! calls [`load_barrier`] before it loads other words. If a thread models the device, as in the models of loom, the
+//! acquiring load orders the later loads. For a device, Linux orders loads by `dmb oshld` (`dma_rmb`), which includes
+//! the outer shareable domain, and stores by `dmb oshst` (`dma_wmb`). Before and after stores to registers, this
+//! crate and rdma-core execute `dsb st`.
 //!
 //! # Safety
 //!
@@ -84,8 +84,8 @@ pub fn load_barrier() {
 
 /// Makes earlier stores visible to devices before later stores to registers.
 ///
-/// The earlier stores may be to ordinary memory or to registers. Those to registers do not stay in a write-combining
-/// buffer of the processor.
+/// The earlier stores may be to ordinary memory or to registers. Earlier stores to registers do not stay in a
+/// write-combining buffer of the processor.
 #[inline(always)]
 pub fn write_combining_barrier() {
     record(Event::WriteCombiningBarrier);

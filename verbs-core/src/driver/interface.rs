@@ -163,7 +163,7 @@ pub unsafe trait Driver: Sized + Debug + Send + Sync + 'static {
     ///
     /// Kernel command: `IB_USER_VERBS_EX_CMD_MODIFY_QP`.
     ///
-    /// A driver that names a vendor in [`Capabilities::ece_vendor`] implements it.
+    /// A driver that names a vendor in [`Capabilities::ece_vendor`] implements this function.
     fn modify_qp_with_ece(
         &self,
         _cx: CommandContext<'_>,
@@ -178,7 +178,7 @@ pub unsafe trait Driver: Sized + Debug + Send + Sync + 'static {
 
     /// Handles a queue pair that the kernel has destroyed.
     ///
-    /// A completion queue no longer finds it by its number.
+    /// A completion queue no longer finds the queue pair by its number.
     fn on_destroyed(&self, _qp: &Self::QpData, _cqs: CqControls<'_, Self>) {}
 }
 
@@ -194,14 +194,14 @@ pub struct CqControls<'a, D: Driver> {
 /// The command that creates a shared receive queue.
 #[derive(Debug, Clone, Copy)]
 pub enum CreateSrq {
-    /// In no XRC domain.
+    /// A queue outside of XRC domains.
     Plain(ib_uverbs_create_srq),
-    /// In an XRC domain.
+    /// A queue in an XRC domain.
     Xrc(ib_uverbs_create_xsrq),
 }
 
 impl CreateSrq {
-    /// Returns the number of requests, and that of their scatter/gather entries.
+    /// Returns the number of requests, and the number of their scatter/gather entries.
     pub fn capacity(&mut self) -> (&mut u32, &mut u32) {
         match self {
             Self::Plain(request) => (&mut request.max_wr, &mut request.max_sge),
@@ -247,7 +247,8 @@ pub struct CreatedSrq<D: Driver> {
     pub response: ib_uverbs_create_srq_resp,
     /// The end that is posted to.
     pub ring: D::RecvRing,
-    /// The engine calls it when the kernel has destroyed the queue. Absent if the driver needs no call.
+    /// The driver's reaction to the destruction of the queue, called by the engine. Absent if the driver needs no
+    /// call.
     pub on_destroyed: Option<Box<dyn OnDestroyed>>,
     /// The memory that the device uses until the queue is destroyed.
     pub memory: Option<Arc<Mapping>>,
@@ -263,12 +264,12 @@ pub trait OnDestroyed: Debug + Send + Sync {
 
 /// The part of a completion queue from which completions are polled.
 pub trait CqOps: Debug + Send + 'static {
-    /// Takes completions off the queue, and returns how many. `file` is that of the device.
+    /// Takes completions off the queue, and returns their number. `file` is the file of the device.
     fn poll(&mut self, file: &UverbsFile, into: &mut [Completion]) -> Result<usize, PollError>;
 
     /// Takes completions off the queue if that is quick.
     ///
-    /// Returns `None`, and takes no completion, if that is slow or fails.
+    /// Returns `None`, and takes no completion, if the poll would be slow or fails.
     #[inline(always)]
     fn try_poll(&mut self, _into: &mut [Completion]) -> Option<usize> {
         None
@@ -283,10 +284,10 @@ pub trait CqOps: Debug + Send + 'static {
         None
     }
 
-    /// Removes completions of queue pairs that were reset or destroyed, so that the device has room for others.
+    /// Removes completions of queue pairs that were reset or destroyed, to make room for others.
     ///
-    /// The engine's caller calls it after such a change, unless another thread polls. By default there are no such
-    /// completions.
+    /// The caller of the engine calls this function after such a change, unless another thread polls. By default
+    /// there are no such completions.
     fn sweep(&mut self) {}
 
     /// Changes the size of the queue, and returns it. `IB_USER_VERBS_CMD_RESIZE_CQ`.
@@ -351,7 +352,7 @@ pub trait SendOps: Debug + Send + 'static {
 
     /// Stores `request` if that is quick.
     ///
-    /// Returns `false`, and stores nothing, if that is slow or fails.
+    /// Returns `false`, and stores nothing, if the store would be slow or fails.
     ///
     /// # Safety
     ///
@@ -388,7 +389,7 @@ pub trait RecvOps: Debug + Send + 'static {
 
     /// Stores a request for the non-empty `sge`, if that is quick and needs no doorbell.
     ///
-    /// Returns `false`, and stores nothing, if that is slow, needs a doorbell or fails.
+    /// Returns `false`, and stores nothing, if the store would be slow, needs a doorbell or fails.
     ///
     /// # Safety
     ///

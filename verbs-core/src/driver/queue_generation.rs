@@ -7,21 +7,21 @@ use crate::sync::{AtomicU32, pause};
 /// The generation of one queue of a queue pair. The next one begins with a step to RESET.
 ///
 /// The generation does not change while the queue rings its doorbell. So the device never takes entries of an earlier
-/// generation for those of the current one, even if one thread posts while another moves the queue pair to RESET and
-/// back to RTS.
+/// generation for entries of the current one. This holds even if one thread posts while another moves the queue pair
+/// to RESET and back to RTS.
 ///
-/// The word is the number of the generation, or that number plus one while the queue rings.
+/// The word is the number of the generation, or that number plus one while the doorbell is being rung.
 #[derive(Debug, Default)]
 pub(crate) struct QueueGeneration(AtomicU32);
 
 impl QueueGeneration {
-    /// The difference between the word while the queue rings and the number of the generation, which is even.
+    /// The increment of the even number of the generation while the doorbell is being rung.
     const RINGS: u32 = 1;
 
     /// The difference between the numbers of two generations.
     pub(crate) const STEP: u32 = 2;
 
-    /// Returns `true` if `generation` has ended. The caller must not be ringing the queue.
+    /// Returns `true` if `generation` has ended. The caller must not be ringing the doorbell of the queue.
     #[inline(always)]
     pub(crate) fn has_ended(&self, generation: u32) -> bool {
         self.0.load(Ordering::Acquire) != generation
@@ -40,7 +40,7 @@ impl QueueGeneration {
         Some(DoorbellGuard { queue: self, generation })
     }
 
-    /// Ends `generation`, the current one, as soon as the queue does not ring, and begins the next one.
+    /// Ends the current `generation` once the doorbell is not being rung, and begins the next one.
     pub(crate) fn end(&self, generation: u32) {
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
         let next = generation.wrapping_add(Self::STEP);

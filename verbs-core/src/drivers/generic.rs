@@ -55,7 +55,8 @@ pub struct Generic {
 impl BuiltIn for Generic {
     /// Returns `true` if the driver serves POLL_CQ, which drivers of user-space queues refuse.
     ///
-    /// Since Linux 5.11 the driver itself declares that, and not a table. Only rdmavt, with hfi1 and qib, serves it.
+    /// Since Linux 5.11 the driver itself declares the support, and not a table. Only rdmavt, with hfi1 and qib,
+    /// serves POLL_CQ.
     fn supports(_: &DeviceInfo, file: &UverbsFile) -> bool {
         file.offers(IB_USER_VERBS_CMD_POLL_CQ)
     }
@@ -192,7 +193,7 @@ impl<W: IntoBytes + Immutable> Batch<W> {
         Self { requests, counts, sges, frame, max_wr, max_sge }
     }
 
-    /// Returns the number of scatter/gather entries, if there is room for a request with these.
+    /// Returns the number of scatter/gather entries, if there is room for a request with these entries.
     fn room_for(&self, sges: &[Sge]) -> Posted<u32> {
         let count = count(sges, self.max_sge)?;
         length(total(sges))?;

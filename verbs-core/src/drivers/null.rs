@@ -151,7 +151,9 @@ pub struct NullRecvRing {
 #[derive(Debug)]
 struct Orphans(Arc<DeviceQp>);
 
-/// A vendor that does not exist, and the options of enhanced connection establishment (ECE) that queue pairs have.
+/// The vendor of the options of enhanced connection establishment (ECE) that queue pairs have.
+///
+/// The vendor does not exist.
 const ECE_VENDOR: u32 = 7;
 const ECE_OPTIONS: u32 = 0b11;
 
@@ -361,7 +363,7 @@ impl NullSendRing {
                     return Err(PostError::Invalid("an address of zero"));
                 }
             }
-            _ => return Err(PostError::Unsupported("anything but sends")),
+            _ => return Err(PostError::Unsupported("operations other than sends")),
         }
         if self.stored.len() >= self.max as usize {
             return Err(PostError::Full(self.max));
@@ -372,7 +374,7 @@ impl NullSendRing {
         };
         let place = self.next;
         self.next = behind(place, self.max);
-        self.stored.push((place, u32::try_from(length).expect("tests send little")));
+        self.stored.push((place, u32::try_from(length).expect("the length should fit in 32 bits")));
         ignore_poison(self.qp.identifiers.sends.lock())[place] = request.wr_id;
         Ok(())
     }

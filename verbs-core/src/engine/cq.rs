@@ -27,7 +27,7 @@ pub struct Cq {
     handle: u32,
     capacity: AtomicU32,
     control: AnyCqControl,
-    /// Absent until a completion is injected: few queues ever have one.
+    /// The state of injected completions. Absent until a completion is injected, because few queues ever have any.
     injected: Mutex<Option<Box<InjectedCompletions>>>,
     /// `true` if there may be injected completions.
     has_injected: AtomicBool,
@@ -263,7 +263,7 @@ impl Cq {
     ///
     /// The kernel keeps the completion queue while these queue pairs exist.
     ///
-    /// Their completions stay on the queue, and are hidden if it lives on.
+    /// Their completions stay on the queue, and are hidden if the queue continues to exist.
     pub fn destroy_wakeups(&self) {
         if let Some(injected) = &mut *self.injected() {
             let InjectedCompletions { wakeups, polled_wakeups, .. } = &**injected;

@@ -63,17 +63,17 @@ impl DrainMarker {
         is_orphaned
     }
 
-    /// Returns the identifier of its request.
+    /// Returns the identifier of the marker's request.
     pub fn wr_id(&self) -> u64 {
         self.wr_id
     }
 
-    /// Returns `true` if its completion was polled.
+    /// Returns `true` if the marker's completion was polled.
     pub fn has_completed(&self) -> bool {
         self.has_completed.load(Ordering::Acquire)
     }
 
-    /// Returns `true`, and records it, if `completion` is that of the marker.
+    /// Returns `true` if `completion` is that of the marker, and then records that it was polled.
     pub fn completes_with(&self, completion: &Completion) -> bool {
         let is_own = completion.wr_id() == self.wr_id
             && completion.qp_num() == self.qp_num

@@ -77,7 +77,7 @@ impl InjectedCompletions {
         let mut count = self.filter(into, count);
         while count < into.len() {
             let rest = &mut into[count..];
-            // These are collected before the poll: the ring has all their completions by now.
+            // Collected before the poll: the ring already has all completions of these markers.
             let orphaned = |marker: &&DrainMarker| marker.is_orphaned();
             let orphans: Vec<_> = self.markers.iter().filter(orphaned).cloned().collect();
             match poll(rest) {
@@ -122,7 +122,7 @@ impl InjectedCompletions {
         left
     }
 
-    /// Returns `true` if `completion` is that of a wakeup request or a marker, and forgets that.
+    /// Returns `true` if `completion` is that of a wakeup request or a marker, and stops expecting it.
     fn take_internal(&mut self, completion: &Completion) -> bool {
         let wakeup = self.wakeups.iter().position(|wakeup| wakeup.completes_with(completion));
         if let Some(index) = wakeup {

@@ -416,7 +416,7 @@ impl Qp {
 
     /// Returns the options of enhanced connection establishment (ECE).
     ///
-    /// A new queue pair has those that the device offers; later it has those that the device uses.
+    /// A new queue pair has the options that the device offers. Later it has the options that the device uses.
     pub fn ece_options(&self) -> u32 {
         self.ece_options.load(Ordering::Relaxed)
     }

@@ -14,8 +14,9 @@
 //!
 //! `parking_lot` has timed locks, fair unlocking and `MutexGuard::bump`. It was not chosen for these reasons:
 //!
-//! - It does not record the thread that holds a lock, so every post and poll would store the mark beside it. That takes
-//!   14 instructions together with unlocking; the standard library takes 19, and this mutex 6.
+//! - It does not record the thread that holds a lock, so every post and poll would store the mark beside it. Locking,
+//!   storing the mark and unlocking then take 14 instructions. They take 19 with the standard library's mutex, and 6
+//!   with this one.
 //! - It keeps the waiting threads in one table of the process, whose locks a forked child may inherit locked.
 //! - Loom cannot check it.
 //! - It adds five more crates.
@@ -183,7 +184,7 @@ impl<T> HandoffMutex<T> {
                 let waiters = queue.get_or_insert_default();
                 waiters.retain(|waiter| waiter.mark != mark);
                 if waiters.is_empty() {
-                    // From here on the holder unlocks without the queue, unless it is about to look into it.
+                    // From here on the holder unlocks without the queue, unless it is about to look into the queue.
                     self.holder.fetch_and(!WAITED_FOR, Ordering::Relaxed);
                 }
                 return false;

@@ -3,7 +3,7 @@
 //! # Safety
 //!
 //! A word of such memory has an atomic of loom's, which lives as long as the execution of the model.
-#![expect(unsafe_code, reason = "atomics of loom's stand for words of memory")]
+#![expect(unsafe_code, reason = "loom's atomics model words of memory")]
 
 use std::collections::HashMap;
 use std::ptr::NonNull;

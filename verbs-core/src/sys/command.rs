@@ -1,5 +1,4 @@
-//! Commands of ucma and uverbs: one `write` of a header and a request, and how it
-//! fails.
+//! Commands of ucma and uverbs: one `write` of a header and a request, and its errors.
 //!
 //! # Safety
 //!

@@ -28,7 +28,7 @@ use super::process::Process;
 pub struct Mapping {
     start: Place,
     length: NonZeroUsize,
-    /// The mapping that is unmapped with it.
+    /// The range that one call unmaps: this mapping, alone or together with a neighbor.
     range: Arc<Range>,
 }
 
@@ -139,7 +139,7 @@ impl Mapping {
 
     /// Returns the range that unmaps `below`.
     ///
-    /// It is that of this mapping, if `below` ends at the beginning of this mapping.
+    /// The range is that of this mapping if `below` ends at the beginning of this mapping.
     fn share(&mut self, below: Range) -> Arc<Range> {
         if Arc::get_mut(&mut self.range).is_some_and(|range| range.join(&below)) {
             // Its pages belong to the other range now.

@@ -187,7 +187,7 @@ impl UverbsFile {
         I: IntoBytes + Immutable,
         O: FromBytes + IntoBytes + Immutable + KnownLayout,
     {
-        // SAFETY: the caller answers for the memory in the request.
+        // SAFETY: the caller is responsible for the memory in the request.
         unsafe { self.send(request, driver_request, ZERO) }
     }
 
@@ -204,8 +204,8 @@ impl UverbsFile {
     where
         I: IntoBytes + Immutable,
     {
-        // SAFETY: the request gives no memory to the device, and the caller answers for an address
-        // in the driver's part.
+        // SAFETY: the request gives no memory to the device, and the caller is responsible for an address in the
+        // driver's part.
         unsafe { self.send::<_, _, ()>(request, driver_request, ZERO) }.map(drop)
     }
 
@@ -220,7 +220,7 @@ impl UverbsFile {
         &self,
         request: ib_uverbs_rereg_mr,
     ) -> Result<ib_uverbs_rereg_mr_resp, CommandError> {
-        // SAFETY: the caller answers for the memory in the request.
+        // SAFETY: the caller is responsible for the memory in the request.
         let changed: Result<(_, ()), _> = unsafe { self.send(request, (), ZERO) };
         changed.map(|(response, ())| response)
     }
@@ -232,8 +232,8 @@ impl UverbsFile {
     /// # Safety
     ///
     /// From the call until the queue is destroyed, the memory that the driver's part names is valid for reads and
-    /// writes, and is accessed by this process only in ways that cope with a device that writes to it. For a ring, this
-    /// is required only until another request has given the queue another ring.
+    /// writes. This process accesses the memory only in ways that cope with a device that writes to it. For a ring,
+    /// this is required only until another request has given the queue another ring.
     pub unsafe fn create_in_memory<C, I, O>(
         &self,
         request: C,
@@ -245,8 +245,8 @@ impl UverbsFile {
         O: FromBytes + IntoBytes + Immutable + KnownLayout,
     {
         const { assert_has_no_memory::<C>() };
-        // SAFETY: as was just asserted, the request itself has no memory for the device, and the caller answers for the
-        // memory that the driver's part names.
+        // SAFETY: as was just asserted, the request itself has no memory for the device. The caller is responsible
+        // for the memory that the driver's part names.
         unsafe { self.send(request, driver_request, ZERO) }
     }
 
@@ -344,12 +344,12 @@ impl UverbsFile {
         address: u64,
         lengths: [usize; 2],
     ) -> Result<(), CommandError> {
-        // SAFETY: the addresses in the command are those that the caller answers for.
+        // SAFETY: the caller is responsible for the addresses in the command.
         let Err(refused) = (unsafe { command::write(self.fd.as_fd(), command) }) else {
             return Ok(());
         };
         let parts = (&command[core.clone()], &command[core.end..]);
-        // SAFETY: the contract is the same.
+        // SAFETY: the contract of this function is that of the callee.
         unsafe { self.issue_otherwise(refused, word, parts, address, lengths) }
     }
 
@@ -373,7 +373,7 @@ impl UverbsFile {
             CommandError::NotOwner(NotOwner::Credentials)
                 if self.driver != rdma_driver_id::RDMA_DRIVER_UNKNOWN =>
             {
-                // SAFETY: the contract is the same.
+                // SAFETY: the contract of this function is that of the callee.
                 let invoked = unsafe { self.invoke_write(word, parts, address, lengths) };
                 invoked.map_err(|by_ioctl| match by_ioctl {
                     // A kernel before 5.0 has no other way to issue a command.
@@ -541,8 +541,8 @@ const fn assert_has_no_memory<C: Command>() {
 
 /// Returns `true` if the bytes behind `C` have addresses.
 ///
-/// They are the driver's part of MODIFY_SRQ and of the commands that create or resize a queue, and the work requests of
-/// a post, whose memory is given to the device.
+/// The bytes are the driver's part of MODIFY_SRQ and of the commands that create or resize a queue. For a post, the
+/// bytes are the work requests, whose memory is given to the device.
 const fn has_addresses_behind<C: Command>() -> bool {
     matches!(
         C::NUMBER,

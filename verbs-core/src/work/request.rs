@@ -24,9 +24,9 @@ pub struct SendRequest<'a> {
 ///
 /// Queue pairs of reliable connections support all operations except [`SendTo`](Self::SendTo). Queue pairs of
 /// unreliable connections support the operations without an answer. Queue pairs for datagrams support only `SendTo`.
-/// Posting an operation that the device, its driver or the kernel lacks fails as unsupported: in `rdmacm` with
-/// `ErrorKind::Unsupported`, in this crate with [`PostError::Unsupported`](crate::driver::PostError::Unsupported). siw
-/// has sends (also those that invalidate), writes and reads.
+/// Posting an operation that the device, its driver or the kernel lacks fails as unsupported. The error is
+/// `ErrorKind::Unsupported` in `rdmacm`, and [`PostError::Unsupported`](crate::driver::PostError::Unsupported) in
+/// this crate. siw has sends (including sends that invalidate), writes and reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendOperation<'a> {

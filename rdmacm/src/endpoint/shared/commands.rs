@@ -32,8 +32,7 @@ use crate::verbs::AsyncEventType;
 /// A socket may have any number of events: each peer that resolves it causes one.
 const MAX_EVENTS: usize = 16;
 
-const DECIDED: &str =
-    "an action is decided while there are objects, under the lock that is still held";
+const DECIDED: &str = "an action should be decided while the endpoint has kernel objects";
 
 impl Shared {
     /// Issues the commands of `action`, after which the caller polls.

@@ -31,7 +31,7 @@ fn request_has_header_and_padded_attributes() {
     let request = Request::new(nl::RDMA_NLDEV_CMD_GET_CHARDEV)
         .u32(nl::RDMA_NLDEV_ATTR_DEV_INDEX, 7)
         .string(nl::RDMA_NLDEV_ATTR_CHARDEV_TYPE, "uverbs");
-    // As strace shows the same request of the C library.
+    // These are the bytes that strace shows for the equal request of the C library.
     let expected = fake::hex(
         "24000000            | length
              0f14                | RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, GET_CHARDEV)

@@ -72,7 +72,10 @@ fn mode_and_its_record_change_together() {
                 change().expect("no failure");
             });
             asleep(rx.recv().expect("the thread should send its id"));
-            assert!(!is_nonblocking(fd).expect("fcntl"), "another thread knows it to block");
+            assert!(
+                !is_nonblocking(fd).expect("fcntl"),
+                "the mode should not change while the lock is held"
+            );
             drop(held);
         });
         assert!(is_nonblocking(fd).expect("fcntl"));

@@ -49,7 +49,7 @@ fn late_events_are_dropped_and_unknown_returned() {
     // A type that does not exist yet: the destruction of its object waits for the event.
     let event = read(number, 1000).expect("an event");
     assert_eq!(event.element(), AsyncElement::Unknown(number));
-    event_source.check(String::new).expect_err("an event is out");
+    event_source.check(String::new).expect_err("an event should be unacknowledged");
     drop(event);
     event_source.check(String::new).expect("the event is acknowledged");
     drop(event_source);
@@ -100,7 +100,7 @@ fn failure_is_found_among_events_of_others() {
     let elements: Vec<_> = iter::from_fn(next).map(|event| event.element()).collect();
     let own = AsyncElement::QueuePair(qp.token());
     assert_eq!(elements, [AsyncElement::Port(1), own, own]);
-    qp.destroy().expect("no event is out");
+    qp.destroy().expect("no event should be unacknowledged");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn events_are_left_to_reading_program() {
     let events = qp.pd().context().async_events();
     report(&mut to, qp.token().get(), ib_event_type::IB_EVENT_QP_ACCESS_ERR);
     assert_eq!(qp.peer_failure(), None);
-    let event = events.get_event().expect("the event should be left");
+    let event = events.get_event().expect("the program should get the event");
     assert_eq!(event.element(), AsyncElement::QueuePair(qp.token()));
     assert_eq!(qp.peer_failure(), Some(ib_event_type::IB_EVENT_QP_ACCESS_ERR));
 }

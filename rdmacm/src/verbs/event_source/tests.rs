@@ -8,11 +8,11 @@ fn events_find_their_object_while_registered() {
     let event_source = EventSource::of_completion_queue(&completions);
     let number = event_source.user_handle().get();
     let subject = || "queue 7".to_owned();
-    event_source.check(subject).expect("no event is out");
+    event_source.check(subject).expect("no event should be unacknowledged");
     for track in [track, track_completion_event] {
         let (token, event) = track(number).expect("the object exists");
         assert_eq!(token, event_source.token());
-        let error = event_source.check(subject).expect_err("an event is out");
+        let error = event_source.check(subject).expect_err("an event should be unacknowledged");
         assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
         drop(event);
         event_source.check(subject).expect("the event is acknowledged");

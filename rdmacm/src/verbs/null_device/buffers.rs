@@ -124,13 +124,17 @@ fn unfit_request_returns_buffer() {
     assert_eq!(refused.buffer.map(|buffer| buffer.index()), Some(0));
     let buffer = pair.buffer();
     let invalidate = SendOperation::LocalInvalidate { rkey: 1 };
-    let refused = pair.queues.post_send(buffer, 0, invalidate).expect_err("not over a buffer");
+    let refused = pair
+        .queues
+        .post_send(buffer, 0, invalidate)
+        .expect_err("an invalidation should not take a buffer");
     assert!(refused.error.to_string().contains("`FetchAdd` use a buffer"), "{}", refused.error);
     assert!(refused.buffer.is_some());
     // The driver refuses operations that it does not support.
     let write = SendOperation::Write { remote_addr: 0, rkey: 0 };
     let buffer = pair.buffer();
-    let refused = pair.queues.post_send(buffer, 1, write).expect_err("only sends");
+    let refused =
+        pair.queues.post_send(buffer, 1, write).expect_err("the driver should support only sends");
     assert!(matches!(refused.error.kind(), ErrorKind::Unsupported(_)), "{}", refused.error);
     assert_eq!((refused.buffer.is_some(), pair.queues.outstanding()), (true, 0));
 }
@@ -167,7 +171,7 @@ fn rings_return_when_queues_are_dropped() {
     // SAFETY: the request names no memory.
     let error = unsafe { qp.post_send(&send(1, SendOperation::Send)) }.expect_err("taken");
     assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
-    BufferedQueuePair::new(qp.clone()).expect_err("taken already");
+    BufferedQueuePair::new(qp.clone()).expect_err("the queues should already be taken");
     // No guard of a taken ring is returned: with such a guard, the ring could not be returned.
     let guards = (qp.lock_send_queue(), qp.lock_receive_queue(), side.cq.lock_poller());
     assert!(matches!(guards, (Err(_), Err(_), Err(_))), "{guards:?}");

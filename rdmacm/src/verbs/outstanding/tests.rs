@@ -21,7 +21,11 @@ fn request_is_found_once_by_its_identifier() {
     let ids = ["a", "b", "c"].map(|what| table.put(what).expect("there is room"));
     assert_eq!((table.take(ids[1]), table.take(ids[1])), (Some("b"), None));
     assert_eq!((table.take(ids[0]), table.len()), (Some("a"), 1));
-    assert_eq!(table.take(ids[2] + 8), None, "of the same place, and another");
+    assert_eq!(
+        table.take(ids[2] + 8),
+        None,
+        "an unused identifier of the same slot should be unknown"
+    );
     assert!(table.drain().eq(["c"]));
     assert_eq!((table.take(ids[2]), table.len()), (None, 0));
 }
@@ -34,7 +38,7 @@ fn stale_id_never_matches_later_request() {
         let id = table.put(number).expect("there is room");
         assert!(used_ids.iter().all(|id| table.take(*id).is_none()));
         assert_eq!(table.take(id), Some(number));
-        assert!(used_ids.insert(id), "{id} was another's");
+        assert!(used_ids.insert(id), "identifier {id} was used before");
     }
 }
 
@@ -54,7 +58,7 @@ fn table_holds_exactly_its_capacity() {
             table.put(()).expect("there is room");
         }
         assert_eq!(table.len(), ids.len());
-        assert!(table.places.len() <= ids.len(), "places are used again");
+        assert!(table.places.len() <= ids.len(), "slots should be reused");
     }
 }
 
@@ -69,7 +73,7 @@ fn tables_have_no_identifier_in_common() {
     for _ in 0..8 {
         for table in &mut tables {
             let id = table.put(()).expect("there is room");
-            assert!(all.insert(id), "{id} was another's");
+            assert!(all.insert(id), "identifier {id} was used before");
             table.take(id).expect("the request is outstanding");
         }
     }

@@ -42,8 +42,9 @@ const GLOBAL_ROUTE: u32 = 1 << 30;
 /// The smallest source port.
 const FIRST_PORT: u32 = 0xc000;
 
-/// The device's codes of the static rates of InfiniBand (`enum ib_rate`): that of the next rate it has, or 0 for no
-/// limit.
+/// The device's codes of the static rates of InfiniBand (`enum ib_rate`).
+///
+/// A rate that the device lacks has the code of the next higher rate; 0 means no limit.
 ///
 /// | Code | 7 | 8 | 9 | 10 | 11 | 12 | 13 | 14 | 15 |
 /// |---|---|---|---|---|---|---|---|---|---|

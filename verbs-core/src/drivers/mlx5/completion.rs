@@ -93,7 +93,7 @@ struct Changing {
     generations: Generations,
 }
 
-/// The part of a completion queue that its queue pairs, and threads that arm it, share with the thread that polls.
+/// The part of a completion queue that the polling thread shares with queue pairs and arming threads.
 #[derive(Debug)]
 pub(super) struct Shared {
     changing: Mutex<Changing>,
@@ -148,7 +148,7 @@ impl Shared {
         changing.generations = next.into();
     }
 
-    /// Ends the generation with `table`, which has no more completions than those that the device has written.
+    /// Ends the generation with `table`, whose completions the device has all written.
     pub(super) fn end(&self, table: &Arc<Table>) {
         let mut changing = ignore_poison(self.changing.lock());
         let end = self.written(&changing.ring);
@@ -160,7 +160,9 @@ impl Shared {
         changing.generations = self.unpolled(&changing.generations).into();
     }
 
-    /// Begins the generation of a shared receive queue in an XRC domain, which the device knows by `number`.
+    /// Begins the generation of a shared receive queue in an XRC domain.
+    ///
+    /// The device knows the queue by `number`.
     pub(super) fn add_shared(
         self: &Arc<Self>,
         number: u32,
@@ -283,7 +285,9 @@ struct Known {
 }
 
 impl Known {
-    /// Returns the generation of the completion `entry` with the number `next`, and `true` if the generation has ended.
+    /// Returns the generation of the completion `entry`, and `true` if the generation has ended.
+    ///
+    /// `next` is the number of the completion.
     #[inline(always)]
     fn find(
         &mut self,
@@ -302,14 +306,14 @@ impl Known {
         entry.u32(self.offset) & INDEX
     }
 
-    /// Returns the generation that was found last, if the completion `entry` belongs to it and it has not ended.
+    /// Returns the generation that was found last, if it has not ended and `entry` belongs to it.
     #[inline(always)]
     fn last_generation(&self, entry: Entry<'_>) -> Option<&Generation> {
         let is_last = self.last.key == self.key(entry) && self.last.end().is_none();
         is_last.then_some(&self.last)
     }
 
-    /// Finds the generation of `entry`, if need be in the current list, and makes it the last one.
+    /// Finds the generation of `entry`, if necessary in the current list, and makes it the last one.
     ///
     /// Returns `true` if the generation has ended.
     #[cold]
@@ -335,7 +339,8 @@ impl Known {
     fn search_known(&mut self, shared: &Shared, entry: Entry<'_>, next: u64) -> Option<bool> {
         let number = entry.u32(at::USER_INDEX) & INDEX;
         self.search_list(self.key(entry), next).or_else(|| {
-            // The queue pair may be an XRC target, which has no table. The word has the number of its queue then.
+            // The queue pair may be an XRC target, which has no table. The word then has the number of the shared
+            // queue.
             if shared.names_user_index { None } else { self.search_list(SHARED | number, next) }
         })
     }
@@ -423,7 +428,9 @@ impl CqRing {
         self.shared.record.store(Word::First, index(self.next) & INDEX);
     }
 
-    /// Takes the next completion, with `opcode`, off the ring if it is frequent and its generation was found last.
+    /// Takes the next completion off the ring if it is frequent and its generation was found last.
+    ///
+    /// `opcode` is the opcode of the completion.
     #[inline(always)]
     fn take_frequent(&mut self, opcode: u8, into: &mut Completion) -> Option<usize> {
         let entry = self.ring.entry(index(self.next));

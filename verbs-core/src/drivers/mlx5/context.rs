@@ -38,8 +38,10 @@ pub(super) struct Choices {
 }
 
 impl Choices {
-    /// Reads `MLX5_TOTAL_UUARS`, `MLX5_NUM_LOW_LAT_UUARS`, `MLX5_SHUT_UP_BF`, `MLX5_POST_SEND_PREFER_BF` and
-    /// `MLX5_CQE_SIZE`.
+    /// Reads the choices from the environment variables of the C library.
+    ///
+    /// The variables are `MLX5_TOTAL_UUARS`, `MLX5_NUM_LOW_LAT_UUARS`, `MLX5_SHUT_UP_BF`, `MLX5_POST_SEND_PREFER_BF`
+    /// and `MLX5_CQE_SIZE`.
     ///
     /// `MLX5_SINGLE_THREADED` changes nothing: a safe program cannot promise to post from one thread only.
     fn from_environment() -> Self {

@@ -154,8 +154,9 @@ impl ReceiveSize {
         Ok(Self { entries: bytes / entry, shift: entry.ilog2(), max_sge: entry / 16 })
     }
 
-    /// Returns the size of a shared receive queue for `requests` with up to `max_sge` entries, and the number of
-    /// entries in its first list.
+    /// Returns the size of a shared receive queue, and the number of entries in its first list.
+    ///
+    /// The queue is for `requests` requests with up to `max_sge` entries.
     ///
     /// Fails if `requests` is 0 or a number exceeds a limit.
     ///

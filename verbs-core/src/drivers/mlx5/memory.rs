@@ -41,7 +41,9 @@ pub(super) struct QueueMemory<const N: usize> {
 }
 
 impl<const N: usize> QueueMemory<N> {
-    /// Maps zeroed memory for rings of `lengths` bytes, which are powers of two or zero, one behind the other.
+    /// Maps zeroed memory for rings of `lengths` bytes, one behind the other.
+    ///
+    /// Each length is a power of two or zero.
     pub(super) fn new(lengths: [usize; N]) -> Result<Self, Errno> {
         let mut end = 0_usize;
         let mut starts = [0; N];
@@ -102,8 +104,8 @@ impl Record {
     fn word(&self, word: Word) -> &AtomicU32 {
         // SAFETY: `QueueMemory::new` has made the mapping so long that a cache line begins at the first word.
         let word = unsafe { self.start.pointer().add(word as usize) };
-        // SAFETY: the word is valid as long as the mapping, which `self` keeps; it is aligned, as the first one is at a
-        // multiple of 64; this process accesses it only as an atomic.
+        // SAFETY: the word is valid as long as the mapping, which `self` keeps. The word is aligned, because the
+        // first one is at a multiple of 64. This process accesses the word only as an atomic.
         unsafe { AtomicU32::from_ptr(word.cast().as_ptr()) }
     }
 
@@ -156,16 +158,17 @@ impl Ring {
     pub(super) fn put(&mut self, offset: usize, unit: Unit) {
         dma::record(Event::Entry);
         debug_assert!(self.mask >= UNIT - 1, "the ring is empty");
-        // SAFETY: the unit is within the mapping, and aligned, as a ring begins at a multiple of 16; no other thread
-        // accesses it: `self` is borrowed exclusively, and the links of a shared receive queue, which other threads
-        // store, are in the first unit of each entry, while a post stores the units behind it; a device that reads the
-        // unit at the same time reads an entry that no doorbell has been rung for, and ignores it. SECURITY.md,
-        // "Hardware", says why no test shows the last point.
+        // SAFETY: the unit is within the mapping, and aligned, because a ring begins at a multiple of 16. `self` is
+        // borrowed exclusively, so no other thread stores a unit. Other threads store the links of a shared receive
+        // queue, but a link is in the first unit of an entry, and a post stores the units behind the link. A device
+        // that reads the unit at the same time reads an entry for which no doorbell was rung, and ignores it.
+        // SECURITY.md, "Hardware", says why no test shows the last point.
         unsafe { self.unit(offset).write(unit) }
     }
 
-    /// Stores `header` and `bytes` from `offset` on, a multiple of 16, and zeros behind them up to the next such
-    /// multiple.
+    /// Stores `header` and `bytes` from `offset` on, a multiple of 16.
+    ///
+    /// Zeros are stored behind the bytes up to the next multiple of 16.
     ///
     /// # Panics
     ///
@@ -179,8 +182,8 @@ impl Ring {
         }
         self.put(last, [0; 2]);
         let place = self.put_header(start, header);
-        // SAFETY: at least as many bytes follow until the end of the ring; the caller's bytes are not in the ring, to
-        // which nothing else has a reference; see `put` for other threads and devices.
+        // SAFETY: the bytes end within the ring, as checked above. The caller's bytes are not in the ring, to which
+        // nothing else has a reference. See `put` for other threads and devices.
         unsafe { copy(place, bytes) };
     }
 
@@ -276,8 +279,8 @@ impl Links {
         let offset = (usize::from(index & self.mask) << self.shift) + 2;
         // SAFETY: the entry is within the ring, as its index is masked, and has at least 16 bytes.
         let link = unsafe { self.base.pointer().add(offset) };
-        // SAFETY: the link is valid as long as the mapping, which `self` keeps; its offset is even; this process
-        // accesses it only as an atomic, because segments are stored behind the first unit of an entry.
+        // SAFETY: the link is valid as long as the mapping, which `self` keeps. Its offset is even. This process
+        // accesses the link only as an atomic, because segments are stored behind the first unit of an entry.
         unsafe { AtomicU16::from_ptr(link.cast().as_ptr()) }
     }
 
@@ -309,7 +312,7 @@ pub(super) struct CompletionRing {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry<'a> {
     start: NonNull<u8>,
-    /// The bit of the owner byte in the round that the entry belongs to.
+    /// `true` if the ownership bit of the owner byte is set in the round of the entry.
     round: bool,
     ring: PhantomData<&'a CompletionRing>,
 }
@@ -332,12 +335,13 @@ pub(super) mod at {
 /// The owner byte of an entry that the device has not written: an invalid opcode.
 const UNWRITTEN: u8 = 0xf0;
 
-/// The opcode in an owner byte that stands for no completion.
+/// The opcode in the owner byte of an entry without a completion.
 const INVALID: u8 = 15;
 
 impl CompletionRing {
-    /// Takes the ring that `mapping` begins with, of `entries` of `1 << shift` bytes, and marks all entries as
-    /// unwritten.
+    /// Takes the ring at the beginning of `mapping`, and marks all entries as unwritten.
+    ///
+    /// The ring has `entries` entries of `1 << shift` bytes.
     pub(super) fn new(mapping: Arc<Mapping>, entries: u32, shift: u32) -> Self {
         assert!(entries.is_power_of_two() && 1 << shift >= COMPLETION, "an impossible ring");
         assert!((entries as usize) << shift <= mapping.len(), "a ring beyond its memory");

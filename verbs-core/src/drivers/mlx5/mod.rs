@@ -108,7 +108,7 @@ impl Mlx5 {
 
     fn remember_shared(&self, handle: u32, table: &Arc<SharedTable>) {
         let mut tables = ignore_poison(self.shared_tables.lock());
-        // The kernel gives the handle of a queue that was destroyed to another one.
+        // The kernel reuses the handle of a destroyed queue.
         tables.retain(|(of, table)| *of != handle && table.strong_count() > 0);
         tables.push((handle, Arc::downgrade(table)));
     }
@@ -171,8 +171,8 @@ fn sizes(
 }
 
 // SAFETY: the device writes a completion when it no longer uses the memory of the request. Each entry of a completion
-// queue is taken once, and its identifier comes from the table of the queue pair that the entry names, in which each
-// request that was posted completes at most once.
+// queue is taken once. Its identifier comes from the table of the queue pair that the entry names. Each posted
+// request in a table completes at most once.
 unsafe impl Driver for Mlx5 {
     // Boxed: an object has room for the largest ring of all drivers.
     type CqRing = Box<CqRing>;
@@ -364,7 +364,9 @@ unsafe impl Driver for Mlx5 {
         }
     }
 
-    /// The kernel answers with the device's number of the domain, and fails if there is no room for it.
+    /// Creates a protection domain.
+    ///
+    /// The kernel answers with the device's number of the domain, and fails if there is no room for the number.
     fn create_pd(&self, cx: CommandContext<'_>) -> Result<ib_uverbs_alloc_pd_resp, CommandError> {
         let request = ib_uverbs_alloc_pd { response: AlignedU64::default() };
         let (response, _): (_, mlx5_ib_alloc_pd_resp) = cx.command(request)?;

@@ -29,7 +29,7 @@ const WORD: usize = 8;
 /// The offset of the register that arms completion queues.
 const ARMS: usize = 0x20;
 
-/// Stores a word that arms a completion queue in the register for that in `page`.
+/// Stores a word that arms a completion queue in the arming register of `page`.
 pub(super) fn arm(page: &Mapping, doorbell: u64) {
     assert!(ARMS + WORD <= page.len(), "a page should have all registers");
     write_combining_barrier();
@@ -67,7 +67,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Takes the register of `size` bytes at `offset` in `page`, or with `size` 0 one of a single word.
+    /// Takes the register of `size` bytes at `offset` in `page`; `size` 0 means a register of one word.
     ///
     /// Returns `None` if the page is shorter, or if `offset` or `size` is misaligned.
     pub(super) fn new(
@@ -99,7 +99,7 @@ pub(super) struct Register {
     start: Place,
     /// The offset of the buffer that is written next, unless the register is shared.
     ///
-    /// It passes to the next queue pair.
+    /// The offset passes to the next queue pair.
     buffer: usize,
     /// Bytes of a buffer, or 0 if there is only one.
     size: usize,
@@ -110,7 +110,9 @@ pub(super) struct Register {
 }
 
 impl Register {
-    /// Takes `slot` for a queue pair, which copies entries there if `copies` is true and the buffers are large enough.
+    /// Takes `slot` for a queue pair.
+    ///
+    /// Entries are copied there if `copies` is `true` and the buffers are large enough.
     pub(super) fn new(slot: Arc<Slot>, copies: bool) -> Self {
         // Entries are copied in whole blocks.
         let copied_blocks = if copies { slot.size / (WORDS * WORD) } else { 0 };
@@ -153,7 +155,7 @@ impl Register {
         self.buffer ^= self.size;
     }
 
-    /// Rings for several queue pairs that share the register.
+    /// Rings the doorbell for several queue pairs that share the register.
     #[inline(never)]
     fn ring_shared(&self, ring: &Ring, start: usize, blocks: usize) {
         let _writing = ignore_poison(self.slot.writing.lock());
@@ -163,9 +165,9 @@ impl Register {
         self.slot.next_buffer.store(buffer ^ self.size, Ordering::Relaxed);
     }
 
-    /// Stores `blocks` blocks in the buffer at offset `buffer`, which has room for them, or one word if `blocks` is 0.
+    /// Stores `blocks` blocks in the buffer at offset `buffer`, or one word if `blocks` is 0.
     ///
-    /// The caller has ordered earlier stores by a barrier.
+    /// The buffer has room for the blocks. The caller has ordered earlier stores by a barrier.
     #[inline(always)]
     fn store(&self, buffer: usize, ring: &Ring, start: usize, blocks: usize) {
         debug_assert!(blocks * WORDS * WORD <= self.size && (buffer == 0 || buffer == self.size));

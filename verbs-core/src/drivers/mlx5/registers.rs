@@ -47,7 +47,7 @@ const COUNTED_PER_PAGE: u32 = 4;
 pub(super) struct RegisterFacts {
     /// The number of static registers for sends, or 0 if registers are dynamic.
     pub(super) total: u32,
-    /// The number of registers that one queue pair has for itself. Of static registers these are the last ones.
+    /// The number of registers that one queue pair has for itself: the last ones, if registers are static.
     pub(super) dedicated: u32,
     /// The number of dynamic registers that queue pairs share.
     pub(super) shared: u32,
@@ -201,8 +201,8 @@ impl Registers {
 
     /// Takes dynamic registers, in pages that `allocate` makes.
     ///
-    /// Returns `None` if static registers are needed: if the number of the first page is above 65,535, which CREATE_CQ
-    /// cannot name, or if the process may not issue the ioctl that allocates the page.
+    /// Returns `None` if static registers are needed. The number of the first page may be above 65,535, which
+    /// CREATE_CQ cannot name, or the process may not issue the ioctl that allocates the page.
     pub(super) fn dynamic(
         facts: RegisterFacts,
         allocate: impl FnOnce(PageKind) -> Result<Page, CreateError>,
@@ -210,7 +210,7 @@ impl Registers {
         facts.check().map_err(CreateError::Map)?;
         let page = allocate(mlx5_ib_uapi_uar_alloc_type::MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC);
         let Page { mapping, number } = match page {
-            // Filters of system calls refuse with these.
+            // Filters of system calls refuse the ioctl with these errnos.
             Err(CreateError::Command(CommandError::Os(Errno::EPERM | Errno::ENOSYS))) => {
                 return Ok(None);
             }
@@ -223,8 +223,9 @@ impl Registers {
         Ok(Some(Self { facts, arms: Some(mapping), source }))
     }
 
-    /// Returns the number of the page that arms a completion queue, for its creation, or `None` if registers are
-    /// static.
+    /// Returns the number of the page that arms a completion queue, or `None` if registers are static.
+    ///
+    /// The creation of the queue needs the number.
     pub(super) fn arming_page(&self) -> Option<u16> {
         match &self.source {
             Source::Static(_) => None,
@@ -232,8 +233,9 @@ impl Registers {
         }
     }
 
-    /// Chooses the register for a queue pair that is to be created, and allocates a page by `allocate` if that is
-    /// needed.
+    /// Chooses the register for a queue pair that is to be created.
+    ///
+    /// If another page is needed, `allocate` allocates the page.
     ///
     /// Returns `None` if the kernel chooses, because registers are static.
     pub(super) fn choose(
@@ -290,7 +292,7 @@ impl Registers {
     }
 }
 
-/// Returns the number of registers for sends in a page of the kernel that is full of the device's pages.
+/// Returns the number of registers for sends in a kernel page that is full of the device's pages.
 pub(super) fn registers_per_page() -> u32 {
     let pages = kernel_page().map_or(1, |bytes| bytes / DEVICE_PAGE);
     u32::try_from(pages).map_or(MAX_REGISTERS, |pages| pages.saturating_mul(PER_PAGE))

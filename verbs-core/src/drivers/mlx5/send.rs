@@ -145,7 +145,7 @@ fn gather(ring: &mut Ring, mut offset: usize, sges: &[Sge]) -> Result<usize, u32
 
 /// Returns the offset behind inline data of `length` bytes that are stored at `offset`.
 ///
-/// `offset` is a multiple of 16. No data takes no unit.
+/// `offset` is a multiple of 16. Empty data takes no unit.
 #[inline(always)]
 fn inline_end(offset: usize, length: u32) -> usize {
     match length {
@@ -203,7 +203,9 @@ impl SendRing {
         }
     }
 
-    /// Takes the table of the next generation, and returns to the first block, if the queue pair was moved to RESET.
+    /// Begins the next generation if the queue pair was moved to RESET.
+    ///
+    /// Takes the table of the generation, and returns to the first block.
     #[inline(always)]
     fn follow_reset(&mut self) {
         if self.current.send.has_ended(self.generation) {
@@ -253,9 +255,9 @@ impl SendRing {
         true
     }
 
-    /// Stores the control segment of the entry from block `index` to the offset `end`, and records the request.
+    /// Stores the control segment of the entry from block `index` to `end`, and records the request.
     ///
-    /// `fence` is the flag of a fence that the request does not have itself, or 0.
+    /// `end` is an offset. `fence` is the flag of a fence that the request does not have itself, or 0.
     #[inline(always)]
     fn finish(
         &mut self,

@@ -1,8 +1,8 @@
 //! Tables of identifiers: a post stores the identifier of its request, and the completion finds it.
 //!
-//! A queue pair has one table for each of its generations: a generation begins with its creation or a step to RESET,
-//! and ends with the next such step or its destruction. So a completion of an earlier generation never names a request
-//! of a later one.
+//! A queue pair has one table for each of its generations. A generation begins with the creation of the queue pair or
+//! a step to RESET, and ends with the next such step or the destruction. So a completion of an earlier generation
+//! never names a request of a later one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -53,7 +53,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Creates the table of a queue pair with `blocks` blocks and `receives` receives, each a power of two or zero.
+    /// Creates the table of a queue pair with `blocks` blocks and `receives` receives.
+    ///
+    /// Each number is a power of two or zero.
     pub(super) fn new(
         qp_num: u32,
         blocks: u32,
@@ -81,7 +83,7 @@ impl Table {
     /// The queue pair number in the table of a shared receive queue.
     pub(super) const NO_QP: u32 = 0;
 
-    /// Creates the table of a shared receive queue whose completions do not name a queue pair of this process.
+    /// Creates the table of a shared receive queue whose completions name no queue pair of this process.
     pub(super) fn of_shared(srq: Arc<SharedTable>, user_index: Arc<UserIndex>) -> Self {
         Self::new(Self::NO_QP, 0, 0, Some(srq), user_index)
     }
@@ -204,7 +206,7 @@ impl SharedTable {
         }
     }
 
-    /// Returns the entry that becomes the head after `head`, or `None` if `head` is the last entry of the list.
+    /// Returns the entry that becomes the head after `head`, or `None` if `head` is the last one.
     #[inline(always)]
     pub(super) fn next_head(&self, head: u16) -> Option<u16> {
         let is_last = u32::from(head) == self.tail.load(Ordering::Acquire);
@@ -249,7 +251,7 @@ pub(super) struct UserIndices {
 struct Free {
     /// Every index from here on is free.
     from: u32,
-    /// Free indices below.
+    /// Free indices below `from`.
     below: BTreeSet<u32>,
 }
 

@@ -165,13 +165,13 @@ unsafe impl Driver for Rxe {
 
 /// Changes the size of a shared receive queue.
 ///
-/// Returns the ring that takes the place of its ring, with the requests that were posted to that.
+/// Returns the new ring, which has the requests that were posted to the old ring.
 fn resize_srq(file: &UverbsFile, request: ib_uverbs_modify_srq) -> Result<mminfo, CommandError> {
     let mut info = mminfo::default();
     let address = (&raw mut info).expose_provenance();
     let address = u64::try_from(address).expect("an address has at most 64 bits");
     let driver_request = rxe_modify_srq_cmd { mmap_info_addr: address.into() };
-    // SAFETY: the driver stores an `mminfo` at the address, which is that of one that lives here.
+    // SAFETY: the driver stores an `mminfo` at the address, which is the address of a local `mminfo`.
     unsafe { file.modify_srq(request, driver_request) }?;
     Ok(info)
 }

@@ -238,7 +238,7 @@ pub(super) struct Slot<'a, E> {
     queue: &'a Queue<E>,
     /// The first byte of the slot.
     start: NonNull<u8>,
-    /// The index after it.
+    /// The index after the index of the slot.
     next: u32,
 }
 

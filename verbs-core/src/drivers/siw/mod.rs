@@ -73,8 +73,8 @@ impl BuiltIn for Siw {
     }
 }
 
-// The header defines a key that means no key. No response uses it with that meaning: it is an offset like any other,
-// that of the 145th page that a context maps.
+// The header defines a value that means no key. No response uses the value with that meaning: it is an offset like
+// any other, the offset of the 145th page that a context maps.
 
 // SAFETY: the kernel completes a request when the device no longer uses its memory. Otherwise it leaves the request in
 // the ring, from which it is taken once. Each element of a ring is taken once.

@@ -43,14 +43,14 @@ const VALID: u16 = siw_wqe_flags::SIW_WQE_VALID.bits();
 /// Other threads do not use the element until it is empty. The kernel has no such flag.
 const TAKEN: u16 = 1 << 15;
 
-/// A ring of elements `E`, mapped, and our place in it.
+/// A mapped ring of elements `E`, and the position of this side in the ring.
 #[derive(Debug)]
 pub(super) struct Ring<E> {
     place: Arc<Place>,
     elements: PhantomData<fn() -> E>,
 }
 
-/// The memory of a ring, and our place in it.
+/// The memory of a ring, and the position of this side in the ring.
 #[derive(Debug)]
 struct Place {
     mapping: Mapping,
@@ -297,8 +297,8 @@ pub(super) struct OrphanedElements {
 impl OrphanedElements {
     /// Takes back all elements that the kernel has left, and returns their identifiers in order.
     ///
-    /// An element that another thread stores meanwhile may stay. No element stays that was stored before a returned
-    /// one.
+    /// An element that another thread stores meanwhile may stay. An element that was stored before a returned one
+    /// does not stay.
     pub(super) fn take_all(&self) -> Vec<u64> {
         self.take_since(self.place.count.load(Ordering::Relaxed))
     }

@@ -322,7 +322,7 @@ fn unsupported_operation(operation: &SendOperation<'_>) -> Posted {
         SendOperation::Send
         | SendOperation::SendWithInvalidate { .. }
         | SendOperation::Write { .. }
-        | SendOperation::Read { .. } => unreachable!("siw does it"),
+        | SendOperation::Read { .. } => unreachable!("siw supports the operation"),
         SendOperation::SendTo { .. } => "datagrams by siw",
         SendOperation::SendWithImm { .. } | SendOperation::WriteWithImm { .. } => {
             "immediate data by siw"

@@ -133,7 +133,9 @@ fn every_wakeup_is_destroyed_with_queue() {
     assert_eq!((counts.destroyed(), counts.dropped()), (2, 0), "its completion was polled");
 }
 
-/// A wakeup request that completes within `raise_event`, and polls there in place of the thread that the event wakes.
+/// A wakeup request that completes within `raise_event`.
+///
+/// The request polls there in place of the thread that the event wakes.
 #[derive(Debug)]
 struct ImmediateWakeup {
     queue: Arc<Queue>,

@@ -126,7 +126,7 @@ fn message_unbinds_invalidated_window() {
     };
     let mut into = [
         key(7, WcOpcode::IB_WC_RECV, WcStatus::IB_WC_SUCCESS),
-        // Neither is a message.
+        // The next two completions are no messages: a send, and a flushed receive.
         key(8, WcOpcode::IB_UVERBS_WC_SEND, WcStatus::IB_WC_SUCCESS),
         key(9, WcOpcode::IB_WC_RECV, WcStatus::IB_WC_WR_FLUSH_ERR),
     ];

@@ -49,7 +49,7 @@ fn command_under_lock_panics() {
 fn short_write_is_enodata() {
     let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK).expect("pipe");
     let filler = vec![0; 65_536 - 4096];
-    nix::unistd::write(&writer, &filler).expect("fill the pipe but for a page");
+    nix::unistd::write(&writer, &filler).expect("the pipe should have room for the filler");
     // SAFETY: a pipe follows no addresses.
     let written = unsafe { write(writer.as_fd(), &[0; 8192]) };
     assert_eq!(written, Err(CommandError::Os(Errno::ENODATA)));

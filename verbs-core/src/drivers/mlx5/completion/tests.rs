@@ -293,7 +293,9 @@ fn user_index_is_free_when_its_completions_are_polled() {
     assert_eq!(device.qp(20, None).user_index.index, 0);
 }
 
-/// Creates a shared receive queue with receives 5, 6 and 7 in its first entries, and queue pair 17, which takes them.
+/// Creates a shared receive queue with three receives, and queue pair 17, which takes them.
+///
+/// Receives 5, 6 and 7 are in the first entries.
 fn qp_with_shared_receives(device: &Device) -> (Arc<SharedTable>, Arc<Table>) {
     let memory = QueueMemory::new([4 * 32]).expect("memory");
     let links = super::super::memory::Links::of(&memory.rings[0], 5);

@@ -81,7 +81,7 @@ pub(super) fn translate(
 
 /// Translates the completion of a send, or of a receive that is not one of a shared receive queue.
 ///
-/// Returns `None`, and changes nothing, if the completion is another one or malformed.
+/// Returns `None`, and changes nothing, if the completion is of another kind or malformed.
 #[inline(always)]
 pub(super) fn translate_frequent(
     entry: Entry<'_>,

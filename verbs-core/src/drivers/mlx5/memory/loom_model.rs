@@ -1,4 +1,4 @@
-//! The ring of a completion queue between a thread that polls and one that stands for the device.
+//! The ring of a completion queue between a thread that polls and one that models the device.
 
 use super::*;
 use crate::sync::{check, thread};

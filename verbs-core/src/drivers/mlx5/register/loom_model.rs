@@ -4,7 +4,7 @@ use super::super::memory::QueueMemory;
 use super::*;
 use crate::sync::{check, thread};
 
-/// Each doorbell uses the buffer after that of the previous doorbell, whichever thread rings.
+/// Each doorbell uses the buffer after that of the previous doorbell, in any of the threads.
 #[test]
 fn loom_doorbells_of_two_threads_alternate() {
     check(|| {

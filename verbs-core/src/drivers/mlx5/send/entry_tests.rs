@@ -33,8 +33,9 @@ struct Queue {
 }
 
 impl Queue {
-    /// Creates a queue of `blocks` blocks for `requests` requests of up to three scatter/gather entries or 60 inline
-    /// bytes.
+    /// Creates a queue of `blocks` blocks for `requests` requests.
+    ///
+    /// A request has up to three scatter/gather entries or 60 inline bytes.
     fn new(blocks: u32, requests: u32, options: Options) -> Self {
         Self::with_register(blocks, requests, options, Use::Dedicated)
     }

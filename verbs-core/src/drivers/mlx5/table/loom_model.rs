@@ -1,4 +1,4 @@
-//! The table of identifiers between a thread that posts and one that polls. A counter stands for the device: it hands
+//! The table of identifiers between a thread that posts and one that polls. A counter models the device: it hands
 //! over from the post to the completion, as the doorbell and the owner byte of a completion do.
 
 use super::super::memory::QueueMemory;
@@ -69,8 +69,9 @@ fn loom_receive_has_identifier_of_its_post() {
     });
 }
 
-/// Two threads poll completion queues of one shared receive queue, while a third one posts into the entries that they
-/// return.
+/// Two threads poll completion queues of one shared receive queue.
+///
+/// A third thread posts into the entries that the two threads return.
 #[test]
 fn loom_shared_entries_are_returned_by_two_threads() {
     check(|| {

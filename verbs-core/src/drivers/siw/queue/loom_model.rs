@@ -72,7 +72,7 @@ impl Sender {
         state.busy = flags.load(Ordering::Acquire) & VALID != 0;
         if state.busy {
             assert_eq!(id(self.place.element(state.taken)), u64::from(state.taken));
-            // `smp_store_mb`.
+            // The kernel clears the flags with `smp_store_mb`.
             flags.store(0, Ordering::Release);
             fence(Ordering::SeqCst);
             state.taken += 1;
@@ -82,7 +82,7 @@ impl Sender {
     /// Sends until there is nothing more.
     fn work(&self) {
         while self.state.lock().expect("no thread should have panicked").busy {
-            // Here it sends, without the lock.
+            // The kernel sends here, without the lock.
             self.activate(&mut self.state.lock().expect("no thread should have panicked"));
         }
     }
@@ -192,7 +192,7 @@ impl Completer {
         // SAFETY: every element begins with its identifier.
         unsafe { element.cast::<u64>().write(count.into()) };
         flags.store(1, Ordering::Release);
-        // With the flags of the request that is done: `smp_store_mb`.
+        // The kernel stores the flags of the completed request with `smp_store_mb`, which includes this fence.
         fence(Ordering::SeqCst);
         if self.arming.flags().load(Ordering::Relaxed) != 0 {
             self.arming.flags().store(0, Ordering::Relaxed);

@@ -59,7 +59,7 @@ fn ring_without_ended_generation_is_unchanged() {
     assert_eq!(device.polls().wr_id.get(), 1);
 }
 
-/// Completions of a shared receive queue stay, and those of the next generation keep theirs.
+/// Completions of a shared receive queue stay, and moved completions keep their generation.
 #[test]
 fn moved_completions_belong_to_their_generations() {
     let mut device = Device::new(true);
